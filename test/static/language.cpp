@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a user of the library gets without asking for it.
+
+#include <verbspp/config.hpp>
+
+#include <version>
+
+static_assert(__cpp_concepts >= 201907L, "the library's constraints are concepts");
+static_assert(__cpp_nontype_template_args >= 201911L, "states and rights are template arguments");
