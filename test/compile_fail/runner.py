@@ -16,37 +16,43 @@ Messages are compared with runs of white space as one blank. Source lines of the
 itself that the compiler quotes do not count, else a comment could satisfy the check.
 """
 
-import argparse
-import json
-import os
 import pathlib
 import re
 import subprocess
 import sys
-import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
-from verdict import read_depfile, write_verdict  # noqa: E402
+import check  # noqa: E402
 
 FIRST_ERRORS = 3
-HEADER_LINE = re.compile(r"// (expect|expect-gcc|expect-clang|only|flags|flags-must-fail|runner): (.+)")
-LIMIT_FLAG = {"gcc": f"-fmax-errors={FIRST_ERRORS}", "clang": f"-ferror-limit={FIRST_ERRORS}"}
+LIMIT = {"gcc": f"-fmax-errors={FIRST_ERRORS}", "clang": f"-ferror-limit={FIRST_ERRORS}"}
+KEYS = "expect|expect-gcc|expect-clang|only|flags|flags-must-fail|runner"
+HEADER_LINE = re.compile(rf"// ({KEYS}): (.+)")
+KEY_LIKE_LINE = re.compile(r"// *(expect|only|flag|runner)[a-z-]* *:")
+DIAGNOSTIC = re.compile(r"\S+?:(\d+:)* |In file included from |  +from ")
 
 
 class Case:
     """One file: what its header says, and how to compile it."""
 
-    def __init__(self, path, flags):
+    def __init__(self, path, command, directory):
         self.path = path
-        self.family = flags["family"]
-        self.directory = flags["directory"]
-        self.command = flags["command"]
+        self.command = command
+        self.directory = directory
+        self.files_read = []
         self.header = {}
-        self.dependencies = [path]
+        self.unknown_lines = []
         for line in path.read_text().splitlines():
             match = HEADER_LINE.fullmatch(line.rstrip())
             if match:
                 self.header.setdefault(match[1], []).append(match[2].strip())
+            elif KEY_LIKE_LINE.match(line):
+                self.unknown_lines.append(line)
+        macros = subprocess.run(
+            [*command, "-dM", "-E", "-x", "c++", "/dev/null"],
+            cwd=directory, check=True, capture_output=True, text=True,
+        ).stdout
+        self.family = "clang" if "__clang__" in macros else "gcc"
 
     def words(self, key):
         return " ".join(self.header.get(key, [])).split()
@@ -56,21 +62,19 @@ class Case:
 
     def compile(self, *more):
         """Returns whether the file compiles, and what the compiler says."""
-        with tempfile.TemporaryDirectory() as folder:
-            depfile = pathlib.Path(folder) / "depfile"
-            done = subprocess.run(
-                [*self.command, "-fsyntax-only", "-fdiagnostics-color=never", "-fmessage-length=0",
-                 LIMIT_FLAG[self.family], "-MD", "-MF", depfile, *self.words("flags"), *more, self.path],
-                cwd=self.directory, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"},
-            )
-            self.dependencies += read_depfile(depfile)
-        return done.returncode == 0, done.stderr
+        works, text, files = check.compiler_output(
+            [*self.command, "-fsyntax-only", "-fdiagnostics-color=never", "-fmessage-length=0",
+             LIMIT[self.family], *self.words("flags"), *more, self.path],
+            self.directory,
+        )
+        self.files_read += files
+        return works, text
 
     def without_quotes_of_itself(self, text):
         """The diagnostics less the lines of this file that they quote."""
         kept, quoting = [], False
         for line in text.splitlines():
-            if re.match(r"\S+?:(\d+:)* |In file included from |  +from ", line):
+            if DIAGNOSTIC.match(line):
                 quoting = line.startswith(f"{self.path}:")
                 kept.append(line)
             elif not quoting:
@@ -88,6 +92,8 @@ def shown(expectation, text):
 
 def judge(case):
     """Returns passed, failed or skipped, and the reason."""
+    if case.unknown_lines:
+        return "failed", f"not a line that this program knows: {case.unknown_lines[0]}"
     if case.header.get("only", [case.family]) != [case.family]:
         return "skipped", f"only for {case.header['only'][0]}"
     if not case.expected():
@@ -115,15 +121,14 @@ def judge_runner(case):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("case", type=pathlib.Path)
-    parser.add_argument("--flags", type=pathlib.Path, required=True)
-    parser.add_argument("--output", required=True)
-    parser.add_argument("--depfile", required=True)
-    options = parser.parse_args()
-    case = Case(options.case.resolve(), json.loads(options.flags.read_text()))
-    word, text = judge_runner(case) if "runner" in case.header else judge(case)
-    write_verdict(options.output, options.depfile, word, text, case.dependencies)
+    options = check.parse_arguments(__doc__)
+    command, directory = check.compile_command(options.database, options.like)
+
+    def judge_file():
+        case = Case(options.source.resolve(), command, directory)
+        return *(judge_runner if "runner" in case.header else judge)(case), case.files_read
+
+    check.run(options, command, judge_file)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What the scripts beside this file share; they source it. It leaves them in the top folder.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# shellcheck disable=SC2034  # used by the scripts
+build=build
+# shellcheck disable=SC2034
+packages_to_build=(g++ meson ninja-build pkg-config libibverbs-dev libboost-dev)
+
+say() { printf '==> %s\n' "$*"; }
+complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die() { complain "$@" && exit 1; }
+
+# as_root COMMAND...: runs it as root, or says what for and stops.
+as_root() {
+  if ((EUID == 0)); then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "neither root nor sudo; please have this done: $*"
+  fi
+}
+
+# need_packages NAME...: installs those that are missing; asks only dpkg when none is.
+need_packages() {
+  [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
+  command -v apt-get >/dev/null ||
+    die "this is not a Debian system; please install what these packages hold, and set VERBSPP_NO_INSTALL=1: $*"
+  local installed missing
+  installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+    sed -n 's/^installed //p' | sort) || true
+  missing=$(comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u))
+  [[ -n $missing ]] || return 0
+  missing=${missing//$'\n'/ }
+  say "installing $missing"
+  as_root apt-get update --quiet --quiet || complain "apt-get update failed; going on with the lists that are there"
+  # shellcheck disable=SC2086  # one word per package
+  as_root env DEBIAN_FRONTEND=noninteractive \
+    apt-get install --quiet --yes --no-install-recommends --no-remove $missing ||
+    die "could not install $missing"
+}
+
+# One script at a time uses the build folder.
+lock_build() {
+  mkdir -p "$build"
+  exec 9>"$build/.lock"
+  flock --nonblock 9 || { say "waiting for another script that uses $build/" && flock 9; }
+}
+
+# build_in FOLDER OPTION...: configures it unless that is done, and builds.
+build_in() {
+  local folder=$1
+  shift
+  [[ -f $folder/build.ninja ]] || meson setup "$folder" "$@"
+  ninja -C "$folder"
+}

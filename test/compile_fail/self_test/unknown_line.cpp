@@ -1,0 +1,4 @@
+// runner: failed: not a line that this program knows
+// expect: a message
+// expected: another message that would not be looked for
+// SPDX-License-Identifier: Apache-2.0
