@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the library needs from the compiler, and the macros that hide what compilers differ in.
+#pragma once
+
+#if defined(_MSVC_LANG) || (defined(__cplusplus) && __cplusplus < 202002L)
+#error "verbspp needs C++20: compile with -std=c++20 (Meson: default_options: 'cpp_std=c++20')"
+#endif
+
+#define VERBSPP_VERSION_MAJOR 0
+#define VERBSPP_VERSION_MINOR 1
+#define VERBSPP_VERSION_PATCH 0
+
+// Marks a parameter that the result points into; clang then warns when a temporary is given.
+#if defined(__clang__)
+#define VERBSPP_LIFETIMEBOUND [[clang::lifetimebound]]
+#else
+#define VERBSPP_LIFETIMEBOUND
+#endif
+
+// The consumed analysis of clang (-Wconsumed) reports the use of an object after the call that
+// consumed it; other compilers leave that to clang-tidy's bugprone-use-after-move.
+#if defined(__clang__)
+#define VERBSPP_CONSUMABLE [[clang::consumable(unconsumed)]]
+#define VERBSPP_CALLABLE_UNCONSUMED [[clang::callable_when("unconsumed", "unknown")]]
+#define VERBSPP_CONSUMES [[clang::set_typestate(consumed)]]
+#else
+#define VERBSPP_CONSUMABLE
+#define VERBSPP_CALLABLE_UNCONSUMED
+#define VERBSPP_CONSUMES
+#endif

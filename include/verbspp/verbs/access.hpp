@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/detail/because.hpp>
+#include <verbspp/flags.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <iosfwd>
+
+namespace verbspp {
+
+/// What the device may do with memory, and peers through a queue pair; the values are those of
+/// `ibv_access_flags`. Reading by the device itself is always allowed.
+enum class access_flag : unsigned {
+  local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device writes: receives, results of RDMA reads
+  remote_write = IBV_ACCESS_REMOTE_WRITE,
+  remote_read = IBV_ACCESS_REMOTE_READ,
+  remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
+};
+
+template <>
+inline constexpr bool is_flag_bit<access_flag> = true;
+
+using access_flags = flags<access_flag>;
+
+/// The rights by name: `access::local_write | access::remote_read`.
+namespace access {
+/// Nothing but what is always allowed: the device may read for the owner's sends and writes.
+inline constexpr access_flags local_read{};
+inline constexpr access_flags local_write = access_flag::local_write;
+inline constexpr access_flags remote_write = access_flag::remote_write;
+inline constexpr access_flags remote_read = access_flag::remote_read;
+inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
+/// The rights that a peer can have.
+inline constexpr access_flags all_remote = remote_write | remote_read | remote_atomic;
+}  // namespace access
+
+/// Writes the names, joined by "|".
+std::ostream& operator<<(std::ostream& out, access_flags rights);
+
+template <access_flags Rights>
+concept LocallyWritable =
+    detail::because(Rights.contains(access::local_write),
+                    "this memory region lacks access::local_write: the device may not scatter "
+                    "received or read data into it");
+
+template <access_flags Rights>
+concept RemotelyReadable =
+    detail::because(Rights.contains(access::remote_read),
+                    "this remote memory lacks access::remote_read: its owner did not grant reads");
+
+template <access_flags Rights>
+concept RemotelyWritable = detail::because(
+    Rights.contains(access::remote_write),
+    "this remote memory lacks access::remote_write: its owner did not grant writes");
+
+template <access_flags Rights>
+concept RemotelyAccessible =
+    detail::because(Rights.intersects(access::all_remote),
+                    "this memory region grants no remote right: register it with "
+                    "access::remote_read, remote_write or remote_atomic");
+
+/// Rights that can be registered: the verbs require local write for remote write and atomics.
+template <access_flags Rights>
+concept RegistrableRights = detail::because(
+    Rights.contains(access::local_write) ||
+        !Rights.intersects(access::remote_write | access::remote_atomic),
+    "access::remote_write and access::remote_atomic need access::local_write as well");
+
+}  // namespace verbspp

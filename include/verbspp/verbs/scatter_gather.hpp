@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/config.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace verbspp {
+
+/// A part of registered memory that the device reads: what a send or an RDMA write takes from.
+///
+/// Made by `memory_region::gather`. A plain value with the layout of `ibv_sge`; it owns nothing:
+/// the region and its memory have to live until the completion of the work that uses it.
+class gather_element {
+ public:
+  [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
+  [[nodiscard]] std::uint32_t length() const noexcept { return native_.length; }
+  [[nodiscard]] std::uint32_t lkey() const noexcept { return native_.lkey; }
+  [[nodiscard]] const ibv_sge& native() const noexcept { return native_; }
+  /// An element of memory that the library did not register; its rights are the caller's word.
+  [[nodiscard]] static gather_element from_native(const ibv_sge& native) noexcept {
+    return gather_element(native);
+  }
+
+ private:
+  friend class scatter_element;
+  explicit gather_element(const ibv_sge& native) noexcept : native_(native) {}
+  ibv_sge native_;
+};
+
+/// A part of registered memory that the device writes: where a receive or an RDMA read ends up.
+///
+/// Made by `memory_region::scatter`, which exists only for memory registered with local write.
+class scatter_element {
+ public:
+  [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
+  [[nodiscard]] std::uint32_t length() const noexcept { return native_.length; }
+  [[nodiscard]] std::uint32_t lkey() const noexcept { return native_.lkey; }
+  [[nodiscard]] const ibv_sge& native() const noexcept { return native_; }
+  /// What may be written may be read.
+  operator gather_element() const noexcept { return gather_element(native_); }
+  /// An element of memory that the library did not register; its rights are the caller's word.
+  [[nodiscard]] static scatter_element from_native(const ibv_sge& native) noexcept {
+    return scatter_element(native);
+  }
+
+ private:
+  explicit scatter_element(const ibv_sge& native) noexcept : native_(native) {}
+  ibv_sge native_;
+};
+
+static_assert(sizeof(gather_element) == sizeof(ibv_sge) &&
+              std::is_standard_layout_v<gather_element> &&
+              std::is_trivially_copyable_v<gather_element>);
+static_assert(sizeof(scatter_element) == sizeof(ibv_sge) &&
+              std::is_standard_layout_v<scatter_element> &&
+              std::is_trivially_copyable_v<scatter_element>);
+
+/// The elements of one work request: none, one, or a contiguous range of them.
+///
+/// A view: the elements have to live until the request has been posted (not until it completes;
+/// libibverbs copies them).
+template <class Element>
+class element_list {
+ public:
+  constexpr element_list() noexcept = default;
+  constexpr element_list(const Element& single VERBSPP_LIFETIMEBOUND) noexcept
+      : first_(&single), size_(1) {}
+  template <class Range>
+    requires std::is_convertible_v<Range&&, std::span<const Element>> &&
+             (!std::is_convertible_v<Range &&, const Element&>)
+  constexpr element_list(Range&& range VERBSPP_LIFETIMEBOUND) noexcept
+      : element_list(std::span<const Element>(range), 0) {}
+
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] constexpr const Element* begin() const noexcept { return first_; }
+  [[nodiscard]] constexpr const Element* end() const noexcept { return first_ + size_; }
+
+  /// The sum of the lengths, in bytes.
+  [[nodiscard]] std::uint64_t total_length() const noexcept {
+    std::uint64_t total = 0;
+    for (const Element& element : *this) total += element.length();
+    return total;
+  }
+  /// The list as a work request of libibverbs takes it, which does not write to it.
+  [[nodiscard]] ibv_sge* native() const noexcept {
+    return reinterpret_cast<ibv_sge*>(const_cast<Element*>(first_));
+  }
+
+ private:
+  constexpr element_list(std::span<const Element> range, int) noexcept
+      : first_(range.data()), size_(range.size()) {}
+
+  const Element* first_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+using gather_list = element_list<gather_element>;
+using scatter_list = element_list<scatter_element>;
+
+}  // namespace verbspp

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/verbs/remote_memory.hpp>
+#include <verbspp/verbs/scatter_gather.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <arpa/inet.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace verbspp {
+
+/// 32 bits that travel with a send or an RDMA write and arrive in the receiver's completion.
+///
+/// Held in host byte order, sent in network byte order: both ends see the same number.
+class immediate_data {
+ public:
+  constexpr explicit immediate_data(std::uint32_t value) noexcept : value_(value) {}
+  [[nodiscard]] static immediate_data from_network(__be32 value) noexcept {
+    return immediate_data(ntohl(value));
+  }
+  [[nodiscard]] constexpr std::uint32_t value() const noexcept { return value_; }
+  [[nodiscard]] __be32 network() const noexcept { return htonl(value_); }
+  friend constexpr bool operator==(immediate_data, immediate_data) noexcept = default;
+
+ private:
+  std::uint32_t value_;
+};
+
+// The requests are plain values, written at the call: `post_send({.id = 7, .elements = part})`. The
+// elements are viewed and have to live until the call returns, the memory behind them until the
+// work has completed.
+
+/// Takes the elements' bytes to the peer, into the receive that it posted first.
+struct send_request {
+  std::uint64_t id = 0;  ///< comes back as the completion's `wr_id()`
+  gather_list elements{};
+  std::optional<immediate_data> immediate{};
+  /// Ask for a completion. Without one, the request's place in the send queue is free again only
+  /// when a later, signaled request has completed.
+  bool signaled = true;
+  bool solicited = false;  ///< wakes a peer that waits for solicited events only
+  bool fenced = false;     ///< starts only when the RDMA reads posted before it have finished
+};
+
+/// Provides memory for one message of the peer's.
+struct receive_request {
+  std::uint64_t id = 0;
+  scatter_list elements{};
+};
+
+/// Takes the elements' bytes into the peer's memory; only with immediate data does the peer notice,
+/// and needs a receive for it.
+struct write_request {
+  std::uint64_t id = 0;
+  gather_list elements{};
+  remote_destination remote;  ///< at least as long as the elements together
+  std::optional<immediate_data> immediate{};
+  bool signaled = true;
+  bool solicited = false;  ///< only with immediate data
+  bool fenced = false;
+};
+
+/// Fills the elements from the peer's memory.
+struct read_request {
+  std::uint64_t id = 0;
+  scatter_list elements{};
+  remote_source remote;  ///< at least as long as the elements together
+  bool signaled = true;
+  bool fenced = false;
+};
+
+}  // namespace verbspp

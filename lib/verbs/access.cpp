@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/verbs/access.hpp>
+
+#include <array>
+#include <ostream>
+#include <utility>
+
+namespace verbspp {
+
+std::ostream& operator<<(std::ostream& out, access_flags rights) {
+  static constexpr std::array<std::pair<access_flags, const char*>, 4> names{
+      {{access::local_write, "local write"},
+       {access::remote_write, "remote write"},
+       {access::remote_read, "remote read"},
+       {access::remote_atomic, "remote atomic"}}};
+  if (rights.empty()) return out << "local read";
+  const char* separator = "";
+  for (const auto& [right, name] : names) {
+    if (!rights.contains(right)) continue;
+    out << separator << name;
+    separator = "|";
+  }
+  return out;
+}
+
+}  // namespace verbspp
