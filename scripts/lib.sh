@@ -8,6 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # shellcheck disable=SC2034  # used by the scripts
 build=build
+# shellcheck disable=SC2034  # of $build itself
+options=(--buildtype=debugoptimized -Dsamples=enabled -Dsoftverbs=enabled)
 # shellcheck disable=SC2034
 packages_to_build=(g++ meson ninja-build pkg-config libibverbs-dev libboost-dev)
 
@@ -52,10 +54,14 @@ lock_build() {
   flock --nonblock 9 || { say "waiting for another script that uses $build/" && flock 9; }
 }
 
-# build_in FOLDER OPTION...: configures it unless that is done, and builds.
-build_in() {
-  local folder=$1
-  shift
-  [[ -f $folder/build.ninja ]] || meson setup "$folder" "$@"
-  ninja -C "$folder"
+# configure FOLDER OPTION...: unless it is configured.
+configure() { [[ -f $1/build.ninja ]] || meson setup "$@"; }
+
+# show_failure LOG: what went wrong first in the log of a build.
+show_failure() {
+  if grep --quiet '^FAILED' "$1"; then
+    sed -n '/^FAILED/,$p' "$1" | head -n 40
+  else
+    tail -n 20 "$1"
+  fi
 }

@@ -24,7 +24,7 @@ def main():
             capture_output=True, text=True,
         )
         word = "passed" if done.returncode == 0 else "failed"
-        return word, done.stdout + done.stderr, [*files, CONFIGURATION]
+        return word, done.stdout or done.stderr, [*files, CONFIGURATION]
 
     check.run(options, [*command, options.tool], judge)
 

@@ -7,4 +7,3 @@
 #include <version>
 
 static_assert(__cpp_concepts >= 201907L, "the library's constraints are concepts");
-static_assert(__cpp_nontype_template_args >= 201911L, "states and rights are template arguments");
