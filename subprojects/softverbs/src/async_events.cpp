@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asynchronous events and completion events, as far as reading them goes;
+// acknowledging them only counts in the public part of the objects, which
+// libibverbs does for any device.
+#include "device_context.hpp"
+#include "engine.hpp"
+#include "export.hpp"
+#include "next_library.hpp"
+#include "queue_pair.hpp"
+
+#include <mutex>
+
+using namespace softverbs;
+
+SOFTVERBS_EXPORT int ibv_get_async_event(ibv_context* verbs, ibv_async_event* event) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_get_async_event)(verbs, event);
+  device_context& device = device_context::of(verbs);
+  for (;;) {
+    if (!device.async_events().take_token()) return -1;
+    const std::lock_guard held(device.owner().lock);
+    if (!device.async_events().pop(*event)) continue;
+    if (event->event_type == IBV_EVENT_CQ_ERR)
+      ++static_cast<completion_queue*>(event->element.cq)->async_events_reported;
+    else
+      ++static_cast<queue_pair*>(event->element.qp)->async_events_reported;
+    return 0;
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
+                                      void** user_context) {
+  if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_get_cq_event)(channel, queue, user_context);
+  auto* events = &static_cast<completion_channel*>(channel)->events;
+  for (;;) {
+    if (!events->take_token()) return -1;
+    const std::lock_guard held(device_context::of(channel->context).owner().lock);
+    completion_queue* source = nullptr;
+    if (!events->pop(source)) continue;
+    ++source->completion_events_reported;
+    *queue = source;
+    *user_context = source->cq_context;
+    return 0;
+  }
+}

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "completion_queue.hpp"
+
+#include "device_context.hpp"
+#include "engine.hpp"
+#include "queue_pair.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace softverbs {
+namespace {
+
+/// Whoever reads more than these of a failed completion reads what the
+/// specification leaves undefined; so it isn't touched, as on hardware.
+void report_failure(const ibv_wc& from, ibv_wc& to) noexcept {
+  to.wr_id = from.wr_id;
+  to.status = from.status;
+  to.vendor_err = from.vendor_err;
+  to.qp_num = from.qp_num;
+}
+
+}  // namespace
+
+completion_queue::completion_queue(device_context& owner, std::uint32_t capacity,
+                                   completion_channel* user_channel, void* user_context)
+    : ibv_cq{}, owner_(owner), ring_(capacity) {
+  context = &owner.verbs();
+  channel = user_channel;
+  cq_context = user_context;
+  cqe = static_cast<int>(capacity);
+  ::pthread_mutex_init(&mutex, nullptr);
+  ::pthread_cond_init(&cond, nullptr);
+}
+
+completion_queue::~completion_queue() {
+  ::pthread_cond_destroy(&cond);
+  ::pthread_mutex_destroy(&mutex);
+}
+
+std::uint32_t completion_queue::granted(std::uint32_t asked) noexcept {
+  return std::bit_ceil(asked + 1) - 1;
+}
+
+bool completion_queue::push(const completion& entry) {
+  const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  if (broken_) return false;
+  if (count == ring_.size()) {
+    broken_ = true;
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_CQ_ERR;
+    event.element.cq = this;
+    owner_.async_events().push(event);
+    return false;
+  }
+  ring_[(first_ + count) % ring_.size()] = entry;
+  count_.store(count + 1, std::memory_order_release);
+  if (notify_ == notify::any ||
+      (notify_ == notify::solicited && (entry.solicited || entry.wc.status != IBV_WC_SUCCESS))) {
+    set_notify(notify::off);
+    static_cast<completion_channel*>(channel)->events.push(this);
+  }
+  return true;
+}
+
+int completion_queue::poll(int wanted, ibv_wc* out) noexcept {
+  std::uint32_t count = count_.load(std::memory_order_relaxed);
+  if (count == 0 && broken_) return -EIO;
+  int given = 0;
+  for (; given < wanted && count > 0; ++given, --count) {
+    const completion& entry = ring_[first_];
+    first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
+    if (entry.wc.status == IBV_WC_SUCCESS)
+      out[given] = entry.wc;
+    else
+      report_failure(entry.wc, out[given]);
+    entry.owner->release(entry);
+  }
+  count_.store(count, std::memory_order_release);
+  return given;
+}
+
+void completion_queue::request_notification(bool solicited_only) noexcept {
+  if (channel == nullptr) return;
+  // An earlier request for any completion isn't narrowed.
+  if (solicited_only && notify_ == notify::any) return;
+  set_notify(solicited_only ? notify::solicited : notify::any);
+}
+
+void completion_queue::set_notify(notify when) noexcept {
+  if (notify_ == notify::off && when != notify::off) owner_.owner().sleeper_expected();
+  if (notify_ != notify::off && when == notify::off) owner_.owner().sleeper_gone();
+  notify_ = when;
+}
+
+void completion_queue::forget(const queue_pair& gone) noexcept {
+  const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  std::uint32_t kept = 0;
+  for (std::uint32_t at = 0; at < count; ++at) {
+    const completion& entry = ring_[(first_ + at) % ring_.size()];
+    if (entry.owner == &gone) continue;
+    ring_[(first_ + kept++) % ring_.size()] = entry;
+  }
+  count_.store(kept, std::memory_order_release);
+}
+
+int completion_queue::resize(std::uint32_t capacity) {
+  const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  if (capacity < count) return EINVAL;
+  std::vector<completion> ring(capacity);
+  for (std::uint32_t at = 0; at < count; ++at) ring[at] = ring_[(first_ + at) % ring_.size()];
+  ring_.swap(ring);
+  first_ = 0;
+  cqe = static_cast<int>(capacity);
+  return 0;
+}
+
+void completion_queue::detach() noexcept {
+  set_notify(notify::off);
+  if (channel != nullptr) {
+    auto* events_behind = static_cast<completion_channel*>(channel);
+    events_behind->events.drop([this](const completion_queue* queue) { return queue == this; });
+    --events_behind->refcnt;
+  }
+  owner_.async_events().drop([this](const ibv_async_event& event) {
+    return event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == this;
+  });
+}
+
+}  // namespace softverbs

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "event_queue.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+namespace softverbs {
+
+class completion_queue;
+class device_context;
+class queue_pair;
+
+struct completion_channel final : ibv_comp_channel {
+  event_queue<completion_queue*> events;
+};
+
+/// What waits in a completion queue.
+struct completion {
+  ibv_wc wc;
+  /// Whose work it was.
+  queue_pair* owner;
+  /// The owner's queue is free up to here, once this has been polled.
+  std::uint32_t frees_up_to;
+  bool of_send_queue;
+  bool solicited;
+};
+
+/// A completion queue. The engine's lock protects it, but for `empty`.
+class completion_queue final : public ibv_cq {
+ public:
+  completion_queue(device_context& owner, std::uint32_t capacity, completion_channel* channel,
+                   void* user_context);
+  completion_queue(const completion_queue&) = delete;
+  completion_queue& operator=(const completion_queue&) = delete;
+  ~completion_queue();
+
+  /// What the device grants for a number of entries asked for.
+  static std::uint32_t granted(std::uint32_t asked) noexcept;
+
+  /// False if it is full: then the completion is lost, and the queue is broken.
+  bool push(const completion& entry);
+
+  /// As ibv_poll_cq: how many were given, negative if the queue is broken and
+  /// there are none left.
+  int poll(int wanted, ibv_wc* out) noexcept;
+
+  void request_notification(bool solicited_only) noexcept;
+
+  /// Drops what is left of a queue pair.
+  void forget(const queue_pair& owner) noexcept;
+
+  /// 0 or an errno.
+  int resize(std::uint32_t capacity);
+
+  /// Takes it off its channel. What the program has been told about it so far
+  /// stays readable.
+  void detach() noexcept;
+
+  /// Also without the lock: a poller looks here first.
+  bool empty() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
+
+  /// Completions were lost. Also without the lock.
+  bool is_broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
+
+  unsigned queue_pairs = 0;
+  unsigned completion_events_reported = 0;
+  unsigned async_events_reported = 0;
+
+ private:
+  enum class notify : std::uint8_t { off, solicited, any };
+  void set_notify(notify when) noexcept;
+
+  device_context& owner_;
+  std::vector<completion> ring_;
+  std::uint32_t first_ = 0;
+  std::atomic<std::uint32_t> count_{0};
+  notify notify_ = notify::off;
+  std::atomic<bool> broken_{false};
+};
+
+}  // namespace softverbs

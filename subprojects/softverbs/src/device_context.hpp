@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "completion_queue.hpp"
+#include "device.hpp"
+#include "event_queue.hpp"
+#include "memory_region.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <unordered_set>
+
+namespace softverbs {
+
+class engine;
+class queue_pair;
+
+struct address_handle final : ibv_ah {};
+
+/// An open device, with everything made from it.
+class device_context final : private verbs_context {
+ public:
+  /// Null with errno set.
+  static device_context* open(const soft_device& device);
+  static device_context& of(ibv_context* verbs) noexcept {
+    return *static_cast<device_context*>(verbs_get_ctx(verbs));
+  }
+  device_context(const device_context&) = delete;
+  device_context& operator=(const device_context&) = delete;
+
+  /// Destroys all that is left, as the kernel does when the file is closed.
+  static void close(device_context* closing) noexcept;
+
+  ibv_context& verbs() noexcept { return verbs_context::context; }
+  const soft_device& device() const noexcept { return device_; }
+  engine& owner() const noexcept { return engine_; }
+  event_queue<ibv_async_event>& async_events() noexcept { return async_events_; }
+
+  /// False in a child of the process that opened the device: as with hardware,
+  /// an open device can't be shared.
+  bool usable() const noexcept;
+
+  std::unordered_set<protection_domain*> domains;
+  std::unordered_set<memory_region*> regions;
+  std::unordered_set<completion_channel*> channels;
+  std::unordered_set<completion_queue*> completion_queues;
+  std::unordered_set<queue_pair*> queue_pairs;
+  std::unordered_set<address_handle*> address_handles;
+
+ private:
+  device_context(const soft_device& device, engine& engine) noexcept;
+  ~device_context();
+  void fill_operations() noexcept;
+
+  const soft_device& device_;
+  engine& engine_;
+  event_queue<ibv_async_event> async_events_;
+};
+
+/// Whether a verbs object belongs to a software device.
+template <typename Object>
+bool is_soft(const Object* object) noexcept {
+  return soft_device_of(object->context) != nullptr;
+}
+inline bool is_soft(const ibv_context* object) noexcept {
+  return soft_device_of(object) != nullptr;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+
+namespace softverbs {
+
+class engine;
+
+/// The thread that makes progress while the program doesn't poll. While it does,
+/// the thread only looks every millisecond whether it still does; when there is
+/// nothing to do, it sleeps.
+class driver {
+ public:
+  explicit driver(engine& engine) noexcept : engine_(engine) {}
+  driver(const driver&) = delete;
+  driver& operator=(const driver&) = delete;
+
+  /// 0 or an errno.
+  int start() noexcept;
+  void stop() noexcept;
+  bool running() const noexcept { return running_; }
+
+  /// Someone polls and so makes progress.
+  void polled() noexcept { polls_.fetch_add(1, std::memory_order_relaxed); }
+
+  /// There is something to do. A thread that is at work or on standby will see.
+  void wake_if_asleep() noexcept {
+    if (doing_.load(std::memory_order_relaxed) == activity::asleep) wake();
+  }
+  /// The program is about to stop polling.
+  void wake_if_on_standby() noexcept {
+    if (doing_.load(std::memory_order_relaxed) == activity::standby) wake();
+  }
+
+  /// In a forked child, where there is no thread.
+  void forget() noexcept;
+
+ private:
+  enum class activity : std::uint8_t { working, standby, asleep };
+
+  static void* enter(void* self) noexcept;
+  void run() noexcept;
+  void wake() noexcept;
+  /// Until the doorbell rings, the descriptor (if not negative) is readable, or the
+  /// nanoseconds (if not negative) are over.
+  void sleep(int extra_descriptor, std::int64_t timeout) noexcept;
+
+  engine& engine_;
+  pthread_t thread_{};
+  int doorbell_ = -1;
+  bool running_ = false;
+  std::atomic<bool> stopping_{false};
+  std::atomic<activity> doing_{activity::working};
+  std::atomic<unsigned> polls_{0};
+};
+
+}  // namespace softverbs

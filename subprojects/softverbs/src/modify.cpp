@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ibv_modify_qp and ibv_query_qp do.
+#include "device_context.hpp"
+#include "queue_pair.hpp"
+#include "state_table.hpp"
+
+#include <cerrno>
+
+namespace softverbs {
+namespace {
+
+constexpr std::uint8_t only_port = 1;
+
+bool is_mtu(ibv_mtu mtu) noexcept { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096; }
+
+}  // namespace
+
+int queue_pair::check_address(const ibv_ah_attr& address, route& way) const noexcept {
+  const bool ethernet = configured().layer == link_layer::ethernet;
+  way = {};
+  if (address.port_num != only_port) return EINVAL;
+  if (ethernet && address.is_global == 0) return EINVAL;
+  if (address.is_global != 0) {
+    if (address.grh.sgid_index >= limits::gid_entries) return EINVAL;
+    const auto source = gid_at(owner_.device().number, address.grh.sgid_index);
+    if (!source) return ENODATA;
+    way.network = source->type;
+  }
+  if (ethernet) {
+    way.target_device = device_of_gid(address.grh.dgid);
+    // What neighbour discovery says when nobody answers.
+    return way.target_device ? 0 : ETIMEDOUT;
+  }
+  // The subnet manager isn't asked for single addresses: a wrong one shows up when
+  // nobody answers the packets.
+  way.target_device = device_of_lid(address.dlid);
+  return 0;
+}
+
+int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept {
+  const auto given = [mask](int attribute) { return (mask & attribute) != 0; };
+  if (given(IBV_QP_CUR_STATE) && asked.cur_qp_state != now_in()) return EINVAL;
+  if (given(IBV_QP_PORT) && asked.port_num != only_port) return EINVAL;
+  if (given(IBV_QP_PKEY_INDEX) && asked.pkey_index != 0) return EINVAL;
+  if (given(IBV_QP_PATH_MTU) && !is_mtu(asked.path_mtu)) return EINVAL;
+  if (given(IBV_QP_TIMEOUT) && asked.timeout > 31) return EINVAL;
+  if (given(IBV_QP_RETRY_CNT) && asked.retry_cnt > 7) return EINVAL;
+  if (given(IBV_QP_RNR_RETRY) && asked.rnr_retry > 7) return EINVAL;
+  if (given(IBV_QP_MIN_RNR_TIMER) && asked.min_rnr_timer > 31) return EINVAL;
+  if (given(IBV_QP_MAX_QP_RD_ATOMIC) && asked.max_rd_atomic > limits::outstanding_reads)
+    return EINVAL;
+  if (given(IBV_QP_MAX_DEST_RD_ATOMIC) && asked.max_dest_rd_atomic > limits::outstanding_reads)
+    return EINVAL;
+  if (given(IBV_QP_PATH_MIG_STATE) && asked.path_mig_state > IBV_MIG_ARMED) return EINVAL;
+  if (given(IBV_QP_ALT_PATH)) {
+    route alternate;
+    if (asked.alt_port_num != only_port || asked.alt_pkey_index != 0 || asked.alt_timeout > 31)
+      return EINVAL;
+    if (const int error = check_address(asked.alt_ah_attr, alternate)) return error;
+  }
+  return 0;
+}
+
+int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
+  const ibv_qp_state from = now_in();
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? asked.qp_state : from;
+  if (!transition_is_valid(qp_type, from, to, mask)) return EINVAL;
+  if (const int error = check_values(asked, mask)) return error;
+  route way;
+  if ((mask & IBV_QP_AV) != 0)
+    if (const int error = check_address(asked.ah_attr, way)) return error;
+
+  // Nothing can fail any more.
+  if ((mask & IBV_QP_AV) != 0) route_ = way;
+  apply(asked, mask);
+  enter(to);
+  return 0;
+}
+
+void queue_pair::apply(const ibv_qp_attr& asked, int mask) {
+  const auto take = [&](int attribute, auto member) {
+    if ((mask & attribute) != 0) attributes_.*member = asked.*member;
+  };
+  take(IBV_QP_EN_SQD_ASYNC_NOTIFY, &ibv_qp_attr::en_sqd_async_notify);
+  take(IBV_QP_ACCESS_FLAGS, &ibv_qp_attr::qp_access_flags);
+  take(IBV_QP_PKEY_INDEX, &ibv_qp_attr::pkey_index);
+  take(IBV_QP_PORT, &ibv_qp_attr::port_num);
+  take(IBV_QP_AV, &ibv_qp_attr::ah_attr);
+  take(IBV_QP_PATH_MTU, &ibv_qp_attr::path_mtu);
+  take(IBV_QP_TIMEOUT, &ibv_qp_attr::timeout);
+  take(IBV_QP_RETRY_CNT, &ibv_qp_attr::retry_cnt);
+  take(IBV_QP_RNR_RETRY, &ibv_qp_attr::rnr_retry);
+  take(IBV_QP_MAX_QP_RD_ATOMIC, &ibv_qp_attr::max_rd_atomic);
+  take(IBV_QP_MAX_DEST_RD_ATOMIC, &ibv_qp_attr::max_dest_rd_atomic);
+  take(IBV_QP_MIN_RNR_TIMER, &ibv_qp_attr::min_rnr_timer);
+  take(IBV_QP_PATH_MIG_STATE, &ibv_qp_attr::path_mig_state);
+  take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_ah_attr);
+  take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_pkey_index);
+  take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_port_num);
+  take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_timeout);
+  // The numbers of the wire have 24 bits; drivers drop the rest.
+  if ((mask & IBV_QP_DEST_QPN) != 0) attributes_.dest_qp_num = asked.dest_qp_num & psn_mask;
+  if ((mask & IBV_QP_RQ_PSN) != 0) responses.expect_psn(asked.rq_psn & psn_mask);
+  if ((mask & IBV_QP_SQ_PSN) != 0) requests.set_psn(asked.sq_psn & psn_mask);
+}
+
+void queue_pair::enter(ibv_qp_state next) {
+  const ibv_qp_state before = now_in();
+  attributes_.qp_state = next;
+  state = next;
+  switch (next) {
+    case IBV_QPS_RESET: {
+      engine_.set_deadline(*this, 0);
+      requests.reset();
+      responses.reset();
+      static_cast<completion_queue*>(send_cq)->forget(*this);
+      static_cast<completion_queue*>(recv_cq)->forget(*this);
+      route_ = {};
+      established_ = false;
+      const ibv_qp_cap capacities = attributes_.cap;
+      attributes_ = {};
+      attributes_.cap = capacities;
+      break;
+    }
+    case IBV_QPS_ERR: enter_error(); break;
+    default:
+      if (next != before) engine_.schedule(*this);
+  }
+}
+
+void queue_pair::query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) const noexcept {
+  attributes = attributes_;
+  attributes.cur_qp_state = attributes_.qp_state;
+  attributes.rq_psn = responses.expected_psn();
+  attributes.sq_psn = requests.psn();
+  attributes.sq_draining =
+      static_cast<std::uint8_t>(now_in() == IBV_QPS_SQD && !requests.drained());
+  attributes.en_sqd_async_notify = 0;
+  initial = initial_;
+}
+
+}  // namespace softverbs

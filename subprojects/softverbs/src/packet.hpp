@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace softverbs {
+
+/// What a packet is for.
+enum class packet_kind : std::uint8_t {
+  send = 1,
+  write,
+  read_request,
+  read_response,
+  acknowledge,
+  refuse,
+};
+
+/// Bits of packet_header::flags.
+namespace packet_flag {
+inline constexpr std::uint8_t first = 1;
+inline constexpr std::uint8_t last = 2;
+inline constexpr std::uint8_t immediate = 4;
+inline constexpr std::uint8_t solicited = 8;
+inline constexpr std::uint8_t all = 15;
+}  // namespace packet_flag
+
+/// Why a responder refuses a packet.
+enum class refusal : std::uint8_t {
+  none,
+  sequence,
+  receiver_not_ready,
+  invalid_request,
+  remote_access,
+  remote_operation,
+};
+
+/// The start of each message between two processes; the payload follows. In the
+/// host's byte order, because a Unix socket doesn't leave the host. The socket's
+/// name carries the version of this layout.
+struct packet_header {
+  packet_kind kind;
+  std::uint8_t flags;
+  std::uint8_t network;        ///< enum network
+  std::uint8_t source_device;
+  std::uint8_t target_device;
+  refusal reason;              ///< refuse only
+  std::uint8_t rnr_timer;      ///< refuse only, as coded in IBV_QP_MIN_RNR_TIMER
+  std::uint8_t reserved;
+  std::uint32_t target_qpn;
+  std::uint32_t source_qpn;
+  std::uint32_t psn;
+  std::uint32_t payload;       ///< bytes behind this header
+  std::uint32_t offset;        ///< of the payload in its message
+  std::uint32_t message;       ///< bytes of the whole message: write, read_request
+  std::uint32_t rkey;          ///< write, read_request
+  std::uint32_t immediate;     ///< in network byte order
+  std::uint64_t address;       ///< write, read_request
+};
+static_assert(sizeof(packet_header) == 48 && std::is_trivially_copyable_v<packet_header>);
+
+/// Payload of all but a message's last packet. Bigger packets make fewer system
+/// calls; above this, the copies fall out of the cache.
+inline constexpr std::uint32_t packet_bytes = 32 * 1024;
+inline constexpr std::size_t largest_packet = sizeof(packet_header) + packet_bytes;
+
+/// Packet sequence numbers are 24 bits wide and wrap around.
+inline constexpr std::uint32_t psn_mask = 0xff'ffff;
+
+/// How far `left` is behind `right`; negative if it is ahead.
+constexpr std::int32_t psn_distance(std::uint32_t left, std::uint32_t right) noexcept {
+  return static_cast<std::int32_t>((left - right) << 8) >> 8;
+}
+
+/// Packets of a message; an empty one has one packet, too.
+constexpr std::uint32_t packets_of(std::uint32_t length) noexcept {
+  return length == 0 ? 1 : (length - 1) / packet_bytes + 1;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queue_pair.hpp"
+
+#include "device_context.hpp"
+
+#include <algorithm>
+
+namespace softverbs {
+
+queue_pair::queue_pair(device_context& owner, protection_domain& domain,
+                       const ibv_qp_init_attr& attributes)
+    : ibv_qp{},
+      requests(*this, const_cast<ibv_qp_cap&>(attributes.cap)),
+      responses(*this, const_cast<ibv_qp_cap&>(attributes.cap)),
+      owner_(owner),
+      engine_(owner.owner()),
+      initial_(attributes) {
+  context = &owner.verbs();
+  qp_context = attributes.qp_context;
+  pd = &domain;
+  send_cq = attributes.send_cq;
+  recv_cq = attributes.recv_cq;
+  state = IBV_QPS_RESET;
+  qp_type = attributes.qp_type;
+  attributes_.qp_state = IBV_QPS_RESET;
+  attributes_.cap = attributes.cap;
+  ::pthread_mutex_init(&mutex, nullptr);
+  ::pthread_cond_init(&cond, nullptr);
+}
+
+queue_pair::~queue_pair() {
+  ::pthread_cond_destroy(&cond);
+  ::pthread_mutex_destroy(&mutex);
+}
+
+packet_header queue_pair::header(packet_kind kind, std::uint32_t psn) const noexcept {
+  packet_header result{};
+  result.kind = kind;
+  result.network = static_cast<std::uint8_t>(route_.network);
+  result.source_device = owner_.device().number;
+  result.target_device = route_.target_device.value_or(0);
+  result.target_qpn = attributes_.dest_qp_num;
+  result.source_qpn = qp_num;
+  result.psn = psn & psn_mask;
+  return result;
+}
+
+sent queue_pair::send(const packet_header& head, const iovec* payload, std::size_t pieces) {
+  if (!route_.target_device) return sent::lost;
+  const sent result = engine_.wire.send(head.target_qpn, head, payload, pieces);
+  if (result == sent::blocked) engine_.wire.wait_writable(head.target_qpn, qp_num);
+  return result;
+}
+
+bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
+  // A connection hears its peer only; all else was meant for someone else, or for
+  // an earlier queue pair of this number.
+  return head.source_qpn == attributes_.dest_qp_num && head.target_qpn == qp_num &&
+         head.target_device == owner_.device().number &&
+         head.network == static_cast<std::uint8_t>(route_.network) &&
+         route_.target_device == head.source_device;
+}
+
+void queue_pair::on_packet(const packet& incoming) {
+  const packet_header& head = incoming.header;
+  const bool hears = now_in() == IBV_QPS_RTR || now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD;
+  if (!hears || !is_from_peer(head)) return;
+  const bool sends = now_in() != IBV_QPS_RTR;
+  switch (head.kind) {
+    case packet_kind::send:
+    case packet_kind::write:
+    case packet_kind::read_request: responses.on_request(incoming); break;
+    case packet_kind::acknowledge:
+      if (sends) requests.on_acknowledge(head.psn);
+      break;
+    case packet_kind::refuse:
+      if (sends) requests.on_refusal(head);
+      break;
+    case packet_kind::read_response:
+      if (sends) requests.on_read_response(incoming);
+      break;
+  }
+}
+
+void queue_pair::on_deadline(nanoseconds time) {
+  if (now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD) requests.on_deadline(time);
+}
+
+bool queue_pair::serve() {
+  bool more = responses.answer();
+  switch (now_in()) {
+    case IBV_QPS_RTS: more |= requests.transmit(); break;
+    case IBV_QPS_SQD:
+      more |= requests.transmit();
+      if (attributes_.en_sqd_async_notify != 0 && requests.drained()) {
+        attributes_.en_sqd_async_notify = 0;
+        raise(IBV_EVENT_SQ_DRAINED);
+      }
+      break;
+    case IBV_QPS_ERR:
+      requests.flush();
+      responses.flush();
+      more = false;
+      break;
+    default: break;
+  }
+  return more;
+}
+
+void queue_pair::enter_error() {
+  attributes_.qp_state = IBV_QPS_ERR;
+  engine_.set_deadline(*this, 0);
+  engine_.schedule(*this);
+}
+
+void queue_pair::raise(ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.qp = this;
+  owner_.async_events().push(event);
+}
+
+void queue_pair::communication_established() {
+  if (established_) return;
+  established_ = true;
+  raise(IBV_EVENT_COMM_EST);
+}
+
+void queue_pair::complete(completion_queue& queue, completion entry) {
+  entry.owner = this;
+  entry.wc.qp_num = qp_num;
+  if (queue.push(entry) || now_in() == IBV_QPS_ERR) return;
+  raise(IBV_EVENT_QP_FATAL);
+  enter_error();
+}
+
+void queue_pair::release(const completion& entry) noexcept {
+  if (entry.of_send_queue)
+    requests.release(entry.frees_up_to);
+  else
+    responses.release(entry.frees_up_to);
+}
+
+void queue_pair::say_goodbye() { responses.leave_answer(); }
+
+}  // namespace softverbs

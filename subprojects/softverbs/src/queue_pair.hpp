@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "completion_queue.hpp"
+#include "device.hpp"
+#include "engine.hpp"
+#include "packet.hpp"
+#include "requester.hpp"
+#include "responder.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace softverbs {
+
+class device_context;
+
+/// A queue pair: its state and attributes, and the two halves that do its work.
+class queue_pair final : public ibv_qp {
+ public:
+  queue_pair(device_context& owner, protection_domain& domain, const ibv_qp_init_attr& attributes);
+  queue_pair(const queue_pair&) = delete;
+  queue_pair& operator=(const queue_pair&) = delete;
+  ~queue_pair();
+
+  /// As ibv_modify_qp: 0 or an errno, and then nothing has changed.
+  int modify(const ibv_qp_attr& asked, int mask);
+  void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) const noexcept;
+
+  ibv_qp_state now_in() const noexcept { return attributes_.qp_state; }
+  const ibv_qp_attr& attributes() const noexcept { return attributes_; }
+  const ibv_qp_init_attr& initial() const noexcept { return initial_; }
+  device_context& owner() const noexcept { return owner_; }
+  engine& machine() const noexcept { return engine_; }
+
+  // What the engine calls, under its lock.
+  void on_packet(const packet& incoming);
+  void on_deadline(nanoseconds time);
+  /// True if there is more to do, for which nothing has to happen first.
+  bool serve();
+
+  // What the two halves call.
+  /// Everything outstanding will be flushed.
+  void enter_error();
+  void raise(ibv_event_type event);
+  /// The first packet came in while the program is still on its way to RTS.
+  void communication_established();
+  /// Completes a work request. If the completion is lost, so is the queue pair.
+  void complete(completion_queue& queue, completion entry);
+  /// A header with all that is the same for each packet of this queue pair.
+  packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
+  /// Sends to the peer. Blocked: `serve` is called when it may work again.
+  sent send(const packet_header& header, const iovec* payload, std::size_t pieces);
+
+  /// A completion has been polled.
+  void release(const completion& entry) noexcept;
+
+  /// Says what the peer must still hear, before the queue pair goes.
+  void say_goodbye();
+
+  requester requests;
+  responder responses;
+
+  // The engine's own marks.
+  bool scheduled = false;
+  bool timed = false;
+  nanoseconds deadline = 0;
+  unsigned async_events_reported = 0;
+
+ private:
+  /// The way to the peer.
+  struct route {
+    softverbs::network network = network::infiniband;
+    /// None: packets get lost.
+    std::optional<std::uint8_t> target_device;
+  };
+
+  int check_values(const ibv_qp_attr& asked, int mask) const noexcept;
+  int check_address(const ibv_ah_attr& address, route& way) const noexcept;
+  void apply(const ibv_qp_attr& asked, int mask);
+  void enter(ibv_qp_state next);
+  bool is_from_peer(const packet_header& header) const noexcept;
+
+  device_context& owner_;
+  engine& engine_;
+  ibv_qp_init_attr initial_;
+  ibv_qp_attr attributes_{};
+  route route_;
+  bool established_ = false;
+};
+
+}  // namespace softverbs

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "requester.hpp"
+
+#include "queue_pair.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned packets_per_turn = 16;
+
+/// A peer on a busy machine may well take this long for an answer.
+constexpr nanoseconds shortest_try = 4'000'000;
+
+/// A peer that is there but hasn't read what was sent to it isn't given up before
+/// this time: a network card would have answered without its process.
+constexpr nanoseconds patience = 2'000'000'000;
+
+constexpr std::uint8_t retry_for_ever = 7;
+
+/// How long a receiver wants to be left alone, by the code of its min_rnr_timer,
+/// in units of 10 microseconds.
+constexpr std::array<std::uint32_t, 32> rnr_times{
+    65536, 1,   2,   3,   4,   6,   8,    12,   16,   24,   32,   48,   64,    96,    128,   192,
+    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+
+nanoseconds rnr_time(std::uint8_t code) noexcept { return nanoseconds{rnr_times[code]} * 10'000; }
+
+nanoseconds try_time(std::uint8_t timeout) noexcept {
+  return std::max(nanoseconds{4096} << timeout, shortest_try);
+}
+
+ibv_wc_opcode completed_as(ibv_wr_opcode opcode) noexcept {
+  switch (opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
+    default: return IBV_WC_SEND;
+  }
+}
+
+bool with_immediate(ibv_wr_opcode opcode) noexcept {
+  return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
+}  // namespace
+
+requester::requester(queue_pair& pair, ibv_qp_cap& granted)
+    : pair_(pair),
+      mask_(granted.max_send_wr == 0 ? 0 : granted.max_send_wr - 1),
+      max_entries_(granted.max_send_sge),
+      max_inline_(granted.max_inline_data),
+      // Not initialized: most of a deep queue is never used.
+      ring_(new request[std::size_t{mask_} + 1]),
+      entries_(new ibv_sge[(std::size_t{mask_} + 1) * max_entries_]),
+      inline_(new std::byte[(std::size_t{mask_} + 1) * max_inline_]) {}
+
+int requester::post(const ibv_send_wr& asked) {
+  const ibv_qp_init_attr& initial = pair_.initial();
+  switch (asked.opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ: break;
+    default: return EINVAL;
+  }
+  if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
+  std::uint64_t length = 0;
+  for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
+  const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
+  if (inlined && (length > max_inline_ || asked.opcode == IBV_WR_RDMA_READ)) return EINVAL;
+  if (initial.cap.max_send_wr == 0 || head_ - freed_ > mask_) return ENOMEM;
+
+  request& work = at(head_);
+  work = {};
+  work.wr_id = asked.wr_id;
+  work.opcode = asked.opcode;
+  work.length = length;
+  work.remote_address = asked.wr.rdma.remote_addr;
+  work.rkey = asked.wr.rdma.rkey;
+  work.immediate = asked.imm_data;
+  work.signaled = initial.sq_sig_all != 0 || (asked.send_flags & IBV_SEND_SIGNALED) != 0;
+  work.solicited = (asked.send_flags & IBV_SEND_SOLICITED) != 0;
+  work.fenced = (asked.send_flags & IBV_SEND_FENCE) != 0;
+  work.inlined = inlined;
+  work.entries = static_cast<std::uint16_t>(asked.num_sge);
+  if (inlined) {
+    std::byte* to = inline_of(head_);
+    for (int entry = 0; entry < asked.num_sge; ++entry) {
+      const ibv_sge& from = asked.sg_list[entry];
+      if (from.length == 0) continue;
+      std::memcpy(to, reinterpret_cast<const void*>(from.addr), from.length);
+      to += from.length;
+    }
+  } else {
+    std::copy_n(asked.sg_list, asked.num_sge, entries_of(head_));
+  }
+  ++head_;
+  return 0;
+}
+
+ibv_wc_status requester::inspect(const request& work) noexcept {
+  if (work.length > limits::message_bytes) return IBV_WC_LOC_LEN_ERR;
+  // A depth of zero says that this queue pair doesn't read.
+  if (work.reads() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
+  if (work.inlined) return IBV_WC_SUCCESS;
+  const ibv_sge* entries = entries_of(next_);
+  for (std::uint16_t entry = 0; entry < work.entries; ++entry) {
+    const ibv_sge& piece = entries[entry];
+    if (piece.length == 0) continue;
+    if (!pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr, piece.length,
+                                       work.reads()))
+      return IBV_WC_LOC_PROT_ERR;
+  }
+  return IBV_WC_SUCCESS;
+}
+
+int requester::gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,
+                      iovec* pieces) noexcept {
+  const request& work = at(number);
+  if (length == 0) return 0;
+  if (work.inlined) {
+    pieces[0] = {inline_of(number) + offset, length};
+    return 1;
+  }
+  const ibv_sge* entries = entries_of(number);
+  int count = 0;
+  for (std::uint16_t entry = 0; entry < work.entries && length > 0; ++entry) {
+    const ibv_sge& piece = entries[entry];
+    if (offset >= piece.length) {
+      offset -= piece.length;
+      continue;
+    }
+    const auto part =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
+    // Looked up for each packet: the region may be gone by now.
+    std::byte* memory = pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr + offset,
+                                                      part, work.reads());
+    if (memory == nullptr) return -1;
+    pieces[count++] = {memory, part};
+    length -= part;
+    offset = 0;
+  }
+  return count;
+}
+
+bool requester::transmit() {
+  for (unsigned budget = packets_per_turn; budget > 0; --budget) {
+    if (resting_ || stopped_ || next_ == head_) return false;
+    request& work = at(next_);
+    if (next_ == begun_) {
+      // What was begun before the send queue is drained goes on.
+      if (pair_.now_in() == IBV_QPS_SQD) return false;
+      if (work.fenced && reads_ > 0) return false;
+      if (work.reads() && reads_ > 0 && reads_ >= pair_.attributes().max_rd_atomic) return false;
+      if (const ibv_wc_status failure = inspect(work); failure != IBV_WC_SUCCESS) {
+        stop_at(work, failure);
+        return false;
+      }
+      begin(work);
+    }
+    if (transmit_packet(work) != outcome::sent) return false;
+  }
+  return next_ != head_;
+}
+
+void requester::begin(request& work) noexcept {
+  work.first_psn = psn_;
+  work.packets = work.reads() ? 1 : packets_of(static_cast<std::uint32_t>(work.length));
+  work.received = 0;
+  psn_ = (psn_ + work.packets) & psn_mask;
+  ++begun_;
+}
+
+requester::outcome requester::transmit_packet(request& work) {
+  const auto message = static_cast<std::uint32_t>(work.length);
+  const std::uint32_t offset = next_packet_ * packet_bytes;
+  const bool last = next_packet_ + 1 == work.packets;
+  packet_kind kind = packet_kind::send;
+  if (work.reads()) kind = packet_kind::read_request;
+  else if (completed_as(work.opcode) == IBV_WC_RDMA_WRITE) kind = packet_kind::write;
+
+  packet_header header = pair_.header(kind, work.first_psn + next_packet_);
+  header.message = kind == packet_kind::send ? 0 : message;
+  header.address = work.remote_address;
+  header.rkey = work.rkey;
+  header.offset = offset;
+  if (next_packet_ == 0) header.flags |= packet_flag::first;
+  if (last) {
+    header.flags |= packet_flag::last;
+    if (work.solicited) header.flags |= packet_flag::solicited;
+    if (with_immediate(work.opcode)) {
+      header.flags |= packet_flag::immediate;
+      header.immediate = work.immediate;
+    }
+  }
+  std::array<iovec, limits::gather_entries> pieces;
+  int count = 0;
+  if (kind != packet_kind::read_request) {
+    header.payload = std::min(packet_bytes, message - offset);
+    count = gather(next_, offset, header.payload, pieces.data());
+  }
+  const sent result = count < 0 ? sent::fault
+                                : pair_.send(header, pieces.data(), static_cast<std::size_t>(count));
+  if (result == sent::fault) {
+    stop_at(work, IBV_WC_LOC_PROT_ERR);
+    return outcome::failed;
+  }
+  if (pair_.deadline == 0) {
+    const nanoseconds time = now();
+    if (quiet_since_ == 0) quiet_since_ = time;
+    restart_timer(time);
+  }
+  if (result == sent::blocked) return outcome::waiting;
+  if (last) {
+    if (work.reads()) ++reads_;
+    ++next_;
+    next_packet_ = 0;
+  } else {
+    ++next_packet_;
+  }
+  return outcome::sent;
+}
+
+void requester::stop_at(request& work, ibv_wc_status failure) {
+  // What was begun before it may well succeed, and completes first.
+  work.failure = failure;
+  stopped_ = true;
+  if (oldest_ == next_) fail_oldest(failure);
+}
+
+bool requester::outstanding(std::uint32_t psn) const noexcept {
+  return psn_distance(psn, acknowledged_) >= 0 && psn_distance(psn, psn_) < 0;
+}
+
+void requester::on_acknowledge(std::uint32_t psn) {
+  if (!outstanding(psn)) return;
+  while (oldest_ != begun_) {
+    const request& work = at(oldest_);
+    // A read is finished by its answer alone.
+    if (work.reads() || psn_distance(psn, work.last_psn()) < 0) break;
+    acknowledged_ = (work.last_psn() + 1) & psn_mask;
+    complete_oldest();
+    if (pair_.now_in() == IBV_QPS_ERR) return;
+  }
+  if (oldest_ != begun_ && !at(oldest_).reads() && outstanding(psn))
+    acknowledged_ = (psn + 1) & psn_mask;
+  made_progress();
+}
+
+void requester::on_read_response(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  if (!outstanding(header.psn)) return;
+  // An answer says that all before it was carried out.
+  if (header.psn != acknowledged_) on_acknowledge((header.psn - 1) & psn_mask);
+  if (oldest_ == begun_ || pair_.now_in() == IBV_QPS_ERR) return;
+  request& work = at(oldest_);
+  if (!work.reads() || work.first_psn != header.psn || header.offset != work.received) return;
+  if (header.payload > work.length - work.received) return fail_oldest(IBV_WC_BAD_RESP_ERR);
+  std::array<iovec, limits::gather_entries> pieces;
+  const int count = gather(oldest_, work.received, header.payload, pieces.data());
+  if (count < 0) return fail_oldest(IBV_WC_LOC_PROT_ERR);
+  const std::byte* from = incoming.payload;
+  for (int piece = 0; piece < count; ++piece) {
+    const iovec& to = pieces[static_cast<std::size_t>(piece)];
+    if (!pair_.machine().wire.staging().copy_out(to.iov_base, from, to.iov_len))
+      return fail_oldest(IBV_WC_LOC_PROT_ERR);
+    from += to.iov_len;
+  }
+  work.received += header.payload;
+  if (work.received == work.length) {
+    acknowledged_ = (work.first_psn + 1) & psn_mask;
+    complete_oldest();
+    if (pair_.now_in() == IBV_QPS_ERR) return;
+  }
+  made_progress();
+}
+
+void requester::on_refusal(const packet_header& header) {
+  if (!outstanding(header.psn)) return;
+  if (header.psn != acknowledged_) on_acknowledge((header.psn - 1) & psn_mask);
+  if (oldest_ == begun_ || pair_.now_in() == IBV_QPS_ERR) return;
+  const ibv_qp_attr& attributes = pair_.attributes();
+  switch (header.reason) {
+    case refusal::sequence:
+      if (retries_ >= attributes.retry_cnt) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
+      ++retries_;
+      go_back_to(header.psn);
+      pair_.machine().schedule(pair_);
+      return;
+    case refusal::receiver_not_ready:
+      if (attributes.rnr_retry != retry_for_ever && rnr_retries_ >= attributes.rnr_retry)
+        return fail_oldest(IBV_WC_RNR_RETRY_EXC_ERR);
+      if (attributes.rnr_retry != retry_for_ever) ++rnr_retries_;
+      go_back_to(header.psn);
+      resting_ = true;
+      pair_.machine().set_deadline(pair_, now() + rnr_time(header.rnr_timer));
+      return;
+    case refusal::invalid_request: return fail_oldest(IBV_WC_REM_INV_REQ_ERR);
+    case refusal::remote_access: return fail_oldest(IBV_WC_REM_ACCESS_ERR);
+    case refusal::remote_operation: return fail_oldest(IBV_WC_REM_OP_ERR);
+    case refusal::none: return;
+  }
+}
+
+void requester::go_back_to(std::uint32_t psn) noexcept {
+  // A message that couldn't be executed to its end is tried again, too: it will
+  // fail in the same place.
+  stopped_ = false;
+  const request& work = at(oldest_);
+  next_ = oldest_;
+  reads_ = 0;
+  next_packet_ = work.reads() ? 0 : ((psn - work.first_psn) & psn_mask) % work.packets;
+}
+
+void requester::on_deadline(nanoseconds time) {
+  if (resting_) {
+    resting_ = false;
+    quiet_since_ = time;
+    pair_.machine().schedule(pair_);
+    return;
+  }
+  if (oldest_ == begun_) return;
+  const ibv_qp_attr& attributes = pair_.attributes();
+  if (time - quiet_since_ < patience &&
+      pair_.machine().wire.lags_behind(attributes.dest_qp_num))
+    return restart_timer(time);
+  if (retries_ >= attributes.retry_cnt) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
+  ++retries_;
+  go_back_to(acknowledged_);
+  pair_.machine().schedule(pair_);
+  restart_timer(time);
+}
+
+void requester::made_progress() {
+  retries_ = 0;
+  rnr_retries_ = 0;
+  // Acknowledged before it was sent again.
+  if (static_cast<std::int32_t>(next_ - oldest_) < 0) {
+    next_ = oldest_;
+    next_packet_ = 0;
+    reads_ = 0;
+  }
+  if (resting_) return;
+  quiet_since_ = 0;
+  if (oldest_ == begun_) {
+    pair_.machine().set_deadline(pair_, 0);
+  } else {
+    quiet_since_ = now();
+    restart_timer(quiet_since_);
+  }
+  // Reads, fences and a drain may have waited for this.
+  if (next_ != head_ || pair_.now_in() == IBV_QPS_SQD) pair_.machine().schedule(pair_);
+}
+
+void requester::restart_timer(nanoseconds time) {
+  const std::uint8_t timeout = pair_.attributes().timeout;
+  if (timeout != 0) pair_.machine().set_deadline(pair_, time + try_time(timeout));
+}
+
+void requester::complete_oldest() {
+  const request& work = at(oldest_);
+  if (work.reads() && static_cast<std::int32_t>(next_ - oldest_) > 0) --reads_;
+  ++oldest_;
+  if (work.signaled) complete(work, IBV_WC_SUCCESS);
+  if (stopped_ && oldest_ == next_ && pair_.now_in() != IBV_QPS_ERR)
+    fail_oldest(at(next_).failure);
+}
+
+void requester::fail_oldest(ibv_wc_status status) {
+  const request& work = at(oldest_);
+  ++oldest_;
+  complete(work, status);
+  if (pair_.now_in() != IBV_QPS_ERR) pair_.enter_error();
+}
+
+void requester::complete(const request& work, ibv_wc_status status) {
+  completion entry{};
+  entry.wc.wr_id = work.wr_id;
+  entry.wc.status = status;
+  entry.wc.opcode = completed_as(work.opcode);
+  if (work.reads()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
+  entry.frees_up_to = oldest_;
+  entry.of_send_queue = true;
+  pair_.complete(*static_cast<completion_queue*>(pair_.send_cq), entry);
+}
+
+void requester::flush() {
+  while (oldest_ != head_) {
+    const request& work = at(oldest_);
+    ++oldest_;
+    complete(work, IBV_WC_WR_FLUSH_ERR);
+  }
+  next_ = begun_ = head_;
+  reads_ = 0;
+  stopped_ = false;
+  resting_ = false;
+}
+
+void requester::reset() noexcept {
+  freed_ = oldest_ = next_ = begun_ = head_ = 0;
+  next_packet_ = reads_ = 0;
+  psn_ = acknowledged_ = 0;
+  stopped_ = resting_ = false;
+  retries_ = rnr_retries_ = 0;
+  quiet_since_ = 0;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "engine.hpp"
+#include "packet.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace softverbs {
+
+class queue_pair;
+
+/// The half of a queue pair that executes its send queue: sends packets, waits for
+/// acknowledgements, repeats what got lost, completes in order.
+///
+/// The queue is a ring with counters that only grow, in this order:
+/// freed (polled) <= oldest (not completed) <= next (to be sent) <= head (posted);
+/// `begun_` is the first that has no packet sequence number yet. After a loss,
+/// `next` goes back, `begun_` doesn't.
+class requester {
+ public:
+  requester(queue_pair& pair, ibv_qp_cap& granted);
+
+  /// As ibv_post_send, the state being right.
+  int post(const ibv_send_wr& request);
+  /// Puts as much on the wire as may be. True if there is more that needn't wait.
+  bool transmit();
+  void on_acknowledge(std::uint32_t psn);
+  void on_refusal(const packet_header& header);
+  void on_read_response(const packet& incoming);
+  void on_deadline(nanoseconds time);
+  /// Completes all that is left as flushed.
+  void flush();
+  /// Back to where nothing was ever posted.
+  void reset() noexcept;
+  void release(std::uint32_t up_to) noexcept { freed_ = up_to; }
+
+  void set_psn(std::uint32_t psn) noexcept { psn_ = acknowledged_ = psn; }
+  std::uint32_t psn() const noexcept { return psn_; }
+  /// Nothing that has begun is unfinished.
+  bool drained() const noexcept { return oldest_ == begun_; }
+
+ private:
+  struct request {
+    std::uint64_t wr_id;
+    std::uint64_t remote_address;
+    std::uint64_t length;
+    std::uint32_t rkey;
+    std::uint32_t immediate;
+    std::uint32_t first_psn;
+    std::uint32_t packets;
+    std::uint32_t received;  ///< bytes of a read's answer
+    std::uint16_t entries;
+    ibv_wr_opcode opcode;
+    ibv_wc_status failure;
+    bool signaled, solicited, fenced, inlined;
+
+    bool reads() const noexcept { return opcode == IBV_WR_RDMA_READ; }
+    std::uint32_t last_psn() const noexcept { return (first_psn + packets - 1) & psn_mask; }
+  };
+
+  request& at(std::uint32_t number) noexcept { return ring_[number & mask_]; }
+  ibv_sge* entries_of(std::uint32_t number) noexcept {
+    return entries_.get() + std::size_t{number & mask_} * max_entries_;
+  }
+  std::byte* inline_of(std::uint32_t number) noexcept {
+    return inline_.get() + std::size_t{number & mask_} * max_inline_;
+  }
+
+  bool outstanding(std::uint32_t psn) const noexcept;
+  ibv_wc_status inspect(const request& work) noexcept;
+  /// The pieces of memory with `length` bytes from `offset`; negative if they may
+  /// not be used.
+  int gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,
+             iovec* pieces) noexcept;
+  enum class outcome : std::uint8_t { sent, waiting, failed };
+  outcome transmit_packet(request& work);
+  void begin(request& work) noexcept;
+  void stop_at(request& work, ibv_wc_status failure);
+  void complete_oldest();
+  void fail_oldest(ibv_wc_status status);
+  void complete(const request& work, ibv_wc_status status);
+  void go_back_to(std::uint32_t psn) noexcept;
+  void made_progress();
+  void restart_timer(nanoseconds time);
+
+  queue_pair& pair_;
+  std::uint32_t mask_;
+  std::uint32_t max_entries_;
+  std::uint32_t max_inline_;
+  std::unique_ptr<request[]> ring_;
+  std::unique_ptr<ibv_sge[]> entries_;
+  std::unique_ptr<std::byte[]> inline_;
+
+  std::uint32_t freed_ = 0;
+  std::uint32_t oldest_ = 0;
+  std::uint32_t next_ = 0;
+  std::uint32_t begun_ = 0;
+  std::uint32_t head_ = 0;
+  std::uint32_t next_packet_ = 0;   ///< of `next_`
+  std::uint32_t reads_ = 0;         ///< from `oldest_` up to `next_`
+  std::uint32_t psn_ = 0;           ///< of the first packet never sent
+  std::uint32_t acknowledged_ = 0;  ///< of the first packet not acknowledged
+  bool stopped_ = false;            ///< `next_` can't be executed
+  bool resting_ = false;            ///< until a receiver may be ready
+  std::uint8_t retries_ = 0;
+  std::uint8_t rnr_retries_ = 0;
+  nanoseconds quiet_since_ = 0;
+};
+
+}  // namespace softverbs

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "responder.hpp"
+
+#include "queue_pair.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned packets_per_turn = 16;
+
+/// Long messages are acknowledged in between, so that the requester sees progress.
+constexpr unsigned packets_per_acknowledgement = 8;
+
+}  // namespace
+
+responder::responder(queue_pair& pair, ibv_qp_cap& granted)
+    : pair_(pair),
+      mask_(granted.max_recv_wr == 0 ? 0 : granted.max_recv_wr - 1),
+      max_entries_(granted.max_recv_sge),
+      // Not initialized: most of a deep queue is never used.
+      ring_(new receive[std::size_t{mask_} + 1]),
+      entries_(new ibv_sge[(std::size_t{mask_} + 1) * max_entries_]) {}
+
+int responder::post(const ibv_recv_wr& asked) {
+  if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
+  if (pair_.initial().cap.max_recv_wr == 0 || head_ - freed_ > mask_) return ENOMEM;
+  receive& work = at(head_);
+  work = {asked.wr_id, 0, static_cast<std::uint32_t>(asked.num_sge)};
+  for (int entry = 0; entry < asked.num_sge; ++entry) work.length += asked.sg_list[entry].length;
+  std::copy_n(asked.sg_list, asked.num_sge, entries_of(head_));
+  ++head_;
+  return 0;
+}
+
+void responder::on_request(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  if (pair_.now_in() == IBV_QPS_RTR) pair_.communication_established();
+  const std::int32_t distance = psn_distance(header.psn, expected_);
+  if (distance < 0) return on_duplicate(header);
+  if (distance > 0) {
+    // Said once: all that was under way behind the lost one comes here, too.
+    if (!refused_) refuse(refusal::sequence);
+    return;
+  }
+  refused_ = false;
+  switch (header.kind) {
+    case packet_kind::send: return on_send(incoming);
+    case packet_kind::write: return on_write(incoming);
+    default: return on_read(header);
+  }
+}
+
+void responder::on_duplicate(const packet_header& header) {
+  if (header.kind != packet_kind::read_request) {
+    acknowledge_due_ = true;
+    pair_.machine().schedule(pair_);
+    return;
+  }
+  // Only what was carried out lately; the rest has nothing to do with us.
+  const std::uint32_t known = std::min(end_read_, most_reads);
+  for (std::uint32_t back = 1; back <= known; ++back) {
+    read& wanted = reads_[(end_read_ - back) % most_reads];
+    if (wanted.psn != header.psn) continue;
+    // Still to be answered: that will do.
+    if (back <= end_read_ - first_read_) return;
+    read again = wanted;
+    again.answered = 0;
+    if (end_read_ - first_read_ >= limits::outstanding_reads) return;
+    reads_[end_read_++ % most_reads] = again;
+    pair_.machine().schedule(pair_);
+    return;
+  }
+}
+
+bool responder::continues(const packet_header& header) noexcept {
+  const bool first = (header.flags & packet_flag::first) != 0;
+  const bool last = (header.flags & packet_flag::last) != 0;
+  if (first == message_.open) return false;
+  if (first) {
+    message_ = {};
+    message_.open = true;
+    message_.kind = header.kind;
+    message_.length = header.message;
+    message_.rkey = header.rkey;
+    message_.address = header.address;
+  }
+  if (message_.kind != header.kind || header.offset != message_.arrived) return false;
+  // All but the last one are full, or numbers and offsets would not match.
+  return last || header.payload == packet_bytes;
+}
+
+bool responder::may_fill(std::uint32_t number) noexcept {
+  const ibv_sge* entries = entries_of(number);
+  for (std::uint32_t entry = 0; entry < at(number).entries; ++entry) {
+    const ibv_sge& piece = entries[entry];
+    if (piece.length == 0) continue;
+    if (!pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr, piece.length, true))
+      return false;
+  }
+  return true;
+}
+
+bool responder::fill(std::uint32_t number, std::uint64_t offset, const std::byte* from,
+                     std::uint32_t length) noexcept {
+  const ibv_sge* entries = entries_of(number);
+  for (std::uint32_t entry = 0; entry < at(number).entries && length > 0; ++entry) {
+    const ibv_sge& piece = entries[entry];
+    if (offset >= piece.length) {
+      offset -= piece.length;
+      continue;
+    }
+    const auto part =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
+    std::byte* to = pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr + offset, part,
+                                                  true);
+    if (to == nullptr || !pair_.machine().wire.staging().copy_out(to, from, part)) return false;
+    from += part;
+    length -= part;
+    offset = 0;
+  }
+  return true;
+}
+
+void responder::on_send(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  const bool last = (header.flags & packet_flag::last) != 0;
+  if (!message_.open && !has_receive()) return refuse(refusal::receiver_not_ready);
+  if (!continues(header)) return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
+  if (end > at(next_).length) {
+    complete_receive(IBV_WC_LOC_LEN_ERR, IBV_WC_RECV, 0, nullptr);
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  }
+  if ((message_.arrived == 0 && !may_fill(next_)) ||
+      !fill(next_, message_.arrived, incoming.payload, header.payload)) {
+    complete_receive(IBV_WC_LOC_PROT_ERR, IBV_WC_RECV, 0, nullptr);
+    return refuse_for_good(refusal::remote_operation, IBV_EVENT_QP_FATAL);
+  }
+  message_.arrived = static_cast<std::uint32_t>(end);
+  if (last)
+    complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV, message_.arrived, &header);
+  took(header);
+}
+
+void responder::on_write(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  const bool last = (header.flags & packet_flag::last) != 0;
+  const bool notifies = last && (header.flags & packet_flag::immediate) != 0;
+  if (notifies && !has_receive()) return refuse(refusal::receiver_not_ready);
+  if (!continues(header)) return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
+  if (end > message_.length || (last && end != message_.length))
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  // Nothing is touched by an empty write, so its key isn't looked at.
+  if (message_.length != 0) {
+    const bool allowed = (pair_.attributes().qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
+    // The whole message on its first packet; on the others, the region could be
+    // gone.
+    std::byte* base =
+        allowed ? pair_.machine().regions.remote(pair_.pd, message_.rkey, message_.address,
+                                                 message_.length, IBV_ACCESS_REMOTE_WRITE)
+                : nullptr;
+    if (base == nullptr || !pair_.machine().wire.staging().copy_out(
+                               base + message_.arrived, incoming.payload, header.payload))
+      return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+  }
+  message_.arrived = static_cast<std::uint32_t>(end);
+  if (notifies)
+    complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, message_.length, &header);
+  took(header);
+}
+
+void responder::took(const packet_header& header) {
+  expected_ = (expected_ + 1) & psn_mask;
+  const bool last = (header.flags & packet_flag::last) != 0;
+  if (last) message_.open = false;
+  if (!last && ++unacknowledged_ < packets_per_acknowledgement) return;
+  unacknowledged_ = 0;
+  acknowledge_due_ = true;
+  pair_.machine().schedule(pair_);
+}
+
+void responder::on_read(const packet_header& header) {
+  constexpr std::uint8_t whole = packet_flag::first | packet_flag::last;
+  if (message_.open || (header.flags & whole) != whole || header.message > limits::message_bytes ||
+      end_read_ - first_read_ >= pair_.attributes().max_dest_rd_atomic)
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  const bool allowed =
+      header.message == 0 ||
+      ((pair_.attributes().qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0 &&
+       pair_.machine().regions.remote(pair_.pd, header.rkey, header.address, header.message,
+                                      IBV_ACCESS_REMOTE_READ) != nullptr);
+  if (!allowed) return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+  reads_[end_read_++ % most_reads] = {header.address, header.rkey, header.message, header.psn, 0};
+  expected_ = (expected_ + 1) & psn_mask;
+  pair_.machine().schedule(pair_);
+}
+
+void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
+                                 const packet_header* header) {
+  const receive& work = at(next_);
+  ++next_;
+  completion entry{};
+  entry.wc.wr_id = work.wr_id;
+  entry.wc.status = status;
+  entry.wc.opcode = opcode;
+  entry.wc.byte_len = bytes;
+  entry.wc.src_qp = pair_.attributes().dest_qp_num;
+  entry.wc.slid = pair_.attributes().ah_attr.dlid;
+  entry.wc.sl = pair_.attributes().ah_attr.sl;
+  if (header != nullptr) {
+    if ((header->flags & packet_flag::immediate) != 0) {
+      entry.wc.wc_flags |= IBV_WC_WITH_IMM;
+      entry.wc.imm_data = header->immediate;
+    }
+    entry.solicited = (header->flags & packet_flag::solicited) != 0;
+  }
+  entry.frees_up_to = next_;
+  entry.of_send_queue = false;
+  pair_.complete(*static_cast<completion_queue*>(pair_.recv_cq), entry);
+}
+
+void responder::refuse(refusal reason) {
+  refused_ = true;
+  refusal_due_ = reason;
+  refused_psn_ = expected_;
+  pair_.machine().schedule(pair_);
+}
+
+void responder::refuse_for_good(refusal reason, ibv_event_type event) {
+  refuse(reason);
+  pair_.raise(event);
+  pair_.enter_error();
+}
+
+packet_header responder::acknowledgement() const noexcept {
+  return pair_.header(packet_kind::acknowledge, expected_ - 1);
+}
+
+packet_header responder::refusal_header() const noexcept {
+  packet_header header = pair_.header(packet_kind::refuse, refused_psn_);
+  header.reason = refusal_due_;
+  header.rnr_timer = pair_.attributes().min_rnr_timer;
+  return header;
+}
+
+bool responder::answer() {
+  // In the order of the requests: an acknowledgement covers all that went before
+  // it.
+  unsigned budget = packets_per_turn;
+  while (first_read_ != end_read_ && refusal_due_ == refusal::none) {
+    read& wanted = reads_[first_read_ % most_reads];
+    if (budget-- == 0) return true;
+    if (!answer_read(wanted)) return false;
+  }
+  if (refusal_due_ != refusal::none) {
+    if (pair_.send(refusal_header(), nullptr, 0) == sent::blocked) return false;
+    refusal_due_ = refusal::none;
+    acknowledge_due_ = false;
+  }
+  if (acknowledge_due_) {
+    if (pair_.send(acknowledgement(), nullptr, 0) == sent::blocked) return false;
+    acknowledge_due_ = false;
+  }
+  return false;
+}
+
+bool responder::answer_read(read& wanted) {
+  packet_header header = pair_.header(packet_kind::read_response, wanted.psn);
+  header.offset = wanted.answered;
+  header.payload = std::min(packet_bytes, wanted.length - wanted.answered);
+  iovec piece{nullptr, header.payload};
+  sent result = sent::fault;
+  if (header.payload == 0) {
+    result = pair_.send(header, nullptr, 0);
+  } else if (std::byte* base = pair_.machine().regions.remote(
+                 pair_.pd, wanted.rkey, wanted.address, wanted.length, IBV_ACCESS_REMOTE_READ)) {
+    piece.iov_base = base + wanted.answered;
+    result = pair_.send(header, &piece, 1);
+  }
+  switch (result) {
+    case sent::blocked: return false;
+    case sent::fault:
+      // The region went away after the request had been accepted.
+      refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+      refused_psn_ = wanted.psn;
+      return true;
+    default: break;
+  }
+  wanted.answered += header.payload;
+  if (wanted.answered == wanted.length) ++first_read_;
+  return true;
+}
+
+void responder::leave_answer() {
+  if (refusal_due_ != refusal::none)
+    pair_.machine().wire.owe(refusal_header());
+  else if (acknowledge_due_ && first_read_ == end_read_)
+    pair_.machine().wire.owe(acknowledgement());
+}
+
+void responder::flush() {
+  first_read_ = end_read_;
+  while (next_ != head_) complete_receive(IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, nullptr);
+}
+
+void responder::reset() noexcept {
+  freed_ = next_ = head_ = 0;
+  expected_ = 0;
+  message_ = {};
+  acknowledge_due_ = refused_ = false;
+  unacknowledged_ = 0;
+  refusal_due_ = refusal::none;
+  first_read_ = end_read_ = 0;
+}
+
+}  // namespace softverbs

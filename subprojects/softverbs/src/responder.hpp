@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "packet.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace softverbs {
+
+class queue_pair;
+struct packet;
+
+/// The half of a queue pair that carries out what its peer asks for, and that
+/// fills the receive queue.
+///
+/// freed (polled) <= next (to be filled) <= head (posted).
+class responder {
+ public:
+  responder(queue_pair& pair, ibv_qp_cap& granted);
+
+  /// As ibv_post_recv, the state being right.
+  int post(const ibv_recv_wr& request);
+  void on_request(const packet& incoming);
+  /// Sends the answers that are due. False if some have to wait.
+  bool answer();
+  void flush();
+  void reset() noexcept;
+  void release(std::uint32_t up_to) noexcept { freed_ = up_to; }
+  /// Hands an acknowledgement or refusal that is due to the transport.
+  void leave_answer();
+
+  void expect_psn(std::uint32_t psn) noexcept { expected_ = psn; }
+  std::uint32_t expected_psn() const noexcept { return expected_; }
+
+ private:
+  struct receive {
+    std::uint64_t wr_id;
+    std::uint64_t length;
+    std::uint32_t entries;
+  };
+  /// A read that a peer waits for, or a recent one that it may ask for again.
+  struct read {
+    std::uint64_t address;
+    std::uint32_t rkey;
+    std::uint32_t length;
+    std::uint32_t psn;
+    std::uint32_t answered;
+  };
+  /// The message whose packets are coming in.
+  struct message {
+    packet_kind kind{};
+    bool open = false;
+    std::uint32_t arrived = 0;
+    std::uint32_t length = 0;  ///< write
+    std::uint32_t rkey = 0;
+    std::uint64_t address = 0;
+  };
+
+  receive& at(std::uint32_t number) noexcept { return ring_[number & mask_]; }
+  ibv_sge* entries_of(std::uint32_t number) noexcept {
+    return entries_.get() + std::size_t{number & mask_} * max_entries_;
+  }
+
+  void on_duplicate(const packet_header& header);
+  void on_send(const packet& incoming);
+  void on_write(const packet& incoming);
+  void on_read(const packet_header& header);
+  bool continues(const packet_header& header) noexcept;
+  bool has_receive() const noexcept { return next_ != head_; }
+  bool may_fill(std::uint32_t number) noexcept;
+  bool fill(std::uint32_t number, std::uint64_t offset, const std::byte* from,
+            std::uint32_t length) noexcept;
+  void took(const packet_header& header);
+  void complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
+                        const packet_header* header);
+  void refuse(refusal reason);
+  void refuse_for_good(refusal reason, ibv_event_type event);
+  packet_header refusal_header() const noexcept;
+  packet_header acknowledgement() const noexcept;
+  bool answer_read(read& wanted);
+
+  queue_pair& pair_;
+  std::uint32_t mask_;
+  std::uint32_t max_entries_;
+  std::unique_ptr<receive[]> ring_;
+  std::unique_ptr<ibv_sge[]> entries_;
+
+  std::uint32_t freed_ = 0;
+  std::uint32_t next_ = 0;
+  std::uint32_t head_ = 0;
+  std::uint32_t expected_ = 0;  ///< the packet sequence number that comes next
+  message message_;
+  bool acknowledge_due_ = false;
+  unsigned unacknowledged_ = 0;
+  /// Refused once, and not heard again of since: the rest is dropped silently.
+  bool refused_ = false;
+  refusal refusal_due_ = refusal::none;
+  std::uint32_t refused_psn_ = 0;
+
+  static constexpr std::uint32_t most_reads = 32;
+  std::array<read, most_reads> reads_{};
+  std::uint32_t first_read_ = 0;  ///< not answered yet
+  std::uint32_t end_read_ = 0;
+};
+
+}  // namespace softverbs

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points for what the device doesn't have: refused for our objects,
+// handed on for those of other devices.
+#include "device_context.hpp"
+#include "export.hpp"
+#include "next_library.hpp"
+#include "operations.hpp"
+
+#include <cerrno>
+
+using namespace softverbs;
+
+ibv_mw* operations::alloc_mw(ibv_pd*, ibv_mw_type) {
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+int operations::bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; }
+int operations::dealloc_mw(ibv_mw*) { return EOPNOTSUPP; }
+int operations::post_srq_recv(ibv_srq*, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  *bad = request;
+  return EOPNOTSUPP;
+}
+
+SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attributes) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
+SOFTVERBS_EXPORT int ibv_attach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_attach_mcast)(pair, gid, lid);
+  return EOPNOTSUPP;
+}
+
+SOFTVERBS_EXPORT int ibv_detach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_detach_mcast)(pair, gid, lid);
+  return EOPNOTSUPP;
+}
+
+SOFTVERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* verbs, std::uint8_t port, ibv_wc* completion,
+                                         ibv_grh* grh, ibv_ah_attr* attributes) {
+  if (!is_soft(verbs))
+    return SOFTVERBS_NEXT(ibv_init_ah_from_wc)(verbs, port, completion, grh, attributes);
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
+SOFTVERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* domain, ibv_wc* completion, ibv_grh* grh,
+                                               std::uint8_t port) {
+  if (!is_soft(domain))
+    return SOFTVERBS_NEXT(ibv_create_ah_from_wc)(domain, completion, grh, port);
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
+SOFTVERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* verbs, ibv_ah_attr* attributes,
+                                                 std::uint8_t mac[ETHERNET_LL_SIZE],
+                                                 std::uint16_t* vlan) {
+  if (!is_soft(verbs))
+    return SOFTVERBS_NEXT(ibv_resolve_eth_l2_from_gid)(verbs, attributes, mac, vlan);
+  errno = EOPNOTSUPP;
+  return -1;
+}
+
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset,
+                                           std::size_t length, std::uint64_t iova, int fd,
+                                           int access) {
+  if (!is_soft(domain))
+    return SOFTVERBS_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, fd, access);
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
+SOFTVERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* pair) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_qp_to_qp_ex)(pair);
+  return nullptr;
+}
+
+SOFTVERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* pair, ibv_wr_opcode opcode,
+                                                std::uint32_t flags) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_query_qp_data_in_order)(pair, opcode, flags);
+  return 0;
+}
+
+SOFTVERBS_EXPORT int ibv_set_ece(ibv_qp* pair, ibv_ece* options) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_set_ece)(pair, options);
+  if (options->vendor_id == 0) return 0;
+  errno = EOPNOTSUPP;
+  return EOPNOTSUPP;
+}
+
+SOFTVERBS_EXPORT int ibv_query_ece(ibv_qp* pair, ibv_ece* options) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_query_ece)(pair, options);
+  *options = {};
+  return 0;
+}
+
+SOFTVERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* verbs, std::uint32_t handle) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_import_pd)(verbs, handle);
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
+SOFTVERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* domain, std::uint32_t handle) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_import_mr)(domain, handle);
+  errno = EOPNOTSUPP;
+  return nullptr;
+}
+
+SOFTVERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* verbs, std::uint32_t handle) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_import_dm)(verbs, handle);
+  errno = EOPNOTSUPP;
+  return nullptr;
+}

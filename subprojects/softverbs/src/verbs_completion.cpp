@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points for completion queues and channels.
+#include "completion_queue.hpp"
+#include "device_context.hpp"
+#include "engine.hpp"
+#include "export.hpp"
+#include "next_library.hpp"
+#include "operations.hpp"
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+using namespace softverbs;
+
+SOFTVERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* verbs) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_create_comp_channel)(verbs);
+  device_context& device = device_context::of(verbs);
+  if (!device.usable()) {
+    errno = EIO;
+    return nullptr;
+  }
+  try {
+    auto channel = std::make_unique<completion_channel>();
+    if (!channel->events.open()) return nullptr;
+    channel->context = verbs;
+    channel->fd = channel->events.descriptor();
+    channel->refcnt = 0;
+    const std::lock_guard held(device.owner().lock);
+    device.channels.insert(channel.get());
+    return channel.release();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
+  if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_destroy_comp_channel)(channel);
+  device_context& device = device_context::of(channel->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.owner().lock);
+  if (channel->refcnt != 0) return EBUSY;
+  auto* ours = static_cast<completion_channel*>(channel);
+  device.channels.erase(ours);
+  delete ours;
+  return 0;
+}
+
+SOFTVERBS_EXPORT ibv_cq* ibv_create_cq(ibv_context* verbs, int entries, void* user_context,
+                                       ibv_comp_channel* channel, int vector) {
+  if (!is_soft(verbs))
+    return SOFTVERBS_NEXT(ibv_create_cq)(verbs, entries, user_context, channel, vector);
+  device_context& device = device_context::of(verbs);
+  int error = 0;
+  if (!device.usable())
+    error = EIO;
+  else if (entries < 1 || entries > limits::completion_entries || vector < 0 ||
+           vector >= limits::completion_vectors || (channel != nullptr && !is_soft(channel)))
+    error = EINVAL;
+  if (error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  try {
+    auto queue = std::make_unique<completion_queue>(
+        device, completion_queue::granted(static_cast<std::uint32_t>(entries)),
+        static_cast<completion_channel*>(channel), user_context);
+    const std::lock_guard held(device.owner().lock);
+    device.completion_queues.insert(queue.get());
+    if (channel != nullptr) ++channel->refcnt;
+    return queue.release();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
+  if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_resize_cq)(queue, entries);
+  device_context& device = device_context::of(queue->context);
+  if (!device.usable()) return EIO;
+  if (entries < 1 || entries > limits::completion_entries) return EINVAL;
+  try {
+    const std::lock_guard held(device.owner().lock);
+    return static_cast<completion_queue*>(queue)->resize(
+        completion_queue::granted(static_cast<std::uint32_t>(entries)));
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
+  if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_destroy_cq)(queue);
+  device_context& device = device_context::of(queue->context);
+  if (!device.usable()) return EIO;
+  auto* ours = static_cast<completion_queue*>(queue);
+  unsigned completion_events = 0;
+  unsigned async_events = 0;
+  {
+    const std::lock_guard held(device.owner().lock);
+    if (ours->queue_pairs != 0) return EBUSY;
+    device.completion_queues.erase(ours);
+    ours->detach();
+    completion_events = ours->completion_events_reported;
+    async_events = ours->async_events_reported;
+  }
+  // The program may still look at the queue of an event that it hasn't
+  // acknowledged.
+  ::pthread_mutex_lock(&ours->mutex);
+  while (ours->comp_events_completed != completion_events ||
+         ours->async_events_completed != async_events)
+    ::pthread_cond_wait(&ours->cond, &ours->mutex);
+  ::pthread_mutex_unlock(&ours->mutex);
+  delete ours;
+  return 0;
+}
+
+int operations::poll_cq(ibv_cq* queue, int wanted, ibv_wc* out) {
+  engine& machine = device_context::of(queue->context).owner();
+  auto* ours = static_cast<completion_queue*>(queue);
+  if (ours->empty()) machine.drive();
+  if (ours->empty() && !ours->is_broken()) return 0;
+  const std::lock_guard held(machine.lock);
+  return ours->poll(wanted, out);
+}
+
+int operations::req_notify_cq(ibv_cq* queue, int solicited_only) {
+  engine& machine = device_context::of(queue->context).owner();
+  const std::lock_guard held(machine.lock);
+  static_cast<completion_queue*>(queue)->request_notification(solicited_only != 0);
+  return 0;
+}

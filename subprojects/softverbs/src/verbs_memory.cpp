@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points for protection domains, memory regions and address handles.
+#include "device_context.hpp"
+#include "engine.hpp"
+#include "export.hpp"
+#include "next_library.hpp"
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+using namespace softverbs;
+
+namespace {
+
+template <typename Result>
+Result* failed(int error) noexcept {
+  errno = error;
+  return nullptr;
+}
+
+ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::uint64_t iova,
+                        unsigned access) {
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return failed<ibv_mr>(EIO);
+  if (const int error = check_registration(address, length, iova, access))
+    return failed<ibv_mr>(error);
+  try {
+    auto region = std::make_unique<memory_region>();
+    region->context = domain->context;
+    region->pd = domain;
+    region->addr = address;
+    region->length = length;
+    region->iova = iova;
+    region->access = access;
+    const std::lock_guard held(device.owner().lock);
+    device.regions.insert(region.get());
+    if (const int error = device.owner().regions.add(*region)) {
+      device.regions.erase(region.get());
+      return failed<ibv_mr>(error);
+    }
+    ++static_cast<protection_domain*>(domain)->children;
+    return region.release();
+  } catch (const std::bad_alloc&) {
+    return failed<ibv_mr>(ENOMEM);
+  }
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* verbs) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_alloc_pd)(verbs);
+  device_context& device = device_context::of(verbs);
+  if (!device.usable()) return failed<ibv_pd>(EIO);
+  try {
+    auto domain = std::make_unique<protection_domain>();
+    domain->context = verbs;
+    const std::lock_guard held(device.owner().lock);
+    if (device.domains.size() >= static_cast<std::size_t>(limits::protection_domains))
+      return failed<ibv_pd>(ENOMEM);
+    device.domains.insert(domain.get());
+    return domain.release();
+  } catch (const std::bad_alloc&) {
+    return failed<ibv_pd>(ENOMEM);
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_dealloc_pd(ibv_pd* domain) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_dealloc_pd)(domain);
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.owner().lock);
+  auto* ours = static_cast<protection_domain*>(domain);
+  if (ours->children != 0) return EBUSY;
+  device.domains.erase(ours);
+  delete ours;
+  return 0;
+}
+
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length,
+                                          std::uint64_t iova, unsigned access) {
+  if (!is_soft(domain))
+    return SOFTVERBS_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
+  return register_memory(domain, address, length, iova, access);
+}
+
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::size_t length,
+                                         std::uint64_t iova, int access) {
+  if (!is_soft(domain))
+    return SOFTVERBS_NEXT(ibv_reg_mr_iova)(domain, address, length, iova, access);
+  return register_memory(domain, address, length, iova, static_cast<unsigned>(access));
+}
+
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length,
+                                    int access) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_reg_mr)(domain, address, length, access);
+  return register_memory(domain, address, length, reinterpret_cast<std::uintptr_t>(address),
+                         static_cast<unsigned>(access));
+}
+
+SOFTVERBS_EXPORT int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, void* address,
+                                  std::size_t length, int access) {
+  if (!is_soft(region))
+    return SOFTVERBS_NEXT(ibv_rereg_mr)(region, flags, domain, address, length, access);
+  errno = EOPNOTSUPP;
+  return IBV_REREG_MR_ERR_INPUT;
+}
+
+SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
+  if (!is_soft(region)) return SOFTVERBS_NEXT(ibv_dereg_mr)(region);
+  device_context& device = device_context::of(region->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.owner().lock);
+  auto* ours = static_cast<memory_region*>(region);
+  device.owner().regions.remove(*ours);
+  device.regions.erase(ours);
+  --static_cast<protection_domain*>(ours->pd)->children;
+  delete ours;
+  return 0;
+}
+
+SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_ah)(domain, attributes);
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return failed<ibv_ah>(EIO);
+  const bool ethernet = configured().layer == link_layer::ethernet;
+  if (attributes->port_num != 1 || (ethernet && attributes->is_global == 0))
+    return failed<ibv_ah>(EINVAL);
+  if (attributes->is_global != 0 &&
+      !gid_at(device.device().number, attributes->grh.sgid_index))
+    return failed<ibv_ah>(attributes->grh.sgid_index < limits::gid_entries ? ENODATA : EINVAL);
+  if (ethernet && !device_of_gid(attributes->grh.dgid)) return failed<ibv_ah>(ETIMEDOUT);
+  try {
+    auto handle = std::make_unique<address_handle>();
+    handle->context = domain->context;
+    handle->pd = domain;
+    const std::lock_guard held(device.owner().lock);
+    device.address_handles.insert(handle.get());
+    ++static_cast<protection_domain*>(domain)->children;
+    return handle.release();
+  } catch (const std::bad_alloc&) {
+    return failed<ibv_ah>(ENOMEM);
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_destroy_ah(ibv_ah* handle) {
+  if (!is_soft(handle)) return SOFTVERBS_NEXT(ibv_destroy_ah)(handle);
+  device_context& device = device_context::of(handle->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.owner().lock);
+  auto* ours = static_cast<address_handle*>(handle);
+  device.address_handles.erase(ours);
+  --static_cast<protection_domain*>(ours->pd)->children;
+  delete ours;
+  return 0;
+}
