@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/detail/because.hpp>
+#include <verbspp/flags.hpp>
+#include <verbspp/qp/parameters.hpp>
+#include <verbspp/qp/queue_pair.hpp>
+#include <verbspp/verbs/access.hpp>
+#include <verbspp/verbs/completion_queue.hpp>
+#include <verbspp/verbs/protection_domain.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace verbspp {
+
+/// What a queue pair builder can be given, a bit each.
+enum class parameter : std::uint32_t {
+  protection_domain = 1U << 0,
+  send_completion_queue = 1U << 1,
+  receive_completion_queue = 1U << 2,
+  access = 1U << 3,
+  max_send_work_requests = 1U << 4,
+  max_receive_work_requests = 1U << 5,
+  max_send_elements = 1U << 6,
+  max_receive_elements = 1U << 7,
+  max_inline_data = 1U << 8,
+  signal_all_sends = 1U << 9,
+  port = 1U << 10,
+  pkey_index = 1U << 11,
+  gid_index = 1U << 12,
+  rnr_retry_count = 1U << 13,
+  ack_retry_count = 1U << 14,
+  min_rnr_timer = 1U << 15,
+  ack_timeout = 1U << 16,
+  path_mtu = 1U << 17,
+  send_psn = 1U << 18,
+  receive_psn = 1U << 19,
+  max_reads_as_initiator = 1U << 20,
+  max_reads_as_target = 1U << 21,
+  service_level = 1U << 22,
+  hop_limit = 1U << 23,
+  traffic_class = 1U << 24,
+};
+
+template <>
+inline constexpr bool is_flag_bit<parameter> = true;
+
+using parameter_set = flags<parameter>;
+
+template <parameter_set Given>
+concept ProtectionDomainGiven =
+    detail::because(Given.contains(parameter::protection_domain),
+                    "the protection domain is missing: call .protection_domain(pd) before "
+                    ".build()");
+
+template <parameter_set Given>
+concept SendCompletionQueueGiven =
+    detail::because(Given.contains(parameter::send_completion_queue),
+                    "the send completion queue is missing: call .send_completion_queue(cq) or "
+                    ".completion_queue(cq) before .build()");
+
+template <parameter_set Given>
+concept ReceiveCompletionQueueGiven =
+    detail::because(Given.contains(parameter::receive_completion_queue),
+                    "the receive completion queue is missing: call .receive_completion_queue(cq) "
+                    "or .completion_queue(cq) before .build()");
+
+template <parameter_set Given>
+concept AccessGiven =
+    detail::because(Given.contains(parameter::access),
+                    "the access flags are missing: call .access(access::...) before .build() to "
+                    "say what peers may do through this queue pair");
+
+template <parameter_set Given, parameter Parameter>
+concept NotGivenYet = detail::because(!Given.contains(Parameter),
+                                      "this parameter was given already: each parameter of the "
+                                      "queue pair builder can be given once");
+
+namespace detail {
+
+/// Everything that the builder collects.
+struct queue_pair_settings {
+  std::optional<verbspp::protection_domain> domain;
+  std::optional<completion_queue> send_queue;
+  std::optional<completion_queue> receive_queue;
+  access_flags access{};
+  work_request_count max_send_work_requests = 16;
+  work_request_count max_receive_work_requests = 16;
+  std::optional<element_count> max_send_elements;
+  std::optional<element_count> max_receive_elements;
+  inline_size max_inline_data = 0;
+  bool signal_all_sends = false;
+  std::optional<port_number> port;
+  verbspp::pkey_index pkey_index;
+  std::optional<verbspp::gid_index> gid_index;
+  std::optional<packet_sequence_number> send_psn;
+  std::optional<read_depth> max_reads_as_initiator;
+  std::optional<read_depth> max_reads_as_target;
+  connection_parameters connection;
+};
+
+/// Creates the queue pair and brings it to INIT.
+[[nodiscard]] result<queue_pair_data> prepare(transport type,
+                                              const queue_pair_settings& settings) noexcept;
+
+}  // namespace detail
+
+/// Collects the parameters of a queue pair; its type knows which ones it has.
+///
+/// `build_queue_pair<transport::rc>()` starts one. Each setter returns the builder of the larger
+/// set, and leaves the one it was called on as it was; so a builder can be kept as a template for
+/// several queue pairs. `build()` exists once everything required was given.
+template <transport Transport, parameter_set Given = parameter_set{}>
+class queue_pair_builder {
+ public:
+  queue_pair_builder() noexcept = default;
+
+  /// Required. The protection domain of the queue pair, and so of the memory it uses.
+  [[nodiscard]] auto protection_domain(const class protection_domain& domain) const noexcept
+    requires NotGivenYet<Given, parameter::protection_domain>
+  {
+    return with<parameter::protection_domain>([&](auto& s) { s.domain = domain; });
+  }
+  /// Required. Where sends, writes and reads complete.
+  [[nodiscard]] auto send_completion_queue(const class completion_queue& queue) const noexcept
+    requires NotGivenYet<Given, parameter::send_completion_queue>
+  {
+    return with<parameter::send_completion_queue>([&](auto& s) { s.send_queue = queue; });
+  }
+  /// Required. Where receives complete; may be the same as the send completion queue.
+  [[nodiscard]] auto receive_completion_queue(const class completion_queue& queue) const noexcept
+    requires NotGivenYet<Given, parameter::receive_completion_queue>
+  {
+    return with<parameter::receive_completion_queue>([&](auto& s) { s.receive_queue = queue; });
+  }
+  /// One completion queue for both directions.
+  [[nodiscard]] auto completion_queue(const class completion_queue& queue) const noexcept
+    requires NotGivenYet<Given, parameter::send_completion_queue> &&
+             NotGivenYet<Given, parameter::receive_completion_queue>
+  {
+    return with<parameter::send_completion_queue | parameter::receive_completion_queue>(
+        [&](auto& s) { s.send_queue = s.receive_queue = queue; });
+  }
+  /// Required. What the peer may do through this queue pair: local write for its sends into
+  /// receives, remote read, remote write, remote atomic. The memory has to grant it as well.
+  [[nodiscard]] auto access(access_flags rights) const noexcept
+    requires NotGivenYet<Given, parameter::access>
+  {
+    return with<parameter::access>([&](auto& s) { s.access = rights; });
+  }
+
+  /// The length of the send queue; 16 by default, up to the device's limit.
+  [[nodiscard]] auto max_send_work_requests(work_request_count count) const noexcept
+    requires NotGivenYet<Given, parameter::max_send_work_requests>
+  {
+    return with<parameter::max_send_work_requests>(
+        [&](auto& s) { s.max_send_work_requests = count; });
+  }
+  /// The length of the receive queue; 16 by default, up to the device's limit.
+  [[nodiscard]] auto max_receive_work_requests(work_request_count count) const noexcept
+    requires NotGivenYet<Given, parameter::max_receive_work_requests>
+  {
+    return with<parameter::max_receive_work_requests>(
+        [&](auto& s) { s.max_receive_work_requests = count; });
+  }
+  /// Scatter-gather elements per send; the smaller of 16 and the device's limit by default.
+  [[nodiscard]] auto max_send_elements(element_count count) const noexcept
+    requires NotGivenYet<Given, parameter::max_send_elements>
+  {
+    return with<parameter::max_send_elements>([&](auto& s) { s.max_send_elements = count; });
+  }
+  /// Scatter-gather elements per receive; the smaller of 16 and the device's limit by default.
+  [[nodiscard]] auto max_receive_elements(element_count count) const noexcept
+    requires NotGivenYet<Given, parameter::max_receive_elements>
+  {
+    return with<parameter::max_receive_elements>([&](auto& s) { s.max_receive_elements = count; });
+  }
+  /// Bytes that a send may carry inline; 0 by default. The verbs report no limit of the device.
+  [[nodiscard]] auto max_inline_data(inline_size size) const noexcept
+    requires NotGivenYet<Given, parameter::max_inline_data>
+  {
+    return with<parameter::max_inline_data>([&](auto& s) { s.max_inline_data = size; });
+  }
+  /// Makes every request of the send queue signaled, whatever it says itself.
+  [[nodiscard]] auto signal_all_sends() const noexcept
+    requires NotGivenYet<Given, parameter::signal_all_sends>
+  {
+    return with<parameter::signal_all_sends>([](auto& s) { s.signal_all_sends = true; });
+  }
+  /// The device's port; the first active one by default.
+  [[nodiscard]] auto port(port_number number) const noexcept
+    requires NotGivenYet<Given, parameter::port>
+  {
+    return with<parameter::port>([&](auto& s) { s.port = number; });
+  }
+  /// The partition, as an index into the port's pkey table; 0 by default.
+  [[nodiscard]] auto pkey_index(verbspp::pkey_index index) const noexcept
+    requires NotGivenYet<Given, parameter::pkey_index>
+  {
+    return with<parameter::pkey_index>([&](auto& s) { s.pkey_index = index; });
+  }
+  /// The local address, as an index into the port's GID table. By default the best one: RoCE v2
+  /// before v1, IPv4-mapped before global IPv6 before link-local.
+  [[nodiscard]] auto gid_index(verbspp::gid_index index) const noexcept
+    requires NotGivenYet<Given, parameter::gid_index>
+  {
+    return with<parameter::gid_index>([&](auto& s) { s.gid_index = index; });
+  }
+  /// Unlimited by default.
+  [[nodiscard]] auto rnr_retry_count(verbspp::rnr_retry_count count) const noexcept
+    requires NotGivenYet<Given, parameter::rnr_retry_count>
+  {
+    return with<parameter::rnr_retry_count>([&](auto& s) { s.connection.rnr_retries = count; });
+  }
+  /// 7 by default.
+  [[nodiscard]] auto ack_retry_count(retry_count count) const noexcept
+    requires NotGivenYet<Given, parameter::ack_retry_count>
+  {
+    return with<parameter::ack_retry_count>([&](auto& s) { s.connection.retries = count; });
+  }
+  /// Code 12 (0.64 ms) by default.
+  [[nodiscard]] auto min_rnr_timer(verbspp::min_rnr_timer timer) const noexcept
+    requires NotGivenYet<Given, parameter::min_rnr_timer>
+  {
+    return with<parameter::min_rnr_timer>([&](auto& s) { s.connection.min_rnr_timer = timer; });
+  }
+  /// Code 14 (67.1 ms) by default; a peer that is gone is noticed after about
+  /// ACK timeout x (ACK retry count + 1), at most four times that.
+  [[nodiscard]] auto ack_timeout(verbspp::ack_timeout timeout) const noexcept
+    requires NotGivenYet<Given, parameter::ack_timeout>
+  {
+    return with<parameter::ack_timeout>([&](auto& s) { s.connection.ack_timeout = timeout; });
+  }
+  /// By default the smaller of what both ends take.
+  [[nodiscard]] auto path_mtu(verbspp::path_mtu mtu) const noexcept
+    requires NotGivenYet<Given, parameter::path_mtu>
+  {
+    return with<parameter::path_mtu>([&](auto& s) { s.connection.mtu = mtu; });
+  }
+  /// Random by default.
+  [[nodiscard]] auto send_psn(packet_sequence_number psn) const noexcept
+    requires NotGivenYet<Given, parameter::send_psn>
+  {
+    return with<parameter::send_psn>([&](auto& s) { s.send_psn = psn; });
+  }
+  /// The peer's send PSN, from its endpoint, by default.
+  [[nodiscard]] auto receive_psn(packet_sequence_number psn) const noexcept
+    requires NotGivenYet<Given, parameter::receive_psn>
+  {
+    return with<parameter::receive_psn>([&](auto& s) { s.connection.receive_psn = psn; });
+  }
+  /// RDMA reads and atomics of this side that may be outstanding at once; the smaller of 16 and
+  /// what both devices grant by default.
+  [[nodiscard]] auto max_reads_as_initiator(read_depth depth) const noexcept
+    requires NotGivenYet<Given, parameter::max_reads_as_initiator>
+  {
+    return with<parameter::max_reads_as_initiator>(
+        [&](auto& s) { s.max_reads_as_initiator = depth; });
+  }
+  /// RDMA reads and atomics of the peer's that may be outstanding at once; the default likewise.
+  [[nodiscard]] auto max_reads_as_target(read_depth depth) const noexcept
+    requires NotGivenYet<Given, parameter::max_reads_as_target>
+  {
+    return with<parameter::max_reads_as_target>([&](auto& s) { s.max_reads_as_target = depth; });
+  }
+  /// 0 by default.
+  [[nodiscard]] auto service_level(verbspp::service_level level) const noexcept
+    requires NotGivenYet<Given, parameter::service_level>
+  {
+    return with<parameter::service_level>([&](auto& s) { s.connection.service_level = level; });
+  }
+  /// 64 by default; used wherever packets carry a GRH, so always on Ethernet.
+  [[nodiscard]] auto hop_limit(verbspp::hop_limit limit) const noexcept
+    requires NotGivenYet<Given, parameter::hop_limit>
+  {
+    return with<parameter::hop_limit>([&](auto& s) { s.connection.hop_limit = limit; });
+  }
+  /// 0 by default; used wherever packets carry a GRH.
+  [[nodiscard]] auto traffic_class(verbspp::traffic_class value) const noexcept
+    requires NotGivenYet<Given, parameter::traffic_class>
+  {
+    return with<parameter::traffic_class>([&](auto& s) { s.connection.traffic_class = value; });
+  }
+
+  /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
+  /// before the handshake.
+  /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
+  /// device does not have, parents of different devices; `not_found` if no port is active or no GID
+  /// is usable; `resource_exhausted`
+  [[nodiscard]] result<prepared_queue_pair<Transport>> build() const noexcept
+    requires ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
+             ReceiveCompletionQueueGiven<Given> && AccessGiven<Given>
+  {
+    VERBSPP_TRY(data, detail::prepare(Transport, settings_));
+    return prepared_queue_pair<Transport>(std::move(data));
+  }
+
+ private:
+  template <transport, parameter_set>
+  friend class queue_pair_builder;
+
+  /// The builder that has been given `Added` as well.
+  template <parameter_set Added, class Set>
+  [[nodiscard]] auto with(Set set) const noexcept {
+    queue_pair_builder<Transport, Given | Added> next;
+    next.settings_ = settings_;
+    set(next.settings_);
+    return next;
+  }
+
+  detail::queue_pair_settings settings_;
+};
+
+/// Starts a builder: `build_queue_pair<transport::rc>().protection_domain(pd)...build()`.
+template <transport Transport>
+  requires Connectable<Transport>
+[[nodiscard]] queue_pair_builder<Transport> build_queue_pair() noexcept {
+  return {};
+}
+
+}  // namespace verbspp

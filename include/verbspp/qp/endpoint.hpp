@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/error.hpp>
+#include <verbspp/qp/parameters.hpp>
+#include <verbspp/qp/state.hpp>
+#include <verbspp/verbs/gid.hpp>
+#include <verbspp/verbs/port.hpp>
+
+#include <array>
+#include <cstddef>
+#include <iosfwd>
+#include <span>
+
+namespace verbspp {
+
+/// What the peer needs to know of a queue pair in order to connect to it, and to explain why it
+/// cannot.
+///
+/// A plain value. It travels to the peer by any means of the caller's, as `encode` writes it.
+struct endpoint {
+  static constexpr std::size_t encoded_size = 36;
+
+  transport type = transport::rc;
+  queue_pair_number number;
+  verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
+  verbspp::lid lid;  ///< 0 on Ethernet
+  gid address;
+  verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
+  /// The largest path MTU that this end takes: the port's active one, or less if so asked.
+  path_mtu mtu;
+  packet_sequence_number send_psn;
+  /// The reads and atomics that this end would like to have outstanding at the peer.
+  read_depth reads_as_initiator;
+  /// The reads and atomics that this end can answer at once.
+  read_depth reads_as_target;
+
+  /// The 36 bytes that any machine's `decode` understands, numbers big-endian:
+  ///
+  /// | offset | bytes | field                                                          |
+  /// | ------ | ----- | -------------------------------------------------------------- |
+  /// | 0      | 1     | 0x76                                                           |
+  /// | 1      | 1     | format version: 1                                              |
+  /// | 2      | 1     | transport: 2 RC, 3 UC (as `ibv_qp_type`)                       |
+  /// | 3      | 1     | link layer: 1 InfiniBand, 2 Ethernet (as `IBV_LINK_LAYER_*`)   |
+  /// | 4      | 1     | GID type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2 (`ibv_gid_type`)  |
+  /// | 5      | 1     | MTU: 1 (256 bytes) to 5 (4096) (as `ibv_mtu`)                  |
+  /// | 6      | 2     | LID                                                            |
+  /// | 8      | 1     | reads as initiator                                             |
+  /// | 9      | 3     | queue pair number                                              |
+  /// | 12     | 1     | reads as target                                                |
+  /// | 13     | 3     | send PSN                                                       |
+  /// | 16     | 16    | GID                                                            |
+  /// | 32     | 4     | reserved, 0                                                    |
+  [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept;
+
+  /// \errors `invalid_input` if the bytes are not an endpoint: wrong length, a field out of range,
+  /// reserved bits set, a GID or LID missing that the link layer needs; `mismatch` if they are of
+  /// another format version
+  [[nodiscard]] static result<endpoint> decode(std::span<const std::byte> bytes) noexcept;
+
+  friend bool operator==(const endpoint&, const endpoint&) noexcept = default;
+};
+
+std::ostream& operator<<(std::ostream& out, const endpoint& end);
+
+/// Whether the two ends can be connected: transport, link layer, GID type, addresses.
+/// \errors `mismatch` with the field and both values; `invalid_input` for an endpoint that nothing
+/// can be connected to
+[[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
+
+}  // namespace verbspp

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The parameters of a queue pair, each a type that cannot be held out of range.
+#pragma once
+
+#include <verbspp/bounded.hpp>
+#include <verbspp/verbs/port.hpp>
+
+#include <array>
+#include <chrono>
+#include <compare>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+
+namespace verbspp {
+
+namespace detail {
+struct queue_pair_number_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 0, maximum = 0xffffff;
+  static constexpr const char* name = "queue pair number (24 bits)";
+};
+struct packet_sequence_number_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 0, maximum = 0xffffff;
+  static constexpr const char* name = "packet sequence number (24 bits)";
+};
+struct retry_count_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 7;
+  static constexpr const char* name = "ACK retry count (0..7)";
+};
+struct read_depth_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 255;
+  static constexpr const char* name = "outstanding RDMA reads and atomics (0..255)";
+};
+struct service_level_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 15;
+  static constexpr const char* name = "service level (0..15)";
+};
+struct hop_limit_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 255;
+  static constexpr const char* name = "hop limit (0..255)";
+};
+struct traffic_class_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 255;
+  static constexpr const char* name = "traffic class (0..255)";
+};
+struct work_request_count_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 0, maximum = 0x7fffffff;
+  static constexpr const char* name = "work requests (0..2^31-1)";
+};
+struct element_count_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 0, maximum = 0x7fffffff;
+  static constexpr const char* name = "scatter-gather elements (0..2^31-1)";
+};
+struct inline_size_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 0, maximum = 0x7fffffff;
+  static constexpr const char* name = "inline data, bytes (0..2^31-1)";
+};
+
+/// The duration of a min RNR NAK timer code, InfiniBand Architecture Specification, table 45.
+[[nodiscard]] constexpr std::chrono::microseconds rnr_timer_duration(std::uint8_t code) noexcept {
+  constexpr std::array<std::uint32_t, 32> tens_of_microseconds{
+      65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,    48,    64,    96,    128,   192,
+      256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+  return std::chrono::microseconds(10 * tens_of_microseconds[code]);
+}
+}  // namespace detail
+
+using queue_pair_number = bounded<detail::queue_pair_number_traits>;
+/// The number of a queue pair's first packet; both directions have one.
+using packet_sequence_number = bounded<detail::packet_sequence_number_traits>;
+/// How often a request is sent again when its acknowledgement does not come in time.
+using retry_count = bounded<detail::retry_count_traits>;
+/// How many RDMA reads and atomics may be outstanding at once.
+using read_depth = bounded<detail::read_depth_traits>;
+/// The quality of service that InfiniBand switches and PFC on Ethernet map to a lane.
+using service_level = bounded<detail::service_level_traits>;
+/// How many routers a packet may cross.
+using hop_limit = bounded<detail::hop_limit_traits>;
+/// The traffic class of the GRH: DSCP and ECN bits for RoCE v2.
+using traffic_class = bounded<detail::traffic_class_traits>;
+/// The length of a send or receive queue.
+using work_request_count = bounded<detail::work_request_count_traits>;
+/// The elements that one work request may have.
+using element_count = bounded<detail::element_count_traits>;
+/// The payload that a request may carry in itself, in bytes.
+using inline_size = bounded<detail::inline_size_traits>;
+
+/// How often a request is sent again when the receiver is not ready: 0..6 times, or without limit.
+class rnr_retry_count {
+ public:
+  constexpr rnr_retry_count() noexcept = default;
+  template <std::integral Integer>
+  consteval rnr_retry_count(Integer retries) noexcept : code_(static_cast<std::uint8_t>(retries)) {
+    if (std::cmp_less(retries, 0) || std::cmp_greater(retries, maximum))
+      detail::value_is_out_of_range();
+  }
+  [[nodiscard]] static constexpr rnr_retry_count unlimited() noexcept {
+    rnr_retry_count result;
+    result.code_ = unlimited_code;
+    return result;
+  }
+  /// \errors `invalid_input` outside 0..6
+  template <std::integral Integer>
+  [[nodiscard]] static constexpr result<rnr_retry_count> from(Integer retries) noexcept {
+    if (std::cmp_less(retries, 0) || std::cmp_greater(retries, maximum))
+      return error::out_of_range("parameter", "RNR retry count (0..6, or unlimited())",
+                                 static_cast<std::int64_t>(retries));
+    rnr_retry_count result;
+    result.code_ = static_cast<std::uint8_t>(retries);
+    return result;
+  }
+
+  [[nodiscard]] constexpr bool is_unlimited() const noexcept { return code_ == unlimited_code; }
+  /// As the verbs encode it: 7 is unlimited.
+  [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
+  friend constexpr bool operator==(rnr_retry_count, rnr_retry_count) noexcept = default;
+
+ private:
+  static constexpr std::uint8_t maximum = 6;
+  static constexpr std::uint8_t unlimited_code = 7;
+  std::uint8_t code_ = 0;
+};
+
+/// How long a receiver that is not ready asks the sender to wait: 32 codes, 0.01 ms to 655.36 ms.
+class min_rnr_timer {
+ public:
+  /// Code 12, 0.64 ms.
+  constexpr min_rnr_timer() noexcept = default;
+  template <std::integral Integer>
+  consteval min_rnr_timer(Integer code) noexcept : code_(static_cast<std::uint8_t>(code)) {
+    if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum)) detail::value_is_out_of_range();
+  }
+  /// A constant duration, rounded up to the next code.
+  template <class Rep, class Period>
+  consteval min_rnr_timer(std::chrono::duration<Rep, Period> duration) noexcept
+      : code_(code_for(duration)) {
+    if (code_ == none) detail::value_is_out_of_range();
+  }
+  /// \errors `invalid_input` outside 0..31
+  template <std::integral Integer>
+  [[nodiscard]] static constexpr result<min_rnr_timer> from(Integer code) noexcept {
+    if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum))
+      return error::out_of_range("parameter", "min RNR NAK timer code (0..31)",
+                                 static_cast<std::int64_t>(code));
+    return with_code(static_cast<std::uint8_t>(code));
+  }
+  /// The shortest timer that is not shorter than `duration`.
+  /// \errors `invalid_input` if it is negative or longer than 655.36 ms
+  [[nodiscard]] static constexpr result<min_rnr_timer> at_least(
+      std::chrono::nanoseconds duration) noexcept {
+    const std::uint8_t code = code_for(duration);
+    if (code == none)
+      return error::out_of_range("parameter", "min RNR NAK timer, ns (0..655360000)",
+                                 duration.count());
+    return with_code(code);
+  }
+
+  /// Exact.
+  [[nodiscard]] constexpr std::chrono::microseconds duration() const noexcept {
+    return detail::rnr_timer_duration(code_);
+  }
+  [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
+  friend constexpr bool operator==(min_rnr_timer, min_rnr_timer) noexcept = default;
+
+ private:
+  static constexpr std::uint8_t maximum = 31;
+  static constexpr std::uint8_t none = 0xff;
+
+  static constexpr min_rnr_timer with_code(std::uint8_t code) noexcept {
+    min_rnr_timer result;
+    result.code_ = code;
+    return result;
+  }
+  static constexpr std::uint8_t code_for(std::chrono::nanoseconds duration) noexcept {
+    if (duration.count() < 0) return none;
+    // Code 0 is the longest; the others grow with the code.
+    for (std::uint8_t code = 1; code <= maximum; ++code)
+      if (detail::rnr_timer_duration(code) >= duration) return code;
+    return detail::rnr_timer_duration(0) >= duration ? std::uint8_t{0} : none;
+  }
+
+  std::uint8_t code_ = 12;
+};
+
+/// How long to wait for an acknowledgement before sending again: 4.096 us x 2^code, or for ever.
+///
+/// The device may take up to four times as long.
+class ack_timeout {
+ public:
+  /// Code 14, 67.1 ms.
+  constexpr ack_timeout() noexcept = default;
+  template <std::integral Integer>
+  consteval ack_timeout(Integer code) noexcept : code_(static_cast<std::uint8_t>(code)) {
+    if (std::cmp_less(code, minimum) || std::cmp_greater(code, maximum))
+      detail::value_is_out_of_range();
+  }
+  /// A constant duration, rounded up to the next code.
+  template <class Rep, class Period>
+  consteval ack_timeout(std::chrono::duration<Rep, Period> duration) noexcept
+      : code_(code_for(duration)) {
+    if (code_ == none) detail::value_is_out_of_range();
+  }
+  /// Waits for ever: a peer that dies is never noticed.
+  [[nodiscard]] static constexpr ack_timeout infinite() noexcept { return with_code(0); }
+  /// \errors `invalid_input` outside 1..31
+  template <std::integral Integer>
+  [[nodiscard]] static constexpr result<ack_timeout> from(Integer code) noexcept {
+    if (std::cmp_less(code, minimum) || std::cmp_greater(code, maximum))
+      return error::out_of_range("parameter", "ACK timeout code (1..31, or infinite())",
+                                 static_cast<std::int64_t>(code));
+    return with_code(static_cast<std::uint8_t>(code));
+  }
+  /// The shortest timeout that is not shorter than `duration`.
+  /// \errors `invalid_input` if it is negative or longer than 4.096 us x 2^31 (2.44 hours)
+  [[nodiscard]] static constexpr result<ack_timeout> at_least(
+      std::chrono::nanoseconds duration) noexcept {
+    const std::uint8_t code = code_for(duration);
+    if (code == none)
+      return error::out_of_range("parameter", "ACK timeout, ns (0..8796093022208)",
+                                 duration.count());
+    return with_code(code);
+  }
+
+  [[nodiscard]] constexpr bool is_infinite() const noexcept { return code_ == 0; }
+  /// Exact; `nanoseconds::max()` if infinite.
+  [[nodiscard]] constexpr std::chrono::nanoseconds duration() const noexcept {
+    return is_infinite() ? std::chrono::nanoseconds::max() : duration_of(code_);
+  }
+  [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
+  friend constexpr bool operator==(ack_timeout, ack_timeout) noexcept = default;
+
+ private:
+  static constexpr std::uint8_t minimum = 1;
+  static constexpr std::uint8_t maximum = 31;
+  static constexpr std::uint8_t none = 0xff;
+
+  static constexpr ack_timeout with_code(std::uint8_t code) noexcept {
+    ack_timeout result;
+    result.code_ = code;
+    return result;
+  }
+  static constexpr std::chrono::nanoseconds duration_of(std::uint8_t code) noexcept {
+    return std::chrono::nanoseconds(std::int64_t{4096} << code);
+  }
+  static constexpr std::uint8_t code_for(std::chrono::nanoseconds duration) noexcept {
+    if (duration.count() < 0) return none;
+    for (std::uint8_t code = minimum; code <= maximum; ++code)
+      if (duration_of(code) >= duration) return code;
+    return none;
+  }
+
+  std::uint8_t code_ = 14;
+};
+
+/// What the device granted to a queue pair; at least what was asked for.
+struct queue_pair_capacities {
+  std::uint32_t max_send_work_requests = 0;
+  std::uint32_t max_receive_work_requests = 0;
+  std::uint32_t max_send_elements = 0;     ///< scatter-gather elements per request
+  std::uint32_t max_receive_elements = 0;  ///< scatter-gather elements per request
+  std::uint32_t max_inline_data = 0;       ///< bytes
+};
+
+}  // namespace verbspp
