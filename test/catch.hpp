@@ -14,10 +14,10 @@
 namespace verbspp::test {
 inline int skipped_cases = 0;
 }
-#define SKIP(...)                              \
-    do {                                       \
-        WARN("skipped: " << __VA_ARGS__);      \
-        ++::verbspp::test::skipped_cases;      \
-        throw Catch::TestFailureException();   \
-    } while (false)
+#define SKIP(...)                        \
+  do {                                   \
+    WARN("skipped: " << __VA_ARGS__);    \
+    ++::verbspp::test::skipped_cases;    \
+    throw Catch::TestFailureException(); \
+  } while (false)
 #endif

@@ -10,16 +10,16 @@
 
 // The other device tests need the device that this one finds or misses.
 TEST_CASE("the device under test is there") {
-    const char* chosen = std::getenv("VERBSPP_TEST_DEVICE");
-    const std::string wanted = chosen != nullptr ? chosen : "soft0";
+  const char* chosen = std::getenv("VERBSPP_TEST_DEVICE");
+  const std::string wanted = chosen != nullptr ? chosen : "soft0";
 
-    std::vector<std::string> names;
-    ibv_device** list = ibv_get_device_list(nullptr);
-    REQUIRE(list != nullptr);
-    for (ibv_device** device = list; *device != nullptr; ++device) {
-        names.emplace_back(ibv_get_device_name(*device));
-    }
-    ibv_free_device_list(list);
+  std::vector<std::string> names;
+  ibv_device** list = ibv_get_device_list(nullptr);
+  REQUIRE(list != nullptr);
+  for (ibv_device** device = list; *device != nullptr; ++device) {
+    names.emplace_back(ibv_get_device_name(*device));
+  }
+  ibv_free_device_list(list);
 
-    CHECK_THAT(names, Catch::Matchers::VectorContains(wanted));
+  CHECK_THAT(names, Catch::Matchers::VectorContains(wanted));
 }

@@ -6,9 +6,9 @@
 template <typename Anything>
 constexpr void check() {
 #ifdef MUST_FAIL
-    static_assert(sizeof(Anything) == 0, "an int has a size");
+  static_assert(sizeof(Anything) == 0, "an int has a size");
 #else
-    static_assert(sizeof(Anything) != 0);
+  static_assert(sizeof(Anything) != 0);
 #endif
 }
 

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Uses verbspp as others do, and runs the quick start that comes of it.
+
+    consumer.py subproject   a parent project finds verbspp by dependency(), through a wrap file
+    consumer.py pkg-config   the installed library, found through pkg-config
+    consumer.py cmake        the installed library, found through CMake
+
+The parent project is built offline from a tarball of the sources as they are. What it
+installs is what the other two use: so they need the first, and whoever comes first builds it.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parents[1]
+
+
+def run(*command, **options):
+    """Runs a command, which has to succeed; returns what it prints."""
+    command = [str(word) for word in command]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, **options)
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}\n{shlex.join(command)}: exit status {done.returncode}")
+    return done.stdout
+
+
+def sources():
+    """The files of the project: those that git would commit, or without git all but hidden ones."""
+    if (TOP / ".git").exists():
+        names = run("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others",
+                    "--exclude-standard", cwd=TOP).split("\0")
+    else:
+        names = [str(path.relative_to(TOP)) for path in TOP.rglob("*")]
+        names = [name for name in names if not name.startswith((".", "build"))]
+    return sorted(name for name in names if name and (TOP / name).is_file())
+
+
+class Parent:
+    """The parent project in its folder; a change of any source starts it from scratch."""
+
+    def __init__(self, folder, quick_start):
+        self.folder = folder
+        self.build = folder / "build"
+        self.prefix = folder / "prefix"
+        self.quick_start = quick_start
+
+    def prepare(self):
+        digest = hashlib.sha256(repr((run("meson", "--version"), os.environ.get("CXX"))).encode())
+        for path in [TOP / name for name in sources()] + [self.quick_start]:
+            digest.update(f"{path}\0".encode() + path.read_bytes())
+        state = self.folder / "sources.sha256"
+        if state.exists() and state.read_text() == digest.hexdigest():
+            return
+        shutil.rmtree(self.folder)
+        shutil.copytree(HERE / "parent", self.folder)
+        shutil.copy(self.quick_start, self.folder / "quick_start.cpp")
+        packages = self.folder / "subprojects" / "packagefiles"
+        packages.mkdir()
+        with tarfile.open(packages / "verbspp.tar", "w") as tarball:
+            for name in sources():
+                tarball.add(TOP / name, f"verbspp/{name}")
+        run("meson", "setup", self.build, self.folder, "--wrap-mode=nodownload",
+            f"--prefix={self.prefix}", "--libdir=lib")
+        run("meson", "install", "-C", self.build)
+        state.write_text(digest.hexdigest())
+
+    def introspect(self, what):
+        return json.loads(run("meson", "introspect", f"--{what}", self.build))
+
+    def check_subproject(self):
+        """The parent gets the library, and nothing that it did not ask for."""
+        targets = {target["name"] for target in self.introspect("targets")}
+        expect("targets", targets, {"quick_start", "verbspp"})
+        expect("tests", {test["name"] for test in self.introspect("tests")}, set())
+        expect("benchmarks", {test["name"] for test in self.introspect("benchmarks")}, set())
+
+        installed = {path.relative_to(self.prefix) for path in self.prefix.rglob("*") if path.is_file()}
+        headers = {path for path in installed if path.parts[:2] == ("include", "verbspp")}
+        wanted = {path.relative_to(TOP) for path in (TOP / "include").rglob("*.hpp")}
+        expect("installed headers", headers, wanted)
+        others = {str(path) for path in installed - headers if not path.name.startswith("libverbspp.so")}
+        expect("other installed files", others, {
+            "bin/quick_start",
+            "lib/pkgconfig/verbspp.pc",
+            "lib/cmake/verbspp/verbspp-config.cmake",
+            "lib/cmake/verbspp/verbspp-config-version.cmake",
+        })
+        return self.build / "quick_start"
+
+    def build_with_pkg_config(self):
+        flags = run("pkg-config", "--cflags", "--libs", "verbspp",
+                    env={**os.environ, "PKG_CONFIG_PATH": self.prefix / "lib/pkgconfig"})
+        program = self.folder / "quick_start_pkg_config"
+        run(*shlex.split(os.environ["CXX"]), "-std=c++20", self.quick_start, "-o", program,
+            *shlex.split(flags), f"-Wl,-rpath,{self.prefix}/lib")
+        return program
+
+    def build_with_cmake(self):
+        build = self.folder / "build-cmake"
+        run("cmake", "-S", self.folder, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        run("cmake", "--build", build)
+        return build / "quick_start"
+
+
+def expect(what, got, wanted):
+    if got != wanted:
+        sys.exit(f"{what}: missing {sorted(map(str, wanted - got))}, too many {sorted(map(str, got - wanted))}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("how", choices=["subproject", "pkg-config", "cmake"])
+    parser.add_argument("--folder", type=pathlib.Path, required=True, help="to work in")
+    parser.add_argument("--quick-start", type=pathlib.Path, required=True, help="the program's source")
+    parser.add_argument("--softverbs", default="", help="the library to preload when it runs")
+    options = parser.parse_args()
+    if options.how == "cmake" and not shutil.which("cmake"):
+        print("there is no cmake")
+        sys.exit(77)
+
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with open(options.folder.with_suffix(".lock"), "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        parent = Parent(options.folder.resolve(), options.quick_start.resolve())
+        parent.prepare()
+        program = {
+            "subproject": parent.check_subproject,
+            "pkg-config": parent.build_with_pkg_config,
+            "cmake": parent.build_with_cmake,
+        }[options.how]()
+    print(run("env", f"LD_PRELOAD={options.softverbs}", program))
+
+
+if __name__ == "__main__":
+    main()
