@@ -12,7 +12,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <ranges>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -82,6 +82,10 @@ class memory_region {
  public:
   static constexpr access_flags rights = Rights;
 
+  /// For the library: takes over a registration that has these rights.
+  explicit memory_region(detail::memory_registration registration) noexcept
+      : registration_(std::move(registration)) {}
+
   /// The registered memory.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
     return {static_cast<const std::byte*>(native()->addr), native()->length};
@@ -144,35 +148,42 @@ class memory_region {
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return native(); }
 
  private:
-  template <access_flags R, class Byte>
-    requires RegistrableRights<R>
-  friend result<memory_region<R>> register_memory(const class protection_domain& domain,
-                                                  std::span<Byte> memory) noexcept;
-  explicit memory_region(detail::memory_registration registration) noexcept
-      : registration_(std::move(registration)) {}
   [[nodiscard]] ibv_mr* native() const noexcept { return registration_.native(); }
 
   detail::memory_registration registration_;
 };
 
-/// Registers memory of the caller's (`ibv_reg_mr`): `register_memory<access::local_write>(pd, span)`.
+/// Memory that can be registered: contiguous, and not gone at the end of the expression.
+template <class Memory>
+concept RegistrableMemory =
+    std::ranges::contiguous_range<Memory> && std::ranges::sized_range<Memory> &&
+    std::ranges::borrowed_range<Memory> &&
+    detail::because(std::is_trivially_copyable_v<std::ranges::range_value_t<Memory>>,
+                    "the device copies bytes: only memory of trivially copyable objects can be "
+                    "registered");
+
+/// Memory that can be registered with these rights: the device must not write to constants.
+template <class Memory, access_flags Rights>
+concept WritableAsFarAs = detail::because(
+    !Rights.contains(access::local_write) ||
+        !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Memory>>>,
+    "constant memory cannot be registered with access::local_write");
+
+/// Registers memory of the caller's (`ibv_reg_mr`), such as a span, array or vector:
+/// `register_memory<access::local_write>(pd, buffer)`.
 ///
-/// The memory has to outlive the region. Constant memory can be registered without local write only.
+/// The memory has to outlive the region, and must not move (a vector must not grow).
 /// \errors `invalid_input` if it is empty; `resource_exhausted` above all when more memory would be
 /// locked than the process may (RLIMIT_MEMLOCK: the message tells); `driver` (EFAULT) if it is not
 /// mapped, or not writable although local write is asked for
-template <access_flags Rights = access::local_read, class Object>
-  requires RegistrableRights<Rights>
+template <access_flags Rights = access::local_read, class Memory>
+  requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
 [[nodiscard]] result<memory_region<Rights>> register_memory(const protection_domain& domain,
-                                                            std::span<Object> memory) noexcept {
-  static_assert(std::is_trivially_copyable_v<Object>,
-                "the device copies bytes: only trivially copyable objects can be registered");
-  static_assert(!std::is_const_v<Object> || !Rights.contains(access::local_write),
-                "constant memory cannot be registered with access::local_write");
-  VERBSPP_TRY(registration,
-              detail::memory_registration::create(
-                  domain, const_cast<std::remove_const_t<Object>*>(memory.data()),
-                  memory.size_bytes(), Rights));
+                                                            Memory&& memory) noexcept {
+  using object = std::ranges::range_value_t<Memory>;
+  VERBSPP_TRY(registration, detail::memory_registration::create(
+                                domain, const_cast<object*>(std::ranges::data(memory)),
+                                std::ranges::size(memory) * sizeof(object), Rights));
   return memory_region<Rights>(std::move(registration));
 }
 
