@@ -12,16 +12,18 @@ namespace {
 
 using namespace verbspp;
 
-/// Takes the next completion of the queue, whatever it is.
-result<work_completion> next_completion(const completion_queue& queue) {
+/// Waits for the next completion of the queue: what was done, or how it failed.
+transport_result<completed_work> next_completion(const completion_queue& queue) {
   std::array<work_completion, 1> slots;
   for (;;) {
     VERBSPP_TRY(arrived, queue.poll(slots));
-    if (!arrived.empty()) return arrived.front();
+    if (arrived.empty()) continue;
+    VERBSPP_TRY(work, arrived.front().get());
+    return work;
   }
 }
 
-result<void> say_hello(std::string_view device_name) {
+transport_result<void> say_hello(std::string_view device_name) {
   // A device, and on it what queue pairs and memory have to share.
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
@@ -56,15 +58,10 @@ result<void> say_hello(std::string_view device_name) {
   VERBSPP_TRY(from, outgoing.gather());
   VERBSPP_TRYV(sender.post_send({.id = 2, .elements = from}));
 
-  // One completion for the send, one for the receive. Only a successful one has more to tell.
+  // One completion for the send, one for the receive.
   for (int i = 0; i < 2; ++i) {
-    VERBSPP_TRY(completion, next_completion(queue));
-    const auto work = completion.get();
-    if (!work.has_value()) {
-      std::cout << work.error() << '\n';
-      return error(error_kind::driver, "say hello", "a work request failed");
-    }
-    std::cout << to_string(work.value().operation()) << " done\n";
+    VERBSPP_TRY(work, next_completion(queue));
+    std::cout << to_string(work.operation()) << " done\n";
   }
   std::cout << receiver << "\ngot: " << inbox.data() << '\n';
   return success();

@@ -22,5 +22,6 @@
 #include <verbspp/verbs/protection_domain.hpp>
 #include <verbspp/verbs/remote_memory.hpp>
 #include <verbspp/verbs/scatter_gather.hpp>
+#include <verbspp/verbs/transport_error.hpp>
 #include <verbspp/verbs/work_completion.hpp>
 #include <verbspp/verbs/work_request.hpp>

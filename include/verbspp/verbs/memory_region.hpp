@@ -12,8 +12,8 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <ranges>
-#include <span>
+#include <iterator>
+#include <span>  // brings the range concepts, without all of <ranges>
 #include <type_traits>
 #include <utility>
 
