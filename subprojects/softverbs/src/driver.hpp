@@ -11,8 +11,8 @@ namespace softverbs {
 class engine;
 
 /// The thread that makes progress while the program doesn't poll. While it does,
-/// the thread only looks every millisecond whether it still does; when there is
-/// nothing to do, it sleeps.
+/// the thread only looks every millisecond whether it still does, because two that
+/// do the same work are slower than one; when there is nothing to do, it sleeps.
 class driver {
  public:
   explicit driver(engine& engine) noexcept : engine_(engine) {}
@@ -45,6 +45,10 @@ class driver {
   static void* enter(void* self) noexcept;
   void run() noexcept;
   void wake() noexcept;
+  /// Whether the program polls often enough to be relied on.
+  bool program_polls() noexcept;
+  /// Looks whether something waits that the program could have seen.
+  void notice_neglect() noexcept;
   /// Until the doorbell rings, the descriptor (if not negative) is readable, or the
   /// nanoseconds (if not negative) are over.
   void sleep(int extra_descriptor, std::int64_t timeout) noexcept;
@@ -55,7 +59,11 @@ class driver {
   bool running_ = false;
   std::atomic<bool> stopping_{false};
   std::atomic<activity> doing_{activity::working};
-  std::atomic<unsigned> polls_{0};
+  std::atomic<std::uint32_t> polls_{0};
+  std::uint32_t polls_seen_ = 0;
+  std::int64_t window_start_ = 0;
+  bool busy_polled_ = false;
+  std::int64_t neglected_until_ = 0;
 };
 
 }  // namespace softverbs

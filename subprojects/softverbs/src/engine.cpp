@@ -191,9 +191,9 @@ bool engine::progress(bool thoroughly) {
 }
 
 void engine::drive() noexcept {
+  thread_.polled();
   if (!lock.try_lock()) return;
   const std::lock_guard held(lock, std::adopt_lock);
-  thread_.polled();
   progress(false);
 }
 

@@ -211,7 +211,7 @@ const packet* transport::next() noexcept {
     if (from.in_a_row++ >= packets_in_a_row) {
       from.in_a_row = 0;
       ++turn_;
-      if (ready_.size() > 1) continue;
+      continue;
     }
     // With MSG_TRUNC, the length of a longer message is told, too.
     const ssize_t received =

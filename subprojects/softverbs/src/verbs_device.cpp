@@ -204,6 +204,22 @@ SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int in
   return 0;
 }
 
+// Not public, but rdma-core's own programs use it. Its types are those of sysfs,
+// where InfiniBand and RoCE v1 are one.
+SOFTVERBS_EXPORT int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index,
+                                        int* type);
+int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, int* type) {
+  const soft_device* soft = soft_device_of(verbs);
+  if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_gid_type)(verbs, port, index, type);
+  if (port != only_port || index >= limits::gid_entries) {
+    errno = EINVAL;
+    return -1;
+  }
+  const auto found = gid_at(soft->number, index);
+  *type = found && found->type == network::roce_v2 ? 1 : 0;
+  return 0;
+}
+
 SOFTVERBS_EXPORT int ibv_query_pkey(ibv_context* verbs, std::uint8_t port, int index,
                                     __be16* pkey) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_query_pkey)(verbs, port, index, pkey);
