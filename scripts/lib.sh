@@ -62,6 +62,6 @@ show_failure() {
   if grep --quiet '^FAILED' "$1"; then
     sed -n '/^FAILED/,$p' "$1" | head -n 40
   else
-    tail -n 20 "$1"
+    grep 'ERROR: ' "$1" || tail -n 20 "$1"
   fi
 }

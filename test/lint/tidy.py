@@ -18,8 +18,10 @@ def main():
 
     def judge():
         _, _, files = check.compiler_output([*command, "-fsyntax-only", options.source.resolve()], directory)
+        # What is found in a public header is reported once, for the file that includes them all.
+        in_headers = "/lib/" if "lib" in options.source.resolve().parts else "/include/verbspp/"
         done = subprocess.run(
-            [options.tool, "--quiet", "-p", options.database.parent,
+            [options.tool, "--quiet", "-p", options.database.parent, f"--header-filter={in_headers}",
              "--extra-arg=-Wno-unknown-warning-option", options.source],
             capture_output=True, text=True,
         )
