@@ -33,8 +33,12 @@ std::byte* translate(const memory_region* region, const ibv_pd* domain, std::uin
 /// region: all of a huge one would take its time and memory.
 int touch(std::uintptr_t page, std::size_t page_size, bool writes) noexcept {
   void* memory = reinterpret_cast<void*>(page);
-  if (::madvise(memory, page_size, writes ? populate_write : populate_read) == 0) return 0;
-  return errno == EINVAL ? 0 : EFAULT;
+  const int advice = writes ? populate_write : populate_read;
+  if (::madvise(memory, page_size, advice) == 0) return 0;
+  // Both a kernel that doesn't know the advice and memory that doesn't allow the
+  // access give EINVAL; only the kernel would mind it for no memory at all, too.
+  const bool known = ::madvise(memory, 0, advice) == 0;
+  return known ? EFAULT : 0;
 }
 
 }  // namespace

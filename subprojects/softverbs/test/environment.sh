@@ -1,0 +1,40 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The devices that an unmodified program sees, by environment. $1: the library.
+set -u
+command -v ibv_devinfo >/dev/null && command -v ibv_devices >/dev/null || exit 77
+failures=0
+
+expect() {  # description, pattern, text
+  if ! printf '%s\n' "$3" | grep -q "$2"; then
+    printf 'FAILED: %s: no "%s" in:\n%s\n' "$1" "$2" "$3"
+    failures=1
+  fi
+}
+expect_none() {
+  if printf '%s\n' "$3" | grep -q "$2"; then
+    printf 'FAILED: %s: "%s" in:\n%s\n' "$1" "$2" "$3"
+    failures=1
+  fi
+}
+run() { env LD_PRELOAD="$library" timeout 20 "$@" 2>&1; }
+
+library=$1
+unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER
+expect default 'soft0' "$(run ibv_devices)"
+expect_none default 'soft1' "$(run ibv_devices)"
+expect ethernet 'link_layer:.*Ethernet' "$(run ibv_devinfo -d soft0)"
+expect ethernet 'PORT_ACTIVE' "$(run ibv_devinfo -d soft0)"
+expect 'gid table' 'GID\[ *3\]:.*RoCE v2' "$(run ibv_devinfo -v -d soft0)"
+expect three 'soft2' "$(run env SOFTVERBS_DEVICES=3 ibv_devices)"
+expect_none none 'soft' "$(run env SOFTVERBS_DEVICES=0 ibv_devices)"
+expect infiniband 'link_layer:.*InfiniBand' \
+  "$(run env SOFTVERBS_LINK_LAYER=infiniband ibv_devinfo -d soft0)"
+expect infiniband 'port_lid:.*[1-9]' \
+  "$(run env SOFTVERBS_LINK_LAYER=infiniband ibv_devinfo -d soft0)"
+for value in '' -1 65 100 2x x; do
+  expect "\"$value\" devices" 'SOFTVERBS_DEVICES' "$(run env SOFTVERBS_DEVICES="$value" ibv_devices)"
+  expect_none "\"$value\" devices" 'soft0' "$(run env SOFTVERBS_DEVICES="$value" ibv_devices)"
+done
+expect 'wrong layer' 'SOFTVERBS_LINK_LAYER' "$(run env SOFTVERBS_LINK_LAYER=token ibv_devices)"
+exit $failures

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric.hpp"
+
+#include "catch.hpp"
+
+#include <poll.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+namespace {
+
+std::uint32_t next_psn() {
+  // Close to where the numbers wrap around, so that each test crosses it.
+  static std::uint32_t last = 0xfffff0;
+  return last = (last + 7) & 0xffffff;
+}
+
+}  // namespace
+
+bool on_ethernet() {
+  const char* layer = std::getenv("SOFTVERBS_LINK_LAYER");
+  return layer == nullptr || std::string(layer) == "ethernet";
+}
+
+ibv_context* open_device(const char* name) {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  ibv_context* result = nullptr;
+  for (int at = 0; at < count && result == nullptr; ++at)
+    if (std::strcmp(ibv_get_device_name(list[at]), name) == 0) result = ibv_open_device(list[at]);
+  ibv_free_device_list(list);
+  if (result == nullptr) throw std::runtime_error(std::string("can't open ") + name);
+  return result;
+}
+
+endpoint::endpoint(const options& asked) : wanted(asked), memory(asked.memory), psn(next_psn()) {
+  context = open_device(wanted.device);
+  domain = ibv_alloc_pd(context);
+  if (wanted.channel) channel = ibv_create_comp_channel(context);
+  queue = ibv_create_cq(context, wanted.cq_entries, this, channel, 0);
+  region = ibv_reg_mr(domain, memory.data(), memory.size(), wanted.region_access);
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = queue;
+  attributes.recv_cq = queue;
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.sq_sig_all = wanted.signal_all;
+  attributes.cap = {wanted.send_requests, wanted.receive_requests, wanted.entries, wanted.entries,
+                    wanted.inline_data};
+  pair = ibv_create_qp(domain, &attributes);
+  granted = attributes.cap;
+  if (domain == nullptr || queue == nullptr || region == nullptr || pair == nullptr)
+    throw std::runtime_error("can't build an endpoint");
+}
+
+endpoint::~endpoint() {
+  if (pair != nullptr) ibv_destroy_qp(pair);
+  if (region != nullptr) ibv_dereg_mr(region);
+  ibv_destroy_cq(queue);
+  if (channel != nullptr) ibv_destroy_comp_channel(channel);
+  ibv_dealloc_pd(domain);
+  ibv_close_device(context);
+}
+
+address endpoint::here() const {
+  address result{};
+  result.qpn = pair->qp_num;
+  result.psn = psn;
+  ibv_port_attr port{};
+  if (ibv_query_port(context, 1, &port) != 0) throw std::runtime_error("ibv_query_port");
+  result.lid = port.lid;
+  if (ibv_query_gid(context, 1, on_ethernet() ? wanted.gid_index : 0, &result.gid) != 0)
+    throw std::runtime_error("ibv_query_gid");
+  result.memory = reinterpret_cast<std::uintptr_t>(memory.data());
+  result.rkey = region->rkey;
+  result.length = static_cast<std::uint32_t>(memory.size());
+  return result;
+}
+
+int endpoint::initialize() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  attributes.qp_access_flags = wanted.queue_pair_access;
+  return ibv_modify_qp(pair, &attributes,
+                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+int endpoint::ready_to_receive(const address& peer) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTR;
+  attributes.path_mtu = IBV_MTU_1024;
+  attributes.dest_qp_num = peer.qpn;
+  attributes.rq_psn = peer.psn;
+  attributes.max_dest_rd_atomic = wanted.reads;
+  attributes.min_rnr_timer = wanted.rnr_timer;
+  attributes.ah_attr.port_num = 1;
+  attributes.ah_attr.dlid = peer.lid;
+  if (on_ethernet()) {
+    attributes.ah_attr.is_global = 1;
+    attributes.ah_attr.grh.dgid = peer.gid;
+    attributes.ah_attr.grh.sgid_index = wanted.gid_index;
+    attributes.ah_attr.grh.hop_limit = 64;
+  }
+  return ibv_modify_qp(pair, &attributes,
+                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+}
+
+int endpoint::ready_to_send() {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.sq_psn = psn;
+  attributes.timeout = wanted.timeout;
+  attributes.retry_cnt = wanted.retry_count;
+  attributes.rnr_retry = wanted.rnr_retry;
+  attributes.max_rd_atomic = wanted.reads;
+  return ibv_modify_qp(pair, &attributes,
+                       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                           IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+void endpoint::connect(const address& peer) {
+  if (initialize() != 0 || ready_to_receive(peer) != 0 || ready_to_send() != 0)
+    throw std::runtime_error("can't connect");
+}
+
+int endpoint::change(ibv_qp_state next) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = next;
+  return ibv_modify_qp(pair, &attributes, IBV_QP_STATE);
+}
+
+ibv_qp_state endpoint::state() const {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  if (ibv_query_qp(pair, &attributes, IBV_QP_STATE, &initial) != 0)
+    throw std::runtime_error("ibv_query_qp");
+  return attributes.qp_state;
+}
+
+ibv_sge endpoint::piece(std::size_t offset, std::uint32_t length) const {
+  return {reinterpret_cast<std::uintptr_t>(memory.data()) + offset, length, region->lkey};
+}
+
+int endpoint::post_receive(std::uint64_t id, const std::vector<ibv_sge>& pieces) {
+  ibv_recv_wr request{};
+  request.wr_id = id;
+  request.sg_list = const_cast<ibv_sge*>(pieces.data());
+  request.num_sge = static_cast<int>(pieces.size());
+  ibv_recv_wr* bad = nullptr;
+  return ibv_post_recv(pair, &request, &bad);
+}
+
+int endpoint::post(ibv_send_wr request, const std::vector<ibv_sge>& pieces) {
+  request.sg_list = const_cast<ibv_sge*>(pieces.data());
+  request.num_sge = static_cast<int>(pieces.size());
+  ibv_send_wr* bad = nullptr;
+  const int error = ibv_post_send(pair, &request, &bad);
+  if (error != 0 && bad != &request) throw std::runtime_error("bad_wr isn't set");
+  return error;
+}
+
+int endpoint::send(std::uint64_t id, const std::vector<ibv_sge>& pieces, unsigned flags) {
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = flags;
+  return post(request, pieces);
+}
+
+int endpoint::write(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
+                    std::uint64_t offset, unsigned flags) {
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = flags;
+  request.wr.rdma = {peer.memory + offset, peer.rkey};
+  return post(request, pieces);
+}
+
+int endpoint::read(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
+                   std::uint64_t offset, unsigned flags) {
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.opcode = IBV_WR_RDMA_READ;
+  request.send_flags = flags;
+  request.wr.rdma = {peer.memory + offset, peer.rkey};
+  return post(request, pieces);
+}
+
+ibv_wc endpoint::wait() {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  ibv_wc result{};
+  for (;;) {
+    const int count = ibv_poll_cq(queue, 1, &result);
+    if (count == 1) return result;
+    if (count < 0) throw std::runtime_error("ibv_poll_cq");
+    if (std::chrono::steady_clock::now() > deadline) throw std::runtime_error("no completion");
+  }
+}
+
+bool endpoint::quiet() {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  ibv_wc result{};
+  while (std::chrono::steady_clock::now() < until)
+    if (ibv_poll_cq(queue, 1, &result) != 0) return false;
+  return true;
+}
+
+ibv_async_event endpoint::event() {
+  pollfd readable{context->async_fd, POLLIN, 0};
+  const auto milliseconds = std::chrono::milliseconds(patience).count();
+  if (::poll(&readable, 1, static_cast<int>(milliseconds)) != 1)
+    throw std::runtime_error("no asynchronous event");
+  ibv_async_event result{};
+  if (ibv_get_async_event(context, &result) != 0) throw std::runtime_error("ibv_get_async_event");
+  ibv_ack_async_event(&result);
+  return result;
+}
+
+connection::connection(const options& left_wants, const options& right_wants)
+    : left(left_wants), right(right_wants) {
+  const address from_left = left.here();
+  const address from_right = right.here();
+  left.connect(from_right);
+  right.connect(from_left);
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+/// What the tests build on: one end of a connection, and waiting with a deadline.
+
+inline constexpr auto patience = std::chrono::seconds(20);
+
+bool on_ethernet();
+ibv_context* open_device(const char* name);
+/// Closes the device when the test ends, whatever is left on it.
+struct open_context {
+  explicit open_context(const char* name = "soft0") : verbs(open_device(name)) {}
+  open_context(const open_context&) = delete;
+  open_context& operator=(const open_context&) = delete;
+  ~open_context() { ibv_close_device(verbs); }
+  ibv_context* verbs;
+};
+
+/// What one end has to know about the other; plain bytes between processes.
+struct address {
+  std::uint32_t qpn;
+  std::uint32_t psn;
+  ibv_gid gid;
+  std::uint16_t lid;
+  std::uint64_t memory;
+  std::uint32_t rkey;
+  std::uint32_t length;
+};
+
+struct options {
+  const char* device = "soft0";
+  std::size_t memory = 1 << 20;
+  int cq_entries = 256;
+  std::uint32_t send_requests = 64;
+  std::uint32_t receive_requests = 64;
+  std::uint32_t entries = 4;
+  std::uint32_t inline_data = 64;
+  int signal_all = 0;
+  int region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  unsigned queue_pair_access =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  std::uint8_t gid_index = 3;
+  std::uint8_t timeout = 14;
+  std::uint8_t retry_count = 7;
+  std::uint8_t rnr_retry = 7;
+  std::uint8_t rnr_timer = 1;
+  std::uint8_t reads = 16;
+  bool channel = false;
+};
+
+/// A queue pair with all that it needs, in RESET at first.
+struct endpoint {
+  explicit endpoint(const options& wanted = {});
+  endpoint(const endpoint&) = delete;
+  endpoint& operator=(const endpoint&) = delete;
+  ~endpoint();
+
+  address here() const;
+  int initialize();
+  int ready_to_receive(const address& peer);
+  int ready_to_send();
+  /// RESET to RTS.
+  void connect(const address& peer);
+  int change(ibv_qp_state state);
+  ibv_qp_state state() const;
+
+  ibv_sge piece(std::size_t offset, std::uint32_t length) const;
+  int post_receive(std::uint64_t id, const std::vector<ibv_sge>& pieces);
+  int post(ibv_send_wr request, const std::vector<ibv_sge>& pieces);
+  int send(std::uint64_t id, const std::vector<ibv_sge>& pieces,
+           unsigned flags = IBV_SEND_SIGNALED);
+  int write(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
+            std::uint64_t offset = 0, unsigned flags = IBV_SEND_SIGNALED);
+  int read(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
+           std::uint64_t offset = 0, unsigned flags = IBV_SEND_SIGNALED);
+
+  /// The next completion, or a failed test after a long time.
+  ibv_wc wait();
+  /// None has come, and none comes when given the occasion.
+  bool quiet();
+  /// The next asynchronous event, acknowledged.
+  ibv_async_event event();
+
+  options wanted;
+  ibv_context* context = nullptr;
+  ibv_pd* domain = nullptr;
+  ibv_comp_channel* channel = nullptr;
+  ibv_cq* queue = nullptr;
+  ibv_mr* region = nullptr;
+  ibv_qp* pair = nullptr;
+  std::vector<unsigned char> memory;
+  ibv_qp_cap granted{};
+  std::uint32_t psn = 0;
+};
+
+/// Two ends in this process, connected.
+struct connection {
+  explicit connection(const options& wanted = {}) : connection(wanted, wanted) {}
+  connection(const options& left_wants, const options& right_wants);
+  endpoint left;
+  endpoint right;
+};

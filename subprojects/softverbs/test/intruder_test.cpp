@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whoever may open a socket may send anything to a process that uses the device.
+#include "../src/packet.hpp"
+#include "catch.hpp"
+#include "fabric.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+using namespace softverbs;
+
+namespace {
+
+/// A connection to the process that a queue pair belongs to.
+class intruder {
+ public:
+  explicit intruder(std::uint32_t qpn) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
+                                     "softverbs/1/%u", qpn >> 14);
+    socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&name),
+                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                             static_cast<std::size_t>(length))) == 0);
+  }
+  intruder(const intruder&) = delete;
+  intruder& operator=(const intruder&) = delete;
+  ~intruder() { ::close(socket_); }
+
+  void send(const void* bytes, std::size_t length) {
+    // The device may have closed the connection by now.
+    [[maybe_unused]] const ssize_t sent =
+        ::send(socket_, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+ private:
+  int socket_ = -1;
+};
+
+void still_works(connection& link) {
+  REQUIRE(link.right.post_receive(1, {link.right.piece(0, 1000)}) == 0);
+  REQUIRE(link.left.send(2, {link.left.piece(0, 1000)}) == 0);
+  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+}
+
+packet_header forged(const connection& link) {
+  packet_header header{};
+  header.kind = packet_kind::write;
+  header.flags = packet_flag::first | packet_flag::last;
+  header.network = on_ethernet() ? 2 : 0;
+  header.target_qpn = link.right.pair->qp_num;
+  header.source_qpn = link.left.pair->qp_num;
+  return header;
+}
+
+}  // namespace
+
+TEST_CASE("messages that aren't packets are dropped") {
+  connection link;
+  still_works(link);
+  std::vector<unsigned char> noise(100000, 0xff);
+  for (const std::size_t length : {1U, 47U, 48U, 49U, 100U, 32816U, 32817U, 100000U}) {
+    intruder from(link.right.pair->qp_num);
+    from.send(noise.data(), length);
+    from.send(noise.data(), length);
+    still_works(link);
+  }
+}
+
+TEST_CASE("packets with wrong lengths are dropped") {
+  connection link;
+  for (const std::uint32_t claimed : {1U, 16U, 0xffffffffU}) {
+    intruder from(link.right.pair->qp_num);
+    packet_header header = forged(link);
+    header.payload = claimed;
+    from.send(&header, sizeof(header));
+    still_works(link);
+  }
+}
+
+TEST_CASE("random packets crash nothing") {
+  std::mt19937 random(42);
+  for (int round = 0; round < 10; ++round) {
+    connection link;
+    for (int count = 0; count < 200; ++count) {
+      struct {
+        packet_header header;
+        unsigned char payload[64];
+      } message{};
+      static_assert(sizeof(message) == sizeof(packet_header) + 64);
+      message.header = forged(link);
+      packet_header& header = message.header;
+      header.kind = static_cast<packet_kind>(random() % 8);
+      header.flags = static_cast<std::uint8_t>(random() % 16);
+      header.reason = static_cast<refusal>(random() % 7);
+      header.rnr_timer = static_cast<std::uint8_t>(random() % 40);
+      header.psn = (link.left.psn + random() % 5 - 1) & psn_mask;
+      header.offset = random() % 3 == 0 ? static_cast<std::uint32_t>(random()) : 0;
+      header.message = random() % 3 == 0 ? static_cast<std::uint32_t>(random()) : 64;
+      header.rkey = random() % 2 == 0 ? link.right.region->rkey : static_cast<std::uint32_t>(random());
+      header.address = random() % 2 == 0 ? link.right.here().memory : random();
+      header.payload = random() % 2 == 0 ? 64 : 0;
+      if (random() % 2 == 0) std::swap(header.target_qpn, header.source_qpn);
+      intruder from(link.right.pair->qp_num);
+      from.send(&message, sizeof(header) + header.payload);
+      ibv_wc completion{};
+      ibv_poll_cq(link.left.queue, 1, &completion);
+      ibv_poll_cq(link.right.queue, 1, &completion);
+    }
+  }
+  connection link;
+  still_works(link);
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "peer.hpp"
+
+#include "fabric.hpp"
+
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string_view>
+
+extern char** environ;
+
+namespace {
+
+constexpr int peer_descriptor = 3;
+
+void put(int socket, const void* bytes, std::size_t length) {
+  if (::send(socket, bytes, length, MSG_NOSIGNAL) != static_cast<ssize_t>(length))
+    throw std::runtime_error("the other process is gone");
+}
+
+void get(int socket, void* bytes, std::size_t length) {
+  pollfd readable{socket, POLLIN, 0};
+  const auto limit = std::chrono::milliseconds(patience).count();
+  if (::poll(&readable, 1, static_cast<int>(limit)) != 1 ||
+      ::recv(socket, bytes, length, MSG_WAITALL) != static_cast<ssize_t>(length))
+    throw std::runtime_error("the other process says nothing");
+}
+
+address swap(int socket, endpoint& end) {
+  const address here = end.here();
+  address there{};
+  put(socket, &here, sizeof(here));
+  get(socket, &there, sizeof(there));
+  end.connect(there);
+  // Nobody goes on before both are connected.
+  char ready = 'r';
+  put(socket, &ready, 1);
+  get(socket, &ready, 1);
+  return there;
+}
+
+char hear_from(int socket) {
+  char word = 0;
+  get(socket, &word, 1);
+  return word;
+}
+
+/// Sends back what it gets, until it gets an empty message.
+int echo() {
+  endpoint end;
+  end.initialize();
+  for (std::uint64_t id = 0; id < 16; ++id) end.post_receive(id, {end.piece(id << 15, 1 << 15)});
+  swap(peer_descriptor, end);
+  for (;;) {
+    const ibv_wc completion = end.wait();
+    if (completion.status != IBV_WC_SUCCESS) return 2;
+    if (completion.opcode != IBV_WC_RECV) continue;
+    if (completion.byte_len == 0) return 0;
+    if (end.send(100, {end.piece(completion.wr_id << 15, completion.byte_len)}) != 0) return 3;
+    if (end.post_receive(completion.wr_id, {end.piece(completion.wr_id << 15, 1 << 15)}) != 0)
+      return 4;
+  }
+}
+
+/// Offers its memory and doesn't do anything.
+int target() {
+  endpoint end;
+  for (std::size_t at = 0; at < end.memory.size(); ++at)
+    end.memory[at] = static_cast<unsigned char>(at * 13);
+  swap(peer_descriptor, end);
+  hear_from(peer_descriptor);
+  return 0;
+}
+
+/// Takes one message, and leaves at once.
+int leaver() {
+  endpoint end;
+  end.initialize();
+  end.post_receive(1, {end.piece(0, 1 << 20)});
+  swap(peer_descriptor, end);
+  return end.wait().status == IBV_WC_SUCCESS ? 0 : 2;
+}
+
+/// Sends as much as its peer.
+int flood() {
+  endpoint end;
+  end.initialize();
+  for (std::uint64_t id = 0; id < 30; ++id) end.post_receive(id, {end.piece(1 << 19, 300000)});
+  swap(peer_descriptor, end);
+  for (std::uint64_t id = 0; id < 30; ++id)
+    if (end.send(100 + id, {end.piece(0, 300000)}) != 0) return 2;
+  for (int left = 60; left > 0; --left)
+    if (end.wait().status != IBV_WC_SUCCESS) return 3;
+  return 0;
+}
+
+}  // namespace
+
+peer::peer(const char* part) {
+  int pair[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    throw std::runtime_error("socketpair");
+  posix_spawn_file_actions_t actions;
+  ::posix_spawn_file_actions_init(&actions);
+  // Not by dup2 onto itself, which would keep it from being passed on.
+  const int passed = pair[1] == peer_descriptor ? ::dup(pair[1]) : pair[1];
+  ::posix_spawn_file_actions_adddup2(&actions, passed, peer_descriptor);
+  char program[] = "/proc/self/exe";
+  char option[] = "--peer";
+  char* arguments[] = {program, option, const_cast<char*>(part), nullptr};
+  const int error = ::posix_spawn(&process_, program, &actions, nullptr, arguments, environ);
+  ::posix_spawn_file_actions_destroy(&actions);
+  if (passed != pair[1]) ::close(passed);
+  ::close(pair[1]);
+  socket_ = pair[0];
+  if (error != 0) throw std::runtime_error("posix_spawn");
+}
+
+peer::~peer() {
+  if (process_ > 0) {
+    kill();
+    wait();
+  }
+  ::close(socket_);
+}
+
+address peer::meet(endpoint& end) { return swap(socket_, end); }
+void peer::tell(char word) { put(socket_, &word, 1); }
+char peer::hear() { return hear_from(socket_); }
+void peer::kill() { ::kill(process_, SIGKILL); }
+void peer::stop() { ::kill(process_, SIGSTOP); }
+void peer::resume() { ::kill(process_, SIGCONT); }
+
+int peer::wait() {
+  int status = 0;
+  ::waitpid(process_, &status, 0);
+  process_ = -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+int play(const char* part) try {
+  const std::string_view name(part);
+  if (name == "echo") return echo();
+  if (name == "target") return target();
+  if (name == "leaver") return leaver();
+  if (name == "flood") return flood();
+  return 1;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "%s: %s\n", part, error.what());
+  return 1;
+}

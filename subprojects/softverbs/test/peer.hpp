@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "fabric.hpp"
+
+#include <sys/types.h>
+
+/// Another process, which plays a part of the tests.
+class peer {
+ public:
+  explicit peer(const char* part);
+  peer(const peer&) = delete;
+  peer& operator=(const peer&) = delete;
+  ~peer();
+
+  /// Swaps addresses with the process' endpoint; both connect.
+  address meet(endpoint& end);
+  /// One byte each way, to agree on how far they are.
+  void tell(char word);
+  char hear();
+  void kill();
+  void stop();
+  void resume();
+  /// Its exit code, once it has ended.
+  int wait();
+
+ private:
+  pid_t process_ = -1;
+  int socket_ = -1;
+};
+
+/// What the other process does; its exit code.
+int play(const char* part);

@@ -1,0 +1,20 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# rdma-core's own RC example between two processes. $1: the library.
+set -u
+command -v ibv_rc_pingpong >/dev/null || exit 77
+library=$1
+. "$(dirname "$0")/two.sh"
+failures=0
+unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER
+for size in 1 4096 65536 1048576; do
+  two -p ibv_rc_pingpong -g 3 -n 100 -s $size || failures=1
+  two -p ibv_rc_pingpong -g 3 -n 100 -s $size -e || failures=1
+done
+for index in 0 1 2 4 5; do
+  two -p ibv_rc_pingpong -g $index -n 20 || failures=1
+done
+SOFTVERBS_LINK_LAYER=infiniband
+export SOFTVERBS_LINK_LAYER
+two -p ibv_rc_pingpong -n 100 || failures=1
+exit $failures

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "catch.hpp"
+#include "fabric.hpp"
+#include "peer.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+namespace {
+
+options impatient() {
+  options result;
+  result.timeout = 8;
+  result.retry_count = 3;
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("messages go to another process and back") {
+  peer other("echo");
+  endpoint end;
+  other.meet(end);
+  for (const std::uint32_t size : {1U, 64U, 4096U, 32768U}) {
+    for (std::size_t at = 0; at < size; ++at) end.memory[at] = static_cast<unsigned char>(at + size);
+    REQUIRE(end.post_receive(1, {end.piece(1 << 19, size)}) == 0);
+    REQUIRE(end.send(2, {end.piece(0, size)}) == 0);
+    for (int left = 2; left > 0; --left) CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(std::equal(end.memory.begin(), end.memory.begin() + size, end.memory.begin() + (1 << 19)));
+  }
+  REQUIRE(end.send(3, {}) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("the memory of a process that does nothing can be read and written") {
+  peer other("target");
+  endpoint end;
+  const address there = other.meet(end);
+  REQUIRE(end.read(1, {end.piece(0, 1 << 19)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  for (std::size_t at = 0; at < 1 << 19; ++at)
+    if (end.memory[at] != static_cast<unsigned char>(at * 13)) FAIL("wrong byte at " << at);
+  std::fill_n(end.memory.begin(), 100000, static_cast<unsigned char>(7));
+  REQUIRE(end.write(2, {end.piece(0, 100000)}, there, 5) == 0);
+  REQUIRE(end.read(3, {end.piece(1 << 19, 100000)}, there, 5) == 0);
+  CHECK(end.wait().wr_id == 2);
+  CHECK(end.wait().wr_id == 3);
+  CHECK(std::equal(end.memory.begin(), end.memory.begin() + 100000,
+                   end.memory.begin() + (1 << 19)));
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a process that leaves right after a message has acknowledged it") {
+  for (int round = 0; round < 5; ++round) {
+    peer other("leaver");
+    endpoint end(impatient());
+    other.meet(end);
+    REQUIRE(end.send(1, {end.piece(0, 1 << 20)}) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(other.wait() == 0);
+  }
+}
+
+TEST_CASE("two processes may send a lot to each other") {
+  peer other("flood");
+  endpoint end;
+  REQUIRE(end.initialize() == 0);
+  for (std::uint64_t id = 0; id < 30; ++id)
+    REQUIRE(end.post_receive(id, {end.piece(1 << 19, 300000)}) == 0);
+  other.meet(end);
+  for (std::uint64_t id = 0; id < 30; ++id)
+    REQUIRE(end.send(100 + id, {end.piece(0, 300000)}) == 0);
+  for (int left = 60; left > 0; --left) REQUIRE(end.wait().status == IBV_WC_SUCCESS);
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("the death of a peer is noticed within the configured time") {
+  peer other("target");
+  endpoint end(impatient());
+  const address there = other.meet(end);
+  REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  other.kill();
+  CHECK(other.wait() == 1000 + SIGKILL);
+  REQUIRE(end.write(2, {end.piece(0, 8)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
+  peer other("target");
+  options wanted = impatient();
+  wanted.send_requests = 256;
+  wanted.cq_entries = 1024;
+  endpoint end(wanted);
+  const address there = other.meet(end);
+  for (std::uint64_t id = 0; id < 256; ++id)
+    REQUIRE(end.write(id, {end.piece(0, 1 << 20)}, there) == 0);
+  CHECK(end.wait().wr_id == 0);
+  other.kill();
+  bool failed = false;
+  for (std::uint64_t id = 1; id < 256; ++id) {
+    const ibv_wc completion = end.wait();
+    CHECK(completion.wr_id == id);
+    if (completion.status == IBV_WC_SUCCESS && !failed) continue;
+    CHECK(completion.status == (failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR));
+    failed = true;
+  }
+  CHECK(failed);
+}
+
+TEST_CASE("a peer that is stopped for a while loses nothing") {
+  peer other("target");
+  endpoint end(impatient());
+  const address there = other.meet(end);
+  other.stop();
+  for (std::uint64_t id = 0; id < 8; ++id)
+    REQUIRE(end.write(id, {end.piece(0, 1 << 18)}, there) == 0);
+  CHECK(end.quiet());
+  other.resume();
+  for (std::uint64_t id = 0; id < 8; ++id) CHECK(end.wait().status == IBV_WC_SUCCESS);
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+#if !defined(__SANITIZE_THREAD__)
+// TSan refuses threads in a child of a program that has several.
+TEST_CASE("a child of fork can open the device anew and leaves its parent alone") {
+  connection link;
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ibv_wc completion{};
+    bool well = ibv_alloc_pd(link.left.context) == nullptr;
+    well = well && ibv_poll_cq(link.left.queue, 1, &completion) <= 0;
+    try {
+      connection own;
+      well = well && own.right.post_receive(1, {own.right.piece(0, 8)}) == 0;
+      well = well && own.left.send(2, {own.left.piece(0, 8)}) == 0;
+      well = well && own.right.wait().status == IBV_WC_SUCCESS;
+    } catch (...) {
+      well = false;
+    }
+    ::_exit(well ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
+  REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
+  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+#endif

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced: runs a program as server and as client. $library is set.
+
+port=$((20000 + $$ % 20000))
+log=$(mktemp -d)
+trap 'rm -rf "$log"' EXIT
+
+# two PORT_OPTION PROGRAM ARGUMENTS...: 0 if both succeed. The client is started
+# again as long as the server doesn't listen yet.
+two() {
+  option=$1
+  shift
+  port=$((port + 1))
+  env LD_PRELOAD="$library" timeout 20 "$@" "$option" $port >"$log/server" 2>&1 &
+  server=$!
+  tries=0
+  until env LD_PRELOAD="$library" timeout 20 "$@" "$option" $port localhost >"$log/client" 2>&1; do
+    tries=$((tries + 1))
+    if [ $tries -ge 30 ] || ! grep -qi "couldn't connect\|connection refused\|unable to init the socket" "$log/client"; then
+      kill $server 2>/dev/null
+      wait $server
+      echo "FAILED: $*"
+      cat "$log/client" "$log/server"
+      return 1
+    fi
+    sleep 0.1
+  done
+  wait $server && return 0
+  echo "FAILED: the server of $*"
+  cat "$log/server"
+  return 1
+}
