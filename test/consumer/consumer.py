@@ -36,13 +36,13 @@ def run(*command, **options):
 
 
 def sources():
-    """The files of the project: those that git would commit, or without git all but hidden ones."""
-    if (TOP / ".git").exists():
+    """The files of the project: those that git would commit, or without git all but the build folders'."""
+    if (TOP / ".git").exists() and shutil.which("git"):
         names = run("git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others",
                     "--exclude-standard", cwd=TOP).split("\0")
     else:
         names = [str(path.relative_to(TOP)) for path in TOP.rglob("*")]
-        names = [name for name in names if not name.startswith((".", "build"))]
+        names = [name for name in names if not name.startswith((".git/", "build"))]
     return sorted(name for name in names if name and (TOP / name).is_file())
 
 
