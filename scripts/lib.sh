@@ -17,15 +17,9 @@ say() { printf '==> %s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { complain "$@" && exit 1; }
 
-# as_root COMMAND...: runs it as root, or says what for and stops.
+# as_root COMMAND...
 as_root() {
-  if ((EUID == 0)); then
-    "$@"
-  elif command -v sudo >/dev/null; then
-    sudo "$@"
-  else
-    die "neither root nor sudo; please have this done: $*"
-  fi
+  if ((EUID == 0)); then "$@"; else sudo "$@"; fi
 }
 
 # need_packages NAME...: installs those that are missing; asks only dpkg when none is.
@@ -39,6 +33,8 @@ need_packages() {
   missing=$(comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u))
   [[ -n $missing ]] || return 0
   missing=${missing//$'\n'/ }
+  ((EUID == 0)) || command -v sudo >/dev/null ||
+    die "neither root nor sudo; please have these packages installed: $missing"
   say "installing $missing"
   as_root apt-get update --quiet --quiet || complain "apt-get update failed; going on with the lists that are there"
   # shellcheck disable=SC2086  # one word per package

@@ -108,7 +108,7 @@ class Parent:
 
     def build_with_cmake(self):
         build = self.folder / "build-cmake"
-        run("cmake", "-S", self.folder, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        run("cmake", "-G", "Ninja", "-S", self.folder, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         run("cmake", "--build", build)
         return build / "quick_start"
 
