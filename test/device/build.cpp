@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <optional>
+#include <set>
+#include <sstream>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// The refusal of a value above a limit: by the library itself, in words.
+void check_above_limit(const error& e, const std::string& parameter, std::int64_t value,
+                       std::int64_t limit) {
+  INFO(e);
+  CHECK(e == error_kind::invalid_input);
+  CHECK(e.native_errno() == 0);
+  CHECK_THAT(e.message(), Catch::Contains(parameter) && Catch::Contains(std::to_string(value)) &&
+                              Catch::Contains(std::to_string(limit)));
+}
+
+}  // namespace
+
+TEST_CASE("a queue pair that is built with defaults is prepared") {
+  const testbed bed;
+  const prepared pair = must(bed.left().build());
+  CHECK(must(pair.query_state()) == queue_pair_state::init);
+  CHECK(pair.native_handle()->qp_type == IBV_QPT_RC);
+  CHECK(pair.number().value() == pair.native_handle()->qp_num);
+
+  const queue_pair_capacities& granted = pair.capacities();
+  const auto elements = static_cast<std::uint32_t>(std::min(16, bed.limits.max_sge));
+  CHECK(granted.max_send_work_requests >= 16);
+  CHECK(granted.max_receive_work_requests >= 16);
+  CHECK(granted.max_send_elements >= elements);
+  CHECK(granted.max_receive_elements >= elements);
+
+  const auto [attributes, initial] = query(pair.native_handle());
+  CHECK(attributes.qp_state == IBV_QPS_INIT);
+  CHECK(attributes.port_num == bed.port.number().value());
+  CHECK(attributes.pkey_index == 0);
+  CHECK(initial.sq_sig_all == 0);
+
+  const endpoint& end = pair.endpoint();
+  CHECK(end.number == pair.number());
+  CHECK(end.type == transport::rc);
+  CHECK(end.link_layer == bed.port.link_layer());
+  CHECK(end.lid == bed.port.lid());
+  CHECK(end.mtu == bed.port.active_mtu());
+  CHECK(end.reads_as_initiator.value() == std::min(16, bed.limits.max_qp_init_rd_atom));
+  CHECK(end.reads_as_target.value() == std::min(16, bed.limits.max_qp_rd_atom));
+  CHECK(must(endpoint::decode(end.encode())) == end);
+}
+
+TEST_CASE("a queue pair that is connected with defaults has the documented ones") {
+  const testbed bed;
+  const auto [left, right] = connect(bed);
+  CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
+  const ibv_qp_attr attributes = query(left.native_handle()).attributes;
+  CHECK(attributes.timeout == 14);
+  CHECK(attributes.retry_cnt == 7);
+  CHECK(attributes.rnr_retry == 7);
+  CHECK(attributes.min_rnr_timer == 12);
+  CHECK(attributes.path_mtu == bed.port.active_mtu().native());
+  CHECK(attributes.sq_psn == left.endpoint().send_psn.value());
+  CHECK(attributes.rq_psn == right.endpoint().send_psn.value());
+  CHECK(attributes.dest_qp_num == right.number().value());
+  CHECK(attributes.max_rd_atomic ==
+        std::min({16, bed.limits.max_qp_init_rd_atom, bed.limits.max_qp_rd_atom}));
+}
+
+TEST_CASE("what the builder is given reaches the device by INIT") {
+  const testbed bed;
+  const auto elements = static_cast<std::uint32_t>(std::min(3, bed.limits.max_sge));
+  const auto requests = std::min(100, bed.limits.max_qp_wr);
+  for (const access_flags rights : {access::local_write, access::local_write | access::remote_write,
+                                    access::local_write | access::remote_read, all_rights}) {
+    INFO(rights);
+    const prepared pair =
+        must(bed.builder(bed.left_queue)
+                 .access(rights)
+                 .port(bed.port.number())
+                 .pkey_index(0)
+                 .max_send_work_requests(must(work_request_count::from(requests)))
+                 .max_receive_work_requests(must(work_request_count::from(requests / 2)))
+                 .max_send_elements(must(element_count::from(elements)))
+                 .max_receive_elements(must(element_count::from(elements)))
+                 .max_inline_data(32)
+                 .signal_all_sends()
+                 .send_psn(0x123456)
+                 .build());
+    CHECK(pair.endpoint().send_psn.value() == 0x123456);
+    const auto [attributes, initial] = query(pair.native_handle());
+    CHECK(attributes.qp_state == IBV_QPS_INIT);
+    CHECK(attributes.port_num == bed.port.number().value());
+    CHECK(attributes.pkey_index == 0);
+    // Local write means nothing for a queue pair, and mlx5 doesn't keep it.
+    const auto remote = [](unsigned bits) { return bits & ~unsigned{IBV_ACCESS_LOCAL_WRITE}; };
+    CHECK(remote(attributes.qp_access_flags) == remote(rights.bits));
+    CHECK(initial.sq_sig_all == 1);
+
+    const queue_pair_capacities& granted = pair.capacities();
+    CHECK(granted.max_send_work_requests >= static_cast<std::uint32_t>(requests));
+    CHECK(granted.max_receive_work_requests >= static_cast<std::uint32_t>(requests / 2));
+    CHECK(granted.max_send_elements >= elements);
+    CHECK(granted.max_receive_elements >= elements);
+    CHECK(granted.max_inline_data >= 32);
+    CHECK(initial.cap.max_send_wr >= granted.max_send_work_requests);
+    CHECK(initial.cap.max_recv_wr >= granted.max_receive_work_requests);
+    CHECK(initial.cap.max_send_sge >= granted.max_send_elements);
+    CHECK(initial.cap.max_recv_sge >= granted.max_receive_elements);
+  }
+}
+
+TEST_CASE("what the builder is given reaches the device by RTS") {
+  const testbed bed;
+  // Depths that devices keep, which round up to powers of two.
+  const int most_initiated = bed.limits.max_qp_init_rd_atom;
+  const int most_answered = bed.limits.max_qp_rd_atom;
+  if (most_initiated < 4 || most_answered < 4) SKIP("the device's read depths are too small");
+  prepared first = must(bed.left()
+                            .rnr_retry_count(3)
+                            .ack_retry_count(5)
+                            .min_rnr_timer(20)
+                            .ack_timeout(16)
+                            .path_mtu(512)
+                            .send_psn(0x123456)
+                            .receive_psn(0x654321)
+                            .max_reads_as_initiator(4)
+                            .max_reads_as_target(2)
+                            .service_level(3)
+                            .hop_limit(17)
+                            .traffic_class(32)
+                            .build());
+  prepared second = must(bed.right().max_reads_as_initiator(1).max_reads_as_target(4).build());
+  CHECK(first.endpoint().mtu.bytes() == 512);
+  CHECK(first.endpoint().reads_as_initiator.value() == 4);
+  CHECK(first.endpoint().reads_as_target.value() == 2);
+
+  const auto [left, right] = connect(std::move(first), std::move(second));
+  const ibv_qp_attr attributes = query(left.native_handle()).attributes;
+  CHECK(attributes.qp_state == IBV_QPS_RTS);
+  CHECK(attributes.rnr_retry == 3);
+  CHECK(attributes.retry_cnt == 5);
+  CHECK(attributes.min_rnr_timer == 20);
+  CHECK(attributes.timeout == 16);
+  CHECK(attributes.path_mtu == IBV_MTU_512);
+  CHECK(attributes.sq_psn == 0x123456);
+  CHECK(attributes.rq_psn == 0x654321);
+  CHECK(attributes.max_rd_atomic == 4);
+  CHECK(attributes.max_dest_rd_atomic == 1);
+  CHECK(attributes.dest_qp_num == right.number().value());
+  CHECK(attributes.ah_attr.port_num == bed.port.number().value());
+  if (bed.is_ethernet()) {
+    CHECK(attributes.ah_attr.is_global == 1);
+    CHECK(gid::from_native(attributes.ah_attr.grh.dgid) == right.endpoint().address);
+    CHECK(attributes.ah_attr.grh.traffic_class == 32);
+    // The kernel puts in what the route says, if it has one.
+    CHECK(attributes.ah_attr.grh.hop_limit != 0);
+    if (device_name().starts_with("soft")) CHECK(attributes.ah_attr.grh.hop_limit == 17);
+    // Ethernet has no service levels; rxe forgets it, others make a priority of it.
+    CHECK((attributes.ah_attr.sl == 3 || attributes.ah_attr.sl == 0));
+  } else {
+    CHECK(attributes.ah_attr.is_global == 0);
+    CHECK(attributes.ah_attr.dlid == right.endpoint().lid.value());
+    CHECK(attributes.ah_attr.sl == 3);
+  }
+  // The other end agreed to the same MTU, and to the smaller depths.
+  const ibv_qp_attr other = query(right.native_handle()).attributes;
+  CHECK(other.path_mtu == IBV_MTU_512);
+  CHECK(other.max_rd_atomic == 1);
+  CHECK(other.max_dest_rd_atomic == 4);
+  CHECK(other.rq_psn == 0x123456);
+}
+
+TEST_CASE("an infinite ACK timeout and all RNR retries reach the device") {
+  const testbed bed;
+  const connected unlimited =
+      connect_to_itself(must(bed.left().ack_timeout(ack_timeout::infinite()).build()));
+  CHECK(query(unlimited.native_handle()).attributes.timeout == 0);
+  for (int count = 0; count <= 6; ++count) {
+    const connected pair = connect_to_itself(
+        must(bed.left().rnr_retry_count(must(rnr_retry_count::from(count))).build()));
+    CHECK(query(pair.native_handle()).attributes.rnr_retry == count);
+  }
+}
+
+TEST_CASE("queue lengths and elements above the device's limits are refused with both numbers") {
+  const testbed bed;
+  if (bed.limits.max_qp_wr < INT_MAX) {
+    const auto above = must(work_request_count::from(bed.limits.max_qp_wr + 1));
+    check_above_limit(failure_of(bed.left().max_send_work_requests(above).build()),
+                      "max send work requests", above.value(), bed.limits.max_qp_wr);
+    check_above_limit(failure_of(bed.left().max_receive_work_requests(above).build()),
+                      "max receive work requests", above.value(), bed.limits.max_qp_wr);
+  }
+  if (bed.limits.max_sge < INT_MAX) {
+    const auto above = must(element_count::from(bed.limits.max_sge + 1));
+    check_above_limit(failure_of(bed.left().max_send_elements(above).build()), "max send elements",
+                      above.value(), bed.limits.max_sge);
+    check_above_limit(failure_of(bed.left().max_receive_elements(above).build()),
+                      "max receive elements", above.value(), bed.limits.max_sge);
+  }
+}
+
+TEST_CASE("read depths above the device's limits are refused with both numbers") {
+  const testbed bed;
+  if (bed.limits.max_qp_init_rd_atom < read_depth::maximum) {
+    const auto above = must(read_depth::from(bed.limits.max_qp_init_rd_atom + 1));
+    check_above_limit(failure_of(bed.left().max_reads_as_initiator(above).build()),
+                      "max reads as initiator", above.value(), bed.limits.max_qp_init_rd_atom);
+  }
+  if (bed.limits.max_qp_rd_atom < read_depth::maximum) {
+    const auto above = must(read_depth::from(bed.limits.max_qp_rd_atom + 1));
+    check_above_limit(failure_of(bed.left().max_reads_as_target(above).build()),
+                      "max reads as target", above.value(), bed.limits.max_qp_rd_atom);
+  }
+}
+
+TEST_CASE("inline data that no device grants is an error of the device, with a hint") {
+  const testbed bed;
+  const error e = failure_of(bed.left().max_inline_data(0x7fffffff).build());
+  INFO(e);
+  CHECK(e.native_errno() != 0);
+  CHECK(std::string(e.operation()) == "ibv_create_qp");
+  if (e.native_errno() == EINVAL) CHECK_THAT(e.hint(), Catch::Contains("inline"));
+}
+
+TEST_CASE("a path MTU above the port's active one is refused with both numbers") {
+  const testbed bed;
+  check_above_limit(error::above_limit("", "path MTU", 1, 2), "path MTU", 1, 2);
+  if (bed.port.active_mtu().bytes() < 4096)
+    check_above_limit(failure_of(bed.left().path_mtu(4096).build()), "path MTU", 4096,
+                      bed.port.active_mtu().bytes());
+  CHECK_NOTHROW(must(bed.left().path_mtu(bed.port.active_mtu()).build()));
+}
+
+TEST_CASE("a port that the device does not have is refused") {
+  const testbed bed;
+  const auto beyond = must(port_number::from(bed.limits.phys_port_cnt + 1));
+  const error e = failure_of(bed.left().port(beyond).build());
+  CHECK(e == error_kind::invalid_input);
+  CHECK_THAT(e.message(), Catch::Contains("port"));
+}
+
+TEST_CASE("a port that is not active is refused") {
+  const testbed bed;
+  for (unsigned number = 1; number <= bed.limits.phys_port_cnt; ++number) {
+    const auto port = must(bed.context.query_port(must(port_number::from(number))));
+    if (port.is_active()) continue;
+    const error e = failure_of(bed.left().port(port.number()).build());
+    CHECK(e == error_kind::not_found);
+    CHECK_THAT(e.message(), Catch::Contains("not active"));
+    return;
+  }
+  SKIP("all ports of the device are active");
+}
+
+TEST_CASE("a pkey index beyond the port's table is refused") {
+  const testbed bed;
+  const auto beyond = pkey_index::from(bed.port.pkey_table_length());
+  if (!beyond.has_value()) SKIP("the pkey table is as long as an index can be");
+  const error e = failure_of(bed.left().pkey_index(beyond.value()).build());
+  CHECK(e == error_kind::invalid_input);
+  CHECK(e.native_errno() == 0);
+  CHECK_THAT(e.message(), Catch::Contains("pkey") &&
+                              Catch::Contains(std::to_string(bed.port.pkey_table_length())));
+}
+
+TEST_CASE("an empty entry of the GID table is refused") {
+  const testbed bed;
+  std::set<unsigned> used;
+  for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number())))
+    used.insert(each.index.value());
+  const unsigned length = std::min(bed.port.gid_table_length(), 256U);
+  unsigned index = 0;
+  while (index < length && used.contains(index)) ++index;
+  if (index == length) SKIP("the GID table has no empty entry");
+  const error e = failure_of(bed.left().gid_index(must(gid_index::from(index))).build());
+  CHECK(e == error_kind::not_found);
+  CHECK_THAT(e.message(), Catch::Contains("GID") && Catch::Contains("empty"));
+}
+
+TEST_CASE("a GID index beyond the table is refused") {
+  const testbed bed;
+  if (bed.port.gid_table_length() > gid_index::maximum)
+    SKIP("the GID table is longer than an index can be");
+  const error e =
+      failure_of(bed.left().gid_index(must(gid_index::from(bed.port.gid_table_length()))).build());
+  CHECK(e == error_kind::invalid_input);
+}
+
+TEST_CASE("parents of different contexts are refused") {
+  const testbed bed;
+  const testbed other;
+  const error domain = failure_of(build_queue_pair<transport::rc>()
+                                      .protection_domain(other.domain)
+                                      .completion_queue(bed.left_queue)
+                                      .access(access::local_write)
+                                      .build());
+  CHECK(domain == error_kind::invalid_input);
+  CHECK_THAT(domain.message(), Catch::Contains("context"));
+  CHECK(failure_of(build_queue_pair<transport::rc>()
+                       .protection_domain(bed.domain)
+                       .send_completion_queue(other.left_queue)
+                       .receive_completion_queue(bed.left_queue)
+                       .access(access::local_write)
+                       .build()) == error_kind::invalid_input);
+  CHECK(failure_of(build_queue_pair<transport::rc>()
+                       .protection_domain(bed.domain)
+                       .send_completion_queue(bed.left_queue)
+                       .receive_completion_queue(other.left_queue)
+                       .access(access::local_write)
+                       .build()) == error_kind::invalid_input);
+}
+
+TEST_CASE("access flags that no queue pair knows are refused") {
+  const testbed bed;
+  const error e = failure_of(
+      bed.builder(bed.left_queue).access(access_flags::from_bits(IBV_ACCESS_ON_DEMAND)).build());
+  CHECK(e == error_kind::invalid_input);
+  CHECK_THAT(e.message(), Catch::Contains("access"));
+}
+
+TEST_CASE("a builder makes several queue pairs, each of its own number and PSN") {
+  const testbed bed;
+  const auto builder = bed.left();
+  std::set<std::uint32_t> numbers, psns;
+  std::vector<prepared> pairs;
+  for (int i = 0; i < 8; ++i) {
+    pairs.push_back(must(builder.build()));
+    numbers.insert(pairs.back().number().value());
+    psns.insert(pairs.back().endpoint().send_psn.value());
+  }
+  CHECK(numbers.size() == 8);
+  // Two of eight random ones may be alike once in a lifetime, all of them never.
+  CHECK(psns.size() > 4);
+}
+
+TEST_CASE("a queue pair prints what it is") {
+  const testbed bed;
+  prepared pair = must(bed.left().build());
+  std::ostringstream before;
+  before << pair;
+  CHECK_THAT(before.str(), Catch::Contains("INIT") && Catch::Contains(device_name()));
+  const connected after = connect_to_itself(std::move(pair));
+  std::ostringstream text;
+  text << after;
+  CHECK_THAT(text.str(), Catch::Contains("RTS"));
+}

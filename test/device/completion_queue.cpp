@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <climits>
+#include <cstdint>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+TEST_CASE("a completion queue for nothing is refused") {
+  const testbed bed;
+  const error e = failure_of(completion_queue::create(bed.context, 0));
+  CHECK(e == error_kind::invalid_input);
+  CHECK(e.native_errno() == 0);
+  CHECK_THAT(e.message(), Catch::Contains("capacity"));
+}
+
+TEST_CASE("a completion queue above the device's limit is refused with both numbers") {
+  const testbed bed;
+  const auto limit = static_cast<std::size_t>(bed.limits.max_cqe);
+  for (const std::size_t capacity :
+       {limit + 1, std::size_t{INT_MAX} + 1, std::size_t{1} << 32, SIZE_MAX}) {
+    const error e = failure_of(completion_queue::create(bed.context, capacity));
+    INFO(e);
+    CHECK(e == error_kind::invalid_input);
+    CHECK(e.native_errno() == 0);
+    CHECK_THAT(e.message(),
+               Catch::Contains(std::to_string(capacity)) && Catch::Contains(std::to_string(limit)));
+  }
+}
+
+TEST_CASE("a completion queue has at least the capacity that was asked for") {
+  const testbed bed;
+  for (const std::size_t capacity : {1U, 2U, 3U, 16U, 100U, 1000U}) {
+    const completion_queue queue = must(completion_queue::create(bed.context, capacity));
+    CHECK(queue.capacity() >= capacity);
+    CHECK(queue.context() == bed.context);
+    CHECK(static_cast<std::size_t>(queue.native_handle()->cqe) == queue.capacity());
+  }
+}
+
+TEST_CASE("polling an empty queue gives an empty range") {
+  const testbed bed;
+  std::vector<work_completion> slots(4);
+  CHECK(must(bed.left_queue.poll(slots)).empty());
+}
+
+TEST_CASE("polling takes no more than there are slots, and in order") {
+  const testbed bed;
+  buffer<> memory(bed.domain, 64);
+  auto [left, right] = connect(bed);
+  constexpr std::uint64_t count = 5;
+  for (std::uint64_t id = 0; id < count; ++id)
+    must(right.post_receive({.id = id, .elements = memory.scatter()}));
+  for (std::uint64_t id = 0; id < count; ++id) must(left.post_send({.id = id}));
+  for (const work_completion& each : take(bed.left_queue, count)) CHECK(each.is_success());
+
+  // All are there now, or will be: none is taken without a slot for it.
+  CHECK(must(bed.right_queue.poll({})).empty());
+  std::vector<work_completion> slots(2);
+  std::uint64_t next = 0;
+  const auto deadline = clock::now() + patience;
+  while (next < count && clock::now() < deadline) {
+    const auto arrived = must(bed.right_queue.poll(slots));
+    REQUIRE(arrived.size() <= slots.size());
+    if (!arrived.empty()) CHECK(arrived.data() == slots.data());
+    for (const work_completion& each : arrived) CHECK(each.wr_id() == next++);
+  }
+  CHECK(next == count);
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+}
+
+TEST_CASE("copies of a completion queue are the same queue") {
+  const testbed bed;
+  const completion_queue copy = bed.left_queue;
+  CHECK(copy == bed.left_queue);
+  CHECK(copy != bed.right_queue);
+  CHECK(copy.native_handle() == bed.left_queue.native_handle());
+}
+
+TEST_CASE("sends and receives complete in the queues that were given for them") {
+  const testbed bed;
+  const prepared alone = must(build_queue_pair<transport::rc>()
+                                  .protection_domain(bed.domain)
+                                  .send_completion_queue(bed.left_queue)
+                                  .receive_completion_queue(bed.right_queue)
+                                  .access(access::local_write)
+                                  .build());
+  CHECK(alone.send_completion_queue() == bed.left_queue);
+  CHECK(alone.receive_completion_queue() == bed.right_queue);
+  CHECK(alone.protection_domain() == bed.domain);
+
+  buffer<> memory(bed.domain, 16);
+  prepared other = must(build_queue_pair<transport::rc>()
+                            .protection_domain(bed.domain)
+                            .send_completion_queue(bed.left_queue)
+                            .receive_completion_queue(bed.right_queue)
+                            .access(access::local_write)
+                            .build());
+  connected pair = connect_to_itself(std::move(other));
+  must(pair.post_receive({.id = 1, .elements = memory.scatter(0, 8)}));
+  must(pair.post_send({.id = 2, .elements = memory.gather(8, 8)}));
+  CHECK(take_success(bed.left_queue, 2).operation() == work_operation::send);
+  CHECK(take_success(bed.right_queue, 1).operation() == work_operation::receive);
+}

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the device tests share: the device under test, memory, queue pairs that are connected, and
+/// waits that end.
+///
+/// The tests run on the software device, on the kernel's software driver and on hardware; so they
+/// ask the device for its limits, and where devices may differ, they say what all of them may do.
+#pragma once
+
+#include "../catch.hpp"
+#include <verbspp/verbspp.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace verbspp::test {
+
+using clock = std::chrono::steady_clock;
+
+/// How long something may take that has to happen; an emulated machine is slow.
+inline constexpr std::chrono::seconds patience{20};
+/// How long to look for something that must not happen.
+inline constexpr std::chrono::milliseconds moment{20};
+
+/// From VERBSPP_TEST_DEVICE; soft0 if it is not set.
+[[nodiscard]] std::string device_name();
+
+/// Ends the test case; unlike Catch's own macros it may be thrown on any thread.
+struct failure : std::runtime_error {
+  failure(const char* file, int line, const std::string& what)
+      : std::runtime_error(std::string(file) + ':' + std::to_string(line) + ": " + what) {}
+};
+
+/// The value of a call that has to succeed.
+template <class Outcome>
+auto must(Outcome outcome, int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  if (!outcome.has_value()) throw failure(file, line, outcome.error().message());
+  if constexpr (!std::is_void_v<typename Outcome::value_type>)
+    return std::move(outcome).assume_value();
+}
+
+/// The error of a call that has to fail.
+template <class Outcome>
+[[nodiscard]] auto failure_of(Outcome outcome, int line = __builtin_LINE(),
+                              const char* file = __builtin_FILE()) {
+  if (outcome.has_value()) throw failure(file, line, "this succeeded, but has to fail");
+  return outcome.error();
+}
+
+/// Waits until `condition()` holds.
+template <class Condition>
+void wait_until(Condition condition, const char* what, int line = __builtin_LINE(),
+                const char* file = __builtin_FILE()) {
+  const auto deadline = clock::now() + patience;
+  while (!condition())
+    if (clock::now() > deadline) throw failure(file, line, std::string("waited in vain: ") + what);
+}
+
+/// The next `count` completions of the queue, in order.
+[[nodiscard]] std::vector<work_completion> take(const completion_queue& queue, std::size_t count,
+                                                int line = __builtin_LINE(),
+                                                const char* file = __builtin_FILE());
+[[nodiscard]] work_completion take_one(const completion_queue& queue, int line = __builtin_LINE(),
+                                       const char* file = __builtin_FILE());
+/// What the next completion tells, which has to be a success.
+completed_work take_success(const completion_queue& queue, std::uint64_t id,
+                            int line = __builtin_LINE(), const char* file = __builtin_FILE());
+/// The completions that come within a moment: for tests that expect none.
+[[nodiscard]] std::size_t count_within_a_moment(const completion_queue& queue);
+
+[[nodiscard]] work_status status_of(const work_completion& completion);
+
+template <class Value>
+[[nodiscard]] bool is_one_of(const Value& value, std::initializer_list<Value> set) {
+  for (const Value& each : set)
+    if (each == value) return true;
+  return false;
+}
+
+/// `size` bytes that repeat late, and differ from those of another seed.
+[[nodiscard]] std::vector<std::byte> pattern(std::size_t size, unsigned seed);
+
+/// Counts the verbs objects that could not be released, and fails the test if there were any. Has
+/// to live longer than those objects.
+class release_watch {
+ public:
+  release_watch();
+  ~release_watch();
+  release_watch(const release_watch&) = delete;
+  release_watch& operator=(const release_watch&) = delete;
+
+  [[nodiscard]] int failures() const;
+
+ private:
+  destroy_failure_handler before_;
+};
+
+inline constexpr access_flags all_rights =
+    access::local_write | access::remote_write | access::remote_read;
+
+/// Memory and its registration.
+template <access_flags Rights = all_rights>
+class buffer {
+ public:
+  buffer(const protection_domain& domain, std::vector<std::byte> content)
+      : bytes_(std::move(content)), region_(must(register_memory<Rights>(domain, bytes_))) {}
+  buffer(const protection_domain& domain, std::size_t size)
+      : buffer(domain, std::vector<std::byte>(size)) {}
+
+  [[nodiscard]] std::vector<std::byte>& bytes() { return bytes_; }
+  [[nodiscard]] memory_region<Rights>& region() { return region_; }
+  [[nodiscard]] std::size_t size() const { return bytes_.size(); }
+  /// The bytes that a request of that size reaches.
+  [[nodiscard]] std::vector<std::byte> front(std::size_t size) const {
+    return {bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(size)};
+  }
+  [[nodiscard]] gather_element gather() const { return must(region_.gather()); }
+  [[nodiscard]] gather_element gather(std::size_t offset, std::size_t length) const {
+    return must(region_.gather(offset, length));
+  }
+  [[nodiscard]] scatter_element scatter() const { return must(region_.scatter()); }
+  [[nodiscard]] scatter_element scatter(std::size_t offset, std::size_t length) const {
+    return must(region_.scatter(offset, length));
+  }
+  [[nodiscard]] auto remote() const { return region_.remote(); }
+
+ private:
+  std::vector<std::byte> bytes_;
+  memory_region<Rights> region_;
+};
+
+using prepared = prepared_queue_pair<transport::rc>;
+using connected = connected_queue_pair<transport::rc>;
+
+/// The device, opened, with a completion queue for each of two ends.
+struct testbed {
+  explicit testbed(std::size_t completions = 256);
+
+  release_watch watch;  // outlives the others
+  verbspp::context context;
+  protection_domain domain;
+  completion_queue left_queue;
+  completion_queue right_queue;
+  ibv_device_attr limits;
+  port_attributes port;
+
+  [[nodiscard]] bool is_ethernet() const { return port.link_layer() == link_layer::ethernet; }
+  /// A builder that still needs the access.
+  [[nodiscard]] auto builder(const completion_queue& queue) const {
+    return build_queue_pair<transport::rc>().protection_domain(domain).completion_queue(queue);
+  }
+  /// Builders that have all that is required.
+  [[nodiscard]] auto left() const { return builder(left_queue).access(all_rights); }
+  [[nodiscard]] auto right() const { return builder(right_queue).access(all_rights); }
+};
+
+/// Two ends, connected to each other.
+struct connected_pair {
+  connected left;
+  connected right;
+};
+
+[[nodiscard]] connected_pair connect(prepared left, prepared right, int line = __builtin_LINE(),
+                                     const char* file = __builtin_FILE());
+/// A pair with nothing but defaults.
+[[nodiscard]] connected_pair connect(const testbed& bed, int line = __builtin_LINE(),
+                                     const char* file = __builtin_FILE());
+/// Connects a queue pair to itself.
+[[nodiscard]] connected connect_to_itself(prepared alone, int line = __builtin_LINE(),
+                                          const char* file = __builtin_FILE());
+
+struct queried {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+};
+
+/// What the device says about a queue pair.
+[[nodiscard]] queried query(ibv_qp* queue_pair);
+
+/// Moves a queue pair to ERR, as a failure would.
+void move_to_error(ibv_qp* queue_pair);
+
+/// Waits until the device has moved the queue pair to ERR by itself.
+void wait_for_error_state(const connected& queue_pair, int line = __builtin_LINE(),
+                          const char* file = __builtin_FILE());
+
+}  // namespace verbspp::test
+
+// What Catch prints where a comparison fails.
+#define VERBSPP_TEST_PRINTS_BY_NAME(type)                        \
+  template <>                                                    \
+  struct Catch::StringMaker<verbspp::type> {                     \
+    static std::string convert(verbspp::type value) {            \
+      return std::string(verbspp::to_string(value)) + " (" +     \
+             std::to_string(static_cast<unsigned>(value)) + ')'; \
+    }                                                            \
+  }
+VERBSPP_TEST_PRINTS_BY_NAME(work_status);
+VERBSPP_TEST_PRINTS_BY_NAME(work_error_class);
+VERBSPP_TEST_PRINTS_BY_NAME(work_operation);
+VERBSPP_TEST_PRINTS_BY_NAME(error_kind);
+VERBSPP_TEST_PRINTS_BY_NAME(queue_pair_state);
+VERBSPP_TEST_PRINTS_BY_NAME(link_layer);
+VERBSPP_TEST_PRINTS_BY_NAME(gid_type);
+VERBSPP_TEST_PRINTS_BY_NAME(port_state);

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <cstring>
+#include <optional>
+#include <set>
+#include <sstream>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// The best address as the documentation ranks them, written down once more.
+std::optional<unsigned> expected_gid_index(const gid_table& table, const testbed& bed) {
+  if (!bed.is_ethernet()) return 0;
+  const auto find = [&](gid_type type, auto fits) -> std::optional<unsigned> {
+    for (const gid_entry& each : table)
+      if (each.type == type && !each.address.is_zero() && fits(each.address))
+        return each.index.value();
+    return std::nullopt;
+  };
+  const auto ipv4 = [](const gid& g) { return g.bytes[10] == 0xff && g.subnet_prefix() == 0; };
+  const auto local = [](const gid& g) { return g.subnet_prefix() == 0xfe80000000000000; };
+  const auto global = [&](const gid& g) { return !ipv4(g) && !local(g); };
+  for (const gid_type type : {gid_type::roce_v2, gid_type::roce_v1}) {
+    if (const auto index = find(type, ipv4)) return index;
+    if (const auto index = find(type, global)) return index;
+    if (const auto index = find(type, local)) return index;
+  }
+  return std::nullopt;
+}
+
+port_number port_beyond(const testbed& bed) {
+  return must(port_number::from(bed.limits.phys_port_cnt + 1));
+}
+
+}  // namespace
+
+TEST_CASE("the device list holds the device under test, with its name and GUID") {
+  const device_list devices = must(device_list::query());
+  REQUIRE_FALSE(devices.empty());
+  std::size_t seen = 0;
+  bool found = false;
+  for (const device& each : devices) {
+    ++seen;
+    CHECK(std::strlen(each.name()) > 0);
+    found = found || each.name() == device_name();
+  }
+  CHECK(seen == devices.size());
+  CHECK(found);
+
+  const device chosen = must(devices.find(device_name()));
+  CHECK(chosen.name() == device_name());
+  const context opened = must(chosen.open());
+  CHECK(be64toh(must(opened.query_device()).node_guid) == chosen.guid());
+  CHECK(opened.device_name() == device_name());
+}
+
+TEST_CASE("a device that is missing is not found") {
+  const error by_list = failure_of(must(device_list::query()).find("no_such_device"));
+  CHECK(by_list == error_kind::not_found);
+  CHECK(by_list == std::errc::no_such_device);
+  CHECK(by_list.hint() != nullptr);
+  CHECK(failure_of(open_device("")) == error_kind::not_found);
+  // Only the whole name counts.
+  const std::string name = device_name();
+  CHECK(failure_of(open_device(name.substr(0, name.size() - 1))) == error_kind::not_found);
+}
+
+TEST_CASE("a device outlives the list that it came from") {
+  std::optional<device> kept;
+  {
+    const device_list devices = must(device_list::query());
+    kept = must(devices.find(device_name()));
+  }
+  CHECK(kept->name() == device_name());
+  CHECK_NOTHROW(must(kept->open()));
+}
+
+TEST_CASE("a device tells limits that queue pairs can be made with") {
+  const testbed bed;
+  CHECK(bed.limits.max_qp_wr > 0);
+  CHECK(bed.limits.max_sge > 0);
+  CHECK(bed.limits.max_cqe > 0);
+  CHECK(bed.limits.phys_port_cnt > 0);
+}
+
+TEST_CASE("the first active port is the first one that says so") {
+  const testbed bed;
+  for (unsigned number = 1; number <= bed.limits.phys_port_cnt; ++number) {
+    const port_attributes port = must(bed.context.query_port(must(port_number::from(number))));
+    CHECK(port.number().value() == number);
+    CHECK(port.active_mtu() <= port.max_mtu());
+    if (!port.is_active()) continue;
+    CHECK(bed.port.number() == port.number());
+    CHECK(bed.port.state() == port_state::active);
+    // An InfiniBand port is not active before it has a LID.
+    CHECK((bed.is_ethernet() || port.lid().value() != 0));
+    break;
+  }
+}
+
+TEST_CASE("a port beyond the device is an error, for each query") {
+  const testbed bed;
+  const port_number beyond = port_beyond(bed);
+  const error port = failure_of(bed.context.query_port(beyond));
+  CHECK(port == error_kind::invalid_input);
+  CHECK(port.native_errno() == EINVAL);
+  CHECK(port.hint() != nullptr);
+  CHECK(failure_of(bed.context.query_gid_table(beyond)) == error_kind::invalid_input);
+  CHECK(failure_of(bed.context.query_gid(beyond, 0)) == error_kind::invalid_input);
+}
+
+TEST_CASE("the GID table and the query of one entry agree") {
+  const testbed bed;
+  const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
+  REQUIRE_FALSE(table.empty());
+  CHECK(table.entries().size() == table.size());
+  std::set<unsigned> used;
+  int before = -1;
+  for (const gid_entry& each : table) {
+    CHECK(static_cast<int>(each.index.value()) > before);
+    before = each.index.value();
+    used.insert(each.index.value());
+    const gid_entry single = must(bed.context.query_gid(bed.port.number(), each.index));
+    CHECK(single.address == each.address);
+    CHECK(single.type == each.type);
+    CHECK(single.port == bed.port.number());
+    CHECK(single.index == each.index);
+    CHECK((each.type == gid_type::infiniband) == !bed.is_ethernet());
+    CHECK_FALSE(each.address.is_zero());
+  }
+  // What the table leaves out is empty, or not there at all.
+  for (unsigned index = 0; index <= gid_index::maximum; ++index) {
+    if (used.contains(index)) continue;
+    const error e =
+        failure_of(bed.context.query_gid(bed.port.number(), must(gid_index::from(index))));
+    INFO(index << ": " << e);
+    if (index < bed.port.gid_table_length())
+      CHECK(e == error_kind::not_found);
+    else
+      CHECK(e == error_kind::invalid_input);
+  }
+}
+
+TEST_CASE("the local address is picked by rank, and reaches the device") {
+  const testbed bed;
+  const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
+  const auto expected = expected_gid_index(table, bed);
+  REQUIRE(expected);
+  const gid_entry entry =
+      must(bed.context.query_gid(bed.port.number(), must(gid_index::from(*expected))));
+
+  const connected pair = connect_to_itself(must(bed.left().build()));
+  CHECK(pair.endpoint().address == entry.address);
+  CHECK(pair.endpoint().gid_type == entry.type);
+  if (bed.is_ethernet()) {
+    const ibv_ah_attr address = query(pair.native_handle()).attributes.ah_attr;
+    CHECK(address.grh.sgid_index == *expected);
+  }
+}
+
+TEST_CASE("a GID index that is given is used") {
+  const testbed bed;
+  const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
+  for (const gid_entry& each : table) {
+    INFO(each);
+    prepared pair = must(bed.left().gid_index(each.index).build());
+    CHECK(pair.endpoint().address == each.address);
+    CHECK(pair.endpoint().gid_type == each.type);
+    const endpoint end = pair.endpoint();
+    const auto connection = std::move(pair).handshake(end);
+    // Whether the port reaches itself by every address is a matter of the network's set-up: a
+    // link-local one may not resolve.
+    if (!connection.has_value() || !bed.is_ethernet()) continue;
+    const ibv_ah_attr address = query(connection.assume_value().native_handle()).attributes.ah_attr;
+    CHECK(address.is_global == 1);
+    CHECK(address.grh.sgid_index == each.index.value());
+    CHECK(gid::from_native(address.grh.dgid) == each.address);
+  }
+}
+
+TEST_CASE("contexts of one device are independent of each other") {
+  const release_watch watch;
+  std::optional<context> first = must(open_device(device_name()));
+  const context second = must(open_device(device_name()));
+  CHECK(*first != second);
+  CHECK(*first == context(*first));
+  CHECK(first->native_handle() != second.native_handle());
+  const protection_domain domain = must(protection_domain::allocate(second));
+  first.reset();
+  CHECK_NOTHROW(must(second.query_device()));
+  CHECK_NOTHROW(must(protection_domain::allocate(domain.context())));
+}
+
+TEST_CASE("what is queried can be printed") {
+  const testbed bed;
+  std::ostringstream text;
+  text << bed.port;
+  CHECK_THAT(text.str(), Catch::Contains("active"));
+  for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number()))) {
+    std::ostringstream line;
+    line << each;
+    CHECK_THAT(line.str(), Catch::Contains(to_string(each.address)));
+    CHECK_THAT(line.str(), Catch::Contains(to_string(each.type)));
+  }
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <cstring>
+#include <optional>
+#include <sstream>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// A queue pair number of this device that nobody has any more.
+queue_pair_number number_of_nobody(const testbed& bed) {
+  return must(bed.right().build()).number();
+}
+
+/// What the handshake with `remote` fails with, without the device's having been asked.
+error refused_before_the_device(const testbed& bed, const endpoint& remote) {
+  const error e = failure_of(must(bed.left().build()).handshake(remote));
+  CHECK(e.native_errno() == 0);
+  return e;
+}
+
+void check_names_both(const error& e, const std::string& field, const std::string& local,
+                      const std::string& remote) {
+  INFO(e);
+  CHECK(e == error_kind::mismatch);
+  CHECK_THAT(e.message(),
+             Catch::Contains(field) && Catch::Contains(local) && Catch::Contains(remote));
+}
+
+/// One message each way.
+void check_traffic(const testbed& bed, connected& left, connected& right) {
+  buffer<> outbox(bed.domain, pattern(64, 1));
+  buffer<> inbox(bed.domain, 64);
+  must(right.post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(left.post_send({.id = 2, .elements = outbox.gather()}));
+  take_success(bed.left_queue, 2);
+  CHECK(take_success(bed.right_queue, 1).byte_count() == 64U);
+  CHECK(inbox.bytes() == outbox.bytes());
+  std::fill(inbox.bytes().begin(), inbox.bytes().end(), std::byte{0});
+  must(left.post_receive({.id = 3, .elements = inbox.scatter()}));
+  must(right.post_send({.id = 4, .elements = outbox.gather()}));
+  take_success(bed.right_queue, 4);
+  take_success(bed.left_queue, 3);
+  CHECK(inbox.bytes() == outbox.bytes());
+}
+
+}  // namespace
+
+TEST_CASE("a handshake connects both ends") {
+  const testbed bed;
+  prepared first = must(bed.left().build());
+  prepared second = must(bed.right().build());
+  const endpoint first_end = first.endpoint();
+  const endpoint second_end = second.endpoint();
+  CHECK(must(first.query_state()) == queue_pair_state::init);
+  connected left = must(std::move(first).handshake(second_end));
+  connected right = must(std::move(second).handshake(first_end));
+  CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
+  CHECK(must(right.query_state()) == queue_pair_state::ready_to_send);
+  CHECK(left.endpoint() == first_end);
+  CHECK(right.endpoint() == second_end);
+  check_traffic(bed, left, right);
+}
+
+TEST_CASE("an endpoint that travelled as bytes connects as well") {
+  const testbed bed;
+  prepared first = must(bed.left().build());
+  prepared second = must(bed.right().build());
+  const auto first_bytes = first.endpoint().encode();
+  const auto second_bytes = second.endpoint().encode();
+  connected left = must(std::move(first).handshake(must(endpoint::decode(second_bytes))));
+  connected right = must(std::move(second).handshake(must(endpoint::decode(first_bytes))));
+  check_traffic(bed, left, right);
+}
+
+TEST_CASE("a queue pair can be connected to itself") {
+  const testbed bed;
+  connected alone = connect_to_itself(must(bed.left().build()));
+  buffer<> memory(bed.domain, pattern(200, 3));
+  must(alone.post_receive({.id = 1, .elements = memory.scatter(100, 100)}));
+  must(alone.post_send({.id = 2, .elements = memory.gather(0, 100)}));
+  std::size_t received = 0;
+  for (const work_completion& each : take(bed.left_queue, 2)) {
+    CHECK(each.is_success());
+    received += each.wr_id() == 1;
+  }
+  CHECK(received == 1);
+  CHECK(std::equal(memory.bytes().begin(), memory.bytes().begin() + 100,
+                   memory.bytes().begin() + 100));
+}
+
+TEST_CASE("the smaller of both MTUs is used by both ends") {
+  const testbed bed;
+  const auto [left, right] =
+      connect(must(bed.left().build()), must(bed.right().path_mtu(256).build()));
+  CHECK(query(left.native_handle()).attributes.path_mtu == IBV_MTU_256);
+  CHECK(query(right.native_handle()).attributes.path_mtu == IBV_MTU_256);
+}
+
+TEST_CASE("an MTU that was asked for and is larger than the peer's is a mismatch") {
+  const testbed bed;
+  const prepared smaller = must(bed.right().path_mtu(256).build());
+  const error e = failure_of(must(bed.left().path_mtu(512).build()).handshake(smaller.endpoint()));
+  check_names_both(e, "MTU", "512", "256");
+  CHECK(e.native_errno() == 0);
+}
+
+TEST_CASE("packet sequence numbers can be given, and go round") {
+  const testbed bed;
+  // Few packets before the largest number; the peer is told by hand.
+  auto [left, right] = connect(must(bed.left().send_psn(0xfffffd).build()),
+                               must(bed.right().receive_psn(0xfffffd).build()));
+  for (int i = 0; i < 8; ++i) check_traffic(bed, left, right);
+}
+
+TEST_CASE("a receive PSN that is given counts more than the peer's endpoint") {
+  const testbed bed;
+  prepared pair = must(bed.left().receive_psn(0x111111).build());
+  endpoint remote = must(bed.right().build()).endpoint();
+  remote.send_psn = 0x222222;
+  const connected left = must(std::move(pair).handshake(remote));
+  CHECK(query(left.native_handle()).attributes.rq_psn == 0x111111);
+}
+
+TEST_CASE("ends of different transports do not connect") {
+  const testbed bed;
+  endpoint remote = must(bed.right().build()).endpoint();
+  remote.type = transport::uc;
+  check_names_both(refused_before_the_device(bed, remote), "transport", "RC", "UC");
+}
+
+TEST_CASE("ends of different link layers do not connect") {
+  const testbed bed;
+  endpoint remote = must(bed.right().build()).endpoint();
+  remote.link_layer = bed.is_ethernet() ? link_layer::infiniband : link_layer::ethernet;
+  check_names_both(refused_before_the_device(bed, remote), "link layer",
+                   to_string(bed.port.link_layer()), to_string(remote.link_layer));
+}
+
+TEST_CASE("ends of different GID types do not connect") {
+  const testbed bed;
+  endpoint remote = must(bed.right().build()).endpoint();
+  if (!bed.is_ethernet()) {
+    // A RoCE address on InfiniBand contradicts itself already.
+    remote.gid_type = gid_type::roce_v2;
+    const error e = refused_before_the_device(bed, remote);
+    CHECK(e == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("GID type"));
+    return;
+  }
+  const gid_type local = remote.gid_type;
+  remote.gid_type = local == gid_type::roce_v2 ? gid_type::roce_v1 : gid_type::roce_v2;
+  check_names_both(refused_before_the_device(bed, remote), "GID type", to_string(local),
+                   to_string(remote.gid_type));
+  remote.gid_type = gid_type::infiniband;
+  CHECK(refused_before_the_device(bed, remote) == error_kind::invalid_input);
+}
+
+TEST_CASE("an end without an address does not connect") {
+  const testbed bed;
+  endpoint remote = must(bed.right().build()).endpoint();
+  if (bed.is_ethernet())
+    remote.address = gid{};
+  else
+    remote.lid = 0;
+  const error e = refused_before_the_device(bed, remote);
+  CHECK(e == error_kind::invalid_input);
+  CHECK_THAT(e.message(), Catch::Contains(bed.is_ethernet() ? "GID" : "LID"));
+}
+
+TEST_CASE("a queue pair number that no connection can have is refused") {
+  const testbed bed;
+  endpoint remote = must(bed.right().build()).endpoint();
+  for (const queue_pair_number number :
+       {queue_pair_number(0), queue_pair_number(1), queue_pair_number(0xffffff)}) {
+    remote.number = number;
+    CHECK(refused_before_the_device(bed, remote) == error_kind::invalid_input);
+  }
+}
+
+TEST_CASE("an address that nobody has is noticed, by the handshake or by the first send") {
+  const testbed bed;
+  prepared pair = must(bed.left().ack_timeout(14).ack_retry_count(1).build());
+  endpoint remote = must(bed.right().build()).endpoint();
+  if (bed.is_ethernet())
+    remote.address.bytes[15] ^= 0x5a;
+  else
+    remote.lid = 0xbffe;
+  auto outcome = std::move(pair).handshake(remote);
+  if (!outcome.has_value()) {
+    const error& e = outcome.error();
+    INFO(e);
+    // What the resolution says depends on the network: nobody answers, or there is no route.
+    CHECK(std::string(e.operation()) == "modify INIT -> RTR");
+    CHECK(e.native_errno() != 0);
+    REQUIRE(e.hint() != nullptr);
+    CHECK_THAT(e.hint(), Catch::Contains("resolve"));
+    if (e.native_errno() == ETIMEDOUT) CHECK(e == error_kind::timed_out);
+    return;
+  }
+  // InfiniBand asks nobody, and an interface without ARP resolves everything.
+  connected left = std::move(outcome).assume_value();
+  must(left.post_send({.id = 1}));
+  CHECK(status_of(take_one(bed.left_queue)) == work_status::retry_exceeded);
+}
+
+TEST_CASE("a queue pair number that nobody has is noticed by the first send") {
+  const testbed bed;
+  prepared pair = must(bed.left().ack_timeout(14).ack_retry_count(1).build());
+  endpoint remote = must(bed.right().build()).endpoint();
+  remote.number = number_of_nobody(bed);
+  connected left = must(std::move(pair).handshake(remote));
+  CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
+  must(left.post_send({.id = 7}));
+  const work_completion completion = take_one(bed.left_queue);
+  const work_error failed = failure_of(completion.get());
+  CHECK(failed.status() == work_status::retry_exceeded);
+  CHECK(failed.error_class() == work_error_class::timeout);
+  CHECK(failed.wr_id() == 7);
+  CHECK(failed.queue_pair_number() == left.number().value());
+  wait_for_error_state(left);
+}
+
+TEST_CASE("a failed handshake leaves nothing behind") {
+  release_watch watch;
+  {
+    std::optional<context> opened = must(open_device(device_name()));
+    std::optional<protection_domain> domain = must(protection_domain::allocate(*opened));
+    const completion_queue queue = must(completion_queue::create(*opened, 16));
+    std::vector<std::byte> memory(64);
+    auto region = must(register_memory<access::local_write>(*domain, memory));
+    prepared pair = must(build_queue_pair<transport::rc>()
+                             .protection_domain(*domain)
+                             .completion_queue(queue)
+                             .access(access::local_write)
+                             .build());
+    const scatter_element into = must(region.scatter());
+    for (std::uint64_t id = 0; id < 4; ++id) must(pair.post_receive({.id = id, .elements = into}));
+    endpoint remote = pair.endpoint();
+    remote.type = transport::uc;
+    CHECK(failure_of(std::move(pair).handshake(remote)) == error_kind::mismatch);
+
+    // The queue pair is gone, so nothing uses the memory, and no receive completes any more.
+    CHECK(count_within_a_moment(queue) == 0);
+    CHECK_NOTHROW(must(std::move(region).deregister()));
+    // Were it still there, the domain and the queue could not be released: that would be counted.
+    domain.reset();
+    opened.reset();
+  }
+  CHECK(watch.failures() == 0);
+}
+
+TEST_CASE("a handshake of a queue pair that was moved from fails, and nothing else") {
+  const testbed bed;
+  prepared pair = must(bed.left().build());
+  prepared taken = std::move(pair);
+  const endpoint end = taken.endpoint();
+  const error e = failure_of(std::move(pair).handshake(end));  // NOLINT(bugprone-use-after-move)
+  CHECK(e == error_kind::invalid_input);
+  CHECK_THAT(e.message(), Catch::Contains("moved from"));
+  std::ostringstream text;
+  text << pair;
+  CHECK_THAT(text.str(), Catch::Contains("moved from"));
+  // The one that was moved to is as good as before.
+  CHECK_NOTHROW(must(std::move(taken).handshake(end)));
+}
+
+TEST_CASE("receives that were posted before the handshake get the first messages, in order") {
+  const testbed bed;
+  buffer<> inbox(bed.domain, 3 * 32);
+  buffer<> outbox(bed.domain, pattern(3 * 32, 9));
+  prepared first = must(bed.left().build());
+  prepared second = must(bed.right().build());
+  for (std::size_t i = 0; i < 3; ++i)
+    must(second.post_receive({.id = i, .elements = inbox.scatter(i * 32, 32)}));
+  auto [left, right] = connect(std::move(first), std::move(second));
+  for (std::size_t i = 0; i < 3; ++i)
+    must(left.post_send({.id = i, .elements = outbox.gather(i * 32, 32)}));
+  for (std::size_t i = 0; i < 3; ++i) {
+    take_success(bed.left_queue, i);
+    CHECK(take_success(bed.right_queue, i).byte_count() == 32U);
+  }
+  CHECK(inbox.bytes() == outbox.bytes());
+}
+
+TEST_CASE("receives of a prepared queue pair do not complete before there is a message") {
+  const testbed bed;
+  buffer<> inbox(bed.domain, 32);
+  prepared pair = must(bed.left().build());
+  must(pair.post_receive({.id = 1, .elements = inbox.scatter()}));
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+  CHECK(must(pair.query_state()) == queue_pair_state::init);
+}
+
+TEST_CASE("the state that is queried follows the device into ERR") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
+  move_to_error(left.native_handle());
+  CHECK(must(left.query_state()) == queue_pair_state::error);
+  CHECK(must(right.query_state()) == queue_pair_state::ready_to_send);
+}
