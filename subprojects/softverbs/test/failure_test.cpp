@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <thread>
 
 namespace {
@@ -43,10 +44,20 @@ TEST_CASE("the failed request completes first, the rest is flushed in order") {
   REQUIRE(link.left.post_receive(100, {}) == 0);
   REQUIRE(link.left.post_receive(101, {}) == 0);
   REQUIRE(link.right.post_receive(200, {}) == 0);
-  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, peer) == 0);
-  REQUIRE(link.left.write(2, {link.left.piece(0, 8)}, wrong, 0, 0) == 0);
-  REQUIRE(link.left.write(3, {link.left.piece(0, 8)}, peer, 0, 0) == 0);
-  REQUIRE(link.left.write(4, {link.left.piece(0, 8)}, peer) == 0);
+  // One list: the device must not fail the second before the last is posted.
+  ibv_sge piece = link.left.piece(0, 8);
+  std::array<ibv_send_wr, 4> requests{};
+  for (std::size_t at = 0; at < requests.size(); ++at) {
+    requests[at].wr_id = at + 1;
+    requests[at].next = at + 1 < requests.size() ? &requests[at + 1] : nullptr;
+    requests[at].sg_list = &piece;
+    requests[at].num_sge = 1;
+    requests[at].opcode = IBV_WR_RDMA_WRITE;
+    requests[at].wr.rdma = {peer.memory, at == 1 ? wrong.rkey : peer.rkey};
+  }
+  requests[0].send_flags = requests[3].send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  REQUIRE(ibv_post_send(link.left.pair, requests.data(), &bad) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   failed(link.left, 2, IBV_WC_REM_ACCESS_ERR);
   flushed(link.left, 3);
