@@ -102,6 +102,10 @@ std::size_t error::format(std::span<char> buffer) const noexcept {
     case shape::out_of_range:
       out.add(": %s: %" PRId64 " is out of range", subject_, first_.number);
       break;
+    case shape::unsigned_out_of_range:
+      out.add(": %s: %" PRIu64 " is out of range", subject_,
+              static_cast<std::uint64_t>(first_.number));
+      break;
     case shape::above_limit:
       out.add(": %s: %" PRIu64 " is above the limit of %" PRIu64, subject_,
               static_cast<std::uint64_t>(first_.number),
@@ -164,8 +168,7 @@ std::error_code error::code() const noexcept {
 
 std::ostream& operator<<(std::ostream& out, const error& e) { return out << e.message(); }
 
-exception::exception(const class error& cause)
-    : std::system_error(cause.code()), error_(cause) {
+exception::exception(const class error& cause) : std::system_error(cause.code()), error_(cause) {
   error_.format(text_);
 }
 

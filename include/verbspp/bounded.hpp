@@ -35,8 +35,7 @@ class bounded {
   /// \errors `invalid_input` with the name, the range and the value
   template <std::integral Integer>
   [[nodiscard]] static constexpr result<bounded> from(Integer value) noexcept {
-    if (!in_range(value))
-      return error::out_of_range("parameter", Traits::name, static_cast<std::int64_t>(value));
+    if (!in_range(value)) return error::out_of_range("parameter", Traits::name, value);
     return assume(static_cast<value_type>(value));
   }
   /// A value that is known to be in range, unchecked.

@@ -8,12 +8,14 @@
 
 #include <array>
 #include <cerrno>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <span>
 #include <string>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 namespace verbspp {
@@ -89,11 +91,13 @@ class error {
   }
 
   /// `subject` has the value `value`, which no queue, device or type can take.
+  template <std::integral Integer>
   [[nodiscard]] static constexpr error out_of_range(const char* operation, const char* subject,
-                                                    std::int64_t value,
+                                                    Integer value,
                                                     const char* hint = nullptr) noexcept {
     error result(error_kind::invalid_input, operation, hint);
-    result.describe(shape::out_of_range, subject, value, 0);
+    result.describe(std::is_signed_v<Integer> ? shape::out_of_range : shape::unsigned_out_of_range,
+                    subject, static_cast<std::int64_t>(value), 0);
     return result;
   }
 
@@ -168,13 +172,14 @@ class error {
     return e.kind_ == kind;
   }
   /// True if either the errno or the kind corresponds to the condition.
-  friend bool operator==(const error& e, std::errc condition) noexcept {
-    return (e.native_ != 0 && e.native_ == static_cast<int>(condition)) ||
-           e.kind_errno() == static_cast<int>(condition);
-  }
   friend bool operator==(const error& e, const std::error_condition& condition) noexcept {
-    return e.code() == condition;
+    return e.code() == condition ||
+           std::error_code(e.kind_errno(), std::generic_category()) == condition;
   }
+  friend bool operator==(const error& e, std::errc condition) noexcept {
+    return e == std::make_error_condition(condition);
+  }
+  /// True only for `code()` itself.
   friend bool operator==(const error& e, const std::error_code& code) noexcept {
     return e.code() == code;
   }
@@ -183,6 +188,7 @@ class error {
   enum class shape : std::uint8_t {
     plain,
     out_of_range,
+    unsigned_out_of_range,
     above_limit,
     against_limit,
     differing_numbers,
@@ -264,10 +270,12 @@ struct throw_verbs_error {
 };
 
 /// The errno of a libibverbs call that reports failure by its return value: the errno itself, its
-/// negative, or -1 with errno set, depending on call and provider. 0 is success.
+/// negative, or -1 with errno set, depending on call and provider. 0 is success; a failure whose
+/// errno is 0 as well must not look like one, and is EIO.
 [[nodiscard]] inline int errno_of(int returned) noexcept {
   if (returned >= 0) return returned;
-  return returned == -1 ? errno : -returned;
+  if (returned != -1) return -returned;
+  return errno != 0 ? errno : EIO;
 }
 
 }  // namespace detail
@@ -277,8 +285,9 @@ struct throw_verbs_error {
 /// `has_value()`/`bool` ask, `value()` returns or throws `verbspp::exception`, `error()` gives the
 /// failure, `assume_value()` skips the check.
 template <class Value>
-using result = BOOST_OUTCOME_V2_NAMESPACE::basic_result<
-    Value, error, detail::throwing_policy<detail::throw_verbs_error>>;
+using result =
+    BOOST_OUTCOME_V2_NAMESPACE::basic_result<Value, error,
+                                             detail::throwing_policy<detail::throw_verbs_error>>;
 
 /// The success of a `result<void>`.
 using BOOST_OUTCOME_V2_NAMESPACE::success;
@@ -289,8 +298,9 @@ using BOOST_OUTCOME_V2_NAMESPACE::success;
   auto outcome = (__VA_ARGS__);                                     \
   if (!outcome.has_value()) return std::move(outcome).as_failure(); \
   auto name = std::move(outcome).assume_value()
+// Not an `if`: that would take the `else` of the one it stands in.
 #define VERBSPP_DETAIL_TRYV(outcome, ...) \
-  if (auto outcome = (__VA_ARGS__); !outcome.has_value()) return std::move(outcome).as_failure()
+  for (auto outcome = (__VA_ARGS__); !outcome.has_value();) return std::move(outcome).as_failure()
 
 /// Declares `name` as the value of the result that the expression gives, or returns its failure
 /// from the enclosing function.

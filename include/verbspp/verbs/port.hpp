@@ -56,19 +56,18 @@ class path_mtu {
   /// \errors `invalid_input` if `bytes` is none of the five sizes
   template <std::integral Integer>
   [[nodiscard]] static constexpr result<path_mtu> from(Integer bytes) noexcept {
-    const std::uint8_t code = std::cmp_less(bytes, 0) ? std::uint8_t{0}
-                                                      : code_of(static_cast<std::uint64_t>(bytes));
+    const std::uint8_t code =
+        std::cmp_less(bytes, 0) ? std::uint8_t{0} : code_of(static_cast<std::uint64_t>(bytes));
     if (code == 0)
       return error::out_of_range("parameter", "path MTU (256, 512, 1024, 2048 or 4096 bytes)",
-                                 static_cast<std::int64_t>(bytes));
+                                 bytes);
     return path_mtu(code, unchecked{});
   }
   /// From the code that verbs and the wire use for it.
   /// \errors `invalid_input` if `code` is not 1..5
   [[nodiscard]] static constexpr result<path_mtu> from_code(unsigned code) noexcept {
     if (code < IBV_MTU_256 || code > IBV_MTU_4096)
-      return error::out_of_range("parameter", "path MTU code (1..5)",
-                                 static_cast<std::int64_t>(code));
+      return error::out_of_range("parameter", "path MTU code (1..5)", code);
     return path_mtu(static_cast<std::uint8_t>(code), unchecked{});
   }
 
@@ -115,9 +114,7 @@ class port_attributes {
       : native_(native), number_(number) {}
 
   [[nodiscard]] port_number number() const noexcept { return number_; }
-  [[nodiscard]] port_state state() const noexcept {
-    return static_cast<port_state>(native_.state);
-  }
+  [[nodiscard]] port_state state() const noexcept { return static_cast<port_state>(native_.state); }
   [[nodiscard]] bool is_active() const noexcept { return state() == port_state::active; }
   /// Old providers leave the link layer unspecified; that means InfiniBand.
   [[nodiscard]] enum link_layer link_layer() const noexcept {
