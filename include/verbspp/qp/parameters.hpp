@@ -12,6 +12,8 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <ratio>
+#include <utility>
 
 namespace verbspp {
 
@@ -67,11 +69,26 @@ struct inline_size_traits {
   static constexpr const char* name = "inline data, bytes (0..2^31-1)";
 };
 
+/// A duration in nanoseconds, rounded up; one that nanoseconds cannot hold becomes the longest, or
+/// the most negative, that they can.
+template <std::integral Rep, class Period>
+[[nodiscard]] constexpr std::chrono::nanoseconds in_nanoseconds(
+    std::chrono::duration<Rep, Period> duration) noexcept {
+  using std::chrono::nanoseconds;
+  constexpr std::int64_t limit =
+      nanoseconds::max().count() / std::ratio_divide<Period, std::nano>::num;
+  if (std::cmp_greater(duration.count(), limit)) return nanoseconds::max();
+  if (std::cmp_less(duration.count(), -limit)) return nanoseconds::min();
+  return std::chrono::ceil<nanoseconds>(
+      std::chrono::duration<std::int64_t, Period>(static_cast<std::int64_t>(duration.count())));
+}
+
 /// The duration of a min RNR NAK timer code, InfiniBand Architecture Specification, table 45.
 [[nodiscard]] constexpr std::chrono::microseconds rnr_timer_duration(std::uint8_t code) noexcept {
   constexpr std::array<std::uint32_t, 32> tens_of_microseconds{
-      65536, 1,   2,   3,   4,    6,    8,    12,   16,   24,   32,    48,    64,    96,    128,   192,
-      256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+      65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+      48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+      2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
   return std::chrono::microseconds(10 * tens_of_microseconds[code]);
 }
 }  // namespace detail
@@ -114,8 +131,7 @@ class rnr_retry_count {
   template <std::integral Integer>
   [[nodiscard]] static constexpr result<rnr_retry_count> from(Integer retries) noexcept {
     if (std::cmp_less(retries, 0) || std::cmp_greater(retries, maximum))
-      return error::out_of_range("parameter", "RNR retry count (0..6, or unlimited())",
-                                 static_cast<std::int64_t>(retries));
+      return error::out_of_range("parameter", "RNR retry count (0..6, or unlimited())", retries);
     rnr_retry_count result;
     result.code_ = static_cast<std::uint8_t>(retries);
     return result;
@@ -142,27 +158,28 @@ class min_rnr_timer {
     if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum)) detail::value_is_out_of_range();
   }
   /// A constant duration, rounded up to the next code.
-  template <class Rep, class Period>
+  template <std::integral Rep, class Period>
   consteval min_rnr_timer(std::chrono::duration<Rep, Period> duration) noexcept
-      : code_(code_for(duration)) {
+      : code_(code_for(detail::in_nanoseconds(duration))) {
     if (code_ == none) detail::value_is_out_of_range();
   }
   /// \errors `invalid_input` outside 0..31
   template <std::integral Integer>
   [[nodiscard]] static constexpr result<min_rnr_timer> from(Integer code) noexcept {
     if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum))
-      return error::out_of_range("parameter", "min RNR NAK timer code (0..31)",
-                                 static_cast<std::int64_t>(code));
+      return error::out_of_range("parameter", "min RNR NAK timer code (0..31)", code);
     return with_code(static_cast<std::uint8_t>(code));
   }
   /// The shortest timer that is not shorter than `duration`.
   /// \errors `invalid_input` if it is negative or longer than 655.36 ms
+  template <std::integral Rep, class Period>
   [[nodiscard]] static constexpr result<min_rnr_timer> at_least(
-      std::chrono::nanoseconds duration) noexcept {
-    const std::uint8_t code = code_for(duration);
+      std::chrono::duration<Rep, Period> duration) noexcept {
+    const std::chrono::nanoseconds asked = detail::in_nanoseconds(duration);
+    const std::uint8_t code = code_for(asked);
     if (code == none)
       return error::out_of_range("parameter", "min RNR NAK timer, ns (0..655360000)",
-                                 duration.count());
+                                 asked.count());
     return with_code(code);
   }
 
@@ -206,9 +223,9 @@ class ack_timeout {
       detail::value_is_out_of_range();
   }
   /// A constant duration, rounded up to the next code.
-  template <class Rep, class Period>
+  template <std::integral Rep, class Period>
   consteval ack_timeout(std::chrono::duration<Rep, Period> duration) noexcept
-      : code_(code_for(duration)) {
+      : code_(code_for(detail::in_nanoseconds(duration))) {
     if (code_ == none) detail::value_is_out_of_range();
   }
   /// Waits for ever: a peer that dies is never noticed.
@@ -217,18 +234,18 @@ class ack_timeout {
   template <std::integral Integer>
   [[nodiscard]] static constexpr result<ack_timeout> from(Integer code) noexcept {
     if (std::cmp_less(code, minimum) || std::cmp_greater(code, maximum))
-      return error::out_of_range("parameter", "ACK timeout code (1..31, or infinite())",
-                                 static_cast<std::int64_t>(code));
+      return error::out_of_range("parameter", "ACK timeout code (1..31, or infinite())", code);
     return with_code(static_cast<std::uint8_t>(code));
   }
   /// The shortest timeout that is not shorter than `duration`.
   /// \errors `invalid_input` if it is negative or longer than 4.096 us x 2^31 (2.44 hours)
+  template <std::integral Rep, class Period>
   [[nodiscard]] static constexpr result<ack_timeout> at_least(
-      std::chrono::nanoseconds duration) noexcept {
-    const std::uint8_t code = code_for(duration);
+      std::chrono::duration<Rep, Period> duration) noexcept {
+    const std::chrono::nanoseconds asked = detail::in_nanoseconds(duration);
+    const std::uint8_t code = code_for(asked);
     if (code == none)
-      return error::out_of_range("parameter", "ACK timeout, ns (0..8796093022208)",
-                                 duration.count());
+      return error::out_of_range("parameter", "ACK timeout, ns (0..8796093022208)", asked.count());
     return with_code(code);
   }
 
