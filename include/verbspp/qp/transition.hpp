@@ -54,6 +54,8 @@ struct transition_attributes {
                                  .optional = while_sending};
   if ((from == ready_to_send || from == send_queue_drained) && to == ready_to_send)
     return transition_attributes{.optional = while_sending};
+  // A reliable connection never gets into SQE; the kernel lets it out all the same.
+  if (from == send_queue_error && to == ready_to_send) return transition_attributes{};
   if (from == ready_to_send && to == send_queue_drained)
     return transition_attributes{.optional = IBV_QP_EN_SQD_ASYNC_NOTIFY};
   if (from == send_queue_drained && to == send_queue_drained)
