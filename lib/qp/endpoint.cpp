@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "detail/bytes.hpp"
-
 #include <verbspp/qp/endpoint.hpp>
 
 #include <algorithm>
+#include <cinttypes>
 #include <cstdint>
+#include <cstdio>
 #include <ostream>
+#include <string>
 
 namespace verbspp {
 
@@ -129,15 +131,15 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
 }
 
 std::ostream& operator<<(std::ostream& out, const endpoint& end) {
-  const auto flags = out.flags();
-  out << to_string(end.type) << " queue pair 0x" << std::hex << end.number.value() << ", PSN 0x"
-      << end.send_psn.value();
-  out.flags(flags);
-  out << ", " << to_string(end.link_layer) << ", LID " << end.lid.value() << ", GID "
-      << end.address << " (" << to_string(end.gid_type) << "), MTU " << end.mtu.bytes()
-      << ", reads " << unsigned{end.reads_as_initiator.value()} << '/'
-      << unsigned{end.reads_as_target.value()};
-  return out;
+  std::array<char, 64> numbers{};
+  std::snprintf(numbers.data(), numbers.size(),
+                " queue pair 0x%06" PRIx32 ", PSN 0x%06" PRIx32 ", ", end.number.value(),
+                end.send_psn.value());
+  return out << to_string(end.type) << numbers.data() << to_string(end.link_layer) << ", LID "
+             << std::to_string(end.lid.value()) << ", GID " << end.address << " ("
+             << to_string(end.gid_type) << "), MTU " << std::to_string(end.mtu.bytes())
+             << ", reads " << std::to_string(end.reads_as_initiator.value()) << '/'
+             << std::to_string(end.reads_as_target.value());
 }
 
 result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept {

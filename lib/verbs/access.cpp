@@ -2,6 +2,7 @@
 #include <verbspp/verbs/access.hpp>
 
 #include <array>
+#include <cstdio>
 #include <ostream>
 #include <utility>
 
@@ -19,6 +20,12 @@ std::ostream& operator<<(std::ostream& out, access_flags rights) {
     if (!rights.contains(right)) continue;
     out << separator << name;
     separator = "|";
+    rights = rights - right;
+  }
+  if (!rights.empty()) {
+    std::array<char, 16> rest{};
+    std::snprintf(rest.data(), rest.size(), "0x%x", rights.bits);
+    out << separator << rest.data();
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #include <verbspp/verbs/port.hpp>
 
 #include <ostream>
+#include <string>
 
 namespace verbspp {
 
@@ -38,13 +39,14 @@ const char* to_string(link_layer layer) noexcept {
 }
 
 std::ostream& operator<<(std::ostream& out, const port_attributes& port) {
-  return out << "port " << unsigned{port.number().value()} << ": " << to_string(port.state())
-             << ", " << to_string(port.link_layer()) << ", LID " << port.lid().value()
-             << ", active MTU " << port.active_mtu().bytes();
+  return out << "port " << std::to_string(port.number().value()) << ": " << to_string(port.state())
+             << ", " << to_string(port.link_layer()) << ", LID "
+             << std::to_string(port.lid().value()) << ", active MTU "
+             << std::to_string(port.active_mtu().bytes());
 }
 
 std::ostream& operator<<(std::ostream& out, const gid_entry& entry) {
-  return out << "GID " << unsigned{entry.index.value()} << ": " << entry.address << " ("
+  return out << "GID " << std::to_string(entry.index.value()) << ": " << entry.address << " ("
              << to_string(entry.type) << ')';
 }
 

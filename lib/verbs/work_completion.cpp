@@ -31,10 +31,10 @@ constexpr std::array statuses{
                        "that the queue pair's type carries the operation"},
     status_description{work_status::local_ee_context_operation_error, local_programming,
                        "local EE context operation error", "reliable datagrams only"},
-    status_description{work_status::local_protection_error, local_programming,
-                       "local protection error",
-                       "a scatter-gather element is not covered by its lkey: released region, "
-                       "bounds, another protection domain, or no local write for a receive or read"},
+    status_description{
+        work_status::local_protection_error, local_programming, "local protection error",
+        "a scatter-gather element is not covered by its lkey: released region, "
+        "bounds, another protection domain, or no local write for a receive or read"},
     status_description{work_status::flushed, work_error_class::flushed, "flushed",
                        "not executed: the queue pair is in the error state; the cause is the first "
                        "completion that failed with another status, or the teardown"},
@@ -153,23 +153,29 @@ work_error_class work_error::error_class() const noexcept { return describe(stat
 
 const char* work_error::hint() const noexcept { return describe(status_).hint; }
 
-std::string work_error::message() const {
+std::size_t work_error::format(std::span<char> buffer) const noexcept {
   const status_description& description = describe(status_);
+  const int length = std::snprintf(buffer.data(), buffer.size(),
+                                   "%s: %s (status %u, vendor code 0x%" PRIx32 ", wr_id %" PRIu64
+                                   ", queue pair 0x%06" PRIx32 "); %s",
+                                   operation_ ? to_string(*operation_) : "work request",
+                                   description.name, static_cast<unsigned>(status_), vendor_code_,
+                                   wr_id_, queue_pair_number_, description.hint);
+  return length < 0 ? 0 : static_cast<std::size_t>(length);
+}
+
+std::string work_error::message() const {
   std::array<char, 512> text{};
-  std::snprintf(text.data(), text.size(),
-                "%s: %s (status %u, vendor code 0x%" PRIx32 ", wr_id %" PRIu64
-                ", queue pair 0x%06" PRIx32 "); %s",
-                operation_ ? to_string(*operation_) : "work request", description.name,
-                static_cast<unsigned>(status_), vendor_code_, wr_id_, queue_pair_number_,
-                description.hint);
+  format(text);
   return text.data();
 }
 
 std::ostream& operator<<(std::ostream& out, const work_error& e) { return out << e.message(); }
 
 work_exception::work_exception(const work_error& cause)
-    : std::system_error(std::make_error_code(std::errc::io_error), cause.message()),
-      error_(cause) {}
+    : std::system_error(std::make_error_code(std::errc::io_error)), error_(cause) {
+  error_.format(text_);
+}
 
 namespace detail {
 
@@ -177,7 +183,9 @@ void throw_work_error::operator()(const work_error& e) const {
 #if defined(__cpp_exceptions)
   throw work_exception(e);
 #else
-  std::fprintf(stderr, "verbspp: value() of a failed request: %s\n", e.message().c_str());
+  std::array<char, 512> line{};
+  e.format(line);
+  std::fprintf(stderr, "verbspp: value() of a failed request: %s\n", line.data());
   std::abort();
 #endif
 }

@@ -23,7 +23,7 @@ struct gid {
 
   /// All bytes zero: an empty entry of a GID table, nobody's address.
   [[nodiscard]] constexpr bool is_zero() const noexcept { return *this == gid{}; }
-  /// fe80::/64, valid on the local link only.
+  /// fe80::/10, valid on the local link only.
   [[nodiscard]] constexpr bool is_link_local() const noexcept {
     return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
   }

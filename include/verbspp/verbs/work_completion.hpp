@@ -6,9 +6,12 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -107,6 +110,9 @@ class work_error {
   }
   /// What usually causes this status, and what to check.
   [[nodiscard]] const char* hint() const noexcept;
+  /// Writes the message, cut and null-terminated where the buffer ends; no allocation.
+  /// \returns the length of the whole message, without the terminating null
+  std::size_t format(std::span<char> buffer) const noexcept;
   /// One line: operation, status, numbers, hint.
   [[nodiscard]] std::string message() const;
 
@@ -120,14 +126,16 @@ class work_error {
 
 std::ostream& operator<<(std::ostream& out, const work_error& e);
 
-/// Thrown by `value()` of a failed request's result.
+/// Thrown by `value()` of a failed request's result; `what()` is the error's message.
 class work_exception : public std::system_error {
  public:
   explicit work_exception(const work_error& cause);
   [[nodiscard]] const work_error& error() const noexcept { return error_; }
+  [[nodiscard]] const char* what() const noexcept override { return text_.data(); }
 
  private:
   work_error error_;
+  std::array<char, 512> text_{};  // what system_error makes would add the errno's text
 };
 
 namespace detail {
@@ -138,8 +146,9 @@ struct throw_work_error {
 
 /// A `Value`, or the way a request failed.
 template <class Value>
-using work_result = BOOST_OUTCOME_V2_NAMESPACE::basic_result<
-    Value, work_error, detail::throwing_policy<detail::throw_work_error>>;
+using work_result =
+    BOOST_OUTCOME_V2_NAMESPACE::basic_result<Value, work_error,
+                                             detail::throwing_policy<detail::throw_work_error>>;
 
 /// What a request that succeeded tells.
 class completed_work {
