@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include "text.hpp"
+#include <verbspp/qp/endpoint.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+#include <span>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using verbspp::endpoint;
+using verbspp::error_kind;
+using verbspp::gid;
+using verbspp::gid_type;
+using verbspp::link_layer;
+using verbspp::transport;
+using verbspp::test::contains;
+using verbspp::test::printed;
+using verbspp::test::printed_by_a_hex_stream;
+
+namespace {
+
+using encoded = std::array<std::byte, endpoint::encoded_size>;
+
+constexpr gid link_local_gid{
+    {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91}};
+constexpr gid mapped_gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}};
+
+constexpr endpoint infiniband_end{.type = transport::rc,
+                                  .number = 0x12ab34,
+                                  .link_layer = link_layer::infiniband,
+                                  .lid = 0x0107,
+                                  .address = link_local_gid,
+                                  .gid_type = gid_type::infiniband,
+                                  .mtu = 4096,
+                                  .send_psn = 0xfedcba,
+                                  .reads_as_initiator = 16,
+                                  .reads_as_target = 200};
+
+constexpr endpoint ethernet_end{.type = transport::uc,
+                                .number = 2,
+                                .link_layer = link_layer::ethernet,
+                                .lid = 0,
+                                .address = mapped_gid,
+                                .gid_type = gid_type::roce_v2,
+                                .mtu = 1024,
+                                .send_psn = 0,
+                                .reads_as_initiator = 0,
+                                .reads_as_target = 255};
+
+template <class... Bytes>
+constexpr auto bytes_of(Bytes... bytes) {
+  return std::array<std::byte, sizeof...(Bytes)>{static_cast<std::byte>(bytes)...};
+}
+
+// Written by hand from the table in the documentation of endpoint::encode.
+constexpr encoded infiniband_bytes = bytes_of(  //
+    0x76, 1,                                    // what it is, version
+    2, 1, 0, 5,                                 // RC, InfiniBand, InfiniBand GID, 4096
+    0x01, 0x07,                                 // LID
+    16, 0x12, 0xab, 0x34,                       // reads as initiator, queue pair number
+    200, 0xfe, 0xdc, 0xba,                      // reads as target, send PSN
+    0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91,  // GID
+    0, 0, 0, 0);                                                                   // reserved
+
+constexpr encoded ethernet_bytes = bytes_of(  //
+    0x76, 1,                                  // what it is, version
+    3, 2, 2, 3,                               // UC, Ethernet, RoCE v2, 1024
+    0, 0,                                     // LID
+    0, 0, 0, 2,                               // reads as initiator, queue pair number
+    255, 0, 0, 0,                             // reads as target, send PSN
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
+    0, 0, 0, 0);                                             // reserved
+
+/// An encoding with one byte changed.
+encoded with(encoded bytes, std::size_t offset, unsigned value) {
+  bytes[offset] = static_cast<std::byte>(value);
+  return bytes;
+}
+
+/// Decoding any bytes gives an error in words, or an endpoint whose encoding is just these bytes.
+bool is_refused_or_round_trips(std::span<const std::byte> bytes) {
+  const auto decoded = endpoint::decode(bytes);
+  if (decoded.has_error())
+    return (decoded.error() == error_kind::invalid_input ||
+            decoded.error() == error_kind::mismatch) &&
+           contains(decoded.error().message(), "decode endpoint: ") &&
+           decoded.error().hint() != nullptr;
+  const auto again = decoded.value().encode();
+  return std::equal(again.begin(), again.end(), bytes.begin(), bytes.end());
+}
+
+std::string why_refused(std::span<const std::byte> bytes) {
+  const auto decoded = endpoint::decode(bytes);
+  return decoded.has_error() ? decoded.error().message() : "not refused";
+}
+
+class random_endpoints {
+ public:
+  endpoint next() {
+    const bool on_ethernet = below(2) == 1;
+    endpoint end;
+    end.type = below(2) == 1 ? transport::rc : transport::uc;
+    end.number = verbspp::queue_pair_number::assume(2 + below(0xfffffe - 2 + 1));
+    end.link_layer = on_ethernet ? link_layer::ethernet : link_layer::infiniband;
+    end.lid = verbspp::lid::assume(
+        static_cast<std::uint16_t>(on_ethernet ? below(0x10000) : 1 + below(0xffff)));
+    for (auto& byte : end.address.bytes) byte = byte_();
+    end.address.bytes[15] |= on_ethernet ? 1 : 0;
+    end.gid_type = !on_ethernet    ? gid_type::infiniband
+                   : below(2) == 1 ? gid_type::roce_v1
+                                   : gid_type::roce_v2;
+    end.mtu = verbspp::path_mtu::from_code(1 + below(5)).value();
+    end.send_psn = verbspp::packet_sequence_number::assume(below(0x1000000));
+    end.reads_as_initiator = verbspp::read_depth::assume(byte_());
+    end.reads_as_target = verbspp::read_depth::assume(byte_());
+    return end;
+  }
+  std::uint32_t below(std::uint32_t limit) {
+    return std::uniform_int_distribution<std::uint32_t>(0, limit - 1)(generator_);
+  }
+  std::byte byte() { return static_cast<std::byte>(byte_()); }
+
+ private:
+  std::uint8_t byte_() { return static_cast<std::uint8_t>(below(256)); }
+  std::mt19937 generator_{20250101};
+};
+
+}  // namespace
+
+TEST_CASE("an endpoint is encoded byte for byte as documented") {
+  CHECK(infiniband_end.encode() == infiniband_bytes);
+  CHECK(ethernet_end.encode() == ethernet_bytes);
+}
+
+TEST_CASE("the documented bytes decode to the endpoint") {
+  CHECK(endpoint::decode(infiniband_bytes).value() == infiniband_end);
+  CHECK(endpoint::decode(ethernet_bytes).value() == ethernet_end);
+}
+
+TEST_CASE("every endpoint that can be connected to survives the trip to the peer") {
+  random_endpoints random;
+  for (int i = 0; i < 5000; ++i) {
+    const endpoint end = random.next();
+    const auto decoded = endpoint::decode(end.encode());
+    INFO(printed(end));
+    REQUIRE(decoded.has_value());
+    REQUIRE(decoded.value() == end);
+  }
+}
+
+TEST_CASE("an encoding with any one byte changed is refused or means just these bytes") {
+  random_endpoints random;
+  for (int i = 0; i < 20; ++i) {
+    const encoded valid = i == 0 ? infiniband_bytes : random.next().encode();
+    for (std::size_t offset = 0; offset < valid.size(); ++offset)
+      for (unsigned value = 0; value < 256; ++value) {
+        const encoded changed = with(valid, offset, value);
+        if (is_refused_or_round_trips(changed)) continue;
+        CAPTURE(offset, value);
+        FAIL_CHECK(why_refused(changed));
+      }
+  }
+}
+
+TEST_CASE("bytes that are not an endpoint are refused whatever they are") {
+  random_endpoints random;
+  for (std::size_t length = 0; length <= 100; ++length)
+    for (int i = 0; i < 200; ++i) {
+      std::vector<std::byte> bytes(length);
+      for (auto& byte : bytes) byte = random.byte();
+      // Past the first bytes, which random ones hardly ever are.
+      if (i % 2 == 1)
+        std::copy_n(ethernet_bytes.begin(), std::min<std::size_t>(length, 6), bytes.begin());
+      if (is_refused_or_round_trips(bytes)) continue;
+      CAPTURE(length);
+      FAIL_CHECK(why_refused(bytes));
+    }
+}
+
+TEST_CASE("an encoding that is cut or has more behind it is refused with its length") {
+  std::vector<std::byte> bytes(infiniband_bytes.begin(), infiniband_bytes.end());
+  bytes.resize(100);
+  for (std::size_t length = 0; length <= bytes.size(); ++length) {
+    if (length == endpoint::encoded_size) continue;
+    CHECK(why_refused(std::span(bytes).first(length)) ==
+          "decode endpoint: length (36 bytes): " + std::to_string(length) +
+              " is out of range; the endpoint was truncated, or the peer speaks something else");
+  }
+}
+
+TEST_CASE("bytes of another protocol are refused as such") {
+  CHECK(contains(why_refused(with(infiniband_bytes, 0, 0x6d)), "no endpoint of verbspp"));
+}
+
+TEST_CASE("an endpoint of another format version is a mismatch that names both") {
+  for (const unsigned version : {0U, 2U, 255U}) {
+    const auto decoded = endpoint::decode(with(infiniband_bytes, 1, version));
+    REQUIRE(decoded.has_error());
+    CHECK(decoded.error() == error_kind::mismatch);
+    CHECK(contains(decoded.error().message(),
+                   "format version differs: local 1, remote " + std::to_string(version)));
+  }
+}
+
+TEST_CASE("a field out of range is refused by name") {
+  struct bad_byte {
+    std::size_t offset;
+    std::initializer_list<unsigned> values;
+    const char* name;
+  };
+  const std::array<bad_byte, 8> bad_bytes{{
+      {2, {0, 1, 4, 5, 255}, "transport (2 or 3)"},
+      {3, {0, 3, 255}, "link layer (1 or 2)"},
+      {4, {3, 255}, "GID type (0..2)"},
+      {5, {0, 6, 255}, "MTU code (1..5)"},
+      {32, {1, 128, 255}, "reserved byte (0)"},
+      {33, {1, 128, 255}, "reserved byte (0)"},
+      {34, {1, 128, 255}, "reserved byte (0)"},
+      {35, {1, 128, 255}, "reserved byte (0)"},
+  }};
+  for (const auto& [offset, values, name] : bad_bytes)
+    for (const unsigned value : values) {
+      const auto decoded = endpoint::decode(with(infiniband_bytes, offset, value));
+      REQUIRE(decoded.has_error());
+      CHECK(decoded.error() == error_kind::invalid_input);
+      CHECK(decoded.error().subject() == std::string(name));
+      CHECK(contains(decoded.error().message(),
+                     std::string(name) + ": " + std::to_string(value) + " is out of range"));
+    }
+}
+
+TEST_CASE("queue pair numbers that belong to management and multicast are refused") {
+  for (const std::uint32_t number : {0U, 1U, 0xffffffU}) {
+    endpoint end = infiniband_end;
+    end.number = verbspp::queue_pair_number::assume(number);
+    CHECK(contains(why_refused(end.encode()), "queue pair number (2..0xfffffe): " +
+                                                  std::to_string(number) + " is out of range"));
+  }
+  for (const std::uint32_t number : {2U, 0xfffffeU}) {
+    endpoint end = infiniband_end;
+    end.number = verbspp::queue_pair_number::assume(number);
+    CHECK(endpoint::decode(end.encode()).has_value());
+  }
+}
+
+TEST_CASE("an Ethernet endpoint without a GID is refused") {
+  endpoint end = ethernet_end;
+  end.address = {};
+  CHECK(contains(why_refused(end.encode()), "the GID is missing"));
+}
+
+TEST_CASE("an InfiniBand endpoint without a LID is refused") {
+  endpoint end = infiniband_end;
+  end.lid = 0;
+  CHECK(contains(why_refused(end.encode()), "the LID is missing"));
+}
+
+TEST_CASE("an InfiniBand endpoint needs no GID") {
+  endpoint end = infiniband_end;
+  end.address = {};
+  CHECK(endpoint::decode(end.encode()).value() == end);
+}
+
+TEST_CASE("an endpoint whose GID type does not fit its link layer is refused") {
+  endpoint end = ethernet_end;
+  end.gid_type = gid_type::infiniband;
+  CHECK(contains(why_refused(end.encode()), "the link layer is Ethernet"));
+  for (const auto type : {gid_type::roce_v1, gid_type::roce_v2}) {
+    end = infiniband_end;
+    end.gid_type = type;
+    CHECK(contains(why_refused(end.encode()), "the link layer is InfiniBand"));
+  }
+}
+
+TEST_CASE("endpoints are equal when every field is") {
+  CHECK(infiniband_end == infiniband_end);
+  const auto differs = [](auto change) {
+    endpoint end = infiniband_end;
+    change(end);
+    return end != infiniband_end;
+  };
+  CHECK(differs([](endpoint& e) { e.type = transport::uc; }));
+  CHECK(differs([](endpoint& e) { e.number = 2; }));
+  CHECK(differs([](endpoint& e) { e.link_layer = link_layer::ethernet; }));
+  CHECK(differs([](endpoint& e) { e.lid = 2; }));
+  CHECK(differs([](endpoint& e) { e.address = mapped_gid; }));
+  CHECK(differs([](endpoint& e) { e.gid_type = gid_type::roce_v1; }));
+  CHECK(differs([](endpoint& e) { e.mtu = 256; }));
+  CHECK(differs([](endpoint& e) { e.send_psn = 2; }));
+  CHECK(differs([](endpoint& e) { e.reads_as_initiator = 2; }));
+  CHECK(differs([](endpoint& e) { e.reads_as_target = 2; }));
+}
+
+TEST_CASE("an endpoint prints everything that can keep a connection from coming about") {
+  CHECK(printed(infiniband_end) ==
+        "RC queue pair 0x12ab34, PSN 0xfedcba, InfiniBand, LID 263, GID fe80::2:c903:0:1491 "
+        "(InfiniBand), MTU 4096, reads 16/200");
+  CHECK(printed(ethernet_end) ==
+        "UC queue pair 0x000002, PSN 0x000000, Ethernet, LID 0, GID ::ffff:192.0.2.1 (RoCE v2), "
+        "MTU 1024, "
+        "reads 0/255");
+}
+
+TEST_CASE("printing an endpoint leaves the stream as it was") {
+  std::ostringstream out;
+  out << infiniband_end << ' ' << 255;
+  CHECK(out.str().ends_with(" 255"));
+}
+
+TEST_CASE("an endpoint prints the same whatever the stream is set to") {
+  CHECK(printed_by_a_hex_stream(infiniband_end) == printed(infiniband_end));
+}
+
+TEST_CASE("two ends that fit together can be connected") {
+  CHECK(check_compatible(infiniband_end, infiniband_end).has_value());
+  CHECK(check_compatible(ethernet_end, ethernet_end).has_value());
+  endpoint remote = infiniband_end;
+  remote.mtu = 256;  // the smaller one is taken
+  remote.reads_as_target = 0;
+  remote.lid = 9;
+  CHECK(check_compatible(infiniband_end, remote).has_value());
+}
+
+TEST_CASE("two ends that do not fit together are told apart by field, with both values") {
+  const auto explained = [](const endpoint& local, const endpoint& remote) {
+    const auto answer = check_compatible(local, remote);
+    REQUIRE(answer.has_error());
+    CHECK(answer.error() == error_kind::mismatch);
+    CHECK(answer.error().hint() != nullptr);
+    return answer.error().message();
+  };
+  endpoint remote = infiniband_end;
+  remote.type = transport::uc;
+  CHECK(contains(explained(infiniband_end, remote), "transport differs: local RC, remote UC"));
+  CHECK(contains(explained(remote, infiniband_end), "transport differs: local UC, remote RC"));
+
+  remote = ethernet_end;
+  remote.type = transport::rc;
+  CHECK(contains(explained(infiniband_end, remote),
+                 "link layer differs: local InfiniBand, remote Ethernet"));
+
+  remote = ethernet_end;
+  remote.gid_type = gid_type::roce_v1;
+  CHECK(
+      contains(explained(ethernet_end, remote), "GID type differs: local RoCE v2, remote RoCE v1"));
+  CHECK(
+      contains(explained(remote, ethernet_end), "GID type differs: local RoCE v1, remote RoCE v2"));
+}
+
+TEST_CASE("a remote end that nothing can be connected to is refused before the device is asked") {
+  const auto refusal = [](const endpoint& local, const endpoint& remote) {
+    const auto answer = check_compatible(local, remote);
+    REQUIRE(answer.has_error());
+    CHECK(answer.error() == error_kind::invalid_input);
+    return answer.error().message();
+  };
+  endpoint remote = ethernet_end;
+  remote.address = {};
+  CHECK(contains(refusal(ethernet_end, remote), "the GID is missing"));
+  remote = infiniband_end;
+  remote.lid = 0;
+  CHECK(contains(refusal(infiniband_end, remote), "the LID is missing"));
+  remote = infiniband_end;
+  remote.number = 1;
+  CHECK(contains(refusal(infiniband_end, remote), "queue pair number (2..0xfffffe): 1 "));
+  CHECK(contains(refusal(infiniband_end, endpoint{}), "queue pair number"));
+}

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include "text.hpp"
+#include <verbspp/error.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+using verbspp::error;
+using verbspp::error_kind;
+using verbspp::test::printed;
+
+namespace {
+
+constexpr std::array all_kinds{
+    error_kind::invalid_input, error_kind::resource_exhausted, error_kind::permission,
+    error_kind::not_found,     error_kind::not_supported,      error_kind::timed_out,
+    error_kind::busy,          error_kind::would_block,        error_kind::mismatch,
+    error_kind::driver,
+};
+
+struct errno_meaning {
+  int errnum;
+  error_kind kind;
+};
+
+constexpr std::array meanings{
+    errno_meaning{EINVAL, error_kind::invalid_input},
+    errno_meaning{ERANGE, error_kind::invalid_input},
+    errno_meaning{ENOMEM, error_kind::resource_exhausted},
+    errno_meaning{EMFILE, error_kind::resource_exhausted},
+    errno_meaning{ENFILE, error_kind::resource_exhausted},
+    errno_meaning{EAGAIN, error_kind::resource_exhausted},
+    errno_meaning{ENOBUFS, error_kind::resource_exhausted},
+    errno_meaning{ENOSPC, error_kind::resource_exhausted},
+    errno_meaning{EPERM, error_kind::permission},
+    errno_meaning{EACCES, error_kind::permission},
+    errno_meaning{ENOENT, error_kind::not_found},
+    errno_meaning{ENODEV, error_kind::not_found},
+    errno_meaning{ENXIO, error_kind::not_found},
+    errno_meaning{ENOSYS, error_kind::not_supported},
+    errno_meaning{EOPNOTSUPP, error_kind::not_supported},
+    errno_meaning{EPROTONOSUPPORT, error_kind::not_supported},
+    errno_meaning{ETIMEDOUT, error_kind::timed_out},
+    errno_meaning{EBUSY, error_kind::busy},
+    errno_meaning{EIO, error_kind::driver},
+};
+
+}  // namespace
+
+TEST_CASE("an errno has the kind that the documentation gives it") {
+  for (const auto& [errnum, kind] : meanings) {
+    CAPTURE(errnum, to_string(kind));
+    CHECK(verbspp::kind_of_errno(errnum) == kind);
+    CHECK(error::from_errno(errnum, "ibv_anything").kind() == kind);
+  }
+}
+
+TEST_CASE("an errno without a kind of its own is the driver's") {
+  const auto is_listed = [](int errnum) {
+    for (const auto& each : meanings)
+      if (each.errnum == errnum) return true;
+    return false;
+  };
+  for (int errnum = -1; errnum < 200; ++errnum) {
+    if (is_listed(errnum)) continue;
+    CAPTURE(errnum);
+    CHECK(verbspp::kind_of_errno(errnum) == error_kind::driver);
+  }
+}
+
+TEST_CASE("an errno is kept exactly as it came") {
+  for (const int errnum : {EINVAL, ENOMEM, EFAULT, 524, 4095}) {
+    const auto failure = error::from_errno(errnum, "ibv_create_qp", "look it up");
+    CHECK(failure.native_errno() == errnum);
+    CHECK(failure.code() == std::error_code(errnum, std::generic_category()));
+    CHECK(failure.operation() == std::string("ibv_create_qp"));
+    CHECK(failure.hint() == std::string("look it up"));
+    CHECK(failure.subject() == nullptr);
+  }
+}
+
+TEST_CASE("each kind of error has a name of its own") {
+  std::set<std::string> names;
+  for (const error_kind kind : all_kinds) names.insert(to_string(kind));
+  CHECK(names.size() == all_kinds.size());
+  CHECK(names.count("unknown") == 0);
+  CHECK(to_string(error_kind::would_block) == std::string("would block"));
+  CHECK(to_string(static_cast<error_kind>(200)) == std::string("unknown"));
+}
+
+TEST_CASE("the message of an error is one line that says what failed, on what, and what to do") {
+  const error plain(error_kind::not_found, "find device", "look at `ibv_devices`");
+  const std::array<std::pair<error, const char*>, 13> messages{{
+      {plain, "find device: not found; look at `ibv_devices`"},
+      {error(error_kind::busy, "release", nullptr), "release: busy"},
+      {error(), "unknown operation: driver"},
+      {error::from_errno(EINVAL, "ibv_create_qp"), "ibv_create_qp: Invalid argument (EINVAL)"},
+      {error::from_errno(ETIMEDOUT, "modify INIT -> RTR", "check the address"),
+       "modify INIT -> RTR: Connection timed out (ETIMEDOUT); check the address"},
+      {error::from_errno(524, "ibv_reg_mr"), "ibv_reg_mr: errno 524"},
+      {error::from_errno(0, "ibv_reg_mr"), "ibv_reg_mr: driver"},
+      {error::out_of_range("parameter", "retry count (0..7)", -3, "count again"),
+       "parameter: retry count (0..7): -3 is out of range; count again"},
+      {error::above_limit("build", "elements", UINT64_MAX, 30),
+       "build: elements: 18446744073709551615 is above the limit of 30"},
+      {error::from_errno(ENOMEM, "ibv_reg_mr", "raise it").against_limit("locked, bytes", 9, 8),
+       "ibv_reg_mr: Cannot allocate memory (ENOMEM): locked, bytes: 9 asked for, the limit is 8; "
+       "raise it"},
+      {error::mismatch("compare", "MTU", 1024, 4096, "agree"),
+       "compare: MTU differs: local 1024, remote 4096; agree"},
+      {error::mismatch("compare", "transport", "RC", "UC"),
+       "compare: transport differs: local RC, remote UC"},
+      {error::from_errno(ENOSPC, "ibv_post_send").as(error_kind::would_block, "the queue is full"),
+       "ibv_post_send: No space left on device (ENOSPC); the queue is full"},
+  }};
+  for (const auto& [failure, message] : messages) {
+    CHECK(failure.message() == message);
+    CHECK(printed(failure) == message);
+  }
+}
+
+TEST_CASE("a number above those of int64_t is printed as it was") {
+  const auto failure = error::out_of_range("parameter", "LID", UINT64_MAX);
+  CHECK(failure.message() == "parameter: LID: 18446744073709551615 is out of range");
+}
+
+TEST_CASE("an error names the parameter or field that is at fault") {
+  CHECK(error::out_of_range("o", "a port", 0).subject() == std::string("a port"));
+  CHECK(error::above_limit("o", "elements", 2, 1).subject() == std::string("elements"));
+  CHECK(error::mismatch("o", "MTU", 1, 2).subject() == std::string("MTU"));
+  CHECK(error::mismatch("o", "transport", "a", "b").subject() == std::string("transport"));
+  CHECK(error::from_errno(ENOMEM, "o").against_limit("memory", 2, 1).subject() ==
+        std::string("memory"));
+}
+
+TEST_CASE("the ways to make an error give it the right kind") {
+  CHECK(error::out_of_range("o", "a", 0).kind() == error_kind::invalid_input);
+  CHECK(error::above_limit("o", "a", 2, 1).kind() == error_kind::invalid_input);
+  CHECK(error::mismatch("o", "a", 1, 2).kind() == error_kind::mismatch);
+  CHECK(error::mismatch("o", "a", "b", "c").kind() == error_kind::mismatch);
+  const auto exhausted = error::from_errno(ENOMEM, "o").against_limit("a", 2, 1);
+  CHECK(exhausted.kind() == error_kind::resource_exhausted);
+  CHECK(exhausted.native_errno() == ENOMEM);
+  const auto full = error::from_errno(ENOMEM, "o").as(error_kind::would_block, "full");
+  CHECK(full.kind() == error_kind::would_block);
+  CHECK(full.native_errno() == ENOMEM);
+  CHECK(full.hint() == std::string("full"));
+}
+
+TEST_CASE("a message is cut where the buffer ends, and its whole length is told") {
+  const auto failure = error::from_errno(EBUSY, "ibv_dealloc_pd", "something still uses it");
+  const std::string whole = failure.message();
+  for (std::size_t size = 0; size <= whole.size() + 2; ++size) {
+    CAPTURE(size);
+    std::vector<char> buffer(size + 1, '#');
+    CHECK(failure.format({buffer.data(), size}) == whole.size());
+    CHECK(buffer[size] == '#');
+    if (size == 0) continue;
+    REQUIRE(std::memchr(buffer.data(), '\0', size) != nullptr);
+    CHECK(buffer.data() == whole.substr(0, size - 1));
+  }
+}
+
+TEST_CASE("a message longer than any expected one is complete all the same") {
+  const std::string hint(2000, 'x');
+  const error failure(error_kind::driver, "operation", hint.c_str());
+  CHECK(failure.message() == "operation: driver; " + hint);
+}
+
+TEST_CASE("an error equals its kind and no other") {
+  for (const error_kind one : all_kinds)
+    for (const error_kind other : all_kinds) {
+      CHECK((error(one, "o", nullptr) == other) == (one == other));
+      CHECK((error(one, "o", nullptr) != other) == (one != other));
+    }
+}
+
+TEST_CASE("an error equals the std::errc of its errno and of its kind") {
+  const auto no_files = error::from_errno(EMFILE, "ibv_open_device");
+  for (const auto condition : {std::errc::too_many_files_open, std::errc::not_enough_memory}) {
+    CHECK(no_files == condition);
+    CHECK(no_files == std::make_error_condition(condition));
+  }
+  for (const auto condition : {std::errc::too_many_files_open_in_system, std::errc::io_error,
+                               std::errc::invalid_argument, std::errc::permission_denied}) {
+    CHECK(no_files != condition);
+    CHECK(no_files != std::make_error_condition(condition));
+  }
+}
+
+TEST_CASE("an error without an errno equals the std::errc of its kind") {
+  const std::array<std::pair<error_kind, std::errc>, 10> conditions{{
+      {error_kind::invalid_input, std::errc::invalid_argument},
+      {error_kind::resource_exhausted, std::errc::not_enough_memory},
+      {error_kind::permission, std::errc::permission_denied},
+      {error_kind::not_found, std::errc::no_such_device},
+      {error_kind::not_supported, std::errc::operation_not_supported},
+      {error_kind::timed_out, std::errc::timed_out},
+      {error_kind::busy, std::errc::device_or_resource_busy},
+      {error_kind::would_block, std::errc::operation_would_block},
+      {error_kind::mismatch, std::errc::invalid_argument},
+      {error_kind::driver, std::errc::io_error},
+  }};
+  for (const auto& [kind, condition] : conditions) {
+    const error failure(kind, "o", nullptr);
+    CAPTURE(to_string(kind));
+    CHECK(failure.native_errno() == 0);
+    CHECK(failure == condition);
+    CHECK(failure.code() == condition);
+    CHECK(failure != std::errc::address_in_use);
+    CHECK(make_error_code(failure) == failure.code());
+  }
+}
+
+TEST_CASE("a full queue is std::errc::operation_would_block whatever errno the provider used") {
+  for (const int errnum : {ENOMEM, EAGAIN, ENOBUFS, ENOSPC}) {
+    const auto full = error::from_errno(errnum, "o").as(error_kind::would_block, "full");
+    CHECK(full == std::errc::operation_would_block);
+    CHECK(full == std::make_error_condition(std::errc::operation_would_block));
+    CHECK(full.native_errno() == errnum);
+  }
+}
+
+TEST_CASE("an error equals only the std::error_code of its errno") {
+  const auto failure = error::from_errno(EMFILE, "o");
+  CHECK(failure == std::error_code(EMFILE, std::generic_category()));
+  CHECK(failure != std::error_code(ENOMEM, std::generic_category()));
+  CHECK(failure != std::error_code(EMFILE, std::iostream_category()));
+}
+
+TEST_CASE("the errno of a call is found whatever convention the call follows") {
+  using verbspp::detail::errno_of;
+  errno = EBADF;
+  CHECK(errno_of(0) == 0);
+  CHECK(errno_of(EINVAL) == EINVAL);
+  CHECK(errno_of(-EINVAL) == EINVAL);
+  CHECK(errno_of(-524) == 524);
+  errno = ENOMEM;
+  CHECK(errno_of(-1) == ENOMEM);
+}
+
+TEST_CASE("a call that fails with -1 and leaves errno alone has failed all the same") {
+  errno = 0;
+  CHECK(verbspp::detail::errno_of(-1) == EIO);
+}

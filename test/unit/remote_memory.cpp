@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include "text.hpp"
+#include <verbspp/verbs/remote_memory.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+using verbspp::error_kind;
+using verbspp::remote_memory;
+using verbspp::test::contains;
+using verbspp::test::printed;
+
+namespace {
+
+namespace access = verbspp::access;
+using readable = remote_memory<access::remote_read>;
+using everything = remote_memory<access::all_remote>;
+using read_write = remote_memory<access::remote_read | access::remote_write>;
+using encoded = std::array<std::byte, 24>;
+
+constexpr read_write some_memory(0x1122334455667788, 0x1000, 0xa1b2c3d4);
+
+template <class... Bytes>
+constexpr auto bytes_of(Bytes... bytes) {
+  return std::array<std::byte, sizeof...(Bytes)>{static_cast<std::byte>(bytes)...};
+}
+
+// Written by hand from the documentation of remote_memory::encode. ibv_access_flags: 2 is remote
+// write, 4 is remote read.
+constexpr encoded some_bytes = bytes_of(0x6d, 1, 0, 6,           // what it is, version, rights
+                                        0xa1, 0xb2, 0xc3, 0xd4,  // rkey
+                                        0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,  // address
+                                        0, 0, 0, 0, 0, 0, 0x10, 0);                      // length
+
+encoded with(encoded bytes, std::size_t offset, unsigned value) {
+  bytes[offset] = static_cast<std::byte>(value);
+  return bytes;
+}
+
+constexpr std::uint64_t largest = UINT64_MAX;
+
+}  // namespace
+
+TEST_CASE("a remote memory handle is encoded byte for byte as documented") {
+  CHECK(some_memory.encode() == some_bytes);
+  CHECK(readable(0, 0, 0).encode() ==
+        bytes_of(0x6d, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+  CHECK(everything(0, 0, 0).encode()[3] == std::byte{2 | 4 | 8});
+}
+
+TEST_CASE("the documented bytes decode to the handle") {
+  CHECK(read_write::decode(some_bytes).value() == some_memory);
+}
+
+TEST_CASE("a remote memory handle survives the trip to the peer") {
+  for (const everything memory : {everything(0, 0, 0), everything(largest, 0, 0xffffffff),
+                                  everything(0, largest, 1), everything(largest - 9, 9, 77)})
+    CHECK(everything::decode(memory.encode()).value() == memory);
+}
+
+TEST_CASE("a handle of more rights decodes to one of fewer") {
+  const auto memory = readable::decode(some_bytes);
+  REQUIRE(memory.has_value());
+  CHECK(memory.value() == readable(some_memory));
+}
+
+TEST_CASE("a handle without every right that is asked for is refused as permission") {
+  CHECK(everything::decode(some_bytes).error() == error_kind::permission);
+  CHECK(remote_memory<access::remote_atomic>::decode(some_bytes).error() == error_kind::permission);
+  CHECK(read_write::decode(readable(0, 8, 1).encode()).error() == error_kind::permission);
+  CHECK(contains(read_write::decode(readable(0, 8, 1).encode()).error().message(),
+                 "the peer did not grant every right"));
+}
+
+TEST_CASE("a handle whose end is beyond the address space is refused") {
+  CHECK(everything::decode(everything(largest, 1, 1).encode()).error() ==
+        error_kind::invalid_input);
+  CHECK(everything::decode(everything(1, largest, 1).encode()).error() ==
+        error_kind::invalid_input);
+  CHECK(contains(everything::decode(everything(2, largest, 1).encode()).error().message(),
+                 "address space"));
+}
+
+TEST_CASE("a handle that is cut or has more behind it is refused with its length") {
+  std::vector<std::byte> bytes(some_bytes.begin(), some_bytes.end());
+  bytes.resize(64);
+  for (std::size_t length = 0; length <= bytes.size(); ++length) {
+    if (length == some_bytes.size()) continue;
+    const auto memory = readable::decode(std::span(bytes).first(length));
+    REQUIRE(memory.has_error());
+    CHECK(memory.error() == error_kind::invalid_input);
+    CHECK(contains(memory.error().message(),
+                   "length (24 bytes): " + std::to_string(length) + " is out of range"));
+  }
+}
+
+TEST_CASE("bytes that are no handle, or of another version, are refused as such") {
+  CHECK(contains(readable::decode(with(some_bytes, 0, 0x76)).error().message(),
+                 "no remote memory handle"));
+  for (const unsigned version : {0U, 2U, 255U}) {
+    const auto memory = readable::decode(with(some_bytes, 1, version));
+    CHECK(memory.error() == error_kind::mismatch);
+    CHECK(contains(memory.error().message(),
+                   "format version differs: local 1, remote " + std::to_string(version)));
+  }
+}
+
+TEST_CASE("a handle with rights that no peer can have is refused") {
+  for (const unsigned rights : {1U, 7U, 16U, 128U, 255U})
+    CHECK(readable::decode(with(some_bytes, 3, rights)).error() == error_kind::invalid_input);
+  CHECK(readable::decode(with(some_bytes, 2, 1)).error() == error_kind::invalid_input);
+  CHECK(contains(readable::decode(with(some_bytes, 3, 7)).error().message(),
+                 "rights: 7 is out of range"));
+}
+
+TEST_CASE("any bytes are refused or are the encoding of the handle that they decode to") {
+  std::mt19937 generator(7);
+  std::uniform_int_distribution<unsigned> any_byte(0, 255);
+  const auto is_refused_or_round_trips = [](std::span<const std::byte> bytes) {
+    const auto memory = read_write::decode(bytes);
+    if (memory.has_error()) return memory.error().hint() != nullptr;
+    auto again = memory.value().encode();
+    again[3] = bytes[3];  // a right that the type does not ask for is not kept
+    return std::equal(again.begin(), again.end(), bytes.begin(), bytes.end());
+  };
+  for (std::size_t offset = 0; offset < some_bytes.size(); ++offset)
+    for (unsigned value = 0; value < 256; ++value)
+      if (!is_refused_or_round_trips(with(some_bytes, offset, value))) {
+        CAPTURE(offset, value);
+        FAIL_CHECK("a handle came out that is another one");
+      }
+  for (std::size_t length = 0; length <= 100; ++length)
+    for (int i = 0; i < 100; ++i) {
+      std::vector<std::byte> bytes(length);
+      for (auto& byte : bytes) byte = static_cast<std::byte>(any_byte(generator));
+      if (i % 2 == 1)
+        std::copy_n(some_bytes.begin(), std::min<std::size_t>(length, 4), bytes.begin());
+      if (!is_refused_or_round_trips(bytes)) {
+        CAPTURE(length);
+        FAIL_CHECK("a handle came out that is another one");
+      }
+    }
+}
+
+TEST_CASE("a slice of remote memory lies where it was asked for") {
+  const auto slice = some_memory.slice(0x10, 0x20);
+  REQUIRE(slice.has_value());
+  CHECK(slice.value().address() == 0x1122334455667798);
+  CHECK(slice.value().length() == 0x20);
+  CHECK(slice.value().rkey() == 0xa1b2c3d4);
+}
+
+TEST_CASE("a slice has to lie inside, whatever the numbers") {
+  struct request {
+    std::uint64_t offset;
+    std::uint64_t length;
+    bool inside;
+  };
+  for (const auto& [offset, length, inside] : std::initializer_list<request>{
+           {0, 0x1000, true},
+           {0, 0, true},
+           {0x1000, 0, true},
+           {0xfff, 1, true},
+           {0, 0x1001, false},
+           {0xfff, 2, false},
+           {0x1000, 1, false},
+           {0x1001, 0, false},
+           {largest, 0, false},
+           {largest, largest, false},
+           {largest, 1, false},
+           {0, largest, false},
+           {1, largest, false},
+           {0x800, largest - 0x7ff, false},
+       }) {
+    CAPTURE(offset, length);
+    const auto slice = some_memory.slice(offset, length);
+    CHECK(slice.has_value() == inside);
+    if (slice.has_error()) CHECK(slice.error() == error_kind::invalid_input);
+  }
+  CHECK(everything(0, largest, 1).slice(largest, 0).has_value());
+  CHECK(everything(0, largest, 1).slice(largest, 1).has_error());
+}
+
+TEST_CASE("the error of a slice outside names what was asked for and the limit") {
+  CHECK(some_memory.slice(4097, 0).error().message() ==
+        "remote_memory::slice: offset, bytes: 4097 is above the limit of 4096");
+  CHECK(some_memory.slice(4000, 97).error().message() ==
+        "remote_memory::slice: length from the offset on, bytes: 97 is above the limit of 96");
+}
+
+TEST_CASE("a handle of fewer rights is the same memory") {
+  constexpr readable fewer = some_memory;
+  CHECK(fewer.address() == some_memory.address());
+  CHECK(fewer.length() == some_memory.length());
+  CHECK(fewer.rkey() == some_memory.rkey());
+}
+
+TEST_CASE("where a write goes and a read comes from is the memory of the handle") {
+  const verbspp::remote_destination destination = some_memory;
+  CHECK(destination.memory().address() == some_memory.address());
+  CHECK(destination.memory().length() == some_memory.length());
+  CHECK(destination.memory().rkey() == some_memory.rkey());
+  const verbspp::remote_source source = some_memory;
+  CHECK(source.memory().address() == some_memory.address());
+  CHECK(source.memory().length() == some_memory.length());
+  CHECK(source.memory().rkey() == some_memory.rkey());
+}
+
+TEST_CASE("a remote memory handle prints address, length, rkey and rights") {
+  CHECK(printed(some_memory) ==
+        "remote memory 0x1122334455667788+4096, rkey 0xa1b2c3d4, remote write|remote read");
+  CHECK(printed(readable(largest, largest, 1)) ==
+        "remote memory 0xffffffffffffffff+18446744073709551615, rkey 0x00000001, remote read");
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/verbs/scatter_gather.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+#include <vector>
+
+using verbspp::error_kind;
+using verbspp::gather_element;
+using verbspp::gather_list;
+using verbspp::scatter_element;
+using verbspp::scatter_list;
+using verbspp::detail::element_of;
+
+namespace {
+
+gather_element gathered(std::uint64_t address, std::uint32_t length, std::uint32_t lkey = 7) {
+  return gather_element::from_native({address, length, lkey});
+}
+
+/// The list shows just these elements, to C++ and to libibverbs.
+template <class Element>
+bool shows(const verbspp::element_list<Element>& list, std::span<const Element> elements) {
+  return list.begin() == elements.data() && list.end() == elements.data() + elements.size() &&
+         list.size() == elements.size() && list.empty() == elements.empty() &&
+         static_cast<const void*>(list.native()) == elements.data();
+}
+
+}  // namespace
+
+TEST_CASE("an element has address, length and lkey") {
+  const auto element = gathered(0x1000, 64, 0xabc);
+  CHECK(element.address() == 0x1000);
+  CHECK(element.length() == 64);
+  CHECK(element.lkey() == 0xabc);
+  CHECK(element.native().addr == 0x1000);
+  CHECK(element.native().length == 64);
+  CHECK(element.native().lkey == 0xabc);
+}
+
+TEST_CASE("what may be written may be read") {
+  const auto written = scatter_element::from_native({0x2000, 8, 5});
+  const gather_element read = written;
+  CHECK(read.address() == written.address());
+  CHECK(read.length() == written.length());
+  CHECK(read.lkey() == written.lkey());
+}
+
+TEST_CASE("a list of elements is none, one, or a range of them") {
+  const std::array<gather_element, 3> three{gathered(1, 10), gathered(2, 20), gathered(3, 30)};
+  const std::vector<gather_element> some(three.begin(), three.end());
+  const std::vector<gather_element> none;
+
+  CHECK(gather_list().empty());
+  CHECK(gather_list().native() == nullptr);
+  CHECK(shows<gather_element>(three[0], std::span(three).first(1)));
+  CHECK(shows<gather_element>(three, three));
+  CHECK(shows<gather_element>(some, some));
+  CHECK(shows<gather_element>(std::span(three).subspan(1), std::span(three).subspan(1)));
+  CHECK(shows<gather_element>(std::span(some), some));
+  CHECK(gather_list(none).empty());
+  CHECK(gather_list(std::span<const gather_element>()).empty());
+}
+
+TEST_CASE("a list of elements is seen by libibverbs as it is") {
+  const std::array<gather_element, 2> two{gathered(0x1000, 10, 1), gathered(0x2000, 20, 2)};
+  const gather_list list = two;
+  const ibv_sge* const native = list.native();
+  CHECK(native[0].addr == 0x1000);
+  CHECK(native[1].addr == 0x2000);
+  CHECK(native[1].length == 20);
+  CHECK(native[1].lkey == 2);
+}
+
+TEST_CASE("the length of a list is the sum, also above 32 bits") {
+  const std::vector<gather_element> large(3, gathered(0, 0xffffffff));
+  CHECK(gather_list().total_length() == 0);
+  CHECK(gather_list(large[0]).total_length() == 0xffffffff);
+  CHECK(gather_list(large).total_length() == 3 * std::uint64_t{0xffffffff});
+  const std::array elements{scatter_element::from_native({0, 5, 1}),
+                            scatter_element::from_native({0, 0, 1}),
+                            scatter_element::from_native({0, 6, 1})};
+  CHECK(scatter_list(elements).total_length() == 11);
+}
+
+TEST_CASE("an element of a region lies inside it, whatever the numbers") {
+  ibv_mr region{};
+  region.addr = reinterpret_cast<void*>(std::uintptr_t{0x10000});
+  region.length = 0x1000;
+  region.lkey = 0x77;
+  struct request {
+    std::size_t offset;
+    std::size_t length;
+    bool inside;
+  };
+  for (const auto& [offset, length, inside] : std::initializer_list<request>{
+           {0, 0x1000, true},
+           {0, 0, true},
+           {0x1000, 0, true},
+           {0xfff, 1, true},
+           {0x100, 0x200, true},
+           {0, 0x1001, false},
+           {0x1000, 1, false},
+           {0x1001, 0, false},
+           {SIZE_MAX, 0, false},
+           {SIZE_MAX, 1, false},
+           {SIZE_MAX, SIZE_MAX, false},
+           {1, SIZE_MAX, false},
+           {0x800, SIZE_MAX - 0x7ff, false},
+       }) {
+    CAPTURE(offset, length);
+    const auto element = element_of(&region, "gather", offset, length);
+    REQUIRE(element.has_value() == inside);
+    if (inside) {
+      CHECK(element.value().addr == 0x10000 + offset);
+      CHECK(element.value().length == length);
+      CHECK(element.value().lkey == 0x77);
+    } else {
+      CHECK(element.error() == error_kind::invalid_input);
+      CHECK(element.error().operation() == std::string("gather"));
+    }
+  }
+  CHECK(element_of(&region, "gather", 4000, 100).error().message() ==
+        "gather: length from the offset on, bytes: 100 is above the limit of 96");
+}
+
+TEST_CASE("an element is at most 2^32 - 1 bytes, however large its region is") {
+  ibv_mr region{};
+  region.length = std::size_t{1} << 40;
+  CHECK(element_of(&region, "gather", 5, 0xffffffff).value().length == 0xffffffff);
+  for (const std::size_t length : {std::size_t{1} << 32, std::size_t{1} << 33}) {
+    const auto element = element_of(&region, "gather", 0, length);
+    REQUIRE(element.has_error());
+    CHECK(element.error().message() ==
+          "gather: length of one element, bytes: " + std::to_string(length) +
+              " is above the limit of 4294967295; split it into several elements or requests");
+  }
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sstream>
+#include <string>
+#include <string_view>
+
+namespace verbspp::test {
+
+/// What an object prints.
+template <class Printable>
+std::string printed(const Printable& object) {
+  std::ostringstream out;
+  out << object;
+  return out.str();
+}
+
+/// What it prints to a stream that was left in the least convenient state.
+template <class Printable>
+std::string printed_by_a_hex_stream(const Printable& object) {
+  std::ostringstream out;
+  out << std::hex << std::showbase << std::showpos << object;
+  return out.str();
+}
+
+inline bool contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+}  // namespace verbspp::test

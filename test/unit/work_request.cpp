@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include <verbspp/verbs/work_request.hpp>
+
+#include <array>
+#include <cstring>
+
+using verbspp::immediate_data;
+
+TEST_CASE("immediate data travels in network byte order") {
+  const auto network = immediate_data(0x01020304).network();
+  std::array<unsigned char, 4> wire{};
+  std::memcpy(wire.data(), &network, wire.size());
+  CHECK(wire == std::array<unsigned char, 4>{1, 2, 3, 4});
+}
+
+TEST_CASE("immediate data is the same number at both ends") {
+  for (const std::uint32_t value : {0U, 1U, 0x01020304U, 0x80000000U, 0xffffffffU}) {
+    const immediate_data sent(value);
+    const auto received = immediate_data::from_network(sent.network());
+    CHECK(received.value() == value);
+    CHECK(received == sent);
+  }
+  CHECK_FALSE(immediate_data(1) == immediate_data(2));
+}
+
+TEST_CASE("a request asks for a completion and nothing else unless told") {
+  const verbspp::send_request send;
+  CHECK(send.id == 0);
+  CHECK(send.elements.empty());
+  CHECK_FALSE(send.immediate);
+  CHECK(send.signaled);
+  CHECK_FALSE(send.solicited);
+  CHECK_FALSE(send.fenced);
+  const verbspp::remote_memory<verbspp::access::all_remote> memory(1, 2, 3);
+  const verbspp::write_request write{.remote = memory};
+  CHECK_FALSE(write.immediate);
+  CHECK(write.signaled);
+  CHECK_FALSE(write.solicited);
+  CHECK_FALSE(write.fenced);
+  const verbspp::read_request read{.remote = memory};
+  CHECK(read.signaled);
+  CHECK_FALSE(read.fenced);
+}
