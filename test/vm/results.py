@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the report of a test program: shows what failed; the last line has passed, failed, skipped as numbers.
+
+    results.py NAME REPORT STATUS
+
+REPORT is XML as Catch2's reporter of that name writes it, or TAP. STATUS is the exit status of
+the program; a program that says that all is well, and then fails, has failed. So has one whose
+report ends in the middle.
+"""
+
+import collections
+import pathlib
+import re
+import sys
+import xml.etree.ElementTree
+
+SKIP_STATUS = "77"
+EXCERPT_LINES = 40
+
+
+def said_in(element):
+    """What Catch2 tells of a failure, as text, in order."""
+    for part in element:
+        if part.tag == "OverallResult":
+            continue
+        if part.tag == "OverallResults":
+            continue
+        if part.tag == "Expression" and part.get("success") == "true":
+            continue
+        place = f" at {part.get('filename')}:{part.get('line')}" if part.get("filename") else ""
+        name = f" {part.get('name')}" if part.get("name") else ""
+        text = (part.text or "").strip()
+        yield f"{part.tag}{name}{place}{': ' if text else ''}{text}"
+        yield from ("  " + line for line in said_in(part))
+
+
+def of_catch2(path):
+    """Yields name, outcome and explanation of each test case, and at last whether the report is complete."""
+    case = None
+    try:
+        for event, element in xml.etree.ElementTree.iterparse(path, ("start", "end")):
+            if element.tag != "TestCase":
+                continue
+            if event == "start":
+                case = element.get("name")
+                continue
+            result = element.find("OverallResult")
+            # Catch2 before 3.3 knows no skipping; test/catch.hpp warns in its stead.
+            skipped = int(result.get("skips", "0")) > 0 or any(
+                (warning.text or "").strip().startswith("skipped: ") for warning in element.iter("Warning")
+            )
+            outcome = "failed" if result.get("success") != "true" else "skipped" if skipped else "passed"
+            yield case, outcome, "\n".join(said_in(element))
+            case = None
+    except (OSError, xml.etree.ElementTree.ParseError) as problem:
+        yield case or "the report", "failed", f"the program left no complete report: {problem}"
+
+
+def of_tap(path):
+    name, outcome, said, count, planned = None, None, [], 0, None
+    for line in pathlib.Path(path).read_text(errors="replace").splitlines() + ["ok 0 - the end"]:
+        if plan := re.fullmatch(r"1\.\.(\d+)", line):
+            planned = int(plan[1])
+        elif test := re.fullmatch(r"(not )?ok \d+ - (.*?)( # SKIP.*)?", line):
+            if name is not None:
+                count += 1
+                yield name, outcome, "\n".join(said)
+            name, said = test[2], []
+            outcome = "skipped" if test[3] else "failed" if test[1] else "passed"
+        else:
+            said.append(line.removeprefix("# "))
+    if planned != count:
+        yield "the report", "failed", f"it has {count} results of {planned or 'an unknown number'}"
+
+
+def main():
+    name, report, status = sys.argv[1:]
+    counts = collections.Counter()
+    for case, outcome, said in (of_tap if report.endswith(".tap") else of_catch2)(report):
+        counts[outcome] += 1
+        if outcome == "failed":
+            print(f"--- {name}: {case}")
+            print("\n".join(f"    {line}" for line in said.splitlines()[-EXCERPT_LINES:]))
+    if status not in ("0", SKIP_STATUS) and not counts["failed"]:
+        counts["failed"] += 1
+        print(f"--- {name}: every test succeeded, but the program ended with status {status}")
+    print(counts["passed"], counts["failed"], counts["skipped"])
+
+
+if __name__ == "__main__":
+    main()
