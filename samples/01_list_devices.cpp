@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What RDMA devices this machine has, with their ports and addresses.
+
+#include <verbspp/verbspp.hpp>
+
+#include <cstdint>
+#include <iomanip>
+#include <iostream>
+
+namespace {
+
+using namespace verbspp;
+
+/// As the other RDMA tools write it: four groups of 16 bits.
+void print_guid(std::uint64_t guid) {
+  const auto flags = std::cout.flags();
+  std::cout << std::hex << std::setfill('0');
+  for (int shift = 48; shift >= 0; shift -= 16)
+    std::cout << std::setw(4) << (guid >> shift & 0xffff) << (shift > 0 ? ":" : "");
+  std::cout.flags(flags);
+}
+
+result<void> print_port(const context& opened, port_number number) {
+  VERBSPP_TRY(port, opened.query_port(number));
+  std::cout << "  " << port << '\n';
+  VERBSPP_TRY(gids, opened.query_gid_table(number));
+  for (const gid_entry& entry : gids) std::cout << "    " << entry << '\n';
+  return success();
+}
+
+result<void> print_device(const device& found) {
+  std::cout << found.name() << ", node GUID ";
+  print_guid(found.guid());
+  std::cout << '\n';
+  VERBSPP_TRY(opened, found.open());
+  VERBSPP_TRY(limits, opened.query_device());
+  for (unsigned number = 1; number <= limits.phys_port_cnt; ++number) {
+    VERBSPP_TRY(port, port_number::from(number));
+    VERBSPP_TRYV(print_port(opened, port));
+  }
+  return success();
+}
+
+result<void> list_devices() {
+  VERBSPP_TRY(devices, device_list::query());
+  if (devices.empty())
+    return error(
+        error_kind::not_found, "list devices",
+        "this machine has no RDMA device: load its driver, make one of a network interface "
+        "by `rdma link add`, or preload libsoftverbs.so");
+  for (const device& each : devices) VERBSPP_TRYV(print_device(each));
+  return success();
+}
+
+}  // namespace
+
+int main() {
+  const auto outcome = list_devices();
+  if (outcome.has_value()) return 0;
+  std::cerr << outcome.error() << '\n';
+  return 1;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tcp.hpp"
+#include <verbspp/verbspp.hpp>
+
+#include <chrono>
+#include <optional>
+
+namespace rc_pingpong {
+
+/// What the two ends tell each other beside the RDMA connection: first the endpoints, at last that
+/// they are done, in between by the TCP connection's existence that they are there.
+///
+/// ibv_rc_pingpong exchanges endpoints only, as text, and closes.
+class exchange {
+ public:
+  exchange(tcp_connection peer, const options& given) noexcept
+      : peer_(std::move(peer)), given_(given) {}
+
+  /// Gives the peer this end's endpoint, gets the peer's, and connects to it. When it returns, the
+  /// peer is connected as well, or will not send before it is.
+  [[nodiscard]] verbspp::result<verbspp::connected_queue_pair<verbspp::transport::rc>> connect(
+      verbspp::prepared_queue_pair<verbspp::transport::rc> prepared);
+
+  /// Fails if the peer has ended without a goodbye.
+  [[nodiscard]] verbspp::result<void> check_peer();
+  /// Tells the peer that nothing more is expected of it, and waits until it says the same: a queue
+  /// pair that goes too early takes the acknowledgement of the peer's last message with it.
+  [[nodiscard]] verbspp::result<void> finish();
+
+ private:
+  [[nodiscard]] verbspp::result<void> send_endpoint(const verbspp::endpoint& local) const;
+  [[nodiscard]] verbspp::result<verbspp::endpoint> receive_endpoint(
+      const verbspp::endpoint& local) const;
+  [[nodiscard]] verbspp::result<void> meet() const;
+  [[nodiscard]] verbspp::result<void> expect(std::byte sign, std::chrono::nanoseconds limit) const;
+
+  std::optional<tcp_connection> peer_;  // ibv_rc_pingpong closes it after the exchange
+  const options& given_;
+  bool peer_is_done_ = false;
+};
+
+}  // namespace rc_pingpong

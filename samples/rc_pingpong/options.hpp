@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/verbspp.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace rc_pingpong {
+
+// Numbers of this program's own, with the same checks as those of the library.
+struct tcp_port_traits {
+  using value_type = std::uint16_t;
+  static constexpr value_type minimum = 1, maximum = 65535;
+  static constexpr const char* name = "TCP port (1..65535)";
+};
+struct message_size_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 1, maximum = 0x80000000;
+  static constexpr const char* name = "message size, bytes (1..2^31)";
+};
+struct iteration_count_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 1, maximum = 0x7fffffff;
+  static constexpr const char* name = "iterations (1..2^31-1)";
+};
+struct receive_depth_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 1, maximum = 0x7ffffffe;
+  static constexpr const char* name = "receives to keep posted (1..2^31-2)";
+};
+
+struct options {
+  std::optional<std::string> host;  ///< of the server; this is the server if there is none
+  verbspp::bounded<tcp_port_traits> tcp_port = 18515;
+  std::optional<std::string> device;         ///< the first one if not given
+  std::optional<verbspp::port_number> port;  ///< the first active one if not given
+  std::optional<verbspp::gid_index> gid_index;
+  std::optional<verbspp::path_mtu> mtu;
+  verbspp::bounded<message_size_traits> size = 4096;
+  verbspp::bounded<iteration_count_traits> iterations = 1000;
+  verbspp::bounded<receive_depth_traits> receive_depth = 500;
+  verbspp::service_level service_level;
+  verbspp::ack_timeout ack_timeout;
+  verbspp::retry_count retries = 7;
+  bool check = false;
+  bool ibv_exchange = false;
+  bool help = false;
+
+  /// How long the peer may be silent: what the device takes at most to notice that it is gone, but
+  /// not so short that a busy machine looks like a dead one.
+  [[nodiscard]] std::chrono::nanoseconds patience() const noexcept;
+};
+
+/// What `--help` shows.
+extern const char* const help_text;
+
+/// The options as given; empty, with the reason on stderr, if one is wrong.
+[[nodiscard]] std::optional<options> parse_options(int argc, char** argv);
+
+}  // namespace rc_pingpong
