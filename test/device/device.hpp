@@ -114,7 +114,9 @@ class buffer {
   buffer(const protection_domain& domain, std::size_t size)
       : buffer(domain, std::vector<std::byte>(size)) {}
 
-  [[nodiscard]] std::vector<std::byte>& bytes() { return bytes_; }
+  [[nodiscard]] const std::vector<std::byte>& bytes() const { return bytes_; }
+  /// The same, to change the content: the memory itself stays where it is.
+  [[nodiscard]] std::span<std::byte> content() { return bytes_; }
   [[nodiscard]] memory_region<Rights>& region() { return region_; }
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
   /// The bytes that a request of that size reaches.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
 
-#include <cstring>
+#include <algorithm>
 #include <optional>
 #include <sstream>
 
@@ -39,7 +39,7 @@ void check_traffic(const testbed& bed, connected& left, connected& right) {
   take_success(bed.left_queue, 2);
   CHECK(take_success(bed.right_queue, 1).byte_count() == 64U);
   CHECK(inbox.bytes() == outbox.bytes());
-  std::fill(inbox.bytes().begin(), inbox.bytes().end(), std::byte{0});
+  std::ranges::fill(inbox.content(), std::byte{0});
   must(left.post_receive({.id = 3, .elements = inbox.scatter()}));
   must(right.post_send({.id = 4, .elements = outbox.gather()}));
   take_success(bed.right_queue, 4);

@@ -41,7 +41,7 @@ TEST_CASE("a message of any size arrives as it was sent") {
   buffer<> inbox(bed.domain, sizes.back() + 1);
   for (const std::size_t size : sizes) {
     INFO(size << " bytes");
-    std::fill(inbox.bytes().begin(), inbox.bytes().end(), std::byte{0xee});
+    std::ranges::fill(inbox.content(), std::byte{0xee});
     must(right.post_receive({.id = 1, .elements = inbox.scatter()}));
     must(left.post_send({.id = 2, .elements = outbox.gather(0, size)}));
     const completed_work sent = take_success(bed.left_queue, 2);
@@ -244,7 +244,7 @@ TEST_CASE("both directions at once carry what was sent") {
       for (const work_completion& each : take(*queue, 2)) must(each.get());
     if (left_in.bytes() != right_out.bytes() || right_in.bytes() != left_out.bytes())
       FAIL("round " << id << " brought something else");
-    left_in.bytes()[id] = right_in.bytes()[id] = std::byte{0};
+    left_in.content()[id] = right_in.content()[id] = std::byte{0};
   }
   SUCCEED();
 }

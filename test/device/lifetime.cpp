@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// Everything that a queue pair needs, each of which can be dropped by itself.
+struct parts {
+  parts()
+      : opened(must(open_device(device_name()))),
+        domain(must(protection_domain::allocate(*opened))),
+        queue(must(completion_queue::create(*opened, 16))),
+        region(must(register_memory<all_rights>(*domain, memory))),
+        pair(connect_to_itself(must(build_queue_pair<transport::rc>()
+                                        .protection_domain(*domain)
+                                        .completion_queue(*queue)
+                                        .access(all_rights)
+                                        .build()))) {}
+
+  void drop(int which) {
+    switch (which) {
+      case 0:
+        return opened.reset();
+      case 1:
+        return domain.reset();
+      case 2:
+        return queue.reset();
+      case 3:
+        return region.reset();
+      default:
+        return pair.reset();
+    }
+  }
+
+  std::array<std::byte, 64> memory{};
+  std::optional<context> opened;
+  std::optional<protection_domain> domain;
+  std::optional<completion_queue> queue;
+  std::optional<memory_region<all_rights>> region;
+  std::optional<connected> pair;
+};
+
+}  // namespace
+
+TEST_CASE("verbs objects can be destroyed in every order") {
+  std::array<int, 5> order{0, 1, 2, 3, 4};
+  do {
+    const release_watch watch;
+    parts all;
+    for (const int which : order) all.drop(which);
+    if (watch.failures() != 0)
+      FAIL("order " << order[0] << order[1] << order[2] << order[3] << order[4]);
+  } while (std::next_permutation(order.begin(), order.end()));
+  SUCCEED();
+}
+
+TEST_CASE("a queue pair works when the handles of its parents are gone") {
+  const release_watch watch;
+  parts all;
+  all.opened.reset();
+  all.domain.reset();
+  const completion_queue queue = all.pair->send_completion_queue();
+  all.queue.reset();
+  must(all.pair->post_receive({.id = 1, .elements = must(all.region->scatter(0, 8))}));
+  must(all.pair->post_send({.id = 2, .elements = must(all.region->gather(8, 8))}));
+  for (const work_completion& each : take(queue, 2)) CHECK(each.is_success());
+  CHECK(all.pair->protection_domain() == all.region->protection_domain());
+  CHECK_NOTHROW(must(all.pair->protection_domain().context().query_device()));
+}
+
+TEST_CASE("a completion queue keeps its context open") {
+  const release_watch watch;
+  const completion_queue queue =
+      must(completion_queue::create(must(open_device(device_name())), 8));
+  std::vector<work_completion> slots(1);
+  CHECK(must(queue.poll(slots)).empty());
+  CHECK_NOTHROW(must(queue.context().first_active_port()));
+}
+
+TEST_CASE("a prepared queue pair can be given up") {
+  const testbed bed;
+  buffer<> memory(bed.domain, 64);
+  {
+    prepared pair = must(bed.left().build());
+    for (std::uint64_t id = 0; id < 4; ++id)
+      must(pair.post_receive({.id = id, .elements = memory.scatter()}));
+  }
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+  CHECK_NOTHROW(must(std::move(memory.region()).deregister()));
+}
+
+TEST_CASE("a queue pair can be assigned over, which destroys the former one") {
+  const testbed bed;
+  prepared first = must(bed.left().build());
+  prepared second = must(bed.left().build());
+  const queue_pair_number number = second.number();
+  first = std::move(second);
+  CHECK(first.number() == number);
+  CHECK(must(first.query_state()) == queue_pair_state::init);
+}
+
+TEST_CASE("a queue pair with work outstanding can be destroyed, and then its memory") {
+  const testbed bed;
+  constexpr std::size_t size = std::size_t{1} << 18;
+  for (int round = 0; round < 10; ++round) {
+    auto near = std::make_unique<buffer<>>(bed.domain, size);
+    auto far = std::make_unique<buffer<>>(bed.domain, size);
+    {
+      auto [left, right] = connect(bed);
+      for (std::uint64_t id = 0; id < 4; ++id) {
+        must(left.post_receive({.id = id, .elements = near->scatter()}));
+        must(right.post_receive({.id = id, .elements = far->scatter()}));
+        must(left.post_send({.id = id, .elements = near->gather()}));
+        must(left.post_write({.id = id, .elements = near->gather(), .remote = far->remote()}));
+        must(left.post_read({.id = id, .elements = near->scatter(), .remote = far->remote()}));
+        must(right.post_write({.id = id, .elements = far->gather(), .remote = near->remote()}));
+      }
+      // Catches it at different points.
+      std::array<work_completion, 4> slots;
+      for (int i = 0; i < 3 * round; ++i) static_cast<void>(must(bed.left_queue.poll(slots)));
+    }
+    // A device that still used them would be caught by a sanitizer.
+    near.reset();
+    far.reset();
+    // What had completed may still be in the queues; later work is told apart from it.
+    std::array<work_completion, 16> slots;
+    while (!must(bed.left_queue.poll(slots)).empty()) {
+    }
+    while (!must(bed.right_queue.poll(slots)).empty()) {
+    }
+  }
+  SUCCEED();
+}
+
+TEST_CASE("memory can be released while a peer still writes to it") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  constexpr std::size_t size = std::size_t{1} << 20;
+  buffer<> near(bed.domain, size);
+  auto far = std::make_unique<buffer<>>(bed.domain, size);
+  const auto remote = far->remote();
+  for (std::uint64_t id = 0; id < 8; ++id)
+    must(left.post_write({.id = id, .elements = near.gather(), .remote = remote}));
+  must(std::move(far->region()).deregister());
+  far.reset();
+  // The writes that came too late are refused, and those behind them flushed.
+  bool failed = false;
+  for (const work_completion& each : take(bed.left_queue, 8)) {
+    const work_status status = status_of(each);
+    if (failed) {
+      CHECK(status == work_status::flushed);
+    } else if (status != work_status::success) {
+      failed = true;
+      CHECK(status == work_status::remote_access_error);
+    }
+  }
+}
+
+TEST_CASE("hundreds of queue pairs come and go") {
+  const testbed bed;
+  for (int i = 0; i < 300; ++i) {
+    const prepared pair = must(bed.left().build());
+    if (must(pair.query_state()) != queue_pair_state::init) FAIL("round " << i);
+  }
+  buffer<> memory(bed.domain, 64);
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    auto [left, right] = connect(bed);
+    must(right.post_receive({.id = i, .elements = memory.scatter(0, 32)}));
+    must(left.post_send({.id = i, .elements = memory.gather(32, 32)}));
+    take_success(bed.left_queue, i);
+    take_success(bed.right_queue, i);
+  }
+  SUCCEED();
+}
+
+TEST_CASE("many queue pairs live at once") {
+  const testbed bed;
+  std::vector<connected_pair> pairs;
+  for (int i = 0; i < 50; ++i) pairs.push_back(connect(bed));
+  buffer<> memory(bed.domain, 64);
+  for (std::uint64_t i = 0; i < pairs.size(); ++i) {
+    must(pairs[i].right.post_receive({.id = i, .elements = memory.scatter(0, 32)}));
+    must(pairs[i].left.post_send({.id = i, .elements = memory.gather(32, 32)}));
+  }
+  for (const work_completion& each : take(bed.left_queue, pairs.size())) {
+    REQUIRE(each.is_success());
+    CHECK(each.native().qp_num == pairs[each.wr_id()].left.number().value());
+  }
+  for (const work_completion& each : take(bed.right_queue, pairs.size())) {
+    REQUIRE(each.is_success());
+    CHECK(each.native().qp_num == pairs[each.wr_id()].right.number().value());
+  }
+}

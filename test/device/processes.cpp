@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Two processes: the peer is this program once more, with a test case that only runs there.
+#include "device.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+extern char** environ;
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+constexpr const char* socket_variable = "VERBSPP_TEST_PEER_SOCKET";
+constexpr const char* role_variable = "VERBSPP_TEST_PEER_ROLE";
+constexpr std::size_t message_size = 5000;
+
+/// One end of a stream between the two processes.
+class peer_link {
+ public:
+  explicit peer_link(int descriptor) : descriptor_(descriptor) {}
+  ~peer_link() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  peer_link(peer_link&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  peer_link& operator=(peer_link&&) = delete;
+
+  void put(std::span<const std::byte> bytes) const {
+    if (::send(descriptor_, bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(bytes.size()))
+      throw failure(__FILE__, __LINE__, "the other process is gone");
+  }
+  void take(std::span<std::byte> bytes) const {
+    const auto deadline = clock::now() + patience;
+    std::size_t got = 0;
+    while (got < bytes.size()) {
+      const auto left =
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline - clock::now()).count();
+      pollfd readable{descriptor_, POLLIN, 0};
+      if (left <= 0 || ::poll(&readable, 1, static_cast<int>(left)) <= 0)
+        throw failure(__FILE__, __LINE__, "the other process does not answer");
+      const ssize_t taken = ::recv(descriptor_, bytes.data() + got, bytes.size() - got, 0);
+      if (taken <= 0) throw failure(__FILE__, __LINE__, "the other process is gone");
+      got += static_cast<std::size_t>(taken);
+    }
+  }
+  template <class Travelling>
+  [[nodiscard]] Travelling exchange(const Travelling& mine) const {
+    put(mine.encode());
+    return take<Travelling>();
+  }
+  template <class Travelling>
+  [[nodiscard]] Travelling take() const {
+    std::array<std::byte, Travelling::encoded_size> bytes;
+    take(bytes);
+    return must(Travelling::decode(bytes));
+  }
+  /// Returns when the other process has come to the same point.
+  void meet() const {
+    const std::array<std::byte, 1> mine{std::byte{0x42}};
+    std::array<std::byte, 1> theirs{};
+    put(mine);
+    take(theirs);
+  }
+
+ private:
+  int descriptor_;
+};
+
+using writable = remote_memory<access::remote_write | access::remote_read>;
+
+/// The other process, killed if it is still there at the end.
+class peer_process {
+ public:
+  explicit peer_process(const char* role) : process_(start(role)) {}
+  ~peer_process() { kill(); }
+  peer_process(const peer_process&) = delete;
+  peer_process& operator=(const peer_process&) = delete;
+
+  [[nodiscard]] const peer_link& connection() const { return *link_; }
+
+  void kill() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(std::exchange(process_, -1), nullptr, 0);
+  }
+
+  /// Whether it ends by itself and has found nothing wrong.
+  [[nodiscard]] bool ends_well() {
+    int status = 0;
+    wait_until([&] { return ::waitpid(process_, &status, WNOHANG) != 0; },
+               "the other process has to end");
+    process_ = -1;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  }
+
+ private:
+  pid_t start(const char* role) {
+    std::array<int, 2> ends{};
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
+    link_.emplace(ends[0]);
+    const peer_link theirs(ends[1]);
+    // Without close-on-exec, under a number of its own.
+    const int inherited = ::fcntl(ends[1], F_DUPFD, 100);
+    REQUIRE(inherited >= 0);
+    const peer_link duplicate(inherited);
+
+    std::array<char, PATH_MAX> program{};
+    REQUIRE(::readlink("/proc/self/exe", program.data(), program.size() - 1) > 0);
+    const std::string socket = std::string(socket_variable) + '=' + std::to_string(inherited);
+    const std::string task = std::string(role_variable) + '=' + role;
+    std::vector<char*> variables;
+    for (char** each = environ; *each != nullptr; ++each) variables.push_back(*each);
+    variables.push_back(const_cast<char*>(socket.c_str()));
+    variables.push_back(const_cast<char*>(task.c_str()));
+    variables.push_back(nullptr);
+    std::string test_case = "the other process";
+    const std::array<char*, 3> arguments{program.data(), test_case.data(), nullptr};
+    pid_t process = 0;
+    // Silent unless it fails: the parent reports.
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+    const int errnum = ::posix_spawn(&process, program.data(), &actions, nullptr, arguments.data(),
+                                     variables.data());
+    ::posix_spawn_file_actions_destroy(&actions);
+    REQUIRE(errnum == 0);
+    return process;
+  }
+
+  std::optional<peer_link> link_;
+  pid_t process_;
+};
+
+/// Connects to the other process over the stream. Both meet then, so that nothing is sent to a
+/// queue pair that is not ready.
+connected connect_over(const peer_link& connection, prepared pair) {
+  const endpoint remote = connection.exchange(pair.endpoint());
+  connected result = must(std::move(pair).handshake(remote));
+  connection.meet();
+  return result;
+}
+
+// What the other process does. Its requests are checked here, its memory by the parent.
+
+void answer_messages(const testbed& bed, const peer_link& connection) {
+  buffer<> memory(bed.domain, message_size);
+  prepared pair = must(bed.left().build());
+  must(pair.post_receive({.id = 1, .elements = memory.scatter()}));
+  connected right = connect_over(connection, std::move(pair));
+  for (int round = 0; round < 20; ++round) {
+    const completed_work received = take_success(bed.left_queue, 1);
+    if (received.byte_count() != message_size)
+      throw failure(__FILE__, __LINE__, "a message of another size came");
+    std::ranges::reverse(memory.content());
+    must(
+        right.post_send({.id = 2, .elements = memory.gather(), .immediate = received.immediate()}));
+    take_success(bed.left_queue, 2);
+    must(right.post_receive({.id = 1, .elements = memory.scatter()}));
+    connection.meet();
+  }
+}
+
+void offer_memory(const testbed& bed, const peer_link& connection) {
+  buffer<> memory(bed.domain, pattern(message_size, 60));
+  connected right = connect_over(connection, must(bed.left().build()));
+  connection.put(writable(memory.remote()).encode());
+  // Passive: it does no verbs while the parent reads and writes.
+  connection.meet();
+  if (memory.bytes() != pattern(message_size, 61))
+    throw failure(__FILE__, __LINE__, "what the parent wrote is not there");
+}
+
+void swallow_messages(const testbed& bed, const peer_link& connection) {
+  buffer<> memory(bed.domain, message_size);
+  prepared pair = must(bed.left().build());
+  for (int i = 0; i < 16; ++i) must(pair.post_receive({.elements = memory.scatter()}));
+  connected right = connect_over(connection, std::move(pair));
+  for (;;) {
+    must(take_one(bed.left_queue).get());
+    must(right.post_receive({.elements = memory.scatter()}));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the other process", "[.]") {
+  const char* socket = std::getenv(socket_variable);
+  const char* role = std::getenv(role_variable);
+  if (socket == nullptr || role == nullptr) SKIP("this runs as a child of the other test cases");
+  const peer_link connection(std::atoi(socket));
+  const testbed bed;
+  if (std::strcmp(role, "answer") == 0) return answer_messages(bed, connection);
+  if (std::strcmp(role, "offer") == 0) return offer_memory(bed, connection);
+  if (std::strcmp(role, "swallow") == 0) return swallow_messages(bed, connection);
+  FAIL("there is no role " << role);
+}
+
+TEST_CASE("messages go to another process and back") {
+  const testbed bed;
+  peer_process peer("answer");
+  buffer<> outbox(bed.domain, pattern(message_size, 62));
+  buffer<> inbox(bed.domain, message_size);
+  connected left = connect_over(peer.connection(), must(bed.left().build()));
+  for (std::uint32_t round = 0; round < 20; ++round) {
+    must(left.post_receive({.id = 1, .elements = inbox.scatter()}));
+    must(
+        left.post_send({.id = 2, .elements = outbox.gather(), .immediate = immediate_data(round)}));
+    for (const work_completion& each : take(bed.left_queue, 2)) {
+      const completed_work work = must(each.get());
+      if (work.is_receive()) CHECK(work.immediate() == immediate_data(round));
+    }
+    std::ranges::reverse(inbox.content());
+    CHECK(inbox.bytes() == outbox.bytes());
+    outbox.content()[round] ^= std::byte{0xff};
+    peer.connection().meet();
+  }
+  CHECK(peer.ends_well());
+}
+
+TEST_CASE("memory of another process is read and written without its doing") {
+  const testbed bed;
+  peer_process peer("offer");
+  connected left = connect_over(peer.connection(), must(bed.left().build()));
+  const auto far = peer.connection().take<writable>();
+  CHECK(far.length() == message_size);
+  buffer<> memory(bed.domain, message_size);
+  must(left.post_read({.id = 1, .elements = memory.scatter(), .remote = far}));
+  take_success(bed.left_queue, 1);
+  CHECK(memory.bytes() == pattern(message_size, 60));
+  std::ranges::copy(pattern(message_size, 61), memory.content().begin());
+  must(left.post_write({.id = 2, .elements = memory.gather(), .remote = far}));
+  take_success(bed.left_queue, 2);
+  peer.connection().meet();
+  CHECK(peer.ends_well());
+}
+
+TEST_CASE("a process that is killed in the middle of a stream is noticed") {
+  const testbed bed;
+  peer_process peer("swallow");
+  buffer<> memory(bed.domain, message_size);
+  connected left =
+      connect_over(peer.connection(), must(bed.left().ack_timeout(14).ack_retry_count(2).build()));
+  constexpr std::uint64_t window = 8;
+  std::uint64_t posted = 0, completed = 0;
+  const auto post = [&] {
+    must(left.post_send({.id = posted, .elements = memory.gather()}));
+    ++posted;
+  };
+  while (posted < window) post();
+  std::optional<work_status> failed;
+  const auto deadline = clock::now() + patience;
+  // The first that fails does so for want of an answer, the others behind it are flushed.
+  while (completed < posted) {
+    if (clock::now() > deadline) FAIL("nobody noticed that the other process is gone");
+    std::array<work_completion, 4> slots;
+    for (const work_completion& each : must(bed.left_queue.poll(slots))) {
+      REQUIRE(each.wr_id() == completed++);
+      const work_status status = status_of(each);
+      if (failed) {
+        CHECK(status == work_status::flushed);
+      } else if (status != work_status::success) {
+        failed = status;
+      } else {
+        if (completed == 100) peer.kill();
+        post();
+      }
+    }
+  }
+  REQUIRE(failed);
+  CHECK(*failed == work_status::retry_exceeded);
+  CHECK(completed >= 100);
+  wait_for_error_state(left);
+
+  // The device is as good as before for everybody else.
+  auto [other_left, other_right] = connect(bed);
+  must(other_right.post_receive({.id = 1, .elements = memory.scatter()}));
+  must(other_left.post_send({.id = 2}));
+  take_success(bed.left_queue, 2);
+  take_success(bed.right_queue, 1);
+}
+
+TEST_CASE("a process that starts after a child was killed talks to the next one") {
+  const testbed bed;
+  for (int round = 0; round < 2; ++round) {
+    peer_process peer("offer");
+    connected left = connect_over(peer.connection(), must(bed.left().build()));
+    const auto far = peer.connection().take<writable>();
+    buffer<> memory(bed.domain, message_size);
+    must(left.post_read({.id = 1, .elements = memory.scatter(), .remote = far}));
+    take_success(bed.left_queue, 1);
+    CHECK(memory.bytes() == pattern(message_size, 60));
+    peer.kill();
+  }
+}

@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <thread>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+using enum work_status;
+
+/// A failed completion: status (one of those that devices give), class, and whose it is.
+void check_failed(const work_completion& completion, std::uint64_t id, const connected& pair,
+                  std::initializer_list<work_status> statuses, work_error_class error_class) {
+  REQUIRE_FALSE(completion.is_success());
+  const work_error failed = failure_of(completion.get());
+  INFO(failed);
+  CHECK(is_one_of(failed.status(), statuses));
+  CHECK(failed.error_class() == error_class);
+  CHECK(failed.wr_id() == id);
+  CHECK(completion.wr_id() == id);
+  CHECK(failed.queue_pair_number() == pair.number().value());
+  CHECK(std::string(failed.hint()).size() > 10);
+}
+
+/// After a failure, the queue pair is in ERR and what is posted later is flushed.
+void check_broken(connected& pair, const completion_queue& queue) {
+  wait_for_error_state(pair);
+  must(pair.post_send({.id = 901, .signaled = false}));
+  check_failed(take_one(queue), 901, pair, {flushed}, work_error_class::flushed);
+}
+
+/// After a failure of the other end alone, the queue pair is as it was.
+void check_whole(const connected& pair) {
+  CHECK(must(pair.query_state()) == queue_pair_state::ready_to_send);
+}
+
+/// Of a local mistake the peer notices nothing. Hardware calls it a protection error; rxe says for
+/// some that the request was wrong.
+constexpr auto local_mistakes = {local_protection_error, local_queue_pair_operation_error};
+/// Of a region's rights and bounds. For a right that the queue pair lacks, rxe finds the request
+/// invalid.
+constexpr auto access_refusals = {remote_access_error};
+constexpr auto queue_pair_refusals = {remote_access_error, remote_invalid_request_error};
+
+/// Writes to (or reads from) memory that the peer refuses, and looks at what happens on both ends.
+void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t address,
+                   std::uint64_t length, std::uint32_t rkey, bool reads,
+                   std::initializer_list<work_status> statuses) {
+  auto& [left, right] = pair;
+  buffer<> memory(bed.domain, static_cast<std::size_t>(length));
+  buffer<> receives(bed.domain, 16);
+  must(right.post_receive({.id = 11, .elements = receives.scatter()}));
+  if (reads)
+    must(left.post_read({.id = 1,
+                         .elements = memory.scatter(),
+                         .remote = remote_memory<access::remote_read>(address, length, rkey)}));
+  else
+    must(left.post_write({.id = 1,
+                          .elements = memory.gather(),
+                          .remote = remote_memory<access::remote_write>(address, length, rkey)}));
+  check_failed(take_one(bed.left_queue), 1, left, statuses, work_error_class::remote);
+  check_broken(left, bed.left_queue);
+  // Who was accessed in the wrong way breaks the connection as well.
+  wait_for_error_state(right);
+  // rxe gives the cause to the receive that it has at hand, others flush it.
+  const work_completion receive = take_one(bed.right_queue);
+  CHECK(receive.wr_id() == 11);
+  CHECK_FALSE(receive.is_success());
+}
+
+void check_write_refused(const testbed& bed, const remote_memory<access::remote_write>& far,
+                         std::initializer_list<work_status> statuses = access_refusals) {
+  connected_pair pair = connect(bed);
+  check_refused(bed, pair, far.address(), far.length(), far.rkey(), false, statuses);
+}
+
+void check_read_refused(const testbed& bed, const remote_memory<access::remote_read>& far,
+                        std::initializer_list<work_status> statuses = access_refusals) {
+  connected_pair pair = connect(bed);
+  check_refused(bed, pair, far.address(), far.length(), far.rkey(), true, statuses);
+}
+
+/// Memory that the device no longer knows by its keys.
+struct stale_memory {
+  std::vector<std::byte> bytes;
+  gather_element from;
+  scatter_element into;
+  remote_memory<access::remote_read | access::remote_write> far;
+
+  static stale_memory of(const protection_domain& domain, std::size_t size) {
+    std::vector<std::byte> bytes(size);
+    auto region = must(register_memory<all_rights>(domain, bytes));
+    stale_memory stale{std::move(bytes), must(region.gather()), must(region.scatter()),
+                       region.remote()};
+    must(std::move(region).deregister());
+    return stale;
+  }
+};
+
+/// A send whose memory the own device refuses.
+void check_send_refused_here(const testbed& bed, const gather_element& from) {
+  auto [left, right] = connect(bed);
+  buffer<> inbox(bed.domain, 4096);
+  must(right.post_receive({.id = 11, .elements = inbox.scatter()}));
+  must(left.post_send({.id = 1, .elements = from}));
+  check_failed(take_one(bed.left_queue), 1, left, local_mistakes,
+               work_error_class::local_programming);
+  check_broken(left, bed.left_queue);
+  check_whole(right);
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+}
+
+/// A receive whose memory the receiving device refuses.
+void check_receive_refused_there(const testbed& bed, const scatter_element& into) {
+  auto [left, right] = connect(bed);
+  buffer<> outbox(bed.domain, 64);
+  must(right.post_receive({.id = 11, .elements = into}));
+  must(left.post_send({.id = 1, .elements = outbox.gather()}));
+  check_failed(take_one(bed.right_queue), 11, right, local_mistakes,
+               work_error_class::local_programming);
+  check_failed(take_one(bed.left_queue), 1, left, {remote_operation_error},
+               work_error_class::remote);
+  check_broken(left, bed.left_queue);
+  check_broken(right, bed.right_queue);
+}
+
+}  // namespace
+
+TEST_CASE("a message longer than its receive fails on both ends") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  buffer<> memory(bed.domain, 256);
+  must(right.post_receive({.id = 11, .elements = memory.scatter(0, 63)}));
+  must(right.post_receive({.id = 12, .elements = memory.scatter(0, 128)}));
+  must(left.post_send({.id = 1, .elements = memory.gather(128, 64)}));
+  must(left.post_send({.id = 2, .elements = memory.gather(128, 64)}));
+
+  // rxe tells its own side what it tells the peer.
+  const work_completion receive = take_one(bed.right_queue);
+  check_failed(receive, 11, right, {local_length_error, remote_invalid_request_error},
+               status_of(receive) == local_length_error ? work_error_class::local_programming
+                                                        : work_error_class::remote);
+  check_failed(take_one(bed.left_queue), 1, left, {remote_invalid_request_error},
+               work_error_class::remote);
+  // The rest is flushed, on both ends.
+  check_failed(take_one(bed.left_queue), 2, left, {flushed}, work_error_class::flushed);
+  check_failed(take_one(bed.right_queue), 12, right, {flushed}, work_error_class::flushed);
+  check_broken(left, bed.left_queue);
+  check_broken(right, bed.right_queue);
+}
+
+TEST_CASE("a released region is refused to peers") {
+  const testbed bed;
+  const stale_memory stale = stale_memory::of(bed.domain, 64);
+  check_write_refused(bed, stale.far);
+  check_read_refused(bed, stale.far);
+}
+
+TEST_CASE("a wrong rkey is refused") {
+  const testbed bed;
+  buffer<> far(bed.domain, 64);
+  const auto good = far.remote();
+  const std::uint32_t wrong = good.rkey() ^ 0x00a50000;
+  check_write_refused(bed, {good.address(), good.length(), wrong});
+  check_read_refused(bed, {good.address(), good.length(), wrong});
+}
+
+TEST_CASE("access beyond the bounds of a region is refused, and writes nothing") {
+  const testbed bed;
+  // Amidst memory of the process, which must stay as it is.
+  std::vector<std::byte> memory(192, std::byte{0x77});
+  const auto region =
+      must(register_memory<all_rights>(bed.domain, std::span(memory).subspan(64, 64)));
+  const auto good = region.remote();
+  const std::uint64_t start = good.address();
+  check_write_refused(bed, {start, 65, good.rkey()});
+  check_write_refused(bed, {start - 1, 2, good.rkey()});
+  check_write_refused(bed, {start + 64, 1, good.rkey()});
+  check_write_refused(bed, {start + 63, 2, good.rkey()});
+  check_write_refused(bed, {~std::uint64_t{0} - 7, 8, good.rkey()});
+  check_read_refused(bed, {start, 65, good.rkey()});
+  check_read_refused(bed, {start - 1, 1, good.rkey()});
+  CHECK(std::all_of(memory.begin(), memory.end(),
+                    [](std::byte byte) { return byte == std::byte{0x77}; }));
+}
+
+TEST_CASE("a region without the remote right is refused") {
+  const testbed bed;
+  constexpr access_flags readable = access::local_write | access::remote_read;
+  constexpr access_flags writable = access::local_write | access::remote_write;
+  buffer<readable> for_reads(bed.domain, 64);
+  buffer<writable> for_writes(bed.domain, 64);
+  const auto read_only = for_reads.remote();
+  const auto write_only = for_writes.remote();
+  check_write_refused(bed, {read_only.address(), 64, read_only.rkey()});
+  check_read_refused(bed, {write_only.address(), 64, write_only.rkey()});
+
+  buffer<access::local_write> for_nobody(bed.domain, 64);
+  const ibv_mr* region = for_nobody.region().native_handle();
+  check_write_refused(bed, {reinterpret_cast<std::uintptr_t>(region->addr), 64, region->rkey});
+}
+
+TEST_CASE("a queue pair without the remote right refuses") {
+  const testbed bed;
+  buffer<> far(bed.domain, 64);
+  const auto good = far.remote();
+  const auto connect_to_one_with = [&](access_flags rights) {
+    return connect(must(bed.left().build()),
+                   must(bed.builder(bed.right_queue).access(rights).build()));
+  };
+  connected_pair none = connect_to_one_with(access::local_write);
+  check_refused(bed, none, good.address(), 64, good.rkey(), false, queue_pair_refusals);
+  connected_pair reads = connect_to_one_with(access::local_write | access::remote_read);
+  check_refused(bed, reads, good.address(), 64, good.rkey(), false, queue_pair_refusals);
+  connected_pair writes = connect_to_one_with(access::local_write | access::remote_write);
+  check_refused(bed, writes, good.address(), 64, good.rkey(), true, queue_pair_refusals);
+}
+
+TEST_CASE("memory of another protection domain is refused to the peer") {
+  const testbed bed;
+  const protection_domain other = must(protection_domain::allocate(bed.context));
+  buffer<> far(other, 64);
+  check_write_refused(bed, far.remote());
+  check_read_refused(bed, far.remote());
+}
+
+TEST_CASE("memory that the own device may not use is a local error") {
+  const testbed bed;
+  const protection_domain other = must(protection_domain::allocate(bed.context));
+  SECTION("released") { check_send_refused_here(bed, stale_memory::of(bed.domain, 64).from); }
+  SECTION("of another protection domain") {
+    buffer<> memory(other, 64);
+    check_send_refused_here(bed, memory.gather());
+  }
+  SECTION("beyond the region") {
+    buffer<> memory(bed.domain, 64);
+    ibv_sge element = memory.gather().native();
+    element.length += 1;
+    check_send_refused_here(bed, gather_element::from_native(element));
+  }
+  SECTION("before the region") {
+    buffer<> memory(bed.domain, 64);
+    ibv_sge element = memory.gather().native();
+    element.addr -= 1;
+    check_send_refused_here(bed, gather_element::from_native(element));
+  }
+}
+
+TEST_CASE("a receive into memory that the device may not write fails on both ends") {
+  const testbed bed;
+  const protection_domain other = must(protection_domain::allocate(bed.context));
+  SECTION("released") { check_receive_refused_there(bed, stale_memory::of(bed.domain, 64).into); }
+  SECTION("of another protection domain") {
+    buffer<> memory(other, 64);
+    check_receive_refused_there(bed, memory.scatter());
+  }
+  SECTION("registered without local write") {
+    buffer<access::local_read> memory(bed.domain, 64);
+    check_receive_refused_there(bed, scatter_element::from_native(memory.gather().native()));
+  }
+  SECTION("beyond the region") {
+    buffer<> memory(bed.domain, 32);
+    ibv_sge element = memory.scatter().native();
+    element.length = 64;
+    check_receive_refused_there(bed, scatter_element::from_native(element));
+  }
+}
+
+TEST_CASE("a read into memory that the device may not write is a local error") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  buffer<> far(bed.domain, 64);
+  const buffer<access::local_read> near(bed.domain, 64);
+  must(left.post_read({.id = 1,
+                       .elements = scatter_element::from_native(near.gather().native()),
+                       .remote = far.remote()}));
+  check_failed(take_one(bed.left_queue), 1, left, local_mistakes,
+               work_error_class::local_programming);
+  check_broken(left, bed.left_queue);
+}
+
+TEST_CASE("without a receive and without retries a send fails as receiver not ready") {
+  const testbed bed;
+  auto [left, right] = connect(must(bed.left().rnr_retry_count(0).build()),
+                               must(bed.right().min_rnr_timer(1).build()));
+  buffer<> memory(bed.domain, 64);
+  must(left.post_send({.id = 1, .elements = memory.gather()}));
+  check_failed(take_one(bed.left_queue), 1, left, {receiver_not_ready_retry_exceeded},
+               work_error_class::timeout);
+  check_broken(left, bed.left_queue);
+  check_whole(right);
+}
+
+TEST_CASE("a few retries for a receiver that is never ready end as well") {
+  const testbed bed;
+  auto [left, right] = connect(must(bed.left().rnr_retry_count(2).build()),
+                               must(bed.right().min_rnr_timer(1).build()));
+  must(left.post_write({.id = 1,
+                        .remote = remote_memory<access::remote_write>(0, 0, 0),
+                        .immediate = immediate_data(1)}));
+  check_failed(take_one(bed.left_queue), 1, left, {receiver_not_ready_retry_exceeded},
+               work_error_class::timeout);
+}
+
+TEST_CASE("with unlimited retries a send waits for its receive") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  buffer<> outbox(bed.domain, pattern(9000, 40));
+  buffer<> inbox(bed.domain, 9000);
+  must(left.post_send({.id = 1, .elements = outbox.gather()}));
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+  must(right.post_receive({.id = 11, .elements = inbox.scatter()}));
+  take_success(bed.right_queue, 11);
+  take_success(bed.left_queue, 1);
+  CHECK(inbox.bytes() == outbox.bytes());
+}
+
+TEST_CASE("a peer that is destroyed is noticed by the next send") {
+  const testbed bed;
+  std::optional<connected_pair> pair = connect(
+      must(bed.left().ack_timeout(14).ack_retry_count(1).build()), must(bed.right().build()));
+  connected left = std::move(pair->left);
+  buffer<> memory(bed.domain, 64);
+  must(pair->right.post_receive({.id = 11, .elements = memory.scatter(0, 32)}));
+  must(left.post_send({.id = 1, .elements = memory.gather(32, 32)}));
+  take_success(bed.left_queue, 1);
+  take_success(bed.right_queue, 11);
+  pair.reset();
+  must(left.post_send({.id = 2, .elements = memory.gather(32, 32)}));
+  must(left.post_send({.id = 3, .elements = memory.gather(32, 32)}));
+  check_failed(take_one(bed.left_queue), 2, left, {retry_exceeded}, work_error_class::timeout);
+  check_failed(take_one(bed.left_queue), 3, left, {flushed}, work_error_class::flushed);
+  check_broken(left, bed.left_queue);
+}
+
+TEST_CASE("a peer that is destroyed in the middle of a stream is noticed") {
+  const testbed bed;
+  std::optional<connected_pair> pair = connect(
+      must(bed.left().ack_timeout(14).ack_retry_count(1).build()), must(bed.right().build()));
+  connected left = std::move(pair->left);
+  constexpr std::size_t size = std::size_t{1} << 20;
+  buffer<> near(bed.domain, size);
+  buffer<> far(bed.domain, size);
+  for (std::uint64_t id = 0; id < 8; ++id)
+    must(left.post_write({.id = id, .elements = near.gather(), .remote = far.remote()}));
+  pair.reset();
+  // The first ones may have been faster. One fails, the others behind it are flushed.
+  std::size_t succeeded = 0, exceeded = 0, flushed_behind = 0;
+  for (const work_completion& each : take(bed.left_queue, 8)) {
+    CHECK(each.wr_id() == succeeded + exceeded + flushed_behind);
+    switch (status_of(each)) {
+      case work_status::success:
+        CHECK(exceeded == 0);
+        ++succeeded;
+        break;
+      case flushed:
+        CHECK(exceeded == 1);
+        ++flushed_behind;
+        break;
+      default:
+        CHECK(status_of(each) == retry_exceeded);
+        ++exceeded;
+    }
+  }
+  CHECK((exceeded == 1 || succeeded == 8));
+  must(near.region().gather());
+}
+
+TEST_CASE("moving to ERR flushes what is outstanding, in order") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  buffer<> memory(bed.domain, 64);
+  constexpr std::uint64_t count = 8;
+  // Nothing goes through: the peer has no receives, and the wait for them has no end.
+  for (std::uint64_t id = 0; id < count; ++id) {
+    must(left.post_send({.id = id, .elements = memory.gather(0, 32), .signaled = id % 2 == 0}));
+    must(left.post_receive({.id = 100 + id, .elements = memory.scatter(32, 32)}));
+  }
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+  move_to_error(left.native_handle());
+  std::uint64_t sends = 0, receives = 0;
+  // Unsignaled ones as well.
+  for (const work_completion& each : take(bed.left_queue, 2 * count)) {
+    const std::uint64_t expected = each.wr_id() < 100 ? sends++ : 100 + receives++;
+    check_failed(each, expected, left, {flushed}, work_error_class::flushed);
+  }
+  CHECK(sends == count);
+  CHECK(receives == count);
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+  check_whole(right);
+}
+
+TEST_CASE("what is posted in ERR is flushed") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  buffer<> memory(bed.domain, 64);
+  move_to_error(left.native_handle());
+  must(left.post_send({.id = 1, .elements = memory.gather()}));
+  check_failed(take_one(bed.left_queue), 1, left, {flushed}, work_error_class::flushed);
+  must(left.post_write({.id = 2, .elements = memory.gather(), .remote = memory.remote()}));
+  must(left.post_read({.id = 3, .elements = memory.scatter(), .remote = memory.remote()}));
+  for (std::uint64_t id = 2; id <= 3; ++id)
+    check_failed(take_one(bed.left_queue), id, left, {flushed}, work_error_class::flushed);
+
+  must(left.post_receive({.id = 4, .elements = memory.scatter()}));
+  // rxe takes receives without a call into the kernel, which so doesn't see them until asked again.
+  if (!device_name().starts_with("soft")) move_to_error(left.native_handle());
+  check_failed(take_one(bed.left_queue), 4, left, {flushed}, work_error_class::flushed);
+}
+
+TEST_CASE("a failure of one queue pair leaves the others of its completion queue alone") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  auto [other_left, other_right] = connect(bed);
+  buffer<> memory(bed.domain, 64);
+  must(left.post_write(
+      {.id = 1, .elements = memory.gather(), .remote = stale_memory::of(bed.domain, 64).far}));
+  check_failed(take_one(bed.left_queue), 1, left, access_refusals, work_error_class::remote);
+  must(other_right.post_receive({.id = 11, .elements = memory.scatter(0, 32)}));
+  must(other_left.post_send({.id = 2, .elements = memory.gather(32, 32)}));
+  take_success(bed.left_queue, 2);
+  take_success(bed.right_queue, 11);
+}
