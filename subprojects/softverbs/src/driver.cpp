@@ -10,6 +10,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <mutex>
@@ -149,11 +150,9 @@ void driver::run() noexcept {
       ::sched_yield();
       continue;
     }
-    std::int64_t timeout = -1;
-    if (const nanoseconds deadline = engine_.next_deadline(); deadline != 0) {
-      const nanoseconds left = deadline - now();
-      timeout = left > 0 ? left : 0;
-    }
+    wakes_at_ = engine_.next_deadline();
+    const nanoseconds timeout =
+        wakes_at_ == 0 ? nanoseconds{-1} : std::max(wakes_at_ - now(), nanoseconds{0});
     // Set under the lock: whoever posts later sees it, whoever posted before has
     // been served.
     doing_.store(activity::asleep, std::memory_order_relaxed);

@@ -31,6 +31,10 @@ class driver {
   void wake_if_asleep() noexcept {
     if (doing_.load(std::memory_order_relaxed) == activity::asleep) wake();
   }
+  /// There will be something to do. Under the engine's lock.
+  void wake_if_asleep_at(std::int64_t when) noexcept {
+    if (wakes_at_ == 0 || when < wakes_at_) wake_if_asleep();
+  }
   /// The program is about to stop polling.
   void wake_if_on_standby() noexcept {
     if (doing_.load(std::memory_order_relaxed) == activity::standby) wake();
@@ -61,6 +65,8 @@ class driver {
   std::atomic<activity> doing_{activity::working};
   std::atomic<std::uint32_t> polls_{0};
   std::uint32_t polls_seen_ = 0;
+  /// When it ends its sleep by itself, 0 for never.
+  std::int64_t wakes_at_ = 0;
   std::int64_t window_start_ = 0;
   bool busy_polled_ = false;
   std::int64_t neglected_until_ = 0;

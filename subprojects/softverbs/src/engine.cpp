@@ -137,6 +137,7 @@ void engine::set_deadline(queue_pair& pair, nanoseconds when) {
   if (when == 0) return;  // taken off the list when it is next looked through
   if (!std::exchange(pair.timed, true)) timed_.push_back(&pair);
   if (next_deadline_ == 0 || when < next_deadline_) next_deadline_ = when;
+  thread_.wake_if_asleep_at(when);
 }
 
 void engine::check_deadlines() {
@@ -167,8 +168,9 @@ void engine::deliver(const packet& incoming) {
 }
 
 bool engine::progress(bool thoroughly) {
-  if (!wire.is_open()) return false;
-  wire.look(thoroughly);
+  // While the program exits there is no wire any more, but requests can still be
+  // flushed.
+  if (wire.is_open()) wire.look(thoroughly);
   unsigned packets = 0;
   while (packets < packets_per_progress) {
     const packet* incoming = wire.next();
@@ -195,6 +197,8 @@ void engine::drive() noexcept {
   if (!lock.try_lock()) return;
   const std::lock_guard held(lock, std::adopt_lock);
   progress(false);
+  // This may have been the program's last poll for a while.
+  if (!active_.empty()) thread_.wake_if_asleep();
 }
 
 void engine::sleeper_expected() noexcept {

@@ -136,7 +136,12 @@ address peer::meet(endpoint& end) { return swap(socket_, end); }
 void peer::tell(char word) { put(socket_, &word, 1); }
 char peer::hear() { return hear_from(socket_); }
 void peer::kill() { ::kill(process_, SIGKILL); }
-void peer::stop() { ::kill(process_, SIGSTOP); }
+void peer::stop() {
+  ::kill(process_, SIGSTOP);
+  // A signal takes its time, in which the device could still work.
+  int status = 0;
+  ::waitpid(process_, &status, WUNTRACED);
+}
 void peer::resume() { ::kill(process_, SIGCONT); }
 
 int peer::wait() {

@@ -7,7 +7,7 @@ library=$1
 . "$(dirname "$0")/two.sh"
 failures=0
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER
-for program in ib_send_lat ib_write_lat ib_read_lat ib_send_bw ib_write_bw ib_read_bw; do
+for program in ib_send_lat ib_write_lat ib_read_lat ib_write_bw ib_read_bw; do
   two -p $program -d soft0 -x 3 -n 100 -F || failures=1
 done
 two -p ib_send_bw -d soft0 -x 3 -n 100 -F -b || failures=1
