@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the type of a queue pair builder knows: which parameters it has been given.
+
+#include <verbspp/qp/builder.hpp>
+
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace {
+
+using namespace verbspp;
+
+constexpr parameter_set pd = parameter::protection_domain;
+constexpr parameter_set send_cq = parameter::send_completion_queue;
+constexpr parameter_set receive_cq = parameter::receive_completion_queue;
+constexpr parameter_set rights = parameter::access;
+constexpr parameter_set nothing{};
+constexpr auto everything = parameter_set::from_bits((1U << 25) - 1);
+
+template <parameter_set Given>
+using builder = queue_pair_builder<transport::rc, Given>;
+
+// build() needs all of the four required parameters, and no other one.
+
+template <parameter_set Given>
+concept CanBuild = requires(const builder<Given>& given) { given.build(); };
+
+static_assert(!CanBuild<nothing>);
+static_assert(!CanBuild<pd>);
+static_assert(!CanBuild<send_cq>);
+static_assert(!CanBuild < pd | send_cq >);
+static_assert(!CanBuild<receive_cq>);
+static_assert(!CanBuild < pd | receive_cq >);
+static_assert(!CanBuild < send_cq | receive_cq >);
+static_assert(!CanBuild < pd | send_cq | receive_cq >);
+static_assert(!CanBuild<rights>);
+static_assert(!CanBuild < pd | rights >);
+static_assert(!CanBuild < send_cq | rights >);
+static_assert(!CanBuild < pd | send_cq | rights >);
+static_assert(!CanBuild < receive_cq | rights >);
+static_assert(!CanBuild < pd | receive_cq | rights >);
+static_assert(!CanBuild < send_cq | receive_cq | rights >);
+static_assert(CanBuild < pd | send_cq | receive_cq | rights >);
+
+static_assert(CanBuild<everything>);
+static_assert(!CanBuild<everything - pd>);
+static_assert(!CanBuild<everything - send_cq>);
+static_assert(!CanBuild<everything - receive_cq>);
+static_assert(!CanBuild<everything - rights>);
+
+static_assert(std::is_same_v<decltype(std::declval<builder<everything>>().build()),
+                             result<prepared_queue_pair<transport::rc>>>);
+
+// Each setter gives its parameter and nothing else, whatever was given before, and only once.
+
+template <class Setter, class First, class Again, class Others, class All>
+concept Gives =
+    std::is_same_v<std::invoke_result_t<Setter, const First&>, Again> &&
+    std::is_same_v<std::invoke_result_t<Setter, const Others&>, All> &&
+    !std::is_invocable_v<Setter, const Again&> && !std::is_invocable_v<Setter, const All&>;
+
+#define GIVES(added, setter, ...)                                                       \
+  struct call_##setter {                                                                \
+    template <class Builder>                                                            \
+    auto operator()(const Builder& given) const -> decltype(given.setter(__VA_ARGS__)); \
+  };                                                                                    \
+  static_assert(Gives<call_##setter, builder<nothing>, builder<added>,                  \
+                      builder<everything - (added)>, builder<everything>>)
+
+using queue = completion_queue;
+using domain = protection_domain;
+
+GIVES(pd, protection_domain, std::declval<const domain&>());
+GIVES(send_cq, send_completion_queue, std::declval<const queue&>());
+GIVES(receive_cq, receive_completion_queue, std::declval<const queue&>());
+GIVES(send_cq | receive_cq, completion_queue, std::declval<const queue&>());
+GIVES(rights, access, access::local_write);
+GIVES(parameter::max_send_work_requests, max_send_work_requests, 1);
+GIVES(parameter::max_receive_work_requests, max_receive_work_requests, 1);
+GIVES(parameter::max_send_elements, max_send_elements, 1);
+GIVES(parameter::max_receive_elements, max_receive_elements, 1);
+GIVES(parameter::max_inline_data, max_inline_data, 1);
+GIVES(parameter::signal_all_sends, signal_all_sends);
+GIVES(parameter::port, port, 1);
+GIVES(parameter::pkey_index, pkey_index, 1);
+GIVES(parameter::gid_index, gid_index, 1);
+GIVES(parameter::rnr_retry_count, rnr_retry_count, 1);
+GIVES(parameter::ack_retry_count, ack_retry_count, 1);
+GIVES(parameter::min_rnr_timer, min_rnr_timer, 1);
+GIVES(parameter::ack_timeout, ack_timeout, 1);
+GIVES(parameter::path_mtu, path_mtu, 1024);
+GIVES(parameter::send_psn, send_psn, 1);
+GIVES(parameter::receive_psn, receive_psn, 1);
+GIVES(parameter::max_reads_as_initiator, max_reads_as_initiator, 1);
+GIVES(parameter::max_reads_as_target, max_reads_as_target, 1);
+GIVES(parameter::service_level, service_level, 1);
+GIVES(parameter::hop_limit, hop_limit, 1);
+GIVES(parameter::traffic_class, traffic_class, 1);
+
+#undef GIVES
+
+// One completion queue for both directions is both of them.
+template <parameter_set Given>
+concept TakesOneQueueForBoth =
+    requires(const builder<Given>& given, const queue& both) { given.completion_queue(both); };
+static_assert(TakesOneQueueForBoth<nothing>);
+static_assert(!TakesOneQueueForBoth<send_cq>);
+static_assert(!TakesOneQueueForBoth<receive_cq>);
+
+// No two parameters share a bit.
+static_assert(parameter_set(parameter::traffic_class).bits == 1U << 24);
+
+}  // namespace

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The enumerators have the values of the C ones.
+
+#include <verbspp/verbspp.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <type_traits>
+
+namespace {
+
+using namespace verbspp;
+
+template <class Enum, class Native>
+consteval bool same(Enum ours, Native native) {
+  static_assert(std::is_enum_v<Enum>);
+  return static_cast<long long>(ours) == static_cast<long long>(native);
+}
+
+static_assert(same(transport::rc, IBV_QPT_RC));
+static_assert(same(transport::uc, IBV_QPT_UC));
+static_assert(same(transport::ud, IBV_QPT_UD));
+
+static_assert(same(queue_pair_state::reset, IBV_QPS_RESET));
+static_assert(same(queue_pair_state::init, IBV_QPS_INIT));
+static_assert(same(queue_pair_state::ready_to_receive, IBV_QPS_RTR));
+static_assert(same(queue_pair_state::ready_to_send, IBV_QPS_RTS));
+static_assert(same(queue_pair_state::send_queue_drained, IBV_QPS_SQD));
+static_assert(same(queue_pair_state::send_queue_error, IBV_QPS_SQE));
+static_assert(same(queue_pair_state::error, IBV_QPS_ERR));
+
+static_assert(same(access_flag::local_write, IBV_ACCESS_LOCAL_WRITE));
+static_assert(same(access_flag::remote_write, IBV_ACCESS_REMOTE_WRITE));
+static_assert(same(access_flag::remote_read, IBV_ACCESS_REMOTE_READ));
+static_assert(same(access_flag::remote_atomic, IBV_ACCESS_REMOTE_ATOMIC));
+static_assert(access::local_read.bits == 0);
+static_assert(access::all_remote.bits ==
+              (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
+
+static_assert(same(port_state::no_change, IBV_PORT_NOP));
+static_assert(same(port_state::down, IBV_PORT_DOWN));
+static_assert(same(port_state::initializing, IBV_PORT_INIT));
+static_assert(same(port_state::armed, IBV_PORT_ARMED));
+static_assert(same(port_state::active, IBV_PORT_ACTIVE));
+static_assert(same(port_state::active_deferred, IBV_PORT_ACTIVE_DEFER));
+
+static_assert(same(link_layer::infiniband, IBV_LINK_LAYER_INFINIBAND));
+static_assert(same(link_layer::ethernet, IBV_LINK_LAYER_ETHERNET));
+
+static_assert(same(gid_type::infiniband, IBV_GID_TYPE_IB));
+static_assert(same(gid_type::roce_v1, IBV_GID_TYPE_ROCE_V1));
+static_assert(same(gid_type::roce_v2, IBV_GID_TYPE_ROCE_V2));
+
+static_assert(same(work_operation::send, IBV_WC_SEND));
+static_assert(same(work_operation::rdma_write, IBV_WC_RDMA_WRITE));
+static_assert(same(work_operation::rdma_read, IBV_WC_RDMA_READ));
+static_assert(same(work_operation::compare_and_swap, IBV_WC_COMP_SWAP));
+static_assert(same(work_operation::fetch_and_add, IBV_WC_FETCH_ADD));
+static_assert(same(work_operation::bind_memory_window, IBV_WC_BIND_MW));
+static_assert(same(work_operation::local_invalidate, IBV_WC_LOCAL_INV));
+static_assert(same(work_operation::receive, IBV_WC_RECV));
+static_assert(same(work_operation::receive_of_rdma_write, IBV_WC_RECV_RDMA_WITH_IMM));
+
+static_assert(same(work_status::success, IBV_WC_SUCCESS));
+static_assert(same(work_status::local_length_error, IBV_WC_LOC_LEN_ERR));
+static_assert(same(work_status::local_queue_pair_operation_error, IBV_WC_LOC_QP_OP_ERR));
+static_assert(same(work_status::local_ee_context_operation_error, IBV_WC_LOC_EEC_OP_ERR));
+static_assert(same(work_status::local_protection_error, IBV_WC_LOC_PROT_ERR));
+static_assert(same(work_status::flushed, IBV_WC_WR_FLUSH_ERR));
+static_assert(same(work_status::memory_window_bind_error, IBV_WC_MW_BIND_ERR));
+static_assert(same(work_status::bad_response_error, IBV_WC_BAD_RESP_ERR));
+static_assert(same(work_status::local_access_error, IBV_WC_LOC_ACCESS_ERR));
+static_assert(same(work_status::remote_invalid_request_error, IBV_WC_REM_INV_REQ_ERR));
+static_assert(same(work_status::remote_access_error, IBV_WC_REM_ACCESS_ERR));
+static_assert(same(work_status::remote_operation_error, IBV_WC_REM_OP_ERR));
+static_assert(same(work_status::retry_exceeded, IBV_WC_RETRY_EXC_ERR));
+static_assert(same(work_status::receiver_not_ready_retry_exceeded, IBV_WC_RNR_RETRY_EXC_ERR));
+static_assert(same(work_status::local_rdd_violation_error, IBV_WC_LOC_RDD_VIOL_ERR));
+static_assert(same(work_status::remote_invalid_rd_request, IBV_WC_REM_INV_RD_REQ_ERR));
+static_assert(same(work_status::remote_aborted, IBV_WC_REM_ABORT_ERR));
+static_assert(same(work_status::invalid_ee_context_number, IBV_WC_INV_EECN_ERR));
+static_assert(same(work_status::invalid_ee_context_state, IBV_WC_INV_EEC_STATE_ERR));
+static_assert(same(work_status::fatal, IBV_WC_FATAL_ERR));
+static_assert(same(work_status::response_timeout, IBV_WC_RESP_TIMEOUT_ERR));
+static_assert(same(work_status::general_error, IBV_WC_GENERAL_ERR));
+static_assert(same(work_status::tag_matching_error, IBV_WC_TM_ERR));
+static_assert(same(work_status::tag_matching_rendezvous_incomplete, IBV_WC_TM_RNDV_INCOMPLETE));
+
+static_assert(path_mtu(256).native() == IBV_MTU_256);
+static_assert(path_mtu(512).native() == IBV_MTU_512);
+static_assert(path_mtu(1024).native() == IBV_MTU_1024);
+static_assert(path_mtu(2048).native() == IBV_MTU_2048);
+static_assert(path_mtu(4096).native() == IBV_MTU_4096);
+
+// No enumerator turns into a number by itself, and no flag of one sort into one of another.
+static_assert(!std::is_convertible_v<transport, int>);
+static_assert(!std::is_convertible_v<access_flag, unsigned>);
+static_assert(!std::is_convertible_v<unsigned, access_flags>);
+static_assert(!std::is_convertible_v<access_flags, unsigned>);
+static_assert(!std::is_convertible_v<parameter, access_flags>);
+static_assert(!std::is_convertible_v<access_flag, parameter_set>);
+
+template <class Left, class Right>
+concept CanBeJoined = requires(Left left, Right right) { left | right; };
+static_assert(CanBeJoined<access_flag, access_flag>);
+static_assert(CanBeJoined<access_flags, access_flag>);
+static_assert(CanBeJoined<access_flag, access_flags>);
+static_assert(!CanBeJoined<access_flag, parameter>);
+static_assert(!CanBeJoined<access_flags, parameter_set>);
+static_assert(!CanBeJoined<access_flags, unsigned>);
+static_assert(!CanBeJoined<port_state, port_state>, "not a set of bits");
+
+}  // namespace

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What can fail says so by its result, and none of it throws.
+
+#include <verbspp/verbspp.hpp>
+
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace {
+
+using namespace verbspp;
+
+constexpr access_flags all = access::local_write | access::all_remote;
+constexpr auto everything_given = parameter_set::from_bits((1U << 25) - 1);
+
+// Never called.
+template <class Object>
+Object& an() noexcept;
+using bytes = std::span<const std::byte>;
+
+static_assert(noexcept(device_list::query()));
+static_assert(noexcept(an<device_list>().find("soft0")));
+static_assert(noexcept(an<device_list>()[0].open()));
+static_assert(noexcept(open_device("soft0")));
+static_assert(noexcept(an<context>().query_device()));
+static_assert(noexcept(an<context>().query_port(1)));
+static_assert(noexcept(an<context>().first_active_port()));
+static_assert(noexcept(an<context>().query_gid(1, 0)));
+static_assert(noexcept(an<context>().query_gid_table(1)));
+static_assert(noexcept(protection_domain::allocate(an<context>())));
+static_assert(noexcept(completion_queue::create(an<context>(), 1)));
+static_assert(noexcept(an<completion_queue>().poll(an<std::span<work_completion>>())));
+static_assert(noexcept(an<work_completion>().get()));
+static_assert(noexcept(register_memory<all>(an<protection_domain>(), an<int[4]>())));
+static_assert(noexcept(an<memory_region<all>>().gather()));
+static_assert(noexcept(an<memory_region<all>>().gather(0, 1)));
+static_assert(noexcept(an<memory_region<all>>().gather_unchecked(0, 1)));
+static_assert(noexcept(an<memory_region<all>>().scatter()));
+static_assert(noexcept(an<memory_region<all>>().scatter(0, 1)));
+static_assert(noexcept(an<memory_region<all>>().scatter_unchecked(0, 1)));
+static_assert(noexcept(an<memory_region<all>>().remote()));
+static_assert(noexcept(std::move(an<memory_region<all>>()).deregister()));
+static_assert(noexcept(an<remote_memory<access::remote_read>>().slice(0, 1)));
+static_assert(noexcept(an<remote_memory<access::remote_read>>().encode()));
+static_assert(noexcept(remote_memory<access::remote_read>::decode(an<bytes>())));
+static_assert(noexcept(build_queue_pair<transport::rc>()));
+static_assert(
+    noexcept(build_queue_pair<transport::rc>().protection_domain(an<protection_domain>())));
+static_assert(noexcept(build_queue_pair<transport::rc>().completion_queue(an<completion_queue>())));
+static_assert(noexcept(an<queue_pair_builder<transport::rc, everything_given>>().build()));
+static_assert(noexcept(an<endpoint>().encode()));
+static_assert(noexcept(endpoint::decode(an<bytes>())));
+static_assert(noexcept(check_compatible(an<endpoint>(), an<endpoint>())));
+
+using prepared = prepared_queue_pair<transport::rc>;
+using connected = connected_queue_pair<transport::rc>;
+
+static_assert(noexcept(std::move(an<prepared>()).handshake(an<endpoint>())));
+static_assert(noexcept(an<prepared>().post_receive(an<receive_request>())));
+static_assert(noexcept(an<connected>().post_receive(an<receive_request>())));
+static_assert(noexcept(an<connected>().post_send(an<send_request>())));
+static_assert(noexcept(an<connected>().post_write(an<write_request>())));
+static_assert(noexcept(an<connected>().post_read(an<read_request>())));
+static_assert(noexcept(an<connected>().query_state()));
+
+// Every class that owns or shares a verbs object is destroyed without throwing.
+static_assert(std::is_nothrow_destructible_v<prepared>);
+static_assert(std::is_nothrow_destructible_v<result<prepared>>);
+static_assert(std::is_nothrow_move_constructible_v<result<prepared>>);
+
+}  // namespace

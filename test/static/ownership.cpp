@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Who owns what: shared handles are copied, owners are moved, and neither throws.
+
+#include <verbspp/verbspp.hpp>
+
+#include <type_traits>
+
+namespace {
+
+using namespace verbspp;
+
+/// A handle of an object that several children share.
+template <class Handle>
+concept SharedHandle =
+    std::is_nothrow_copy_constructible_v<Handle> && std::is_nothrow_copy_assignable_v<Handle> &&
+    std::is_nothrow_move_constructible_v<Handle> && std::is_nothrow_move_assignable_v<Handle> &&
+    std::is_nothrow_destructible_v<Handle> && !std::is_default_constructible_v<Handle>;
+
+/// The only owner of an object.
+template <class Owner>
+concept SoleOwner =
+    !std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner> &&
+    std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_move_assignable_v<Owner> &&
+    std::is_nothrow_destructible_v<Owner> && !std::is_default_constructible_v<Owner>;
+
+static_assert(SharedHandle<device_list>);
+static_assert(SharedHandle<device>);
+static_assert(SharedHandle<context>);
+static_assert(SharedHandle<protection_domain>);
+static_assert(SharedHandle<completion_queue>);
+static_assert(sizeof(context) == sizeof(void*));
+static_assert(sizeof(protection_domain) == sizeof(void*));
+
+static_assert(SoleOwner<memory_region<>>);
+static_assert(SoleOwner<memory_region<access::local_write | access::all_remote>>);
+static_assert(SoleOwner<prepared_queue_pair<transport::rc>>);
+static_assert(SoleOwner<connected_queue_pair<transport::rc>>);
+static_assert(SoleOwner<gid_table>);
+
+// A memory region does not become one of other rights.
+static_assert(!std::is_constructible_v<memory_region<access::local_write>, memory_region<>>);
+static_assert(!std::is_constructible_v<memory_region<>, memory_region<access::local_write>>);
+
+// A queue pair gets into another state by its handshake and no other way.
+static_assert(!std::is_constructible_v<connected_queue_pair<transport::rc>,
+                                       prepared_queue_pair<transport::rc>>);
+static_assert(!std::is_constructible_v<prepared_queue_pair<transport::rc>,
+                                       connected_queue_pair<transport::rc>>);
+
+// A builder can be kept as a template for several queue pairs.
+static_assert(std::is_copy_constructible_v<queue_pair_builder<transport::rc>>);
+
+// A C handle does not turn into an owner by itself, nor an owner into a C handle or a number.
+static_assert(!std::is_convertible_v<ibv_context*, context>);
+static_assert(!std::is_convertible_v<ibv_pd*, protection_domain>);
+static_assert(!std::is_convertible_v<ibv_cq*, completion_queue>);
+static_assert(!std::is_convertible_v<context, ibv_context*>);
+static_assert(!std::is_convertible_v<protection_domain, ibv_pd*>);
+static_assert(!std::is_convertible_v<completion_queue, ibv_cq*>);
+static_assert(!std::is_convertible_v<completion_queue, bool>);
+static_assert(!std::is_convertible_v<prepared_queue_pair<transport::rc>, bool>);
+
+}  // namespace

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a queue pair can do in which state.
+
+#include <verbspp/qp/queue_pair.hpp>
+
+#include <utility>
+
+namespace {
+
+using namespace verbspp;
+using enum queue_pair_state;
+
+template <class QueuePair>
+concept Receives = requires(QueuePair& queue_pair, const receive_request& request) {
+  queue_pair.post_receive(request);
+};
+template <class QueuePair>
+concept Sends =
+    requires(QueuePair& queue_pair, const send_request& request) { queue_pair.post_send(request); };
+template <class QueuePair>
+concept Writes = requires(QueuePair& queue_pair, const write_request& request) {
+  queue_pair.post_write(request);
+};
+template <class QueuePair>
+concept Reads =
+    requires(QueuePair& queue_pair, const read_request& request) { queue_pair.post_read(request); };
+template <class QueuePair>
+concept ShakesHands = requires(QueuePair queue_pair, const endpoint& remote) {
+  std::move(queue_pair).handshake(remote);
+};
+template <class QueuePair>
+concept ShakesHandsWithoutMove =
+    requires(QueuePair& queue_pair, const endpoint& remote) { queue_pair.handshake(remote); };
+
+template <queue_pair_state State>
+using rc = queue_pair<transport::rc, State>;
+
+static_assert(!Receives<rc<reset>>);
+static_assert(Receives<rc<init>>);
+static_assert(Receives<rc<ready_to_receive>>);
+static_assert(Receives<rc<ready_to_send>>);
+static_assert(Receives<rc<send_queue_drained>>);
+static_assert(Receives<rc<send_queue_error>>);
+static_assert(Receives<rc<error>>);
+
+template <class QueuePair>
+concept SendsNothing = !Sends<QueuePair> && !Writes<QueuePair> && !Reads<QueuePair>;
+
+static_assert(SendsNothing<rc<reset>>);
+static_assert(SendsNothing<rc<init>>);
+static_assert(SendsNothing<rc<ready_to_receive>>);
+static_assert(Sends<rc<ready_to_send>>);
+static_assert(Writes<rc<ready_to_send>>);
+static_assert(Reads<rc<ready_to_send>>);
+
+static_assert(!ShakesHands<rc<reset>>);
+static_assert(ShakesHands<rc<init>>);
+static_assert(!ShakesHands<rc<ready_to_receive>>);
+static_assert(!ShakesHands<rc<ready_to_send>>);
+static_assert(!ShakesHands<rc<error>>);
+static_assert(!ShakesHandsWithoutMove<rc<init>>, "the handshake consumes the queue pair");
+static_assert(!ShakesHandsWithoutMove<const rc<init>>);
+static_assert(!ShakesHands<const rc<init>>);
+
+static_assert(std::is_same_v<prepared_queue_pair<transport::rc>, rc<init>>);
+static_assert(std::is_same_v<connected_queue_pair<transport::rc>, rc<ready_to_send>>);
+static_assert(std::is_same_v<decltype(std::declval<rc<init>>().handshake(endpoint())),
+                             result<rc<ready_to_send>>>);
+static_assert(rc<init>::type == transport::rc);
+static_assert(rc<init>::state == init);
+
+// Posting is not for those who may only look at the queue pair.
+static_assert(!Receives<const rc<init>>);
+static_assert(!Sends<const rc<ready_to_send>>);
+
+// So far nothing but a reliable connection can be built.
+static_assert(Connectable<transport::rc>);
+static_assert(!Connectable<transport::uc>);
+static_assert(!Connectable<transport::ud>);
+
+}  // namespace

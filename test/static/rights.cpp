@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What memory may be used for follows from the rights in its type.
+
+#include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/verbs/remote_memory.hpp>
+#include <verbspp/verbs/scatter_gather.hpp>
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+using namespace verbspp;
+using access::all_remote;
+using access::local_read;
+using access::local_write;
+using access::remote_atomic;
+using access::remote_read;
+using access::remote_write;
+
+// Memory of this side.
+
+template <access_flags Rights>
+concept CanGather = requires(const memory_region<Rights>& region) {
+  { region.gather() } -> std::same_as<result<gather_element>>;
+  { region.gather(0, 1) } -> std::same_as<result<gather_element>>;
+  { region.gather_unchecked(0, 1) } -> std::same_as<gather_element>;
+};
+template <access_flags Rights>
+concept CanScatterAll = requires(const memory_region<Rights>& region) {
+  { region.scatter() } -> std::same_as<result<scatter_element>>;
+};
+template <access_flags Rights>
+concept CanScatterPart = requires(const memory_region<Rights>& region) {
+  { region.scatter(0, 1) } -> std::same_as<result<scatter_element>>;
+};
+template <access_flags Rights>
+concept CanScatterUnchecked = requires(const memory_region<Rights>& region) {
+  { region.scatter_unchecked(0, 1) } -> std::same_as<scatter_element>;
+};
+template <access_flags Rights>
+concept CanScatter = CanScatterAll<Rights> && CanScatterPart<Rights> && CanScatterUnchecked<Rights>;
+template <access_flags Rights>
+concept CannotScatter =
+    !CanScatterAll<Rights> && !CanScatterPart<Rights> && !CanScatterUnchecked<Rights>;
+
+static_assert(CanGather<local_read>);
+static_assert(CanGather<local_write>);
+static_assert(CanGather<remote_read>);
+static_assert(CannotScatter<local_read>);
+static_assert(CannotScatter<remote_read>);
+static_assert(CanScatter<local_write>);
+static_assert(CanScatter < local_write | all_remote >);
+
+template <access_flags Rights>
+concept HasRemote = requires(const memory_region<Rights>& region) { region.remote(); };
+
+static_assert(!HasRemote<local_read>);
+static_assert(!HasRemote<local_write>);
+static_assert(HasRemote<remote_read>);
+static_assert(HasRemote < local_write | remote_write >);
+static_assert(HasRemote < local_write | remote_atomic >);
+
+template <access_flags Rights>
+using remote_of = decltype(std::declval<const memory_region<Rights>&>().remote());
+
+static_assert(std::same_as<remote_of<remote_read>, remote_memory<remote_read>>);
+static_assert(std::same_as<remote_of<local_write | all_remote>, remote_memory<all_remote>>,
+              "a peer has no use for local write");
+
+template <access_flags Rights, class Memory>
+concept CanRegister = requires(const protection_domain& domain, Memory memory) {
+  {
+    register_memory<Rights>(domain, static_cast<Memory>(memory))
+  } -> std::same_as<result<memory_region<Rights>>>;
+};
+
+static_assert(CanRegister<local_read, std::span<std::byte>>);
+static_assert(CanRegister<remote_read, std::span<std::byte>>);
+static_assert(CanRegister < local_write | all_remote, std::span < std::byte >>);
+static_assert(!CanRegister<remote_write, std::span<std::byte>>, "the verbs need local write");
+static_assert(!CanRegister<remote_atomic, std::span<std::byte>>, "the verbs need local write");
+static_assert(!CanRegister < remote_read | remote_write, std::span < std::byte >>);
+
+static_assert(CanRegister<local_write, std::vector<int>&>);
+static_assert(CanRegister<local_write, std::array<char, 4>&>);
+static_assert(CanRegister<local_write, int (&)[4]>);
+static_assert(CanRegister<local_write, std::string&>);
+
+static_assert(CanRegister<local_read, std::span<const std::byte>>);
+static_assert(CanRegister<remote_read, const std::vector<int>&>);
+static_assert(!CanRegister<local_write, std::span<const std::byte>>, "the device would write");
+static_assert(!CanRegister<local_write, const std::vector<int>&>);
+static_assert(!CanRegister<local_write, const int (&)[4]>);
+
+static_assert(!CanRegister<local_read, std::vector<int>>, "gone when the call returns");
+static_assert(!CanRegister<local_read, std::array<char, 4>>, "gone when the call returns");
+static_assert(!CanRegister<local_read, std::vector<std::string>&>, "more than bytes");
+static_assert(!CanRegister<local_read, std::vector<bool>&>, "not in memory as such");
+static_assert(!CanRegister<local_read, int&>);
+static_assert(!CanRegister<local_read, void*>);
+
+// Memory of the peer's.
+
+template <access_flags From, access_flags To>
+concept Becomes = std::is_convertible_v<remote_memory<From>, remote_memory<To>>;
+
+static_assert(Becomes<remote_read, remote_read>);
+static_assert(Becomes<all_remote, remote_read>);
+static_assert(Becomes < all_remote, remote_write | remote_atomic >);
+static_assert(Becomes < remote_read | remote_write, remote_write >);
+static_assert(!Becomes<remote_read, remote_write>);
+static_assert(!Becomes < remote_read, remote_read | remote_write >);
+static_assert(!Becomes<remote_read, all_remote>);
+static_assert(!Becomes < remote_read | remote_write, remote_atomic >);
+
+template <access_flags Rights>
+concept CanBeWritten = std::is_convertible_v<remote_memory<Rights>, remote_destination>;
+template <access_flags Rights>
+concept CanBeRead = std::is_convertible_v<remote_memory<Rights>, remote_source>;
+
+static_assert(CanBeWritten<remote_write>);
+static_assert(CanBeWritten<all_remote>);
+static_assert(!CanBeWritten<remote_read>);
+static_assert(!CanBeWritten<remote_atomic>);
+static_assert(!CanBeWritten < remote_read | remote_atomic >);
+static_assert(CanBeRead<remote_read>);
+static_assert(CanBeRead<all_remote>);
+static_assert(!CanBeRead<remote_write>);
+static_assert(!CanBeRead<remote_atomic>);
+static_assert(!CanBeRead < remote_write | remote_atomic >);
+static_assert(!std::is_convertible_v<remote_destination, remote_source>);
+static_assert(!std::is_convertible_v<remote_source, remote_destination>);
+
+// Elements and lists of them.
+
+static_assert(std::is_convertible_v<scatter_element, gather_element>);
+static_assert(!std::is_convertible_v<gather_element, scatter_element>);
+static_assert(!std::is_convertible_v<ibv_sge, gather_element>, "nobody vouches for its rights");
+static_assert(!std::is_constructible_v<gather_element, ibv_sge>);
+
+static_assert(std::is_convertible_v<const gather_element&, gather_list>);
+static_assert(std::is_convertible_v<const std::vector<gather_element>&, gather_list>);
+static_assert(std::is_convertible_v<const std::array<gather_element, 2>&, gather_list>);
+static_assert(std::is_convertible_v<std::span<gather_element>, gather_list>);
+static_assert(std::is_convertible_v<std::span<const gather_element>, gather_list>);
+static_assert(std::is_convertible_v<const std::vector<scatter_element>&, scatter_list>);
+static_assert(!std::is_constructible_v<scatter_list, const gather_element&>);
+static_assert(!std::is_constructible_v<scatter_list, const std::vector<gather_element>&>);
+static_assert(!std::is_constructible_v<scatter_list, gather_list>);
+static_assert(!std::is_constructible_v<gather_list, const std::vector<ibv_sge>&>);
+static_assert(!std::is_constructible_v<gather_list, const std::vector<std::byte>&>,
+              "only registered memory");
+
+}  // namespace
