@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 
 namespace softverbs {
@@ -27,6 +29,18 @@ std::byte* translate(const memory_region* region, const ibv_pd* domain, std::uin
   const std::uint64_t offset = address - region->iova;
   if (offset > region->length || length > region->length - offset) return nullptr;
   return static_cast<std::byte*>(region->addr) + offset;
+}
+
+/// mincore fails if any page of the range isn't mapped; what it says of the others
+/// is of no interest.
+bool is_mapped(std::uintptr_t start, std::size_t length, std::size_t page_size) noexcept {
+  std::array<unsigned char, 4096> resident;
+  const std::size_t step = resident.size() * page_size;
+  for (std::size_t at = 0; at < length; at += step)
+    if (::mincore(reinterpret_cast<void*>(start + at), std::min(step, length - at),
+                  resident.data()) != 0)
+      return false;
+  return true;
 }
 
 /// Brings one page in as pinning would. Only the first and the last page of a
@@ -110,10 +124,7 @@ int check_registration(const void* address, std::size_t length, std::uint64_t io
 
   const std::uintptr_t first = start & ~(page_size - 1);
   const std::uintptr_t last = (start + length - 1) & ~(page_size - 1);
-  // Fails if anything in between isn't mapped, and does nothing else to memory
-  // that no file is behind.
-  if (::msync(reinterpret_cast<void*>(first), last - first + page_size, MS_ASYNC) != 0)
-    return EFAULT;
+  if (!is_mapped(first, last - first + page_size, page_size)) return EFAULT;
   const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
   if (const int error = touch(first, page_size, writes)) return error;
   return first == last ? 0 : touch(last, page_size, writes);

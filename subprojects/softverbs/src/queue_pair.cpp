@@ -45,10 +45,11 @@ packet_header queue_pair::header(packet_kind kind, std::uint32_t psn) const noex
   return result;
 }
 
-sent queue_pair::send(const packet_header& head, const iovec* payload, std::size_t pieces) {
+sent queue_pair::send(const packet_header& head, const iovec* payload, std::size_t pieces,
+                      turn when) {
   if (!route_.target_device) return sent::lost;
   const sent result = engine_.wire.send(head.target_qpn, head, payload, pieces);
-  if (result == sent::blocked) engine_.wire.wait_writable(head.target_qpn, qp_num);
+  if (result == sent::blocked) engine_.wire.wait_writable(head.target_qpn, qp_num, when);
   return result;
 }
 

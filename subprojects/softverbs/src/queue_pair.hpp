@@ -52,7 +52,7 @@ class queue_pair final : public ibv_qp {
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
   /// Sends to the peer. Blocked: `serve` is called when it may work again.
-  sent send(const packet_header& header, const iovec* payload, std::size_t pieces);
+  sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when);
 
   /// A completion has been polled.
   void release(const completion& entry) noexcept;

@@ -165,7 +165,8 @@ bool requester::transmit() {
       }
       begin(work);
     }
-    if (transmit_packet(work) != outcome::sent) return false;
+    const turn when = budget == packets_per_turn ? turn::next : turn::last;
+    if (transmit_packet(work, when) != outcome::sent) return false;
   }
   return next_ != head_;
 }
@@ -178,7 +179,7 @@ void requester::begin(request& work) noexcept {
   ++begun_;
 }
 
-requester::outcome requester::transmit_packet(request& work) {
+requester::outcome requester::transmit_packet(request& work, turn when) {
   const auto message = static_cast<std::uint32_t>(work.length);
   const std::uint32_t offset = next_packet_ * packet_bytes;
   const bool last = next_packet_ + 1 == work.packets;
@@ -206,8 +207,9 @@ requester::outcome requester::transmit_packet(request& work) {
     header.payload = std::min(packet_bytes, message - offset);
     count = gather(next_, offset, header.payload, pieces.data());
   }
-  const sent result = count < 0 ? sent::fault
-                                : pair_.send(header, pieces.data(), static_cast<std::size_t>(count));
+  const sent result =
+      count < 0 ? sent::fault
+                : pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when);
   if (result == sent::fault) {
     stop_at(work, IBV_WC_LOC_PROT_ERR);
     return outcome::failed;

@@ -77,7 +77,7 @@ class requester {
   int gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,
              iovec* pieces) noexcept;
   enum class outcome : std::uint8_t { sent, waiting, failed };
-  outcome transmit_packet(request& work);
+  outcome transmit_packet(request& work, turn when);
   void begin(request& work) noexcept;
   void stop_at(request& work, ibv_wc_status failure);
   void complete_oldest();

@@ -257,12 +257,12 @@ bool responder::answer() {
     if (!answer_read(wanted)) return false;
   }
   if (refusal_due_ != refusal::none) {
-    if (pair_.send(refusal_header(), nullptr, 0) == sent::blocked) return false;
+    if (pair_.send(refusal_header(), nullptr, 0, turn::answer) == sent::blocked) return false;
     refusal_due_ = refusal::none;
     acknowledge_due_ = false;
   }
   if (acknowledge_due_) {
-    if (pair_.send(acknowledgement(), nullptr, 0) == sent::blocked) return false;
+    if (pair_.send(acknowledgement(), nullptr, 0, turn::answer) == sent::blocked) return false;
     acknowledge_due_ = false;
   }
   return false;
@@ -275,11 +275,11 @@ bool responder::answer_read(read& wanted) {
   iovec piece{nullptr, header.payload};
   sent result = sent::fault;
   if (header.payload == 0) {
-    result = pair_.send(header, nullptr, 0);
+    result = pair_.send(header, nullptr, 0, turn::answer);
   } else if (std::byte* base = pair_.machine().regions.remote(
                  pair_.pd, wanted.rkey, wanted.address, wanted.length, IBV_ACCESS_REMOTE_READ)) {
     piece.iov_base = base + wanted.answered;
-    result = pair_.send(header, &piece, 1);
+    result = pair_.send(header, &piece, 1, turn::answer);
   }
   switch (result) {
     case sent::blocked: return false;

@@ -64,7 +64,7 @@ struct transport::outlet {
   int socket = -1;
   bool blocked = false;
   bool watched = false;
-  std::vector<std::uint32_t> waiting;
+  std::array<std::vector<std::uint32_t>, 3> waiting;  ///< by enum turn
   std::deque<packet_header> owed;
 
   outlet() = default;
@@ -328,18 +328,20 @@ void transport::unblock(std::uint32_t slot) noexcept {
       way.owed.clear();
     }
   }
-  writable_again_.insert(writable_again_.end(), way.waiting.begin(), way.waiting.end());
-  way.waiting.clear();
+  for (auto& waiting : way.waiting) {
+    writable_again_.insert(writable_again_.end(), waiting.begin(), waiting.end());
+    waiting.clear();
+  }
 }
 
-void transport::wait_writable(std::uint32_t target_qpn, std::uint32_t qpn) {
+void transport::wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when) {
   if (!is_open()) return;
   auto& place = outlets_[target_qpn >> index_bits];
   if (!place || !place->blocked) {
     writable_again_.push_back(qpn);
     return;
   }
-  auto& waiting = place->waiting;
+  auto& waiting = place->waiting[static_cast<std::size_t>(when)];
   if (std::find(waiting.begin(), waiting.end(), qpn) == waiting.end()) waiting.push_back(qpn);
 }
 

@@ -22,6 +22,15 @@ enum class sent : std::uint8_t {
   fault,    ///< the payload's memory isn't mapped
 };
 
+/// Who goes first when a connection can take more again. Without an order, one
+/// that fills it each time starves the others, and answers have to overtake data,
+/// or two sides that send a lot would never hear that it arrived.
+enum class turn : std::uint8_t {
+  answer,  ///< an acknowledgement, a refusal, or what was read
+  next,    ///< could send nothing this time
+  last,    ///< could send something this time
+};
+
 /// A packet that came in. Valid until the next one is asked for.
 struct packet {
   packet_header header;
@@ -77,7 +86,7 @@ class transport {
   /// Who waited for a connection that can take more now.
   std::vector<std::uint32_t>& writable_again() noexcept { return writable_again_; }
   /// `qpn` is to be found there when the way to `target_qpn` is free.
-  void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn);
+  void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
   /// Whether the process behind `target_qpn` is there but has not read all that it
   /// was sent.
