@@ -7,13 +7,15 @@
 #include <infiniband/verbs.h>
 
 #include <cassert>
+#include <cerrno>
 
 namespace verbspp::detail {
 
 /// The attributes of one `ibv_modify_qp`; the mask follows from what was set.
 class modification {
  public:
-  modification(queue_pair_state from, queue_pair_state to) noexcept : from_(from), to_(to) {
+  modification(queue_pair_state from, queue_pair_state to) noexcept
+      : from_(static_cast<ibv_qp_state>(from)) {
     attributes_.qp_state = static_cast<ibv_qp_state>(to);
   }
 
@@ -26,14 +28,15 @@ class modification {
 
   /// \returns the errno, 0 on success
   [[nodiscard]] int apply(ibv_qp* queue_pair) noexcept {
-    [[maybe_unused]] const auto taken = rc_transition(from_, to_);
-    assert(taken && taken->accept(mask_));
+    if (!modify_is_valid(queue_pair->qp_type, from_, attributes_.qp_state, mask_)) {
+      assert(false && "the library set other attributes than the transition takes");
+      return EINVAL;
+    }
     return errno_of(ibv_modify_qp(queue_pair, &attributes_, mask_));
   }
 
  private:
-  queue_pair_state from_;
-  queue_pair_state to_;
+  ibv_qp_state from_;
   ibv_qp_attr attributes_{};
   int mask_ = IBV_QP_STATE;
 };
