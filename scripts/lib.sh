@@ -43,6 +43,12 @@ need_packages() {
     die "could not install $missing"
 }
 
+# unpack_package NAME FOLDER: downloads a package and unpacks it there, without installing it.
+unpack_package() {
+  mkdir -p "$2"
+  (cd "$2" && apt-get download --quiet --quiet -o APT::Sandbox::User=root "$1" && dpkg-deb --extract ./*.deb . && rm ./*.deb)
+}
+
 # One script at a time uses the build folder.
 lock_build() {
   mkdir -p "$build"

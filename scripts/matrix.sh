@@ -1,0 +1,106 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The configurations of the test matrix, for the scripts that build in them; sourced after lib.sh.
+
+# name            compiler      Boost    Meson's built-in options
+configurations="
+default           system        system
+gcc-oldest        gcc-oldest    system
+clang-oldest      clang-oldest  system
+clang-newest      clang-newest  newest
+asan-ubsan        clang-newest  system   b_sanitize='address,undefined' b_lundef=false
+tsan              clang-newest  system   b_sanitize='thread' b_lundef=false
+"
+
+# The versions that verbspp is tested with; of these, the oldest and the newest that there are.
+tested_gcc=(11 12)
+tested_clang=(14 15 16 17 18 19)
+tested_boost=(1.74 1.81)
+tools=(catch2 clang-format-19 clang-tidy-19 cmake ibverbs-utils perftest valgrind)
+
+# available PREFIX SUFFIX VERSION...: the versions that apt has a package of.
+available() {
+  local version
+  for version in "${@:3}"; do
+    ! apt-cache show "$1$version$2" >/dev/null 2>&1 || echo "$version"
+  done
+}
+
+# Chooses the versions, once: apt is slow, and a later run should test with the same ones.
+choose_versions() {
+  apt-cache show g++ >/dev/null 2>&1 || as_root apt-get update --quiet --quiet ||
+    die "no package lists; apt-get update fetches them"
+  local gcc clang boost
+  mapfile -t gcc < <(available g++- '' "${tested_gcc[@]}")
+  mapfile -t clang < <(available clang- '' "${tested_clang[@]}")
+  mapfile -t boost < <(available libboost -dev "${tested_boost[@]}")
+  ((${#gcc[@]} && ${#clang[@]})) || die "apt has no compilers that verbspp is tested with"
+  cat <<EOF
+gcc_oldest=${gcc[0]}
+clang_oldest=${clang[0]}
+clang_newest=${clang[-1]}
+boost_newest=${boost[-1]-}
+tools=($(available '' '' "${tools[@]}" | xargs))
+EOF
+}
+
+# The newest Boost can't be installed beside the system's, so it is only unpacked.
+unpack_boost() {
+  local folder=$build/boost-$boost_newest
+  [[ ! -d $folder && -n $boost_newest ]] || return 0
+  say "unpacking Boost $boost_newest"
+  rm -rf "$folder.new"
+  unpack_package "libboost$boost_newest-dev" "$folder.new"
+  mv "$folder.new" "$folder"
+}
+
+# machine_file COMPILER BOOST OPTION...: what Meson has to know of a configuration.
+machine_file() {
+  local version=
+  case $1 in
+  gcc-oldest) version=gcc-$gcc_oldest ;;
+  clang-oldest) version=clang-$clang_oldest ;;
+  clang-newest) version=clang-$clang_newest ;;
+  esac
+  if [[ -n $version ]]; then
+    printf "[binaries]\nc = '%s'\ncpp = '%s'\n" "$version" "$(sed 's/gcc/g++/;s/clang/clang++/' <<<"$version")"
+  fi
+  [[ $2 == system || -z $boost_newest ]] || printf "[properties]\nboost_root = '%s'\n" "$PWD/$build/boost-$boost_newest/usr"
+  printf "[built-in options]\nwerror = true\nauto_features = 'enabled'\n"
+  shift 2
+  (($# == 0)) || printf '%s\n' "$@"
+}
+
+# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest, tools.
+load_versions() {
+  gcc_oldest='' clang_oldest='' clang_newest='' boost_newest=''
+  if [[ ! -f $build/versions ]]; then
+    choose_versions >"$build/versions.new"
+    mv "$build/versions.new" "$build/versions"
+  fi
+  # shellcheck source=/dev/null
+  . "$build/versions"
+}
+
+# choose NAME: sets $folder, and $setup to what configure needs besides, for a configuration.
+choose() {
+  local name compiler boost own_options
+  # shellcheck disable=SC2046  # one word per column
+  set -- $(grep "^$1 " <<<"$configurations")
+  name=$1 compiler=$2 boost=$3 own_options=("${@:4}")
+  if [[ $name == default ]]; then
+    folder=$build setup=("${options[@]}" -Dtests=enabled -Dwerror=true)
+    # The demo may have been here first.
+    [[ ! -f $folder/build.ninja ]] || meson configure "$folder" "${setup[@]}"
+  else
+    folder=$build/matrix/$name setup=(--native-file "$build/matrix/$name.ini")
+    [[ $boost == system ]] || unpack_boost
+    mkdir -p "$build/matrix"
+    machine_file "$compiler" "$boost" "${own_options[@]}" >"$folder.ini.new"
+    if ! cmp --quiet "$folder.ini.new" "$folder.ini"; then
+      rm -rf "$folder"
+      mv "$folder.ini.new" "$folder.ini"
+    fi
+  fi
+}
