@@ -34,7 +34,7 @@ std::byte* translate(const memory_region* region, const ibv_pd* domain, std::uin
 /// mincore fails if any page of the range isn't mapped; what it says of the others
 /// is of no interest.
 bool is_mapped(std::uintptr_t start, std::size_t length, std::size_t page_size) noexcept {
-  std::array<unsigned char, 4096> resident;
+  std::array<unsigned char, 4096> resident{};
   const std::size_t step = resident.size() * page_size;
   for (std::size_t at = 0; at < length; at += step)
     if (::mincore(reinterpret_cast<void*>(start + at), std::min(step, length - at),
