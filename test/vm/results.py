@@ -10,6 +10,7 @@ report ends in the middle.
 """
 
 import collections
+import itertools
 import pathlib
 import re
 import sys
@@ -22,11 +23,7 @@ EXCERPT_LINES = 40
 def said_in(element):
     """What Catch2 tells of a failure, as text, in order."""
     for part in element:
-        if part.tag == "OverallResult":
-            continue
-        if part.tag == "OverallResults":
-            continue
-        if part.tag == "Expression" and part.get("success") == "true":
+        if part.tag in ("OverallResult", "OverallResults") or part.get("success") == "true":
             continue
         place = f" at {part.get('filename')}:{part.get('line')}" if part.get("filename") else ""
         name = f" {part.get('name')}" if part.get("name") else ""
@@ -36,7 +33,7 @@ def said_in(element):
 
 
 def of_catch2(path):
-    """Yields name, outcome and explanation of each test case, and at last whether the report is complete."""
+    """Yields name, outcome and explanation of each test case; what is wrong with the report is one more."""
     case = None
     try:
         for event, element in xml.etree.ElementTree.iterparse(path, ("start", "end")):
@@ -58,20 +55,23 @@ def of_catch2(path):
 
 
 def of_tap(path):
-    name, outcome, said, count, planned = None, None, [], 0, None
-    for line in pathlib.Path(path).read_text(errors="replace").splitlines() + ["ok 0 - the end"]:
+    """The same of a report in TAP; the lines behind a result explain it."""
+    try:
+        lines = pathlib.Path(path).read_text(errors="replace").splitlines()
+    except OSError as problem:
+        yield "the report", "failed", f"the program left none: {problem}"
+        return
+    count, planned = 0, None
+    for at, line in enumerate(lines):
         if plan := re.fullmatch(r"1\.\.(\d+)", line):
             planned = int(plan[1])
         elif test := re.fullmatch(r"(not )?ok \d+ - (.*?)( # SKIP.*)?", line):
-            if name is not None:
-                count += 1
-                yield name, outcome, "\n".join(said)
-            name, said = test[2], []
+            count += 1
             outcome = "skipped" if test[3] else "failed" if test[1] else "passed"
-        else:
-            said.append(line.removeprefix("# "))
+            said = itertools.takewhile(lambda line: line.startswith("# "), lines[at + 1 :])
+            yield test[2], outcome, "\n".join(line[2:] for line in said)
     if planned != count:
-        yield "the report", "failed", f"it has {count} results of {planned or 'an unknown number'}"
+        yield "the report", "failed", f"it has {count} results, and {planned or 'an unknown number'} was planned"
 
 
 def main():
