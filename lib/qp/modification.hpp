@@ -20,7 +20,8 @@ class modification {
   }
 
   template <class Member, class Value>
-  modification& set(ibv_qp_attr_mask bit, Member ibv_qp_attr::* member, const Value& value) noexcept {
+  modification& set(ibv_qp_attr_mask bit, Member ibv_qp_attr::* member,
+                    const Value& value) noexcept {
     attributes_.*member = static_cast<Member>(value);
     mask_ |= bit;
     return *this;

@@ -99,7 +99,9 @@ constexpr std::array<legal_transition, 9> transitions{{
       {0, 0},
       {0, port | av | timeout | retry | rnr | rd | alt | access | pkey | mig},
       {0, port | av | timeout | dest_rd | alt | access | pkey | rnr_timer | mig}}},
-    {IBV_QPS_SQE, IBV_QPS_RTS, {{0, 0}, {0, cur | access}, {0, cur | qkey}, {0, 0}, {0, 0}, {0, 0}}},
+    {IBV_QPS_SQE,
+     IBV_QPS_RTS,
+     {{0, 0}, {0, cur | access}, {0, cur | qkey}, {0, 0}, {0, 0}, {0, 0}}},
 }};
 
 const expectation* find(std::size_t type, ibv_qp_state from, ibv_qp_state to) {
@@ -168,5 +170,6 @@ TEST_CASE("a type or state that the library does not know has no transitions") {
 }
 
 static_assert(modify_is_valid(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_INIT,
-                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS));
+                              IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                  IBV_QP_ACCESS_FLAGS));
 static_assert(!modify_is_valid(IBV_QPT_RC, IBV_QPS_RESET, IBV_QPS_RTS, IBV_QP_STATE));

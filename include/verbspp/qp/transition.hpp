@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The queue pair's state machine as one table: which transitions there are, and the attributes that
-/// each requires and allows. Masks, checks and the documentation all come from it.
+/// The queue pair's state machine as one table: which transitions there are, and the attributes
+/// that each requires and allows. Masks, checks and the documentation all come from it.
 #pragma once
 
 #include <verbspp/qp/state.hpp>
@@ -54,9 +54,9 @@ inline constexpr int drained = second_path | IBV_QP_AV | IBV_QP_PKEY_INDEX | IBV
 
 }  // namespace detail
 
-/// Every transition but those to RESET and ERR, which take no attributes: any state can go to RESET,
-/// any but RESET to ERR. The kernel's verdict (`ib_modify_qp_is_ok`) is the measure; InfiniBand
-/// Architecture Specification, table 94.
+/// Every transition but those to RESET and ERR, which take no attributes: any state can go to
+/// RESET, any but RESET to ERR. The kernel's verdict (`ib_modify_qp_is_ok`) is the measure;
+/// InfiniBand Architecture Specification, table 94.
 inline constexpr std::array transition_table = [] {
   using enum queue_pair_state;
   using namespace detail;
@@ -129,8 +129,9 @@ inline constexpr std::array transition_table = [] {
 
 /// The attributes of a transition of one type of queue pair; empty where there is no such
 /// transition, or the library does not know the type.
-[[nodiscard]] constexpr std::optional<transition_attributes> transition(
-    ibv_qp_type type, ibv_qp_state from, ibv_qp_state to) noexcept {
+[[nodiscard]] constexpr std::optional<transition_attributes> transition(ibv_qp_type type,
+                                                                        ibv_qp_state from,
+                                                                        ibv_qp_state to) noexcept {
   const auto column = [&]() -> transition_attributes transition_row::* {
     switch (type) {
       case IBV_QPT_RC:
@@ -158,8 +159,8 @@ inline constexpr std::array transition_table = [] {
   return std::nullopt;
 }
 
-/// Whether the kernel takes `ibv_modify_qp` of a queue pair in state `from` to state `to` with these
-/// attributes, as far as the attributes' presence decides it.
+/// Whether the kernel takes `ibv_modify_qp` of a queue pair in state `from` to state `to` with
+/// these attributes, as far as the attributes' presence decides it.
 ///
 /// IBV_QP_CUR_STATE may be given only in RTR, RTS, SQD and SQE; the table has it nowhere else.
 [[nodiscard]] constexpr bool modify_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The transition table against the device: every pair of states, each required attribute left out,
+/// each other one added. On the kernel's driver, the verdict is the kernel's own.
+
+#include "device.hpp"
+
+#include <array>
+#include <cerrno>
+#include <iostream>
+#include <memory>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+constexpr std::array states{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
+                            IBV_QPS_SQD,   IBV_QPS_SQE,  IBV_QPS_ERR};
+/// A queue pair comes into SQE only by a failure, which not every driver knows.
+constexpr std::array reachable{IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR,
+                               IBV_QPS_RTS,   IBV_QPS_SQD,  IBV_QPS_ERR};
+
+constexpr int all_attributes =
+    IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX |
+    IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+    IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_ALT_PATH |
+    IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_PATH_MIG_STATE |
+    IBV_QP_CAP | IBV_QP_DEST_QPN;
+
+/// A queue pair that is moved by hand, below the library's types.
+class subject {
+ public:
+  subject(const testbed& bed, ibv_qp_type type) : bed_(bed), type_(type) {
+    address_ = must(bed.left().build()).endpoint();
+    recreate();
+  }
+
+  [[nodiscard]] bool exists() const { return native_ != nullptr; }
+  [[nodiscard]] int creation_errno() const { return errno_; }
+
+  /// \returns the errno
+  int modify(ibv_qp_state from, ibv_qp_state to, int mask) {
+    ibv_qp_attr attributes = values();
+    attributes.qp_state = to;
+    attributes.cur_qp_state = from;
+    return detail::errno_of(ibv_modify_qp(native_.get(), &attributes, mask | IBV_QP_STATE));
+  }
+
+  /// A new queue pair, brought to the state by what the table requires.
+  void bring_to(ibv_qp_state state) {
+    recreate();
+    const auto path = [&]() -> std::vector<ibv_qp_state> {
+      switch (state) {
+        case IBV_QPS_RESET:
+          return {};
+        case IBV_QPS_INIT:
+          return {IBV_QPS_INIT};
+        case IBV_QPS_RTR:
+          return {IBV_QPS_INIT, IBV_QPS_RTR};
+        case IBV_QPS_RTS:
+          return {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS};
+        case IBV_QPS_SQD:
+          return {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD};
+        default:
+          return {IBV_QPS_INIT, IBV_QPS_ERR};
+      }
+    }();
+    ibv_qp_state from = IBV_QPS_RESET;
+    for (const ibv_qp_state to : path) {
+      const int errnum = modify(from, to, transition(type_, from, to)->required);
+      INFO("bringing " << name(from) << " -> " << name(to));
+      REQUIRE(errnum == 0);
+      from = to;
+    }
+    if (state == IBV_QPS_SQD)
+      wait_until([&] { return query(native_.get()).attributes.sq_draining == 0; },
+                 "the send queue to drain");
+  }
+
+  [[nodiscard]] ibv_qp_state state() const { return query(native_.get()).attributes.qp_state; }
+
+  static const char* name(ibv_qp_state state) {
+    return to_string(static_cast<queue_pair_state>(state));
+  }
+
+ private:
+  struct destroy {
+    void operator()(ibv_qp* queue_pair) const { ibv_destroy_qp(queue_pair); }
+  };
+
+  void recreate() {
+    native_.reset();
+    ibv_qp_init_attr initial{};
+    initial.qp_type = type_;
+    initial.send_cq = initial.recv_cq = bed_.left_queue.native_handle();
+    initial.cap = {.max_send_wr = 1,
+                   .max_recv_wr = 1,
+                   .max_send_sge = 1,
+                   .max_recv_sge = 1,
+                   .max_inline_data = 0};
+    errno = 0;
+    native_.reset(ibv_create_qp(bed_.domain.native_handle(), &initial));
+    errno_ = errno;
+  }
+
+  /// A good value for every attribute: the queue pair is its own peer.
+  [[nodiscard]] ibv_qp_attr values() const {
+    ibv_qp_attr attributes{};
+    attributes.qkey = 0x11111111;
+    attributes.qp_access_flags = static_cast<unsigned>(IBV_ACCESS_REMOTE_WRITE);
+    attributes.port_num = attributes.alt_port_num = bed_.port.number().value();
+    attributes.path_mtu = IBV_MTU_256;
+    attributes.dest_qp_num = native_->qp_num;
+    attributes.timeout = attributes.alt_timeout = 14;
+    attributes.retry_cnt = attributes.rnr_retry = 7;
+    attributes.min_rnr_timer = 12;
+    attributes.max_rd_atomic = attributes.max_dest_rd_atomic = 1;
+    attributes.path_mig_state = IBV_MIG_MIGRATED;
+    attributes.cap.max_send_wr = attributes.cap.max_recv_wr = 1;
+    attributes.ah_attr.port_num = bed_.port.number().value();
+    attributes.ah_attr.dlid = address_.lid.value();
+    if (bed_.is_ethernet()) {
+      attributes.ah_attr.is_global = 1;
+      attributes.ah_attr.grh.dgid = address_.address.native();
+      attributes.ah_attr.grh.sgid_index = gid_index();
+      attributes.ah_attr.grh.hop_limit = 64;
+    }
+    attributes.alt_ah_attr = attributes.ah_attr;
+    return attributes;
+  }
+
+  [[nodiscard]] std::uint8_t gid_index() const {
+    for (const gid_entry& entry : must(bed_.context.query_gid_table(bed_.port.number())))
+      if (entry.address == address_.address && entry.type == address_.gid_type)
+        return entry.index.value();
+    throw failure(__FILE__, __LINE__, "the endpoint's GID is not in the table");
+  }
+
+  const testbed& bed_;
+  ibv_qp_type type_;
+  endpoint address_;
+  int errno_ = 0;
+  std::unique_ptr<ibv_qp, destroy> native_;
+};
+
+/// The masks that are put to the device for one pair of states.
+std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken) {
+  const int required = taken ? taken->required : 0;
+  const int optional = taken ? taken->optional : 0;
+  std::vector<int> masks{required, required | optional, all_attributes};
+  for (int bit = 1; bit <= all_attributes; bit <<= 1) {
+    if ((all_attributes & bit) == 0) continue;
+    masks.push_back((required & bit) != 0 ? required & ~bit : required | bit);
+  }
+  return masks;
+}
+
+/// \returns the number of verdicts that were compared
+unsigned compare_with_table(subject& queue_pair, ibv_qp_type type) {
+  unsigned verdicts = 0;
+  for (const ibv_qp_state from : reachable) {
+    queue_pair.bring_to(from);
+    for (const ibv_qp_state to : states) {
+      for (const int mask : masks_to_try(transition(type, from, to))) {
+        const int errnum = queue_pair.modify(from, to, mask);
+        INFO(to_string(static_cast<transport>(type))
+             << ": " << subject::name(from) << " -> " << subject::name(to) << ", mask 0x"
+             << std::hex << mask << std::dec << ", the device's errno is " << errnum);
+        CHECK((errnum == 0) == modify_is_valid(type, from, to, mask | IBV_QP_STATE));
+        ++verdicts;
+        if (errnum == 0)
+          queue_pair.bring_to(from);
+        else
+          CHECK(queue_pair.state() == from);  // what is refused changes nothing
+      }
+    }
+  }
+  return verdicts;
+}
+
+}  // namespace
+
+TEST_CASE("the device takes the transitions and attributes of the table, and no others") {
+  const testbed bed;
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
+    subject queue_pair(bed, type);
+    const char* const name = to_string(static_cast<transport>(type));
+    if (!queue_pair.exists()) {
+      REQUIRE(type != IBV_QPT_RC);
+      std::cout << name << ": not a type of this device (errno " << queue_pair.creation_errno()
+                << ")\n";
+      continue;
+    }
+    std::cout << name << ": " << compare_with_table(queue_pair, type)
+              << " verdicts on transitions compared\n";
+  }
+}
