@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/config.hpp>
+#include <verbspp/detail/because.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/parameters.hpp>
@@ -101,9 +102,9 @@ void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_stat
 /// `query_state` tells, and every completion from then on.
 ///
 /// A move-only owner: destroying it destroys the queue pair and gives up the work that is
-/// outstanding, without completions. It keeps its protection domain and completion queues alive, not
-/// the memory of outstanding work. Thread rule: as `ibv_qp`: posting is safe from several threads;
-/// moving, handshake and destruction need exclusive access.
+/// outstanding, without completions. It keeps its protection domain and completion queues alive,
+/// not the memory of outstanding work. Thread rule: as `ibv_qp`: posting is safe from several
+/// threads; moving, handshake and destruction need exclusive access.
 template <transport Transport, queue_pair_state State>
 class VERBSPP_CONSUMABLE queue_pair {
  public:
@@ -127,8 +128,8 @@ class VERBSPP_CONSUMABLE queue_pair {
     return data_.local.number;
   }
   /// What the device granted.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const queue_pair_capacities& capacities()
-      const noexcept VERBSPP_LIFETIMEBOUND {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const queue_pair_capacities& capacities() const noexcept
+      VERBSPP_LIFETIMEBOUND {
     return data_.capacities;
   }
 
@@ -148,9 +149,13 @@ class VERBSPP_CONSUMABLE queue_pair {
     VERBSPP_TRYV(detail::connect(taken, remote));
     return queue_pair<Transport, queue_pair_state::ready_to_send>(std::move(taken));
   }
+  result<queue_pair<Transport, queue_pair_state::ready_to_send>> handshake(struct endpoint) &
+      VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init,
+                             "the handshake consumes the queue pair: write "
+                             "std::move(queue_pair).handshake(remote_endpoint)") = delete;
 
-  /// Provides memory for a message of the peer's (`ibv_post_recv`). The memory belongs to the device
-  /// until the completion.
+  /// Provides memory for a message of the peer's (`ibv_post_recv`). The memory belongs to the
+  /// device until the completion.
   /// \errors `would_block` if the receive queue is full, `invalid_input` for too many elements,
   /// `driver`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_receive(
@@ -172,7 +177,8 @@ class VERBSPP_CONSUMABLE queue_pair {
 
   /// Sends a message into the receive that the peer posted first (`ibv_post_send`). The memory must
   /// stay as it is until the completion.
-  /// \errors `would_block` if the send queue is full, `invalid_input` for too many elements, `driver`
+  /// \errors `would_block` if the send queue is full, `invalid_input` for too many elements,
+  /// `driver`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_send(
       const send_request& request) noexcept
     requires Connected<State>
@@ -202,8 +208,8 @@ class VERBSPP_CONSUMABLE queue_pair {
     return post(native, request, request.solicited, operation);
   }
 
-  /// Reads from the peer's memory (`ibv_post_send`). The memory here belongs to the device until the
-  /// completion.
+  /// Reads from the peer's memory (`ibv_post_send`). The memory here belongs to the device until
+  /// the completion.
   /// \errors as `post_write`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_read(
       const read_request& request) noexcept
@@ -221,8 +227,7 @@ class VERBSPP_CONSUMABLE queue_pair {
   }
 
   /// The state that the device reports (`ibv_query_qp`), which may have moved to ERR by itself.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_state> query_state()
-      const noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_state> query_state() const noexcept {
     return detail::query_state(native_qp());
   }
 

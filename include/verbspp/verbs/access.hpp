@@ -55,6 +55,12 @@ concept RemotelyWritable = detail::because(
     Rights.contains(access::remote_write),
     "this remote memory lacks access::remote_write: its owner did not grant writes");
 
+/// What may do as much as something that has `Rights`.
+template <access_flags Theirs, access_flags Rights>
+concept GrantsAllOf =
+    detail::because(Theirs.contains(Rights),
+                    "a remote memory handle cannot gain a right: only its owner grants rights");
+
 template <access_flags Rights>
 concept RemotelyAccessible =
     detail::because(Rights.intersects(access::all_remote),

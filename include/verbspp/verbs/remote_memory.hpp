@@ -47,7 +47,7 @@ class remote_memory {
       : address_(address), length_(length), rkey_(rkey) {}
   /// A handle of more rights is one of fewer.
   template <access_flags More>
-    requires(More.contains(Rights) && More != Rights)
+    requires GrantsAllOf<More, Rights> && (More != Rights)
   constexpr remote_memory(const remote_memory<More>& other) noexcept
       : address_(other.address()), length_(other.length()), rkey_(other.rkey()) {}
 
@@ -70,8 +70,8 @@ class remote_memory {
   }
 
   /// The handle as 24 bytes that any machine's `decode` understands:
-  /// 0x6d, format version 1, rights (16 bits), rkey (32), address (64), length (64), all big-endian;
-  /// the rights are those of `ibv_access_flags`.
+  /// 0x6d, format version 1, rights (16 bits), rkey (32), address (64), length (64), all
+  /// big-endian; the rights are those of `ibv_access_flags`.
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept {
     return detail::encode({address_, length_, rkey_, Rights});
   }
@@ -99,8 +99,12 @@ class remote_destination {
  public:
   template <access_flags Rights>
     requires RemotelyWritable<Rights>
-  constexpr remote_destination(const remote_memory<Rights>& memory) noexcept
-      : memory_(memory) {}
+  constexpr remote_destination(const remote_memory<Rights>& memory) noexcept : memory_(memory) {}
+  template <access_flags Rights>
+  remote_destination(const remote_memory<Rights>&)
+      VERBSPP_DETAIL_REFUSED(!RemotelyWritable<Rights>,
+                             "this remote memory lacks access::remote_write: its owner did not "
+                             "grant writes") = delete;
   [[nodiscard]] constexpr const remote_memory<access::remote_write>& memory() const noexcept {
     return memory_;
   }
@@ -115,6 +119,11 @@ class remote_source {
   template <access_flags Rights>
     requires RemotelyReadable<Rights>
   constexpr remote_source(const remote_memory<Rights>& memory) noexcept : memory_(memory) {}
+  template <access_flags Rights>
+  remote_source(const remote_memory<Rights>&)
+      VERBSPP_DETAIL_REFUSED(!RemotelyReadable<Rights>,
+                             "this remote memory lacks access::remote_read: its owner did not "
+                             "grant reads") = delete;
   [[nodiscard]] constexpr const remote_memory<access::remote_read>& memory() const noexcept {
     return memory_;
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/config.hpp>
+#include <verbspp/detail/because.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -76,6 +77,11 @@ class element_list {
              (!std::is_convertible_v<Range &&, const Element&>)
   constexpr element_list(Range&& range VERBSPP_LIFETIMEBOUND) noexcept
       : element_list(std::span<const Element>(range), 0) {}
+  template <class Other>
+  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
+      (std::is_same_v<Other, gather_element> && !std::is_same_v<Element, gather_element>),
+      "a gather element is for reading: the device needs one that it may write, from "
+      "memory_region::scatter") = delete;
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
