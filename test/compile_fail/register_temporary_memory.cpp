@@ -1,0 +1,14 @@
+// expect: borrowed_range
+// SPDX-License-Identifier: Apache-2.0
+
+#include <verbspp/verbs/memory_region.hpp>
+
+#include <vector>
+
+auto add(const verbspp::protection_domain& pd, std::vector<char> memory) {
+#ifdef MUST_FAIL
+  return verbspp::register_memory(pd, std::move(memory));
+#else
+  return verbspp::register_memory(pd, memory);
+#endif
+}
