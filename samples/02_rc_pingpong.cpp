@@ -281,7 +281,7 @@ transport_result<void> run(const options& given) {
   VERBSPP_TRY(memory, incoming.scatter());
   for (std::uint32_t i = 0; i < depth; ++i)
     VERBSPP_TRYV(prepared.post_receive({.id = game::receiving, .elements = memory}));
-  std::cout << "  local:  " << prepared.endpoint() << std::endl;
+  std::cout << "  local:  " << prepared.endpoint() << '\n' << std::flush;
 
   VERBSPP_TRY(connection, given.host ? rc_pingpong::tcp_connection::connect(
                                            *given.host, given.tcp_port, given.patience())

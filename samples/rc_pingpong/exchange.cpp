@@ -91,22 +91,22 @@ result<endpoint> from_ibv_text(const ibv_text& text, const endpoint& local) {
 }  // namespace
 
 result<void> exchange::send_endpoint(const endpoint& local) const {
-  if (!given_.ibv_exchange) return peer_->send(local.encode());
+  if (!given_.ibv_exchange) return peer_.send(local.encode());
   // On InfiniBand ibv_rc_pingpong takes a GID to mean that packets need one.
   const bool with_gid =
       local.link_layer == verbspp::link_layer::ethernet || given_.gid_index.has_value();
   const ibv_text text = to_ibv_text(local, with_gid);
-  return peer_->send(std::as_bytes(std::span(text)));
+  return peer_.send(std::as_bytes(std::span(text)));
 }
 
 result<endpoint> exchange::receive_endpoint(const endpoint& local) const {
   if (given_.ibv_exchange) {
     ibv_text text{};
-    VERBSPP_TRYV(peer_->receive(std::as_writable_bytes(std::span(text)), exchange_limit));
+    VERBSPP_TRYV(peer_.receive(std::as_writable_bytes(std::span(text)), exchange_limit));
     return from_ibv_text(text, local);
   }
   std::array<std::byte, endpoint::encoded_size> bytes{};
-  VERBSPP_TRYV(peer_->receive(bytes, exchange_limit));
+  VERBSPP_TRYV(peer_.receive(bytes, exchange_limit));
   auto decoded = endpoint::decode(bytes);
   if (decoded.has_error() && bytes[number_at - 1] == std::byte{':'})
     return decoded.error().as(error_kind::mismatch,
@@ -122,22 +122,22 @@ result<verbspp::connected_queue_pair<verbspp::transport::rc>> exchange::connect(
   const endpoint local = prepared.endpoint();
   if (!connect_first) VERBSPP_TRYV(send_endpoint(local));
   VERBSPP_TRY(remote, receive_endpoint(local));
-  std::cout << "  remote: " << remote << std::endl;
+  std::cout << "  remote: " << remote << '\n' << std::flush;
   VERBSPP_TRY(connected, std::move(prepared).handshake(remote));
   if (connect_first) VERBSPP_TRYV(send_endpoint(local));
   VERBSPP_TRYV(meet());
-  if (given_.ibv_exchange) peer_.reset();
+  if (given_.ibv_exchange) peer_.close();
   return connected;
 }
 
 result<void> exchange::meet() const {
   if (!given_.ibv_exchange) {
-    VERBSPP_TRYV(peer_->send(std::span(&ready, 1)));
+    VERBSPP_TRYV(peer_.send(std::span(&ready, 1)));
     return expect(ready, exchange_limit);
   }
-  if (given_.host) return peer_->send(std::as_bytes(std::span(ibv_done)));
+  if (given_.host) return peer_.send(std::as_bytes(std::span(ibv_done)));
   std::array<char, ibv_done.size()> said{};
-  VERBSPP_TRYV(peer_->receive(std::as_writable_bytes(std::span(said)), exchange_limit));
+  VERBSPP_TRYV(peer_.receive(std::as_writable_bytes(std::span(said)), exchange_limit));
   if (said != ibv_done)
     return error(error_kind::invalid_input, "wait for the client's \"done\"",
                  "the client sent something else: is it ibv_rc_pingpong?");
@@ -146,7 +146,7 @@ result<void> exchange::meet() const {
 
 result<void> exchange::expect(std::byte sign, std::chrono::nanoseconds limit) const {
   std::byte said{};
-  VERBSPP_TRYV(peer_->receive(std::span(&said, 1), limit));
+  VERBSPP_TRYV(peer_.receive(std::span(&said, 1), limit));
   if (said != sign)
     return error::mismatch("receive over TCP", "sign after the endpoint",
                            std::to_integer<int>(sign), std::to_integer<int>(said),
@@ -156,15 +156,15 @@ result<void> exchange::expect(std::byte sign, std::chrono::nanoseconds limit) co
 }
 
 result<void> exchange::check_peer() {
-  if (!peer_ || peer_is_done_ || !peer_->has_news()) return success();
+  if (!peer_.is_open() || peer_is_done_ || !peer_.has_news()) return success();
   VERBSPP_TRYV(expect(goodbye, given_.patience()));
   peer_is_done_ = true;
   return success();
 }
 
 result<void> exchange::finish() {
-  if (!peer_) return success();
-  VERBSPP_TRYV(peer_->send(std::span(&goodbye, 1)));
+  if (!peer_.is_open()) return success();
+  VERBSPP_TRYV(peer_.send(std::span(&goodbye, 1)));
   if (peer_is_done_) return success();
   return expect(goodbye, given_.patience());
 }

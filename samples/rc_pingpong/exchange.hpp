@@ -5,7 +5,7 @@
 #include <verbspp/verbspp.hpp>
 
 #include <chrono>
-#include <optional>
+#include <utility>
 
 namespace rc_pingpong {
 
@@ -36,7 +36,7 @@ class exchange {
   [[nodiscard]] verbspp::result<void> meet() const;
   [[nodiscard]] verbspp::result<void> expect(std::byte sign, std::chrono::nanoseconds limit) const;
 
-  std::optional<tcp_connection> peer_;  // ibv_rc_pingpong closes it after the exchange
+  tcp_connection peer_;  // ibv_rc_pingpong closes it after the exchange
   const options& given_;
   bool peer_is_done_ = false;
 };

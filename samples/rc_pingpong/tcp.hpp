@@ -45,6 +45,8 @@ class tcp_connection {
                                               std::chrono::nanoseconds limit) const;
   /// Whether there is something to receive, be it that the peer has closed.
   [[nodiscard]] bool has_news() const;
+  void close() noexcept { const descriptor closing = std::move(socket_); }
+  [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
 
  private:
   explicit tcp_connection(descriptor socket) noexcept : socket_(std::move(socket)) {}
