@@ -81,7 +81,9 @@ def main():
         counts[outcome] += 1
         if outcome == "failed":
             print(f"--- {name}: {case}")
-            print("\n".join(f"    {line}" for line in said.splitlines()[-EXCERPT_LINES:]))
+            # Catch2 tells what applies to several checks once for each.
+            lines = [line for line, _ in itertools.groupby(said.splitlines())]
+            print("\n".join(f"    {line}" for line in lines[:EXCERPT_LINES]))
     if status not in ("0", SKIP_STATUS) and not counts["failed"]:
         counts["failed"] += 1
         print(f"--- {name}: every test succeeded, but the program ended with status {status}")
