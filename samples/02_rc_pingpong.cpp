@@ -190,12 +190,11 @@ class game {
     VERBSPP_TRYV(peer_.check_peer());
     const auto silence = clock_type::now() - silent_since_;
     if (silence < given_.patience()) return success();
-    const auto milliseconds = [](auto time) {
-      return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
-    };
+    using std::chrono::milliseconds;
+    const auto waited = std::chrono::ceil<milliseconds>(silence).count();
+    const auto limit = std::chrono::floor<milliseconds>(given_.patience()).count();
     return error::above_limit("wait for the peer", "ms of silence",
-                              static_cast<std::uint64_t>(milliseconds(silence)),
-                              static_cast<std::uint64_t>(milliseconds(given_.patience())))
+                              static_cast<std::uint64_t>(waited), static_cast<std::uint64_t>(limit))
         .as(error_kind::timed_out,
             "the peer is gone, hangs or does fewer --iters: look at what it said at its end; "
             "--timeout and --retries set the time");
