@@ -4,6 +4,7 @@
 #include "queue_pair.hpp"
 
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@ namespace softverbs {
 namespace {
 
 constexpr unsigned packets_per_progress = 64;
+constexpr unsigned polls_per_yield = 32;
 
 /// The process' engine. Never freed: threads of the program may still call verbs
 /// while it exits.
@@ -195,10 +197,15 @@ bool engine::progress(bool thoroughly) {
 void engine::drive() noexcept {
   thread_.polled();
   if (!lock.try_lock()) return;
-  const std::lock_guard held(lock, std::adopt_lock);
-  progress(false);
-  // This may have been the program's last poll for a while.
-  if (!active_.empty()) thread_.wake_if_asleep();
+  bool in_vain = false;
+  {
+    const std::lock_guard held(lock, std::adopt_lock);
+    if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
+    // This may have been the program's last poll for a while.
+    if (!active_.empty()) thread_.wake_if_asleep();
+  }
+  // Where processors are fewer than programs that poll, the peer may wait for this one's.
+  if (in_vain) ::sched_yield();
 }
 
 void engine::sleeper_expected() noexcept {

@@ -83,6 +83,7 @@ class engine {
   std::deque<queue_pair*> active_;
   std::vector<queue_pair*> timed_;
   nanoseconds next_deadline_ = 0;
+  unsigned polls_in_vain_ = 0;
   int sleepers_ = 0;
   unsigned attached_ = 0;
   driver thread_;

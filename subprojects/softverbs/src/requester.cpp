@@ -82,8 +82,11 @@ int requester::post(const ibv_send_wr& asked) {
   work.wr_id = asked.wr_id;
   work.opcode = asked.opcode;
   work.length = length;
-  work.remote_address = asked.wr.rdma.remote_addr;
-  work.rkey = asked.wr.rdma.rkey;
+  // What a request doesn't need, its poster need not have set; it must not get onto the wire.
+  if (completed_as(asked.opcode) != IBV_WC_SEND) {
+    work.remote_address = asked.wr.rdma.remote_addr;
+    work.rkey = asked.wr.rdma.rkey;
+  }
   work.immediate = asked.imm_data;
   work.signaled = initial.sq_sig_all != 0 || (asked.send_flags & IBV_SEND_SIGNALED) != 0;
   work.solicited = (asked.send_flags & IBV_SEND_SOLICITED) != 0;
