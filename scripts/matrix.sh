@@ -1,7 +1,8 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2154
 # SPDX-License-Identifier: Apache-2.0
 #
-# The configurations of the test matrix, for the scripts that build in them; sourced after lib.sh.
+# The configurations of the test matrix, for the scripts that build in them; sourced after lib.sh,
+# which sets $build and $options.
 
 # name            compiler      Boost    Meson's built-in options
 configurations="
