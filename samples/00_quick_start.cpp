@@ -37,10 +37,9 @@ transport_result<void> say_hello(std::string_view device_name) {
   VERBSPP_TRY(incoming, register_memory<access::local_write>(domain, inbox));
 
   // Leave a line of the builder out, and the compiler says which parameter is missing.
-  const auto builder = build_queue_pair<transport::rc>()
-                           .protection_domain(domain)
-                           .completion_queue(queue)
-                           .access(access::local_write);
+  const auto builder =
+      build_queue_pair<transport::rc>().protection_domain(domain).completion_queue(queue).access(
+          access::local_write);
   VERBSPP_TRY(left, builder.build());
   VERBSPP_TRY(right, builder.build());
 

@@ -161,6 +161,7 @@ class error {
 
   /// Writes the message, cut and null-terminated where the buffer ends; no allocation.
   /// \returns the length of the whole message, without the terminating null
+  // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
   std::size_t format(std::span<char> buffer) const noexcept;
   /// The message: one line that says what failed, on what, and what to do.
   [[nodiscard]] std::string message() const;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qp/modification.hpp"
-
 #include <verbspp/qp/builder.hpp>
 
 #include <sys/random.h>
@@ -76,7 +75,7 @@ result<port_attributes> port_of(const queue_pair_settings& settings,
 /// How good an address is on Ethernet; larger is better, and 0 is none.
 int rank(const gid_entry& entry) noexcept {
   if (entry.address.is_zero() || entry.type == gid_type::infiniband) return 0;
-  const int by_address = entry.address.is_ipv4_mapped()    ? 3
+  const int by_address = entry.address.is_ipv4_mapped()   ? 3
                          : !entry.address.is_link_local() ? 2
                                                           : 1;
   return (entry.type == gid_type::roce_v2 ? 3 : 0) + by_address;
@@ -88,13 +87,12 @@ result<gid_entry> gid_of(const queue_pair_settings& settings, const context& con
   // The first GID of an InfiniBand port is its own, made from its GUID.
   if (port.link_layer() == link_layer::infiniband) return context.query_gid(port.number(), 0);
   VERBSPP_TRY(table, context.query_gid_table(port.number()));
-  const gid_entry* const best = std::max_element(
-      table.begin(), table.end(),
-      [](const gid_entry& a, const gid_entry& b) { return rank(a) < rank(b); });
+  const gid_entry* const best = std::ranges::max_element(table, {}, rank);
   if (best == table.end() || rank(*best) == 0)
-    return error(error_kind::not_found, building,
-                 "the port has no RoCE GID, and on Ethernet a queue pair is addressed by GID: bring "
-                 "the network interface up and give it an IP address");
+    return error(
+        error_kind::not_found, building,
+        "the port has no RoCE GID, and on Ethernet a queue pair is addressed by GID: bring "
+        "the network interface up and give it an IP address");
   return *best;
 }
 
@@ -155,12 +153,13 @@ result<queue_pair_data> prepare(transport type, const queue_pair_settings& setti
   if (native == nullptr)
     return error::from_errno(
         errno, "ibv_create_qp",
-        errno == EINVAL ? "every limit that the device reports is kept; so usually max inline data, "
-                          "or queue length and elements are too much together"
-                        : nullptr);
+        errno == EINVAL
+            ? "every limit that the device reports is kept; so usually max inline data, "
+              "or queue length and elements are too much together"
+            : nullptr);
   queue_pair_data queue_pair{
-      .owner = queue_pair_owner(native, *settings.domain, *settings.send_queue,
-                                *settings.receive_queue),
+      .owner =
+          queue_pair_owner(native, *settings.domain, *settings.send_queue, *settings.receive_queue),
       .local = {.type = type,
                 .number = queue_pair_number::assume(native->qp_num & queue_pair_number::maximum),
                 .link_layer = port.link_layer(),

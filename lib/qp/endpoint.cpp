@@ -29,8 +29,8 @@ constexpr const char* decoding = "decode endpoint";
 
 template <class Enum>
 bool is_one_of(std::byte code, std::initializer_list<Enum> values) noexcept {
-  return std::any_of(values.begin(), values.end(),
-                     [&](Enum each) { return static_cast<std::byte>(each) == code; });
+  return std::ranges::any_of(values,
+                             [&](Enum each) { return static_cast<std::byte>(each) == code; });
 }
 
 error bad_field(const char* field, std::byte code) noexcept {
@@ -79,8 +79,8 @@ std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept 
   detail::store_big_endian(out.subspan<number_at, 3>(), number.value());
   out[reads_as_target_at] = std::byte(reads_as_target.value());
   detail::store_big_endian(out.subspan<psn_at, 3>(), send_psn.value());
-  std::transform(address.bytes.begin(), address.bytes.end(), out.begin() + gid_at,
-                 [](std::uint8_t byte) { return std::byte(byte); });
+  std::ranges::transform(address.bytes, out.begin() + gid_at,
+                         [](std::uint8_t byte) { return std::byte(byte); });
   return bytes;
 }
 
@@ -124,8 +124,8 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
           read_depth::assume(std::to_integer<std::uint8_t>(in[reads_as_initiator_at])),
       .reads_as_target = read_depth::assume(std::to_integer<std::uint8_t>(in[reads_as_target_at])),
   };
-  std::transform(in.begin() + gid_at, in.begin() + reserved_at, end.address.bytes.begin(),
-                 [](std::byte byte) { return std::to_integer<std::uint8_t>(byte); });
+  std::ranges::transform(in.subspan<gid_at, 16>(), end.address.bytes.begin(),
+                         [](std::byte byte) { return std::to_integer<std::uint8_t>(byte); });
   VERBSPP_TRYV(check_connectable(end, decoding));
   return end;
 }

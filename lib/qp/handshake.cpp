@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qp/modification.hpp"
-
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <algorithm>
@@ -43,7 +42,8 @@ const char* usual_cause_at_rtr(int errnum) noexcept {
     case ETIMEDOUT:
     case ENETUNREACH:
     case EHOSTUNREACH:
-      return "the peer's GID or LID does not resolve: check that its address is reachable from this "
+      return "the peer's GID or LID does not resolve: check that its address is reachable from "
+             "this "
              "port (ping the IP address behind the GID), and that it is the peer's present one";
     case EINVAL:
       return "usually the GID index, the path MTU (above a port's active MTU) or the port number";

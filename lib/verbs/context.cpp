@@ -60,15 +60,15 @@ result<port_attributes> context::first_active_port() const noexcept {
 
 result<gid_entry> context::query_gid(port_number port, gid_index index) const noexcept {
   ibv_gid_entry native{};
-  const int errnum = detail::errno_of(
-      ibv_query_gid_ex(native_handle(), port.value(), index.value(), &native, 0));
+  const int errnum =
+      detail::errno_of(ibv_query_gid_ex(native_handle(), port.value(), index.value(), &native, 0));
   if (errnum == ENODATA)
     return error::from_errno(errnum, "ibv_query_gid_ex")
         .as(error_kind::not_found, "the entry of the GID table is empty");
   if (errnum != 0)
-    return error::from_errno(errnum, "ibv_query_gid_ex",
-                             errnum == EINVAL ? "no such port, or the GID table is shorter"
-                                              : nullptr);
+    return error::from_errno(
+        errnum, "ibv_query_gid_ex",
+        errnum == EINVAL ? "no such port, or the GID table is shorter" : nullptr);
   return entry_from(native);
 }
 
@@ -92,8 +92,8 @@ result<gid_table> context::query_gid_table(port_number port) const noexcept {
 
   const ibv_gid_entry* const begin = native.get();
   const ibv_gid_entry* const end = begin + got;
-  const auto size = static_cast<std::size_t>(std::count_if(
-      begin, end, [&](const ibv_gid_entry& each) { return is_usable(each, port); }));
+  const auto size = static_cast<std::size_t>(
+      std::count_if(begin, end, [&](const ibv_gid_entry& each) { return is_usable(each, port); }));
   std::unique_ptr<gid_entry[]> entries(new (std::nothrow) gid_entry[size]);
   if (entries == nullptr) return error::from_errno(ENOMEM, operation);
   gid_entry* next = entries.get();

@@ -18,9 +18,9 @@ result<device_list> device_list::query() noexcept {
   ibv_device** const devices = ibv_get_device_list(&count);
   if (devices == nullptr) {
     const int errnum = errno;
-    return error::from_errno(errnum, operation,
-                             errnum == ENOSYS ? "the kernel has no RDMA support; load ib_uverbs"
-                                              : nullptr);
+    return error::from_errno(
+        errnum, operation,
+        errnum == ENOSYS ? "the kernel has no RDMA support; load ib_uverbs" : nullptr);
   }
   auto* const state = new (std::nothrow) detail::device_list_state(devices, count);
   if (state == nullptr) {

@@ -52,8 +52,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
 
 memory_registration::~memory_registration() {
   if (native_ != nullptr)
-    report_destroy(errno_of(ibv_dereg_mr(native_)), "ibv_dereg_mr",
-                   "the memory stays registered");
+    report_destroy(errno_of(ibv_dereg_mr(native_)), "ibv_dereg_mr", "the memory stays registered");
 }
 
 result<void> memory_registration::release() noexcept {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "detail/bytes.hpp"
-
 #include <verbspp/verbs/remote_memory.hpp>
 
 #include <cinttypes>

@@ -139,8 +139,8 @@ class queue_pair_builder {
     requires NotGivenYet<Given, parameter::send_completion_queue> &&
              NotGivenYet<Given, parameter::receive_completion_queue>
   {
-    return with<parameter::send_completion_queue | parameter::receive_completion_queue>(
-        [&](auto& s) { s.send_queue = s.receive_queue = queue; });
+    constexpr auto both = parameter::send_completion_queue | parameter::receive_completion_queue;
+    return with<both>([&](auto& s) { s.send_queue = s.receive_queue = queue; });
   }
   /// Required. What the peer may do through this queue pair: local write for its sends into
   /// receives, remote read, remote write, remote atomic. The memory has to grant it as well.

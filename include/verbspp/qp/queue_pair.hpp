@@ -27,10 +27,12 @@ namespace detail {
 /// Owns an `ibv_qp` and keeps alive what it was made from.
 class queue_pair_owner {
  public:
-  queue_pair_owner(ibv_qp* native, const protection_domain& domain,
-                   const completion_queue& send_queue,
-                   const completion_queue& receive_queue) noexcept
-      : native_(native), domain_(domain), send_queue_(send_queue), receive_queue_(receive_queue) {}
+  queue_pair_owner(ibv_qp* native, protection_domain domain, completion_queue send_queue,
+                   completion_queue receive_queue) noexcept
+      : native_(native),
+        domain_(std::move(domain)),
+        send_queue_(std::move(send_queue)),
+        receive_queue_(std::move(receive_queue)) {}
   queue_pair_owner(queue_pair_owner&& other) noexcept
       : native_(std::exchange(other.native_, nullptr)),
         domain_(std::move(other.domain_)),

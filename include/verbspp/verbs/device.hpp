@@ -91,7 +91,9 @@ class device_list {
   /// \errors `permission`, `resource_exhausted`, `not_supported` (no kernel support)
   [[nodiscard]] static result<device_list> query() noexcept;
 
-  [[nodiscard]] std::size_t size() const noexcept { return static_cast<std::size_t>(state_->count); }
+  [[nodiscard]] std::size_t size() const noexcept {
+    return static_cast<std::size_t>(state_->count);
+  }
   [[nodiscard]] bool empty() const noexcept { return size() == 0; }
   /// \pre index < size()
   [[nodiscard]] device operator[](std::size_t index) const noexcept {

@@ -41,8 +41,8 @@ class memory_registration {
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
 
  private:
-  memory_registration(const protection_domain& domain, ibv_mr* native) noexcept
-      : domain_(domain), native_(native) {}
+  memory_registration(protection_domain domain, ibv_mr* native) noexcept
+      : domain_(std::move(domain)), native_(native) {}
 
   protection_domain domain_;
   ibv_mr* native_;
@@ -75,8 +75,8 @@ class memory_registration {
 /// Memory that the device may access, with the rights in the type.
 ///
 /// A move-only owner of the registration, not of the memory: the memory has to outlive the region,
-/// and both have to outlive all work that uses them. Keeps its protection domain alive. Thread rule:
-/// the const functions may be called from any thread.
+/// and both have to outlive all work that uses them. Keeps its protection domain alive. Thread
+/// rule: the const functions may be called from any thread.
 template <access_flags Rights = access::local_read>
 class memory_region {
  public:

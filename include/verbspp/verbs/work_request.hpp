@@ -4,9 +4,8 @@
 #include <verbspp/verbs/remote_memory.hpp>
 #include <verbspp/verbs/scatter_gather.hpp>
 
-#include <infiniband/verbs.h>
-
 #include <arpa/inet.h>
+#include <infiniband/verbs.h>
 
 #include <cstdint>
 #include <optional>

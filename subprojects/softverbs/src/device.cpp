@@ -95,9 +95,12 @@ std::optional<gid_entry> gid_at(unsigned device, unsigned index) noexcept {
   if (index >= ethernet_gids) return std::nullopt;
   const network type = index % 2 == 0 ? network::roce_v1 : network::roce_v2;
   switch (index / 2) {
-    case 0: return gid_entry{link_local_gid(guid), type};
-    case 1: return gid_entry{ipv4_gid(device), type};
-    default: return gid_entry{unique_local_gid(device), type};
+    case 0:
+      return gid_entry{link_local_gid(guid), type};
+    case 1:
+      return gid_entry{ipv4_gid(device), type};
+    default:
+      return gid_entry{unique_local_gid(device), type};
   }
 }
 

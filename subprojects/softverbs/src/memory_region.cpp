@@ -93,7 +93,8 @@ memory_region* region_table::find(std::uint32_t key) const noexcept {
 
 std::byte* region_table::local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                                std::uint64_t length, bool writes) const noexcept {
-  return translate(find(lkey), domain, address, length, writes ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0U);
+  return translate(find(lkey), domain, address, length,
+                   writes ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0U);
 }
 
 std::byte* region_table::remote(const ibv_pd* domain, std::uint32_t rkey, std::uint64_t address,

@@ -122,7 +122,9 @@ void queue_pair::enter(ibv_qp_state next) {
       attributes_.cap = capacities;
       break;
     }
-    case IBV_QPS_ERR: enter_error(); break;
+    case IBV_QPS_ERR:
+      enter_error();
+      break;
     default:
       if (next != before) engine_.schedule(*this);
   }

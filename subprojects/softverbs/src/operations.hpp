@@ -8,8 +8,7 @@
 /// What the inline functions of verbs.h call through a context's tables.
 namespace softverbs::operations {
 
-int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes,
-               std::size_t size);
+int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes, std::size_t size);
 int query_device_ex(ibv_context* verbs, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attributes, std::size_t size);
 

@@ -42,21 +42,21 @@ enum class refusal : std::uint8_t {
 struct packet_header {
   packet_kind kind;
   std::uint8_t flags;
-  std::uint8_t network;        ///< enum network
+  std::uint8_t network;  ///< enum network
   std::uint8_t source_device;
   std::uint8_t target_device;
-  refusal reason;              ///< refuse only
-  std::uint8_t rnr_timer;      ///< refuse only, as coded in IBV_QP_MIN_RNR_TIMER
+  refusal reason;          ///< refuse only
+  std::uint8_t rnr_timer;  ///< refuse only, as coded in IBV_QP_MIN_RNR_TIMER
   std::uint8_t reserved;
   std::uint32_t target_qpn;
   std::uint32_t source_qpn;
   std::uint32_t psn;
-  std::uint32_t payload;       ///< bytes behind this header
-  std::uint32_t offset;        ///< of the payload in its message
-  std::uint32_t message;       ///< bytes of the whole message: write, read_request
-  std::uint32_t rkey;          ///< write, read_request
-  std::uint32_t immediate;     ///< in network byte order
-  std::uint64_t address;       ///< write, read_request
+  std::uint32_t payload;    ///< bytes behind this header
+  std::uint32_t offset;     ///< of the payload in its message
+  std::uint32_t message;    ///< bytes of the whole message: write, read_request
+  std::uint32_t rkey;       ///< write, read_request
+  std::uint32_t immediate;  ///< in network byte order
+  std::uint64_t address;    ///< write, read_request
 };
 static_assert(sizeof(packet_header) == 48 && std::is_trivially_copyable_v<packet_header>);
 

@@ -70,7 +70,9 @@ void queue_pair::on_packet(const packet& incoming) {
   switch (head.kind) {
     case packet_kind::send:
     case packet_kind::write:
-    case packet_kind::read_request: responses.on_request(incoming); break;
+    case packet_kind::read_request:
+      responses.on_request(incoming);
+      break;
     case packet_kind::acknowledge:
       if (sends) requests.on_acknowledge(head.psn);
       break;
@@ -90,7 +92,9 @@ void queue_pair::on_deadline(nanoseconds time) {
 bool queue_pair::serve() {
   bool more = responses.answer();
   switch (now_in()) {
-    case IBV_QPS_RTS: more |= requests.transmit(); break;
+    case IBV_QPS_RTS:
+      more |= requests.transmit();
+      break;
     case IBV_QPS_SQD:
       more |= requests.transmit();
       if (attributes_.en_sqd_async_notify != 0 && requests.drained()) {
@@ -103,7 +107,8 @@ bool queue_pair::serve() {
       responses.flush();
       more = false;
       break;
-    default: break;
+    default:
+      break;
   }
   return more;
 }

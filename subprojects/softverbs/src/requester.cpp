@@ -26,8 +26,9 @@ constexpr std::uint8_t retry_for_ever = 7;
 /// How long a receiver wants to be left alone, by the code of its min_rnr_timer,
 /// in units of 10 microseconds.
 constexpr std::array<std::uint32_t, 32> rnr_times{
-    65536, 1,   2,   3,   4,   6,   8,    12,   16,   24,   32,   48,   64,    96,    128,   192,
-    256,   384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
+    65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
+    48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
+    2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
 
 nanoseconds rnr_time(std::uint8_t code) noexcept { return nanoseconds{rnr_times[code]} * 10'000; }
 
@@ -38,9 +39,12 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
 ibv_wc_opcode completed_as(ibv_wr_opcode opcode) noexcept {
   switch (opcode) {
     case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM: return IBV_WC_RDMA_WRITE;
-    case IBV_WR_RDMA_READ: return IBV_WC_RDMA_READ;
-    default: return IBV_WC_SEND;
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return IBV_WC_RDMA_WRITE;
+    case IBV_WR_RDMA_READ:
+      return IBV_WC_RDMA_READ;
+    default:
+      return IBV_WC_SEND;
   }
 }
 
@@ -67,8 +71,10 @@ int requester::post(const ibv_send_wr& asked) {
     case IBV_WR_SEND_WITH_IMM:
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ: break;
-    default: return EINVAL;
+    case IBV_WR_RDMA_READ:
+      break;
+    default:
+      return EINVAL;
   }
   if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
   std::uint64_t length = 0;
@@ -187,8 +193,10 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
   const std::uint32_t offset = next_packet_ * packet_bytes;
   const bool last = next_packet_ + 1 == work.packets;
   packet_kind kind = packet_kind::send;
-  if (work.reads()) kind = packet_kind::read_request;
-  else if (completed_as(work.opcode) == IBV_WC_RDMA_WRITE) kind = packet_kind::write;
+  if (work.reads())
+    kind = packet_kind::read_request;
+  else if (completed_as(work.opcode) == IBV_WC_RDMA_WRITE)
+    kind = packet_kind::write;
 
   packet_header header = pair_.header(kind, work.first_psn + next_packet_);
   header.message = kind == packet_kind::send ? 0 : message;
@@ -307,10 +315,14 @@ void requester::on_refusal(const packet_header& header) {
       resting_ = true;
       pair_.machine().set_deadline(pair_, now() + rnr_time(header.rnr_timer));
       return;
-    case refusal::invalid_request: return fail_oldest(IBV_WC_REM_INV_REQ_ERR);
-    case refusal::remote_access: return fail_oldest(IBV_WC_REM_ACCESS_ERR);
-    case refusal::remote_operation: return fail_oldest(IBV_WC_REM_OP_ERR);
-    case refusal::none: return;
+    case refusal::invalid_request:
+      return fail_oldest(IBV_WC_REM_INV_REQ_ERR);
+    case refusal::remote_access:
+      return fail_oldest(IBV_WC_REM_ACCESS_ERR);
+    case refusal::remote_operation:
+      return fail_oldest(IBV_WC_REM_OP_ERR);
+    case refusal::none:
+      return;
   }
 }
 
@@ -333,8 +345,7 @@ void requester::on_deadline(nanoseconds time) {
   }
   if (oldest_ == begun_) return;
   const ibv_qp_attr& attributes = pair_.attributes();
-  if (time - quiet_since_ < patience &&
-      pair_.machine().wire.lags_behind(attributes.dest_qp_num))
+  if (time - quiet_since_ < patience && pair_.machine().wire.lags_behind(attributes.dest_qp_num))
     return restart_timer(time);
   if (retries_ >= attributes.retry_cnt) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
   ++retries_;
@@ -374,8 +385,7 @@ void requester::complete_oldest() {
   if (work.reads() && static_cast<std::int32_t>(next_ - oldest_) > 0) --reads_;
   ++oldest_;
   if (work.signaled) complete(work, IBV_WC_SUCCESS);
-  if (stopped_ && oldest_ == next_ && pair_.now_in() != IBV_QPS_ERR)
-    fail_oldest(at(next_).failure);
+  if (stopped_ && oldest_ == next_ && pair_.now_in() != IBV_QPS_ERR) fail_oldest(at(next_).failure);
 }
 
 void requester::fail_oldest(ibv_wc_status status) {

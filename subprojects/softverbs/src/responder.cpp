@@ -47,9 +47,12 @@ void responder::on_request(const packet& incoming) {
   }
   refused_ = false;
   switch (header.kind) {
-    case packet_kind::send: return on_send(incoming);
-    case packet_kind::write: return on_write(incoming);
-    default: return on_read(header);
+    case packet_kind::send:
+      return on_send(incoming);
+    case packet_kind::write:
+      return on_write(incoming);
+    default:
+      return on_read(header);
   }
 }
 
@@ -114,8 +117,8 @@ bool responder::fill(std::uint32_t number, std::uint64_t offset, const std::byte
     }
     const auto part =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
-    std::byte* to = pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr + offset, part,
-                                                  true);
+    std::byte* to =
+        pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr + offset, part, true);
     if (to == nullptr || !pair_.machine().wire.staging().copy_out(to, from, part)) return false;
     from += part;
     length -= part;
@@ -140,8 +143,7 @@ void responder::on_send(const packet& incoming) {
     return refuse_for_good(refusal::remote_operation, IBV_EVENT_QP_FATAL);
   }
   message_.arrived = static_cast<std::uint32_t>(end);
-  if (last)
-    complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV, message_.arrived, &header);
+  if (last) complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV, message_.arrived, &header);
   took(header);
 }
 
@@ -282,13 +284,15 @@ bool responder::answer_read(read& wanted) {
     result = pair_.send(header, &piece, 1, turn::answer);
   }
   switch (result) {
-    case sent::blocked: return false;
+    case sent::blocked:
+      return false;
     case sent::fault:
       // The region went away after the request had been accepted.
       refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
       refused_psn_ = wanted.psn;
       return true;
-    default: break;
+    default:
+      break;
   }
   wanted.answered += header.payload;
   if (wanted.answered == wanted.length) ++first_read_;

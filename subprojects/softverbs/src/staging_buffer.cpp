@@ -39,8 +39,8 @@ bool staging_buffer::copy_out(void* destination, const std::byte* source,
                               std::size_t length) const noexcept {
   // The bare system call, because sanitizers intercept the function.
   while (length > 0) {
-    const long copied = ::syscall(SYS_pread64, file_, destination, length,
-                                  static_cast<off_t>(source - data_));
+    const long copied =
+        ::syscall(SYS_pread64, file_, destination, length, static_cast<off_t>(source - data_));
     if (copied <= 0) return false;
     destination = static_cast<std::byte*>(destination) + copied;
     source += copied;

@@ -49,8 +49,8 @@ address address_of(std::uint32_t slot) noexcept {
   // The leading zero byte makes the name abstract.
   const int length = std::snprintf(result.name.sun_path + 1, sizeof(result.name.sun_path) - 1,
                                    "softverbs/%u/%u", protocol_version, slot);
-  result.length =
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length));
+  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                         static_cast<std::size_t>(length));
   return result;
 }
 
@@ -241,9 +241,11 @@ bool transport::well_formed(std::size_t received) noexcept {
   switch (header.kind) {
     case packet_kind::send:
     case packet_kind::write:
-    case packet_kind::read_response: return true;
+    case packet_kind::read_response:
+      return true;
     case packet_kind::read_request:
-    case packet_kind::acknowledge: return header.payload == 0;
+    case packet_kind::acknowledge:
+      return header.payload == 0;
     case packet_kind::refuse:
       return header.payload == 0 && header.reason >= refusal::sequence &&
              header.reason <= refusal::remote_operation && header.rnr_timer < 32;
@@ -273,12 +275,16 @@ sent transport::try_send(outlet& way, const packet_header& header, const iovec* 
   for (;;) {
     if (::sendmsg(way.socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return sent::yes;
     switch (errno) {
-      case EINTR: continue;
+      case EINTR:
+        continue;
       case EAGAIN:
       case ENOBUFS:
-      case ENOMEM: return sent::blocked;
-      case EFAULT: return sent::fault;
-      default: return sent::lost;
+      case ENOMEM:
+        return sent::blocked;
+      case EFAULT:
+        return sent::fault;
+      default:
+        return sent::lost;
     }
   }
 }

@@ -47,8 +47,7 @@ SOFTVERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* verbs, std::uint8_t port, 
 
 SOFTVERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* domain, ibv_wc* completion, ibv_grh* grh,
                                                std::uint8_t port) {
-  if (!is_soft(domain))
-    return SOFTVERBS_NEXT(ibv_create_ah_from_wc)(domain, completion, grh, port);
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_ah_from_wc)(domain, completion, grh, port);
   errno = EOPNOTSUPP;
   return nullptr;
 }
@@ -62,9 +61,8 @@ SOFTVERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* verbs, ibv_ah_attr
   return -1;
 }
 
-SOFTVERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset,
-                                           std::size_t length, std::uint64_t iova, int fd,
-                                           int access) {
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length,
+                                           std::uint64_t iova, int fd, int access) {
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, fd, access);
   errno = EOPNOTSUPP;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points that list, open and query devices.
-#include "device_context.hpp"
 #include "device.hpp"
+#include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
 #include "next_library.hpp"
@@ -32,9 +32,12 @@ constexpr std::uint16_t default_pkey = 0xffff;
 
 std::uint32_t verbs_type(network type) noexcept {
   switch (type) {
-    case network::roce_v1: return IBV_GID_TYPE_ROCE_V1;
-    case network::roce_v2: return IBV_GID_TYPE_ROCE_V2;
-    default: return IBV_GID_TYPE_IB;
+    case network::roce_v1:
+      return IBV_GID_TYPE_ROCE_V1;
+    case network::roce_v2:
+      return IBV_GID_TYPE_ROCE_V2;
+    default:
+      return IBV_GID_TYPE_IB;
   }
 }
 
@@ -157,9 +160,9 @@ SOFTVERBS_EXPORT int ibv_query_port(ibv_context* verbs, std::uint8_t port,
                                 old_size);
 }
 
-SOFTVERBS_EXPORT int _ibv_query_gid_ex(ibv_context* verbs, std::uint32_t port,
-                                       std::uint32_t index, ibv_gid_entry* entry,
-                                       std::uint32_t flags, std::size_t size) {
+SOFTVERBS_EXPORT int _ibv_query_gid_ex(ibv_context* verbs, std::uint32_t port, std::uint32_t index,
+                                       ibv_gid_entry* entry, std::uint32_t flags,
+                                       std::size_t size) {
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr)
     return SOFTVERBS_NEXT(_ibv_query_gid_ex)(verbs, port, index, entry, flags, size);
@@ -190,8 +193,7 @@ SOFTVERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* verbs, ibv_gid_entry*
   return static_cast<ssize_t>(count);
 }
 
-SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int index,
-                                   ibv_gid* gid) {
+SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int index, ibv_gid* gid) {
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_gid)(verbs, port, index, gid);
   if (port != only_port || index < 0 || static_cast<unsigned>(index) >= limits::gid_entries) {

@@ -94,8 +94,7 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::siz
   return register_memory(domain, address, length, iova, static_cast<unsigned>(access));
 }
 
-SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length,
-                                    int access) {
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int access) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_reg_mr)(domain, address, length, access);
   return register_memory(domain, address, length, reinterpret_cast<std::uintptr_t>(address),
                          static_cast<unsigned>(access));
@@ -129,8 +128,7 @@ SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) 
   const bool ethernet = configured().layer == link_layer::ethernet;
   if (attributes->port_num != 1 || (ethernet && attributes->is_global == 0))
     return failed<ibv_ah>(EINVAL);
-  if (attributes->is_global != 0 &&
-      !gid_at(device.device().number, attributes->grh.sgid_index))
+  if (attributes->is_global != 0 && !gid_at(device.device().number, attributes->grh.sgid_index))
     return failed<ibv_ah>(attributes->grh.sgid_index < limits::gid_entries ? ENODATA : EINVAL);
   if (ethernet && !device_of_gid(attributes->grh.dgid)) return failed<ibv_ah>(ETIMEDOUT);
   try {

@@ -32,9 +32,8 @@ int grant(ibv_qp_cap& capacities) noexcept {
   capacities.max_recv_wr = requests(capacities.max_recv_wr);
   if (capacities.max_send_wr != 0) capacities.max_send_sge = std::max(capacities.max_send_sge, 1U);
   if (capacities.max_recv_wr != 0) capacities.max_recv_sge = std::max(capacities.max_recv_sge, 1U);
-  capacities.max_inline_data =
-      (capacities.max_inline_data + inline_granularity - 1) / inline_granularity *
-      inline_granularity;
+  capacities.max_inline_data = (capacities.max_inline_data + inline_granularity - 1) /
+                               inline_granularity * inline_granularity;
   return 0;
 }
 

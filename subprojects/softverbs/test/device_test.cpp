@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "catch.hpp"
 #include "fabric.hpp"
-
 #include <softverbs/softverbs.h>
 
 #include <endian.h>
@@ -158,7 +157,8 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
     CHECK(ibv_create_cq(device.verbs, entries, nullptr, nullptr, 0) == nullptr);
     CHECK(errno == EINVAL);
   }
-  CHECK(ibv_create_cq(device.verbs, 1, nullptr, nullptr, device.verbs->num_comp_vectors) == nullptr);
+  CHECK(ibv_create_cq(device.verbs, 1, nullptr, nullptr, device.verbs->num_comp_vectors) ==
+        nullptr);
   ibv_cq* queue = ibv_create_cq(device.verbs, 100, nullptr, nullptr, 0);
   REQUIRE(queue != nullptr);
   CHECK(queue->cqe >= 100);

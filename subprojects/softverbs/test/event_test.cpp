@@ -93,8 +93,8 @@ TEST_CASE("an event that nobody read goes with its queue") {
   ibv_qp_attr state{};
   state.qp_state = IBV_QPS_INIT;
   state.port_num = 1;
-  REQUIRE(ibv_modify_qp(pair, &state, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                          IBV_QP_ACCESS_FLAGS) == 0);
+  REQUIRE(ibv_modify_qp(pair, &state,
+                        IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
   ibv_recv_wr request{};
   ibv_recv_wr* bad = nullptr;
   REQUIRE(ibv_post_recv(pair, &request, &bad) == 0);
@@ -148,7 +148,7 @@ TEST_CASE("a drained send queue is reported to who asked for it") {
   attributes.qp_state = IBV_QPS_SQD;
   attributes.en_sqd_async_notify = 1;
   REQUIRE(link.left.write(1, {link.left.piece(0, 500000)}, link.right.here()) == 0);
-  REQUIRE(ibv_modify_qp(link.left.pair, &attributes,
-                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  REQUIRE(ibv_modify_qp(link.left.pair, &attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) ==
+          0);
   CHECK(link.left.event().event_type == IBV_EVENT_SQ_DRAINED);
 }

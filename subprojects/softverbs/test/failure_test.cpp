@@ -372,8 +372,8 @@ TEST_CASE("a destroyed queue pair takes its completions along") {
 
 TEST_CASE("a message too long for the device fails") {
   connection link;
-  const std::vector<ibv_sge> pieces(3, ibv_sge{link.left.piece(0, 0).addr, 0x7fffffff,
-                                              link.left.region->lkey});
+  const std::vector<ibv_sge> pieces(
+      3, ibv_sge{link.left.piece(0, 0).addr, 0x7fffffff, link.left.region->lkey});
   REQUIRE(link.left.write(1, pieces, link.right.here()) == 0);
   failed(link.left, 1, IBV_WC_LOC_LEN_ERR);
 }

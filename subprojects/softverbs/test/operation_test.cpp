@@ -73,9 +73,9 @@ TEST_CASE("two devices reach each other") {
 TEST_CASE("data is gathered and scattered") {
   connection link;
   fill(link.left, 0, 100000, 9);
-  REQUIRE(link.right.post_receive(1, {link.right.piece(10, 1), link.right.piece(100000, 0),
-                                      link.right.piece(11, 59999), link.right.piece(60010, half)}) ==
-          0);
+  REQUIRE(link.right.post_receive(
+              1, {link.right.piece(10, 1), link.right.piece(100000, 0), link.right.piece(11, 59999),
+                  link.right.piece(60010, half)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 3), link.left.piece(3, 50000),
                              link.left.piece(50003, 49997)}) == 0);
   CHECK(link.right.wait().byte_len == 100000);
@@ -137,9 +137,10 @@ TEST_CASE("remote memory is written and read") {
     CHECK(completed.status == IBV_WC_SUCCESS);
     CHECK(completed.opcode == IBV_WC_RDMA_WRITE);
     CHECK(same(link.left, 0, link.right, half, size));
-    REQUIRE(link.left.read(2, {link.left.piece(half, size / 2), link.left.piece(half + size / 2,
-                                                                                size - size / 2)},
-                           peer, half) == 0);
+    REQUIRE(
+        link.left.read(
+            2, {link.left.piece(half, size / 2), link.left.piece(half + size / 2, size - size / 2)},
+            peer, half) == 0);
     completed = link.left.wait();
     CHECK(completed.status == IBV_WC_SUCCESS);
     CHECK(completed.opcode == IBV_WC_RDMA_READ);

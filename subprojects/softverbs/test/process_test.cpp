@@ -25,11 +25,13 @@ TEST_CASE("messages go to another process and back") {
   endpoint end;
   other.meet(end);
   for (const std::uint32_t size : {1U, 64U, 4096U, 32768U}) {
-    for (std::size_t at = 0; at < size; ++at) end.memory[at] = static_cast<unsigned char>(at + size);
+    for (std::size_t at = 0; at < size; ++at)
+      end.memory[at] = static_cast<unsigned char>(at + size);
     REQUIRE(end.post_receive(1, {end.piece(1 << 19, size)}) == 0);
     REQUIRE(end.send(2, {end.piece(0, size)}) == 0);
     for (int left = 2; left > 0; --left) CHECK(end.wait().status == IBV_WC_SUCCESS);
-    CHECK(std::equal(end.memory.begin(), end.memory.begin() + size, end.memory.begin() + (1 << 19)));
+    CHECK(
+        std::equal(end.memory.begin(), end.memory.begin() + size, end.memory.begin() + (1 << 19)));
   }
   REQUIRE(end.send(3, {}) == 0);
   CHECK(end.wait().status == IBV_WC_SUCCESS);
@@ -49,8 +51,8 @@ TEST_CASE("the memory of a process that does nothing can be read and written") {
   REQUIRE(end.read(3, {end.piece(1 << 19, 100000)}, there, 5) == 0);
   CHECK(end.wait().wr_id == 2);
   CHECK(end.wait().wr_id == 3);
-  CHECK(std::equal(end.memory.begin(), end.memory.begin() + 100000,
-                   end.memory.begin() + (1 << 19)));
+  CHECK(
+      std::equal(end.memory.begin(), end.memory.begin() + 100000, end.memory.begin() + (1 << 19)));
   other.tell('q');
   CHECK(other.wait() == 0);
 }

@@ -63,7 +63,8 @@ TEST_CASE("a transition needs all of its attributes and takes no foreign ones") 
   };
   const step steps[] = {
       {IBV_QPS_RESET, IBV_QPS_INIT, to_init, 0},
-      {IBV_QPS_INIT, IBV_QPS_RTR, to_rtr, IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+      {IBV_QPS_INIT, IBV_QPS_RTR, to_rtr,
+       IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
       {IBV_QPS_RTR, IBV_QPS_RTS, to_rts,
        IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE |
            IBV_QP_MIN_RNR_TIMER},

@@ -19,7 +19,7 @@ extern "C" {
 #endif
 
 /// The library's version, "major.minor.patch". The string is static.
-const char *softverbs_version(void);
+const char* softverbs_version(void);
 
 #ifdef __cplusplus
 }
