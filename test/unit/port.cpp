@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
@@ -118,9 +119,17 @@ TEST_CASE("a port that leaves its link layer unspecified is InfiniBand's") {
 TEST_CASE("a port that reports an MTU which is none has the smallest") {
   ibv_port_attr native = some_port();
   for (const unsigned code : {0U, 6U, 200U}) {
-    native.active_mtu = static_cast<ibv_mtu>(code);
+    std::memcpy(&native.active_mtu, &code, sizeof code);
     CHECK(port_attributes(1, native).active_mtu() == path_mtu(256));
   }
+}
+
+TEST_CASE("a port in a state that is none of the known ones says so") {
+  ibv_port_attr native = some_port();
+  const unsigned state = 200;
+  std::memcpy(&native.state, &state, sizeof state);
+  CHECK_FALSE(port_attributes(1, native).is_active());
+  CHECK(to_string(port_attributes(1, native).state()) == std::string("unknown port state"));
 }
 
 TEST_CASE("port states and link layers have names") {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/bounded.hpp>
+#include <verbspp/detail/number_of.hpp>
 #include <verbspp/verbs/gid.hpp>
 
 #include <infiniband/verbs.h>
@@ -114,7 +115,9 @@ class port_attributes {
       : native_(native), number_(number) {}
 
   [[nodiscard]] port_number number() const noexcept { return number_; }
-  [[nodiscard]] port_state state() const noexcept { return static_cast<port_state>(native_.state); }
+  [[nodiscard]] port_state state() const noexcept {
+    return static_cast<port_state>(detail::number_of(native_.state));
+  }
   [[nodiscard]] bool is_active() const noexcept { return state() == port_state::active; }
   /// Old providers leave the link layer unspecified; that means InfiniBand.
   [[nodiscard]] enum link_layer link_layer() const noexcept {
@@ -133,8 +136,8 @@ class port_attributes {
   [[nodiscard]] const ibv_port_attr& native() const noexcept { return native_; }
 
  private:
-  static path_mtu mtu_from(ibv_mtu code) noexcept {
-    const auto mtu = path_mtu::from_code(static_cast<unsigned>(code));
+  static path_mtu mtu_from(const ibv_mtu& code) noexcept {
+    const auto mtu = path_mtu::from_code(detail::number_of(code));
     return mtu.has_value() ? mtu.assume_value() : path_mtu{};
   }
 

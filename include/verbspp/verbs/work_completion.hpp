@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/detail/number_of.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/verbs/work_request.hpp>
 
@@ -112,6 +113,7 @@ class work_error {
   [[nodiscard]] const char* hint() const noexcept;
   /// Writes the message, cut and null-terminated where the buffer ends; no allocation.
   /// \returns the length of the whole message, without the terminating null
+  // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
   std::size_t format(std::span<char> buffer) const noexcept;
   /// One line: operation, status, numbers, hint.
   [[nodiscard]] std::string message() const;
@@ -154,7 +156,7 @@ using work_result =
 class completed_work {
  public:
   explicit completed_work(const ibv_wc& native) noexcept
-      : opcode_(native.opcode),
+      : opcode_(detail::number_of(native.opcode)),
         byte_count_(native.byte_len),
         flags_(native.wc_flags),
         immediate_(native.imm_data) {}
@@ -162,9 +164,7 @@ class completed_work {
   [[nodiscard]] work_operation operation() const noexcept {
     return static_cast<work_operation>(opcode_);
   }
-  [[nodiscard]] bool is_receive() const noexcept {
-    return (static_cast<std::uint32_t>(opcode_) & IBV_WC_RECV) != 0;
-  }
+  [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
   /// The bytes that arrived, by a receive or an RDMA read; empty for what only sends, where the
   /// device does not define a count.
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept {
@@ -183,7 +183,7 @@ class completed_work {
   }
 
  private:
-  ibv_wc_opcode opcode_;
+  std::uint32_t opcode_;
   std::uint32_t byte_count_;
   unsigned flags_;
   __be32 immediate_;  // shares its place with the invalidated rkey, which is in host byte order
@@ -199,13 +199,15 @@ class work_completion {
   explicit work_completion(const ibv_wc& native) noexcept : native_(native) {}
 
   [[nodiscard]] std::uint64_t wr_id() const noexcept { return native_.wr_id; }
-  [[nodiscard]] bool is_success() const noexcept { return native_.status == IBV_WC_SUCCESS; }
+  [[nodiscard]] bool is_success() const noexcept {
+    return detail::number_of(native_.status) == IBV_WC_SUCCESS;
+  }
   explicit operator bool() const noexcept { return is_success(); }
   /// What the request did, or how it failed.
   [[nodiscard]] work_result<completed_work> get() const noexcept {
     if (is_success()) return completed_work(native_);
-    return work_error(static_cast<work_status>(native_.status), native_.vendor_err, native_.wr_id,
-                      native_.qp_num);
+    return work_error(static_cast<work_status>(detail::number_of(native_.status)),
+                      native_.vendor_err, native_.wr_id, native_.qp_num);
   }
   [[nodiscard]] const ibv_wc& native() const noexcept { return native_; }
 
