@@ -129,6 +129,8 @@ TEST_CASE("an element of a region lies inside it, whatever the numbers") {
       CHECK(element.error().operation() == std::string("gather"));
     }
   }
+  CHECK(element_of(&region, "gather", 1, SIZE_MAX).error().subject() ==
+        std::string("length from the offset on, bytes"));
   CHECK(element_of(&region, "gather", 4000, 100).error().message() ==
         "gather: length from the offset on, bytes: 100 is above the limit of 96");
 }
