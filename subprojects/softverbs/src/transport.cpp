@@ -175,6 +175,9 @@ void transport::accept_all() noexcept {
 }
 
 void transport::close_inlet(inlet& from) noexcept {
+  // Closing does not take it off while a child, between fork and exec, has the socket as well: it
+  // would be reported again, with a pointer to what is gone.
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, from.socket, nullptr);
   std::erase(ready_, &from);
   std::erase_if(inlets_, [&](const auto& each) { return each.get() == &from; });
 }
