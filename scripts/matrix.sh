@@ -16,7 +16,7 @@ tsan              clang-newest  system   b_sanitize='thread' b_lundef=false
 
 # The versions that verbspp is tested with; of these, the oldest and the newest that there are.
 tested_gcc=(11 12)
-tested_clang=(14 15 16 17 18 19)
+tested_clang=(14 15 16 17 18 19 20 21 22)
 tested_boost=(1.74 1.81)
 tools=(catch2 clang-format-19 clang-tidy-19 cmake ibverbs-utils perftest valgrind)
 
