@@ -149,7 +149,8 @@ class subject {
 std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken) {
   const int required = taken ? taken->required : 0;
   const int optional = taken ? taken->optional : 0;
-  std::vector<int> masks{required, required | optional, all_attributes};
+  std::vector<int> masks{required, required | optional, all_attributes,
+                         (required | optional) & ~IBV_QP_ALT_PATH};
   for (int bit = 1; bit <= all_attributes; bit <<= 1) {
     if ((all_attributes & bit) == 0) continue;
     masks.push_back((required & bit) != 0 ? required & ~bit : required | bit);
@@ -157,8 +158,15 @@ std::vector<int> masks_to_try(const std::optional<transition_attributes>& taken)
   return masks;
 }
 
+/// Whether Linux refuses by its own rules what the table allows. It knows alternate paths only on
+/// InfiniBand. A new address in SQD it takes for a new port as well, which UC doesn't allow there.
+bool linux_refuses(const testbed& bed, ibv_qp_type type, ibv_qp_state from, int mask) {
+  return ((mask & IBV_QP_ALT_PATH) != 0 && bed.is_ethernet()) ||
+         (type == IBV_QPT_UC && from == IBV_QPS_SQD && (mask & IBV_QP_AV) != 0);
+}
+
 /// \returns the number of verdicts that were compared
-unsigned compare_with_table(subject& queue_pair, ibv_qp_type type) {
+unsigned compare_with_table(const testbed& bed, subject& queue_pair, ibv_qp_type type) {
   unsigned verdicts = 0;
   for (const ibv_qp_state from : reachable) {
     queue_pair.bring_to(from);
@@ -168,7 +176,9 @@ unsigned compare_with_table(subject& queue_pair, ibv_qp_type type) {
         INFO(to_string(static_cast<transport>(type))
              << ": " << subject::name(from) << " -> " << subject::name(to) << ", mask 0x"
              << std::hex << mask << std::dec << ", the device's errno is " << errnum);
-        CHECK((errnum == 0) == modify_is_valid(type, from, to, mask | IBV_QP_STATE));
+        const bool valid = modify_is_valid(type, from, to, mask | IBV_QP_STATE);
+        if (errnum != EINVAL || !linux_refuses(bed, type, from, mask))
+          CHECK((errnum == 0) == valid);
         ++verdicts;
         if (errnum == 0)
           queue_pair.bring_to(from);
@@ -193,7 +203,7 @@ TEST_CASE("the device takes the transitions and attributes of the table, and no 
                 << ")\n";
       continue;
     }
-    std::cout << name << ": " << compare_with_table(queue_pair, type)
+    std::cout << name << ": " << compare_with_table(bed, queue_pair, type)
               << " verdicts on transitions compared\n";
   }
 }
