@@ -40,8 +40,10 @@ std::uint64_t fill(Post post, std::uint64_t granted, std::uint64_t queried) {
 TEST_CASE("a full send queue would block, and nothing that it took is lost") {
   const testbed bed;
   constexpr std::uint32_t asked = 24;
-  auto [left, right] = connect(must(bed.left().max_send_work_requests(asked).build()),
-                               must(bed.right().max_receive_work_requests(4 * asked).build()));
+  connected_pair pair = connect(must(bed.left().max_send_work_requests(asked).build()),
+                                must(bed.right().max_receive_work_requests(4 * asked).build()));
+  connected& left = pair.left;  // clang 14 captures no structured bindings
+  connected& right = pair.right;
   buffer<> outbox(bed.domain, pattern(256, 50));
   // The peer has no receives, so nothing completes; the last one alone is signaled.
   const std::uint64_t granted = left.capacities().max_send_work_requests;
