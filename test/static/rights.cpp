@@ -151,6 +151,7 @@ static_assert(std::is_convertible_v<const std::array<gather_element, 2>&, gather
 static_assert(std::is_convertible_v<std::span<gather_element>, gather_list>);
 static_assert(std::is_convertible_v<std::span<const gather_element>, gather_list>);
 static_assert(std::is_convertible_v<const std::vector<scatter_element>&, scatter_list>);
+static_assert(std::is_convertible_v<const scatter_element&, gather_list>);
 static_assert(!std::is_constructible_v<scatter_list, const gather_element&>);
 static_assert(!std::is_constructible_v<scatter_list, const std::vector<gather_element>&>);
 static_assert(!std::is_constructible_v<scatter_list, gather_list>);

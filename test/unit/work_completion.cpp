@@ -74,6 +74,7 @@ ibv_wc succeeded(ibv_wc_opcode opcode) {
   native.status = IBV_WC_SUCCESS;
   native.opcode = opcode;
   native.byte_len = 4096;
+  native.qp_num = 0x1234;
   return native;
 }
 
@@ -170,6 +171,7 @@ TEST_CASE("a completed request tells what it did") {
     CHECK(completion.is_success());
     CHECK(completion);
     CHECK(completion.wr_id() == 43);
+    CHECK(completion.queue_pair_number() == 0x1234);
     const auto outcome = completion.get();
     REQUIRE(outcome.has_value());
     const auto& work = outcome.value();

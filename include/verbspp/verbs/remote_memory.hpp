@@ -38,6 +38,9 @@ void print(std::ostream& out, const remote_memory_description& memory);
 /// alive; using a handle after the peer has released it fails with a remote access error.
 template <access_flags Rights>
 class remote_memory {
+  static_assert(access::all_remote.contains(Rights),
+                "remote memory has remote rights only; access::local_write is its owner's");
+
  public:
   static constexpr access_flags rights = Rights;
   static constexpr std::size_t encoded_size = detail::remote_memory_encoded_size;

@@ -28,31 +28,26 @@ class gather_element {
     return gather_element(native);
   }
 
- private:
-  friend class scatter_element;
+ protected:
   explicit gather_element(const ibv_sge& native) noexcept : native_(native) {}
+
+ private:
   ibv_sge native_;
 };
 
 /// A part of registered memory that the device writes: where a receive or an RDMA read ends up.
 ///
-/// Made by `memory_region::scatter`, which exists only for memory registered with local write.
-class scatter_element {
+/// Made by `memory_region::scatter`, which exists only for memory registered with local write. What
+/// may be written may be read: it can stand for a gather element, not the other way round.
+class scatter_element : public gather_element {
  public:
-  [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
-  [[nodiscard]] std::uint32_t length() const noexcept { return native_.length; }
-  [[nodiscard]] std::uint32_t lkey() const noexcept { return native_.lkey; }
-  [[nodiscard]] const ibv_sge& native() const noexcept { return native_; }
-  /// What may be written may be read.
-  operator gather_element() const noexcept { return gather_element(native_); }
   /// An element of memory that the library did not register; its rights are the caller's word.
   [[nodiscard]] static scatter_element from_native(const ibv_sge& native) noexcept {
     return scatter_element(native);
   }
 
  private:
-  explicit scatter_element(const ibv_sge& native) noexcept : native_(native) {}
-  ibv_sge native_;
+  explicit scatter_element(const ibv_sge& native) noexcept : gather_element(native) {}
 };
 
 static_assert(sizeof(gather_element) == sizeof(ibv_sge) &&

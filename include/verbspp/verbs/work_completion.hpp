@@ -191,14 +191,16 @@ class completed_work {
 
 /// A slot for one completion, filled by `completion_queue::poll`: success or error.
 ///
-/// Has the layout of `ibv_wc`. Nothing but `wr_id` and the failure can be read from one that
-/// failed, since the verbs leave the rest undefined.
+/// Has the layout of `ibv_wc`. Nothing but `wr_id`, the queue pair and the failure can be read from
+/// one that failed, since the verbs leave the rest undefined.
 class work_completion {
  public:
   work_completion() noexcept = default;
   explicit work_completion(const ibv_wc& native) noexcept : native_(native) {}
 
   [[nodiscard]] std::uint64_t wr_id() const noexcept { return native_.wr_id; }
+  /// Whose request it was, where several queue pairs share the completion queue.
+  [[nodiscard]] std::uint32_t queue_pair_number() const noexcept { return native_.qp_num; }
   [[nodiscard]] bool is_success() const noexcept {
     return detail::number_of(native_.status) == IBV_WC_SUCCESS;
   }
