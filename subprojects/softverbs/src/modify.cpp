@@ -53,6 +53,8 @@ int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept 
     return EINVAL;
   if (given(IBV_QP_PATH_MIG_STATE) && asked.path_mig_state > IBV_MIG_ARMED) return EINVAL;
   if (given(IBV_QP_ALT_PATH)) {
+    // As the kernel: path migration is InfiniBand's.
+    if (configured().layer == link_layer::ethernet) return EINVAL;
     route alternate;
     if (asked.alt_port_num != only_port || asked.alt_pkey_index != 0 || asked.alt_timeout > 31)
       return EINVAL;

@@ -156,15 +156,15 @@ void responder::on_write(const packet& incoming) {
   const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
   if (end > message_.length || (last && end != message_.length))
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  // What the queue pair doesn't take at all is no matter of the memory.
+  if ((pair_.attributes().qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0)
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   // Nothing is touched by an empty write, so its key isn't looked at.
   if (message_.length != 0) {
-    const bool allowed = (pair_.attributes().qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
     // The whole message on its first packet; on the others, the region could be
     // gone.
-    std::byte* base =
-        allowed ? pair_.machine().regions.remote(pair_.pd, message_.rkey, message_.address,
-                                                 message_.length, IBV_ACCESS_REMOTE_WRITE)
-                : nullptr;
+    std::byte* base = pair_.machine().regions.remote(pair_.pd, message_.rkey, message_.address,
+                                                     message_.length, IBV_ACCESS_REMOTE_WRITE);
     if (base == nullptr || !pair_.machine().wire.staging().copy_out(
                                base + message_.arrived, incoming.payload, header.payload))
       return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
@@ -188,13 +188,13 @@ void responder::took(const packet_header& header) {
 void responder::on_read(const packet_header& header) {
   constexpr std::uint8_t whole = packet_flag::first | packet_flag::last;
   if (message_.open || (header.flags & whole) != whole || header.message > limits::message_bytes ||
-      end_read_ - first_read_ >= pair_.attributes().max_dest_rd_atomic)
+      end_read_ - first_read_ >= pair_.attributes().max_dest_rd_atomic ||
+      (pair_.attributes().qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   const bool allowed =
       header.message == 0 ||
-      ((pair_.attributes().qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0 &&
-       pair_.machine().regions.remote(pair_.pd, header.rkey, header.address, header.message,
-                                      IBV_ACCESS_REMOTE_READ) != nullptr);
+      pair_.machine().regions.remote(pair_.pd, header.rkey, header.address, header.message,
+                                     IBV_ACCESS_REMOTE_READ) != nullptr;
   if (!allowed) return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
   reads_[end_read_++ % most_reads] = {header.address, header.rkey, header.message, header.psn, 0};
   expected_ = (expected_ + 1) & psn_mask;
