@@ -10,7 +10,8 @@
 namespace verbspp {
 
 namespace detail {
-/// Never defined: that a constant expression reaches it is the diagnosis.
+/// That a constant expression reaches it is the diagnosis, since it is not constexpr. It is defined
+/// because clang 14 evaluates constants in default member initializers at run time.
 void value_is_out_of_range();
 }  // namespace detail
 
