@@ -24,6 +24,12 @@ result<void> check_limit(const char* what, std::uint64_t value, int limit) noexc
   return success();
 }
 
+result<void> check_index(const char* what, std::uint64_t index, std::uint64_t length) noexcept {
+  if (index < length) return success();
+  return error::above_limit(building, what, index, length == 0 ? 0 : length - 1,
+                            "the limit is the last entry of the port's table");
+}
+
 /// What was asked for, or the default as far as the device allows it.
 template <class Count>
 std::uint32_t or_default(const std::optional<Count>& asked, std::uint32_t preferred,
@@ -83,7 +89,10 @@ int rank(const gid_entry& entry) noexcept {
 
 result<gid_entry> gid_of(const queue_pair_settings& settings, const context& context,
                          const port_attributes& port) noexcept {
-  if (settings.gid_index) return context.query_gid(port.number(), *settings.gid_index);
+  if (settings.gid_index) {
+    VERBSPP_TRYV(check_index("GID index", settings.gid_index->value(), port.gid_table_length()));
+    return context.query_gid(port.number(), *settings.gid_index);
+  }
   // The first GID of an InfiniBand port is its own, made from its GUID.
   if (port.link_layer() == link_layer::infiniband) return context.query_gid(port.number(), 0);
   VERBSPP_TRY(table, context.query_gid_table(port.number()));
@@ -131,9 +140,7 @@ result<queue_pair_data> prepare(transport type, const queue_pair_settings& setti
   VERBSPP_TRY(as_target, read_depth_of("max reads as target", settings.max_reads_as_target,
                                        device.max_qp_rd_atom));
   VERBSPP_TRY(port, port_of(settings, context));
-  if (settings.pkey_index.value() >= port.pkey_table_length())
-    return error::out_of_range(building, "pkey index", settings.pkey_index.value(),
-                               "the port's pkey table is shorter");
+  VERBSPP_TRYV(check_index("pkey index", settings.pkey_index.value(), port.pkey_table_length()));
   connection_parameters parameters = settings.connection;
   if (parameters.mtu && *parameters.mtu > port.active_mtu())
     return error::above_limit(building, "path MTU, bytes", parameters.mtu->bytes(),
