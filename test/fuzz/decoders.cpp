@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A libFuzzer target: whatever bytes a peer sends, a decoder gives an error or a value that
+/// encodes to the same bytes. The corpus has one of each kind.
+
+#include <verbspp/qp/endpoint.hpp>
+#include <verbspp/verbs/remote_memory.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <span>
+
+namespace {
+
+void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+/// The error's message is of use, and the length that it claims is its own.
+void require_words(const verbspp::error& e) {
+  require(e.message().size() > 10 && e.message().size() == e.format({}));
+}
+
+template <class Decoded>
+void decode(std::span<const std::byte> bytes) {
+  const auto decoded = Decoded::decode(bytes);
+  if (decoded.has_value())
+    require(std::ranges::equal(decoded.value().encode(), bytes));
+  else
+    require_words(decoded.error());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace verbspp;
+  const std::span bytes(reinterpret_cast<const std::byte*>(data), size);
+  decode<endpoint>(bytes);
+  decode<remote_memory<access::all_remote>>(bytes);
+
+  if (const auto end = endpoint::decode(bytes); end.has_value()) {
+    require(check_compatible(end.value(), end.value()).has_value());
+    endpoint other = end.value();
+    other.type = transport::ud;
+    require_words(check_compatible(end.value(), other).error());
+  }
+  return 0;
+}
