@@ -14,29 +14,28 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Whole pages of their own.
-class pages {
+/// A page of its own, between two that keep its neighbours away: what is unmapped here stays so,
+/// since nobody else's mapping fits into the gap.
+class lone_page {
  public:
-  explicit pages(int protection)
+  explicit lone_page(int protection)
       : size_(static_cast<std::size_t>(::sysconf(_SC_PAGESIZE))),
-        start_(::mmap(nullptr, size_, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
-    REQUIRE(start_ != MAP_FAILED);
+        all_(::mmap(nullptr, 3 * size_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    REQUIRE(all_ != MAP_FAILED);
+    REQUIRE(::mprotect(bytes().data(), size_, protection) == 0);
   }
-  ~pages() { unmap(); }
-  pages(const pages&) = delete;
-  pages& operator=(const pages&) = delete;
+  ~lone_page() { ::munmap(all_, 3 * size_); }
+  lone_page(const lone_page&) = delete;
+  lone_page& operator=(const lone_page&) = delete;
 
-  void unmap() {
-    if (start_ != nullptr) ::munmap(start_, size_);
-    start_ = nullptr;
-  }
+  void unmap() { REQUIRE(::munmap(bytes().data(), size_) == 0); }
   [[nodiscard]] std::span<std::byte> bytes() const {
-    return {static_cast<std::byte*>(start_), size_};
+    return {static_cast<std::byte*>(all_) + size_, size_};
   }
 
  private:
   std::size_t size_;
-  void* start_;
+  void* all_;
 };
 
 template <access_flags Rights>
@@ -102,7 +101,7 @@ TEST_CASE("an empty span cannot be registered") {
 
 TEST_CASE("unmapped memory cannot be registered") {
   const testbed bed;
-  pages area(PROT_READ | PROT_WRITE);
+  lone_page area(PROT_READ | PROT_WRITE);
   const std::span<std::byte> gone = area.bytes();
   area.unmap();
   for (const error& e : {failure_of(register_memory(bed.domain, gone)),
@@ -116,7 +115,7 @@ TEST_CASE("unmapped memory cannot be registered") {
 
 TEST_CASE("read-only memory can be registered for reading, but not for local write") {
   const testbed bed;
-  const pages area(PROT_READ);
+  const lone_page area(PROT_READ);
   const error e = failure_of(register_memory<access::local_write>(bed.domain, area.bytes()));
   INFO(e);
   CHECK(e == error_kind::driver);

@@ -203,7 +203,9 @@ TEST_CASE("memory that was unmapped is an error, not a crash") {
     ibv_mr* right = ibv_reg_mr(link.right.domain, memory, page, link.right.wanted.region_access);
     REQUIRE(left != nullptr);
     REQUIRE(right != nullptr);
-    ::munmap(memory, page);
+    // What was there is unmapped, but the place is kept: another thread must not get it.
+    REQUIRE(::mmap(memory, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
+            memory);
     const auto where = reinterpret_cast<std::uintptr_t>(memory);
     address peer{};
     peer.memory = where;
@@ -212,6 +214,7 @@ TEST_CASE("memory that was unmapped is an error, not a crash") {
     failed(link.left, 1, expected);
     ibv_dereg_mr(left);
     ibv_dereg_mr(right);
+    ::munmap(memory, page);
   };
   attempt([](connection& link, ibv_sge here, ibv_sge,
              const address&) { REQUIRE(link.left.write(1, {here}, link.right.here()) == 0); },
