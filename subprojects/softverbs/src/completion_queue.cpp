@@ -5,6 +5,8 @@
 #include "engine.hpp"
 #include "queue_pair.hpp"
 
+#include <time.h>
+
 #include <algorithm>
 #include <bit>
 
@@ -13,18 +15,30 @@ namespace {
 
 /// Whoever reads more than these of a failed completion reads what the
 /// specification leaves undefined; so it isn't touched, as on hardware.
-void report_failure(const ibv_wc& from, ibv_wc& to) noexcept {
+void report(const ibv_wc& from, ibv_wc& to) noexcept {
+  if (from.status == IBV_WC_SUCCESS) {
+    to = from;
+    return;
+  }
   to.wr_id = from.wr_id;
   to.status = from.status;
   to.vendor_err = from.vendor_err;
   to.qp_num = from.qp_num;
 }
 
+std::uint64_t wallclock() noexcept {
+  timespec time{};
+  ::clock_gettime(CLOCK_REALTIME, &time);
+  return static_cast<std::uint64_t>(time.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(time.tv_nsec);
+}
+
 }  // namespace
 
 completion_queue::completion_queue(device_context& owner, std::uint32_t capacity,
-                                   completion_channel* user_channel, void* user_context)
-    : ibv_cq{}, owner_(owner), ring_(capacity) {
+                                   completion_channel* user_channel, void* user_context,
+                                   const completion_queue_options& options)
+    : owner_(owner), options_(options), ring_(capacity) {
   context = &owner.verbs();
   channel = user_channel;
   cq_context = user_context;
@@ -43,8 +57,9 @@ std::uint32_t completion_queue::granted(std::uint32_t asked) noexcept {
 }
 
 bool completion_queue::push(const completion& entry) {
-  const std::uint32_t count = count_.load(std::memory_order_relaxed);
   if (broken_) return false;
+  if (options_.ignores_overrun && count_.load(std::memory_order_relaxed) == ring_.size()) take();
+  const std::uint32_t count = count_.load(std::memory_order_relaxed);
   if (count == ring_.size()) {
     broken_ = true;
     ibv_async_event event{};
@@ -53,7 +68,11 @@ bool completion_queue::push(const completion& entry) {
     owner_.async_events().push(event);
     return false;
   }
-  ring_[(first_ + count) % ring_.size()] = entry;
+  completion& added = ring_[(first_ + count) % ring_.size()];
+  added = entry;
+  if (has_field(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP))
+    added.timestamp = static_cast<std::uint64_t>(now());
+  if (has_field(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) added.wallclock = wallclock();
   count_.store(count + 1, std::memory_order_release);
   if (notify_ == notify::any ||
       (notify_ == notify::solicited && (entry.solicited || entry.wc.status != IBV_WC_SUCCESS))) {
@@ -63,21 +82,38 @@ bool completion_queue::push(const completion& entry) {
   return true;
 }
 
+const completion& completion_queue::take() noexcept {
+  const completion& entry = ring_[first_];
+  first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
+  count_.store(count_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+  entry.owner->release(entry);
+  return entry;
+}
+
 int completion_queue::poll(int wanted, ibv_wc* out) noexcept {
-  std::uint32_t count = count_.load(std::memory_order_relaxed);
-  if (count == 0 && broken_) return -EIO;
+  if (empty() && broken_) return -EIO;
   int given = 0;
-  for (; given < wanted && count > 0; ++given, --count) {
-    const completion& entry = ring_[first_];
-    first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
-    if (entry.wc.status == IBV_WC_SUCCESS)
-      out[given] = entry.wc;
-    else
-      report_failure(entry.wc, out[given]);
-    entry.owner->release(entry);
-  }
-  count_.store(count, std::memory_order_release);
+  for (; given < wanted && !empty(); ++given) report(take().wc, out[given]);
   return given;
+}
+
+int completion_queue::advance() noexcept {
+  if (empty()) return broken_ ? EIO : ENOENT;
+  const completion& entry = take();
+  report(entry.wc, current_.wc);
+  current_.timestamp = entry.timestamp;
+  current_.wallclock = entry.wallclock;
+  extended()->wr_id = entry.wc.wr_id;
+  extended()->status = entry.wc.status;
+  return 0;
+}
+
+void completion_queue::start_reading() {
+  if (!options_.single_threaded) reading_.lock();
+}
+
+void completion_queue::stop_reading() {
+  if (!options_.single_threaded) reading_.unlock();
 }
 
 void completion_queue::request_notification(bool solicited_only) noexcept {

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "event_queue.hpp"
+#include "extensible.hpp"
 
 #include <infiniband/verbs.h>
 
 #include <atomic>
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 namespace softverbs {
@@ -28,13 +30,24 @@ struct completion {
   std::uint32_t frees_up_to;
   bool of_send_queue;
   bool solicited;
+  /// When it came, by the device's clock and by the wall's; if the program asked for it.
+  std::uint64_t timestamp;
+  std::uint64_t wallclock;
 };
 
-/// A completion queue. The engine's lock protects it, but for `empty`.
-class completion_queue final : public ibv_cq {
+/// What a program that creates an extended completion queue may ask for besides.
+struct completion_queue_options {
+  /// Bits of ibv_create_cq_wc_flags.
+  std::uint64_t fields = 0;
+  bool single_threaded = false;
+  bool ignores_overrun = false;
+};
+
+/// A completion queue. The engine's lock protects it, but for what says otherwise.
+class completion_queue final : public extensible_cq {
  public:
   completion_queue(device_context& owner, std::uint32_t capacity, completion_channel* channel,
-                   void* user_context);
+                   void* user_context, const completion_queue_options& options = {});
   completion_queue(const completion_queue&) = delete;
   completion_queue& operator=(const completion_queue&) = delete;
   ~completion_queue();
@@ -48,6 +61,14 @@ class completion_queue final : public ibv_cq {
   /// As ibv_poll_cq: how many were given, negative if the queue is broken and
   /// there are none left.
   int poll(int wanted, ibv_wc* out) noexcept;
+
+  /// Takes out the next completion for `current`; 0, ENOENT or EIO.
+  int advance() noexcept;
+  /// What the functions that read a field read, without the lock.
+  const completion& current() const noexcept { return current_; }
+  /// While a thread reads one by one, others wait; unless the program said there are none.
+  void start_reading();
+  void stop_reading();
 
   void request_notification(bool solicited_only) noexcept;
 
@@ -74,13 +95,18 @@ class completion_queue final : public ibv_cq {
  private:
   enum class notify : std::uint8_t { off, solicited, any };
   void set_notify(notify when) noexcept;
+  bool has_field(std::uint64_t field) const noexcept { return (options_.fields & field) != 0; }
+  const completion& take() noexcept;
 
   device_context& owner_;
+  completion_queue_options options_;
   std::vector<completion> ring_;
   std::uint32_t first_ = 0;
   std::atomic<std::uint32_t> count_{0};
   notify notify_ = notify::off;
   std::atomic<bool> broken_{false};
+  std::mutex reading_;
+  completion current_{};
 };
 
 }  // namespace softverbs

@@ -29,6 +29,8 @@ device_context::~device_context() { ::pthread_mutex_destroy(&verbs().mutex); }
 void device_context::fill_operations() noexcept {
   query_port = operations::query_port;
   query_device_ex = operations::query_device_ex;
+  query_rt_values = operations::query_rt_values;
+  create_cq_ex = operations::create_cq_ex;
   ibv_context_ops& base = verbs().ops;
   base._compat_query_device = ibv_query_device;
   base.alloc_mw = operations::alloc_mw;

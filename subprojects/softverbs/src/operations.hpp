@@ -12,10 +12,13 @@ int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes,
 int query_device_ex(ibv_context* verbs, const ibv_query_device_ex_input* input,
                     ibv_device_attr_ex* attributes, std::size_t size);
 
+int query_rt_values(ibv_context* verbs, ibv_values_ex* values);
+
 ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type);
 int bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding);
 int dealloc_mw(ibv_mw* window);
 
+ibv_cq_ex* create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes);
 int poll_cq(ibv_cq* queue, int wanted, ibv_wc* out);
 int req_notify_cq(ibv_cq* queue, int solicited_only);
 

@@ -9,7 +9,7 @@ namespace softverbs {
 
 queue_pair::queue_pair(device_context& owner, protection_domain& domain,
                        const ibv_qp_init_attr& attributes)
-    : ibv_qp{},
+    : extensible_qp{},
       requests(*this, const_cast<ibv_qp_cap&>(attributes.cap)),
       responses(*this, const_cast<ibv_qp_cap&>(attributes.cap)),
       owner_(owner),

@@ -4,6 +4,7 @@
 #include "completion_queue.hpp"
 #include "device.hpp"
 #include "engine.hpp"
+#include "extensible.hpp"
 #include "packet.hpp"
 #include "requester.hpp"
 #include "responder.hpp"
@@ -18,7 +19,7 @@ namespace softverbs {
 class device_context;
 
 /// A queue pair: its state and attributes, and the two halves that do its work.
-class queue_pair final : public ibv_qp {
+class queue_pair final : public extensible_qp {
  public:
   queue_pair(device_context& owner, protection_domain& domain, const ibv_qp_init_attr& attributes);
   queue_pair(const queue_pair&) = delete;

@@ -4,6 +4,7 @@
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
+#include "extended_polling.hpp"
 #include "next_library.hpp"
 #include "operations.hpp"
 
@@ -12,6 +13,39 @@
 #include <new>
 
 using namespace softverbs;
+
+namespace {
+
+/// Null with errno set.
+completion_queue* create(ibv_context* verbs, int entries, void* user_context,
+                         ibv_comp_channel* channel, int vector,
+                         const completion_queue_options& options) {
+  device_context& device = device_context::of(verbs);
+  int error = 0;
+  if (!device.usable())
+    error = EIO;
+  else if (entries < 1 || entries > limits::completion_entries || vector < 0 ||
+           vector >= limits::completion_vectors || (channel != nullptr && !is_soft(channel)))
+    error = EINVAL;
+  if (error != 0) {
+    errno = error;
+    return nullptr;
+  }
+  try {
+    auto queue = std::make_unique<completion_queue>(
+        device, completion_queue::granted(static_cast<std::uint32_t>(entries)),
+        static_cast<completion_channel*>(channel), user_context, options);
+    const std::lock_guard held(device.owner().lock);
+    device.completion_queues.insert(queue.get());
+    if (channel != nullptr) ++channel->refcnt;
+    return queue.release();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+}  // namespace
 
 SOFTVERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* verbs) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_create_comp_channel)(verbs);
@@ -51,29 +85,36 @@ SOFTVERBS_EXPORT ibv_cq* ibv_create_cq(ibv_context* verbs, int entries, void* us
                                        ibv_comp_channel* channel, int vector) {
   if (!is_soft(verbs))
     return SOFTVERBS_NEXT(ibv_create_cq)(verbs, entries, user_context, channel, vector);
-  device_context& device = device_context::of(verbs);
-  int error = 0;
-  if (!device.usable())
-    error = EIO;
-  else if (entries < 1 || entries > limits::completion_entries || vector < 0 ||
-           vector >= limits::completion_vectors || (channel != nullptr && !is_soft(channel)))
-    error = EINVAL;
-  if (error != 0) {
-    errno = error;
+  return create(verbs, entries, user_context, channel, vector, {});
+}
+
+ibv_cq_ex* operations::create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes) {
+  constexpr std::uint64_t fields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
+                                   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                                   IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+  constexpr std::uint32_t flags =
+      IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  const std::uint32_t asked =
+      (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attributes->flags : 0;
+  if ((attributes->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
+      (asked & ~flags) != 0 ||
+      attributes->cqe > static_cast<std::uint32_t>(limits::completion_entries) ||
+      attributes->comp_vector >= static_cast<std::uint32_t>(limits::completion_vectors)) {
+    errno = EINVAL;
     return nullptr;
   }
-  try {
-    auto queue = std::make_unique<completion_queue>(
-        device, completion_queue::granted(static_cast<std::uint32_t>(entries)),
-        static_cast<completion_channel*>(channel), user_context);
-    const std::lock_guard held(device.owner().lock);
-    device.completion_queues.insert(queue.get());
-    if (channel != nullptr) ++channel->refcnt;
-    return queue.release();
-  } catch (const std::bad_alloc&) {
-    errno = ENOMEM;
+  if ((attributes->wc_flags & ~fields) != 0) {
+    errno = EOPNOTSUPP;
     return nullptr;
   }
+  completion_queue* queue =
+      create(verbs, static_cast<int>(attributes->cqe), attributes->cq_context, attributes->channel,
+             static_cast<int>(attributes->comp_vector),
+             {attributes->wc_flags, (asked & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
+              (asked & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0});
+  if (queue == nullptr) return nullptr;
+  make_readable_one_by_one(*queue, attributes->wc_flags);
+  return queue->extended();
 }
 
 SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+
+namespace softverbs {
+
+/// The public part of an object that programs may also know under an extended type, which
+/// begins like the plain one: room for the rest of it lies behind.
+template <typename Plain, typename Extended>
+struct extensible : Plain {
+  extensible() noexcept : Plain{} {}
+  Extended* extended() noexcept { return reinterpret_cast<Extended*>(static_cast<Plain*>(this)); }
+
+ private:
+  alignas(Extended) std::byte rest_[sizeof(Extended) - sizeof(Plain)]{};
+};
+
+using extensible_cq = extensible<ibv_cq, ibv_cq_ex>;
+using extensible_qp = extensible<ibv_qp, ibv_qp_ex>;
+static_assert(sizeof(extensible_cq) == sizeof(ibv_cq_ex) &&
+              sizeof(extensible_qp) == sizeof(ibv_qp_ex));
+static_assert(offsetof(ibv_cq_ex, comp_mask) == sizeof(ibv_cq) &&
+              offsetof(ibv_qp_ex, comp_mask) == sizeof(ibv_qp));
+
+}  // namespace softverbs
