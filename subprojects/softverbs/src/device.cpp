@@ -60,11 +60,15 @@ ibv_gid unique_local_gid(unsigned number) noexcept {
   return gid;
 }
 
+}  // namespace
+
+bool is_ipv4(const ibv_gid& gid) noexcept {
+  return gid.global.subnet_prefix == 0 && be64toh(gid.global.interface_id) >> 32 == 0x0000'ffffU;
+}
+
 bool same(const ibv_gid& left, const ibv_gid& right) noexcept {
   return std::memcmp(left.raw, right.raw, sizeof(left.raw)) == 0;
 }
-
-}  // namespace
 
 std::uint64_t soft_device::guid() const noexcept {
   // An EUI-64 made of the locally administered MAC 02:53:56:00:00:<number>, as
@@ -141,6 +145,9 @@ void describe_device(const soft_device& device, ibv_device_attr& attributes) noe
   attributes.max_res_rd_atom = limits::outstanding_reads * limits::queue_pairs;
   attributes.max_qp_init_rd_atom = limits::outstanding_reads;
   attributes.atomic_cap = IBV_ATOMIC_NONE;
+  attributes.max_mcast_grp = limits::multicast_groups;
+  attributes.max_mcast_qp_attach = limits::multicast_members;
+  attributes.max_total_mcast_qp_attach = limits::multicast_groups * limits::multicast_members;
   attributes.max_ah = limits::address_handles;
   attributes.max_pkeys = 1;
   attributes.local_ca_ack_delay = 15;

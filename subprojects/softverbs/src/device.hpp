@@ -22,9 +22,12 @@ inline constexpr int completion_entries = (1 << 22) - 1;
 inline constexpr int memory_regions = 1 << 20;
 inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t message_bytes = std::uint32_t{1} << 30;
+inline constexpr std::uint32_t datagram_bytes = 4096;
 inline constexpr int protection_domains = 32768;
 inline constexpr int outstanding_reads = 16;
 inline constexpr int address_handles = 1 << 20;
+inline constexpr int multicast_groups = 256;
+inline constexpr int multicast_members = 64;
 inline constexpr int completion_vectors = 1;
 inline constexpr unsigned gid_entries = 16;
 }  // namespace limits
@@ -63,6 +66,10 @@ struct gid_entry {
 
 /// Empty entries and indexes behind the table's end give nothing.
 std::optional<gid_entry> gid_at(unsigned device, unsigned index) noexcept;
+
+/// Addresses are those of IPv4, in a GID, or of IPv6.
+bool is_ipv4(const ibv_gid& gid) noexcept;
+bool same(const ibv_gid& left, const ibv_gid& right) noexcept;
 
 /// The number of the device that owns this GID, whichever process it is in.
 std::optional<std::uint8_t> device_of_gid(const ibv_gid& gid) noexcept;

@@ -71,8 +71,10 @@ void device_context::close(device_context* closing) noexcept {
     for (queue_pair* pair : closing->queue_pairs) {
       pair->say_goodbye();
       machine.remove(*pair);
+      machine.groups.forget(*pair);
     }
     for (const memory_region* region : closing->regions) machine.regions.remove(*region);
+    if (machine.groups.empty()) machine.wire.hear_multicasts(false);
     for (completion_queue* queue : closing->completion_queues) queue->detach();
   }
   for (queue_pair* pair : closing->queue_pairs) delete pair;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "address.hpp"
 #include "completion_queue.hpp"
 #include "device.hpp"
 #include "event_queue.hpp"
@@ -14,8 +15,6 @@ namespace softverbs {
 
 class engine;
 class queue_pair;
-
-struct address_handle final : ibv_ah {};
 
 /// An open device, with everything made from it.
 class device_context final : private verbs_context {

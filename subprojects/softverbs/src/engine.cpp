@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -164,9 +165,21 @@ void engine::check_deadlines() {
 
 void engine::deliver(const packet& incoming) {
   const packet_header& header = incoming.header;
+  if (header.target_qpn == multicast_qpn) return deliver_to_group(incoming);
   if (header.target_qpn >> transport::index_bits != wire.slot()) return;
   queue_pair* pair = pairs_[header.target_qpn & transport::index_mask];
   if (pair != nullptr) pair->on_packet(incoming);
+}
+
+void engine::deliver_to_group(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  if (header.kind != packet_kind::datagram) return;
+  ibv_grh network;
+  std::memcpy(&network, incoming.payload, sizeof(network));
+  const auto path = read_header(network);
+  if (!path) return;
+  if (const auto* group = groups.find(path->target, static_cast<std::uint16_t>(header.address)))
+    for (queue_pair* member : group->members) member->on_packet(incoming);
 }
 
 bool engine::progress(bool thoroughly) {

@@ -4,6 +4,7 @@
 #include "driver.hpp"
 #include "fair_mutex.hpp"
 #include "memory_region.hpp"
+#include "multicast.hpp"
 #include "transport.hpp"
 
 #include <atomic>
@@ -40,6 +41,7 @@ class engine {
 
   fair_mutex lock;
   region_table regions;
+  multicast_groups groups;
   transport wire;
 
   /// Gives the queue pair its number; 0 or an errno.
@@ -73,6 +75,7 @@ class engine {
  private:
   void check_deadlines();
   void deliver(const packet& incoming);
+  void deliver_to_group(const packet& incoming);
   static void before_fork() noexcept;
   static void after_fork_in_parent() noexcept;
   static void after_fork_in_child() noexcept;

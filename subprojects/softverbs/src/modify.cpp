@@ -4,6 +4,11 @@
 #include "queue_pair.hpp"
 #include "state_table.hpp"
 
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
 #include <cerrno>
 
 namespace softverbs {
@@ -11,31 +16,19 @@ namespace {
 
 constexpr std::uint8_t only_port = 1;
 
+/// These are for privileged programs.
+bool is_controlled_key(std::uint32_t qkey) noexcept { return qkey >> 31 != 0; }
+
+bool may_control_keys() noexcept {
+  __user_cap_header_struct process{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
+  return ::syscall(SYS_capget, &process, capabilities.data()) == 0 &&
+         (capabilities[0].effective & (1U << CAP_NET_RAW)) != 0;
+}
+
 bool is_mtu(ibv_mtu mtu) noexcept { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096; }
 
 }  // namespace
-
-int queue_pair::check_address(const ibv_ah_attr& address, route& way) const noexcept {
-  const bool ethernet = configured().layer == link_layer::ethernet;
-  way = {};
-  if (address.port_num != only_port) return EINVAL;
-  if (ethernet && address.is_global == 0) return EINVAL;
-  if (address.is_global != 0) {
-    if (address.grh.sgid_index >= limits::gid_entries) return EINVAL;
-    const auto source = gid_at(owner_.device().number, address.grh.sgid_index);
-    if (!source) return ENODATA;
-    way.network = source->type;
-  }
-  if (ethernet) {
-    way.target_device = device_of_gid(address.grh.dgid);
-    // What neighbour discovery says when nobody answers.
-    return way.target_device ? 0 : ETIMEDOUT;
-  }
-  // The subnet manager isn't asked for single addresses: a wrong one shows up when
-  // nobody answers the packets.
-  way.target_device = device_of_lid(address.dlid);
-  return 0;
-}
 
 int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept {
   const auto given = [mask](int attribute) { return (mask & attribute) != 0; };
@@ -58,7 +51,7 @@ int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept 
     route alternate;
     if (asked.alt_port_num != only_port || asked.alt_pkey_index != 0 || asked.alt_timeout > 31)
       return EINVAL;
-    if (const int error = check_address(asked.alt_ah_attr, alternate)) return error;
+    if (const int error = find_route(owner_.device(), asked.alt_ah_attr, alternate)) return error;
   }
   return 0;
 }
@@ -66,14 +59,22 @@ int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept 
 int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
   const ibv_qp_state from = now_in();
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? asked.qp_state : from;
-  if (!transition_is_valid(qp_type, from, to, mask)) return EINVAL;
+  const bool new_path = (mask & IBV_QP_AV) != 0;
+  if ((mask & IBV_QP_QKEY) != 0 && is_controlled_key(asked.qkey) && !may_control_keys())
+    return EPERM;
+  // As the kernel, for which a new path of a connection in use is one of a new port.
+  const int understood = new_path && to != IBV_QPS_RTR ? mask | IBV_QP_PORT : mask;
+  if (!transition_is_valid(qp_type, from, to, understood)) return EINVAL;
+  // Nothing may be changed, and nothing new begun, before all that was begun has finished.
+  if (from == IBV_QPS_SQD && (to == IBV_QPS_SQD || to == IBV_QPS_RTS) && !requests.drained())
+    return EINVAL;
   if (const int error = check_values(asked, mask)) return error;
   route way;
-  if ((mask & IBV_QP_AV) != 0)
-    if (const int error = check_address(asked.ah_attr, way)) return error;
+  if (new_path)
+    if (const int error = find_route(owner_.device(), asked.ah_attr, way)) return error;
 
   // Nothing can fail any more.
-  if ((mask & IBV_QP_AV) != 0) route_ = way;
+  if (new_path) route_ = way;
   apply(asked, mask);
   enter(to);
   return 0;
@@ -87,6 +88,7 @@ void queue_pair::apply(const ibv_qp_attr& asked, int mask) {
   take(IBV_QP_ACCESS_FLAGS, &ibv_qp_attr::qp_access_flags);
   take(IBV_QP_PKEY_INDEX, &ibv_qp_attr::pkey_index);
   take(IBV_QP_PORT, &ibv_qp_attr::port_num);
+  take(IBV_QP_QKEY, &ibv_qp_attr::qkey);
   take(IBV_QP_AV, &ibv_qp_attr::ah_attr);
   take(IBV_QP_PATH_MTU, &ibv_qp_attr::path_mtu);
   take(IBV_QP_TIMEOUT, &ibv_qp_attr::timeout);
@@ -127,6 +129,11 @@ void queue_pair::enter(ibv_qp_state next) {
     case IBV_QPS_ERR:
       enter_error();
       break;
+    case IBV_QPS_RTS:
+      // What failed with the one that led there must not be carried out now.
+      if (before == IBV_QPS_SQE) requests.flush();
+      attributes_.en_sqd_async_notify = 0;
+      [[fallthrough]];
     default:
       if (next != before) engine_.schedule(*this);
   }

@@ -15,6 +15,8 @@ enum class packet_kind : std::uint8_t {
   read_response,
   acknowledge,
   refuse,
+  /// Of unreliable datagrams; its payload starts with the network's header.
+  datagram,
 };
 
 /// Bits of packet_header::flags.
@@ -23,7 +25,11 @@ inline constexpr std::uint8_t first = 1;
 inline constexpr std::uint8_t last = 2;
 inline constexpr std::uint8_t immediate = 4;
 inline constexpr std::uint8_t solicited = 8;
-inline constexpr std::uint8_t all = 15;
+/// Of unreliable connections: nothing answers it.
+inline constexpr std::uint8_t unreliable = 16;
+/// A datagram whose network header says something.
+inline constexpr std::uint8_t global = 32;
+inline constexpr std::uint8_t all = 63;
 }  // namespace packet_flag
 
 /// Why a responder refuses a packet.
@@ -45,18 +51,18 @@ struct packet_header {
   std::uint8_t network;  ///< enum network
   std::uint8_t source_device;
   std::uint8_t target_device;
-  refusal reason;          ///< refuse only
-  std::uint8_t rnr_timer;  ///< refuse only, as coded in IBV_QP_MIN_RNR_TIMER
-  std::uint8_t reserved;
+  refusal reason;              ///< refuse only
+  std::uint8_t rnr_timer;      ///< refuse only, as coded in IBV_QP_MIN_RNR_TIMER
+  std::uint8_t service_level;  ///< datagram only
   std::uint32_t target_qpn;
   std::uint32_t source_qpn;
   std::uint32_t psn;
   std::uint32_t payload;    ///< bytes behind this header
   std::uint32_t offset;     ///< of the payload in its message
   std::uint32_t message;    ///< bytes of the whole message: write, read_request
-  std::uint32_t rkey;       ///< write, read_request
+  std::uint32_t key;        ///< the rkey of write, read_request; the qkey of a datagram
   std::uint32_t immediate;  ///< in network byte order
-  std::uint64_t address;    ///< write, read_request
+  std::uint64_t address;    ///< write, read_request; a datagram's destination LID
 };
 static_assert(sizeof(packet_header) == 48 && std::is_trivially_copyable_v<packet_header>);
 

@@ -10,7 +10,7 @@ namespace softverbs {
 queue_pair::queue_pair(device_context& owner, protection_domain& domain,
                        const ibv_qp_init_attr& attributes)
     : extensible_qp{},
-      requests(*this, const_cast<ibv_qp_cap&>(attributes.cap)),
+      requests(*this, attributes),
       responses(*this, const_cast<ibv_qp_cap&>(attributes.cap)),
       owner_(owner),
       engine_(owner.owner()),
@@ -38,16 +38,16 @@ packet_header queue_pair::header(packet_kind kind, std::uint32_t psn) const noex
   result.kind = kind;
   result.network = static_cast<std::uint8_t>(route_.network);
   result.source_device = owner_.device().number;
-  result.target_device = route_.target_device.value_or(0);
+  result.target_device = route_.device;
   result.target_qpn = attributes_.dest_qp_num;
   result.source_qpn = qp_num;
   result.psn = psn & psn_mask;
+  if (qp_type == IBV_QPT_UC) result.flags = packet_flag::unreliable;
   return result;
 }
 
 sent queue_pair::send(const packet_header& head, const iovec* payload, std::size_t pieces,
                       turn when) {
-  if (!route_.target_device) return sent::lost;
   const sent result = engine_.wire.send(head.target_qpn, head, payload, pieces);
   if (result == sent::blocked) engine_.wire.wait_writable(head.target_qpn, qp_num, when);
   return result;
@@ -59,19 +59,38 @@ bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
   return head.source_qpn == attributes_.dest_qp_num && head.target_qpn == qp_num &&
          head.target_device == owner_.device().number &&
          head.network == static_cast<std::uint8_t>(route_.network) &&
-         route_.target_device == head.source_device;
+         route_.device == head.source_device &&
+         ((head.flags & packet_flag::unreliable) == 0) == is_reliable();
+}
+
+bool queue_pair::is_for_us(const packet_header& head) const noexcept {
+  const auto infiniband = static_cast<std::uint8_t>(network::infiniband);
+  const bool same_layer =
+      (head.network == infiniband) == (configured().layer == link_layer::infiniband);
+  const bool is_addressed =
+      head.target_qpn == multicast_qpn || head.target_device == owner_.device().number;
+  // Who has another key has nothing to say here.
+  return same_layer && is_addressed && head.key == attributes_.qkey;
 }
 
 void queue_pair::on_packet(const packet& incoming) {
   const packet_header& head = incoming.header;
-  const bool hears = now_in() == IBV_QPS_RTR || now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD;
-  if (!hears || !is_from_peer(head)) return;
-  const bool sends = now_in() != IBV_QPS_RTR;
+  const bool hears =
+      now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_ERR;
+  if (!hears) return;
+  if (!is_connected()) {
+    if (head.kind == packet_kind::datagram && is_for_us(head)) responses.on_datagram(incoming);
+    return;
+  }
+  if (!is_from_peer(head)) return;
+  const bool sends = is_reliable() && now_in() != IBV_QPS_RTR;
   switch (head.kind) {
     case packet_kind::send:
     case packet_kind::write:
-    case packet_kind::read_request:
       responses.on_request(incoming);
+      break;
+    case packet_kind::read_request:
+      if (is_reliable()) responses.on_request(incoming);
       break;
     case packet_kind::acknowledge:
       if (sends) requests.on_acknowledge(head.psn);
@@ -81,6 +100,8 @@ void queue_pair::on_packet(const packet& incoming) {
       break;
     case packet_kind::read_response:
       if (sends) requests.on_read_response(incoming);
+      break;
+    case packet_kind::datagram:
       break;
   }
 }
@@ -102,6 +123,9 @@ bool queue_pair::serve() {
         raise(IBV_EVENT_SQ_DRAINED);
       }
       break;
+    case IBV_QPS_SQE:
+      requests.flush();
+      break;
     case IBV_QPS_ERR:
       requests.flush();
       responses.flush();
@@ -115,6 +139,13 @@ bool queue_pair::serve() {
 
 void queue_pair::enter_error() {
   attributes_.qp_state = IBV_QPS_ERR;
+  engine_.set_deadline(*this, 0);
+  engine_.schedule(*this);
+}
+
+void queue_pair::enter_send_error() {
+  if (is_reliable()) return enter_error();
+  attributes_.qp_state = IBV_QPS_SQE;
   engine_.set_deadline(*this, 0);
   engine_.schedule(*this);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "address.hpp"
 #include "completion_queue.hpp"
-#include "device.hpp"
 #include "engine.hpp"
 #include "extensible.hpp"
 #include "packet.hpp"
@@ -12,7 +12,6 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <optional>
 
 namespace softverbs {
 
@@ -30,6 +29,8 @@ class queue_pair final : public extensible_qp {
   int modify(const ibv_qp_attr& asked, int mask);
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) const noexcept;
 
+  bool is_reliable() const noexcept { return qp_type == IBV_QPT_RC; }
+  bool is_connected() const noexcept { return qp_type != IBV_QPT_UD; }
   ibv_qp_state now_in() const noexcept { return attributes_.qp_state; }
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   const ibv_qp_init_attr& initial() const noexcept { return initial_; }
@@ -45,6 +46,9 @@ class queue_pair final : public extensible_qp {
   // What the two halves call.
   /// Everything outstanding will be flushed.
   void enter_error();
+  /// After a request failed: the send queue will be flushed. What comes in is still
+  /// received where the service is not reliable.
+  void enter_send_error();
   void raise(ibv_event_type event);
   /// The first packet came in while the program is still on its way to RTS.
   void communication_established();
@@ -52,7 +56,7 @@ class queue_pair final : public extensible_qp {
   void complete(completion_queue& queue, completion entry);
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
-  /// Sends to the peer. Blocked: `serve` is called when it may work again.
+  /// Blocked: `serve` is called when it may work again.
   sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when);
 
   /// A completion has been polled.
@@ -71,24 +75,17 @@ class queue_pair final : public extensible_qp {
   unsigned async_events_reported = 0;
 
  private:
-  /// The way to the peer.
-  struct route {
-    softverbs::network network = network::infiniband;
-    /// None: packets get lost.
-    std::optional<std::uint8_t> target_device;
-  };
-
   int check_values(const ibv_qp_attr& asked, int mask) const noexcept;
-  int check_address(const ibv_ah_attr& address, route& way) const noexcept;
   void apply(const ibv_qp_attr& asked, int mask);
   void enter(ibv_qp_state next);
   bool is_from_peer(const packet_header& header) const noexcept;
+  bool is_for_us(const packet_header& header) const noexcept;
 
   device_context& owner_;
   engine& engine_;
   ibv_qp_init_attr initial_;
   ibv_qp_attr attributes_{};
-  route route_;
+  route route_;  ///< to the peer
   bool established_ = false;
 };
 

@@ -54,33 +54,41 @@ bool with_immediate(ibv_wr_opcode opcode) noexcept {
 
 }  // namespace
 
-requester::requester(queue_pair& pair, ibv_qp_cap& granted)
+requester::requester(queue_pair& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
-      mask_(granted.max_send_wr == 0 ? 0 : granted.max_send_wr - 1),
-      max_entries_(granted.max_send_sge),
-      max_inline_(granted.max_inline_data),
+      mask_(granted.cap.max_send_wr == 0 ? 0 : granted.cap.max_send_wr - 1),
+      max_entries_(granted.cap.max_send_sge),
+      max_inline_(granted.cap.max_inline_data),
       // Not initialized: most of a deep queue is never used.
       ring_(new request[std::size_t{mask_} + 1]),
       entries_(new ibv_sge[(std::size_t{mask_} + 1) * max_entries_]),
-      inline_(new std::byte[(std::size_t{mask_} + 1) * max_inline_]) {}
+      inline_(new std::byte[(std::size_t{mask_} + 1) * max_inline_]),
+      datagrams_(granted.qp_type == IBV_QPT_UD ? new datagram[std::size_t{mask_} + 1] : nullptr) {}
+
+bool requester::carries(ibv_wr_opcode opcode) const noexcept {
+  switch (opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_IMM:
+      return true;
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      return pair_.is_connected();
+    case IBV_WR_RDMA_READ:
+      return pair_.is_reliable();
+    default:
+      return false;
+  }
+}
 
 int requester::post(const ibv_send_wr& asked) {
   const ibv_qp_init_attr& initial = pair_.initial();
-  switch (asked.opcode) {
-    case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ:
-      break;
-    default:
-      return EINVAL;
-  }
+  if (!carries(asked.opcode)) return EINVAL;
   if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
   std::uint64_t length = 0;
   for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
   if (inlined && (length > max_inline_ || asked.opcode == IBV_WR_RDMA_READ)) return EINVAL;
+  if (!pair_.is_connected() && asked.wr.ud.ah == nullptr) return EINVAL;
   if (initial.cap.max_send_wr == 0 || head_ - freed_ > mask_) return ENOMEM;
 
   request& work = at(head_);
@@ -92,6 +100,13 @@ int requester::post(const ibv_send_wr& asked) {
   if (completed_as(asked.opcode) != IBV_WC_SEND) {
     work.remote_address = asked.wr.rdma.remote_addr;
     work.rkey = asked.wr.rdma.rkey;
+  }
+  if (!pair_.is_connected()) {
+    const auto& handle = *static_cast<const address_handle*>(asked.wr.ud.ah);
+    // Who sends with a controlled key means that of the queue pair.
+    const bool controlled = asked.wr.ud.remote_qkey >> 31 != 0;
+    datagram_of(head_) = {handle.to, handle.pd, asked.wr.ud.remote_qpn & psn_mask,
+                          controlled ? pair_.attributes().qkey : asked.wr.ud.remote_qkey};
   }
   work.immediate = asked.imm_data;
   work.signaled = initial.sq_sig_all != 0 || (asked.send_flags & IBV_SEND_SIGNALED) != 0;
@@ -115,7 +130,9 @@ int requester::post(const ibv_send_wr& asked) {
 }
 
 ibv_wc_status requester::inspect(const request& work) noexcept {
-  if (work.length > limits::message_bytes) return IBV_WC_LOC_LEN_ERR;
+  const auto longest = pair_.is_connected() ? limits::message_bytes : limits::datagram_bytes;
+  if (work.length > longest) return IBV_WC_LOC_LEN_ERR;
+  if (!pair_.is_connected() && datagram_of(next_).domain != pair_.pd) return IBV_WC_LOC_QP_OP_ERR;
   // A depth of zero says that this queue pair doesn't read.
   if (work.reads() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
   if (work.inlined) return IBV_WC_SUCCESS;
@@ -188,23 +205,24 @@ void requester::begin(request& work) noexcept {
   ++begun_;
 }
 
-requester::outcome requester::transmit_packet(request& work, turn when) {
+packet_header requester::header_of(const request& work) noexcept {
   const auto message = static_cast<std::uint32_t>(work.length);
-  const std::uint32_t offset = next_packet_ * packet_bytes;
-  const bool last = next_packet_ + 1 == work.packets;
-  packet_kind kind = packet_kind::send;
+  packet_kind kind = pair_.is_connected() ? packet_kind::send : packet_kind::datagram;
   if (work.reads())
     kind = packet_kind::read_request;
   else if (completed_as(work.opcode) == IBV_WC_RDMA_WRITE)
     kind = packet_kind::write;
 
   packet_header header = pair_.header(kind, work.first_psn + next_packet_);
-  header.message = kind == packet_kind::send ? 0 : message;
-  header.address = work.remote_address;
-  header.rkey = work.rkey;
-  header.offset = offset;
+  header.offset = next_packet_ * packet_bytes;
+  if (!work.reads()) header.payload = std::min(packet_bytes, message - header.offset);
+  if (completed_as(work.opcode) != IBV_WC_SEND) {
+    header.message = message;
+    header.address = work.remote_address;
+    header.key = work.rkey;
+  }
   if (next_packet_ == 0) header.flags |= packet_flag::first;
-  if (last) {
+  if (next_packet_ + 1 == work.packets) {
     header.flags |= packet_flag::last;
     if (work.solicited) header.flags |= packet_flag::solicited;
     if (with_immediate(work.opcode)) {
@@ -212,33 +230,79 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
       header.immediate = work.immediate;
     }
   }
+  return header;
+}
+
+requester::outcome requester::transmit_packet(request& work, turn when) {
+  const packet_header header = header_of(work);
   std::array<iovec, limits::gather_entries> pieces;
-  int count = 0;
-  if (kind != packet_kind::read_request) {
-    header.payload = std::min(packet_bytes, message - offset);
-    count = gather(next_, offset, header.payload, pieces.data());
-  }
-  const sent result =
-      count < 0 ? sent::fault
-                : pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when);
+  const int count = gather(next_, header.offset, header.payload, pieces.data());
+  const auto send = [&] {
+    return pair_.is_connected()
+               ? pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when)
+               : send_datagram(header, pieces.data(), static_cast<std::size_t>(count), when);
+  };
+  const sent result = count < 0 ? sent::fault : send();
   if (result == sent::fault) {
     stop_at(work, IBV_WC_LOC_PROT_ERR);
     return outcome::failed;
   }
+  return pair_.is_reliable() ? wait_for_answer(work, result) : be_done_with(work, result);
+}
+
+sent requester::send_datagram(const packet_header& described, const iovec* payload,
+                              std::size_t pieces, turn when) {
+  const datagram& towards = datagram_of(next_);
+  const destination& to = towards.to;
+  packet_header header = described;
+  header.network = static_cast<std::uint8_t>(to.way.network);
+  header.target_device = to.way.device;
+  header.target_qpn = towards.qpn;
+  header.service_level = to.service_level;
+  header.key = towards.qkey;
+  header.address = to.lid;
+  header.payload += sizeof(network_header);
+  network_header network = to.header;
+  if (to.global) {
+    header.flags |= packet_flag::global;
+    set_length(network, described.payload);
+  }
+  std::array<iovec, limits::gather_entries + 1> parts;
+  parts[0] = {network.data(), network.size()};
+  std::copy_n(payload, pieces, parts.begin() + 1);
+  if ((towards.qpn == multicast_qpn) != to.way.multicast) return sent::lost;
+  if (to.way.multicast) return pair_.machine().wire.broadcast(header, parts.data(), pieces + 1);
+  return pair_.send(header, parts.data(), pieces + 1, when);
+}
+
+requester::outcome requester::wait_for_answer(const request& work, sent result) {
   if (pair_.deadline == 0) {
     const nanoseconds time = now();
     if (quiet_since_ == 0) quiet_since_ = time;
     restart_timer(time);
   }
   if (result == sent::blocked) return outcome::waiting;
-  if (last) {
-    if (work.reads()) ++reads_;
-    ++next_;
-    next_packet_ = 0;
-  } else {
-    ++next_packet_;
-  }
+  advance(work);
   return outcome::sent;
+}
+
+requester::outcome requester::be_done_with(const request& work, sent result) {
+  if (result == sent::blocked && !gave_up_) {
+    if (pair_.deadline == 0) pair_.machine().set_deadline(pair_, now() + patience);
+    return outcome::waiting;
+  }
+  if (result == sent::yes) gave_up_ = false;
+  pair_.machine().set_deadline(pair_, 0);
+  advance(work);
+  if (oldest_ != next_) complete_oldest();
+  return pair_.now_in() == IBV_QPS_ERR ? outcome::failed : outcome::sent;
+}
+
+void requester::advance(const request& work) noexcept {
+  if (++next_packet_ != work.packets) return;
+  if (work.reads()) ++reads_;
+  ++next_;
+  next_packet_ = 0;
 }
 
 void requester::stop_at(request& work, ibv_wc_status failure) {
@@ -337,6 +401,12 @@ void requester::go_back_to(std::uint32_t psn) noexcept {
 }
 
 void requester::on_deadline(nanoseconds time) {
+  if (!pair_.is_reliable()) {
+    // A network would have dropped the packets before.
+    gave_up_ = true;
+    pair_.machine().schedule(pair_);
+    return;
+  }
   if (resting_) {
     resting_ = false;
     quiet_since_ = time;
@@ -392,7 +462,7 @@ void requester::fail_oldest(ibv_wc_status status) {
   const request& work = at(oldest_);
   ++oldest_;
   complete(work, status);
-  if (pair_.now_in() != IBV_QPS_ERR) pair_.enter_error();
+  if (pair_.now_in() != IBV_QPS_ERR) pair_.enter_send_error();
 }
 
 void requester::complete(const request& work, ibv_wc_status status) {
@@ -413,7 +483,7 @@ void requester::flush() {
     complete(work, IBV_WC_WR_FLUSH_ERR);
   }
   next_ = begun_ = head_;
-  reads_ = 0;
+  next_packet_ = reads_ = 0;
   stopped_ = false;
   resting_ = false;
 }
@@ -422,7 +492,7 @@ void requester::reset() noexcept {
   freed_ = oldest_ = next_ = begun_ = head_ = 0;
   next_packet_ = reads_ = 0;
   psn_ = acknowledged_ = 0;
-  stopped_ = resting_ = false;
+  stopped_ = resting_ = gave_up_ = false;
   retries_ = rnr_retries_ = 0;
   quiet_since_ = 0;
 }

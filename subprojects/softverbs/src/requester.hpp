@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "address.hpp"
 #include "engine.hpp"
 #include "packet.hpp"
 
@@ -13,8 +14,9 @@ namespace softverbs {
 
 class queue_pair;
 
-/// The half of a queue pair that executes its send queue: sends packets, waits for
-/// acknowledgements, repeats what got lost, completes in order.
+/// The half of a queue pair that executes its send queue: sends packets, and completes
+/// in order. Where the service is reliable, it waits for acknowledgements, and repeats
+/// what got lost; else all is done once it is sent.
 ///
 /// The queue is a ring with counters that only grow, in this order:
 /// freed (polled) <= oldest (not completed) <= next (to be sent) <= head (posted);
@@ -22,7 +24,7 @@ class queue_pair;
 /// `next` goes back, `begun_` doesn't.
 class requester {
  public:
-  requester(queue_pair& pair, ibv_qp_cap& granted);
+  requester(queue_pair& pair, const ibv_qp_init_attr& granted);
 
   /// As ibv_post_send, the state being right.
   int post(const ibv_send_wr& request);
@@ -70,6 +72,16 @@ class requester {
     return inline_.get() + std::size_t{number & mask_} * max_inline_;
   }
 
+  /// Where a datagram goes, kept for itself: address handles may be destroyed.
+  struct datagram {
+    destination to;
+    const ibv_pd* domain;
+    std::uint32_t qpn;
+    std::uint32_t qkey;
+  };
+  datagram& datagram_of(std::uint32_t number) noexcept { return datagrams_[number & mask_]; }
+
+  bool carries(ibv_wr_opcode opcode) const noexcept;
   bool outstanding(std::uint32_t psn) const noexcept;
   ibv_wc_status inspect(const request& work) noexcept;
   /// The pieces of memory with `length` bytes from `offset`; negative if they may
@@ -78,6 +90,12 @@ class requester {
              iovec* pieces) noexcept;
   enum class outcome : std::uint8_t { sent, waiting, failed };
   outcome transmit_packet(request& work, turn when);
+  packet_header header_of(const request& work) noexcept;
+  sent send_datagram(const packet_header& header, const iovec* payload, std::size_t pieces,
+                     turn when);
+  outcome wait_for_answer(const request& work, sent result);
+  outcome be_done_with(const request& work, sent result);
+  void advance(const request& work) noexcept;
   void begin(request& work) noexcept;
   void stop_at(request& work, ibv_wc_status failure);
   void complete_oldest();
@@ -94,6 +112,7 @@ class requester {
   std::unique_ptr<request[]> ring_;
   std::unique_ptr<ibv_sge[]> entries_;
   std::unique_ptr<std::byte[]> inline_;
+  std::unique_ptr<datagram[]> datagrams_;
 
   std::uint32_t freed_ = 0;
   std::uint32_t oldest_ = 0;
@@ -106,6 +125,7 @@ class requester {
   std::uint32_t acknowledged_ = 0;  ///< of the first packet not acknowledged
   bool stopped_ = false;            ///< `next_` can't be executed
   bool resting_ = false;            ///< until a receiver may be ready
+  bool gave_up_ = false;            ///< waiting for a receiver that doesn't read
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;
   nanoseconds quiet_since_ = 0;

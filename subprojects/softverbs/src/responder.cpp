@@ -14,6 +14,15 @@ constexpr unsigned packets_per_turn = 16;
 /// Long messages are acknowledged in between, so that the requester sees progress.
 constexpr unsigned packets_per_acknowledgement = 8;
 
+/// What only a datagram tells, because nobody else could.
+void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
+  completion.src_qp = header.source_qpn;
+  completion.sl = header.service_level;
+  if ((header.flags & packet_flag::global) != 0) completion.wc_flags |= IBV_WC_GRH;
+  if (configured().layer == link_layer::infiniband && header.source_device < max_devices)
+    completion.slid = device_at(header.source_device).lid();
+}
+
 }  // namespace
 
 responder::responder(queue_pair& pair, ibv_qp_cap& granted)
@@ -38,13 +47,7 @@ int responder::post(const ibv_recv_wr& asked) {
 void responder::on_request(const packet& incoming) {
   const packet_header& header = incoming.header;
   if (pair_.now_in() == IBV_QPS_RTR) pair_.communication_established();
-  const std::int32_t distance = psn_distance(header.psn, expected_);
-  if (distance < 0) return on_duplicate(header);
-  if (distance > 0) {
-    // Said once: all that was under way behind the lost one comes here, too.
-    if (!refused_) refuse(refusal::sequence);
-    return;
-  }
+  if (!is_expected(header)) return;
   refused_ = false;
   switch (header.kind) {
     case packet_kind::send:
@@ -54,6 +57,21 @@ void responder::on_request(const packet& incoming) {
     default:
       return on_read(header);
   }
+}
+
+bool responder::is_expected(const packet_header& header) {
+  const std::int32_t distance = psn_distance(header.psn, expected_);
+  if (!pair_.is_reliable()) {
+    // Each message stands for itself; one that has a gap is dropped up to its end.
+    const bool first = (header.flags & packet_flag::first) != 0;
+    if (first) expected_ = header.psn;
+    message_.open = !first && message_.open && distance == 0;
+    return first || message_.open;
+  }
+  if (distance < 0) on_duplicate(header);
+  // Said once: all that was under way behind the lost one comes here, too.
+  if (distance > 0 && !refused_) refuse(refusal::sequence);
+  return distance == 0;
 }
 
 void responder::on_duplicate(const packet_header& header) {
@@ -87,7 +105,7 @@ bool responder::continues(const packet_header& header) noexcept {
     message_.open = true;
     message_.kind = header.kind;
     message_.length = header.message;
-    message_.rkey = header.rkey;
+    message_.rkey = header.key;
     message_.address = header.address;
   }
   if (message_.kind != header.kind || header.offset != message_.arrived) return false;
@@ -133,18 +151,28 @@ void responder::on_send(const packet& incoming) {
   if (!message_.open && !has_receive()) return refuse(refusal::receiver_not_ready);
   if (!continues(header)) return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
-  if (end > at(next_).length) {
-    complete_receive(IBV_WC_LOC_LEN_ERR, IBV_WC_RECV, 0, nullptr);
-    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  }
+  if (end > at(next_).length)
+    return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   if ((message_.arrived == 0 && !may_fill(next_)) ||
-      !fill(next_, message_.arrived, incoming.payload, header.payload)) {
-    complete_receive(IBV_WC_LOC_PROT_ERR, IBV_WC_RECV, 0, nullptr);
-    return refuse_for_good(refusal::remote_operation, IBV_EVENT_QP_FATAL);
-  }
+      !fill(next_, message_.arrived, incoming.payload, header.payload))
+    return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::remote_operation, IBV_EVENT_QP_FATAL);
   message_.arrived = static_cast<std::uint32_t>(end);
   if (last) complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV, message_.arrived, &header);
   took(header);
+}
+
+void responder::on_datagram(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  if (!has_receive()) return;
+  if (header.payload > at(next_).length)
+    return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::none, IBV_EVENT_QP_REQ_ERR);
+  // Without a network header, the room for it stays as it is.
+  const std::uint32_t skipped =
+      (header.flags & packet_flag::global) != 0 ? 0 : sizeof(network_header);
+  if (!may_fill(next_) ||
+      !fill(next_, skipped, incoming.payload + skipped, header.payload - skipped))
+    return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::none, IBV_EVENT_QP_FATAL);
+  complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV, header.payload, &header);
 }
 
 void responder::on_write(const packet& incoming) {
@@ -179,7 +207,7 @@ void responder::took(const packet_header& header) {
   expected_ = (expected_ + 1) & psn_mask;
   const bool last = (header.flags & packet_flag::last) != 0;
   if (last) message_.open = false;
-  if (!last && ++unacknowledged_ < packets_per_acknowledgement) return;
+  if (!pair_.is_reliable() || (!last && ++unacknowledged_ < packets_per_acknowledgement)) return;
   unacknowledged_ = 0;
   acknowledge_due_ = true;
   pair_.machine().schedule(pair_);
@@ -193,10 +221,10 @@ void responder::on_read(const packet_header& header) {
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   const bool allowed =
       header.message == 0 ||
-      pair_.machine().regions.remote(pair_.pd, header.rkey, header.address, header.message,
+      pair_.machine().regions.remote(pair_.pd, header.key, header.address, header.message,
                                      IBV_ACCESS_REMOTE_READ) != nullptr;
   if (!allowed) return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
-  reads_[end_read_++ % most_reads] = {header.address, header.rkey, header.message, header.psn, 0};
+  reads_[end_read_++ % most_reads] = {header.address, header.key, header.message, header.psn, 0};
   expected_ = (expected_ + 1) & psn_mask;
   pair_.machine().schedule(pair_);
 }
@@ -214,6 +242,7 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   entry.wc.slid = pair_.attributes().ah_attr.dlid;
   entry.wc.sl = pair_.attributes().ah_attr.sl;
   if (header != nullptr) {
+    if (header->kind == packet_kind::datagram) describe_sender(*header, entry.wc);
     if ((header->flags & packet_flag::immediate) != 0) {
       entry.wc.wc_flags |= IBV_WC_WITH_IMM;
       entry.wc.imm_data = header->immediate;
@@ -226,6 +255,10 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
 }
 
 void responder::refuse(refusal reason) {
+  if (!pair_.is_reliable()) {
+    message_.open = false;
+    return;
+  }
   refused_ = true;
   refusal_due_ = reason;
   refused_psn_ = expected_;
@@ -234,7 +267,14 @@ void responder::refuse(refusal reason) {
 
 void responder::refuse_for_good(refusal reason, ibv_event_type event) {
   refuse(reason);
+  if (!pair_.is_reliable()) return;
   pair_.raise(event);
+  pair_.enter_error();
+}
+
+void responder::fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event) {
+  complete_receive(status, IBV_WC_RECV, 0, nullptr);
+  if (pair_.is_reliable()) return refuse_for_good(reason, event);
   pair_.enter_error();
 }
 

@@ -26,6 +26,7 @@ class responder {
   /// As ibv_post_recv, the state being right.
   int post(const ibv_recv_wr& request);
   void on_request(const packet& incoming);
+  void on_datagram(const packet& incoming);
   /// Sends the answers that are due. False if some have to wait.
   bool answer();
   void flush();
@@ -70,6 +71,7 @@ class responder {
   void on_send(const packet& incoming);
   void on_write(const packet& incoming);
   void on_read(const packet_header& header);
+  bool is_expected(const packet_header& header);
   bool continues(const packet_header& header) noexcept;
   bool has_receive() const noexcept { return next_ != head_; }
   bool may_fill(std::uint32_t number) noexcept;
@@ -78,8 +80,11 @@ class responder {
   void took(const packet_header& header);
   void complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
                         const packet_header* header);
+  /// Where nobody waits for answers, the message is dropped instead.
   void refuse(refusal reason);
   void refuse_for_good(refusal reason, ibv_event_type event);
+  /// It is the program's fault that the message can't be received.
+  void fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event);
   packet_header refusal_header() const noexcept;
   packet_header acknowledgement() const noexcept;
   bool answer_read(read& wanted);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport.hpp"
 
+#include "network_header.hpp"
+
 #include <linux/sockios.h>
 #include <poll.h>
 #include <sys/epoll.h>
@@ -20,7 +22,7 @@ namespace softverbs {
 namespace {
 
 /// Part of the sockets' names: processes whose packets differ don't meet.
-constexpr unsigned protocol_version = 1;
+constexpr unsigned protocol_version = 2;
 
 /// More than there are slots can only be somebody playing tricks.
 constexpr std::size_t most_inlets = 2 * transport::slots;
@@ -94,13 +96,13 @@ transport::~transport() { close(); }
 
 int transport::take_slot() noexcept {
   // Not the first free one: the numbers of the queue pairs of a process that died
-  // should not come back soon. Slot 0 would make the reserved numbers 0 and 1.
+  // should not come back soon.
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   const auto start = static_cast<std::uint32_t>(now.tv_nsec >> 4) ^
                      static_cast<std::uint32_t>(::getpid()) * 2654435761U;
-  for (std::uint32_t tried = 0; tried < slots - 1; ++tried) {
-    const std::uint32_t slot = 1 + (start + tried) % (slots - 1);
+  for (std::uint32_t tried = 0; tried < last_slot; ++tried) {
+    const std::uint32_t slot = 1 + (start + tried) % last_slot;
     const address here = address_of(slot);
     if (::bind(listener_, reinterpret_cast<const sockaddr*>(&here.name), here.length) == 0) {
       slot_ = slot;
@@ -147,6 +149,7 @@ void transport::close() noexcept {
   blocked_ = 0;
   if (listener_ >= 0) ::close(listener_);
   if (epoll_ >= 0) ::close(epoll_);
+  hear_multicasts(false);
   listener_ = -1;
   epoll_ = -1;
   staging_.close();
@@ -183,6 +186,7 @@ void transport::close_inlet(inlet& from) noexcept {
 }
 
 void transport::look(bool thoroughly) noexcept {
+  hearers_known_ = false;
   if (!thoroughly && blocked_ == 0 && inlets_.size() == 1 && ++looks_ % looks_between != 0) {
     if (inlet& only = *inlets_.front(); !only.ready) {
       only.ready = true;
@@ -246,6 +250,9 @@ bool transport::well_formed(std::size_t received) noexcept {
     case packet_kind::write:
     case packet_kind::read_response:
       return true;
+    case packet_kind::datagram:
+      return header.payload >= sizeof(network_header) &&
+             header.payload <= sizeof(network_header) + limits::datagram_bytes;
     case packet_kind::read_request:
     case packet_kind::acknowledge:
       return header.payload == 0;
@@ -293,9 +300,13 @@ sent transport::try_send(outlet& way, const packet_header& header, const iovec* 
 }
 
 sent transport::send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
-                     std::size_t pieces) noexcept {
-  const std::uint32_t slot = target_qpn >> index_bits;
-  if (!is_open() || slot == 0 || slot >= slots) return sent::lost;
+                     std::size_t pieces) {
+  return send_to(target_qpn >> index_bits, header, payload, pieces);
+}
+
+sent transport::send_to(std::uint32_t slot, const packet_header& header, const iovec* payload,
+                        std::size_t pieces) {
+  if (!is_open() || slot == 0 || slot > last_slot) return sent::lost;
   auto& place = outlets_[slot];
   if (!place) place = std::make_unique<outlet>();
   outlet& way = *place;
@@ -310,6 +321,44 @@ sent transport::send(std::uint32_t target_qpn, const packet_header& header, cons
     way.disconnect();
   }
   return sent::lost;
+}
+
+int transport::hear_multicasts(bool wanted) noexcept {
+  if (!wanted) {
+    if (ear_ >= 0) ::close(ear_);
+    ear_ = -1;
+    return 0;
+  }
+  if (ear_ >= 0) return 0;
+  ear_ = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const address here = address_of(slot_);
+  if (ear_ >= 0 && ::bind(ear_, reinterpret_cast<const sockaddr*>(&here.name), here.length) == 0)
+    return 0;
+  const int error = errno;
+  hear_multicasts(false);
+  return error;
+}
+
+void transport::look_for_hearers() {
+  hearers_.clear();
+  const int probe = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return;
+  // Nothing arrives there by this: connecting is the cheapest way to ask for a name.
+  for (std::uint32_t slot = 1; slot <= last_slot; ++slot) {
+    const address there = address_of(slot);
+    if (::connect(probe, reinterpret_cast<const sockaddr*>(&there.name), there.length) == 0)
+      hearers_.push_back(slot);
+  }
+  ::close(probe);
+  hearers_known_ = true;
+}
+
+sent transport::broadcast(const packet_header& header, const iovec* payload, std::size_t pieces) {
+  if (!hearers_known_) look_for_hearers();
+  sent result = sent::lost;
+  for (const std::uint32_t slot : hearers_)
+    if (send_to(slot, header, payload, pieces) == sent::fault) result = sent::fault;
+  return result;
 }
 
 void transport::block(std::uint32_t slot, outlet& way) noexcept {

@@ -50,6 +50,8 @@ class transport {
   static constexpr unsigned index_bits = 14;
   static constexpr std::uint32_t index_mask = (1U << index_bits) - 1;
   static constexpr std::uint32_t slots = 1U << (24 - index_bits);
+  /// Nobody has the first and the last one, in which reserved numbers lie.
+  static constexpr std::uint32_t last_slot = slots - 2;
 
   transport();
   transport(const transport&) = delete;
@@ -77,7 +79,13 @@ class transport {
   const packet* next() noexcept;
 
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
-            std::size_t pieces) noexcept;
+            std::size_t pieces);
+
+  /// Sends it to all processes that hear multicasts; to those that can't take it
+  /// now, it gets lost.
+  sent broadcast(const packet_header& header, const iovec* payload, std::size_t pieces);
+  /// Whether this process hears multicasts; 0 or an errno.
+  int hear_multicasts(bool wanted) noexcept;
 
   /// Sends it now or when the peer has read, on behalf of a queue pair that won't
   /// be there any more.
@@ -98,6 +106,9 @@ class transport {
 
   int take_slot() noexcept;
   bool connect(std::uint32_t slot, outlet& way) noexcept;
+  sent send_to(std::uint32_t slot, const packet_header& header, const iovec* payload,
+               std::size_t pieces);
+  void look_for_hearers();
   sent try_send(outlet& way, const packet_header& header, const iovec* payload,
                 std::size_t pieces) noexcept;
   void block(std::uint32_t slot, outlet& way) noexcept;
@@ -116,6 +127,10 @@ class transport {
   unsigned looks_ = 0;
   unsigned blocked_ = 0;
   std::vector<std::uint32_t> writable_again_;
+  /// Holds the name by which others find out that this process hears multicasts.
+  int ear_ = -1;
+  std::vector<std::uint32_t> hearers_;
+  bool hearers_known_ = false;
   staging_buffer staging_;
   packet current_{};
 };

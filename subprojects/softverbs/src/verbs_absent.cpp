@@ -27,31 +27,6 @@ SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr
   return nullptr;
 }
 
-SOFTVERBS_EXPORT int ibv_attach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {
-  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_attach_mcast)(pair, gid, lid);
-  return EOPNOTSUPP;
-}
-
-SOFTVERBS_EXPORT int ibv_detach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {
-  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_detach_mcast)(pair, gid, lid);
-  return EOPNOTSUPP;
-}
-
-SOFTVERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* verbs, std::uint8_t port, ibv_wc* completion,
-                                         ibv_grh* grh, ibv_ah_attr* attributes) {
-  if (!is_soft(verbs))
-    return SOFTVERBS_NEXT(ibv_init_ah_from_wc)(verbs, port, completion, grh, attributes);
-  errno = EOPNOTSUPP;
-  return -1;
-}
-
-SOFTVERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* domain, ibv_wc* completion, ibv_grh* grh,
-                                               std::uint8_t port) {
-  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_ah_from_wc)(domain, completion, grh, port);
-  errno = EOPNOTSUPP;
-  return nullptr;
-}
-
 SOFTVERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* verbs, ibv_ah_attr* attributes,
                                                  std::uint8_t mac[ETHERNET_LL_SIZE],
                                                  std::uint16_t* vlan) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for protection domains, memory regions and address handles.
+// The entry points for protection domains and memory regions.
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
@@ -116,41 +116,6 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   auto* ours = static_cast<memory_region*>(region);
   device.owner().regions.remove(*ours);
   device.regions.erase(ours);
-  --static_cast<protection_domain*>(ours->pd)->children;
-  delete ours;
-  return 0;
-}
-
-SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) {
-  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_ah)(domain, attributes);
-  device_context& device = device_context::of(domain->context);
-  if (!device.usable()) return failed<ibv_ah>(EIO);
-  const bool ethernet = configured().layer == link_layer::ethernet;
-  if (attributes->port_num != 1 || (ethernet && attributes->is_global == 0))
-    return failed<ibv_ah>(EINVAL);
-  if (attributes->is_global != 0 && !gid_at(device.device().number, attributes->grh.sgid_index))
-    return failed<ibv_ah>(attributes->grh.sgid_index < limits::gid_entries ? ENODATA : EINVAL);
-  if (ethernet && !device_of_gid(attributes->grh.dgid)) return failed<ibv_ah>(ETIMEDOUT);
-  try {
-    auto handle = std::make_unique<address_handle>();
-    handle->context = domain->context;
-    handle->pd = domain;
-    const std::lock_guard held(device.owner().lock);
-    device.address_handles.insert(handle.get());
-    ++static_cast<protection_domain*>(domain)->children;
-    return handle.release();
-  } catch (const std::bad_alloc&) {
-    return failed<ibv_ah>(ENOMEM);
-  }
-}
-
-SOFTVERBS_EXPORT int ibv_destroy_ah(ibv_ah* handle) {
-  if (!is_soft(handle)) return SOFTVERBS_NEXT(ibv_destroy_ah)(handle);
-  device_context& device = device_context::of(handle->context);
-  if (!device.usable()) return EIO;
-  const std::lock_guard held(device.owner().lock);
-  auto* ours = static_cast<address_handle*>(handle);
-  device.address_handles.erase(ours);
   --static_cast<protection_domain*>(ours->pd)->children;
   delete ours;
   return 0;

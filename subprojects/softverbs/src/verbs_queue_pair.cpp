@@ -38,7 +38,9 @@ int grant(ibv_qp_cap& capacities) noexcept {
 }
 
 int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
-  if (attributes.qp_type != IBV_QPT_RC || attributes.srq != nullptr) return EOPNOTSUPP;
+  const bool has_type = attributes.qp_type == IBV_QPT_RC || attributes.qp_type == IBV_QPT_UC ||
+                        attributes.qp_type == IBV_QPT_UD;
+  if (!has_type || attributes.srq != nullptr) return EOPNOTSUPP;
   if (attributes.send_cq == nullptr || attributes.recv_cq == nullptr ||
       attributes.send_cq->context != domain->context ||
       attributes.recv_cq->context != domain->context)
@@ -83,6 +85,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   unsigned events = 0;
   {
     const std::lock_guard held(device.owner().lock);
+    if (device.owner().groups.has(*ours)) return EBUSY;
     ours->say_goodbye();
     device.owner().remove(*ours);
     device.queue_pairs.erase(ours);

@@ -24,7 +24,7 @@ class intruder {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     const int length =
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/1/%u", qpn >> 14);
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/2/%u", qpn >> 14);
     socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&name),
                       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
@@ -105,7 +105,7 @@ TEST_CASE("random packets crash nothing") {
       header.psn = (link.left.psn + random() % 5 - 1) & psn_mask;
       header.offset = random() % 3 == 0 ? static_cast<std::uint32_t>(random()) : 0;
       header.message = random() % 3 == 0 ? static_cast<std::uint32_t>(random()) : 64;
-      header.rkey =
+      header.key =
           random() % 2 == 0 ? link.right.region->rkey : static_cast<std::uint32_t>(random());
       header.address = random() % 2 == 0 ? link.right.here().memory : random();
       header.payload = random() % 2 == 0 ? 64 : 0;
