@@ -31,6 +31,7 @@ void device_context::fill_operations() noexcept {
   query_device_ex = operations::query_device_ex;
   query_rt_values = operations::query_rt_values;
   create_cq_ex = operations::create_cq_ex;
+  create_qp_ex = operations::create_qp_ex;
   ibv_context_ops& base = verbs().ops;
   base._compat_query_device = ibv_query_device;
   base.alloc_mw = operations::alloc_mw;

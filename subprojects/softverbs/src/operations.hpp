@@ -22,6 +22,8 @@ ibv_cq_ex* create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes);
 int poll_cq(ibv_cq* queue, int wanted, ibv_wc* out);
 int req_notify_cq(ibv_cq* queue, int solicited_only);
 
+ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes);
+ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes);
 int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad);
 int post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** bad);
 int post_srq_recv(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_wr** bad);

@@ -4,6 +4,7 @@
 #include "address.hpp"
 #include "completion_queue.hpp"
 #include "engine.hpp"
+#include "extended_posting.hpp"
 #include "extensible.hpp"
 #include "packet.hpp"
 #include "requester.hpp"
@@ -12,6 +13,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <memory>
 
 namespace softverbs {
 
@@ -32,6 +34,10 @@ class queue_pair final : public extensible_qp {
   bool is_reliable() const noexcept { return qp_type == IBV_QPT_RC; }
   bool is_connected() const noexcept { return qp_type != IBV_QPT_UD; }
   ibv_qp_state now_in() const noexcept { return attributes_.qp_state; }
+  /// Whether sends may be posted.
+  bool takes_sends() const noexcept {
+    return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_RTR;
+  }
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   const ibv_qp_init_attr& initial() const noexcept { return initial_; }
   device_context& owner() const noexcept { return owner_; }
@@ -67,6 +73,8 @@ class queue_pair final : public extensible_qp {
 
   requester requests;
   responder responses;
+  /// For those that are built by function calls.
+  std::unique_ptr<request_batch> batch;
 
   // The engine's own marks.
   bool scheduled = false;

@@ -28,6 +28,9 @@ class requester {
 
   /// As ibv_post_send, the state being right.
   int post(const ibv_send_wr& request);
+  /// How many were posted; what was posted since then and not begun can be taken back.
+  std::uint32_t posted() const noexcept { return head_; }
+  void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
   /// Puts as much on the wire as may be. True if there is more that needn't wait.
   bool transmit();
   void on_acknowledge(std::uint32_t psn);

@@ -44,11 +44,6 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset,
   return nullptr;
 }
 
-SOFTVERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* pair) {
-  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_qp_to_qp_ex)(pair);
-  return nullptr;
-}
-
 SOFTVERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* pair, ibv_wr_opcode opcode,
                                                 std::uint32_t flags) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_query_qp_data_in_order)(pair, opcode, flags);

@@ -52,6 +52,10 @@ int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
 
 SOFTVERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_qp)(domain, attributes);
+  return operations::create_qp(domain, attributes);
+}
+
+ibv_qp* operations::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable() ? check(domain, *attributes) : EIO;
   ibv_qp_init_attr granted = *attributes;
@@ -131,8 +135,7 @@ int operations::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad)
   auto* ours = static_cast<queue_pair*>(pair);
   engine& machine = ours->machine();
   const std::lock_guard held(machine.lock);
-  const ibv_qp_state state = ours->now_in();
-  int error = state == IBV_QPS_RESET || state == IBV_QPS_INIT || state == IBV_QPS_RTR ? EINVAL : 0;
+  int error = ours->takes_sends() ? 0 : EINVAL;
   for (; request != nullptr; request = request->next) {
     if (error == 0) error = ours->requests.post(*request);
     if (error == 0) continue;

@@ -11,8 +11,9 @@ for size in 1 4096 65536 1048576; do
   two -p ibv_rc_pingpong -g 3 -n 100 -s $size || failures=1
   two -p ibv_rc_pingpong -g 3 -n 100 -s $size -e || failures=1
 done
-# Extended completion queues, with timestamps.
+# Extended completion queues, with timestamps; extended posting.
 two -p ibv_rc_pingpong -g 3 -n 100 -t || failures=1
+two -p ibv_rc_pingpong -g 3 -n 100 -N || failures=1
 for index in 0 1 2 4 5; do
   two -p ibv_rc_pingpong -g $index -n 20 || failures=1
 done
