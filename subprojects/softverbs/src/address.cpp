@@ -35,14 +35,16 @@ int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) 
   way = {};
   if (address.port_num != only_port) return EINVAL;
   if (ethernet && address.is_global == 0) return EINVAL;
+  std::optional<gid_entry> source;
   if (address.is_global != 0) {
     if (address.grh.sgid_index >= limits::gid_entries) return EINVAL;
-    const auto source = gid_at(from.number, address.grh.sgid_index);
+    source = gid_at(from.number, address.grh.sgid_index);
     if (!source) return ENODATA;
     way.network = source->type;
   }
   if (ethernet) {
     way.multicast = is_multicast(address.grh.dgid);
+    if (!way.multicast && is_ipv4(source->gid) != is_ipv4(address.grh.dgid)) return EINVAL;
     way.device = device_of_gid(address.grh.dgid).value_or(nobody);
     // What neighbour discovery says when nobody answers.
     return way.multicast || way.device != nobody ? 0 : ETIMEDOUT;

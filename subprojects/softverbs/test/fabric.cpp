@@ -45,7 +45,7 @@ endpoint::endpoint(const options& asked) : wanted(asked), memory(asked.memory), 
   ibv_qp_init_attr attributes{};
   attributes.send_cq = queue;
   attributes.recv_cq = queue;
-  attributes.qp_type = IBV_QPT_RC;
+  attributes.qp_type = wanted.type;
   attributes.sq_sig_all = wanted.signal_all;
   attributes.cap = {wanted.send_requests, wanted.receive_requests, wanted.entries, wanted.entries,
                     wanted.inline_data};
@@ -84,8 +84,9 @@ int endpoint::initialize() {
   attributes.qp_state = IBV_QPS_INIT;
   attributes.port_num = 1;
   attributes.qp_access_flags = wanted.queue_pair_access;
-  return ibv_modify_qp(pair, &attributes,
-                       IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+  attributes.qkey = wanted.qkey;
+  const int own = wanted.type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
+  return ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | own);
 }
 
 int endpoint::ready_to_receive(const address& peer) {
@@ -96,17 +97,25 @@ int endpoint::ready_to_receive(const address& peer) {
   attributes.rq_psn = peer.psn;
   attributes.max_dest_rd_atomic = wanted.reads;
   attributes.min_rnr_timer = wanted.rnr_timer;
-  attributes.ah_attr.port_num = 1;
-  attributes.ah_attr.dlid = peer.lid;
+  attributes.ah_attr = address_of(peer);
+  int mask = IBV_QP_STATE;
+  if (wanted.type != IBV_QPT_UD)
+    mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+  if (wanted.type == IBV_QPT_RC) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  return ibv_modify_qp(pair, &attributes, mask);
+}
+
+ibv_ah_attr endpoint::address_of(const address& peer) const {
+  ibv_ah_attr result{};
+  result.port_num = 1;
+  result.dlid = peer.lid;
   if (on_ethernet()) {
-    attributes.ah_attr.is_global = 1;
-    attributes.ah_attr.grh.dgid = peer.gid;
-    attributes.ah_attr.grh.sgid_index = wanted.gid_index;
-    attributes.ah_attr.grh.hop_limit = 64;
+    result.is_global = 1;
+    result.grh.dgid = peer.gid;
+    result.grh.sgid_index = wanted.gid_index;
+    result.grh.hop_limit = 64;
   }
-  return ibv_modify_qp(pair, &attributes,
-                       IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                           IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+  return result;
 }
 
 int endpoint::ready_to_send() {
@@ -117,9 +126,10 @@ int endpoint::ready_to_send() {
   attributes.retry_cnt = wanted.retry_count;
   attributes.rnr_retry = wanted.rnr_retry;
   attributes.max_rd_atomic = wanted.reads;
-  return ibv_modify_qp(pair, &attributes,
-                       IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                           IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
+  int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+  if (wanted.type == IBV_QPT_RC)
+    mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+  return ibv_modify_qp(pair, &attributes, mask);
 }
 
 void endpoint::connect(const address& peer) {
@@ -188,6 +198,16 @@ int endpoint::read(std::uint64_t id, const std::vector<ibv_sge>& pieces, const a
   request.opcode = IBV_WR_RDMA_READ;
   request.send_flags = flags;
   request.wr.rdma = {peer.memory + offset, peer.rkey};
+  return post(request, pieces);
+}
+
+int endpoint::send_to(ibv_ah* handle, std::uint32_t qpn, std::uint64_t id,
+                      const std::vector<ibv_sge>& pieces, unsigned flags) {
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.opcode = IBV_WR_SEND;
+  request.send_flags = flags;
+  request.wr.ud = {handle, qpn, wanted.qkey};
   return post(request, pieces);
 }
 

@@ -36,6 +36,8 @@ struct address {
 
 struct options {
   const char* device = "soft0";
+  ibv_qp_type type = IBV_QPT_RC;
+  std::uint32_t qkey = 0x11111111;
   std::size_t memory = 1 << 20;
   int cq_entries = 256;
   std::uint32_t send_requests = 64;
@@ -71,6 +73,7 @@ struct endpoint {
   int change(ibv_qp_state state);
   ibv_qp_state state() const;
 
+  ibv_ah_attr address_of(const address& peer) const;
   ibv_sge piece(std::size_t offset, std::uint32_t length) const;
   int post_receive(std::uint64_t id, const std::vector<ibv_sge>& pieces);
   int post(ibv_send_wr request, const std::vector<ibv_sge>& pieces);
@@ -80,6 +83,10 @@ struct endpoint {
             std::uint64_t offset = 0, unsigned flags = IBV_SEND_SIGNALED);
   int read(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
            std::uint64_t offset = 0, unsigned flags = IBV_SEND_SIGNALED);
+
+  /// A datagram.
+  int send_to(ibv_ah* handle, std::uint32_t qpn, std::uint64_t id,
+              const std::vector<ibv_sge>& pieces, unsigned flags = IBV_SEND_SIGNALED);
 
   /// The next completion, or a failed test after a long time.
   ibv_wc wait();
