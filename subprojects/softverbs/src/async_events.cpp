@@ -5,6 +5,7 @@
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
+#include "faults.hpp"
 #include "next_library.hpp"
 #include "queue_pair.hpp"
 
@@ -12,13 +13,25 @@
 
 using namespace softverbs;
 
+namespace {
+
+/// Such an event belongs to no object that could not go before it is acknowledged.
+bool is_of_device(ibv_event_type type) noexcept {
+  return type == IBV_EVENT_PORT_ACTIVE || type == IBV_EVENT_PORT_ERR ||
+         type == IBV_EVENT_DEVICE_FATAL;
+}
+
+}  // namespace
+
 SOFTVERBS_EXPORT int ibv_get_async_event(ibv_context* verbs, ibv_async_event* event) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_get_async_event)(verbs, event);
+  SOFTVERBS_FAULT(ibv_get_async_event, nullptr);
   device_context& device = device_context::of(verbs);
   for (;;) {
     if (!device.async_events().take_token()) return -1;
     const std::lock_guard held(device.owner().lock);
     if (!device.async_events().pop(*event)) continue;
+    if (is_of_device(event->event_type)) return 0;
     if (event->event_type == IBV_EVENT_CQ_ERR)
       ++static_cast<completion_queue*>(event->element.cq)->async_events_reported;
     else
@@ -30,6 +43,7 @@ SOFTVERBS_EXPORT int ibv_get_async_event(ibv_context* verbs, ibv_async_event* ev
 SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
                                       void** user_context) {
   if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_get_cq_event)(channel, queue, user_context);
+  SOFTVERBS_FAULT(ibv_get_cq_event, channel->context);
   auto* events = &static_cast<completion_channel*>(channel)->events;
   for (;;) {
     if (!events->take_token()) return -1;

@@ -57,6 +57,30 @@ std::uint32_t completion_queue::granted(std::uint32_t asked) noexcept {
 }
 
 bool completion_queue::push(const completion& entry) {
+  if (entry.delay == 0 && held_back_.empty()) return give_out(entry);
+  hold_back(entry);
+  return true;
+}
+
+void completion_queue::hold_back(const completion& entry) {
+  nanoseconds due = now() + entry.delay;
+  // None overtakes another.
+  if (!held_back_.empty()) due = std::max(due, held_back_.back().delay);
+  held_back_.push_back(entry);
+  held_back_.back().delay = due;
+  owner_.owner().release_later(*this, due);
+}
+
+void completion_queue::release_due(nanoseconds time) {
+  while (!held_back_.empty() && held_back_.front().delay <= time) {
+    const completion entry = held_back_.front();
+    held_back_.pop_front();
+    if (!give_out(entry)) entry.owner->completion_lost();
+  }
+  if (!held_back_.empty()) owner_.owner().release_later(*this, held_back_.front().delay);
+}
+
+bool completion_queue::give_out(const completion& entry) {
   if (broken_) return false;
   if (options_.ignores_overrun && count_.load(std::memory_order_relaxed) == ring_.size()) take();
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
@@ -130,6 +154,7 @@ void completion_queue::set_notify(notify when) noexcept {
 }
 
 void completion_queue::forget(const queue_pair& gone) noexcept {
+  std::erase_if(held_back_, [&](const completion& entry) { return entry.owner == &gone; });
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   std::uint32_t kept = 0;
   for (std::uint32_t at = 0; at < count; ++at) {
@@ -153,6 +178,7 @@ int completion_queue::resize(std::uint32_t capacity) {
 
 void completion_queue::detach() noexcept {
   set_notify(notify::off);
+  owner_.owner().forget(*this);
   if (channel != nullptr) {
     auto* events_behind = static_cast<completion_channel*>(channel);
     events_behind->events.drop([this](const completion_queue* queue) { return queue == this; });

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct completion {
   /// When it came, by the device's clock and by the wall's; if the program asked for it.
   std::uint64_t timestamp;
   std::uint64_t wallclock;
+  /// How late it comes, in nanoseconds; or when, once it is held back.
+  std::int64_t delay;
 };
 
 /// What a program that creates an extended completion queue may ask for besides.
@@ -57,6 +60,8 @@ class completion_queue final : public extensible_cq {
 
   /// False if it is full: then the completion is lost, and the queue is broken.
   bool push(const completion& entry);
+  /// Gives out what was delayed until now.
+  void release_due(std::int64_t time);
 
   /// As ibv_poll_cq: how many were given, negative if the queue is broken and
   /// there are none left.
@@ -97,6 +102,8 @@ class completion_queue final : public extensible_cq {
   void set_notify(notify when) noexcept;
   bool has_field(std::uint64_t field) const noexcept { return (options_.fields & field) != 0; }
   const completion& take() noexcept;
+  void hold_back(const completion& entry);
+  bool give_out(const completion& entry);
 
   device_context& owner_;
   completion_queue_options options_;
@@ -105,6 +112,8 @@ class completion_queue final : public extensible_cq {
   std::atomic<std::uint32_t> count_{0};
   notify notify_ = notify::off;
   std::atomic<bool> broken_{false};
+  /// In the order in which they come.
+  std::deque<completion> held_back_;
   std::mutex reading_;
   completion current_{};
 };

@@ -2,6 +2,7 @@
 #include "device_context.hpp"
 
 #include "engine.hpp"
+#include "faults.hpp"
 #include "operations.hpp"
 #include "queue_pair.hpp"
 
@@ -54,6 +55,7 @@ device_context* device_context::open(const soft_device& device) {
     return nullptr;
   }
   int error = opened->async_events_.open() ? 0 : errno;
+  if (faults::is_broken(device.number)) error = EIO;
   if (error == 0) error = machine.attach();
   if (error != 0) {
     delete opened;
@@ -61,6 +63,8 @@ device_context* device_context::open(const soft_device& device) {
     return nullptr;
   }
   opened->verbs().async_fd = opened->async_events_.descriptor();
+  const std::lock_guard held(machine.lock);
+  machine.contexts.push_back(opened);
   return opened;
 }
 
@@ -69,6 +73,7 @@ void device_context::close(device_context* closing) noexcept {
   engine& machine = closing->engine_;
   if (usable) {
     const std::lock_guard held(machine.lock);
+    std::erase(machine.contexts, closing);
     for (queue_pair* pair : closing->queue_pairs) {
       pair->say_goodbye();
       machine.remove(*pair);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine.hpp"
 
+#include "faults.hpp"
 #include "queue_pair.hpp"
 
 #include <pthread.h>
@@ -39,7 +40,9 @@ nanoseconds now() noexcept {
   return nanoseconds{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
 }
 
-engine::engine() : thread_(*this) { pairs_.resize(std::size_t{transport::index_mask} + 1); }
+engine::engine() : next_deadline_(faults::next_time()), thread_(*this) {
+  pairs_.resize(std::size_t{transport::index_mask} + 1);
+}
 
 engine& engine::current() {
   if (engine* existing = the_engine.load(std::memory_order_acquire)) return *existing;
@@ -139,8 +142,18 @@ void engine::set_deadline(queue_pair& pair, nanoseconds when) {
   pair.deadline = when;
   if (when == 0) return;  // taken off the list when it is next looked through
   if (!std::exchange(pair.timed, true)) timed_.push_back(&pair);
+  wake_at(when);
+}
+
+void engine::wake_at(nanoseconds when) {
   if (next_deadline_ == 0 || when < next_deadline_) next_deadline_ = when;
   thread_.wake_if_asleep_at(when);
+}
+
+void engine::release_later(completion_queue& queue, nanoseconds due) {
+  if (std::find(holding_.begin(), holding_.end(), &queue) == holding_.end())
+    holding_.push_back(&queue);
+  wake_at(due);
 }
 
 void engine::check_deadlines() {
@@ -161,6 +174,10 @@ void engine::check_deadlines() {
     else
       set_deadline(*pair, deadline);
   }
+  if (const nanoseconds next = faults::on_time(time)) wake_at(next);
+  std::vector<completion_queue*> holding;
+  holding.swap(holding_);
+  for (completion_queue* queue : holding) queue->release_due(time);
 }
 
 void engine::deliver(const packet& incoming) {

@@ -14,6 +14,8 @@
 
 namespace softverbs {
 
+class completion_queue;
+class device_context;
 class queue_pair;
 
 /// Nanoseconds of the monotonic clock; 0 stands for never.
@@ -69,6 +71,15 @@ class engine {
   void sleeper_gone() noexcept { --sleepers_; }
   bool has_sleepers() const noexcept { return sleepers_ > 0; }
 
+  /// Has the next progress made then, or before.
+  void wake_at(nanoseconds when);
+  /// Has the completions that `queue` holds back given out when they are due.
+  void release_later(completion_queue& queue, nanoseconds due);
+  void forget(const completion_queue& queue) noexcept { std::erase(holding_, &queue); }
+
+  /// The open devices.
+  std::vector<device_context*> contexts;
+
   /// When the next deadline is, 0 if there is none.
   nanoseconds next_deadline() const noexcept { return next_deadline_; }
 
@@ -85,7 +96,8 @@ class engine {
   std::uint32_t next_index_ = 0;
   std::deque<queue_pair*> active_;
   std::vector<queue_pair*> timed_;
-  nanoseconds next_deadline_ = 0;
+  std::vector<completion_queue*> holding_;
+  nanoseconds next_deadline_;
   unsigned polls_in_vain_ = 0;
   int sleepers_ = 0;
   unsigned attached_ = 0;

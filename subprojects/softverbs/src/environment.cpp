@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "environment.hpp"
 
+#include "faults.hpp"
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -52,6 +54,10 @@ configuration read_environment() noexcept {
                  text);
     valid = false;
   }
+  if (const char* text = std::getenv("SOFTVERBS_FAULTS");
+      text != nullptr &&
+      faults::inject(text, "SOFTVERBS_FAULTS", "there will be no soft device") != 0)
+    valid = false;
   if (!valid) result.devices = 0;
   return result;
 }

@@ -3,6 +3,7 @@
 
 #include "device_context.hpp"
 #include "engine.hpp"
+#include "faults.hpp"
 
 #include <cerrno>
 #include <mutex>
@@ -25,6 +26,7 @@ int advance(completion_queue& queue) {
 }
 
 int start_poll(ibv_cq_ex* queue, ibv_poll_cq_attr* attributes) {
+  SOFTVERBS_FAULT(ibv_start_poll, queue->context);
   if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
   completion_queue& ours = behind(queue);
   ours.start_reading();
@@ -33,7 +35,10 @@ int start_poll(ibv_cq_ex* queue, ibv_poll_cq_attr* attributes) {
   return error;
 }
 
-int next_poll(ibv_cq_ex* queue) { return advance(behind(queue)); }
+int next_poll(ibv_cq_ex* queue) {
+  SOFTVERBS_FAULT(ibv_next_poll, queue->context);
+  return advance(behind(queue));
+}
 
 void end_poll(ibv_cq_ex* queue) { behind(queue).stop_reading(); }
 

@@ -5,6 +5,7 @@
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
+#include "faults.hpp"
 #include "next_library.hpp"
 #include "operations.hpp"
 #include "queue_pair.hpp"
@@ -129,7 +130,8 @@ int post(queue_pair& pair, request_batch& batch) {
 
 int wr_complete(ibv_qp_ex* pair) {
   queue_pair& ours = behind(pair);
-  const std::unique_lock<std::mutex> last_held(ours.batch->building, std::adopt_lock);
+  const std::lock_guard last_held(ours.batch->building, std::adopt_lock);
+  SOFTVERBS_FAULT(ibv_wr_complete, ours.context);
   return ours.batch->error != 0 ? ours.batch->error : post(ours, *ours.batch);
 }
 
@@ -226,6 +228,7 @@ int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
 }  // namespace
 
 ibv_qp* operations::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
+  SOFTVERBS_FAULT(ibv_create_qp_ex, verbs);
   if (const int error = check(verbs, *attributes)) {
     errno = error;
     return nullptr;
@@ -249,6 +252,7 @@ ibv_qp* operations::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attrib
 
 SOFTVERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* pair) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_qp_to_qp_ex)(pair);
+  SOFTVERBS_FAULT(ibv_qp_to_qp_ex, nullptr);
   auto* ours = static_cast<queue_pair*>(pair);
   return ours->batch ? ours->extended() : nullptr;
 }

@@ -2,6 +2,7 @@
 #include "queue_pair.hpp"
 
 #include "device_context.hpp"
+#include "faults.hpp"
 
 #include <algorithm>
 
@@ -48,6 +49,7 @@ packet_header queue_pair::header(packet_kind kind, std::uint32_t psn) const noex
 
 sent queue_pair::send(const packet_header& head, const iovec* payload, std::size_t pieces,
                       turn when) {
+  if (faults::silences(*this)) return sent::lost;
   const sent result = engine_.wire.send(head.target_qpn, head, payload, pieces);
   if (result == sent::blocked) engine_.wire.wait_writable(head.target_qpn, qp_num, when);
   return result;
@@ -77,7 +79,7 @@ void queue_pair::on_packet(const packet& incoming) {
   const packet_header& head = incoming.header;
   const bool hears =
       now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_ERR;
-  if (!hears) return;
+  if (!hears || faults::loses(*this)) return;
   if (!is_connected()) {
     if (head.kind == packet_kind::datagram && is_for_us(head)) responses.on_datagram(incoming);
     return;
@@ -166,7 +168,11 @@ void queue_pair::communication_established() {
 void queue_pair::complete(completion_queue& queue, completion entry) {
   entry.owner = this;
   entry.wc.qp_num = qp_num;
-  if (queue.push(entry) || now_in() == IBV_QPS_ERR) return;
+  if (!queue.push(entry)) completion_lost();
+}
+
+void queue_pair::completion_lost() {
+  if (now_in() == IBV_QPS_ERR) return;
   raise(IBV_EVENT_QP_FATAL);
   enter_error();
 }

@@ -60,6 +60,7 @@ class queue_pair final : public extensible_qp {
   void communication_established();
   /// Completes a work request. If the completion is lost, so is the queue pair.
   void complete(completion_queue& queue, completion entry);
+  void completion_lost();
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
   /// Blocked: `serve` is called when it may work again.

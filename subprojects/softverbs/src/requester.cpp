@@ -129,7 +129,11 @@ int requester::post(const ibv_send_wr& asked) {
   return 0;
 }
 
-ibv_wc_status requester::inspect(const request& work) noexcept {
+ibv_wc_status requester::inspect(request& work) {
+  // Tried again, after one before it got lost.
+  if (work.failure != IBV_WC_SUCCESS) return work.failure;
+  work.fault = faults::judge(pair_, false);
+  if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
   const auto longest = pair_.is_connected() ? limits::message_bytes : limits::datagram_bytes;
   if (work.length > longest) return IBV_WC_LOC_LEN_ERR;
   if (!pair_.is_connected() && datagram_of(next_).domain != pair_.pd) return IBV_WC_LOC_QP_OP_ERR;
@@ -252,6 +256,7 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
 
 sent requester::send_datagram(const packet_header& described, const iovec* payload,
                               std::size_t pieces, turn when) {
+  if (faults::silences(pair_)) return sent::lost;
   const datagram& towards = datagram_of(next_);
   const destination& to = towards.to;
   packet_header header = described;
@@ -471,6 +476,9 @@ void requester::complete(const request& work, ibv_wc_status status) {
   entry.wc.status = status;
   entry.wc.opcode = completed_as(work.opcode);
   if (work.reads()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
+  if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR)
+    entry.wc.vendor_err = work.fault.vendor_code;
+  entry.delay = work.fault.delay;
   entry.frees_up_to = oldest_;
   entry.of_send_queue = true;
   pair_.complete(*static_cast<completion_queue*>(pair_.send_cq), entry);

@@ -3,6 +3,7 @@
 
 #include "address.hpp"
 #include "engine.hpp"
+#include "faults.hpp"
 #include "packet.hpp"
 
 #include <infiniband/verbs.h>
@@ -61,6 +62,7 @@ class requester {
     std::uint16_t entries;
     ibv_wr_opcode opcode;
     ibv_wc_status failure;
+    faults::verdict fault;
     bool signaled, solicited, fenced, inlined;
 
     bool reads() const noexcept { return opcode == IBV_WR_RDMA_READ; }
@@ -86,7 +88,7 @@ class requester {
 
   bool carries(ibv_wr_opcode opcode) const noexcept;
   bool outstanding(std::uint32_t psn) const noexcept;
-  ibv_wc_status inspect(const request& work) noexcept;
+  ibv_wc_status inspect(request& work);
   /// The pieces of memory with `length` bytes from `offset`; negative if they may
   /// not be used.
   int gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,

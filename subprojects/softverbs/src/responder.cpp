@@ -157,7 +157,7 @@ void responder::on_send(const packet& incoming) {
       !fill(next_, message_.arrived, incoming.payload, header.payload))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::remote_operation, IBV_EVENT_QP_FATAL);
   message_.arrived = static_cast<std::uint32_t>(end);
-  if (last) complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV, message_.arrived, &header);
+  if (last && !receive_message(IBV_WC_RECV, message_.arrived, header)) return;
   took(header);
 }
 
@@ -172,7 +172,7 @@ void responder::on_datagram(const packet& incoming) {
   if (!may_fill(next_) ||
       !fill(next_, skipped, incoming.payload + skipped, header.payload - skipped))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::none, IBV_EVENT_QP_FATAL);
-  complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV, header.payload, &header);
+  receive_message(IBV_WC_RECV, header.payload, header);
 }
 
 void responder::on_write(const packet& incoming) {
@@ -198,8 +198,7 @@ void responder::on_write(const packet& incoming) {
       return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
   }
   message_.arrived = static_cast<std::uint32_t>(end);
-  if (notifies)
-    complete_receive(IBV_WC_SUCCESS, IBV_WC_RECV_RDMA_WITH_IMM, message_.length, &header);
+  if (notifies && !receive_message(IBV_WC_RECV_RDMA_WITH_IMM, message_.length, header)) return;
   took(header);
 }
 
@@ -229,8 +228,21 @@ void responder::on_read(const packet_header& header) {
   pair_.machine().schedule(pair_);
 }
 
+bool responder::receive_message(ibv_wc_opcode opcode, std::uint32_t bytes,
+                                const packet_header& header) {
+  const faults::verdict fault = faults::judge(pair_, true);
+  if (fault.status == IBV_WC_SUCCESS) {
+    complete_receive(IBV_WC_SUCCESS, opcode, bytes, &header, fault);
+    return true;
+  }
+  const refusal reason =
+      fault.status == IBV_WC_LOC_LEN_ERR ? refusal::invalid_request : refusal::remote_operation;
+  fail_receive(fault.status, reason, IBV_EVENT_QP_FATAL, fault);
+  return false;
+}
+
 void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
-                                 const packet_header* header) {
+                                 const packet_header* header, const faults::verdict& fault) {
   const receive& work = at(next_);
   ++next_;
   completion entry{};
@@ -249,6 +261,8 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
     }
     entry.solicited = (header->flags & packet_flag::solicited) != 0;
   }
+  entry.wc.vendor_err = fault.vendor_code;
+  entry.delay = fault.delay;
   entry.frees_up_to = next_;
   entry.of_send_queue = false;
   pair_.complete(*static_cast<completion_queue*>(pair_.recv_cq), entry);
@@ -272,8 +286,9 @@ void responder::refuse_for_good(refusal reason, ibv_event_type event) {
   pair_.enter_error();
 }
 
-void responder::fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event) {
-  complete_receive(status, IBV_WC_RECV, 0, nullptr);
+void responder::fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event,
+                             const faults::verdict& fault) {
+  complete_receive(status, IBV_WC_RECV, 0, nullptr, fault);
   if (pair_.is_reliable()) return refuse_for_good(reason, event);
   pair_.enter_error();
 }

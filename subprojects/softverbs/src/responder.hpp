@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "faults.hpp"
 #include "packet.hpp"
 
 #include <infiniband/verbs.h>
@@ -78,13 +79,16 @@ class responder {
   bool fill(std::uint32_t number, std::uint64_t offset, const std::byte* from,
             std::uint32_t length) noexcept;
   void took(const packet_header& header);
+  /// A message has come in completely. False if that fails.
+  bool receive_message(ibv_wc_opcode opcode, std::uint32_t bytes, const packet_header& header);
   void complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
-                        const packet_header* header);
+                        const packet_header* header, const faults::verdict& fault = {});
   /// Where nobody waits for answers, the message is dropped instead.
   void refuse(refusal reason);
   void refuse_for_good(refusal reason, ibv_event_type event);
   /// It is the program's fault that the message can't be received.
-  void fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event);
+  void fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event,
+                    const faults::verdict& fault = {});
   packet_header refusal_header() const noexcept;
   packet_header acknowledgement() const noexcept;
   bool answer_read(read& wanted);

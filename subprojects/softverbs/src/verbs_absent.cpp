@@ -3,6 +3,7 @@
 // handed on for those of other devices.
 #include "device_context.hpp"
 #include "export.hpp"
+#include "faults.hpp"
 #include "next_library.hpp"
 #include "operations.hpp"
 
@@ -10,19 +11,28 @@
 
 using namespace softverbs;
 
-ibv_mw* operations::alloc_mw(ibv_pd*, ibv_mw_type) {
+ibv_mw* operations::alloc_mw(ibv_pd* domain, ibv_mw_type) {
+  SOFTVERBS_FAULT(ibv_alloc_mw, domain->context);
   errno = EOPNOTSUPP;
   return nullptr;
 }
-int operations::bind_mw(ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EOPNOTSUPP; }
-int operations::dealloc_mw(ibv_mw*) { return EOPNOTSUPP; }
-int operations::post_srq_recv(ibv_srq*, ibv_recv_wr* request, ibv_recv_wr** bad) {
+int operations::bind_mw(ibv_qp* pair, ibv_mw*, ibv_mw_bind*) {
+  SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
+  return EOPNOTSUPP;
+}
+int operations::dealloc_mw(ibv_mw* window) {
+  SOFTVERBS_FAULT(ibv_dealloc_mw, window->context);
+  return EOPNOTSUPP;
+}
+int operations::post_srq_recv(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_wr** bad) {
   *bad = request;
+  SOFTVERBS_FAULT(ibv_post_srq_recv, queue->context);
   return EOPNOTSUPP;
 }
 
 SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attributes) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
+  SOFTVERBS_FAULT(ibv_create_srq, domain->context);
   errno = EOPNOTSUPP;
   return nullptr;
 }
@@ -32,6 +42,7 @@ SOFTVERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* verbs, ibv_ah_attr
                                                  std::uint16_t* vlan) {
   if (!is_soft(verbs))
     return SOFTVERBS_NEXT(ibv_resolve_eth_l2_from_gid)(verbs, attributes, mac, vlan);
+  SOFTVERBS_FAULT(ibv_resolve_eth_l2_from_gid, verbs);
   errno = EOPNOTSUPP;
   return -1;
 }
@@ -40,6 +51,7 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset,
                                            std::uint64_t iova, int fd, int access) {
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, fd, access);
+  SOFTVERBS_FAULT(ibv_reg_dmabuf_mr, domain->context);
   errno = EOPNOTSUPP;
   return nullptr;
 }
@@ -52,6 +64,7 @@ SOFTVERBS_EXPORT int ibv_query_qp_data_in_order(ibv_qp* pair, ibv_wr_opcode opco
 
 SOFTVERBS_EXPORT int ibv_set_ece(ibv_qp* pair, ibv_ece* options) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_set_ece)(pair, options);
+  SOFTVERBS_FAULT(ibv_set_ece, pair->context);
   if (options->vendor_id == 0) return 0;
   errno = EOPNOTSUPP;
   return EOPNOTSUPP;
@@ -59,24 +72,28 @@ SOFTVERBS_EXPORT int ibv_set_ece(ibv_qp* pair, ibv_ece* options) {
 
 SOFTVERBS_EXPORT int ibv_query_ece(ibv_qp* pair, ibv_ece* options) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_query_ece)(pair, options);
+  SOFTVERBS_FAULT(ibv_query_ece, pair->context);
   *options = {};
   return 0;
 }
 
 SOFTVERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* verbs, std::uint32_t handle) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_import_pd)(verbs, handle);
+  SOFTVERBS_FAULT(ibv_import_pd, verbs);
   errno = EOPNOTSUPP;
   return nullptr;
 }
 
 SOFTVERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* domain, std::uint32_t handle) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_import_mr)(domain, handle);
+  SOFTVERBS_FAULT(ibv_import_mr, domain->context);
   errno = EOPNOTSUPP;
   return nullptr;
 }
 
 SOFTVERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* verbs, std::uint32_t handle) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_import_dm)(verbs, handle);
+  SOFTVERBS_FAULT(ibv_import_dm, verbs);
   errno = EOPNOTSUPP;
   return nullptr;
 }

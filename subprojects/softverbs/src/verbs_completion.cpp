@@ -5,6 +5,7 @@
 #include "engine.hpp"
 #include "export.hpp"
 #include "extended_polling.hpp"
+#include "faults.hpp"
 #include "next_library.hpp"
 #include "operations.hpp"
 
@@ -49,6 +50,7 @@ completion_queue* create(ibv_context* verbs, int entries, void* user_context,
 
 SOFTVERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* verbs) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_create_comp_channel)(verbs);
+  SOFTVERBS_FAULT(ibv_create_comp_channel, verbs);
   device_context& device = device_context::of(verbs);
   if (!device.usable()) {
     errno = EIO;
@@ -71,6 +73,7 @@ SOFTVERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* verbs) {
 
 SOFTVERBS_EXPORT int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
   if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_destroy_comp_channel)(channel);
+  SOFTVERBS_FAULT(ibv_destroy_comp_channel, channel->context);
   device_context& device = device_context::of(channel->context);
   if (!device.usable()) return EIO;
   const std::lock_guard held(device.owner().lock);
@@ -85,10 +88,12 @@ SOFTVERBS_EXPORT ibv_cq* ibv_create_cq(ibv_context* verbs, int entries, void* us
                                        ibv_comp_channel* channel, int vector) {
   if (!is_soft(verbs))
     return SOFTVERBS_NEXT(ibv_create_cq)(verbs, entries, user_context, channel, vector);
+  SOFTVERBS_FAULT(ibv_create_cq, verbs);
   return create(verbs, entries, user_context, channel, vector, {});
 }
 
 ibv_cq_ex* operations::create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes) {
+  SOFTVERBS_FAULT(ibv_create_cq_ex, verbs);
   constexpr std::uint64_t fields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
@@ -119,6 +124,7 @@ ibv_cq_ex* operations::create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* att
 
 SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
   if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_resize_cq)(queue, entries);
+  SOFTVERBS_FAULT(ibv_resize_cq, queue->context);
   device_context& device = device_context::of(queue->context);
   if (!device.usable()) return EIO;
   if (entries < 1 || entries > limits::completion_entries) return EINVAL;
@@ -133,6 +139,7 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
 
 SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
   if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_destroy_cq)(queue);
+  SOFTVERBS_FAULT(ibv_destroy_cq, queue->context);
   device_context& device = device_context::of(queue->context);
   if (!device.usable()) return EIO;
   auto* ours = static_cast<completion_queue*>(queue);
@@ -158,6 +165,7 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
 }
 
 int operations::poll_cq(ibv_cq* queue, int wanted, ibv_wc* out) {
+  SOFTVERBS_FAULT(ibv_poll_cq, queue->context);
   engine& machine = device_context::of(queue->context).owner();
   auto* ours = static_cast<completion_queue*>(queue);
   if (ours->empty()) machine.drive();
@@ -167,6 +175,7 @@ int operations::poll_cq(ibv_cq* queue, int wanted, ibv_wc* out) {
 }
 
 int operations::req_notify_cq(ibv_cq* queue, int solicited_only) {
+  SOFTVERBS_FAULT(ibv_req_notify_cq, queue->context);
   engine& machine = device_context::of(queue->context).owner();
   const std::lock_guard held(machine.lock);
   static_cast<completion_queue*>(queue)->request_notification(solicited_only != 0);

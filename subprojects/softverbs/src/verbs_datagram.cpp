@@ -3,6 +3,7 @@
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
+#include "faults.hpp"
 #include "next_library.hpp"
 #include "queue_pair.hpp"
 
@@ -35,6 +36,7 @@ int check_group(const ibv_qp* pair, const ibv_gid& gid, std::uint16_t& lid) noex
 
 SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_ah)(domain, attributes);
+  SOFTVERBS_FAULT(ibv_create_ah, domain->context);
   device_context& device = device_context::of(domain->context);
   route way;
   if (!device.usable()) return failed(EIO);
@@ -57,6 +59,7 @@ SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) 
 
 SOFTVERBS_EXPORT int ibv_destroy_ah(ibv_ah* handle) {
   if (!is_soft(handle)) return SOFTVERBS_NEXT(ibv_destroy_ah)(handle);
+  SOFTVERBS_FAULT(ibv_destroy_ah, handle->context);
   device_context& device = device_context::of(handle->context);
   if (!device.usable()) return EIO;
   const std::lock_guard held(device.owner().lock);
@@ -72,6 +75,7 @@ SOFTVERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* verbs, std::uint8_t port, 
                                          ibv_grh* header, ibv_ah_attr* attributes) {
   if (!is_soft(verbs))
     return SOFTVERBS_NEXT(ibv_init_ah_from_wc)(verbs, port, completion, header, attributes);
+  SOFTVERBS_FAULT(ibv_init_ah_from_wc, verbs);
   const int error =
       port == 1 ? address_back(*soft_device_of(verbs), *completion, *header, *attributes) : EINVAL;
   if (error == 0) return 0;
@@ -83,6 +87,7 @@ SOFTVERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* domain, ibv_wc* completio
                                                std::uint8_t port) {
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_create_ah_from_wc)(domain, completion, header, port);
+  SOFTVERBS_FAULT(ibv_create_ah_from_wc, domain->context);
   ibv_ah_attr attributes;
   if (ibv_init_ah_from_wc(domain->context, port, completion, header, &attributes) != 0)
     return nullptr;
@@ -91,6 +96,7 @@ SOFTVERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* domain, ibv_wc* completio
 
 SOFTVERBS_EXPORT int ibv_attach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_attach_mcast)(pair, gid, lid);
+  SOFTVERBS_FAULT(ibv_attach_mcast, pair->context);
   if (const int error = check_group(pair, *gid, lid)) return error;
   engine& machine = device_context::of(pair->context).owner();
   try {
@@ -104,6 +110,7 @@ SOFTVERBS_EXPORT int ibv_attach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uin
 
 SOFTVERBS_EXPORT int ibv_detach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_detach_mcast)(pair, gid, lid);
+  SOFTVERBS_FAULT(ibv_detach_mcast, pair->context);
   if (const int error = check_group(pair, *gid, lid)) return error;
   engine& machine = device_context::of(pair->context).owner();
   const std::lock_guard held(machine.lock);

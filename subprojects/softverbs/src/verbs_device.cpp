@@ -4,6 +4,7 @@
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
+#include "faults.hpp"
 #include "next_library.hpp"
 #include "operations.hpp"
 
@@ -29,6 +30,7 @@ struct list_header {
 
 constexpr std::uint32_t only_port = 1;
 constexpr std::uint16_t default_pkey = 0xffff;
+constexpr std::uint8_t port_disabled = 3;
 /// In kHz: the device's clock counts nanoseconds.
 constexpr std::uint64_t core_clock = 1'000'000;
 
@@ -55,12 +57,13 @@ ibv_gid_entry verbs_entry(const gid_entry& entry, std::uint32_t index) noexcept 
 }  // namespace
 
 SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
+  const unsigned ours_count = device_count();
+  SOFTVERBS_FAULT(ibv_get_device_list, nullptr);
   int theirs_count = 0;
   ibv_device** theirs = nullptr;
   if (auto* function = SOFTVERBS_NEXT(ibv_get_device_list)) theirs = function(&theirs_count);
   if (theirs == nullptr) theirs_count = 0;
 
-  const unsigned ours_count = device_count();
   const std::size_t total = ours_count + static_cast<std::size_t>(theirs_count);
   void* memory = std::calloc(1, sizeof(list_header) + (total + 1) * sizeof(ibv_device*));
   if (memory == nullptr) {
@@ -89,6 +92,7 @@ SOFTVERBS_EXPORT void ibv_free_device_list(ibv_device** list) {
 
 SOFTVERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
   if (soft_device_of(device) == nullptr) return SOFTVERBS_NEXT(ibv_get_device_name)(device);
+  SOFTVERBS_FAULT(ibv_get_device_name, nullptr);
   return device->name;
 }
 
@@ -100,12 +104,14 @@ SOFTVERBS_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
 
 SOFTVERBS_EXPORT int ibv_get_device_index(ibv_device* device) {
   if (soft_device_of(device) == nullptr) return SOFTVERBS_NEXT(ibv_get_device_index)(device);
+  SOFTVERBS_FAULT(ibv_get_device_index, nullptr);
   return -1;  // the kernel's numbers belong to its own devices
 }
 
 SOFTVERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
   const soft_device* soft = soft_device_of(device);
   if (soft == nullptr) return SOFTVERBS_NEXT(ibv_open_device)(device);
+  SOFTVERBS_FAULT(ibv_open_device, nullptr);
   try {
     device_context* opened = device_context::open(*soft);
     return opened == nullptr ? nullptr : &opened->verbs();
@@ -117,6 +123,7 @@ SOFTVERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
 
 SOFTVERBS_EXPORT int ibv_close_device(ibv_context* verbs) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_close_device)(verbs);
+  SOFTVERBS_FAULT(ibv_close_device, nullptr);
   device_context::close(&device_context::of(verbs));
   return 0;
 }
@@ -124,12 +131,14 @@ SOFTVERBS_EXPORT int ibv_close_device(ibv_context* verbs) {
 SOFTVERBS_EXPORT int ibv_query_device(ibv_context* verbs, ibv_device_attr* attributes) {
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_device)(verbs, attributes);
+  SOFTVERBS_FAULT(ibv_query_device, verbs);
   describe_device(*soft, *attributes);
   return 0;
 }
 
 int operations::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_input* input,
                                 ibv_device_attr_ex* attributes, std::size_t size) {
+  SOFTVERBS_FAULT(ibv_query_device_ex, verbs);
   if (input != nullptr && input->comp_mask != 0) return EINVAL;
   if (size < sizeof(attributes->orig_attr)) return EINVAL;
   ibv_device_attr_ex full{};
@@ -143,7 +152,8 @@ int operations::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_in
   return 0;
 }
 
-int operations::query_rt_values(ibv_context*, ibv_values_ex* values) {
+int operations::query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
+  SOFTVERBS_FAULT(ibv_query_rt_values_ex, verbs);
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
   // Ticks, not a time: hardware's clocks count by their own frequency.
   if (values->comp_mask != 0) values->raw_clock = {0, now()};
@@ -152,9 +162,15 @@ int operations::query_rt_values(ibv_context*, ibv_values_ex* values) {
 
 int operations::query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes,
                            std::size_t size) {
+  SOFTVERBS_FAULT(ibv_query_port, verbs);
   if (port != only_port) return EINVAL;
   ibv_port_attr full;
-  describe_port(*soft_device_of(verbs), full);
+  const soft_device& device = *soft_device_of(verbs);
+  describe_port(device, full);
+  if (faults::port_is_down(device.number)) {
+    full.state = IBV_PORT_DOWN;
+    full.phys_state = port_disabled;
+  }
   std::memset(static_cast<void*>(attributes), 0, size);
   std::memcpy(static_cast<void*>(attributes), &full, std::min(size, sizeof(full)));
   return 0;
@@ -177,6 +193,7 @@ SOFTVERBS_EXPORT int _ibv_query_gid_ex(ibv_context* verbs, std::uint32_t port, s
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr)
     return SOFTVERBS_NEXT(_ibv_query_gid_ex)(verbs, port, index, entry, flags, size);
+  SOFTVERBS_FAULT(ibv_query_gid_ex, verbs);
   if (flags != 0 || port != only_port || index >= limits::gid_entries) return EINVAL;
   const auto found = gid_at(soft->number, index);
   if (!found) return ENODATA;
@@ -191,6 +208,7 @@ SOFTVERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* verbs, ibv_gid_entry*
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr)
     return SOFTVERBS_NEXT(_ibv_query_gid_table)(verbs, entries, most, flags, size);
+  SOFTVERBS_FAULT(ibv_query_gid_table, verbs);
   if (flags != 0) return -EINVAL;
   std::size_t count = 0;
   auto* to = reinterpret_cast<std::byte*>(entries);
@@ -207,6 +225,7 @@ SOFTVERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* verbs, ibv_gid_entry*
 SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int index, ibv_gid* gid) {
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_gid)(verbs, port, index, gid);
+  SOFTVERBS_FAULT(ibv_query_gid, verbs);
   if (port != only_port || index < 0 || static_cast<unsigned>(index) >= limits::gid_entries) {
     errno = EINVAL;
     return -1;
@@ -224,6 +243,7 @@ SOFTVERBS_EXPORT int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, u
 int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, int* type) {
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_gid_type)(verbs, port, index, type);
+  SOFTVERBS_FAULT(ibv_query_gid_type, verbs);
   if (port != only_port || index >= limits::gid_entries) {
     errno = EINVAL;
     return -1;
@@ -236,6 +256,7 @@ int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, in
 SOFTVERBS_EXPORT int ibv_query_pkey(ibv_context* verbs, std::uint8_t port, int index,
                                     __be16* pkey) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_query_pkey)(verbs, port, index, pkey);
+  SOFTVERBS_FAULT(ibv_query_pkey, verbs);
   if (port != only_port || index != 0) {
     errno = EINVAL;
     return -1;
@@ -246,6 +267,7 @@ SOFTVERBS_EXPORT int ibv_query_pkey(ibv_context* verbs, std::uint8_t port, int i
 
 SOFTVERBS_EXPORT int ibv_get_pkey_index(ibv_context* verbs, std::uint8_t port, __be16 pkey) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_get_pkey_index)(verbs, port, pkey);
+  SOFTVERBS_FAULT(ibv_get_pkey_index, verbs);
   if (port != only_port || pkey != htobe16(default_pkey)) {
     errno = EINVAL;
     return -1;

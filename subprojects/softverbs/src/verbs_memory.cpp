@@ -3,6 +3,7 @@
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
+#include "faults.hpp"
 #include "next_library.hpp"
 
 #include <cerrno>
@@ -53,6 +54,7 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
 
 SOFTVERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* verbs) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_alloc_pd)(verbs);
+  SOFTVERBS_FAULT(ibv_alloc_pd, verbs);
   device_context& device = device_context::of(verbs);
   if (!device.usable()) return failed<ibv_pd>(EIO);
   try {
@@ -70,6 +72,7 @@ SOFTVERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* verbs) {
 
 SOFTVERBS_EXPORT int ibv_dealloc_pd(ibv_pd* domain) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_dealloc_pd)(domain);
+  SOFTVERBS_FAULT(ibv_dealloc_pd, domain->context);
   device_context& device = device_context::of(domain->context);
   if (!device.usable()) return EIO;
   const std::lock_guard held(device.owner().lock);
@@ -84,6 +87,11 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::si
                                           std::uint64_t iova, unsigned access) {
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
+  // Programs don't call it by this name: it is what the macros of the other two may come to.
+  const bool moved = iova != reinterpret_cast<std::uintptr_t>(address);
+  const auto called =
+      moved ? faults::number_of("ibv_reg_mr_iova") : faults::number_of("ibv_reg_mr");
+  if (const auto failure = faults::strike(called, domain->context)) return *failure;
   return register_memory(domain, address, length, iova, access);
 }
 
@@ -91,11 +99,13 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::siz
                                          std::uint64_t iova, int access) {
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_reg_mr_iova)(domain, address, length, iova, access);
+  SOFTVERBS_FAULT(ibv_reg_mr_iova, domain->context);
   return register_memory(domain, address, length, iova, static_cast<unsigned>(access));
 }
 
 SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int access) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_reg_mr)(domain, address, length, access);
+  SOFTVERBS_FAULT(ibv_reg_mr, domain->context);
   return register_memory(domain, address, length, reinterpret_cast<std::uintptr_t>(address),
                          static_cast<unsigned>(access));
 }
@@ -104,12 +114,14 @@ SOFTVERBS_EXPORT int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, voi
                                   std::size_t length, int access) {
   if (!is_soft(region))
     return SOFTVERBS_NEXT(ibv_rereg_mr)(region, flags, domain, address, length, access);
+  SOFTVERBS_FAULT(ibv_rereg_mr, region->context);
   errno = EOPNOTSUPP;
   return IBV_REREG_MR_ERR_INPUT;
 }
 
 SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   if (!is_soft(region)) return SOFTVERBS_NEXT(ibv_dereg_mr)(region);
+  SOFTVERBS_FAULT(ibv_dereg_mr, region->context);
   device_context& device = device_context::of(region->context);
   if (!device.usable()) return EIO;
   const std::lock_guard held(device.owner().lock);

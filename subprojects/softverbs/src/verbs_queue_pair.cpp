@@ -3,6 +3,7 @@
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
+#include "faults.hpp"
 #include "next_library.hpp"
 #include "operations.hpp"
 #include "queue_pair.hpp"
@@ -52,6 +53,7 @@ int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
 
 SOFTVERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_qp)(domain, attributes);
+  SOFTVERBS_FAULT(ibv_create_qp, domain->context);
   return operations::create_qp(domain, attributes);
 }
 
@@ -83,6 +85,7 @@ ibv_qp* operations::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
 
 SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
+  SOFTVERBS_FAULT(ibv_destroy_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
   auto* ours = static_cast<queue_pair*>(pair);
@@ -112,6 +115,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
 
 SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_modify_qp)(pair, attributes, mask);
+  SOFTVERBS_FAULT(ibv_modify_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
   const std::lock_guard held(device.owner().lock);
@@ -123,6 +127,7 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
 SOFTVERBS_EXPORT int ibv_query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask,
                                   ibv_qp_init_attr* initial) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_query_qp)(pair, attributes, mask, initial);
+  SOFTVERBS_FAULT(ibv_query_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
   const std::lock_guard held(device.owner().lock);
@@ -132,6 +137,10 @@ SOFTVERBS_EXPORT int ibv_query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mas
 }
 
 int operations::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
+  if (const auto failure = faults::strike(faults::number_of("ibv_post_send"), pair->context)) {
+    *bad = request;
+    return *failure;
+  }
   auto* ours = static_cast<queue_pair*>(pair);
   engine& machine = ours->machine();
   const std::lock_guard held(machine.lock);
@@ -148,6 +157,10 @@ int operations::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad)
 }
 
 int operations::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  if (const auto failure = faults::strike(faults::number_of("ibv_post_recv"), pair->context)) {
+    *bad = request;
+    return *failure;
+  }
   auto* ours = static_cast<queue_pair*>(pair);
   engine& machine = ours->machine();
   const std::lock_guard held(machine.lock);

@@ -4,13 +4,64 @@
 ///
 /// A program needs nothing from here to use the device: linking against
 /// libsoftverbs in front of libibverbs, or LD_PRELOAD, is enough. This header is
-/// for programs that want to know that they run on it.
+/// for programs that want to know that they run on it, and for tests that want it
+/// to fail. A test that must not be linked with the library finds these functions
+/// by `dlsym(RTLD_DEFAULT, ...)` if it runs on it.
 ///
 /// The environment variables are read once, when the devices are first listed:
 ///
 /// - `SOFTVERBS_DEVICES`: number of devices, 0 to 64; the default is 1.
 /// - `SOFTVERBS_LINK_LAYER`: `ethernet` (the default) or `infiniband`.
-/// - `SOFTVERBS_FAULTS`: reserved for failures on demand; ignored today.
+/// - `SOFTVERBS_FAULTS`: what fails from the start, as for softverbs_inject.
+///
+/// ## Faults
+///
+/// A list, separated by `;`, of
+///
+///     OCCASION [:WHEN] = EFFECT     when it comes to that
+///     CHANGE                        at once
+///
+/// | OCCASION | counts |
+/// | --- | --- |
+/// | the name of a verb, such as `ibv_create_qp` | calls of it, for devices of softverbs |
+/// | `completion[@QPN]` | work requests that are carried out, signaled or not |
+/// | `send-completion[@QPN]` | the same, of send queues |
+/// | `receive-completion[@QPN]` | the same, of receive queues |
+/// | `packet[@QPN]` | packets that come in |
+/// | `after` | WHEN is a time from now, such as `250ms` |
+///
+/// `@QPN`, the number of a queue pair of this process, restricts it to that one.
+/// WHEN is `N` for the N-th only, counted from when the fault is set, `N+` for
+/// that and all later ones, `*` for all; 1 if left out.
+///
+/// | EFFECT | of | |
+/// | --- | --- | --- |
+/// | errno, such as `ENOMEM` | a verb | told in the way of that verb: returned, or -1 or a null
+/// pointer with errno set, or negative (ibv_poll_cq) | | `+ENOMEM`, `-ENOMEM`, `-1/ENOMEM` | a verb
+/// that returns a number | returned; returned negative; -1 with errno set: providers differ | |
+/// status, such as `IBV_WC_REM_ACCESS_ERR` | a completion | the request isn't carried out, but
+/// completes with that, and its queue pair fails as it does with such an error. Also
+/// `rem_access_err`, `remote_access_error`, or a number up to 31. `/0x89` behind it is the vendor's
+/// code. | | time, such as `20ms`, `5us`, `1s` | a verb, a completion | it takes that much longer.
+/// No completion of a queue overtakes another. | | `lost` | a packet | | | CHANGE | any | |
+///
+/// | CHANGE | |
+/// | --- | --- |
+/// | `port-down[@softN]`, `port-up[@softN]` | an asynchronous event, and nothing arrives that is
+/// sent from or to this port. Of all devices, unless one is named. | | `device-fatal[@softN]` | an
+/// asynchronous event, and then EIO from everything but closing the device | | `peer-lost[@QPN]`,
+/// `peer-back[@QPN]` | nothing arrives that is sent by or to this queue pair; or to any of this
+/// process |
+///
+/// Names may be written with `-` or `_`, except for those of verbs; numbers also
+/// with 0x. For example
+///
+///     ibv_create_qp:2=ENOMEM; ibv_poll_cq:*=EIO
+///     completion:3=remote_access_error; completion:*=5ms
+///     ibv_post_send:100=port-down; after:2s=port-up
+///
+/// A fault that isn't counted by `+` or `*` strikes once. A verb that fails has
+/// done nothing.
 #ifndef SOFTVERBS_SOFTVERBS_H
 #define SOFTVERBS_SOFTVERBS_H
 
@@ -20,6 +71,17 @@ extern "C" {
 
 /// The library's version, "major.minor.patch". The string is static.
 const char* softverbs_version(void);
+
+/// Adds faults to those that are set. Returns 0, ENOMEM, or EINVAL if the text can't be read:
+/// then stderr has the reason, and none was added.
+int softverbs_inject(const char* faults);
+
+/// Removes all faults, those of the environment too, and undoes their changes: ports are up,
+/// devices work, and so do objects made before; without asynchronous events.
+void softverbs_reset_faults(void);
+
+/// How many times a fault has struck since the last reset.
+unsigned long long softverbs_faults_struck(void);
 
 #ifdef __cplusplus
 }
