@@ -276,8 +276,27 @@ sent requester::send_datagram(const packet_header& described, const iovec* paylo
   parts[0] = {network.data(), network.size()};
   std::copy_n(payload, pieces, parts.begin() + 1);
   if ((towards.qpn == multicast_qpn) != to.way.multicast) return sent::lost;
-  if (to.way.multicast) return pair_.machine().wire.broadcast(header, parts.data(), pieces + 1);
+  if (to.way.multicast) return send_to_group(header, parts.data(), pieces + 1, when);
   return pair_.send(header, parts.data(), pieces + 1, when);
+}
+
+sent requester::send_to_group(const packet_header& header, const iovec* payload, std::size_t pieces,
+                              turn when) {
+  transport& wire = pair_.machine().wire;
+  if (!audience_) audience_ = wire.hearers();
+  sent result = sent::yes;
+  while (!audience_->empty()) {
+    const std::uint32_t process = audience_->back();
+    const sent one = wire.send(process, header, payload, pieces);
+    if (one == sent::blocked && !gave_up_) {
+      wire.wait_writable(process, pair_.qp_num, when);
+      return one;
+    }
+    if (one != sent::yes) result = one;
+    audience_->pop_back();
+  }
+  audience_.reset();
+  return result;
 }
 
 requester::outcome requester::wait_for_answer(const request& work, sent result) {
@@ -492,6 +511,7 @@ void requester::flush() {
   }
   next_ = begun_ = head_;
   next_packet_ = reads_ = 0;
+  audience_.reset();
   stopped_ = false;
   resting_ = false;
 }
@@ -499,6 +519,7 @@ void requester::flush() {
 void requester::reset() noexcept {
   freed_ = oldest_ = next_ = begun_ = head_ = 0;
   next_packet_ = reads_ = 0;
+  audience_.reset();
   psn_ = acknowledged_ = 0;
   stopped_ = resting_ = gave_up_ = false;
   retries_ = rnr_retries_ = 0;

@@ -10,6 +10,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
 namespace softverbs {
 
@@ -98,6 +100,8 @@ class requester {
   packet_header header_of(const request& work) noexcept;
   sent send_datagram(const packet_header& header, const iovec* payload, std::size_t pieces,
                      turn when);
+  sent send_to_group(const packet_header& header, const iovec* payload, std::size_t pieces,
+                     turn when);
   outcome wait_for_answer(const request& work, sent result);
   outcome be_done_with(const request& work, sent result);
   void advance(const request& work) noexcept;
@@ -118,6 +122,8 @@ class requester {
   std::unique_ptr<ibv_sge[]> entries_;
   std::unique_ptr<std::byte[]> inline_;
   std::unique_ptr<datagram[]> datagrams_;
+  /// The processes that `next_`, to a group, still has to be sent to, if it was to some.
+  std::optional<std::vector<std::uint32_t>> audience_;
 
   std::uint32_t freed_ = 0;
   std::uint32_t oldest_ = 0;

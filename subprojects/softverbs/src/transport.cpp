@@ -301,11 +301,7 @@ sent transport::try_send(outlet& way, const packet_header& header, const iovec* 
 
 sent transport::send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
                      std::size_t pieces) {
-  return send_to(target_qpn >> index_bits, header, payload, pieces);
-}
-
-sent transport::send_to(std::uint32_t slot, const packet_header& header, const iovec* payload,
-                        std::size_t pieces) {
+  const std::uint32_t slot = target_qpn >> index_bits;
   if (!is_open() || slot == 0 || slot > last_slot) return sent::lost;
   auto& place = outlets_[slot];
   if (!place) place = std::make_unique<outlet>();
@@ -339,26 +335,20 @@ int transport::hear_multicasts(bool wanted) noexcept {
   return error;
 }
 
-void transport::look_for_hearers() {
+const std::vector<std::uint32_t>& transport::hearers() {
+  if (hearers_known_) return hearers_;
   hearers_.clear();
   const int probe = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return;
+  if (probe < 0) return hearers_;
   // Nothing arrives there by this: connecting is the cheapest way to ask for a name.
   for (std::uint32_t slot = 1; slot <= last_slot; ++slot) {
     const address there = address_of(slot);
     if (::connect(probe, reinterpret_cast<const sockaddr*>(&there.name), there.length) == 0)
-      hearers_.push_back(slot);
+      hearers_.push_back(slot << index_bits);
   }
   ::close(probe);
   hearers_known_ = true;
-}
-
-sent transport::broadcast(const packet_header& header, const iovec* payload, std::size_t pieces) {
-  if (!hearers_known_) look_for_hearers();
-  sent result = sent::lost;
-  for (const std::uint32_t slot : hearers_)
-    if (send_to(slot, header, payload, pieces) == sent::fault) result = sent::fault;
-  return result;
+  return hearers_;
 }
 
 void transport::block(std::uint32_t slot, outlet& way) noexcept {

@@ -81,10 +81,10 @@ class transport {
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
             std::size_t pieces);
 
-  /// Sends it to all processes that hear multicasts; to those that can't take it
-  /// now, it gets lost.
-  sent broadcast(const packet_header& header, const iovec* payload, std::size_t pieces);
-  /// Whether this process hears multicasts; 0 or an errno.
+  /// The processes that hear multicasts, by what takes the place of a queue pair's
+  /// number. Not cheap: looked for anew after each `look`.
+  const std::vector<std::uint32_t>& hearers();
+  /// Whether this process is one of them; 0 or an errno.
   int hear_multicasts(bool wanted) noexcept;
 
   /// Sends it now or when the peer has read, on behalf of a queue pair that won't
@@ -106,9 +106,6 @@ class transport {
 
   int take_slot() noexcept;
   bool connect(std::uint32_t slot, outlet& way) noexcept;
-  sent send_to(std::uint32_t slot, const packet_header& header, const iovec* payload,
-               std::size_t pieces);
-  void look_for_hearers();
   sent try_send(outlet& way, const packet_header& header, const iovec* payload,
                 std::size_t pieces) noexcept;
   void block(std::uint32_t slot, outlet& way) noexcept;

@@ -152,3 +152,23 @@ TEST_CASE("a drained send queue is reported to who asked for it") {
           0);
   CHECK(link.left.event().event_type == IBV_EVENT_SQ_DRAINED);
 }
+
+TEST_CASE("a drained send queue is no news to who didn't ask, nor twice to who did") {
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
+    options wanted;
+    wanted.type = type;
+    connection link(wanted);
+    ibv_qp_attr attributes{};
+    attributes.qp_state = IBV_QPS_SQD;
+    for (const std::uint8_t notify : {1, 0}) {
+      attributes.en_sqd_async_notify = notify;
+      REQUIRE(ibv_modify_qp(link.left.pair, &attributes,
+                            IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+      if (notify == 1) CHECK(link.left.event().event_type == IBV_EVENT_SQ_DRAINED);
+      REQUIRE(link.left.change(IBV_QPS_RTS) == 0);
+      REQUIRE(link.left.change(IBV_QPS_SQD) == 0);
+      CHECK(!readable(link.left.context->async_fd, a_moment));
+      REQUIRE(link.left.change(IBV_QPS_RTS) == 0);
+    }
+  }
+}

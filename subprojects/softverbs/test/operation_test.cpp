@@ -345,11 +345,45 @@ TEST_CASE("threads may use different queue pairs, and the same one") {
 }
 
 TEST_CASE("nothing new starts while the send queue is drained") {
-  connection link;
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
+    options wanted;
+    wanted.type = type;
+    connection link(wanted);
+    REQUIRE(link.left.change(IBV_QPS_SQD) == 0);
+    CHECK(link.left.state() == IBV_QPS_SQD);
+    REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+    CHECK(link.left.quiet());
+    // Receiving goes on.
+    REQUIRE(link.left.post_receive(2, {link.left.piece(0, 8)}) == 0);
+    REQUIRE(link.right.send(3, {link.right.piece(0, 8)}) == 0);
+    CHECK(link.left.wait().wr_id == 2);
+    REQUIRE(link.left.change(IBV_QPS_RTS) == 0);
+    CHECK(link.left.wait().wr_id == 1);
+  }
+}
+
+TEST_CASE("a path is changed while the send queue is drained") {
+  options far;
+  far.device = "soft1";
+  connection link({}, far);
+  address other = link.right.here();
+  const std::uint8_t other_index = 5;
+  if (on_ethernet()) REQUIRE(ibv_query_gid(link.right.context, 1, other_index, &other.gid) == 0);
   REQUIRE(link.left.change(IBV_QPS_SQD) == 0);
-  CHECK(link.left.state() == IBV_QPS_SQD);
-  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
-  CHECK(link.left.quiet());
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.ah_attr = link.left.address_of(other);
+  attributes.ah_attr.grh.sgid_index = on_ethernet() ? other_index : 0;
+  CHECK(ibv_modify_qp(link.left.pair, &attributes, IBV_QP_STATE | IBV_QP_AV) == 0);
   REQUIRE(link.left.change(IBV_QPS_RTS) == 0);
-  CHECK(link.left.wait().wr_id == 1);
+  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+
+  // The kernel takes a path for a port, too, which an unreliable connection can't change.
+  options unreliable;
+  unreliable.type = IBV_QPT_UC;
+  connection fixed(unreliable);
+  REQUIRE(fixed.left.change(IBV_QPS_SQD) == 0);
+  attributes.ah_attr = fixed.left.address_of(fixed.right.here());
+  CHECK(ibv_modify_qp(fixed.left.pair, &attributes, IBV_QP_STATE | IBV_QP_AV) == EINVAL);
 }

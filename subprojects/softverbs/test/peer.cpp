@@ -70,9 +70,55 @@ int echo() {
   }
 }
 
+/// The same with datagrams, to whoever sent it.
+int datagram_echo() {
+  options wanted;
+  wanted.type = IBV_QPT_UD;
+  endpoint end(wanted);
+  end.initialize();
+  for (std::uint64_t id = 0; id < 16; ++id) end.post_receive(id, {end.piece(id << 13, 1 << 13)});
+  swap(peer_descriptor, end);
+  for (;;) {
+    ibv_wc completion = end.wait();
+    if (completion.status != IBV_WC_SUCCESS) return 2;
+    if (completion.opcode != IBV_WC_RECV) continue;
+    if (completion.byte_len == sizeof(ibv_grh)) return 0;
+    const std::size_t place = completion.wr_id << 13;
+    auto* header = reinterpret_cast<ibv_grh*>(end.memory.data() + place);
+    ibv_ah* back = ibv_create_ah_from_wc(end.domain, &completion, header, 1);
+    if (back == nullptr) return 3;
+    const auto length = static_cast<std::uint32_t>(completion.byte_len - sizeof(ibv_grh));
+    const int error =
+        end.send_to(back, completion.src_qp, 100, {end.piece(place + sizeof(ibv_grh), length)});
+    ibv_destroy_ah(back);
+    if (error != 0) return 4;
+    if (end.wait().wr_id != 100) return 5;
+    if (end.post_receive(completion.wr_id, {end.piece(place, 1 << 13)}) != 0) return 6;
+  }
+}
+
+/// Joins a group and counts what comes.
+int member() {
+  options wanted;
+  wanted.type = IBV_QPT_UD;
+  endpoint end(wanted);
+  ibv_gid group{};
+  group.raw[0] = 0xff;
+  group.raw[15] = 0x77;
+  if (ibv_attach_mcast(end.pair, &group, 0xc077) != 0) return 2;
+  end.initialize();
+  for (std::uint64_t id = 0; id < 10; ++id) end.post_receive(id, {end.piece(id << 8, 1 << 8)});
+  swap(peer_descriptor, end);
+  for (std::uint64_t id = 0; id < 10; ++id)
+    if (end.wait().wr_id != id) return 3;
+  return ibv_detach_mcast(end.pair, &group, 0xc077) == 0 ? 0 : 4;
+}
+
 /// Offers its memory and doesn't do anything.
-int target() {
-  endpoint end;
+int target(ibv_qp_type type) {
+  options wanted;
+  wanted.type = type;
+  endpoint end(wanted);
   for (std::size_t at = 0; at < end.memory.size(); ++at)
     end.memory[at] = static_cast<unsigned char>(at * 13);
   swap(peer_descriptor, end);
@@ -154,7 +200,11 @@ int peer::wait() {
 int play(const char* part) try {
   const std::string_view name(part);
   if (name == "echo") return echo();
-  if (name == "target") return target();
+  if (name == "datagram echo") return datagram_echo();
+  if (name == "member") return member();
+  if (name == "target") return target(IBV_QPT_RC);
+  if (name == "unreliable target") return target(IBV_QPT_UC);
+  if (name == "datagram target") return target(IBV_QPT_UD);
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();
   return 1;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# perftest's RC programs between two processes. $1: the library.
+# perftest's programs between two processes. $1: the library.
 set -u
 command -v ib_send_lat >/dev/null || exit 77
 library=$1
@@ -14,4 +14,11 @@ done
 two -p ib_write_bw -d soft0 -x 3 -n 100 -F --use_old_post_send || failures=1
 two -p ib_send_bw -d soft0 -x 3 -n 100 -F -b || failures=1
 two -p ib_send_lat -d soft0 -x 3 -n 100 -F -e || failures=1
+for service in UC UD; do
+  two -p ib_send_bw -d soft0 -x 3 -n 100 -F -c $service || failures=1
+  two -p ib_send_lat -d soft0 -x 3 -n 100 -F -c $service || failures=1
+done
+two -p ib_write_bw -d soft0 -x 3 -n 100 -F -c UC || failures=1
+# To a group, whose address is one of IPv6.
+two -p ib_send_bw -d soft0 -x 5 -n 100 -F -c UD -g || failures=1
 exit $failures

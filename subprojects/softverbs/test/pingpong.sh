@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# rdma-core's own RC example between two processes. $1: the library.
+# rdma-core's own examples between two processes. $1: the library.
 set -u
 command -v ibv_rc_pingpong >/dev/null || exit 77
 library=$1
@@ -17,7 +17,14 @@ two -p ibv_rc_pingpong -g 3 -n 100 -N || failures=1
 for index in 0 1 2 4 5; do
   two -p ibv_rc_pingpong -g $index -n 20 || failures=1
 done
+for service in uc ud; do
+  two -p ibv_${service}_pingpong -g 3 -n 100 || failures=1
+  two -p ibv_${service}_pingpong -g 5 -n 100 -e || failures=1
+done
+two -p ibv_uc_pingpong -g 3 -n 100 -s 1048576 || failures=1
 SOFTVERBS_LINK_LAYER=infiniband
 export SOFTVERBS_LINK_LAYER
-two -p ibv_rc_pingpong -n 100 || failures=1
+for service in rc uc ud; do
+  two -p ibv_${service}_pingpong -n 100 || failures=1
+done
 exit $failures

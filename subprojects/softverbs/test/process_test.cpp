@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <thread>
 
 namespace {
@@ -125,6 +126,124 @@ TEST_CASE("a peer that is stopped for a while loses nothing") {
   CHECK(end.quiet());
   other.resume();
   for (std::uint64_t id = 0; id < 8; ++id) CHECK(end.wait().status == IBV_WC_SUCCESS);
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("UC: remote memory of another process is written") {
+  peer other("unreliable target");
+  options wanted;
+  wanted.type = IBV_QPT_UC;
+  endpoint end(wanted);
+  const address there = other.meet(end);
+  for (std::uint64_t id = 0; id < 20; ++id) {
+    REQUIRE(end.write(id, {end.piece(0, 1 << 19)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+  }
+  other.tell('q');
+  CHECK(other.wait() == 0);
+  REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("UD: datagrams go to another process and back") {
+  peer other("datagram echo");
+  options wanted;
+  wanted.type = IBV_QPT_UD;
+  endpoint end(wanted);
+  const address there = other.meet(end);
+  ibv_ah_attr attributes = end.address_of(there);
+  ibv_ah* handle = ibv_create_ah(end.domain, &attributes);
+  REQUIRE(handle != nullptr);
+  for (std::uint32_t size = 1; size <= 4096; size *= 2) {
+    std::fill_n(end.memory.begin(), size, static_cast<unsigned char>(size % 251));
+    REQUIRE(end.post_receive(1, {end.piece(1 << 19, 5000)}) == 0);
+    REQUIRE(end.send_to(handle, there.qpn, 2, {end.piece(0, size)}) == 0);
+    for (int left = 2; left > 0; --left) CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(std::equal(end.memory.begin(), end.memory.begin() + size,
+                     end.memory.begin() + (1 << 19) + sizeof(ibv_grh)));
+  }
+  REQUIRE(end.send_to(handle, there.qpn, 3, {}) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  CHECK(other.wait() == 0);
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
+TEST_CASE("a multicast reaches members in several processes") {
+  options wanted;
+  wanted.type = IBV_QPT_UD;
+  endpoint first(wanted);
+  endpoint second(wanted);
+  peer one("member");
+  peer two("member");
+  one.meet(first);
+  two.meet(second);
+  ibv_ah_attr attributes{};
+  attributes.port_num = 1;
+  attributes.is_global = 1;
+  attributes.grh.dgid.raw[0] = 0xff;
+  attributes.grh.dgid.raw[15] = 0x77;
+  attributes.grh.sgid_index = on_ethernet() ? 5 : 0;
+  attributes.dlid = on_ethernet() ? 0 : 0xc077;
+  ibv_ah* handle = ibv_create_ah(first.domain, &attributes);
+  REQUIRE(handle != nullptr);
+  for (std::uint64_t id = 0; id < 10; ++id)
+    REQUIRE(first.send_to(handle, 0xffffff, id, {first.piece(0, 100)}) == 0);
+  for (std::uint64_t id = 0; id < 10; ++id) CHECK(first.wait().status == IBV_WC_SUCCESS);
+  CHECK(one.wait() == 0);
+  CHECK(two.wait() == 0);
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
+TEST_CASE("UD: a process that doesn't read can't hold up the others") {
+  peer stopped("datagram target");
+  options wanted;
+  wanted.type = IBV_QPT_UD;
+  endpoint end(wanted);
+  const address there = stopped.meet(end);
+  ibv_ah_attr attributes = end.address_of(there);
+  ibv_ah* handle = ibv_create_ah(end.domain, &attributes);
+  REQUIRE(handle != nullptr);
+  stopped.stop();
+  // More than the socket takes.
+  for (int round = 0; round < 10; ++round) {
+    for (std::uint64_t id = 0; id < 60; ++id)
+      REQUIRE(end.send_to(handle, there.qpn, id, {end.piece(0, 4096)}) == 0);
+    for (std::uint64_t id = 0; id < 60; ++id) CHECK(end.wait().status == IBV_WC_SUCCESS);
+  }
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
+TEST_CASE("a send queue is drained when the peer has answered, and not touched before") {
+  peer other("target");
+  endpoint end;
+  const address there = other.meet(end);
+  other.stop();
+  REQUIRE(end.write(1, {end.piece(0, 1 << 20)}, there) == 0);
+  CHECK(end.quiet());
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr made{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(ibv_modify_qp(end.pair, &attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  REQUIRE(end.write(2, {end.piece(0, 8)}, there) == 0);
+  REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_STATE, &made) == 0);
+  CHECK(attributes.qp_state == IBV_QPS_SQD);
+  CHECK(attributes.sq_draining == 1);
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.min_rnr_timer = 5;
+  CHECK(ibv_modify_qp(end.pair, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER) == EINVAL);
+  CHECK(end.change(IBV_QPS_RTS) == EINVAL);
+  other.resume();
+  CHECK(end.event().event_type == IBV_EVENT_SQ_DRAINED);
+  CHECK(end.wait().wr_id == 1);
+  REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_STATE, &made) == 0);
+  CHECK(attributes.sq_draining == 0);
+  attributes.min_rnr_timer = 5;
+  CHECK(ibv_modify_qp(end.pair, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER) == 0);
+  CHECK(end.quiet());
+  REQUIRE(end.change(IBV_QPS_RTS) == 0);
+  CHECK(end.wait().wr_id == 2);
   other.tell('q');
   CHECK(other.wait() == 0);
 }
