@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "catch.hpp"
+#include "fabric.hpp"
+#include <softverbs/softverbs.h>
+
+#include <atomic>
+#include <cerrno>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// No fault outlives its test.
+struct faults {
+  explicit faults(const std::string& text = "") { add(text); }
+  faults(const faults&) = delete;
+  faults& operator=(const faults&) = delete;
+  ~faults() { softverbs_reset_faults(); }
+  static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
+};
+
+std::string at(const endpoint& end) { return "@" + std::to_string(end.pair->qp_num); }
+
+options of_type(ibv_qp_type type) {
+  options result;
+  result.type = type;
+  return result;
+}
+
+/// Short enough for a test, if the peer says nothing at all.
+options impatient() {
+  options result;
+  result.timeout = 1;
+  result.retry_count = 2;
+  return result;
+}
+
+void completes(endpoint& end, std::uint64_t id, ibv_wc_status status) {
+  const ibv_wc completion = end.wait();
+  CHECK(completion.wr_id == id);
+  CHECK(static_cast<int>(completion.status) == static_cast<int>(status));
+}
+
+ibv_port_state port_of(const endpoint& end) {
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(end.context, 1, &port) == 0);
+  return port.state;
+}
+
+}  // namespace
+
+TEST_CASE("a fault strikes when it is its turn") {
+  open_context device;
+  const auto tries = [&](const std::string& text) {
+    const faults set(text);
+    std::string result;
+    for (int round = 0; round < 6; ++round) {
+      ibv_pd* domain = ibv_alloc_pd(device.verbs);
+      result += domain == nullptr ? (errno == ENOMEM ? 'm' : errno == EAGAIN ? 'a' : '?') : '.';
+      if (domain != nullptr) REQUIRE(ibv_dealloc_pd(domain) == 0);
+    }
+    return result;
+  };
+  CHECK(tries("") == "......");
+  CHECK(tries("ibv_alloc_pd=ENOMEM") == "m.....");
+  CHECK(tries(" ibv_alloc_pd : 3 = ENOMEM ; ") == "..m...");
+  CHECK(tries("ibv_alloc_pd:3+=ENOMEM") == "..mmmm");
+  CHECK(tries("ibv_alloc_pd:*=12") == "mmmmmm");
+  CHECK(tries("ibv_alloc_pd:2=ENOMEM;ibv_alloc_pd:4=EAGAIN") == ".m.a..");
+  CHECK(tries("ibv_alloc_pd:2=ENOMEM;ibv_alloc_pd:*=EWOULDBLOCK") == "amaaaa");
+  CHECK(tries("ibv_dereg_mr:*=ENOMEM") == "......");
+}
+
+TEST_CASE("an error is told in the way that was chosen") {
+  endpoint end;
+  const auto post = [&](const std::string& text) {
+    const faults set(text);
+    errno = 0;
+    return end.send(1, {});
+  };
+  CHECK(post("ibv_post_send=ENOMEM") == ENOMEM);
+  CHECK(errno == 0);
+  CHECK(post("ibv_post_send=+ENOMEM") == ENOMEM);
+  CHECK(post("ibv_post_send=-ENOMEM") == -ENOMEM);
+  CHECK(errno == 0);
+  CHECK(post("ibv_post_send=-1/ENOMEM") == -1);
+  CHECK(errno == ENOMEM);
+  const faults set("ibv_poll_cq=+EIO");
+  ibv_wc completion{};
+  CHECK(ibv_poll_cq(end.queue, 1, &completion) == EIO);
+}
+
+TEST_CASE("what can't be read is refused as a whole") {
+  open_context device;
+  for (const char* text : {"x",
+                           "=",
+                           "ibv_alloc_pd",
+                           "ibv_alloc_pd=",
+                           "ibv_alloc_pd=EFOO",
+                           "ibv_alloc_pd=0",
+                           "ibv_alloc_pd:0=EIO",
+                           "ibv_alloc_pd:x=EIO",
+                           "ibv_alloc_pd:=EIO",
+                           "ibv_alloc_pd:-1=EIO",
+                           "ibv_alloc_pd@5=EIO",
+                           "ibv_alloc_pd=-EIO",
+                           "ibv_alloc_pd=-1/EIO",
+                           "ibv_alloc=EIO",
+                           "IBV_ALLOC_PD=EIO",
+                           "completion=success",
+                           "completion=0",
+                           "completion=32",
+                           "completion=EIO",
+                           "completion=5/",
+                           "completion=5/x",
+                           "completion@0x1000000=5",
+                           "completion@=5",
+                           "completion=5parsec",
+                           "packet=5",
+                           "packet=5ms",
+                           "after=port-down",
+                           "after:5=port-down",
+                           "after:5ms=EIO",
+                           "after:99999999999999999999s=port-down",
+                           "port-down@1",
+                           "port-down@soft64",
+                           "peer-lost@soft0",
+                           "peer-lost@",
+                           "device_fatally"}) {
+    INFO(text);
+    CHECK(softverbs_inject(("ibv_alloc_pd:*=EIO;" + std::string(text)).c_str()) == EINVAL);
+    ibv_pd* domain = ibv_alloc_pd(device.verbs);
+    CHECK(domain != nullptr);
+    if (domain != nullptr) ibv_dealloc_pd(domain);
+  }
+  CHECK(softverbs_faults_struck() == 0);
+  CHECK(softverbs_inject("") == 0);
+  CHECK(softverbs_inject(" ; ;") == 0);
+}
+
+TEST_CASE("a work request completes with any status, by name or number") {
+  const char* const names[] = {
+      nullptr,
+      "IBV_WC_LOC_LEN_ERR",
+      "local_queue_pair_operation_error",
+      "loc_eec_op_err",
+      "local-protection-error",
+      "IBV_WC_WR_FLUSH_ERR",
+      "mw_bind_err",
+      "bad_resp_err",
+      "Loc_Access_Err",
+      "remote_invalid_request_error",
+      "remote_access_error",
+      "remote-operation-error",
+      "retry_exceeded",
+      "rnr_retry_exc_err",
+      "loc_rdd_viol_err",
+      "rem_inv_rd_req_err",
+      "rem_abort_err",
+      "inv_eecn_err",
+      "inv_eec_state_err",
+      "fatal",
+      "resp_timeout_err",
+      "general_error",
+      "tm_err",
+      "tm_rndv_incomplete",
+  };
+  connection link;
+  const auto attempt = [&](const std::string& status, int number) {
+    INFO(status);
+    link.left.change(IBV_QPS_RESET);
+    link.right.change(IBV_QPS_RESET);
+    link.left.connect(link.right.here());
+    link.right.connect(link.left.here());
+    link.left.memory[0] = static_cast<unsigned char>(number);
+    const faults set("completion:2=" + status + "/0x89");
+    REQUIRE(link.left.post_receive(10, {}) == 0);
+    for (std::uint64_t id = 1; id <= 3; ++id)
+      REQUIRE(link.left.write(id, {link.left.piece(0, 8)}, link.right.here(), id * 8) == 0);
+    completes(link.left, 1, IBV_WC_SUCCESS);
+    const ibv_wc failed = link.left.wait();
+    CHECK(failed.wr_id == 2);
+    CHECK(static_cast<int>(failed.status) == number);
+    CHECK(failed.vendor_err == (number == IBV_WC_WR_FLUSH_ERR ? 0 : 0x89));
+    completes(link.left, 3, IBV_WC_WR_FLUSH_ERR);
+    completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
+    CHECK(link.left.state() == IBV_QPS_ERR);
+    // What failed wasn't carried out.
+    CHECK(link.right.memory[8] == number);
+    CHECK(link.right.memory[16] == 0);
+    CHECK(link.right.state() == IBV_QPS_RTS);
+  };
+  for (int number = 1; number < 24; ++number) attempt(names[number], number);
+  for (int number = 1; number < 32; ++number) attempt(std::to_string(number), number);
+}
+
+TEST_CASE("a failed receive fails its sender, too") {
+  const auto attempt = [](const std::string& status, ibv_wc_status here, ibv_wc_status there) {
+    connection link;
+    const faults set("receive-completion:2=" + status);
+    for (std::uint64_t id = 1; id <= 3; ++id) {
+      REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
+      REQUIRE(link.left.send(10 + id, {link.left.piece(0, 8)}) == 0);
+    }
+    completes(link.right, 1, IBV_WC_SUCCESS);
+    completes(link.right, 2, here);
+    completes(link.right, 3, IBV_WC_WR_FLUSH_ERR);
+    completes(link.left, 11, IBV_WC_SUCCESS);
+    completes(link.left, 12, there);
+    completes(link.left, 13, IBV_WC_WR_FLUSH_ERR);
+  };
+  attempt("local_length_error", IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR);
+  attempt("local_protection_error", IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
+}
+
+TEST_CASE("a fault of a queue pair leaves others alone") {
+  connection link;
+  const faults set("completion" + at(link.right) + "=general_error");
+  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  completes(link.left, 1, IBV_WC_SUCCESS);
+  REQUIRE(link.right.write(2, {link.right.piece(0, 8)}, link.left.here()) == 0);
+  completes(link.right, 2, IBV_WC_GENERAL_ERR);
+}
+
+TEST_CASE("unsignaled requests count, and complete when they fail") {
+  connection link;
+  const faults set("send-completion:3=general_error");
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    REQUIRE(link.left.write(id, {link.left.piece(0, 8)}, link.right.here(), 0, 0) == 0);
+  completes(link.left, 3, IBV_WC_GENERAL_ERR);
+}
+
+TEST_CASE("an unreliable connection's failed send stops its send queue only") {
+  connection link(of_type(IBV_QPT_UC));
+  const faults set("send-completion=local_protection_error");
+  REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
+  completes(link.left, 1, IBV_WC_LOC_PROT_ERR);
+  CHECK(link.left.state() == IBV_QPS_SQE);
+}
+
+TEST_CASE("completions are late, and in order") {
+  connection link;
+  const faults set("send-completion" + at(link.left) + "=40ms");
+  const auto start = std::chrono::steady_clock::now();
+  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  REQUIRE(link.left.write(2, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  completes(link.left, 1, IBV_WC_SUCCESS);
+  CHECK(std::chrono::steady_clock::now() - start >= 40ms);
+  completes(link.left, 2, IBV_WC_SUCCESS);
+  CHECK(link.left.quiet());
+
+  // Also for who doesn't poll.
+  options with_channel;
+  with_channel.channel = true;
+  endpoint end(with_channel);
+  end.connect(end.here());
+  faults::add("completion=40ms");
+  REQUIRE(ibv_req_notify_cq(end.queue, 0) == 0);
+  const auto again = std::chrono::steady_clock::now();
+  REQUIRE(end.write(3, {end.piece(0, 8)}, end.here()) == 0);
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
+  CHECK(std::chrono::steady_clock::now() - again >= 40ms);
+  ibv_ack_cq_events(queue, 1);
+  completes(end, 3, IBV_WC_SUCCESS);
+}
+
+TEST_CASE("a late completion goes with its queue pair") {
+  connection link;
+  const faults set("completion:*=10s");
+  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  REQUIRE(link.left.change(IBV_QPS_RESET) == 0);
+  CHECK(link.left.quiet());
+  REQUIRE(ibv_destroy_qp(link.left.pair) == 0);
+  link.left.pair = nullptr;
+  CHECK(link.left.quiet());
+}
+
+TEST_CASE("a verb is late") {
+  open_context device;
+  const faults set("ibv_alloc_pd=30ms");
+  const auto start = std::chrono::steady_clock::now();
+  ibv_pd* domain = ibv_alloc_pd(device.verbs);
+  CHECK(domain != nullptr);
+  CHECK(std::chrono::steady_clock::now() - start >= 30ms);
+}
+
+TEST_CASE("a lost packet is sent again") {
+  for (const char* which : {"1", "2", "3", "4"}) {
+    connection link;
+    const faults set("packet:" + std::string(which) + "=lost");
+    link.left.memory[99999] = 7;
+    REQUIRE(link.left.write(1, {link.left.piece(0, 100000)}, link.right.here()) == 0);
+    completes(link.left, 1, IBV_WC_SUCCESS);
+    CHECK(link.right.memory[99999] == 7);
+    CHECK(softverbs_faults_struck() == 1);
+  }
+  connection link(of_type(IBV_QPT_UC));
+  const faults set("packet=lost");
+  REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
+  REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
+  completes(link.left, 2, IBV_WC_SUCCESS);
+  REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
+  completes(link.left, 3, IBV_WC_SUCCESS);
+  completes(link.right, 1, IBV_WC_SUCCESS);
+  CHECK(link.right.quiet());
+}
+
+TEST_CASE("a lost peer exceeds the retries, unless it comes back") {
+  {
+    connection link(impatient());
+    const faults set("peer-lost" + at(link.right));
+    REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+    completes(link.left, 1, IBV_WC_RETRY_EXC_ERR);
+  }
+  connection link;
+  const faults set("peer-lost" + at(link.left));
+  REQUIRE(link.right.write(1, {link.right.piece(0, 8)}, link.left.here()) == 0);
+  CHECK(link.right.quiet());
+  faults::add("peer-back" + at(link.left));
+  completes(link.right, 1, IBV_WC_SUCCESS);
+  faults::add("peer-lost");
+  REQUIRE(link.right.write(2, {link.right.piece(0, 8)}, link.left.here()) == 0);
+  CHECK(link.right.quiet());
+  faults::add("peer_back");
+  completes(link.right, 2, IBV_WC_SUCCESS);
+}
+
+TEST_CASE("a port goes down and comes up") {
+  options second = impatient();
+  second.device = "soft1";
+  endpoint other(second);
+  connection link;
+  const faults set("ibv_post_send:2=port-down@soft0");
+  CHECK(port_of(link.left) == IBV_PORT_ACTIVE);
+  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  completes(link.left, 1, IBV_WC_SUCCESS);
+  REQUIRE(link.left.write(2, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  ibv_async_event event = link.left.event();
+  CHECK(event.event_type == IBV_EVENT_PORT_ERR);
+  CHECK(event.element.port_num == 1);
+  CHECK(link.right.event().event_type == IBV_EVENT_PORT_ERR);
+  CHECK(port_of(link.left) == IBV_PORT_DOWN);
+  CHECK(port_of(other) == IBV_PORT_ACTIVE);
+  CHECK(link.left.quiet());
+  faults::add("port-up@soft0");
+  event = link.left.event();
+  CHECK(event.event_type == IBV_EVENT_PORT_ACTIVE);
+  CHECK(event.element.port_num == 1);
+  completes(link.left, 2, IBV_WC_SUCCESS);
+  CHECK(port_of(link.left) == IBV_PORT_ACTIVE);
+
+  // All devices; nothing arrives from there, either.
+  other.connect(link.right.here());
+  faults::add("port-down");
+  CHECK(other.event().event_type == IBV_EVENT_PORT_ERR);
+  REQUIRE(other.write(3, {other.piece(0, 8)}, link.right.here()) == 0);
+  completes(other, 3, IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_CASE("changes come after a time, without anybody's doing") {
+  endpoint end;
+  const faults set("after:20ms=port-down; after:40ms=port-up");
+  CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
+  CHECK(end.event().event_type == IBV_EVENT_PORT_ACTIVE);
+  CHECK(softverbs_faults_struck() == 2);
+}
+
+TEST_CASE("a reset brings back a device after a fatal error") {
+  connection link;
+  {
+    const faults set("completion:2=device-fatal");
+    for (std::uint64_t id = 1; id <= 2; ++id)
+      REQUIRE(link.left.write(id, {link.left.piece(0, 8)}, link.right.here()) == 0);
+    CHECK(link.left.event().event_type == IBV_EVENT_DEVICE_FATAL);
+    ibv_wc completion{};
+    CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == -EIO);
+    CHECK(link.left.change(IBV_QPS_ERR) == EIO);
+  }
+  CHECK(softverbs_faults_struck() == 0);
+  completes(link.left, 1, IBV_WC_SUCCESS);
+  completes(link.left, 2, IBV_WC_SUCCESS);
+}
+
+TEST_CASE("faults may be set while others work") {
+  connection link;
+  std::atomic<bool> stop{false};
+  std::thread meddler([&] {
+    while (!stop) {
+      softverbs_inject("ibv_post_send=ENOMEM; completion=100us; after:1ms=port-up; packet:50=lost");
+      softverbs_faults_struck();
+      softverbs_reset_faults();
+    }
+  });
+  for (std::uint64_t id = 0; id < 300; ++id) {
+    const int error = link.left.write(id, {link.left.piece(0, 8)}, link.right.here());
+    if (error == 0 && link.left.wait().status != IBV_WC_SUCCESS) break;
+  }
+  stop = true;
+  meddler.join();
+  softverbs_reset_faults();
+  CHECK(link.left.state() == IBV_QPS_RTS);
+}
