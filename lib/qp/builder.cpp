@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qp/modification.hpp"
+#include "qp/addressing.hpp"
 #include <verbspp/qp/builder.hpp>
-
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 
 namespace verbspp::detail {
 
@@ -22,12 +19,6 @@ result<void> check_limit(const char* what, std::uint64_t value, int limit) noexc
     return error::above_limit(building, what, value, static_cast<std::uint64_t>(limit),
                               "the limit is the device's");
   return success();
-}
-
-result<void> check_index(const char* what, std::uint64_t index, std::uint64_t length) noexcept {
-  if (index < length) return success();
-  return error::above_limit(building, what, index, length == 0 ? 0 : length - 1,
-                            "the limit is the last entry of the port's table");
 }
 
 /// What was asked for, or the default as far as the device allows it.
@@ -78,59 +69,21 @@ result<port_attributes> port_of(const queue_pair_settings& settings,
   }
 }
 
-/// How good an address is on Ethernet; larger is better, and 0 is none.
-int rank(const gid_entry& entry) noexcept {
-  if (entry.address.is_zero() || entry.type == gid_type::infiniband) return 0;
-  const int by_address = entry.address.is_ipv4_mapped()   ? 3
-                         : !entry.address.is_link_local() ? 2
-                                                          : 1;
-  return (entry.type == gid_type::roce_v2 ? 3 : 0) + by_address;
-}
-
-result<gid_entry> gid_of(const queue_pair_settings& settings, const context& context,
-                         const port_attributes& port) noexcept {
-  if (settings.gid_index) {
-    VERBSPP_TRYV(check_index("GID index", settings.gid_index->value(), port.gid_table_length()));
-    return context.query_gid(port.number(), *settings.gid_index);
-  }
-  // The first GID of an InfiniBand port is its own, made from its GUID.
-  if (port.link_layer() == link_layer::infiniband) return context.query_gid(port.number(), 0);
-  VERBSPP_TRY(table, context.query_gid_table(port.number()));
-  const gid_entry* const best = std::ranges::max_element(table, {}, rank);
-  if (best == table.end() || rank(*best) == 0)
-    return error(
-        error_kind::not_found, building,
-        "the port has no RoCE GID, and on Ethernet a queue pair is addressed by GID: bring "
-        "the network interface up and give it an IP address");
-  return *best;
-}
-
-packet_sequence_number random_psn() noexcept {
-  std::uint32_t bits = 0;
-  // Before the kernel's generator is seeded there is nothing better than the clock.
-  if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
-    std::timespec now{};
-    std::timespec_get(&now, TIME_UTC);
-    bits = static_cast<std::uint32_t>(now.tv_nsec);
-  }
-  return packet_sequence_number::assume(bits & packet_sequence_number::maximum);
-}
-
 result<void> check_parents(const queue_pair_settings& settings) noexcept {
   const context& parent = settings.domain->context();
   if (settings.send_queue->context() != parent || settings.receive_queue->context() != parent)
     return error(error_kind::invalid_input, building,
                  "protection domain and completion queues have to be made from one context");
   constexpr access_flags known = access::local_write | access::all_remote;
-  if (!known.contains(settings.access))
-    return error::out_of_range(building, "access flags", settings.access.bits,
+  if (!known.contains(settings.connection.access))
+    return error::out_of_range(building, "access flags", settings.connection.access.bits,
                                "a queue pair knows local write, remote write, read and atomic");
   return success();
 }
 
 }  // namespace
 
-result<queue_pair_data> prepare(transport type, const queue_pair_settings& settings) noexcept {
+result<queue_pair_data> create(transport type, const queue_pair_settings& settings) noexcept {
   VERBSPP_TRYV(check_parents(settings));
   const context& context = settings.domain->context();
   VERBSPP_TRY(device, context.query_device());
@@ -140,12 +93,17 @@ result<queue_pair_data> prepare(transport type, const queue_pair_settings& setti
   VERBSPP_TRY(as_target, read_depth_of("max reads as target", settings.max_reads_as_target,
                                        device.max_qp_rd_atom));
   VERBSPP_TRY(port, port_of(settings, context));
-  VERBSPP_TRYV(check_index("pkey index", settings.pkey_index.value(), port.pkey_table_length()));
   connection_parameters parameters = settings.connection;
+  VERBSPP_TRYV(
+      check_index(building, "pkey index", parameters.pkey_index.value(), port.pkey_table_length()));
   if (parameters.mtu && *parameters.mtu > port.active_mtu())
     return error::above_limit(building, "path MTU, bytes", parameters.mtu->bytes(),
                               port.active_mtu().bytes(), "the limit is the port's active MTU");
-  VERBSPP_TRY(gid, gid_of(settings, context, port));
+  if (settings.gid_index)
+    VERBSPP_TRYV(
+        check_index(building, "GID index", settings.gid_index->value(), port.gid_table_length()));
+  VERBSPP_TRY(gid, settings.gid_index ? context.query_gid(port.number(), *settings.gid_index)
+                                      : best_gid(context, port, building));
   parameters.port = port.number();
   parameters.local_gid_index = gid.index;
 
@@ -164,7 +122,7 @@ result<queue_pair_data> prepare(transport type, const queue_pair_settings& setti
             ? "every limit that the device reports is kept; so usually max inline data, "
               "or queue length and elements are too much together"
             : nullptr);
-  queue_pair_data queue_pair{
+  return queue_pair_data{
       .owner =
           queue_pair_owner(native, *settings.domain, *settings.send_queue, *settings.receive_queue),
       .local = {.type = type,
@@ -174,23 +132,22 @@ result<queue_pair_data> prepare(transport type, const queue_pair_settings& setti
                 .address = gid.address,
                 .gid_type = gid.type,
                 .mtu = parameters.mtu.value_or(port.active_mtu()),
-                .send_psn = settings.send_psn ? *settings.send_psn : random_psn(),
-                .reads_as_initiator = as_initiator,
-                .reads_as_target = as_target},
+                .send_psn = parameters.send_psn ? *parameters.send_psn : random_psn(),
+                .reads_as_initiator = type == transport::rc ? as_initiator : read_depth(0),
+                .reads_as_target = type == transport::rc ? as_target : read_depth(0),
+                .qkey = parameters.qkey},
       .capacities = {.max_send_work_requests = initial.cap.max_send_wr,
                      .max_receive_work_requests = initial.cap.max_recv_wr,
                      .max_send_elements = initial.cap.max_send_sge,
                      .max_receive_elements = initial.cap.max_recv_sge,
                      .max_inline_data = initial.cap.max_inline_data},
       .parameters = parameters};
+}
 
-  const int errnum =
-      modification(queue_pair_state::reset, queue_pair_state::init)
-          .set(IBV_QP_PKEY_INDEX, &ibv_qp_attr::pkey_index, settings.pkey_index.value())
-          .set(IBV_QP_PORT, &ibv_qp_attr::port_num, port.number().value())
-          .set(IBV_QP_ACCESS_FLAGS, &ibv_qp_attr::qp_access_flags, settings.access.bits)
-          .apply(native);
-  if (errnum != 0) return error::from_errno(errnum, "modify RESET -> INIT");
+result<queue_pair_data> create_prepared(transport type,
+                                        const queue_pair_settings& settings) noexcept {
+  VERBSPP_TRY(queue_pair, create(type, settings));
+  VERBSPP_TRYV(bring_to_init(queue_pair));
   return queue_pair;
 }
 

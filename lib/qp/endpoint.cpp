@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t magic_at = 0, version_at = 1, transport_at = 2, link_layer_at = 3,
                       gid_type_at = 4, mtu_at = 5, lid_at = 6, reads_as_initiator_at = 8,
                       number_at = 9, reads_as_target_at = 12, psn_at = 13, gid_at = 16,
-                      reserved_at = 32;
+                      qkey_at = 32;
 constexpr std::byte magic{0x76};
 constexpr std::byte version{1};
 
@@ -81,6 +81,7 @@ std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept 
   detail::store_big_endian(out.subspan<psn_at, 3>(), send_psn.value());
   std::ranges::transform(address.bytes, out.begin() + gid_at,
                          [](std::uint8_t byte) { return std::byte(byte); });
+  if (type == transport::ud) detail::store_big_endian(out.subspan<qkey_at, 4>(), qkey.value());
   return bytes;
 }
 
@@ -97,16 +98,17 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
     return error::mismatch(decoding, "format version", std::to_integer<int>(version),
                            std::to_integer<int>(in[version_at]),
                            "both ends need the same version of verbspp's formats");
-  if (!is_one_of(in[transport_at], {transport::rc, transport::uc}))
-    return bad_field("transport (2 or 3)", in[transport_at]);
+  if (!is_one_of(in[transport_at], {transport::rc, transport::uc, transport::ud}))
+    return bad_field("transport (2..4)", in[transport_at]);
   if (!is_one_of(in[link_layer_at], {link_layer::infiniband, link_layer::ethernet}))
     return bad_field("link layer (1 or 2)", in[link_layer_at]);
   if (!is_one_of(in[gid_type_at], {gid_type::infiniband, gid_type::roce_v1, gid_type::roce_v2}))
     return bad_field("GID type (0..2)", in[gid_type_at]);
   const auto mtu = path_mtu::from_code(std::to_integer<unsigned>(in[mtu_at]));
   if (!mtu.has_value()) return bad_field("MTU code (1..5)", in[mtu_at]);
-  for (const std::byte reserved : in.subspan<reserved_at>())
-    if (reserved != std::byte{0}) return bad_field("reserved byte (0)", reserved);
+  const bool has_qkey = in[transport_at] == static_cast<std::byte>(transport::ud);
+  for (const std::byte reserved : in.subspan<qkey_at>())
+    if (!has_qkey && reserved != std::byte{0}) return bad_field("reserved byte (0)", reserved);
 
   const auto number = [&]<std::size_t At, std::size_t Size>() {
     return static_cast<std::uint32_t>(detail::load_big_endian(in.subspan<At, Size>()));
@@ -123,6 +125,7 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
       .reads_as_initiator =
           read_depth::assume(std::to_integer<std::uint8_t>(in[reads_as_initiator_at])),
       .reads_as_target = read_depth::assume(std::to_integer<std::uint8_t>(in[reads_as_target_at])),
+      .qkey = queue_key::assume(number.operator()<qkey_at, 4>()),
   };
   std::ranges::transform(in.subspan<gid_at, 16>(), end.address.bytes.begin(),
                          [](std::byte byte) { return std::to_integer<std::uint8_t>(byte); });

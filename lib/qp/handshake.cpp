@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "qp/modification.hpp"
+/// \file
+/// The bring-up that `build`, `handshake` and `activate` do: transitions like any user's, with what
+/// the builder was given.
+#include "qp/addressing.hpp"
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <algorithm>
-#include <cerrno>
 
 namespace verbspp::detail {
 
@@ -19,82 +21,98 @@ result<path_mtu> agree_on_mtu(const queue_pair_data& queue_pair, const endpoint&
   return std::min(queue_pair.local.mtu, remote.mtu);
 }
 
-ibv_ah_attr address_of(const queue_pair_data& queue_pair, const endpoint& remote) noexcept {
-  const connection_parameters& parameters = queue_pair.parameters;
-  ibv_ah_attr address{};
-  address.port_num = parameters.port.value();
-  address.sl = parameters.service_level.value();
-  address.dlid = remote.lid.value();
-  const bool other_subnet =
-      queue_pair.local.address.subnet_prefix() != remote.address.subnet_prefix();
-  if (remote.link_layer == link_layer::ethernet || other_subnet) {
-    address.is_global = 1;
-    address.grh.dgid = remote.address.native();
-    address.grh.sgid_index = parameters.local_gid_index.value();
-    address.grh.hop_limit = parameters.hop_limit.value();
-    address.grh.traffic_class = parameters.traffic_class.value();
-  }
-  return address;
+template <transport Transport>
+result<void> initialize(queue_pair_data& queue_pair) noexcept {
+  using enum queue_pair_state;
+  const connection_parameters& given = queue_pair.parameters;
+  const auto attributes =
+      attributes_for<Transport, reset, init>().pkey_index(given.pkey_index).port(given.port);
+  if constexpr (Transport == transport::ud)
+    return modify(queue_pair, attributes.qkey(given.qkey));
+  else
+    return modify(queue_pair, attributes.access(given.access));
 }
 
-const char* usual_cause_at_rtr(int errnum) noexcept {
-  switch (errnum) {
-    case ETIMEDOUT:
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-      return "the peer's GID or LID does not resolve: check that its address is reachable from "
-             "this "
-             "port (ping the IP address behind the GID), and that it is the peer's present one";
-    case EINVAL:
-      return "usually the GID index, the path MTU (above a port's active MTU) or the port number";
-    default:
-      return nullptr;
+template <transport Transport>
+result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
+  using enum queue_pair_state;
+  const connection_parameters& given = queue_pair.parameters;
+  const endpoint& local = queue_pair.local;
+  VERBSPP_TRY(way, path_to(queue_pair, remote));
+  VERBSPP_TRY(mtu, agree_on_mtu(queue_pair, remote));
+  const auto receiving = attributes_for<Transport, init, ready_to_receive>()
+                             .path(way)
+                             .path_mtu(mtu)
+                             .destination(remote.number)
+                             .receive_psn(given.receive_psn.value_or(remote.send_psn));
+  const auto sending =
+      attributes_for<Transport, ready_to_receive, ready_to_send>().send_psn(local.send_psn);
+  if constexpr (Transport == transport::rc) {
+    VERBSPP_TRYV(modify(
+        queue_pair,
+        receiving.max_reads_as_target(std::min(local.reads_as_target, remote.reads_as_initiator))
+            .min_rnr_timer(given.min_rnr_timer)));
+    return modify(queue_pair, sending.ack_timeout(given.ack_timeout)
+                                  .ack_retry_count(given.retries)
+                                  .rnr_retry_count(given.rnr_retries)
+                                  .max_reads_as_initiator(
+                                      std::min(local.reads_as_initiator, remote.reads_as_target)));
+  } else {
+    VERBSPP_TRYV(modify(queue_pair, receiving));
+    return modify(queue_pair, sending);
   }
 }
 
 }  // namespace
 
-result<void> connect(const queue_pair_data& queue_pair, const endpoint& remote) noexcept {
-  ibv_qp* const native = queue_pair.owner.native();
-  if (native == nullptr)
+result<void> bring_to_init(queue_pair_data& queue_pair) noexcept {
+  switch (queue_pair.local.type) {
+    case transport::rc:
+      return initialize<transport::rc>(queue_pair);
+    case transport::uc:
+      return initialize<transport::uc>(queue_pair);
+    default:
+      return initialize<transport::ud>(queue_pair);
+  }
+}
+
+result<void> prepare_again(queue_pair_data& queue_pair) noexcept {
+  VERBSPP_TRYV(bring_to_init(queue_pair));
+  if (!queue_pair.parameters.send_psn) queue_pair.local.send_psn = random_psn();
+  return success();
+}
+
+result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
+  if (queue_pair.owner.native() == nullptr)
     return error(error_kind::invalid_input, "handshake",
                  "this queue pair was moved from, or has had its handshake");
-  VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
-  VERBSPP_TRY(mtu, agree_on_mtu(queue_pair, remote));
-  const connection_parameters& parameters = queue_pair.parameters;
-  const endpoint& local = queue_pair.local;
+  return queue_pair.local.type == transport::rc ? connect_as<transport::rc>(queue_pair, remote)
+                                                : connect_as<transport::uc>(queue_pair, remote);
+}
 
+result<void> activate(queue_pair_data& queue_pair) noexcept {
   using enum queue_pair_state;
-  const int receiving =
-      modification(init, ready_to_receive)
-          .set(IBV_QP_AV, &ibv_qp_attr::ah_attr, address_of(queue_pair, remote))
-          .set(IBV_QP_PATH_MTU, &ibv_qp_attr::path_mtu, mtu.native())
-          .set(IBV_QP_DEST_QPN, &ibv_qp_attr::dest_qp_num, remote.number.value())
-          .set(IBV_QP_RQ_PSN, &ibv_qp_attr::rq_psn,
-               parameters.receive_psn.value_or(remote.send_psn).value())
-          .set(IBV_QP_MAX_DEST_RD_ATOMIC, &ibv_qp_attr::max_dest_rd_atomic,
-               std::min(local.reads_as_target, remote.reads_as_initiator).value())
-          .set(IBV_QP_MIN_RNR_TIMER, &ibv_qp_attr::min_rnr_timer, parameters.min_rnr_timer.code())
-          .apply(native);
-  if (receiving != 0)
-    return error::from_errno(receiving, "modify INIT -> RTR", usual_cause_at_rtr(receiving));
+  VERBSPP_TRYV(modify(queue_pair, attributes_for<transport::ud, init, ready_to_receive>()));
+  return modify(queue_pair,
+                attributes_for<transport::ud, ready_to_receive, ready_to_send>().send_psn(
+                    queue_pair.local.send_psn));
+}
 
-  const int sending =
-      modification(ready_to_receive, ready_to_send)
-          .set(IBV_QP_SQ_PSN, &ibv_qp_attr::sq_psn, local.send_psn.value())
-          .set(IBV_QP_TIMEOUT, &ibv_qp_attr::timeout, parameters.ack_timeout.code())
-          .set(IBV_QP_RETRY_CNT, &ibv_qp_attr::retry_cnt, parameters.retries.value())
-          .set(IBV_QP_RNR_RETRY, &ibv_qp_attr::rnr_retry, parameters.rnr_retries.code())
-          .set(IBV_QP_MAX_QP_RD_ATOMIC, &ibv_qp_attr::max_rd_atomic,
-               std::min(local.reads_as_initiator, remote.reads_as_target).value())
-          .apply(native);
-  if (sending != 0)
-    return error::from_errno(sending, "modify RTR -> RTS",
-                             sending == EINVAL
-                                 ? "usually a timeout, retry count or read depth that the device "
-                                   "does not take"
-                                 : nullptr);
-  return success();
+result<path> path_to(const queue_pair_data& queue_pair, const endpoint& remote) noexcept {
+  VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
+  const connection_parameters& given = queue_pair.parameters;
+  const global_route route{.destination = remote.address,
+                           .source = given.local_gid_index,
+                           .hop_limit = given.hop_limit,
+                           .traffic_class = given.traffic_class,
+                           .flow_label = given.flow_label};
+  if (remote.link_layer == link_layer::ethernet)
+    return path(roce_path{.route = route, .service_level = given.service_level});
+  infiniband_path way{.destination = remote.lid, .service_level = given.service_level};
+  const bool other_subnet =
+      queue_pair.local.address.subnet_prefix() != remote.address.subnet_prefix();
+  if (other_subnet) way.route = route;
+  return path(way);
 }
 
 }  // namespace verbspp::detail

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/qp/queue_pair.hpp>
 
+#include <array>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <new>
 #include <ostream>
+#include <string>
 
 namespace verbspp::detail {
 
@@ -14,10 +19,56 @@ bool means_full(int errnum) noexcept {
          errnum == EOVERFLOW;
 }
 
+error moved_from(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this queue pair was moved from"};
+}
+
 }  // namespace
 
 queue_pair_owner::~queue_pair_owner() {
-  if (native_ != nullptr) report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp");
+  if (native_ == nullptr) return;
+  for (; groups_; groups_ = std::move(groups_->next)) {
+    const ibv_gid address = groups_->address.native();
+    report_destroy(errno_of(ibv_detach_mcast(native_, &address, groups_->multicast_lid.value())),
+                   "ibv_detach_mcast");
+  }
+  report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp");
+}
+
+result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcept {
+  constexpr const char* operation = "ibv_attach_mcast";
+  if (native_ == nullptr) return moved_from(operation);
+  if (group.bytes[0] != 0xff)
+    return error(error_kind::invalid_input, operation,
+                 "this GID is none of a multicast group: those begin with ff");
+  std::unique_ptr<multicast_group> joined(new (std::nothrow)
+                                              multicast_group{group, multicast_lid, nullptr});
+  if (!joined) return error::from_errno(ENOMEM, operation);
+  const ibv_gid address = group.native();
+  const int errnum = errno_of(ibv_attach_mcast(native_, &address, multicast_lid.value()));
+  if (errnum != 0)
+    return error::from_errno(errnum, operation,
+                             errnum == EINVAL ? "usually the queue pair is in this group already, "
+                                                "or the group's LID is wrong"
+                                              : nullptr);
+  joined->next = std::move(groups_);
+  groups_ = std::move(joined);
+  return success();
+}
+
+result<void> queue_pair_owner::leave(const gid& group, lid multicast_lid) noexcept {
+  constexpr const char* operation = "ibv_detach_mcast";
+  if (native_ == nullptr) return moved_from(operation);
+  std::unique_ptr<multicast_group>* link = &groups_;
+  while (*link && ((*link)->address != group || (*link)->multicast_lid != multicast_lid))
+    link = &(*link)->next;
+  if (!*link)
+    return error(error_kind::not_found, operation, "the queue pair has not joined this group");
+  const ibv_gid address = group.native();
+  const int errnum = errno_of(ibv_detach_mcast(native_, &address, multicast_lid.value()));
+  if (errnum != 0) return error::from_errno(errnum, operation);
+  *link = std::move((*link)->next);
+  return success();
 }
 
 error post_failure(int returned, const char* operation, std::size_t elements,
@@ -44,12 +95,25 @@ error remote_too_short(const char* operation, std::uint64_t local, std::uint64_t
                             "the remote memory is shorter than that");
 }
 
-result<queue_pair_state> query_state(ibv_qp* native) noexcept {
+error no_room_for_header(std::uint64_t length) noexcept {
+  return error::out_of_range("ibv_post_recv", "bytes of the elements (40 or more)",
+                             static_cast<std::int64_t>(length),
+                             "on UD the first 40 bytes of a receive are for the global route "
+                             "header");
+}
+
+result<queue_pair_status> query(ibv_qp* native) noexcept {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};
-  const int errnum = errno_of(ibv_query_qp(native, &attributes, IBV_QP_STATE, &initial));
+  constexpr int everything =
+      IBV_QP_STATE | IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY | IBV_QP_ACCESS_FLAGS |
+      IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_TIMEOUT |
+      IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_RQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC |
+      IBV_QP_ALT_PATH | IBV_QP_MIN_RNR_TIMER | IBV_QP_SQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+      IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_DEST_QPN;
+  const int errnum = errno_of(ibv_query_qp(native, &attributes, everything, &initial));
   if (errnum != 0) return error::from_errno(errnum, "ibv_query_qp");
-  return static_cast<queue_pair_state>(attributes.qp_state);
+  return queue_pair_status(attributes, initial);
 }
 
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state) {
@@ -62,3 +126,17 @@ void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_stat
 }
 
 }  // namespace verbspp::detail
+
+namespace verbspp {
+
+std::ostream& operator<<(std::ostream& out, const queue_pair_status& status) {
+  std::array<char, 96> numbers{};
+  std::snprintf(numbers.data(), numbers.size(),
+                ", destination 0x%06" PRIx32 ", PSN 0x%06" PRIx32 " / 0x%06" PRIx32 ", MTU ",
+                status.destination().value(), status.send_psn().value(),
+                status.receive_psn().value());
+  return out << to_string(status.state()) << (status.is_draining() ? ", draining" : "")
+             << numbers.data() << std::to_string(status.mtu().bytes());
+}
+
+}  // namespace verbspp

@@ -1,5 +1,7 @@
 // expect: this parameter was given already: each parameter of the queue pair builder can be given
-// once expect: send_completion_queue SPDX-License-Identifier: Apache-2.0
+// expect: once
+// expect: send_completion_queue
+// SPDX-License-Identifier: Apache-2.0
 
 // completion_queue() gives both directions; so one of them is given twice.
 

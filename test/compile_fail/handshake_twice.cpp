@@ -1,5 +1,6 @@
-// expect: this queue pair is connected already: only a prepared queue pair, as build() returns it,
-// has a handshake SPDX-License-Identifier: Apache-2.0
+// expect: only a prepared queue pair (in INIT), as build() returns it, has a handshake
+// expect: has a handshake
+// SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/qp/queue_pair.hpp>
 

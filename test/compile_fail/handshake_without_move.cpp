@@ -1,5 +1,6 @@
 // expect: the handshake consumes the queue pair: write
-// std::move(queue_pair).handshake(remote_endpoint) SPDX-License-Identifier: Apache-2.0
+// expect: std::move(queue_pair).handshake(remote_endpoint)
+// SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/qp/queue_pair.hpp>
 

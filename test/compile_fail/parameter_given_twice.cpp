@@ -1,5 +1,7 @@
 // expect: this parameter was given already: each parameter of the queue pair builder can be given
-// once expect: ack_timeout SPDX-License-Identifier: Apache-2.0
+// expect: once
+// expect: ack_timeout
+// SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/qp/builder.hpp>
 

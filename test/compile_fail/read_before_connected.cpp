@@ -1,5 +1,6 @@
 // expect: this queue pair is not connected: nothing can be sent before
-// std::move(queue_pair).handshake(remote_endpoint) SPDX-License-Identifier: Apache-2.0
+// expect: std::move(queue_pair).handshake(remote_endpoint)
+// SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/qp/queue_pair.hpp>
 

@@ -1,5 +1,6 @@
 // expect: a gather element is for reading: the device needs one that it may write, from
-// memory_region::scatter SPDX-License-Identifier: Apache-2.0
+// expect: memory_region::scatter
+// SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/qp/queue_pair.hpp>
 

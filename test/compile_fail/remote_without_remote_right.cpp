@@ -1,5 +1,6 @@
 // expect: this memory region grants no remote right: register it with access::remote_read,
-// remote_write or remote_atomic SPDX-License-Identifier: Apache-2.0
+// expect: remote_write or remote_atomic
+// SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/verbs/memory_region.hpp>
 

@@ -1,5 +1,6 @@
 // expect: this memory region lacks access::local_write: the device may not scatter received or read
-// data into it SPDX-License-Identifier: Apache-2.0
+// expect: data into it
+// SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/verbs/memory_region.hpp>
 

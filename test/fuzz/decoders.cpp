@@ -4,6 +4,7 @@
 /// encodes to the same bytes. The corpus has one of each kind.
 
 #include <verbspp/qp/endpoint.hpp>
+#include <verbspp/verbs/datagram.hpp>
 #include <verbspp/verbs/remote_memory.hpp>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <span>
+#include <vector>
 
 namespace {
 
@@ -32,6 +34,22 @@ void decode(std::span<const std::byte> bytes) {
     require_words(decoded.error());
 }
 
+/// The 40 bytes in front of a datagram come from the network as well.
+void read_datagram(std::span<const std::byte> bytes) {
+  std::vector<std::byte> memory(bytes.begin(), bytes.end());
+  ibv_wc native{};
+  native.opcode = IBV_WC_RECV;
+  native.wc_flags = IBV_WC_GRH;
+  native.byte_len = static_cast<std::uint32_t>(memory.size()) + 1;
+  const auto datagram =
+      verbspp::received_datagram::from(verbspp::work_completion(native), memory).value();
+  const bool has_header = memory.size() >= verbspp::datagram_header_size;
+  require(datagram.source_address().has_value() == has_header);
+  require(datagram.destination_address().has_value() == has_header);
+  require(datagram.payload().size() ==
+          (has_header ? memory.size() - verbspp::datagram_header_size : 0));
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -43,8 +61,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (const auto end = endpoint::decode(bytes); end.has_value()) {
     require(check_compatible(end.value(), end.value()).has_value());
     endpoint other = end.value();
-    other.type = transport::ud;
+    other.type = other.type == transport::ud ? transport::rc : transport::ud;
     require_words(check_compatible(end.value(), other).error());
   }
+  read_datagram(bytes);
   return 0;
 }

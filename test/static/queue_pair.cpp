@@ -74,9 +74,4 @@ static_assert(rc<init>::state == init);
 static_assert(!Receives<const rc<init>>);
 static_assert(!Sends<const rc<ready_to_send>>);
 
-// So far nothing but a reliable connection can be built.
-static_assert(Connectable<transport::rc>);
-static_assert(!Connectable<transport::uc>);
-static_assert(!Connectable<transport::ud>);
-
 }  // namespace

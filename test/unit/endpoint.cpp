@@ -55,6 +55,18 @@ constexpr endpoint ethernet_end{.type = transport::uc,
                                 .reads_as_initiator = 0,
                                 .reads_as_target = 255};
 
+constexpr endpoint datagram_end{.type = transport::ud,
+                                .number = 0xfffffe,
+                                .link_layer = link_layer::ethernet,
+                                .lid = 0,
+                                .address = mapped_gid,
+                                .gid_type = gid_type::roce_v1,
+                                .mtu = 256,
+                                .send_psn = 1,
+                                .reads_as_initiator = 0,
+                                .reads_as_target = 0,
+                                .qkey = 0x81234567};
+
 template <class... Bytes>
 constexpr auto bytes_of(Bytes... bytes) {
   return std::array<std::byte, sizeof...(Bytes)>{static_cast<std::byte>(bytes)...};
@@ -78,6 +90,15 @@ constexpr encoded ethernet_bytes = bytes_of(  //
     255, 0, 0, 0,                             // reads as target, send PSN
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
     0, 0, 0, 0);                                             // reserved
+
+constexpr encoded datagram_bytes = bytes_of(  //
+    0x76, 1,                                  // what it is, version
+    4, 2, 1, 1,                               // UD, Ethernet, RoCE v1, 256
+    0, 0,                                     // LID
+    0, 0xff, 0xff, 0xfe,                      // reads as initiator, queue pair number
+    0, 0, 0, 1,                               // reads as target, send PSN
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
+    0x81, 0x23, 0x45, 0x67);                                 // queue key
 
 /// An encoding with one byte changed.
 encoded with(encoded bytes, std::size_t offset, unsigned value) {
@@ -107,7 +128,8 @@ class random_endpoints {
   endpoint next() {
     const bool on_ethernet = below(2) == 1;
     endpoint end;
-    end.type = below(2) == 1 ? transport::rc : transport::uc;
+    end.type = std::array{transport::rc, transport::uc, transport::ud}[below(3)];
+    if (end.type == transport::ud) end.qkey = verbspp::queue_key::assume(below(0xffffffff));
     end.number = verbspp::queue_pair_number::assume(2 + below(0xfffffe - 2 + 1));
     end.link_layer = on_ethernet ? link_layer::ethernet : link_layer::infiniband;
     end.lid = verbspp::lid::assume(
@@ -143,6 +165,8 @@ TEST_CASE("an endpoint is encoded byte for byte as documented") {
 TEST_CASE("the documented bytes decode to the endpoint") {
   CHECK(endpoint::decode(infiniband_bytes).value() == infiniband_end);
   CHECK(endpoint::decode(ethernet_bytes).value() == ethernet_end);
+  CHECK(datagram_end.encode() == datagram_bytes);
+  CHECK(endpoint::decode(datagram_bytes).value() == datagram_end);
 }
 
 TEST_CASE("every endpoint that can be connected to survives the trip to the peer") {
@@ -217,7 +241,7 @@ TEST_CASE("a field out of range is refused by name") {
     const char* name;
   };
   const std::array<bad_byte, 8> bad_bytes{{
-      {2, {0, 1, 4, 5, 255}, "transport (2 or 3)"},
+      {2, {0, 1, 5, 8, 255}, "transport (2..4)"},
       {3, {0, 3, 255}, "link layer (1 or 2)"},
       {4, {3, 255}, "GID type (0..2)"},
       {5, {0, 6, 255}, "MTU code (1..5)"},

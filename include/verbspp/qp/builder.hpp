@@ -41,6 +41,8 @@ enum class parameter : std::uint32_t {
   service_level = 1U << 22,
   hop_limit = 1U << 23,
   traffic_class = 1U << 24,
+  flow_label = 1U << 25,
+  qkey = 1U << 26,
 };
 
 template <>
@@ -66,11 +68,22 @@ concept ReceiveCompletionQueueGiven =
                     "the receive completion queue is missing: call .receive_completion_queue(cq) "
                     "or .completion_queue(cq) before .build()");
 
-template <parameter_set Given>
+template <transport Transport, parameter_set Given>
 concept AccessGiven =
-    detail::because(Given.contains(parameter::access),
+    detail::because(Transport == transport::ud || Given.contains(parameter::access),
                     "the access flags are missing: call .access(access::...) before .build() to "
                     "say what peers may do through this queue pair");
+
+template <transport Transport, parameter_set Given>
+concept QueueKeyGiven =
+    detail::because(Transport != transport::ud || Given.contains(parameter::qkey),
+                    "the queue key is missing: call .qkey(...) before .build() to say what "
+                    "datagrams have to carry to be let in");
+
+template <transport Transport, parameter_set Given>
+concept NoParameterMissing = ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
+                             ReceiveCompletionQueueGiven<Given> && AccessGiven<Transport, Given> &&
+                             QueueKeyGiven<Transport, Given>;
 
 template <parameter_set Given, parameter Parameter>
 concept NotGivenYet = detail::because(!Given.contains(Parameter),
@@ -84,7 +97,6 @@ struct queue_pair_settings {
   std::optional<verbspp::protection_domain> domain;
   std::optional<completion_queue> send_queue;
   std::optional<completion_queue> receive_queue;
-  access_flags access{};
   work_request_count max_send_work_requests = 16;
   work_request_count max_receive_work_requests = 16;
   std::optional<element_count> max_send_elements;
@@ -92,17 +104,18 @@ struct queue_pair_settings {
   inline_size max_inline_data = 0;
   bool signal_all_sends = false;
   std::optional<port_number> port;
-  verbspp::pkey_index pkey_index;
   std::optional<verbspp::gid_index> gid_index;
-  std::optional<packet_sequence_number> send_psn;
   std::optional<read_depth> max_reads_as_initiator;
   std::optional<read_depth> max_reads_as_target;
   connection_parameters connection;
 };
 
+/// Creates the queue pair, which is in RESET then.
+[[nodiscard]] result<queue_pair_data> create(transport type,
+                                             const queue_pair_settings& settings) noexcept;
 /// Creates the queue pair and brings it to INIT.
-[[nodiscard]] result<queue_pair_data> prepare(transport type,
-                                              const queue_pair_settings& settings) noexcept;
+[[nodiscard]] result<queue_pair_data> create_prepared(transport type,
+                                                      const queue_pair_settings& settings) noexcept;
 
 }  // namespace detail
 
@@ -142,12 +155,18 @@ class queue_pair_builder {
     constexpr auto both = parameter::send_completion_queue | parameter::receive_completion_queue;
     return with<both>([&](auto& s) { s.send_queue = s.receive_queue = queue; });
   }
-  /// Required. What the peer may do through this queue pair: local write for its sends into
-  /// receives, remote read, remote write, remote atomic. The memory has to grant it as well.
+  /// Required on RC and UC. What the peer may do through this queue pair: local write for its sends
+  /// into receives, remote read, remote write, remote atomic. The memory has to grant it as well.
   [[nodiscard]] auto access(access_flags rights) const noexcept
-    requires NotGivenYet<Given, parameter::access>
+    requires Connects<Transport> && NotGivenYet<Given, parameter::access>
   {
-    return with<parameter::access>([&](auto& s) { s.access = rights; });
+    return with<parameter::access>([&](auto& s) { s.connection.access = rights; });
+  }
+  /// Required on UD. What datagrams have to carry to be let in. The peers get it with the endpoint.
+  [[nodiscard]] auto qkey(queue_key key) const noexcept
+    requires SendsDatagrams<Transport> && NotGivenYet<Given, parameter::qkey>
+  {
+    return with<parameter::qkey>([&](auto& s) { s.connection.qkey = key; });
   }
 
   /// The length of the send queue; 16 by default, up to the device's limit.
@@ -198,7 +217,7 @@ class queue_pair_builder {
   [[nodiscard]] auto pkey_index(verbspp::pkey_index index) const noexcept
     requires NotGivenYet<Given, parameter::pkey_index>
   {
-    return with<parameter::pkey_index>([&](auto& s) { s.pkey_index = index; });
+    return with<parameter::pkey_index>([&](auto& s) { s.connection.pkey_index = index; });
   }
   /// The local address, as an index into the port's GID table. By default the best one: RoCE v2
   /// before v1, IPv4-mapped before global IPv6 before link-local.
@@ -209,32 +228,32 @@ class queue_pair_builder {
   }
   /// Unlimited by default.
   [[nodiscard]] auto rnr_retry_count(verbspp::rnr_retry_count count) const noexcept
-    requires NotGivenYet<Given, parameter::rnr_retry_count>
+    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::rnr_retry_count>
   {
     return with<parameter::rnr_retry_count>([&](auto& s) { s.connection.rnr_retries = count; });
   }
   /// 7 by default.
   [[nodiscard]] auto ack_retry_count(retry_count count) const noexcept
-    requires NotGivenYet<Given, parameter::ack_retry_count>
+    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::ack_retry_count>
   {
     return with<parameter::ack_retry_count>([&](auto& s) { s.connection.retries = count; });
   }
   /// Code 12 (0.64 ms) by default.
   [[nodiscard]] auto min_rnr_timer(verbspp::min_rnr_timer timer) const noexcept
-    requires NotGivenYet<Given, parameter::min_rnr_timer>
+    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::min_rnr_timer>
   {
     return with<parameter::min_rnr_timer>([&](auto& s) { s.connection.min_rnr_timer = timer; });
   }
   /// Code 14 (67.1 ms) by default; a peer that is gone is noticed after about
   /// ACK timeout x (ACK retry count + 1), at most four times that.
   [[nodiscard]] auto ack_timeout(verbspp::ack_timeout timeout) const noexcept
-    requires NotGivenYet<Given, parameter::ack_timeout>
+    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::ack_timeout>
   {
     return with<parameter::ack_timeout>([&](auto& s) { s.connection.ack_timeout = timeout; });
   }
   /// By default the smaller of what both ends take.
   [[nodiscard]] auto path_mtu(verbspp::path_mtu mtu) const noexcept
-    requires NotGivenYet<Given, parameter::path_mtu>
+    requires Connects<Transport> && NotGivenYet<Given, parameter::path_mtu>
   {
     return with<parameter::path_mtu>([&](auto& s) { s.connection.mtu = mtu; });
   }
@@ -242,25 +261,25 @@ class queue_pair_builder {
   [[nodiscard]] auto send_psn(packet_sequence_number psn) const noexcept
     requires NotGivenYet<Given, parameter::send_psn>
   {
-    return with<parameter::send_psn>([&](auto& s) { s.send_psn = psn; });
+    return with<parameter::send_psn>([&](auto& s) { s.connection.send_psn = psn; });
   }
   /// The peer's send PSN, from its endpoint, by default.
   [[nodiscard]] auto receive_psn(packet_sequence_number psn) const noexcept
-    requires NotGivenYet<Given, parameter::receive_psn>
+    requires Connects<Transport> && NotGivenYet<Given, parameter::receive_psn>
   {
     return with<parameter::receive_psn>([&](auto& s) { s.connection.receive_psn = psn; });
   }
   /// RDMA reads and atomics of this side that may be outstanding at once; the smaller of 16 and
   /// what both devices grant by default.
   [[nodiscard]] auto max_reads_as_initiator(read_depth depth) const noexcept
-    requires NotGivenYet<Given, parameter::max_reads_as_initiator>
+    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::max_reads_as_initiator>
   {
     return with<parameter::max_reads_as_initiator>(
         [&](auto& s) { s.max_reads_as_initiator = depth; });
   }
   /// RDMA reads and atomics of the peer's that may be outstanding at once; the default likewise.
   [[nodiscard]] auto max_reads_as_target(read_depth depth) const noexcept
-    requires NotGivenYet<Given, parameter::max_reads_as_target>
+    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::max_reads_as_target>
   {
     return with<parameter::max_reads_as_target>([&](auto& s) { s.max_reads_as_target = depth; });
   }
@@ -283,17 +302,34 @@ class queue_pair_builder {
     return with<parameter::traffic_class>([&](auto& s) { s.connection.traffic_class = value; });
   }
 
+  /// 0 by default; used wherever packets carry a GRH.
+  [[nodiscard]] auto flow_label(verbspp::flow_label label) const noexcept
+    requires NotGivenYet<Given, parameter::flow_label>
+  {
+    return with<parameter::flow_label>([&](auto& s) { s.connection.flow_label = label; });
+  }
+
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
   /// device does not have, parents of different devices; `not_found` if no port is active or no GID
-  /// is usable; `resource_exhausted`
+  /// is usable; `resource_exhausted`; `permission` for a queue key with its highest bit set,
+  /// without CAP_NET_RAW
   [[nodiscard]] result<prepared_queue_pair<Transport>> build() const noexcept
-    requires ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
-             ReceiveCompletionQueueGiven<Given> && AccessGiven<Given>
+    requires NoParameterMissing<Transport, Given>
   {
-    VERBSPP_TRY(data, detail::prepare(Transport, settings_));
+    VERBSPP_TRY(data, detail::create_prepared(Transport, settings_));
     return prepared_queue_pair<Transport>(std::move(data));
+  }
+
+  /// Creates the queue pair and leaves it in RESET, for those who drive the state machine
+  /// themselves; `queue_pair::prepare` then goes on as `build` does.
+  /// \errors as `build`
+  [[nodiscard]] result<queue_pair<Transport, queue_pair_state::reset>> create() const noexcept
+    requires NoParameterMissing<Transport, Given>
+  {
+    VERBSPP_TRY(data, detail::create(Transport, settings_));
+    return queue_pair<Transport, queue_pair_state::reset>(std::move(data));
   }
 
  private:
@@ -314,7 +350,6 @@ class queue_pair_builder {
 
 /// Starts a builder: `build_queue_pair<transport::rc>().protection_domain(pd)...build()`.
 template <transport Transport>
-  requires Connectable<Transport>
 [[nodiscard]] queue_pair_builder<Transport> build_queue_pair() noexcept {
   return {};
 }

@@ -6,6 +6,7 @@
 #include <verbspp/qp/state.hpp>
 #include <verbspp/verbs/gid.hpp>
 #include <verbspp/verbs/port.hpp>
+#include <verbspp/verbs/queue_pair_number.hpp>
 
 #include <array>
 #include <cstddef>
@@ -14,26 +15,27 @@
 
 namespace verbspp {
 
-/// What the peer needs to know of a queue pair in order to connect to it, and to explain why it
-/// cannot.
+/// What the peer needs to know of a queue pair in order to connect to it (on UD: to send to it),
+/// and to explain why it cannot.
 ///
 /// A plain value. It travels to the peer by any means of the caller's, as `encode` writes it.
 struct endpoint {
   static constexpr std::size_t encoded_size = 36;
 
   transport type = transport::rc;
-  queue_pair_number number;
+  queue_pair_number number{};
   verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
-  verbspp::lid lid;  ///< 0 on Ethernet
-  gid address;
+  verbspp::lid lid{};  ///< 0 on Ethernet
+  gid address{};
   verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
   /// The largest path MTU that this end takes: the port's active one, or less if so asked.
-  path_mtu mtu;
-  packet_sequence_number send_psn;
+  path_mtu mtu{};
+  packet_sequence_number send_psn{};
   /// The reads and atomics that this end would like to have outstanding at the peer.
-  read_depth reads_as_initiator;
+  read_depth reads_as_initiator{};
   /// The reads and atomics that this end can answer at once.
-  read_depth reads_as_target;
+  read_depth reads_as_target{};
+  queue_key qkey{};  ///< of UD, what datagrams have to carry; 0 otherwise
 
   /// The 36 bytes that any machine's `decode` understands, numbers big-endian:
   ///
@@ -41,7 +43,7 @@ struct endpoint {
   /// | ------ | ----- | -------------------------------------------------------------- |
   /// | 0      | 1     | 0x76                                                           |
   /// | 1      | 1     | format version: 1                                              |
-  /// | 2      | 1     | transport: 2 RC, 3 UC (as `ibv_qp_type`)                       |
+  /// | 2      | 1     | transport: 2 RC, 3 UC, 4 UD (as `ibv_qp_type`)                 |
   /// | 3      | 1     | link layer: 1 InfiniBand, 2 Ethernet (as `IBV_LINK_LAYER_*`)   |
   /// | 4      | 1     | GID type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2 (`ibv_gid_type`)  |
   /// | 5      | 1     | MTU: 1 (256 bytes) to 5 (4096) (as `ibv_mtu`)                  |
@@ -51,7 +53,7 @@ struct endpoint {
   /// | 12     | 1     | reads as target                                                |
   /// | 13     | 3     | send PSN                                                       |
   /// | 16     | 16    | GID                                                            |
-  /// | 32     | 4     | reserved, 0                                                    |
+  /// | 32     | 4     | queue key of UD; else reserved, 0                              |
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept;
 
   /// \errors `invalid_input` if the bytes are not an endpoint: wrong length, a field out of range,

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <verbspp/bounded.hpp>
+#include <verbspp/verbs/path.hpp>
 #include <verbspp/verbs/port.hpp>
+#include <verbspp/verbs/queue_pair_number.hpp>
 
 #include <array>
 #include <chrono>
@@ -18,11 +20,6 @@
 namespace verbspp {
 
 namespace detail {
-struct queue_pair_number_traits {
-  using value_type = std::uint32_t;
-  static constexpr value_type minimum = 0, maximum = 0xffffff;
-  static constexpr const char* name = "queue pair number (24 bits)";
-};
 struct packet_sequence_number_traits {
   using value_type = std::uint32_t;
   static constexpr value_type minimum = 0, maximum = 0xffffff;
@@ -37,21 +34,6 @@ struct read_depth_traits {
   using value_type = std::uint8_t;
   static constexpr value_type minimum = 0, maximum = 255;
   static constexpr const char* name = "outstanding RDMA reads and atomics (0..255)";
-};
-struct service_level_traits {
-  using value_type = std::uint8_t;
-  static constexpr value_type minimum = 0, maximum = 15;
-  static constexpr const char* name = "service level (0..15)";
-};
-struct hop_limit_traits {
-  using value_type = std::uint8_t;
-  static constexpr value_type minimum = 0, maximum = 255;
-  static constexpr const char* name = "hop limit (0..255)";
-};
-struct traffic_class_traits {
-  using value_type = std::uint8_t;
-  static constexpr value_type minimum = 0, maximum = 255;
-  static constexpr const char* name = "traffic class (0..255)";
 };
 struct work_request_count_traits {
   using value_type = std::uint32_t;
@@ -93,19 +75,12 @@ template <std::integral Rep, class Period>
 }
 }  // namespace detail
 
-using queue_pair_number = bounded<detail::queue_pair_number_traits>;
 /// The number of a queue pair's first packet; both directions have one.
 using packet_sequence_number = bounded<detail::packet_sequence_number_traits>;
 /// How often a request is sent again when its acknowledgement does not come in time.
 using retry_count = bounded<detail::retry_count_traits>;
 /// How many RDMA reads and atomics may be outstanding at once.
 using read_depth = bounded<detail::read_depth_traits>;
-/// The quality of service that InfiniBand switches and PFC on Ethernet map to a lane.
-using service_level = bounded<detail::service_level_traits>;
-/// How many routers a packet may cross.
-using hop_limit = bounded<detail::hop_limit_traits>;
-/// The traffic class of the GRH: DSCP and ECN bits for RoCE v2.
-using traffic_class = bounded<detail::traffic_class_traits>;
 /// The length of a send or receive queue.
 using work_request_count = bounded<detail::work_request_count_traits>;
 /// The elements that one work request may have.

@@ -4,11 +4,17 @@
 #include <verbspp/config.hpp>
 #include <verbspp/detail/because.hpp>
 #include <verbspp/error.hpp>
+#include <verbspp/qp/attributes.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/state.hpp>
+#include <verbspp/qp/status.hpp>
 #include <verbspp/verbs/access.hpp>
+#include <verbspp/verbs/address_handle.hpp>
 #include <verbspp/verbs/completion_queue.hpp>
+#include <verbspp/verbs/datagram.hpp>
+#include <verbspp/verbs/gid.hpp>
+#include <verbspp/verbs/path.hpp>
 #include <verbspp/verbs/protection_domain.hpp>
 #include <verbspp/verbs/work_request.hpp>
 
@@ -17,12 +23,20 @@
 #include <cassert>
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <utility>
 
 namespace verbspp {
 
 namespace detail {
+
+/// A multicast group that a queue pair has joined.
+struct multicast_group {
+  gid address;
+  lid multicast_lid;
+  std::unique_ptr<multicast_group> next;
+};
 
 /// Owns an `ibv_qp` and keeps alive what it was made from.
 class queue_pair_owner {
@@ -37,12 +51,14 @@ class queue_pair_owner {
       : native_(std::exchange(other.native_, nullptr)),
         domain_(std::move(other.domain_)),
         send_queue_(std::move(other.send_queue_)),
-        receive_queue_(std::move(other.receive_queue_)) {}
+        receive_queue_(std::move(other.receive_queue_)),
+        groups_(std::move(other.groups_)) {}
   queue_pair_owner& operator=(queue_pair_owner&& other) noexcept {
     std::swap(native_, other.native_);
     std::swap(domain_, other.domain_);
     std::swap(send_queue_, other.send_queue_);
     std::swap(receive_queue_, other.receive_queue_);
+    std::swap(groups_, other.groups_);
     return *this;
   }
   ~queue_pair_owner();
@@ -52,18 +68,27 @@ class queue_pair_owner {
   [[nodiscard]] const completion_queue& send_queue() const noexcept { return send_queue_; }
   [[nodiscard]] const completion_queue& receive_queue() const noexcept { return receive_queue_; }
 
+  // The kernel does not destroy a queue pair that is in a multicast group.
+  [[nodiscard]] result<void> join(const gid& group, lid multicast_lid) noexcept;
+  [[nodiscard]] result<void> leave(const gid& group, lid multicast_lid) noexcept;
+
  private:
   ibv_qp* native_;
   protection_domain domain_;
   completion_queue send_queue_;
   completion_queue receive_queue_;
+  std::unique_ptr<multicast_group> groups_;
 };
 
-/// What the handshake needs beside the two endpoints.
+/// What the builder was given for the time after the creation.
 struct connection_parameters {
   port_number port;
+  verbspp::pkey_index pkey_index;
   gid_index local_gid_index;
+  access_flags access{};        ///< RC and UC
+  queue_key qkey;               ///< UD
   std::optional<path_mtu> mtu;  ///< as the user asked; else the smaller of both ends'
+  std::optional<packet_sequence_number> send_psn;     ///< else random
   std::optional<packet_sequence_number> receive_psn;  ///< else the peer's send PSN
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
   retry_count retries = 7;
@@ -72,6 +97,7 @@ struct connection_parameters {
   verbspp::service_level service_level;
   verbspp::hop_limit hop_limit = 64;
   verbspp::traffic_class traffic_class;
+  verbspp::flow_label flow_label;
 };
 
 /// A queue pair whatever its state, which only the types around it know.
@@ -82,10 +108,32 @@ struct queue_pair_data {
   connection_parameters parameters;
 };
 
-/// Drives INIT -> RTR -> RTS.
-[[nodiscard]] result<void> connect(const queue_pair_data& queue_pair,
+/// One `ibv_modify_qp`; what it changed is then in `queue_pair` as well.
+[[nodiscard]] result<void> modify(queue_pair_data& queue_pair, queue_pair_state from,
+                                  queue_pair_state to, attribute_set given,
+                                  const attribute_values& values) noexcept;
+
+/// The same of attributes whose type shows that they are complete.
+template <transport Transport, queue_pair_state From, queue_pair_state To, attribute_set Given>
+  requires NoAttributeMissing<Transport, From, To, Given>
+[[nodiscard]] result<void> modify(
+    queue_pair_data& queue_pair,
+    const queue_pair_attributes<Transport, From, To, Given>& attributes) noexcept {
+  return modify(queue_pair, From, To, Given, attributes.values());
+}
+
+/// RESET -> INIT with what the builder was given.
+[[nodiscard]] result<void> bring_to_init(queue_pair_data& queue_pair) noexcept;
+/// The same of a queue pair that may have been connected before.
+[[nodiscard]] result<void> prepare_again(queue_pair_data& queue_pair) noexcept;
+/// INIT -> RTR -> RTS, to the peer.
+[[nodiscard]] result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept;
+/// INIT -> RTR -> RTS of a UD queue pair.
+[[nodiscard]] result<void> activate(queue_pair_data& queue_pair) noexcept;
+/// The way to the peer, with the builder's parameters.
+[[nodiscard]] result<path> path_to(const queue_pair_data& queue_pair,
                                    const endpoint& remote) noexcept;
-[[nodiscard]] result<queue_pair_state> query_state(ibv_qp* native) noexcept;
+[[nodiscard]] result<queue_pair_status> query(ibv_qp* native) noexcept;
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state);
 
 /// What the failure of a post means, from the answer of the driver; out of line since it is rare.
@@ -93,15 +141,41 @@ void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_stat
                                  std::uint32_t max_elements) noexcept;
 [[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
                                      std::uint64_t remote) noexcept;
+[[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept;
 
 }  // namespace detail
+
+template <transport Theirs, queue_pair_state From, transport Transport, queue_pair_state State>
+concept ForThisQueuePair =
+    detail::because(Theirs == Transport,
+                    "these attributes are for a queue pair of another transport") &&
+    detail::because(From == State,
+                    "these attributes are for a transition from another state than the one that "
+                    "this queue pair is in");
+
+template <queue_pair_state From, queue_pair_state To>
+concept ChangesState =
+    detail::because(From != To,
+                    "this modification leaves the queue pair in its state and does not consume "
+                    "it: write queue_pair.modify(attributes), without std::move");
+
+template <queue_pair_state From, queue_pair_state To>
+concept KeepsState =
+    detail::because(From == To,
+                    "a transition to another state consumes the queue pair: write "
+                    "std::move(queue_pair).modify(attributes) and use the one it returns");
 
 /// A queue pair of one transport, in a state that its type names.
 ///
 /// `queue_pair_builder` makes a *prepared* one (INIT): it has an endpoint to give to the peer, and
-/// takes receives. Its handshake makes the *connected* one (RTS), which sends as well. The type
-/// tells what the program did; a failure moves the device's queue pair to ERR by itself, which
-/// `query_state` tells, and every completion from then on.
+/// takes receives. Its handshake (on UD, `activate`) makes the *connected* one (RTS), which sends
+/// as well. `modify` performs every other transition of the state machine;
+/// docs/queue_pair_states.md has its diagram. The type tells what the program did; a failure moves
+/// the device's queue pair to ERR or SQE by itself, which `query_state` tells, and every completion
+/// from then on.
+///
+/// One rule for what fails: a call that consumes the queue pair, and fails, has destroyed it, with
+/// the work posted to it; a call that does not consume it leaves it as it was.
 ///
 /// A move-only owner: destroying it destroys the queue pair and gives up the work that is
 /// outstanding, without completions. It keeps its protection domain and completion queues alive,
@@ -145,25 +219,145 @@ class VERBSPP_CONSUMABLE queue_pair {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
       result<queue_pair<Transport, queue_pair_state::ready_to_send>>
       handshake(struct endpoint remote) && noexcept
-    requires Prepared<State>
+    requires Connects<Transport> && Prepared<State>
   {
-    detail::queue_pair_data taken = std::move(data_);
-    VERBSPP_TRYV(detail::connect(taken, remote));
-    return queue_pair<Transport, queue_pair_state::ready_to_send>(std::move(taken));
+    return taken<queue_pair_state::ready_to_send>(
+        [&](auto& data) { return detail::connect(data, remote); });
   }
   result<queue_pair<Transport, queue_pair_state::ready_to_send>> handshake(struct endpoint) &
-      VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init,
+      VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init && Transport != transport::ud,
                              "the handshake consumes the queue pair: write "
                              "std::move(queue_pair).handshake(remote_endpoint)") = delete;
 
+  /// Brings a datagram queue pair to RTS, from where it sends to anyone. It consumes the queue pair
+  /// as the handshake does.
+  /// \errors `invalid_input` if this queue pair was moved from; those of the device
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
+      result<queue_pair<Transport, queue_pair_state::ready_to_send>>
+      activate() && noexcept
+    requires SendsDatagrams<Transport> && Prepared<State>
+  {
+    return taken<queue_pair_state::ready_to_send>(
+        [](auto& data) { return detail::activate(data); });
+  }
+
+  /// Starts the attributes of the transition from this state to `To`.
+  template <queue_pair_state To>
+    requires TransitionExists<Transport, State, To>
+  [[nodiscard]] static queue_pair_attributes<Transport, State, To> attributes_to() noexcept {
+    return {};
+  }
+
+  /// Performs a transition (`ibv_modify_qp`) and returns the queue pair in its new state.
+  ///
+  /// It consumes the queue pair; on failure that is destroyed. The endpoint follows what the
+  /// attributes change: the port, its addresses, the send PSN.
+  /// \errors `mismatch` for a path that the port's link layer does not have; `invalid_input`,
+  /// `timed_out` (the path's address does not resolve) and others from the device, with the
+  /// transition's name; `invalid_input` if this queue pair was moved from
+  template <transport Theirs, queue_pair_state From, queue_pair_state To, attribute_set Given>
+    requires ForThisQueuePair<Theirs, From, Transport, State> &&
+             NoAttributeMissing<Theirs, From, To, Given> && ChangesState<From, To>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<queue_pair<Transport, To>>
+  modify(const queue_pair_attributes<Theirs, From, To, Given>& attributes) && noexcept {
+    return taken<To>([&](auto& data) { return detail::modify(data, attributes); });
+  }
+  /// Changes attributes within the state. After a failure they are as they were.
+  /// \errors as of the transitions
+  template <transport Theirs, queue_pair_state From, queue_pair_state To, attribute_set Given>
+    requires ForThisQueuePair<Theirs, From, Transport, State> &&
+             NoAttributeMissing<Theirs, From, To, Given> && KeepsState<From, To>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> modify(
+      const queue_pair_attributes<Theirs, From, To, Given>& attributes) & noexcept {
+    return detail::modify(data_, attributes);
+  }
+
+  /// Gives up all outstanding work, without completions, and starts over: RESET. Completions that
+  /// the device had reported before may be in the completion queues still.
+  /// \errors `invalid_input` if this queue pair was moved from; those of the device
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
+      result<queue_pair<Transport, queue_pair_state::reset>>
+      to_reset() && noexcept {
+    return without_attributes<queue_pair_state::reset>();
+  }
+  /// Stops: ERR. All outstanding work completes as flushed, and so does what is posted from now on.
+  /// \errors as `to_reset`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
+      result<queue_pair<Transport, queue_pair_state::error>>
+      to_error() && noexcept
+    requires TransitionExists<Transport, State, queue_pair_state::error>
+  {
+    return without_attributes<queue_pair_state::error>();
+  }
+  /// From RESET to INIT, with the parameters that the builder was given: what `build` does after
+  /// the creation. Unless the builder was given a send PSN, the endpoint has a new one afterwards,
+  /// so that nothing of an earlier connection is mistaken for the new one's.
+  /// \errors as `to_reset`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
+      result<queue_pair<Transport, queue_pair_state::init>>
+      prepare() && noexcept
+    requires Reset<State>
+  {
+    return taken<queue_pair_state::init>([](auto& data) { return detail::prepare_again(data); });
+  }
+  /// The same queue pair, known to have moved to that state by itself: ERR after a failure, SQE
+  /// after one of a send on UC and UD. `query_state` tells; the word of the caller is not checked,
+  /// but what does not follow from the true state fails then.
+  template <queue_pair_state Actual>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES queue_pair<Transport, Actual>
+  assume_state() && noexcept {
+    return queue_pair<Transport, Actual>(std::move(data_));
+  }
+
+  /// The way to a queue pair, with the hop limit, traffic class and so on that the builder was
+  /// given.
+  /// \errors `mismatch`, `invalid_input` if the endpoint is none for this queue pair
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<path> path_to(
+      const struct endpoint& remote) const noexcept {
+    return detail::path_to(data_, remote);
+  }
+  /// The same way as an address handle, for datagrams to that endpoint's number.
+  /// \errors as `path_to` and `address_handle::create`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of(
+      const struct endpoint& remote) const noexcept
+    requires SendsDatagrams<Transport>
+  {
+    VERBSPP_TRY(way, detail::path_to(data_, remote));
+    return address_handle::create(protection_domain(), data_.parameters.port, way);
+  }
+
+  /// Lets datagrams to a multicast group in (`ibv_attach_mcast`), until the queue pair leaves it or
+  /// is destroyed. On InfiniBand the port has to have joined the group at the subnet manager as
+  /// well (as `rdma_join_multicast` does), whose answer has the group's LID; on Ethernet that is 0.
+  /// \errors `invalid_input` if the GID is none of a group, or the queue pair is in it already;
+  /// `resource_exhausted`, `not_supported`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> join_multicast(
+      const gid& group, lid multicast_lid = 0) noexcept
+    requires SendsDatagrams<Transport>
+  {
+    return data_.owner.join(group, multicast_lid);
+  }
+  /// `ibv_detach_mcast`.
+  /// \errors `not_found` if the queue pair has not joined the group
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> leave_multicast(
+      const gid& group, lid multicast_lid = 0) noexcept
+    requires SendsDatagrams<Transport>
+  {
+    return data_.owner.leave(group, multicast_lid);
+  }
+
   /// Provides memory for a message of the peer's (`ibv_post_recv`). The memory belongs to the
-  /// device until the completion.
+  /// device until the completion. On UD its first 40 bytes are for the global route header;
+  /// `received_datagram` has the payload after it.
   /// \errors `would_block` if the receive queue is full, `invalid_input` for too many elements,
   /// `driver`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_receive(
       const receive_request& request) noexcept
     requires AcceptsReceives<State>
   {
+    if constexpr (Transport == transport::ud)
+      if (request.elements.total_length() < datagram_header_size) [[unlikely]]
+        return detail::no_room_for_header(request.elements.total_length());
     ibv_recv_wr native;
     native.wr_id = request.id;
     native.next = nullptr;
@@ -183,7 +377,7 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// `driver`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_send(
       const send_request& request) noexcept
-    requires Connected<State>
+    requires SendsToItsPeer<Transport> && AcceptsSends<State>
   {
     ibv_send_wr native;
     native.opcode = request.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
@@ -191,12 +385,29 @@ class VERBSPP_CONSUMABLE queue_pair {
     return post(native, request, request.solicited, "ibv_post_send (send)");
   }
 
+  /// Sends a datagram to the queue pair that it names, into a receive posted there
+  /// (`ibv_post_send`); at most the path MTU. Whether it arrives, nobody tells. The memory must
+  /// stay as it is until the completion, and the address handle must live until then.
+  /// \errors as above
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_send(
+      const datagram_request& request) noexcept
+    requires SendsDatagrams<Transport> && AcceptsSends<State>
+  {
+    ibv_send_wr native;
+    native.opcode = request.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+    if (request.immediate) native.imm_data = request.immediate->network();
+    native.wr.ud.ah = request.to.handle();
+    native.wr.ud.remote_qpn = request.to.number().value();
+    native.wr.ud.remote_qkey = request.to.key().value();
+    return post(native, request, request.solicited, "ibv_post_send (datagram)");
+  }
+
   /// Writes to the peer's memory (`ibv_post_send`). The memory here must stay as it is until the
   /// completion.
   /// \errors as `post_send`, and `invalid_input` if the remote memory is shorter than the elements
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_write(
       const write_request& request) noexcept
-    requires Connected<State>
+    requires CarriesWrites<Transport> && AcceptsSends<State>
   {
     constexpr const char* operation = "ibv_post_send (RDMA write)";
     ibv_send_wr native;
@@ -215,7 +426,7 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// \errors as `post_write`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_read(
       const read_request& request) noexcept
-    requires Connected<State>
+    requires CarriesReads<Transport> && AcceptsSends<State>
   {
     constexpr const char* operation = "ibv_post_send (RDMA read)";
     ibv_send_wr native;
@@ -228,9 +439,15 @@ class VERBSPP_CONSUMABLE queue_pair {
     return post(native, request, false, operation);
   }
 
-  /// The state that the device reports (`ibv_query_qp`), which may have moved to ERR by itself.
+  /// The state that the device reports (`ibv_query_qp`), which may have moved to ERR or SQE by
+  /// itself.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_state> query_state() const noexcept {
-    return detail::query_state(native_qp());
+    VERBSPP_TRY(status, query());
+    return status.state();
+  }
+  /// Everything that the device tells about the queue pair (`ibv_query_qp`).
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_status> query() const noexcept {
+    return detail::query(native_qp());
   }
 
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()
@@ -260,6 +477,19 @@ class VERBSPP_CONSUMABLE queue_pair {
     return data_.owner.native();
   }
 
+  /// Gives the queue pair away: to the result in state `To` if `change` succeeds, else to the end.
+  template <queue_pair_state To, class Change>
+  result<queue_pair<Transport, To>> taken(Change change) noexcept {
+    detail::queue_pair_data taken = std::move(data_);
+    VERBSPP_TRYV(change(taken));
+    return queue_pair<Transport, To>(std::move(taken));
+  }
+  template <queue_pair_state To>
+  result<queue_pair<Transport, To>> without_attributes() noexcept {
+    return taken<To>(
+        [](auto& data) { return detail::modify(data, attributes_for<Transport, State, To>()); });
+  }
+
   /// Posts what all requests of the send queue have in common.
   template <class Request>
   result<void> post(ibv_send_wr& native, const Request& request, bool solicited,
@@ -269,8 +499,9 @@ class VERBSPP_CONSUMABLE queue_pair {
     native.sg_list = request.elements.native();
     native.num_sge = static_cast<int>(request.elements.size());
     native.send_flags = (request.signaled ? unsigned{IBV_SEND_SIGNALED} : 0U) |
-                        (solicited ? unsigned{IBV_SEND_SOLICITED} : 0U) |
-                        (request.fenced ? unsigned{IBV_SEND_FENCE} : 0U);
+                        (solicited ? unsigned{IBV_SEND_SOLICITED} : 0U);
+    if constexpr (requires { request.fenced; })
+      if (request.fenced) native.send_flags |= IBV_SEND_FENCE;
     ibv_send_wr* rejected;
     const int returned = ibv_post_send(native_qp(), &native, &rejected);
     if (returned != 0) [[unlikely]]

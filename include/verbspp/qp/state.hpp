@@ -31,26 +31,74 @@ enum class queue_pair_state : std::uint8_t {
 
 [[nodiscard]] const char* to_string(queue_pair_state state) noexcept;
 
+/// Has a peer of its own.
 template <transport Transport>
-concept Connectable = detail::because(Transport == transport::rc,
-                                      "so far only transport::rc (reliable connection) can be "
-                                      "built; UC and UD are not there yet");
+concept Connects = detail::because(
+    Transport == transport::rc || Transport == transport::uc,
+    "a UD queue pair is connected to nobody: handshake, path and access flags are for RC and UC; "
+    "on UD every datagram has an address handle");
+
+template <transport Transport>
+concept SendsDatagrams =
+    detail::because(Transport == transport::ud,
+                    "only UD sends datagrams: the queue key, activate() and multicast groups do "
+                    "not exist on RC and UC");
+
+template <transport Transport>
+concept SendsToItsPeer =
+    detail::because(Transport != transport::ud,
+                    "a UD queue pair has no peer of its own to send to: name the destination, as "
+                    ".to = address_handle.destination(number, qkey)");
+
+/// Has acknowledgements, and so retries and requests with an answer.
+template <transport Transport>
+concept Acknowledges =
+    detail::because(Transport == transport::rc,
+                    "only RC has acknowledgements: on UC and UD there are no timeouts, no retries "
+                    "and no outstanding reads to set");
+
+template <transport Transport>
+concept CarriesWrites = detail::because(Transport == transport::rc || Transport == transport::uc,
+                                        "UD carries nothing but sends: an RDMA write needs RC or "
+                                        "UC");
+
+template <transport Transport>
+concept CarriesReads =
+    detail::because(Transport != transport::ud,
+                    "UD carries nothing but sends: an RDMA read needs RC") &&
+    detail::because(Transport != transport::uc,
+                    "UC carries no RDMA reads, since it has no answers: they need RC");
+
+template <transport Transport>
+concept CarriesAtomics =
+    detail::because(Transport != transport::ud,
+                    "UD carries nothing but sends: atomic operations need RC") &&
+    detail::because(Transport != transport::uc,
+                    "UC carries no atomic operations, since it has no answers: they need RC");
 
 template <queue_pair_state State>
 concept AcceptsReceives =
     detail::because(State != queue_pair_state::reset,
                     "a queue pair in RESET takes no receives: bring it to INIT first");
 
+/// In SQD sends wait; in SQE and ERR they complete as flushed.
 template <queue_pair_state State>
-concept Connected = detail::because(
-    State == queue_pair_state::ready_to_send,
-    "this queue pair is not connected: nothing can be sent before "
-    "std::move(queue_pair).handshake(remote_endpoint) has returned a connected one");
+concept AcceptsSends =
+    detail::because(State != queue_pair_state::reset && State != queue_pair_state::init,
+                    "this queue pair is not connected: nothing can be sent before "
+                    "std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) has "
+                    "returned a connected one") &&
+    detail::because(State != queue_pair_state::ready_to_receive,
+                    "a queue pair in RTR only receives: nothing can be sent before it is in RTS");
 
 template <queue_pair_state State>
 concept Prepared = detail::because(
     State == queue_pair_state::init,
-    "this queue pair is connected already: only a prepared queue pair, as build() returns it, "
-    "has a handshake");
+    "only a prepared queue pair (in INIT), as build() returns it, has a handshake: this one is not "
+    "there yet, or is connected already");
+
+template <queue_pair_state State>
+concept Reset = detail::because(State == queue_pair_state::reset,
+                                "only a queue pair in RESET can be prepared: see to_reset()");
 
 }  // namespace verbspp

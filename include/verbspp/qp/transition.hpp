@@ -43,7 +43,7 @@ namespace detail {
 
 // Groups of attributes that belong together.
 inline constexpr int where = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-inline constexpr int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+inline constexpr int peer = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 inline constexpr int as_target = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 inline constexpr int as_initiator =
     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
@@ -78,11 +78,11 @@ inline constexpr std::array transition_table = [] {
        .xrc_receive = {.optional = where | IBV_QP_ACCESS_FLAGS}},
       {.from = init,
        .to = ready_to_receive,
-       .rc = {.required = path | as_target, .optional = second_path | IBV_QP_PKEY_INDEX},
-       .uc = {.required = path, .optional = second_path | IBV_QP_PKEY_INDEX},
+       .rc = {.required = peer | as_target, .optional = second_path | IBV_QP_PKEY_INDEX},
+       .uc = {.required = peer, .optional = second_path | IBV_QP_PKEY_INDEX},
        .ud = {.optional = IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
-       .xrc_send = {.required = path, .optional = second_path | IBV_QP_PKEY_INDEX},
-       .xrc_receive = {.required = path | as_target, .optional = second_path | IBV_QP_PKEY_INDEX}},
+       .xrc_send = {.required = peer, .optional = second_path | IBV_QP_PKEY_INDEX},
+       .xrc_receive = {.required = peer | as_target, .optional = second_path | IBV_QP_PKEY_INDEX}},
       {.from = ready_to_receive,
        .to = ready_to_send,
        .rc = {.required = IBV_QP_SQ_PSN | as_initiator, .optional = running_target},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/verbs/address_handle.hpp>
 #include <verbspp/verbs/remote_memory.hpp>
 #include <verbspp/verbs/scatter_gather.hpp>
 
@@ -43,6 +44,16 @@ struct send_request {
   bool signaled = true;
   bool solicited = false;  ///< wakes a peer that waits for solicited events only
   bool fenced = false;     ///< starts only when the RDMA reads posted before it have finished
+};
+
+/// Takes the elements' bytes to a UD queue pair, into the receive that was posted there first.
+struct datagram_request {
+  std::uint64_t id = 0;
+  gather_list elements{};
+  datagram_destination to;
+  std::optional<immediate_data> immediate{};
+  bool signaled = true;
+  bool solicited = false;
 };
 
 /// Provides memory for one message of the peer's.

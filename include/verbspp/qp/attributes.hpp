@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The attributes of a transition, collected by a builder whose type knows which ones the
+/// transition takes, which it needs, and which were given. The transition table decides; the mask
+/// of `ibv_modify_qp` follows.
+#pragma once
+
+#include <verbspp/detail/because.hpp>
+#include <verbspp/flags.hpp>
+#include <verbspp/qp/parameters.hpp>
+#include <verbspp/qp/state.hpp>
+#include <verbspp/qp/transition.hpp>
+#include <verbspp/verbs/access.hpp>
+#include <verbspp/verbs/path.hpp>
+#include <verbspp/verbs/port.hpp>
+#include <verbspp/verbs/queue_pair_number.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+
+namespace verbspp {
+
+/// What a transition can be given; the values are those of `ibv_qp_attr_mask`.
+enum class attribute : int {
+  current_state = IBV_QP_CUR_STATE,
+  notify_when_drained = IBV_QP_EN_SQD_ASYNC_NOTIFY,
+  access = IBV_QP_ACCESS_FLAGS,
+  pkey_index = IBV_QP_PKEY_INDEX,
+  port = IBV_QP_PORT,
+  qkey = IBV_QP_QKEY,
+  path = IBV_QP_AV,
+  path_mtu = IBV_QP_PATH_MTU,
+  ack_timeout = IBV_QP_TIMEOUT,
+  ack_retry_count = IBV_QP_RETRY_CNT,
+  rnr_retry_count = IBV_QP_RNR_RETRY,
+  receive_psn = IBV_QP_RQ_PSN,
+  max_reads_as_initiator = IBV_QP_MAX_QP_RD_ATOMIC,
+  alternate_path = IBV_QP_ALT_PATH,
+  min_rnr_timer = IBV_QP_MIN_RNR_TIMER,
+  send_psn = IBV_QP_SQ_PSN,
+  max_reads_as_target = IBV_QP_MAX_DEST_RD_ATOMIC,
+  path_migration = IBV_QP_PATH_MIG_STATE,
+  destination = IBV_QP_DEST_QPN,
+  rate_limit = IBV_QP_RATE_LIMIT,
+};
+
+/// The name of its setter, in words; "unknown attribute" for a number that is none of them.
+[[nodiscard]] const char* to_string(attribute which) noexcept;
+
+template <>
+inline constexpr bool is_flag_bit<attribute> = true;
+
+using attribute_set = flags<attribute>;
+
+/// Where automatic path migration stands; the values are those of `ibv_mig_state`.
+enum class path_migration_state : std::uint8_t {
+  migrated = IBV_MIG_MIGRATED,
+  rearm = IBV_MIG_REARM,  ///< the device arms it as soon as the peer does as well
+  armed = IBV_MIG_ARMED,
+};
+
+[[nodiscard]] const char* to_string(path_migration_state state) noexcept;
+
+/// The path that automatic migration falls back to; InfiniBand only.
+struct alternate_path {
+  class path way;
+  port_number port{};
+  verbspp::pkey_index pkey_index{};
+  verbspp::ack_timeout ack_timeout{};
+};
+
+namespace detail {
+
+/// What the table says, nothing where it has no such transition.
+template <transport Transport, queue_pair_state From, queue_pair_state To>
+inline constexpr std::optional<transition_attributes> transition_of =
+    transition(static_cast<ibv_qp_type>(Transport), static_cast<ibv_qp_state>(From),
+               static_cast<ibv_qp_state>(To));
+
+template <transport Transport, queue_pair_state From, queue_pair_state To, attribute Attribute>
+inline constexpr bool takes =
+    transition_of<Transport, From, To> &&
+    ((transition_of<Transport, From, To>->required | transition_of<Transport, From, To>->optional) &
+     static_cast<int>(Attribute)) != 0;
+
+template <transport Transport, queue_pair_state From, queue_pair_state To, attribute_set Given,
+          attribute Attribute>
+inline constexpr bool lacks =
+    transition_of<Transport, From, To> &&
+    (transition_of<Transport, From, To>->required & static_cast<int>(Attribute)) != 0 &&
+    !Given.contains(Attribute);
+
+/// What the builder collects.
+struct attribute_values {
+  ibv_qp_attr native{};
+  std::optional<path> way{};
+  std::optional<path> alternate{};
+};
+
+}  // namespace detail
+
+template <transport Transport, queue_pair_state From, queue_pair_state To>
+concept TransitionExists =
+    detail::because(detail::transition_of<Transport, From, To>.has_value(),
+                    "a queue pair of this transport has no such transition: the state diagram in "
+                    "docs/queue_pair_states.md shows those there are");
+
+template <transport Transport, queue_pair_state From, queue_pair_state To, attribute Attribute>
+concept TakesAttribute =
+    detail::because(detail::takes<Transport, From, To, Attribute>,
+                    "this transition does not take this attribute: the table in "
+                    "docs/queue_pair_states.md shows what each one takes");
+
+template <attribute_set Given, attribute Attribute>
+concept AttributeNotGivenYet = detail::because(
+    !Given.contains(Attribute),
+    "this attribute was given already: each attribute of a transition can be given once");
+
+/// There is such a transition, and everything that it requires was given.
+template <transport Transport, queue_pair_state From, queue_pair_state To, attribute_set Given>
+concept NoAttributeMissing =
+    TransitionExists<Transport, From, To> &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::pkey_index>,
+                    "the pkey index is missing: this transition requires .pkey_index(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::port>,
+                    "the port is missing: this transition requires .port(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::access>,
+                    "the access flags are missing: this transition requires .access(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::qkey>,
+                    "the queue key is missing: this transition requires .qkey(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::path>,
+                    "the path to the peer is missing: this transition requires .path(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::path_mtu>,
+                    "the path MTU is missing: this transition requires .path_mtu(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::destination>,
+                    "the queue pair number of the peer is missing: this transition requires "
+                    ".destination(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::receive_psn>,
+                    "the receive PSN is missing: this transition requires .receive_psn(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::max_reads_as_target>,
+                    "the number of reads as target is missing: this transition requires "
+                    ".max_reads_as_target(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::min_rnr_timer>,
+                    "the min RNR NAK timer is missing: this transition requires "
+                    ".min_rnr_timer(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::send_psn>,
+                    "the send PSN is missing: this transition requires .send_psn(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::ack_timeout>,
+                    "the ACK timeout is missing: this transition requires .ack_timeout(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::ack_retry_count>,
+                    "the ACK retry count is missing: this transition requires "
+                    ".ack_retry_count(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::rnr_retry_count>,
+                    "the RNR retry count is missing: this transition requires "
+                    ".rnr_retry_count(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, attribute::max_reads_as_initiator>,
+                    "the number of reads as initiator is missing: this transition requires "
+                    ".max_reads_as_initiator(...)");
+
+/// The attributes of one transition of one transport; its type knows which ones it has.
+///
+/// `attributes_for<transport::rc, queue_pair_state::init, queue_pair_state::ready_to_receive>()`
+/// starts one. Each setter exists where the table has the attribute, returns the larger set and
+/// leaves the one it was called on as it was. `queue_pair::modify` takes it once nothing that is
+/// required is missing.
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          attribute_set Given = attribute_set{}>
+class queue_pair_attributes {
+ public:
+  static constexpr attribute_set given = Given;
+
+  queue_pair_attributes() noexcept = default;
+
+  /// The state that the program believes the queue pair in; the transition fails if it is not.
+  [[nodiscard]] auto current_state() const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::current_state> &&
+             AttributeNotGivenYet<Given, attribute::current_state>
+  {
+    return with<attribute::current_state>(
+        [](auto& v) { v.native.cur_qp_state = static_cast<ibv_qp_state>(From); });
+  }
+  /// Asks for the asynchronous event `IBV_EVENT_SQ_DRAINED` once what was started has finished.
+  [[nodiscard]] auto notify_when_drained() const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::notify_when_drained> &&
+             AttributeNotGivenYet<Given, attribute::notify_when_drained>
+  {
+    return with<attribute::notify_when_drained>([](auto& v) { v.native.en_sqd_async_notify = 1; });
+  }
+  /// What the peer may do through this queue pair.
+  [[nodiscard]] auto access(access_flags rights) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::access> &&
+             AttributeNotGivenYet<Given, attribute::access>
+  {
+    return with<attribute::access>([&](auto& v) { v.native.qp_access_flags = rights.bits; });
+  }
+  [[nodiscard]] auto pkey_index(verbspp::pkey_index index) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::pkey_index> &&
+             AttributeNotGivenYet<Given, attribute::pkey_index>
+  {
+    return with<attribute::pkey_index>([&](auto& v) { v.native.pkey_index = index.value(); });
+  }
+  [[nodiscard]] auto port(port_number number) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::port> &&
+             AttributeNotGivenYet<Given, attribute::port>
+  {
+    return with<attribute::port>([&](auto& v) { v.native.port_num = number.value(); });
+  }
+  /// What datagrams have to carry to be let in.
+  [[nodiscard]] auto qkey(queue_key key) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::qkey> &&
+             AttributeNotGivenYet<Given, attribute::qkey>
+  {
+    return with<attribute::qkey>([&](auto& v) { v.native.qkey = key.value(); });
+  }
+  /// The way to the peer: an `infiniband_path` or a `roce_path`, as the port's link layer wants it.
+  [[nodiscard]] auto path(const class path& way) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::path> &&
+             AttributeNotGivenYet<Given, attribute::path>
+  {
+    return with<attribute::path>([&](auto& v) { v.way = way; });
+  }
+  [[nodiscard]] auto path_mtu(verbspp::path_mtu mtu) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::path_mtu> &&
+             AttributeNotGivenYet<Given, attribute::path_mtu>
+  {
+    return with<attribute::path_mtu>([&](auto& v) { v.native.path_mtu = mtu.native(); });
+  }
+  /// The peer's queue pair.
+  [[nodiscard]] auto destination(queue_pair_number number) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::destination> &&
+             AttributeNotGivenYet<Given, attribute::destination>
+  {
+    return with<attribute::destination>([&](auto& v) { v.native.dest_qp_num = number.value(); });
+  }
+  /// The peer's send PSN.
+  [[nodiscard]] auto receive_psn(packet_sequence_number psn) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::receive_psn> &&
+             AttributeNotGivenYet<Given, attribute::receive_psn>
+  {
+    return with<attribute::receive_psn>([&](auto& v) { v.native.rq_psn = psn.value(); });
+  }
+  [[nodiscard]] auto send_psn(packet_sequence_number psn) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::send_psn> &&
+             AttributeNotGivenYet<Given, attribute::send_psn>
+  {
+    return with<attribute::send_psn>([&](auto& v) { v.native.sq_psn = psn.value(); });
+  }
+  [[nodiscard]] auto ack_timeout(verbspp::ack_timeout timeout) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::ack_timeout> &&
+             AttributeNotGivenYet<Given, attribute::ack_timeout>
+  {
+    return with<attribute::ack_timeout>([&](auto& v) { v.native.timeout = timeout.code(); });
+  }
+  [[nodiscard]] auto ack_retry_count(retry_count count) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::ack_retry_count> &&
+             AttributeNotGivenYet<Given, attribute::ack_retry_count>
+  {
+    return with<attribute::ack_retry_count>([&](auto& v) { v.native.retry_cnt = count.value(); });
+  }
+  [[nodiscard]] auto rnr_retry_count(verbspp::rnr_retry_count count) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::rnr_retry_count> &&
+             AttributeNotGivenYet<Given, attribute::rnr_retry_count>
+  {
+    return with<attribute::rnr_retry_count>([&](auto& v) { v.native.rnr_retry = count.code(); });
+  }
+  [[nodiscard]] auto min_rnr_timer(verbspp::min_rnr_timer timer) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::min_rnr_timer> &&
+             AttributeNotGivenYet<Given, attribute::min_rnr_timer>
+  {
+    return with<attribute::min_rnr_timer>([&](auto& v) { v.native.min_rnr_timer = timer.code(); });
+  }
+  /// RDMA reads and atomics of this side that may be outstanding at once.
+  [[nodiscard]] auto max_reads_as_initiator(read_depth depth) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::max_reads_as_initiator> &&
+             AttributeNotGivenYet<Given, attribute::max_reads_as_initiator>
+  {
+    return with<attribute::max_reads_as_initiator>(
+        [&](auto& v) { v.native.max_rd_atomic = depth.value(); });
+  }
+  /// RDMA reads and atomics of the peer's that may be outstanding at once.
+  [[nodiscard]] auto max_reads_as_target(read_depth depth) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::max_reads_as_target> &&
+             AttributeNotGivenYet<Given, attribute::max_reads_as_target>
+  {
+    return with<attribute::max_reads_as_target>(
+        [&](auto& v) { v.native.max_dest_rd_atomic = depth.value(); });
+  }
+  /// Linux takes one on InfiniBand ports only.
+  [[nodiscard]] auto alternate_path(const struct alternate_path& other) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::alternate_path> &&
+             AttributeNotGivenYet<Given, attribute::alternate_path>
+  {
+    return with<attribute::alternate_path>([&](auto& v) {
+      v.alternate = other.way;
+      v.native.alt_port_num = other.port.value();
+      v.native.alt_pkey_index = other.pkey_index.value();
+      v.native.alt_timeout = other.ack_timeout.code();
+    });
+  }
+  [[nodiscard]] auto path_migration(path_migration_state state) const noexcept
+    requires TakesAttribute<Transport, From, To, attribute::path_migration> &&
+             AttributeNotGivenYet<Given, attribute::path_migration>
+  {
+    return with<attribute::path_migration>(
+        [&](auto& v) { v.native.path_mig_state = static_cast<ibv_mig_state>(state); });
+  }
+
+  /// For the library: what was set.
+  [[nodiscard]] const detail::attribute_values& values() const noexcept { return values_; }
+
+ private:
+  template <transport, queue_pair_state, queue_pair_state, attribute_set>
+  friend class queue_pair_attributes;
+
+  /// The set that has `Added` as well.
+  template <attribute Added, class Set>
+  [[nodiscard]] auto with(Set set) const noexcept {
+    queue_pair_attributes<Transport, From, To, Given | Added> next;
+    next.values_ = values_;
+    set(next.values_);
+    return next;
+  }
+
+  detail::attribute_values values_;
+};
+
+/// Starts the attributes of a transition.
+template <transport Transport, queue_pair_state From, queue_pair_state To>
+  requires TransitionExists<Transport, From, To>
+[[nodiscard]] queue_pair_attributes<Transport, From, To> attributes_for() noexcept {
+  return {};
+}
+
+}  // namespace verbspp

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/detail/number_of.hpp>
+#include <verbspp/qp/parameters.hpp>
+#include <verbspp/qp/state.hpp>
+#include <verbspp/verbs/access.hpp>
+#include <verbspp/verbs/queue_pair_number.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <iosfwd>
+
+namespace verbspp {
+
+/// What the device told about a queue pair when it was asked.
+///
+/// What belongs to a connection (peer, PSNs, MTU) is meaningful once it has been set, from RTR on.
+class queue_pair_status {
+ public:
+  queue_pair_status(const ibv_qp_attr& attributes, const ibv_qp_init_attr& initial) noexcept
+      : attributes_(attributes), initial_(initial) {}
+
+  [[nodiscard]] queue_pair_state state() const noexcept {
+    return static_cast<queue_pair_state>(detail::number_of(attributes_.qp_state));
+  }
+  /// True in SQD while requests that had been started are unfinished.
+  [[nodiscard]] bool is_draining() const noexcept {
+    return state() == queue_pair_state::send_queue_drained && attributes_.sq_draining != 0;
+  }
+  [[nodiscard]] queue_pair_number destination() const noexcept {
+    return queue_pair_number::assume(attributes_.dest_qp_num & queue_pair_number::maximum);
+  }
+  /// The next packet's; some devices report the one that was set.
+  [[nodiscard]] packet_sequence_number send_psn() const noexcept {
+    return packet_sequence_number::assume(attributes_.sq_psn & packet_sequence_number::maximum);
+  }
+  [[nodiscard]] packet_sequence_number receive_psn() const noexcept {
+    return packet_sequence_number::assume(attributes_.rq_psn & packet_sequence_number::maximum);
+  }
+  [[nodiscard]] path_mtu mtu() const noexcept {
+    const auto mtu = path_mtu::from_code(detail::number_of(attributes_.path_mtu));
+    return mtu.has_value() ? mtu.assume_value() : path_mtu{};
+  }
+  [[nodiscard]] access_flags access() const noexcept {
+    return access_flags::from_bits(attributes_.qp_access_flags);
+  }
+  [[nodiscard]] queue_key qkey() const noexcept { return queue_key::assume(attributes_.qkey); }
+  [[nodiscard]] queue_pair_capacities capacities() const noexcept {
+    return {.max_send_work_requests = attributes_.cap.max_send_wr,
+            .max_receive_work_requests = attributes_.cap.max_recv_wr,
+            .max_send_elements = attributes_.cap.max_send_sge,
+            .max_receive_elements = attributes_.cap.max_recv_sge,
+            .max_inline_data = attributes_.cap.max_inline_data};
+  }
+  /// Everything that `ibv_query_qp` tells.
+  [[nodiscard]] const ibv_qp_attr& attributes() const noexcept { return attributes_; }
+  [[nodiscard]] const ibv_qp_init_attr& initial() const noexcept { return initial_; }
+
+ private:
+  ibv_qp_attr attributes_;
+  ibv_qp_init_attr initial_;
+};
+
+std::ostream& operator<<(std::ostream& out, const queue_pair_status& status);
+
+}  // namespace verbspp

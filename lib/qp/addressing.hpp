@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What a queue pair gets where the user picks nothing: an address, a packet sequence number.
+#pragma once
+
+#include <verbspp/error.hpp>
+#include <verbspp/qp/parameters.hpp>
+#include <verbspp/verbs/context.hpp>
+#include <verbspp/verbs/port.hpp>
+
+#include <cstdint>
+
+namespace verbspp::detail {
+
+/// The GID that peers reach the port by: on Ethernet RoCE v2 before v1, IPv4-mapped before global
+/// before link-local.
+[[nodiscard]] result<gid_entry> best_gid(const context& context, const port_attributes& port,
+                                         const char* operation) noexcept;
+
+/// An unpredictable one, so that no packet of an earlier connection fits by chance.
+[[nodiscard]] packet_sequence_number random_psn() noexcept;
+
+/// Whether a table of that length has the index.
+[[nodiscard]] result<void> check_index(const char* operation, const char* what, std::uint64_t index,
+                                       std::uint64_t length) noexcept;
+
+}  // namespace verbspp::detail

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "qp/addressing.hpp"
+#include <verbspp/qp/queue_pair.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <string_view>
+
+namespace verbspp::detail {
+
+namespace {
+
+constexpr std::array states{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+
+/// "modify INIT -> RTR" and so on, for every two states.
+constexpr auto names_of_transitions = [] {
+  using namespace std::string_view_literals;
+  constexpr std::size_t longest = "modify RESET -> RESET"sv.size() + 1;
+  std::array<std::array<std::array<char, longest>, states.size()>, states.size()> names{};
+  for (std::size_t from = 0; from < states.size(); ++from)
+    for (std::size_t to = 0; to < states.size(); ++to) {
+      char* end = names[from][to].data();
+      for (const std::string_view part :
+           {"modify "sv, std::string_view(states[from]), " -> "sv, std::string_view(states[to])})
+        for (const char each : part) *end++ = each;
+    }
+  return names;
+}();
+
+const char* name_of(queue_pair_state from, queue_pair_state to) noexcept {
+  return names_of_transitions[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)].data();
+}
+
+const char* usual_cause(int errnum, queue_pair_state to, attribute_set given) noexcept {
+  switch (errnum) {
+    case ETIMEDOUT:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+      return "the peer's GID or LID does not resolve: check that its address is reachable from "
+             "this port (ping the IP address behind the GID), and that it is the peer's present "
+             "one";
+    case EPERM:
+      return given.contains(attribute::qkey)
+                 ? "a queue key with its highest bit set needs CAP_NET_RAW"
+                 : nullptr;
+    case EINVAL:
+      if (to == queue_pair_state::ready_to_receive && given.contains(attribute::path))
+        return "usually the GID index, the path MTU (above a port's active MTU) or the port number";
+      if (given.contains(attribute::alternate_path))
+        return "Linux takes alternate paths on InfiniBand ports only";
+      if (given.contains(attribute::ack_timeout))
+        return "usually a timeout, retry count or read depth that the device does not take";
+      return "usually the queue pair is in another state than its type says: a failure moves it to "
+             "ERR or SQE by itself, which query_state() tells";
+    default:
+      return nullptr;
+  }
+}
+
+/// What `local` becomes at another port.
+result<void> move_to_port(endpoint& local, connection_parameters& parameters,
+                          const context& context, port_number number,
+                          const char* operation) noexcept {
+  VERBSPP_TRY(port, context.query_port(number));
+  VERBSPP_TRY(gid, best_gid(context, port, operation));
+  parameters.port = number;
+  parameters.local_gid_index = gid.index;
+  local.link_layer = port.link_layer();
+  local.lid = port.lid();
+  local.address = gid.address;
+  local.gid_type = gid.type;
+  local.mtu = parameters.mtu ? std::min(*parameters.mtu, port.active_mtu()) : port.active_mtu();
+  return success();
+}
+
+}  // namespace
+
+result<void> modify(queue_pair_data& queue_pair, queue_pair_state from, queue_pair_state to,
+                    attribute_set given, const attribute_values& values) noexcept {
+  const char* const operation = name_of(from, to);
+  ibv_qp* const native = queue_pair.owner.native();
+  if (native == nullptr)
+    return error(error_kind::invalid_input, operation,
+                 "this queue pair was moved from, or consumed by a transition");
+  endpoint local = queue_pair.local;
+  connection_parameters parameters = queue_pair.parameters;
+  ibv_qp_attr attributes = values.native;
+  attributes.qp_state = static_cast<ibv_qp_state>(to);
+  const context& context = queue_pair.owner.domain().context();
+  if (given.contains(attribute::port)) {
+    const auto number = port_number::assume(attributes.port_num);
+    if (number != parameters.port)
+      VERBSPP_TRYV(move_to_port(local, parameters, context, number, operation));
+  }
+  if (values.way) {
+    VERBSPP_TRYV(check_path(*values.way, local.link_layer, operation));
+    attributes.ah_attr = values.way->native(parameters.port);
+  }
+  if (values.alternate) {
+    const auto number = port_number::assume(attributes.alt_port_num);
+    VERBSPP_TRY(port, context.query_port(number));
+    VERBSPP_TRYV(check_path(*values.alternate, port.link_layer(), operation));
+    attributes.alt_ah_attr = values.alternate->native(number);
+  }
+  const int errnum = errno_of(ibv_modify_qp(native, &attributes, given.bits | IBV_QP_STATE));
+  if (errnum != 0) return error::from_errno(errnum, operation, usual_cause(errnum, to, given));
+
+  if (given.contains(attribute::send_psn))
+    local.send_psn = packet_sequence_number::assume(attributes.sq_psn);
+  if (given.contains(attribute::qkey)) local.qkey = queue_key::assume(attributes.qkey);
+  queue_pair.local = local;
+  queue_pair.parameters = parameters;
+  return success();
+}
+
+}  // namespace verbspp::detail

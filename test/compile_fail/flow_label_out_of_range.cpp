@@ -1,0 +1,12 @@
+// expect: value_is_out_of_range
+// SPDX-License-Identifier: Apache-2.0
+
+#include <verbspp/verbs/path.hpp>
+
+using namespace verbspp;
+
+#ifdef MUST_FAIL
+constexpr flow_label label = 0x100000;
+#else
+constexpr flow_label label = 0xfffff;
+#endif
