@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "detail/readable.hpp"
 #include <verbspp/verbs/context.hpp>
 
 #include <algorithm>
@@ -101,6 +102,27 @@ result<gid_table> context::query_gid_table(port_number port) const noexcept {
   std::sort(entries.get(), next,
             [](const gid_entry& a, const gid_entry& b) { return a.index < b.index; });
   return gid_table(std::move(entries), size);
+}
+
+result<std::optional<async_event>> context::poll_async_event() const noexcept {
+  ibv_async_event native{};
+  VERBSPP_TRY(got, detail::read_event([&] { return ibv_get_async_event(native_handle(), &native); },
+                                      "ibv_get_async_event"));
+  if (!got) return std::optional<async_event>();
+  // Until it is acknowledged the element cannot be destroyed.
+  const async_event event = async_event::from_native(native);
+  ibv_ack_async_event(&native);
+  return std::optional(event);
+}
+
+result<std::optional<async_event>> context::wait_async_event(
+    std::chrono::steady_clock::time_point deadline) const noexcept {
+  for (;;) {
+    VERBSPP_TRY(event, poll_async_event());
+    if (event || std::chrono::steady_clock::now() >= deadline) return event;
+    VERBSPP_TRYV(
+        detail::wait_readable(async_event_file_descriptor(), deadline, "asynchronous events"));
+  }
 }
 
 }  // namespace verbspp

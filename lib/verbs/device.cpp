@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "detail/readable.hpp"
 #include <verbspp/verbs/context.hpp>
 #include <verbspp/verbs/device.hpp>
 
@@ -51,6 +52,10 @@ result<context> device::open() const noexcept {
                              errnum == EACCES || errnum == EPERM
                                  ? "the user needs access to /dev/infiniband/uverbs*"
                                  : nullptr);
+  }
+  if (const int errnum = detail::make_nonblocking(opened->async_fd); errnum != 0) {
+    ibv_close_device(opened);
+    return error::from_errno(errnum, "fcntl (asynchronous events)");
   }
   auto* const state = new (std::nothrow) detail::context_state(opened);
   if (state == nullptr) {

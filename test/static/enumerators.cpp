@@ -52,6 +52,31 @@ static_assert(same(gid_type::infiniband, IBV_GID_TYPE_IB));
 static_assert(same(gid_type::roce_v1, IBV_GID_TYPE_ROCE_V1));
 static_assert(same(gid_type::roce_v2, IBV_GID_TYPE_ROCE_V2));
 
+static_assert(same(async_event_type::completion_queue_error, IBV_EVENT_CQ_ERR));
+static_assert(same(async_event_type::queue_pair_fatal, IBV_EVENT_QP_FATAL));
+static_assert(same(async_event_type::queue_pair_request_error, IBV_EVENT_QP_REQ_ERR));
+static_assert(same(async_event_type::queue_pair_access_error, IBV_EVENT_QP_ACCESS_ERR));
+static_assert(same(async_event_type::communication_established, IBV_EVENT_COMM_EST));
+static_assert(same(async_event_type::send_queue_drained, IBV_EVENT_SQ_DRAINED));
+static_assert(same(async_event_type::path_migrated, IBV_EVENT_PATH_MIG));
+static_assert(same(async_event_type::path_migration_error, IBV_EVENT_PATH_MIG_ERR));
+static_assert(same(async_event_type::device_fatal, IBV_EVENT_DEVICE_FATAL));
+static_assert(same(async_event_type::port_active, IBV_EVENT_PORT_ACTIVE));
+static_assert(same(async_event_type::port_error, IBV_EVENT_PORT_ERR));
+static_assert(same(async_event_type::lid_change, IBV_EVENT_LID_CHANGE));
+static_assert(same(async_event_type::pkey_change, IBV_EVENT_PKEY_CHANGE));
+static_assert(same(async_event_type::subnet_manager_change, IBV_EVENT_SM_CHANGE));
+static_assert(same(async_event_type::shared_receive_queue_error, IBV_EVENT_SRQ_ERR));
+static_assert(same(async_event_type::shared_receive_queue_limit_reached,
+                   IBV_EVENT_SRQ_LIMIT_REACHED));
+static_assert(same(async_event_type::last_work_request_reached, IBV_EVENT_QP_LAST_WQE_REACHED));
+static_assert(same(async_event_type::client_reregister, IBV_EVENT_CLIENT_REREGISTER));
+static_assert(same(async_event_type::gid_change, IBV_EVENT_GID_CHANGE));
+static_assert(same(async_event_type::work_queue_fatal, IBV_EVENT_WQ_FATAL));
+
+static_assert(same(notify_for::every_completion, 0));
+static_assert(same(notify_for::solicited_only, 1));
+
 static_assert(same(work_operation::send, IBV_WC_SEND));
 static_assert(same(work_operation::rdma_write, IBV_WC_RDMA_WRITE));
 static_assert(same(work_operation::rdma_read, IBV_WC_RDMA_READ));

@@ -4,6 +4,7 @@
 
 #include <verbspp/verbspp.hpp>
 
+#include <chrono>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -19,6 +20,7 @@ constexpr auto everything_given = parameter_set::from_bits((1U << 25) - 1);
 template <class Object>
 Object& an() noexcept;
 using bytes = std::span<const std::byte>;
+using deadline = std::chrono::steady_clock::time_point;
 
 static_assert(noexcept(device_list::query()));
 static_assert(noexcept(an<device_list>().find("soft0")));
@@ -32,6 +34,16 @@ static_assert(noexcept(an<context>().query_gid_table(1)));
 static_assert(noexcept(protection_domain::allocate(an<context>())));
 static_assert(noexcept(completion_queue::create(an<context>(), 1)));
 static_assert(noexcept(an<completion_queue>().poll(an<std::span<work_completion>>())));
+static_assert(noexcept(completion_channel::create(an<context>())));
+static_assert(noexcept(an<completion_channel>().poll()));
+static_assert(noexcept(an<completion_channel>().wait(an<deadline>())));
+static_assert(noexcept(waitable_completion_queue::create(an<completion_channel>(), 1)));
+static_assert(noexcept(waitable_completion_queue::create(an<context>(), 1)));
+static_assert(noexcept(an<waitable_completion_queue>().request_notification()));
+static_assert(noexcept(an<waitable_completion_queue>().wait(an<std::span<work_completion>>(),
+                                                            an<deadline>())));
+static_assert(noexcept(an<context>().poll_async_event()));
+static_assert(noexcept(an<context>().wait_async_event(an<deadline>())));
 static_assert(noexcept(an<work_completion>().get()));
 static_assert(noexcept(register_memory<all>(an<protection_domain>(), an<int[4]>())));
 static_assert(noexcept(an<memory_region<all>>().gather()));

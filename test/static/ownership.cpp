@@ -29,8 +29,16 @@ static_assert(SharedHandle<device>);
 static_assert(SharedHandle<context>);
 static_assert(SharedHandle<protection_domain>);
 static_assert(SharedHandle<completion_queue>);
+static_assert(SharedHandle<completion_channel>);
+static_assert(SharedHandle<waitable_completion_queue>);
 static_assert(sizeof(context) == sizeof(void*));
 static_assert(sizeof(protection_domain) == sizeof(void*));
+static_assert(sizeof(completion_channel) == sizeof(void*));
+
+// Who needs a completion queue can be given one that can be waited for, not the other way round.
+static_assert(std::is_convertible_v<const waitable_completion_queue&, const completion_queue&>);
+static_assert(sizeof(waitable_completion_queue) == sizeof(completion_queue));
+static_assert(!std::is_constructible_v<waitable_completion_queue, completion_queue>);
 
 static_assert(SoleOwner<memory_region<>>);
 static_assert(SoleOwner<memory_region<access::local_write | access::all_remote>>);
@@ -55,6 +63,8 @@ static_assert(std::is_copy_constructible_v<queue_pair_builder<transport::rc>>);
 static_assert(!std::is_convertible_v<ibv_context*, context>);
 static_assert(!std::is_convertible_v<ibv_pd*, protection_domain>);
 static_assert(!std::is_convertible_v<ibv_cq*, completion_queue>);
+static_assert(!std::is_convertible_v<ibv_cq*, waitable_completion_queue>);
+static_assert(!std::is_convertible_v<ibv_comp_channel*, completion_channel>);
 static_assert(!std::is_convertible_v<context, ibv_context*>);
 static_assert(!std::is_convertible_v<protection_domain, ibv_pd*>);
 static_assert(!std::is_convertible_v<completion_queue, ibv_cq*>);

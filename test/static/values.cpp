@@ -43,6 +43,7 @@ static_assert(Plain<send_request>);
 static_assert(Plain<receive_request>);
 static_assert(Plain<write_request>);
 static_assert(Plain<read_request>);
+static_assert(Plain<async_event>);
 static_assert(Plain<work_error>);
 static_assert(Plain<completed_work>);
 static_assert(Plain<work_completion>);

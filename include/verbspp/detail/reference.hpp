@@ -40,6 +40,15 @@ class reference {
     std::swap(object_, other.object_);
     return *this;
   }
+  /// A further reference to an object, or none if the last one of the others is gone already. The
+  /// caller knows that the object's destructor has not ended.
+  [[nodiscard]] static reference if_alive(Object* object) noexcept {
+    unsigned count = object->count_.load(std::memory_order_relaxed);
+    while (count != 0)
+      if (object->count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed))
+        return reference(object);
+    return {};
+  }
   ~reference() {
     if (object_ != nullptr && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
       delete object_;

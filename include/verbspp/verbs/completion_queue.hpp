@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/detail/because.hpp>
 #include <verbspp/detail/reference.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/verbs/context.hpp>
@@ -12,22 +13,43 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <iosfwd>
 #include <span>
 
 namespace verbspp {
 
 namespace detail {
 
+struct completion_channel_state;
+
 struct completion_queue_state : counted {
-  completion_queue_state(context parent, ibv_cq* created) noexcept
-      : owner(std::move(parent)), native(created) {}
+  completion_queue_state(context parent, reference<completion_channel_state> reports_to) noexcept;
   completion_queue_state(const completion_queue_state&) = delete;
   completion_queue_state& operator=(const completion_queue_state&) = delete;
   ~completion_queue_state();
 
   context owner;
-  ibv_cq* native;
+  reference<completion_channel_state> channel;  ///< none if nobody can wait for the queue
+  ibv_cq* native = nullptr;
+  std::uint64_t created_at;  ///< as `moment_now` counts
+
+  /// What the channel knows of the queue; its lock guards it.
+  struct {
+    std::uint64_t count = 0;                   ///< of the events so far
+    unsigned unacknowledged = 0;               ///< of these
+    bool pending = false;                      ///< an event that nobody has been given
+    bool closed = false;                       ///< the queue is being destroyed
+    completion_queue_state* before = nullptr;  ///< among the pending ones
+    completion_queue_state* after = nullptr;
+  } events;
 };
+
+/// Counts what the order of matters: queues and the events that are about them.
+[[nodiscard]] std::uint64_t moment_now() noexcept;
+
+[[nodiscard]] result<reference<completion_queue_state>> create_completion_queue(
+    const context& parent, reference<completion_channel_state> channel,
+    std::size_t capacity) noexcept;
 
 /// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
 [[nodiscard]] error poll_failure() noexcept;
@@ -37,7 +59,8 @@ struct completion_queue_state : counted {
 /// Where the device reports that work has finished.
 ///
 /// A shared handle, cheap to copy; keeps its context alive. Thread-safe as libibverbs is: any
-/// thread may poll, each completion goes to one of them.
+/// thread may poll, each completion goes to one of them. One that can be slept on is a
+/// `waitable_completion_queue`. That it overran, the context's asynchronous events tell.
 class completion_queue {
  public:
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`).
@@ -62,6 +85,12 @@ class completion_queue {
     return std::span<const work_completion>(slots.data(), static_cast<std::size_t>(filled));
   }
 
+  template <class... Arguments>
+  void wait(Arguments&&...) const
+      VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) != 0,
+                             "this completion queue reports to no channel, so nobody can wait for "
+                             "it: create it as a waitable_completion_queue") = delete;
+
   /// The number of completions that the device granted room for; at least what was asked for.
   [[nodiscard]] std::size_t capacity() const noexcept {
     return static_cast<std::size_t>(native_->cqe);
@@ -69,10 +98,15 @@ class completion_queue {
   [[nodiscard]] const class context& context() const noexcept { return state_->owner; }
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return native_; }
   friend bool operator==(const completion_queue&, const completion_queue&) noexcept = default;
+  friend std::ostream& operator<<(std::ostream& out, const completion_queue& queue);
 
- private:
+ protected:
   explicit completion_queue(detail::reference<detail::completion_queue_state> state) noexcept
       : native_(state->native), state_(std::move(state)) {}
+  [[nodiscard]] detail::completion_queue_state& state() const noexcept { return *state_.get(); }
+
+ private:
+  friend class async_event;
 
   ibv_cq* native_;  // also in the state; here it saves the data path a load
   detail::reference<detail::completion_queue_state> state_;

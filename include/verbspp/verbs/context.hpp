@@ -3,13 +3,16 @@
 
 #include <verbspp/detail/reference.hpp>
 #include <verbspp/error.hpp>
+#include <verbspp/verbs/async_event.hpp>
 #include <verbspp/verbs/device.hpp>
 #include <verbspp/verbs/port.hpp>
 
 #include <infiniband/verbs.h>
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -74,6 +77,21 @@ class context {
   /// The entries in use of a port's GID table.
   /// \errors `invalid_input` if the device has no such port, `resource_exhausted`
   [[nodiscard]] result<gid_table> query_gid_table(port_number port) const noexcept;
+
+  /// The next asynchronous event of the device, if one is there; never blocks
+  /// (`ibv_get_async_event`). Each goes to one caller, on whatever thread.
+  /// \errors `driver` if the device is gone
+  [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
+  /// The next asynchronous event; empty at the deadline and not before. `time_point::max()` is for
+  /// ever. Signals do not end it.
+  /// \errors `driver` if the device is gone
+  [[nodiscard]] result<std::optional<async_event>> wait_async_event(
+      std::chrono::steady_clock::time_point deadline) const noexcept;
+  /// For epoll and poll: readable while there are asynchronous events; then call `poll_async_event`
+  /// until it gives no more. Non-blocking. Nobody but the library may read it.
+  [[nodiscard]] int async_event_file_descriptor() const noexcept {
+    return state_->native->async_fd;
+  }
 
   [[nodiscard]] const char* device_name() const noexcept {
     return ibv_get_device_name(state_->native->device);

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+#include "failing_verb.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+[[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
+
+/// A queue pair connected to itself that completes in a queue of the smallest size.
+struct overrun {
+  explicit overrun(const testbed& bed)
+      : queue(must(completion_queue::create(bed.context, 1))),
+        memory(bed.domain, 64),
+        pair(connect_to_itself(
+            must(bed.builder(queue).access(all_rights).max_send_work_requests(128).build()))) {
+    // No completion is taken; so at some point there is no room for the next one.
+    for (std::uint64_t id = 0; id <= queue.capacity(); ++id)
+      must(pair.post_write({.id = id, .elements = memory.gather(0, 8), .remote = memory.remote()}));
+  }
+
+  completion_queue queue;
+  buffer<> memory;
+  connected pair;
+};
+
+/// The next event of a type; others are passed over, since devices differ in what else they tell.
+[[nodiscard]] async_event event_of(const context& device, async_event_type type) {
+  for (const auto until = deadline();;) {
+    const auto event = must(device.wait_async_event(until));
+    if (!event) throw failure(__FILE__, __LINE__, std::string("no event came: ") + to_string(type));
+    if (event->type() == type) return *event;
+  }
+}
+
+/// Stops the send queue, which the device tells by an event.
+void drain(const connected& pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(ibv_modify_qp(pair.native_handle(), &attributes,
+                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+}
+
+ibv_async_event about_port(ibv_event_type type, int port) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.port_num = port;
+  return event;
+}
+
+}  // namespace
+
+TEST_CASE("a context without asynchronous events gives none, and ends a wait at the deadline") {
+  const testbed bed;
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+  const auto until = clock::now() + moment;
+  CHECK_FALSE(must(bed.context.wait_async_event(until)));
+  CHECK(clock::now() >= until);
+  CHECK_FALSE(must(bed.context.wait_async_event(clock::time_point::min())));
+  CHECK((::fcntl(bed.context.async_event_file_descriptor(), F_GETFL) & O_NONBLOCK) != 0);
+}
+
+TEST_CASE("a completion queue that overruns is told by an event") {
+  const testbed bed;
+  std::optional<async_event> event;
+  {
+    overrun overrun(bed);
+    event = event_of(bed.context, async_event_type::completion_queue_error);
+    CHECK(event->element() == async_event_element::completion_queue);
+    CHECK(event->severity() == async_event_severity::error);
+    CHECK(event->concerns(overrun.queue));
+    const completion_queue copy = overrun.queue;
+    CHECK(event->concerns(copy));
+    CHECK_FALSE(event->concerns(bed.left_queue));
+    CHECK_FALSE(event->concerns(overrun.pair));
+    CHECK_FALSE(event->queue_pair_number());
+  }
+  // The queue is gone, and was not held up by its event; others may get its address.
+  std::vector<completion_queue> others;
+  for (int i = 0; i < 20; ++i) {
+    others.push_back(must(completion_queue::create(bed.context, 1)));
+    CHECK_FALSE(event->concerns(others.back()));
+  }
+}
+
+TEST_CASE("an overrun queue with unread events can be destroyed") {
+  const testbed bed;
+  {
+    const overrun overrun(bed);
+    pollfd readable{bed.context.async_event_file_descriptor(), POLLIN, 0};
+    CHECK(::poll(&readable, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1);
+  }
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+}
+
+TEST_CASE("an event about a queue pair has its number, also when it is gone") {
+  const testbed bed;
+  std::optional<async_event> event;
+  auto [left, right] = connect(bed);
+  const std::uint32_t number = right.number().value();
+  {
+    const connected drained = std::move(right);
+    drain(drained);
+    event = event_of(bed.context, async_event_type::send_queue_drained);
+    CHECK(event->concerns(drained));
+    CHECK_FALSE(event->concerns(left));
+    CHECK_FALSE(event->concerns(bed.left_queue));
+  }
+  CHECK(event->element() == async_event_element::queue_pair);
+  CHECK(event->queue_pair_number() == number);
+  CHECK_FALSE(event->concerns(left));
+  std::ostringstream text;
+  text << *event;
+  CHECK_THAT(text.str(), Catch::Contains("send queue drained, queue pair 0x"));
+}
+
+TEST_CASE("a peer's bad rkey is told at the queue pair that refused it") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  buffer<> memory(bed.domain, 64);
+  const remote_memory<access::remote_write> wrong(memory.remote().address(), 64,
+                                                  memory.remote().rkey() ^ 0xff00);
+  must(left.post_write({.id = 1, .elements = memory.gather(0, 8), .remote = wrong}));
+  CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
+  const auto event = must(bed.context.wait_async_event(clock::now() + moment));
+  if (!event) SKIP("the device tells it only to the peer");
+  CHECK(event->type() == async_event_type::queue_pair_access_error);
+  CHECK(event->concerns(right));
+  CHECK_FALSE(event->concerns(left));
+}
+
+TEST_CASE("an asynchronous event ends a wait, a signal does not") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  struct sigaction before{};
+  struct sigaction action{};
+  action.sa_handler = [](int) {};  // and no SA_RESTART
+  REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
+  const pthread_t waiter = ::pthread_self();
+  std::thread disturber([&, &drained = left] {
+    for (int i = 0; i < 5; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      ::pthread_kill(waiter, SIGUSR1);
+    }
+    drain(drained);
+  });
+  const auto outcome = bed.context.wait_async_event(deadline());
+  disturber.join();
+  ::sigaction(SIGUSR1, &before, nullptr);
+  const auto event = must(outcome);
+  REQUIRE(event);
+  CHECK(event->concerns(left));
+}
+
+TEST_CASE("threads that wait for asynchronous events get each event once") {
+  const testbed bed;
+  constexpr int total = 8;
+  std::atomic<int> got{0};
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 3; ++i)
+    waiters.emplace_back([&] {
+      while (got < total) {
+        const auto event =
+            bed.context.wait_async_event(clock::now() + std::chrono::milliseconds(50));
+        if (!event.has_value()) return;
+        if (event.assume_value()) ++got;
+      }
+    });
+  std::vector<connected_pair> pairs;
+  for (int i = 0; i < total; ++i) {
+    pairs.push_back(connect(bed));
+    drain(pairs.back().left);
+  }
+  for (std::thread& each : waiters) each.join();
+  CHECK(got == total);
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+}
+
+TEST_CASE("events about a port, the device, or that nobody knows come as they are") {
+  const testbed bed;
+  inject(about_port(IBV_EVENT_PORT_ERR, 1));
+  const auto port = must(bed.context.poll_async_event());
+  REQUIRE(port);
+  CHECK(port->type() == async_event_type::port_error);
+  CHECK(port->port() == port_number(1));
+  inject(about_port(IBV_EVENT_DEVICE_FATAL, 0));
+  const auto device = must(bed.context.wait_async_event(deadline()));
+  REQUIRE(device);
+  CHECK(device->severity() == async_event_severity::fatal);
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+}
+
+TEST_CASE("a context whose events cannot be read says why") {
+  const testbed bed;
+  const failing_verb fails("ibv_get_async_event", EIO);
+  for (const error& e : {failure_of(bed.context.poll_async_event()),
+                         failure_of(bed.context.wait_async_event(deadline()))}) {
+    CHECK(e == error_kind::driver);
+    CHECK(e.native_errno() == EIO);
+    CHECK_THAT(e.message(),
+               Catch::Contains("ibv_get_async_event") && Catch::Contains("device is gone"));
+  }
+}

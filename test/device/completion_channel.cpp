@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+#include "failing_verb.hpp"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <thread>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+using slots = std::array<work_completion, 8>;
+
+std::string unreleased;  // by which verbs, as they failed
+
+/// Queue pairs whose receives complete in queues that can be waited for.
+struct waiting {
+  explicit waiting(const testbed& bed, std::size_t queues = 1)
+      : channel(must(completion_channel::create(bed.context))), memory(bed.domain, 64) {
+    for (std::size_t i = 0; i < queues; ++i) {
+      this->queues.push_back(must(waitable_completion_queue::create(channel, 64)));
+      pairs.push_back(connect(must(bed.left().max_send_work_requests(64).build()),
+                              must(bed.builder(this->queues.back())
+                                       .access(all_rights)
+                                       .max_receive_work_requests(64)
+                                       .build())));
+    }
+  }
+
+  /// Lets a receive complete in a queue, some time after.
+  void send(std::size_t queue, std::uint64_t id, bool solicited = false) {
+    must(pairs[queue].right.post_receive({.id = id, .elements = memory.scatter()}));
+    must(pairs[queue].left.post_send({.id = id, .solicited = solicited}));
+  }
+  [[nodiscard]] const waitable_completion_queue& queue() const { return queues.front(); }
+
+  completion_channel channel;
+  std::vector<waitable_completion_queue> queues;
+  buffer<> memory;
+  std::vector<connected_pair> pairs;
+};
+
+[[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
+
+/// Lets the completion of a send arrive before the test goes on.
+void let_arrive(const testbed& bed) { static_cast<void>(take_one(bed.left_queue)); }
+
+/// Waits until events can be read.
+void wait_readable(int file_descriptor) {
+  epoll_event event{};
+  const int epoll = ::epoll_create1(EPOLL_CLOEXEC);
+  event.events = EPOLLIN;
+  REQUIRE(::epoll_ctl(epoll, EPOLL_CTL_ADD, file_descriptor, &event) == 0);
+  CHECK(::epoll_wait(epoll, &event, 1,
+                     static_cast<int>(std::chrono::milliseconds(patience).count())) == 1);
+  ::close(epoll);
+}
+
+}  // namespace
+
+TEST_CASE("waiting takes the completions that are there") {
+  const testbed bed;
+  waiting ends(bed);
+  ends.send(0, 1);
+  ends.send(0, 2);
+  static_cast<void>(take(bed.left_queue, 2));
+  slots into;
+  std::size_t got = 0;
+  while (got < 2) {
+    const auto arrived = must(ends.queue().wait(into, deadline()));
+    REQUIRE_FALSE(arrived.empty());
+    CHECK(arrived.data() == into.data());
+    for (const work_completion& each : arrived) CHECK(each.wr_id() == ++got);
+  }
+}
+
+TEST_CASE("waiting sleeps until a completion comes") {
+  const testbed bed;
+  waiting ends(bed);
+  for (std::uint64_t id = 0; id < 20; ++id) {
+    std::thread sender([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
+      ends.send(0, id);
+    });
+    slots into;
+    const auto outcome = ends.queue().wait(into, deadline());
+    sender.join();
+    const auto arrived = must(outcome);
+    REQUIRE(arrived.size() == 1);
+    CHECK(arrived.front().wr_id() == id);
+    let_arrive(bed);
+  }
+}
+
+TEST_CASE("waiting with nothing to come ends at the deadline, empty") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  slots into;
+  for (const auto length : {std::chrono::milliseconds(0), std::chrono::milliseconds(30)}) {
+    const auto until = clock::now() + length;
+    CHECK(must(queue.wait(into, until)).empty());
+    CHECK(clock::now() >= until);
+  }
+  CHECK(must(queue.wait(into, clock::time_point::min())).empty());
+  CHECK_FALSE(must(queue.channel().wait(clock::now() + moment)));
+  CHECK_FALSE(must(queue.channel().poll()));
+}
+
+TEST_CASE("a deadline in the past still takes what is there") {
+  const testbed bed;
+  waiting ends(bed);
+  ends.send(0, 7);
+  let_arrive(bed);
+  slots into;
+  wait_until(
+      [&] {
+        const auto arrived = must(ends.queue().wait(into, clock::time_point::min()));
+        return !arrived.empty() && arrived.front().wr_id() == 7;
+      },
+      "the receive has to complete");
+}
+
+TEST_CASE("no completion is slept through, however it falls between poll and request") {
+  const testbed bed;
+  waiting ends(bed);
+  constexpr std::uint64_t rounds = 300;
+  std::atomic<std::uint64_t> taken{0};
+  std::thread sender([&] {
+    for (std::uint64_t id = 0; id < rounds; ++id) {
+      ends.send(0, id);
+      while (taken <= id && taken != rounds) {
+        slots sent;
+        static_cast<void>(bed.left_queue.poll(sent));
+      }
+    }
+  });
+  slots into;
+  while (taken < rounds) {
+    const auto outcome = ends.queue().wait(into, deadline());
+    if (!outcome.has_value() || outcome.assume_value().empty()) break;
+    taken += outcome.assume_value().size();
+  }
+  const std::uint64_t reached = taken.exchange(rounds);
+  sender.join();
+  CHECK(reached == rounds);
+}
+
+TEST_CASE("waiting without a slot is refused") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  CHECK(failure_of(queue.wait({}, deadline())) == error_kind::invalid_input);
+}
+
+TEST_CASE("signals do not end a wait") {
+  const testbed bed;
+  waiting ends(bed);
+  struct sigaction before{};
+  struct sigaction action{};
+  action.sa_handler = [](int) {};  // and no SA_RESTART
+  REQUIRE(::sigaction(SIGUSR1, &action, &before) == 0);
+  const pthread_t waiter = ::pthread_self();
+  std::atomic<bool> ended{false};
+  std::thread disturber([&] {
+    for (int i = 0; i < 10; ++i) {
+      ::pthread_kill(waiter, SIGUSR1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+    CHECK_FALSE(ended);
+    ends.send(0, 5);
+  });
+  slots into;
+  const auto outcome = ends.queue().wait(into, deadline());
+  ended = true;
+  disturber.join();
+  ::sigaction(SIGUSR1, &before, nullptr);
+  CHECK(must(outcome).size() == 1);
+}
+
+TEST_CASE("waiting for solicited completions sleeps through the others") {
+  const testbed bed;
+  waiting ends(bed);
+  const auto queue = ends.queue();
+  must(queue.request_notification(notify_for::solicited_only));
+  ends.send(0, 1);
+  let_arrive(bed);
+  CHECK_FALSE(must(ends.channel.wait(clock::now() + moment)));
+  ends.send(0, 2, true);
+  CHECK(must(ends.channel.wait(deadline())) == queue);
+  CHECK(take(queue, 2)[1].wr_id() == 2);
+
+  std::thread sender([&] { ends.send(0, 3, true); });
+  slots into;
+  const auto outcome = queue.wait(into, deadline(), notify_for::solicited_only);
+  sender.join();
+  CHECK(must(outcome).front().wr_id() == 3);
+}
+
+TEST_CASE("a failure is a solicited completion") {
+  const testbed bed;
+  waiting ends(bed);
+  must(ends.queue().request_notification(notify_for::solicited_only));
+  must(ends.pairs[0].right.post_receive({.id = 1, .elements = ends.memory.scatter()}));
+  move_to_error(ends.pairs[0].right.native_handle());
+  CHECK(must(ends.channel.wait(deadline())) == ends.queue());
+  CHECK(status_of(take_one(ends.queue())) == work_status::flushed);
+}
+
+TEST_CASE("the event of a channel says which queue it is about") {
+  const testbed bed;
+  waiting ends(bed, 3);
+  for (const std::size_t which : {2U, 0U, 1U, 2U}) {
+    for (const auto& queue : ends.queues) must(queue.request_notification());
+    ends.send(which, which);
+    const auto event = must(ends.channel.wait(deadline()));
+    REQUIRE(event);
+    CHECK(*event == ends.queues[which]);
+    CHECK(event->channel() == ends.channel);
+    CHECK(take_one(*event).wr_id() == which);
+    let_arrive(bed);
+    CHECK_FALSE(must(ends.channel.poll()));
+  }
+}
+
+TEST_CASE("an event that a queue's wait reads for another queue is not lost") {
+  const testbed bed;
+  waiting ends(bed, 2);
+  must(ends.queues[1].request_notification());
+  ends.send(1, 1);
+  let_arrive(bed);
+  wait_readable(ends.channel.file_descriptor());
+  slots into;
+  CHECK(must(ends.queues[0].wait(into, clock::now() + moment)).empty());
+  CHECK(must(ends.channel.poll()) == ends.queues[1]);
+  CHECK(take_one(ends.queues[1]).wr_id() == 1);
+}
+
+TEST_CASE("an event loop of the program's own serves the queues of a channel") {
+  const testbed bed;
+  waiting ends(bed, 2);
+  CHECK((::fcntl(ends.channel.file_descriptor(), F_GETFL) & O_NONBLOCK) != 0);
+  constexpr std::size_t each = 20;
+  std::thread sender([&] {
+    for (std::uint64_t id = 0; id < each; ++id) {
+      ends.send(0, id);
+      ends.send(1, id);
+      static_cast<void>(take(bed.left_queue, 2));
+    }
+  });
+  std::array<std::size_t, 2> got{};
+  const auto drain = [&](const waitable_completion_queue& queue) {
+    must(queue.request_notification());
+    slots into;
+    for (;;) {
+      const auto arrived = must(queue.poll(into));
+      if (arrived.empty()) return;
+      got[queue == ends.queues[0] ? 0 : 1] += arrived.size();
+    }
+  };
+  for (const auto& queue : ends.queues) drain(queue);
+  while (got[0] < each || got[1] < each) {
+    wait_readable(ends.channel.file_descriptor());
+    while (const auto event = must(ends.channel.poll())) drain(*event);
+  }
+  sender.join();
+  CHECK(got[0] == each);
+  CHECK(got[1] == each);
+}
+
+TEST_CASE("threads wait for different queues of one channel") {
+  const testbed bed;
+  constexpr std::size_t count = 3;
+  constexpr std::uint64_t rounds = 50;
+  waiting ends(bed, count);
+  std::array<std::atomic<std::uint64_t>, count> got{};
+  std::vector<std::thread> waiters;
+  for (std::size_t which = 0; which < count; ++which)
+    waiters.emplace_back([&, which] {
+      slots into;
+      while (got[which] < rounds) {
+        const auto outcome = ends.queues[which].wait(into, deadline());
+        if (!outcome.has_value() || outcome.assume_value().empty()) return;
+        got[which] += outcome.assume_value().size();
+      }
+    });
+  for (std::uint64_t id = 0; id < rounds; ++id)
+    for (std::size_t which = 0; which < count; ++which) {
+      ends.send((which + id) % count, id);
+      let_arrive(bed);
+    }
+  for (std::thread& each : waiters) each.join();
+  for (const auto& each : got) CHECK(each == rounds);
+}
+
+TEST_CASE("threads that wait for one queue share its completions") {
+  const testbed bed;
+  constexpr std::uint64_t total = 200;
+  waiting ends(bed);
+  std::atomic<std::uint64_t> got{0};
+  std::atomic<std::uint64_t> sum{0};
+  std::vector<std::thread> waiters;
+  for (int i = 0; i < 3; ++i)
+    waiters.emplace_back([&] {
+      std::array<work_completion, 1> into;
+      while (got < total) {
+        // Who comes too late for the last one sleeps until the deadline.
+        const auto outcome = ends.queue().wait(into, clock::now() + std::chrono::milliseconds(200));
+        if (!outcome.has_value()) return;
+        for (const work_completion& each : outcome.assume_value()) {
+          sum += each.wr_id();
+          ++got;
+        }
+      }
+    });
+  for (std::uint64_t id = 1; id <= total; ++id) {
+    if (id > 32) wait_until([&] { return got + 32 >= id; }, "the waiters have to take completions");
+    ends.send(0, id);
+    let_arrive(bed);
+  }
+  for (std::thread& each : waiters) each.join();
+  CHECK(got == total);
+  CHECK(sum == total * (total + 1) / 2);
+}
+
+TEST_CASE("a completion wakes every thread that waits for its queue, whoever reads the event") {
+  const testbed bed;
+  waiting ends(bed);
+  std::atomic<std::uint64_t> got{0};
+  const auto take_one_each = [&] {
+    std::array<work_completion, 1> into;
+    const auto outcome = ends.queue().wait(into, deadline());
+    if (outcome.has_value()) got += outcome.assume_value().size();
+  };
+  for (int round = 1; round <= 20; ++round) {
+    std::thread first(take_one_each);
+    std::thread second(take_one_each);
+    ends.send(0, 1);
+    ends.send(0, 2);
+    first.join();
+    second.join();
+    CHECK(got == 2U * static_cast<unsigned>(round));
+    static_cast<void>(take(bed.left_queue, 2));
+  }
+}
+
+TEST_CASE("a queue with events that nobody took can be destroyed") {
+  const testbed bed;
+  {
+    waiting ends(bed, 2);
+    for (const auto& queue : ends.queues) must(queue.request_notification());
+    ends.send(0, 1);
+    ends.send(1, 1);
+    static_cast<void>(take(bed.left_queue, 2));
+    wait_readable(ends.channel.file_descriptor());
+  }
+  {
+    // Read, but pending.
+    waiting ends(bed, 2);
+    must(ends.queues[1].request_notification());
+    ends.send(1, 1);
+    let_arrive(bed);
+    wait_readable(ends.channel.file_descriptor());
+    slots into;
+    CHECK(must(ends.queues[0].wait(into, clock::now())).empty());
+    CHECK(must(ends.queues[0].wait(into, clock::now() + moment)).empty());
+    ends.pairs.pop_back();
+    ends.queues.pop_back();
+    CHECK_FALSE(must(ends.channel.poll()));
+  }
+  SUCCEED("nothing waited for an acknowledgement");
+}
+
+TEST_CASE("a queue that had many events can be destroyed") {
+  const testbed bed;
+  for (const std::uint64_t events : {1U, 63U, 64U, 65U, 150U}) {
+    waiting ends(bed);
+    for (std::uint64_t id = 0; id < events; ++id) {
+      must(ends.queue().request_notification());
+      ends.send(0, id);
+      REQUIRE(must(ends.channel.wait(deadline())) == ends.queue());
+      CHECK(take_one(ends.queue()).wr_id() == id);
+      let_arrive(bed);
+    }
+  }
+  SUCCEED("nothing waited for an acknowledgement");
+}
+
+TEST_CASE("queues are destroyed while another thread takes the events of their channel") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  buffer<> memory(bed.domain, 64);
+  std::atomic<bool> done{false};
+  std::atomic<int> events{0};
+  std::thread reader([&] {
+    while (!done) {
+      const auto outcome = channel.wait(clock::now() + std::chrono::milliseconds(5));
+      if (!outcome.has_value()) return;
+      if (outcome.assume_value()) ++events;
+    }
+  });
+  for (int round = 0; round < 60; ++round) {
+    auto queue = std::make_unique<waitable_completion_queue>(
+        must(waitable_completion_queue::create(channel, 8)));
+    must(queue->request_notification());
+    {
+      connected alone = connect_to_itself(must(bed.builder(*queue).access(all_rights).build()));
+      must(alone.post_receive({.id = 1, .elements = memory.scatter()}));
+      must(alone.post_send({.id = 2}));
+      for (int i = 0; i < round; ++i) std::this_thread::yield();
+    }
+    queue.reset();
+  }
+  done = true;
+  reader.join();
+  SUCCEED(events << " events were taken");
+}
+
+TEST_CASE("a waitable queue keeps its channel and its context alive") {
+  const release_watch watch;
+  const auto queue = [&] {
+    const context opened = must(open_device(device_name()));
+    return must(waitable_completion_queue::create(must(completion_channel::create(opened)), 4));
+  }();
+  slots into;
+  CHECK(must(queue.wait(into, clock::now() + moment)).empty());
+  const completion_channel channel = queue.channel();
+  CHECK(channel == queue.channel());
+  CHECK(channel.context() == queue.context());
+  CHECK(queue.native_handle()->channel == channel.native_handle());
+}
+
+TEST_CASE("a waitable queue is refused what a completion queue is refused") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  CHECK(failure_of(waitable_completion_queue::create(channel, 0)) == error_kind::invalid_input);
+  CHECK(failure_of(waitable_completion_queue::create(
+            channel, static_cast<std::size_t>(bed.limits.max_cqe) + 1)) ==
+        error_kind::invalid_input);
+}
+
+TEST_CASE("a channel that cannot be created says why") {
+  const testbed bed;
+  const failing_verb fails("ibv_create_comp_channel", EMFILE);
+  const error e = failure_of(waitable_completion_queue::create(bed.context, 4));
+  CHECK(e == error_kind::resource_exhausted);
+  CHECK(e.native_errno() == EMFILE);
+  CHECK_THAT(e.message(),
+             Catch::Contains("ibv_create_comp_channel") && Catch::Contains("ulimit -n"));
+}
+
+TEST_CASE("a queue that cannot be created leaves its channel as it was") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  {
+    const failing_verb fails("ibv_create_cq", ENOMEM);
+    const error e = failure_of(waitable_completion_queue::create(channel, 4));
+    CHECK(e == error_kind::resource_exhausted);
+    CHECK(e.native_errno() == ENOMEM);
+  }
+  CHECK_NOTHROW(must(waitable_completion_queue::create(channel, 4)));
+}
+
+TEST_CASE("a channel that fails ends every wait with the error") {
+  const testbed bed;
+  waiting ends(bed);
+  const failing_verb fails("ibv_get_cq_event", EIO);
+  slots into;
+  for (const error& e :
+       {failure_of(ends.queue().wait(into, deadline())), failure_of(ends.channel.wait(deadline())),
+        failure_of(ends.channel.poll())}) {
+    CHECK(e == error_kind::driver);
+    CHECK(e.native_errno() == EIO);
+    CHECK_THAT(e.message(),
+               Catch::Contains("ibv_get_cq_event") && Catch::Contains("device is gone"));
+  }
+}
+
+TEST_CASE("a notification that the driver refuses is an error of the wait") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  auto& operation = queue.native_handle()->context->ops.req_notify_cq;
+  const auto original = std::exchange(operation, [](ibv_cq*, int) { return EIO; });
+  slots into;
+  const auto refused = queue.request_notification();
+  const auto waited = queue.wait(into, deadline());
+  operation = original;
+  CHECK(failure_of(refused).native_errno() == EIO);
+  CHECK(failure_of(waited).operation() == std::string("ibv_req_notify_cq"));
+}
+
+TEST_CASE("a queue or channel that cannot be destroyed is reported") {
+  const context opened = must(open_device(device_name()));
+  const auto before = set_destroy_failure_handler([](const error& cause) noexcept {
+    if (cause.native_errno() == EBUSY) unreleased += std::string(cause.operation()) + ' ';
+  });
+  const auto reported = [&](std::string_view verb) {
+    unreleased.clear();
+    auto queue = std::optional(must(waitable_completion_queue::create(opened, 4)));
+    ibv_comp_channel* const channel = queue->channel().native_handle();
+    ibv_cq* const native = queue->native_handle();
+    {
+      const failing_verb fails(verb, EBUSY);
+      queue.reset();
+    }
+    // What is left, so that nothing leaks here.
+    if (verb == "ibv_destroy_cq") CHECK(ibv_destroy_cq(native) == 0);
+    CHECK(ibv_destroy_comp_channel(channel) == 0);
+    return unreleased;
+  };
+  CHECK(reported("ibv_destroy_cq") == "ibv_destroy_cq ibv_destroy_comp_channel ");
+  CHECK(reported("ibv_destroy_comp_channel") == "ibv_destroy_comp_channel ");
+  set_destroy_failure_handler(before);
+}
+
+TEST_CASE("completion queues and channels print what they are") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  std::ostringstream text;
+  text << queue << '\n' << queue.channel() << '\n' << bed.left_queue;
+  CHECK_THAT(text.str(), Catch::Contains(device_name()) &&
+                             Catch::Contains("room for " + std::to_string(queue.capacity())) &&
+                             Catch::Contains("completion channel fd " +
+                                             std::to_string(queue.channel().file_descriptor())));
+}
