@@ -32,7 +32,8 @@ struct world {
     attributes.cqe = 4;
     extended = ibv_create_cq_ex(verbs, &attributes);
     queue = ibv_cq_ex_to_cq(extended);
-    region = ibv_reg_mr(domain, memory, sizeof(memory), IBV_ACCESS_LOCAL_WRITE);
+    const int rights = IBV_ACCESS_LOCAL_WRITE;
+    region = ibv_reg_mr(domain, memory, sizeof(memory), rights);
     ibv_qp_init_attr_ex wanted = asked(IBV_QPT_RC);
     pair = ibv_create_qp_ex(verbs, &wanted);
     wanted = asked(IBV_QPT_UD);
