@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <pthread.h>
 
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -111,7 +112,7 @@ TEST_CASE("an event about a queue pair has its number, also when it is gone") {
   const testbed bed;
   std::optional<async_event> event;
   auto [left, right] = connect(bed);
-  const std::uint32_t number = right.number().value();
+  const queue_pair_number number = right.number();
   {
     const connected drained = std::move(right);
     drain(drained);
@@ -202,6 +203,31 @@ TEST_CASE("events about a port, the device, or that nobody knows come as they ar
   REQUIRE(device);
   CHECK(device->severity() == async_event_severity::fatal);
   CHECK_FALSE(must(bed.context.poll_async_event()));
+}
+
+TEST_CASE("a device that fails for good is told, and ends the waits on it") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  const failing_device failing("after:20ms=device-fatal");
+  std::array<work_completion, 1> slots;
+  const auto event = must(bed.context.wait_async_event(deadline()));
+  REQUIRE(event);
+  CHECK(event->type() == async_event_type::device_fatal);
+  CHECK(event->element() == async_event_element::device);
+  CHECK_FALSE(event->concerns(queue));
+  CHECK(failure_of(queue.wait(slots, deadline())) == error_kind::driver);
+}
+
+TEST_CASE("a port that goes down and comes back is told with its number") {
+  const testbed bed;
+  const failing_device failing("port-down; after:20ms=port-up");
+  for (const async_event_type type :
+       {async_event_type::port_error, async_event_type::port_active}) {
+    const auto event = must(bed.context.wait_async_event(deadline()));
+    REQUIRE(event);
+    CHECK(event->type() == type);
+    CHECK(event->port() == bed.port.number());
+  }
 }
 
 TEST_CASE("a context whose events cannot be read says why") {

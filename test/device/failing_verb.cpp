@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "failing_verb.hpp"
 
+#include "device.hpp"
+
 #include <dlfcn.h>
 
 #include <array>
@@ -80,6 +82,18 @@ failing_verb::failing_verb(std::string_view name, int errnum) : index_(0) {
 failing_verb::~failing_verb() { verbs[index_].errnum = 0; }
 
 int failing_verb::calls() const { return verbs[index_].calls; }
+
+failing_device::failing_device(const char* fault) {
+  auto* const inject_fault =
+      reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "softverbs_inject"));
+  if (inject_fault == nullptr || !device_name().starts_with("soft"))
+    SKIP("only the software device fails on demand");
+  REQUIRE(inject_fault(fault) == 0);
+}
+
+failing_device::~failing_device() {
+  reinterpret_cast<void (*)()>(::dlsym(RTLD_DEFAULT, "softverbs_reset_faults"))();
+}
 
 void inject(const ibv_async_event& event) { injected = event; }
 

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <string_view>
 
 namespace verbspp::test {
@@ -22,6 +23,16 @@ class failing_verb {
 
  private:
   std::size_t index_;
+};
+
+/// Gives the software device a fault, as `softverbs_inject` describes it, until the end of the
+/// scope; where the tests don't run on it, the test is skipped.
+class failing_device {
+ public:
+  explicit failing_device(const char* fault);
+  ~failing_device();
+  failing_device(const failing_device&) = delete;
+  failing_device& operator=(const failing_device&) = delete;
 };
 
 /// Lets `ibv_get_async_event` give this event next: one that needs no acknowledgement.

@@ -31,13 +31,10 @@ async_event about_port(async_event_type type, int port) {
   return async_event::from_native(event);
 }
 
+/// What a queue pair has.
 struct numbered {
-  std::uint32_t value_of_number;
-  struct number_type {
-    std::uint32_t number;
-    [[nodiscard]] std::uint32_t value() const { return number; }
-  };
-  [[nodiscard]] number_type number() const { return {value_of_number}; }
+  verbspp::queue_pair_number own;
+  [[nodiscard]] verbspp::queue_pair_number number() const { return own; }
   [[nodiscard]] ibv_qp* native_handle() const { return nullptr; }
 };
 
@@ -98,7 +95,7 @@ TEST_CASE("an event about a queue pair is told by its number, which outlives the
   native.element.qp = &pair;
   const async_event event = async_event::from_native(native);
   pair.qp_num = 0;
-  CHECK(event.queue_pair_number() == 0xabcdefU);
+  CHECK(event.queue_pair_number() == verbspp::queue_pair_number(0xabcdef));
   CHECK(event.concerns(numbered{0xabcdef}));
   CHECK_FALSE(event.concerns(numbered{0xabcdee}));
   CHECK_FALSE(event.port());

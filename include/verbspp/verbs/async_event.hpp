@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/verbs/port.hpp>
+#include <verbspp/verbs/queue_pair_number.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -70,7 +71,7 @@ namespace detail {
 /// A queue pair of any type and state.
 template <class Object>
 concept NumberedQueuePair = requires(const Object& object) {
-  { object.number().value() } -> std::convertible_to<std::uint32_t>;
+  { object.number() } -> std::convertible_to<queue_pair_number>;
   { object.native_handle() } -> std::same_as<ibv_qp*>;
 };
 
@@ -95,9 +96,9 @@ class async_event {
   [[nodiscard]] const char* hint() const noexcept;
 
   /// Of the queue pair that it is about.
-  [[nodiscard]] std::optional<std::uint32_t> queue_pair_number() const noexcept {
+  [[nodiscard]] std::optional<verbspp::queue_pair_number> queue_pair_number() const noexcept {
     if (element() != async_event_element::queue_pair) return std::nullopt;
-    return static_cast<std::uint32_t>(id_);
+    return verbspp::queue_pair_number::assume(static_cast<std::uint32_t>(id_));
   }
   /// The port that it is about.
   [[nodiscard]] std::optional<port_number> port() const noexcept;
@@ -107,7 +108,7 @@ class async_event {
   /// pair.
   template <detail::NumberedQueuePair QueuePair>
   [[nodiscard]] bool concerns(const QueuePair& queue_pair) const noexcept {
-    return queue_pair_number() == static_cast<std::uint32_t>(queue_pair.number().value());
+    return queue_pair_number() == queue_pair.number();
   }
   /// Whether it is about this completion queue, or a copy of it; exact, even if the event's queue
   /// is gone and this one is at its address.
