@@ -108,6 +108,22 @@ TEST_CASE("an event that nobody read goes with its queue") {
   CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
+TEST_CASE("a completion queue is resized with what is in it, but not below that") {
+  endpoint end;
+  REQUIRE(end.initialize() == 0);
+  constexpr std::uint64_t count = 40;
+  for (std::uint64_t id = 0; id < count; ++id) REQUIRE(end.post_receive(id, {}) == 0);
+  REQUIRE(end.change(IBV_QPS_ERR) == 0);
+  CHECK(end.wait().wr_id == 0);
+  CHECK(ibv_resize_cq(end.queue, 20) == EINVAL);
+  CHECK(ibv_resize_cq(end.queue, 0) == EINVAL);
+  CHECK(ibv_resize_cq(end.queue, 1000) == 0);
+  CHECK(end.queue->cqe >= 1000);
+  for (std::uint64_t id = 1; id < count; ++id) CHECK(end.wait().wr_id == id);
+  CHECK(ibv_resize_cq(end.queue, 1) == 0);
+  CHECK(end.queue->cqe < 1000);
+}
+
 TEST_CASE("destroying a queue waits until its events are acknowledged") {
   connection link(with_channel());
   REQUIRE(ibv_req_notify_cq(link.right.queue, 0) == 0);

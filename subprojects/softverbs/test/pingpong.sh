@@ -6,7 +6,7 @@ command -v ibv_rc_pingpong >/dev/null || exit 77
 library=$1
 . "$(dirname "$0")/two.sh"
 failures=0
-unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER
+unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_FAULTS
 for size in 1 4096 65536 1048576; do
   two -p ibv_rc_pingpong -g 3 -n 100 -s $size || failures=1
   two -p ibv_rc_pingpong -g 3 -n 100 -s $size -e || failures=1
@@ -27,4 +27,11 @@ export SOFTVERBS_LINK_LAYER
 for service in rc uc ud; do
   two -p ibv_${service}_pingpong -n 100 || failures=1
 done
+# One that fails, because it was asked for.
+output=$(SOFTVERBS_FAULTS=send-completion:50=remote_operation_error two -p ibv_rc_pingpong -n 100) &&
+  failures=1
+if ! printf '%s\n' "$output" | grep -q 'Failed status remote operation error (11)'; then
+  printf 'FAILED: no such status in:\n%s\n' "$output"
+  failures=1
+fi
 exit $failures
