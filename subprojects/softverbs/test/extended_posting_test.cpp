@@ -129,6 +129,43 @@ TEST_CASE("built requests of all kinds are carried out") {
   }
 }
 
+TEST_CASE("built datagrams go where they are addressed to") {
+  options wants;
+  wants.type = IBV_QPT_UD;
+  endpoint end(wants);
+  ibv_destroy_qp(end.pair);
+  ibv_qp_init_attr_ex attributes = wish(end, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM);
+  attributes.qp_type = IBV_QPT_UD;
+  end.pair = ibv_create_qp_ex(end.context, &attributes);
+  REQUIRE(end.pair != nullptr);
+  ibv_qp_ex* build = ibv_qp_to_qp_ex(end.pair);
+  REQUIRE(build != nullptr);
+  end.connect(end.here());
+  ibv_ah_attr path = end.address_of(end.here());
+  ibv_ah* handle = ibv_create_ah(end.domain, &path);
+  REQUIRE(handle != nullptr);
+  REQUIRE(end.post_receive(1, {end.piece(0, 100)}) == 0);
+  end.memory[200] = 9;
+  ibv_wr_start(build);
+  build->wr_id = 2;
+  build->wr_flags = 0;
+  ibv_wr_send_imm(build, htobe32(5));
+  ibv_wr_set_ud_addr(build, handle, end.pair->qp_num, wants.qkey);
+  ibv_wr_set_sge(build, end.region->lkey, end.piece(200, 0).addr, 1);
+  REQUIRE(ibv_wr_complete(build) == 0);
+  const ibv_wc received = end.wait();
+  CHECK(received.status == IBV_WC_SUCCESS);
+  CHECK(received.byte_len == 41);
+  CHECK(be32toh(received.imm_data) == 5);
+  CHECK(received.src_qp == end.pair->qp_num);
+  CHECK(end.memory[40] == 9);
+  // Without an address it goes nowhere.
+  ibv_wr_start(build);
+  ibv_wr_send(build);
+  CHECK(ibv_wr_complete(build) == EINVAL);
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
 TEST_CASE("a batch with a mistake isn't posted at all") {
   builder_endpoint end;
   const auto refused = [&](int error, auto step) {
