@@ -144,7 +144,7 @@ void describe_device(const soft_device& device, ibv_device_attr& attributes) noe
   attributes.max_qp_rd_atom = limits::outstanding_reads;
   attributes.max_res_rd_atom = limits::outstanding_reads * limits::queue_pairs;
   attributes.max_qp_init_rd_atom = limits::outstanding_reads;
-  attributes.atomic_cap = IBV_ATOMIC_NONE;
+  attributes.atomic_cap = IBV_ATOMIC_HCA;
   attributes.max_mcast_grp = limits::multicast_groups;
   attributes.max_mcast_qp_attach = limits::multicast_members;
   attributes.max_total_mcast_qp_attach = limits::multicast_groups * limits::multicast_members;

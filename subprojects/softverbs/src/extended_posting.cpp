@@ -22,11 +22,13 @@ namespace {
 
 constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+constexpr std::uint64_t atomics =
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
 std::uint64_t operations_of(ibv_qp_type transport) noexcept {
   switch (transport) {
     case IBV_QPT_RC:
-      return sends | writes | IBV_QP_EX_WITH_RDMA_READ;
+      return sends | writes | IBV_QP_EX_WITH_RDMA_READ | atomics;
     case IBV_QPT_UC:
       return sends | writes;
     case IBV_QPT_UD:

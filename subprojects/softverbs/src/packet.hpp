@@ -17,6 +17,8 @@ enum class packet_kind : std::uint8_t {
   refuse,
   /// Of unreliable datagrams; its payload starts with the network's header.
   datagram,
+  compare_swap,
+  fetch_add,
 };
 
 /// Bits of packet_header::flags.
@@ -60,11 +62,17 @@ struct packet_header {
   std::uint32_t payload;    ///< bytes behind this header
   std::uint32_t offset;     ///< of the payload in its message
   std::uint32_t message;    ///< bytes of the whole message: write, read_request
-  std::uint32_t key;        ///< the rkey of write, read_request; the qkey of a datagram
+  std::uint32_t key;        ///< the rkey of what names memory; the qkey of a datagram
   std::uint32_t immediate;  ///< in network byte order
-  std::uint64_t address;    ///< write, read_request; a datagram's destination LID
+  std::uint64_t address;    ///< of remote memory; a datagram's destination LID
 };
 static_assert(sizeof(packet_header) == 48 && std::is_trivially_copyable_v<packet_header>);
+
+/// The payload of compare_swap and fetch_add.
+struct atomic_operands {
+  std::uint64_t compare_or_add;
+  std::uint64_t swap;
+};
 
 /// Payload of all but a message's last packet. Bigger packets make fewer system
 /// calls; above this, the copies fall out of the cache.

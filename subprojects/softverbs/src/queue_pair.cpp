@@ -92,6 +92,8 @@ void queue_pair::on_packet(const packet& incoming) {
       responses.on_request(incoming);
       break;
     case packet_kind::read_request:
+    case packet_kind::compare_swap:
+    case packet_kind::fetch_add:
       if (is_reliable()) responses.on_request(incoming);
       break;
     case packet_kind::acknowledge:

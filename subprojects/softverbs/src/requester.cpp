@@ -2,6 +2,7 @@
 #include "requester.hpp"
 
 #include "queue_pair.hpp"
+#include "remote_atomic.hpp"
 
 #include <algorithm>
 #include <array>
@@ -43,8 +44,27 @@ ibv_wc_opcode completed_as(ibv_wr_opcode opcode) noexcept {
       return IBV_WC_RDMA_WRITE;
     case IBV_WR_RDMA_READ:
       return IBV_WC_RDMA_READ;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      return IBV_WC_COMP_SWAP;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+      return IBV_WC_FETCH_ADD;
     default:
       return IBV_WC_SEND;
+  }
+}
+
+packet_kind carried_by(ibv_wc_opcode opcode) noexcept {
+  switch (opcode) {
+    case IBV_WC_RDMA_WRITE:
+      return packet_kind::write;
+    case IBV_WC_RDMA_READ:
+      return packet_kind::read_request;
+    case IBV_WC_COMP_SWAP:
+      return packet_kind::compare_swap;
+    case IBV_WC_FETCH_ADD:
+      return packet_kind::fetch_add;
+    default:
+      return packet_kind::send;
   }
 }
 
@@ -74,6 +94,8 @@ bool requester::carries(ibv_wr_opcode opcode) const noexcept {
     case IBV_WR_RDMA_WRITE_WITH_IMM:
       return pair_.is_connected();
     case IBV_WR_RDMA_READ:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
       return pair_.is_reliable();
     default:
       return false;
@@ -87,7 +109,6 @@ int requester::post(const ibv_send_wr& asked) {
   std::uint64_t length = 0;
   for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
-  if (inlined && (length > max_inline_ || asked.opcode == IBV_WR_RDMA_READ)) return EINVAL;
   if (!pair_.is_connected() && asked.wr.ud.ah == nullptr) return EINVAL;
   if (initial.cap.max_send_wr == 0 || head_ - freed_ > mask_) return ENOMEM;
 
@@ -96,8 +117,13 @@ int requester::post(const ibv_send_wr& asked) {
   work.wr_id = asked.wr_id;
   work.opcode = asked.opcode;
   work.length = length;
+  if (inlined && (length > max_inline_ || work.fetches())) return EINVAL;
   // What a request doesn't need, its poster need not have set; it must not get onto the wire.
-  if (completed_as(asked.opcode) != IBV_WC_SEND) {
+  if (work.is_atomic()) {
+    work.remote_address = asked.wr.atomic.remote_addr;
+    work.rkey = asked.wr.atomic.rkey;
+    work.operands = {asked.wr.atomic.compare_add, asked.wr.atomic.swap};
+  } else if (completed_as(asked.opcode) != IBV_WC_SEND) {
     work.remote_address = asked.wr.rdma.remote_addr;
     work.rkey = asked.wr.rdma.rkey;
   }
@@ -135,17 +161,18 @@ ibv_wc_status requester::inspect(request& work) {
   work.fault = faults::judge(pair_, false);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
   const auto longest = pair_.is_connected() ? limits::message_bytes : limits::datagram_bytes;
-  if (work.length > longest) return IBV_WC_LOC_LEN_ERR;
+  if (work.length > longest || (work.is_atomic() && work.length != atomic_bytes))
+    return IBV_WC_LOC_LEN_ERR;
   if (!pair_.is_connected() && datagram_of(next_).domain != pair_.pd) return IBV_WC_LOC_QP_OP_ERR;
-  // A depth of zero says that this queue pair doesn't read.
-  if (work.reads() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
+  // A depth of zero says that this queue pair doesn't fetch.
+  if (work.fetches() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
   if (work.inlined) return IBV_WC_SUCCESS;
   const ibv_sge* entries = entries_of(next_);
   for (std::uint16_t entry = 0; entry < work.entries; ++entry) {
     const ibv_sge& piece = entries[entry];
     if (piece.length == 0) continue;
     if (!pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr, piece.length,
-                                       work.reads()))
+                                       work.fetches()))
       return IBV_WC_LOC_PROT_ERR;
   }
   return IBV_WC_SUCCESS;
@@ -171,7 +198,7 @@ int requester::gather(std::uint32_t number, std::uint64_t offset, std::uint32_t 
         static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
     // Looked up for each packet: the region may be gone by now.
     std::byte* memory = pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr + offset,
-                                                      part, work.reads());
+                                                      part, work.fetches());
     if (memory == nullptr) return -1;
     pieces[count++] = {memory, part};
     length -= part;
@@ -187,8 +214,9 @@ bool requester::transmit() {
     if (next_ == begun_) {
       // What was begun before the send queue is drained goes on.
       if (pair_.now_in() == IBV_QPS_SQD) return false;
-      if (work.fenced && reads_ > 0) return false;
-      if (work.reads() && reads_ > 0 && reads_ >= pair_.attributes().max_rd_atomic) return false;
+      if (work.fenced && fetches_ > 0) return false;
+      if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
+        return false;
       if (const ibv_wc_status failure = inspect(work); failure != IBV_WC_SUCCESS) {
         stop_at(work, failure);
         return false;
@@ -203,7 +231,7 @@ bool requester::transmit() {
 
 void requester::begin(request& work) noexcept {
   work.first_psn = psn_;
-  work.packets = work.reads() ? 1 : packets_of(static_cast<std::uint32_t>(work.length));
+  work.packets = work.fetches() ? 1 : packets_of(static_cast<std::uint32_t>(work.length));
   work.received = 0;
   psn_ = (psn_ + work.packets) & psn_mask;
   ++begun_;
@@ -211,16 +239,15 @@ void requester::begin(request& work) noexcept {
 
 packet_header requester::header_of(const request& work) noexcept {
   const auto message = static_cast<std::uint32_t>(work.length);
-  packet_kind kind = pair_.is_connected() ? packet_kind::send : packet_kind::datagram;
-  if (work.reads())
-    kind = packet_kind::read_request;
-  else if (completed_as(work.opcode) == IBV_WC_RDMA_WRITE)
-    kind = packet_kind::write;
-
+  const packet_kind kind =
+      pair_.is_connected() ? carried_by(completed_as(work.opcode)) : packet_kind::datagram;
   packet_header header = pair_.header(kind, work.first_psn + next_packet_);
   header.offset = next_packet_ * packet_bytes;
-  if (!work.reads()) header.payload = std::min(packet_bytes, message - header.offset);
-  if (completed_as(work.opcode) != IBV_WC_SEND) {
+  if (work.is_atomic())
+    header.payload = sizeof(work.operands);
+  else if (!work.fetches())
+    header.payload = std::min(packet_bytes, message - header.offset);
+  if (kind != packet_kind::send && kind != packet_kind::datagram) {
     header.message = message;
     header.address = work.remote_address;
     header.key = work.rkey;
@@ -240,7 +267,11 @@ packet_header requester::header_of(const request& work) noexcept {
 requester::outcome requester::transmit_packet(request& work, turn when) {
   const packet_header header = header_of(work);
   std::array<iovec, limits::gather_entries> pieces;
-  const int count = gather(next_, header.offset, header.payload, pieces.data());
+  int count = 1;
+  if (work.is_atomic())
+    pieces[0] = {&work.operands, sizeof(work.operands)};
+  else
+    count = gather(next_, header.offset, header.payload, pieces.data());
   const auto send = [&] {
     return pair_.is_connected()
                ? pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when)
@@ -324,7 +355,7 @@ requester::outcome requester::be_done_with(const request& work, sent result) {
 
 void requester::advance(const request& work) noexcept {
   if (++next_packet_ != work.packets) return;
-  if (work.reads()) ++reads_;
+  if (work.fetches()) ++fetches_;
   ++next_;
   next_packet_ = 0;
 }
@@ -345,12 +376,12 @@ void requester::on_acknowledge(std::uint32_t psn) {
   while (oldest_ != begun_) {
     const request& work = at(oldest_);
     // A read is finished by its answer alone.
-    if (work.reads() || psn_distance(psn, work.last_psn()) < 0) break;
+    if (work.fetches() || psn_distance(psn, work.last_psn()) < 0) break;
     acknowledged_ = (work.last_psn() + 1) & psn_mask;
     complete_oldest();
     if (pair_.now_in() == IBV_QPS_ERR) return;
   }
-  if (oldest_ != begun_ && !at(oldest_).reads() && outstanding(psn))
+  if (oldest_ != begun_ && !at(oldest_).fetches() && outstanding(psn))
     acknowledged_ = (psn + 1) & psn_mask;
   made_progress();
 }
@@ -362,7 +393,7 @@ void requester::on_read_response(const packet& incoming) {
   if (header.psn != acknowledged_) on_acknowledge((header.psn - 1) & psn_mask);
   if (oldest_ == begun_ || pair_.now_in() == IBV_QPS_ERR) return;
   request& work = at(oldest_);
-  if (!work.reads() || work.first_psn != header.psn || header.offset != work.received) return;
+  if (!work.fetches() || work.first_psn != header.psn || header.offset != work.received) return;
   if (header.payload > work.length - work.received) return fail_oldest(IBV_WC_BAD_RESP_ERR);
   std::array<iovec, limits::gather_entries> pieces;
   const int count = gather(oldest_, work.received, header.payload, pieces.data());
@@ -420,8 +451,8 @@ void requester::go_back_to(std::uint32_t psn) noexcept {
   stopped_ = false;
   const request& work = at(oldest_);
   next_ = oldest_;
-  reads_ = 0;
-  next_packet_ = work.reads() ? 0 : ((psn - work.first_psn) & psn_mask) % work.packets;
+  fetches_ = 0;
+  next_packet_ = work.fetches() ? 0 : ((psn - work.first_psn) & psn_mask) % work.packets;
 }
 
 void requester::on_deadline(nanoseconds time) {
@@ -455,7 +486,7 @@ void requester::made_progress() {
   if (static_cast<std::int32_t>(next_ - oldest_) < 0) {
     next_ = oldest_;
     next_packet_ = 0;
-    reads_ = 0;
+    fetches_ = 0;
   }
   if (resting_) return;
   quiet_since_ = 0;
@@ -476,7 +507,7 @@ void requester::restart_timer(nanoseconds time) {
 
 void requester::complete_oldest() {
   const request& work = at(oldest_);
-  if (work.reads() && static_cast<std::int32_t>(next_ - oldest_) > 0) --reads_;
+  if (work.fetches() && static_cast<std::int32_t>(next_ - oldest_) > 0) --fetches_;
   ++oldest_;
   if (work.signaled) complete(work, IBV_WC_SUCCESS);
   if (stopped_ && oldest_ == next_ && pair_.now_in() != IBV_QPS_ERR) fail_oldest(at(next_).failure);
@@ -494,7 +525,7 @@ void requester::complete(const request& work, ibv_wc_status status) {
   entry.wc.wr_id = work.wr_id;
   entry.wc.status = status;
   entry.wc.opcode = completed_as(work.opcode);
-  if (work.reads()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
+  if (work.fetches()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
   if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR)
     entry.wc.vendor_err = work.fault.vendor_code;
   entry.delay = work.fault.delay;
@@ -510,7 +541,7 @@ void requester::flush() {
     complete(work, IBV_WC_WR_FLUSH_ERR);
   }
   next_ = begun_ = head_;
-  next_packet_ = reads_ = 0;
+  next_packet_ = fetches_ = 0;
   audience_.reset();
   stopped_ = false;
   resting_ = false;
@@ -518,7 +549,7 @@ void requester::flush() {
 
 void requester::reset() noexcept {
   freed_ = oldest_ = next_ = begun_ = head_ = 0;
-  next_packet_ = reads_ = 0;
+  next_packet_ = fetches_ = 0;
   audience_.reset();
   psn_ = acknowledged_ = 0;
   stopped_ = resting_ = gave_up_ = false;

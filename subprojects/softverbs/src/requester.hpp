@@ -55,19 +55,24 @@ class requester {
   struct request {
     std::uint64_t wr_id;
     std::uint64_t remote_address;
+    atomic_operands operands;
     std::uint64_t length;
     std::uint32_t rkey;
     std::uint32_t immediate;
     std::uint32_t first_psn;
     std::uint32_t packets;
-    std::uint32_t received;  ///< bytes of a read's answer
+    std::uint32_t received;  ///< bytes of what is fetched
     std::uint16_t entries;
     ibv_wr_opcode opcode;
     ibv_wc_status failure;
     faults::verdict fault;
     bool signaled, solicited, fenced, inlined;
 
-    bool reads() const noexcept { return opcode == IBV_WR_RDMA_READ; }
+    /// It is finished by what comes back, not by an acknowledgement.
+    bool fetches() const noexcept { return opcode == IBV_WR_RDMA_READ || is_atomic(); }
+    bool is_atomic() const noexcept {
+      return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+    }
     std::uint32_t last_psn() const noexcept { return (first_psn + packets - 1) & psn_mask; }
   };
 
@@ -131,7 +136,7 @@ class requester {
   std::uint32_t begun_ = 0;
   std::uint32_t head_ = 0;
   std::uint32_t next_packet_ = 0;   ///< of `next_`
-  std::uint32_t reads_ = 0;         ///< from `oldest_` up to `next_`
+  std::uint32_t fetches_ = 0;       ///< from `oldest_` up to `next_`
   std::uint32_t psn_ = 0;           ///< of the first packet never sent
   std::uint32_t acknowledged_ = 0;  ///< of the first packet not acknowledged
   bool stopped_ = false;            ///< `next_` can't be executed

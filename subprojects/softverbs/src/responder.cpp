@@ -2,9 +2,11 @@
 #include "responder.hpp"
 
 #include "queue_pair.hpp"
+#include "remote_atomic.hpp"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 namespace softverbs {
 namespace {
@@ -13,6 +15,17 @@ constexpr unsigned packets_per_turn = 16;
 
 /// Long messages are acknowledged in between, so that the requester sees progress.
 constexpr unsigned packets_per_acknowledgement = 8;
+
+/// What the queue pair and the region have to allow.
+unsigned right_to(packet_kind kind) noexcept {
+  return kind == packet_kind::read_request ? unsigned{IBV_ACCESS_REMOTE_READ}
+                                           : unsigned{IBV_ACCESS_REMOTE_ATOMIC};
+}
+
+bool fetches(packet_kind kind) noexcept {
+  return kind == packet_kind::read_request || kind == packet_kind::compare_swap ||
+         kind == packet_kind::fetch_add;
+}
 
 /// What only a datagram tells, because nobody else could.
 void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
@@ -55,7 +68,7 @@ void responder::on_request(const packet& incoming) {
     case packet_kind::write:
       return on_write(incoming);
     default:
-      return on_read(header);
+      return on_fetch(incoming);
   }
 }
 
@@ -75,22 +88,22 @@ bool responder::is_expected(const packet_header& header) {
 }
 
 void responder::on_duplicate(const packet_header& header) {
-  if (header.kind != packet_kind::read_request) {
+  if (!fetches(header.kind)) {
     acknowledge_due_ = true;
     pair_.machine().schedule(pair_);
     return;
   }
   // Only what was carried out lately; the rest has nothing to do with us.
-  const std::uint32_t known = std::min(end_read_, most_reads);
+  const std::uint32_t known = std::min(end_fetch_, most_fetches);
   for (std::uint32_t back = 1; back <= known; ++back) {
-    read& wanted = reads_[(end_read_ - back) % most_reads];
+    fetch& wanted = fetches_[(end_fetch_ - back) % most_fetches];
     if (wanted.psn != header.psn) continue;
     // Still to be answered: that will do.
-    if (back <= end_read_ - first_read_) return;
-    read again = wanted;
+    if (back <= end_fetch_ - first_fetch_) return;
+    fetch again = wanted;
     again.answered = 0;
-    if (end_read_ - first_read_ >= limits::outstanding_reads) return;
-    reads_[end_read_++ % most_reads] = again;
+    if (end_fetch_ - first_fetch_ >= limits::outstanding_reads) return;
+    fetches_[end_fetch_++ % most_fetches] = again;
     pair_.machine().schedule(pair_);
     return;
   }
@@ -212,20 +225,36 @@ void responder::took(const packet_header& header) {
   pair_.machine().schedule(pair_);
 }
 
-void responder::on_read(const packet_header& header) {
+void responder::on_fetch(const packet& incoming) {
   constexpr std::uint8_t whole = packet_flag::first | packet_flag::last;
-  if (message_.open || (header.flags & whole) != whole || header.message > limits::message_bytes ||
-      end_read_ - first_read_ >= pair_.attributes().max_dest_rd_atomic ||
-      (pair_.attributes().qp_access_flags & IBV_ACCESS_REMOTE_READ) == 0)
+  const packet_header& header = incoming.header;
+  fetch wanted{};
+  wanted.kind = header.kind;
+  wanted.address = header.address;
+  wanted.rkey = header.key;
+  wanted.length = header.message;
+  wanted.psn = header.psn;
+  const bool reads = header.kind == packet_kind::read_request;
+  if (!reads) {
+    std::memcpy(&wanted.operands, incoming.payload, sizeof(wanted.operands));
+    wanted.length = atomic_bytes;
+  }
+  if (message_.open || (header.flags & whole) != whole || wanted.length > limits::message_bytes ||
+      end_fetch_ - first_fetch_ >= pair_.attributes().max_dest_rd_atomic ||
+      (pair_.attributes().qp_access_flags & right_to(header.kind)) == 0)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  const bool allowed =
-      header.message == 0 ||
-      pair_.machine().regions.remote(pair_.pd, header.key, header.address, header.message,
-                                     IBV_ACCESS_REMOTE_READ) != nullptr;
-  if (!allowed) return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
-  reads_[end_read_++ % most_reads] = {header.address, header.key, header.message, header.psn, 0};
+  if (wanted.length != 0 && memory_of(wanted) == nullptr)
+    return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+  if (!reads && wanted.address % atomic_bytes != 0)
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  fetches_[end_fetch_++ % most_fetches] = wanted;
   expected_ = (expected_ + 1) & psn_mask;
   pair_.machine().schedule(pair_);
+}
+
+std::byte* responder::memory_of(const fetch& wanted) const noexcept {
+  return pair_.machine().regions.remote(pair_.pd, wanted.rkey, wanted.address, wanted.length,
+                                        right_to(wanted.kind));
 }
 
 bool responder::receive_message(ibv_wc_opcode opcode, std::uint32_t bytes,
@@ -308,10 +337,10 @@ bool responder::answer() {
   // In the order of the requests: an acknowledgement covers all that went before
   // it.
   unsigned budget = packets_per_turn;
-  while (first_read_ != end_read_ && refusal_due_ == refusal::none) {
-    read& wanted = reads_[first_read_ % most_reads];
+  while (first_fetch_ != end_fetch_ && refusal_due_ == refusal::none) {
+    fetch& wanted = fetches_[first_fetch_ % most_fetches];
     if (budget-- == 0) return true;
-    if (!answer_read(wanted)) return false;
+    if (!answer_fetch(wanted)) return false;
   }
   if (refusal_due_ != refusal::none) {
     if (pair_.send(refusal_header(), nullptr, 0, turn::answer) == sent::blocked) return false;
@@ -325,19 +354,24 @@ bool responder::answer() {
   return false;
 }
 
-bool responder::answer_read(read& wanted) {
+void* responder::source_of(fetch& wanted) noexcept {
+  // Looked up for each packet: the region may be gone by now.
+  std::byte* memory = wanted.value ? nullptr : memory_of(wanted);
+  if (wanted.kind == packet_kind::read_request)
+    return memory == nullptr ? nullptr : memory + wanted.answered;
+  if (memory != nullptr) wanted.value = carry_out(wanted.kind, wanted.operands, memory);
+  return wanted.value ? &*wanted.value : nullptr;
+}
+
+bool responder::answer_fetch(fetch& wanted) {
   packet_header header = pair_.header(packet_kind::read_response, wanted.psn);
   header.offset = wanted.answered;
   header.payload = std::min(packet_bytes, wanted.length - wanted.answered);
-  iovec piece{nullptr, header.payload};
-  sent result = sent::fault;
-  if (header.payload == 0) {
-    result = pair_.send(header, nullptr, 0, turn::answer);
-  } else if (std::byte* base = pair_.machine().regions.remote(
-                 pair_.pd, wanted.rkey, wanted.address, wanted.length, IBV_ACCESS_REMOTE_READ)) {
-    piece.iov_base = base + wanted.answered;
-    result = pair_.send(header, &piece, 1, turn::answer);
-  }
+  const bool empty = header.payload == 0;
+  const iovec piece{empty ? nullptr : source_of(wanted), header.payload};
+  const sent result = empty || piece.iov_base != nullptr
+                          ? pair_.send(header, &piece, empty ? 0 : 1, turn::answer)
+                          : sent::fault;
   switch (result) {
     case sent::blocked:
       return false;
@@ -350,19 +384,19 @@ bool responder::answer_read(read& wanted) {
       break;
   }
   wanted.answered += header.payload;
-  if (wanted.answered == wanted.length) ++first_read_;
+  if (wanted.answered == wanted.length) ++first_fetch_;
   return true;
 }
 
 void responder::leave_answer() {
   if (refusal_due_ != refusal::none)
     pair_.machine().wire.owe(refusal_header());
-  else if (acknowledge_due_ && first_read_ == end_read_)
+  else if (acknowledge_due_ && first_fetch_ == end_fetch_)
     pair_.machine().wire.owe(acknowledgement());
 }
 
 void responder::flush() {
-  first_read_ = end_read_;
+  first_fetch_ = end_fetch_;
   while (next_ != head_) complete_receive(IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, nullptr);
 }
 
@@ -373,7 +407,7 @@ void responder::reset() noexcept {
   acknowledge_due_ = refused_ = false;
   unacknowledged_ = 0;
   refusal_due_ = refusal::none;
-  first_read_ = end_read_ = 0;
+  first_fetch_ = end_fetch_ = 0;
 }
 
 }  // namespace softverbs

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace softverbs {
 
@@ -45,12 +46,16 @@ class responder {
     std::uint64_t length;
     std::uint32_t entries;
   };
-  /// A read that a peer waits for, or a recent one that it may ask for again.
-  struct read {
+  /// What a peer waits for to come back: what it reads, or the value before an atomic. Or
+  /// what it got lately, and may ask for again.
+  struct fetch {
+    packet_kind kind;
     std::uint64_t address;
     std::uint32_t rkey;
     std::uint32_t length;
     std::uint32_t psn;
+    atomic_operands operands;
+    std::optional<std::uint64_t> value;  ///< the atomic's, once that has been carried out
     std::uint32_t answered;
   };
   /// The message whose packets are coming in.
@@ -71,7 +76,7 @@ class responder {
   void on_duplicate(const packet_header& header);
   void on_send(const packet& incoming);
   void on_write(const packet& incoming);
-  void on_read(const packet_header& header);
+  void on_fetch(const packet& incoming);
   bool is_expected(const packet_header& header);
   bool continues(const packet_header& header) noexcept;
   bool has_receive() const noexcept { return next_ != head_; }
@@ -91,7 +96,10 @@ class responder {
                     const faults::verdict& fault = {});
   packet_header refusal_header() const noexcept;
   packet_header acknowledgement() const noexcept;
-  bool answer_read(read& wanted);
+  bool answer_fetch(fetch& wanted);
+  /// Null if the memory may not be used, or not any more.
+  std::byte* memory_of(const fetch& wanted) const noexcept;
+  void* source_of(fetch& wanted) noexcept;
 
   queue_pair& pair_;
   std::uint32_t mask_;
@@ -111,10 +119,10 @@ class responder {
   refusal refusal_due_ = refusal::none;
   std::uint32_t refused_psn_ = 0;
 
-  static constexpr std::uint32_t most_reads = 32;
-  std::array<read, most_reads> reads_{};
-  std::uint32_t first_read_ = 0;  ///< not answered yet
-  std::uint32_t end_read_ = 0;
+  static constexpr std::uint32_t most_fetches = 32;
+  std::array<fetch, most_fetches> fetches_{};
+  std::uint32_t first_fetch_ = 0;  ///< not answered yet
+  std::uint32_t end_fetch_ = 0;
 };
 
 }  // namespace softverbs

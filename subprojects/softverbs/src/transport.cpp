@@ -253,6 +253,9 @@ bool transport::well_formed(std::size_t received) noexcept {
     case packet_kind::datagram:
       return header.payload >= sizeof(network_header) &&
              header.payload <= sizeof(network_header) + limits::datagram_bytes;
+    case packet_kind::compare_swap:
+    case packet_kind::fetch_add:
+      return header.payload == sizeof(atomic_operands);
     case packet_kind::read_request:
     case packet_kind::acknowledge:
       return header.payload == 0;

@@ -36,6 +36,13 @@ ibv_context* open_device(const char* name) {
   return result;
 }
 
+options with_atomics() {
+  options result;
+  result.region_access |= IBV_ACCESS_REMOTE_ATOMIC;
+  result.queue_pair_access |= IBV_ACCESS_REMOTE_ATOMIC;
+  return result;
+}
+
 endpoint::endpoint(const options& asked) : wanted(asked), memory(asked.memory), psn(next_psn()) {
   context = open_device(wanted.device);
   domain = ibv_alloc_pd(context);
@@ -199,6 +206,26 @@ int endpoint::read(std::uint64_t id, const std::vector<ibv_sge>& pieces, const a
   request.send_flags = flags;
   request.wr.rdma = {peer.memory + offset, peer.rkey};
   return post(request, pieces);
+}
+
+int endpoint::fetch_and_add(std::uint64_t id, const ibv_sge& into, const address& peer,
+                            std::uint64_t amount, std::uint64_t offset, unsigned flags) {
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  request.send_flags = flags;
+  request.wr.atomic = {peer.memory + offset, amount, 0, peer.rkey};
+  return post(request, {into});
+}
+
+int endpoint::compare_and_swap(std::uint64_t id, const ibv_sge& into, const address& peer,
+                               std::uint64_t compare, std::uint64_t swap, std::uint64_t offset) {
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.wr.atomic = {peer.memory + offset, compare, swap, peer.rkey};
+  return post(request, {into});
 }
 
 int endpoint::send_to(ibv_ah* handle, std::uint32_t qpn, std::uint64_t id,

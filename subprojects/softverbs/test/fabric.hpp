@@ -57,6 +57,9 @@ struct options {
   bool channel = false;
 };
 
+/// With the right to remote atomics.
+options with_atomics();
+
 /// A queue pair with all that it needs, in RESET at first.
 struct endpoint {
   explicit endpoint(const options& wanted = {});
@@ -83,6 +86,11 @@ struct endpoint {
             std::uint64_t offset = 0, unsigned flags = IBV_SEND_SIGNALED);
   int read(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
            std::uint64_t offset = 0, unsigned flags = IBV_SEND_SIGNALED);
+  int fetch_and_add(std::uint64_t id, const ibv_sge& into, const address& peer,
+                    std::uint64_t amount, std::uint64_t offset = 0,
+                    unsigned flags = IBV_SEND_SIGNALED);
+  int compare_and_swap(std::uint64_t id, const ibv_sge& into, const address& peer,
+                       std::uint64_t compare, std::uint64_t swap, std::uint64_t offset = 0);
 
   /// A datagram.
   int send_to(ibv_ah* handle, std::uint32_t qpn, std::uint64_t id,

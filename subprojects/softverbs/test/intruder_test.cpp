@@ -1,15 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whoever may open a socket may send anything to a process that uses the device.
-#include "../src/packet.hpp"
-#include "catch.hpp"
-#include "fabric.hpp"
+#include "intruder.hpp"
 
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <unistd.h>
-
-#include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <random>
 
@@ -17,48 +9,11 @@ using namespace softverbs;
 
 namespace {
 
-/// A connection to the process that a queue pair belongs to.
-class intruder {
- public:
-  explicit intruder(std::uint32_t qpn) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    const int length =
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/2/%u", qpn >> 14);
-    socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&name),
-                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                             static_cast<std::size_t>(length))) == 0);
-  }
-  intruder(const intruder&) = delete;
-  intruder& operator=(const intruder&) = delete;
-  ~intruder() { ::close(socket_); }
-
-  void send(const void* bytes, std::size_t length) {
-    // The device may have closed the connection by now.
-    [[maybe_unused]] const ssize_t sent =
-        ::send(socket_, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
-  }
-
- private:
-  int socket_ = -1;
-};
-
 void still_works(connection& link) {
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 1000)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 1000)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
-}
-
-packet_header forged(const connection& link) {
-  packet_header header{};
-  header.kind = packet_kind::write;
-  header.flags = packet_flag::first | packet_flag::last;
-  header.network = on_ethernet() ? 2 : 0;
-  header.target_qpn = link.right.pair->qp_num;
-  header.source_qpn = link.left.pair->qp_num;
-  return header;
 }
 
 }  // namespace
@@ -102,7 +57,7 @@ TEST_CASE("random packets crash nothing") {
       static_assert(sizeof(message) == sizeof(packet_header) + 64);
       message.header = forged(link);
       packet_header& header = message.header;
-      header.kind = static_cast<packet_kind>(random() % 9);
+      header.kind = static_cast<packet_kind>(random() % 12);
       header.flags = static_cast<std::uint8_t>(random() % 64);
       header.reason = static_cast<refusal>(random() % 7);
       header.rnr_timer = static_cast<std::uint8_t>(random() % 40);

@@ -135,6 +135,17 @@ int leaver() {
   return end.wait().status == IBV_WC_SUCCESS ? 0 : 2;
 }
 
+/// Adds to its peer's first word, a thousand times one.
+int adder() {
+  endpoint end(with_atomics());
+  const address there = swap(peer_descriptor, end);
+  for (std::uint64_t id = 0; id < 1000; ++id) {
+    if (end.fetch_and_add(id, end.piece(0, 8), there, 1) != 0) return 2;
+    if (end.wait().status != IBV_WC_SUCCESS) return 3;
+  }
+  return 0;
+}
+
 /// Sends as much as its peer.
 int flood() {
   endpoint end;
@@ -205,6 +216,7 @@ int play(const char* part) try {
   if (name == "target") return target(IBV_QPT_RC);
   if (name == "unreliable target") return target(IBV_QPT_UC);
   if (name == "datagram target") return target(IBV_QPT_UD);
+  if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();
   return 1;

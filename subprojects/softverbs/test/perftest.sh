@@ -14,6 +14,11 @@ done
 two -p ib_write_bw -d soft0 -x 3 -n 100 -F --use_old_post_send || failures=1
 two -p ib_send_bw -d soft0 -x 3 -n 100 -F -b || failures=1
 two -p ib_send_lat -d soft0 -x 3 -n 100 -F -e || failures=1
+for program in ib_atomic_bw ib_atomic_lat; do
+  for type in FETCH_AND_ADD CMP_AND_SWAP; do
+    two -p $program -d soft0 -x 3 -n 100 -F -A $type || failures=1
+  done
+done
 for service in UC UD; do
   two -p ib_send_bw -d soft0 -x 3 -n 100 -F -c $service || failures=1
   two -p ib_send_lat -d soft0 -x 3 -n 100 -F -c $service || failures=1
