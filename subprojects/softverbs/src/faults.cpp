@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <mutex>
 #include <new>
+#include <unordered_set>
 #include <vector>
 
 namespace softverbs::faults {
@@ -35,7 +36,7 @@ struct pending : fault {
 /// Under the lock of the current engine, so that a child of fork finds it complete.
 struct {
   std::vector<pending> faults;
-  std::vector<std::uint32_t> lost_pairs;
+  std::unordered_set<std::uint32_t> lost_pairs;
   bool all_lost = false;
   unsigned long long struck = 0;
 } state;
@@ -80,13 +81,13 @@ void change_state(const effect& what) {
       return change_devices(what, broken, true, IBV_EVENT_DEVICE_FATAL);
     case effect_kind::peer_lost:
       if (what.target)
-        state.lost_pairs.push_back(*what.target);
+        state.lost_pairs.insert(*what.target);
       else
         state.all_lost = true;
       return;
     case effect_kind::peer_back:
       if (what.target) {
-        std::erase(state.lost_pairs, *what.target);
+        state.lost_pairs.erase(*what.target);
       } else {
         state.all_lost = false;
         state.lost_pairs.clear();
@@ -115,8 +116,7 @@ void happen(Concerns concerns, Act act) {
 bool is_silent(const queue_pair& pair) noexcept {
   const unsigned device = pair.owner().device().number;
   return has(ports_down, device) || has(broken, device) || state.all_lost ||
-         std::find(state.lost_pairs.begin(), state.lost_pairs.end(), pair.qp_num) !=
-             state.lost_pairs.end();
+         state.lost_pairs.contains(pair.qp_num);
 }
 
 answer told(const verb& which, form how, int error) noexcept {
