@@ -29,3 +29,7 @@
 #define VERBSPP_CALLABLE_UNCONSUMED
 #define VERBSPP_CONSUMES
 #endif
+
+// What runs once per request: inlined whatever the compiler's heuristics say, down to the driver's
+// function pointer.
+#define VERBSPP_DATA_PATH [[gnu::always_inline]] inline

@@ -10,6 +10,7 @@
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/parameters.hpp>
+#include <verbspp/qp/posting.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 #include <verbspp/qp/state.hpp>
 #include <verbspp/qp/status.hpp>
@@ -29,7 +30,9 @@
 #include <verbspp/verbs/protection_domain.hpp>
 #include <verbspp/verbs/queue_pair_number.hpp>
 #include <verbspp/verbs/remote_memory.hpp>
+#include <verbspp/verbs/remote_word.hpp>
 #include <verbspp/verbs/scatter_gather.hpp>
+#include <verbspp/verbs/shared_receive_queue.hpp>
 #include <verbspp/verbs/transport_error.hpp>
 #include <verbspp/verbs/work_completion.hpp>
 #include <verbspp/verbs/work_request.hpp>

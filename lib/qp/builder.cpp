@@ -31,11 +31,14 @@ std::uint32_t or_default(const std::optional<Count>& asked, std::uint32_t prefer
 
 result<ibv_qp_cap> capacities_of(const queue_pair_settings& settings,
                                  const ibv_device_attr& device) noexcept {
+  const bool own_receives = !settings.receives;
   const ibv_qp_cap capacities{
       .max_send_wr = settings.max_send_work_requests.value(),
-      .max_recv_wr = settings.max_receive_work_requests.value(),
+      .max_recv_wr = own_receives ? settings.max_receive_work_requests.value() : 0,
       .max_send_sge = or_default(settings.max_send_elements, default_elements, device.max_sge),
-      .max_recv_sge = or_default(settings.max_receive_elements, default_elements, device.max_sge),
+      .max_recv_sge =
+          own_receives ? or_default(settings.max_receive_elements, default_elements, device.max_sge)
+                       : 0,
       .max_inline_data = settings.max_inline_data.value()};
   VERBSPP_TRYV(check_limit("max send work requests", capacities.max_send_wr, device.max_qp_wr));
   VERBSPP_TRYV(check_limit("max receive work requests", capacities.max_recv_wr, device.max_qp_wr));
@@ -71,6 +74,10 @@ result<port_attributes> port_of(const queue_pair_settings& settings,
 
 result<void> check_parents(const queue_pair_settings& settings) noexcept {
   const context& parent = settings.domain->context();
+  if (settings.receives && settings.receives->protection_domain() != *settings.domain)
+    return error(error_kind::invalid_input, building,
+                 "the shared receive queue has to be made in the protection domain of the queue "
+                 "pair");
   if (settings.send_queue->context() != parent || settings.receive_queue->context() != parent)
     return error(error_kind::invalid_input, building,
                  "protection domain and completion queues have to be made from one context");
@@ -79,6 +86,67 @@ result<void> check_parents(const queue_pair_settings& settings) noexcept {
     return error::out_of_range(building, "access flags", settings.connection.access.bits,
                                "a queue pair knows local write, remote write, read and atomic");
   return success();
+}
+
+error creation_failure(int errnum, const char* operation) noexcept {
+  return error::from_errno(
+      errnum, operation,
+      errnum == EINVAL ? "every limit that the device reports is kept; so usually max inline data, "
+                         "or queue length and elements are too much together"
+                       : nullptr);
+}
+
+/// The operations of the extended posting interface that a transport has.
+std::uint64_t operations_of(transport type, const ibv_device_attr& device) noexcept {
+  constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  constexpr std::uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  constexpr std::uint64_t invalidations = IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV;
+  switch (type) {
+    case transport::ud:
+      return sends;
+    case transport::uc:
+      return sends | writes;
+    default:
+      break;
+  }
+  std::uint64_t all = sends | writes | IBV_QP_EX_WITH_RDMA_READ;
+  if (device.atomic_cap != IBV_ATOMIC_NONE)
+    all |= IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  if ((device.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0) all |= invalidations;
+  return all;
+}
+
+struct native_queue_pair {
+  ibv_qp* queue_pair;
+  ibv_qp_ex* extended;  ///< null without the extended posting interface
+};
+
+result<native_queue_pair> create_native(ibv_qp_init_attr_ex& initial, transport type,
+                                        bool extended_posting,
+                                        const ibv_device_attr& device) noexcept {
+  ibv_context* const context = initial.pd->context;
+  if (extended_posting) {
+    initial.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    initial.send_ops_flags = operations_of(type, device);
+    errno = 0;
+    if (ibv_qp* const created = ibv_create_qp_ex(context, &initial); created != nullptr)
+      return native_queue_pair{created, ibv_qp_to_qp_ex(created)};
+    if (kind_of_errno(errno) != error_kind::not_supported)
+      return creation_failure(errno, "ibv_create_qp_ex");
+  }
+  // The plain call: every provider has it.
+  ibv_qp_init_attr plain{};
+  plain.send_cq = initial.send_cq;
+  plain.recv_cq = initial.recv_cq;
+  plain.srq = initial.srq;
+  plain.cap = initial.cap;
+  plain.qp_type = initial.qp_type;
+  plain.sq_sig_all = initial.sq_sig_all;
+  errno = 0;
+  ibv_qp* const created = ibv_create_qp(initial.pd, &plain);
+  if (created == nullptr) return creation_failure(errno, "ibv_create_qp");
+  initial.cap = plain.cap;
+  return native_queue_pair{created, nullptr};
 }
 
 }  // namespace
@@ -107,26 +175,22 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
   parameters.port = port.number();
   parameters.local_gid_index = gid.index;
 
-  ibv_qp_init_attr initial{};
+  ibv_qp_init_attr_ex initial{};
   initial.qp_type = static_cast<ibv_qp_type>(type);
   initial.send_cq = settings.send_queue->native_handle();
   initial.recv_cq = settings.receive_queue->native_handle();
+  initial.srq = settings.receives ? settings.receives->native_handle() : nullptr;
   initial.sq_sig_all = settings.signal_all_sends ? 1 : 0;
   initial.cap = capacities;
-  errno = 0;
-  ibv_qp* const native = ibv_create_qp(settings.domain->native_handle(), &initial);
-  if (native == nullptr)
-    return error::from_errno(
-        errno, "ibv_create_qp",
-        errno == EINVAL
-            ? "every limit that the device reports is kept; so usually max inline data, "
-              "or queue length and elements are too much together"
-            : nullptr);
+  initial.comp_mask = IBV_QP_INIT_ATTR_PD;
+  initial.pd = settings.domain->native_handle();
+  VERBSPP_TRY(native, create_native(initial, type, settings.extended_posting, device));
   return queue_pair_data{
-      .owner =
-          queue_pair_owner(native, *settings.domain, *settings.send_queue, *settings.receive_queue),
+      .owner = queue_pair_owner(native.queue_pair, *settings.domain, *settings.send_queue,
+                                *settings.receive_queue, settings.receives),
       .local = {.type = type,
-                .number = queue_pair_number::assume(native->qp_num & queue_pair_number::maximum),
+                .number = queue_pair_number::assume(native.queue_pair->qp_num &
+                                                    queue_pair_number::maximum),
                 .link_layer = port.link_layer(),
                 .lid = port.lid(),
                 .address = gid.address,
@@ -141,7 +205,8 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
                      .max_send_elements = initial.cap.max_send_sge,
                      .max_receive_elements = initial.cap.max_recv_sge,
                      .max_inline_data = initial.cap.max_inline_data},
-      .parameters = parameters};
+      .parameters = parameters,
+      .extended = native.extended};
 }
 
 result<queue_pair_data> create_prepared(transport type,

@@ -13,12 +13,6 @@ namespace verbspp::detail {
 
 namespace {
 
-/// The errnos by which one or another provider says that a queue is full.
-bool means_full(int errnum) noexcept {
-  return errnum == ENOMEM || errnum == EAGAIN || errnum == ENOBUFS || errnum == ENOSPC ||
-         errnum == EOVERFLOW;
-}
-
 error moved_from(const char* operation) noexcept {
   return {error_kind::invalid_input, operation, "this queue pair was moved from"};
 }
@@ -69,37 +63,6 @@ result<void> queue_pair_owner::leave(const gid& group, lid multicast_lid) noexce
   if (errnum != 0) return error::from_errno(errnum, operation);
   *link = std::move((*link)->next);
   return success();
-}
-
-error post_failure(int returned, const char* operation, std::size_t elements,
-                   std::uint32_t max_elements) noexcept {
-  const int errnum = errno_of(returned);
-  // Some providers report too many elements by the errno that others use for a full queue.
-  if (elements > max_elements)
-    return error::above_limit(operation, "scatter-gather elements of one request", elements,
-                              max_elements,
-                              "ask the builder for more: max_send_elements, max_receive_elements");
-  if (means_full(errnum))
-    return error::from_errno(errnum, operation)
-        .as(error_kind::would_block,
-            "the queue is full: take completions first, or build the queue pair with more work "
-            "requests; unsignaled requests give their place back only with a later signaled one");
-  return error::from_errno(errnum, operation,
-                           errnum == EINVAL ? "the device takes no such request in the queue "
-                                              "pair's present state, or not at all"
-                                            : nullptr);
-}
-
-error remote_too_short(const char* operation, std::uint64_t local, std::uint64_t remote) noexcept {
-  return error::above_limit(operation, "bytes of the elements", local, remote,
-                            "the remote memory is shorter than that");
-}
-
-error no_room_for_header(std::uint64_t length) noexcept {
-  return error::out_of_range("ibv_post_recv", "bytes of the elements (40 or more)",
-                             static_cast<std::int64_t>(length),
-                             "on UD the first 40 bytes of a receive are for the global route "
-                             "header");
 }
 
 result<queue_pair_status> query(ibv_qp* native) noexcept {

@@ -57,7 +57,6 @@ result<bool> completion_channel_state::read() noexcept {
     ibv_ack_cq_events(source, std::exchange(queue.events.unacknowledged, 0));
   ++queue.events.count;
   append_pending(queue);
-  changed_.notify_all();
   return true;
 }
 
@@ -66,16 +65,19 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held, 
                                             Condition condition) noexcept {
   for (;;) {
     if (condition()) return true;
-    VERBSPP_TRY(got, read());
-    if (got) continue;
-    if (steady_clock::now() >= until) return false;
+    const bool in_time = steady_clock::now() < until;
     if (someone_reads_) {
+      // An event that was read here would leave the other thread asleep.
+      if (!in_time) return false;
       if (until == deadline::max())
         changed_.wait(held);
       else
         changed_.wait_until(held, until);
       continue;
     }
+    VERBSPP_TRY(got, read());
+    if (got) continue;
+    if (!in_time) return false;
     someone_reads_ = true;
     held.unlock();
     const result<bool> readable = wait_readable(native->fd, until, "completion channel");

@@ -18,10 +18,11 @@ namespace verbspp::detail {
 
 /// Hands the events of a channel out to whoever waits for them.
 ///
-/// One of the threads that wait reads the file descriptor, with the lock released; the others sleep
-/// on the condition until it has read something or leaves, when one of them takes its place. An
-/// event wakes all who wait for its queue, and stays pending until somebody polls that queue or
-/// takes the event by itself.
+/// One of the threads that wait sleeps on the file descriptor, with the lock released; the others
+/// sleep on the condition until it wakes up, and nobody else reads the descriptor meanwhile. When it
+/// does, it reads and all of them look whether it was for them; one takes its place. An event wakes
+/// all who wait for its queue, and stays pending until somebody polls that queue or takes the event
+/// by itself.
 struct completion_channel_state : counted {
   using deadline = std::chrono::steady_clock::time_point;
 
@@ -51,14 +52,14 @@ struct completion_channel_state : counted {
   template <class Condition>
   [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, deadline until,
                                   Condition condition) noexcept;
-  /// Reads one event, if there is one; needs the lock.
+  /// Reads one event, if there is one; needs the lock, and that nobody sleeps on the descriptor.
   [[nodiscard]] result<bool> read() noexcept;
   void append_pending(completion_queue_state& queue) noexcept;
   void remove_pending(completion_queue_state& queue) noexcept;
 
   std::mutex lock_;
   std::condition_variable changed_;
-  bool someone_reads_ = false;
+  bool someone_reads_ = false;  ///< and sleeps on the descriptor
   completion_queue_state* first_pending_ = nullptr;
   completion_queue_state* last_pending_ = nullptr;
 };

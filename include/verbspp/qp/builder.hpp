@@ -8,6 +8,7 @@
 #include <verbspp/verbs/access.hpp>
 #include <verbspp/verbs/completion_queue.hpp>
 #include <verbspp/verbs/protection_domain.hpp>
+#include <verbspp/verbs/shared_receive_queue.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -43,6 +44,8 @@ enum class parameter : std::uint32_t {
   traffic_class = 1U << 24,
   flow_label = 1U << 25,
   qkey = 1U << 26,
+  shared_receive_queue = 1U << 27,
+  extended_posting = 1U << 28,
 };
 
 template <>
@@ -90,6 +93,18 @@ concept NotGivenYet = detail::because(!Given.contains(Parameter),
                                       "this parameter was given already: each parameter of the "
                                       "queue pair builder can be given once");
 
+template <parameter_set Given>
+concept NoSharedReceives =
+    detail::because(!Given.contains(parameter::shared_receive_queue),
+                    "this queue pair takes its receives from a shared receive queue, whose size "
+                    "is given at its creation");
+
+template <parameter_set Given>
+concept NoOwnReceives = detail::because(
+    !Given.intersects(parameter::max_receive_work_requests | parameter::max_receive_elements),
+    "with a shared receive queue there is no receive queue of the queue pair's own "
+    "to size");
+
 namespace detail {
 
 /// Everything that the builder collects.
@@ -97,12 +112,14 @@ struct queue_pair_settings {
   std::optional<verbspp::protection_domain> domain;
   std::optional<completion_queue> send_queue;
   std::optional<completion_queue> receive_queue;
+  std::optional<shared_receive_queue> receives;
   work_request_count max_send_work_requests = 16;
   work_request_count max_receive_work_requests = 16;
   std::optional<element_count> max_send_elements;
   std::optional<element_count> max_receive_elements;
   inline_size max_inline_data = 0;
   bool signal_all_sends = false;
+  bool extended_posting = false;
   std::optional<port_number> port;
   std::optional<verbspp::gid_index> gid_index;
   std::optional<read_depth> max_reads_as_initiator;
@@ -127,6 +144,11 @@ struct queue_pair_settings {
 template <transport Transport, parameter_set Given = parameter_set{}>
 class queue_pair_builder {
  public:
+  /// Whether the queue pair will have receives of its own.
+  static constexpr receive_queue_kind receives = Given.contains(parameter::shared_receive_queue)
+                                                     ? receive_queue_kind::shared
+                                                     : receive_queue_kind::own;
+
   queue_pair_builder() noexcept = default;
 
   /// Required. The protection domain of the queue pair, and so of the memory it uses.
@@ -168,6 +190,12 @@ class queue_pair_builder {
   {
     return with<parameter::qkey>([&](auto& s) { s.connection.qkey = key; });
   }
+  /// Takes receives from there; the queue pair has no `post_receive` then.
+  [[nodiscard]] auto shared_receive_queue(const class shared_receive_queue& queue) const noexcept
+    requires NotGivenYet<Given, parameter::shared_receive_queue> && NoOwnReceives<Given>
+  {
+    return with<parameter::shared_receive_queue>([&](auto& s) { s.receives = queue; });
+  }
 
   /// The length of the send queue; 16 by default, up to the device's limit.
   [[nodiscard]] auto max_send_work_requests(work_request_count count) const noexcept
@@ -178,7 +206,7 @@ class queue_pair_builder {
   }
   /// The length of the receive queue; 16 by default, up to the device's limit.
   [[nodiscard]] auto max_receive_work_requests(work_request_count count) const noexcept
-    requires NotGivenYet<Given, parameter::max_receive_work_requests>
+    requires NotGivenYet<Given, parameter::max_receive_work_requests> && NoSharedReceives<Given>
   {
     return with<parameter::max_receive_work_requests>(
         [&](auto& s) { s.max_receive_work_requests = count; });
@@ -191,7 +219,7 @@ class queue_pair_builder {
   }
   /// Scatter-gather elements per receive; the smaller of 16 and the device's limit by default.
   [[nodiscard]] auto max_receive_elements(element_count count) const noexcept
-    requires NotGivenYet<Given, parameter::max_receive_elements>
+    requires NotGivenYet<Given, parameter::max_receive_elements> && NoSharedReceives<Given>
   {
     return with<parameter::max_receive_elements>([&](auto& s) { s.max_receive_elements = count; });
   }
@@ -200,6 +228,13 @@ class queue_pair_builder {
     requires NotGivenYet<Given, parameter::max_inline_data>
   {
     return with<parameter::max_inline_data>([&](auto& s) { s.max_inline_data = size; });
+  }
+  /// Asks for the extended posting interface (`ibv_wr_start` to `ibv_wr_complete`), which batches
+  /// then go through; on a device without it nothing changes. `has_extended_posting` tells.
+  [[nodiscard]] auto extended_posting() const noexcept
+    requires NotGivenYet<Given, parameter::extended_posting>
+  {
+    return with<parameter::extended_posting>([](auto& s) { s.extended_posting = true; });
   }
   /// Makes every request of the send queue signaled, whatever it says itself.
   [[nodiscard]] auto signal_all_sends() const noexcept
@@ -315,21 +350,22 @@ class queue_pair_builder {
   /// device does not have, parents of different devices; `not_found` if no port is active or no GID
   /// is usable; `resource_exhausted`; `permission` for a queue key with its highest bit set,
   /// without CAP_NET_RAW
-  [[nodiscard]] result<prepared_queue_pair<Transport>> build() const noexcept
+  [[nodiscard]] result<prepared_queue_pair<Transport, receives>> build() const noexcept
     requires NoParameterMissing<Transport, Given>
   {
     VERBSPP_TRY(data, detail::create_prepared(Transport, settings_));
-    return prepared_queue_pair<Transport>(std::move(data));
+    return prepared_queue_pair<Transport, receives>(std::move(data));
   }
 
   /// Creates the queue pair and leaves it in RESET, for those who drive the state machine
   /// themselves; `queue_pair::prepare` then goes on as `build` does.
   /// \errors as `build`
-  [[nodiscard]] result<queue_pair<Transport, queue_pair_state::reset>> create() const noexcept
+  [[nodiscard]] result<queue_pair<Transport, queue_pair_state::reset, receives>> create()
+      const noexcept
     requires NoParameterMissing<Transport, Given>
   {
     VERBSPP_TRY(data, detail::create(Transport, settings_));
-    return queue_pair<Transport, queue_pair_state::reset>(std::move(data));
+    return queue_pair<Transport, queue_pair_state::reset, receives>(std::move(data));
   }
 
  private:

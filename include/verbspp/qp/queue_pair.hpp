@@ -7,6 +7,7 @@
 #include <verbspp/qp/attributes.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/parameters.hpp>
+#include <verbspp/qp/posting.hpp>
 #include <verbspp/qp/state.hpp>
 #include <verbspp/qp/status.hpp>
 #include <verbspp/verbs/access.hpp>
@@ -16,6 +17,7 @@
 #include <verbspp/verbs/gid.hpp>
 #include <verbspp/verbs/path.hpp>
 #include <verbspp/verbs/protection_domain.hpp>
+#include <verbspp/verbs/shared_receive_queue.hpp>
 #include <verbspp/verbs/work_request.hpp>
 
 #include <infiniband/verbs.h>
@@ -42,22 +44,26 @@ struct multicast_group {
 class queue_pair_owner {
  public:
   queue_pair_owner(ibv_qp* native, protection_domain domain, completion_queue send_queue,
-                   completion_queue receive_queue) noexcept
+                   completion_queue receive_queue,
+                   std::optional<shared_receive_queue> receives) noexcept
       : native_(native),
         domain_(std::move(domain)),
         send_queue_(std::move(send_queue)),
-        receive_queue_(std::move(receive_queue)) {}
+        receive_queue_(std::move(receive_queue)),
+        receives_(std::move(receives)) {}
   queue_pair_owner(queue_pair_owner&& other) noexcept
       : native_(std::exchange(other.native_, nullptr)),
         domain_(std::move(other.domain_)),
         send_queue_(std::move(other.send_queue_)),
         receive_queue_(std::move(other.receive_queue_)),
+        receives_(std::move(other.receives_)),
         groups_(std::move(other.groups_)) {}
   queue_pair_owner& operator=(queue_pair_owner&& other) noexcept {
     std::swap(native_, other.native_);
     std::swap(domain_, other.domain_);
     std::swap(send_queue_, other.send_queue_);
     std::swap(receive_queue_, other.receive_queue_);
+    std::swap(receives_, other.receives_);
     std::swap(groups_, other.groups_);
     return *this;
   }
@@ -68,6 +74,10 @@ class queue_pair_owner {
   [[nodiscard]] const completion_queue& send_queue() const noexcept { return send_queue_; }
   [[nodiscard]] const completion_queue& receive_queue() const noexcept { return receive_queue_; }
 
+  [[nodiscard]] const std::optional<shared_receive_queue>& receives() const noexcept {
+    return receives_;
+  }
+
   // The kernel does not destroy a queue pair that is in a multicast group.
   [[nodiscard]] result<void> join(const gid& group, lid multicast_lid) noexcept;
   [[nodiscard]] result<void> leave(const gid& group, lid multicast_lid) noexcept;
@@ -77,6 +87,7 @@ class queue_pair_owner {
   protection_domain domain_;
   completion_queue send_queue_;
   completion_queue receive_queue_;
+  std::optional<shared_receive_queue> receives_;
   std::unique_ptr<multicast_group> groups_;
 };
 
@@ -106,6 +117,7 @@ struct queue_pair_data {
   endpoint local;
   queue_pair_capacities capacities;
   connection_parameters parameters;
+  ibv_qp_ex* extended = nullptr;  ///< the same queue pair, if it has the extended posting interface
 };
 
 /// One `ibv_modify_qp`; what it changed is then in `queue_pair` as well.
@@ -135,13 +147,6 @@ template <transport Transport, queue_pair_state From, queue_pair_state To, attri
                                    const endpoint& remote) noexcept;
 [[nodiscard]] result<queue_pair_status> query(ibv_qp* native) noexcept;
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state);
-
-/// What the failure of a post means, from the answer of the driver; out of line since it is rare.
-[[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
-                                 std::uint32_t max_elements) noexcept;
-[[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
-                                     std::uint64_t remote) noexcept;
-[[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept;
 
 }  // namespace detail
 
@@ -181,11 +186,16 @@ concept KeepsState =
 /// outstanding, without completions. It keeps its protection domain and completion queues alive,
 /// not the memory of outstanding work. Thread rule: as `ibv_qp`: posting is safe from several
 /// threads; moving, handshake and destruction need exclusive access.
-template <transport Transport, queue_pair_state State>
+template <transport Transport, queue_pair_state State,
+          receive_queue_kind Receives = receive_queue_kind::own>
 class VERBSPP_CONSUMABLE queue_pair {
  public:
   static constexpr transport type = Transport;
   static constexpr queue_pair_state state = State;
+  static constexpr receive_queue_kind receives = Receives;
+  /// The same queue pair in another state.
+  template <queue_pair_state Other>
+  using in_state = queue_pair<Transport, Other, Receives>;
 
   /// For the library: takes over a queue pair that is in this state.
   explicit queue_pair(detail::queue_pair_data data) noexcept : data_(std::move(data)) {}
@@ -217,14 +227,14 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// `timed_out` (the peer's address does not resolve) and others from the device, with the
   /// transition's name; `invalid_input` if this queue pair was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
-      result<queue_pair<Transport, queue_pair_state::ready_to_send>>
+      result<in_state<queue_pair_state::ready_to_send>>
       handshake(struct endpoint remote) && noexcept
     requires Connects<Transport> && Prepared<State>
   {
     return taken<queue_pair_state::ready_to_send>(
         [&](auto& data) { return detail::connect(data, remote); });
   }
-  result<queue_pair<Transport, queue_pair_state::ready_to_send>> handshake(struct endpoint) &
+  result<in_state<queue_pair_state::ready_to_send>> handshake(struct endpoint) &
       VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init && Transport != transport::ud,
                              "the handshake consumes the queue pair: write "
                              "std::move(queue_pair).handshake(remote_endpoint)") = delete;
@@ -233,7 +243,7 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// as the handshake does.
   /// \errors `invalid_input` if this queue pair was moved from; those of the device
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
-      result<queue_pair<Transport, queue_pair_state::ready_to_send>>
+      result<in_state<queue_pair_state::ready_to_send>>
       activate() && noexcept
     requires SendsDatagrams<Transport> && Prepared<State>
   {
@@ -258,8 +268,8 @@ class VERBSPP_CONSUMABLE queue_pair {
   template <transport Theirs, queue_pair_state From, queue_pair_state To, attribute_set Given>
     requires ForThisQueuePair<Theirs, From, Transport, State> &&
              NoAttributeMissing<Theirs, From, To, Given> && ChangesState<From, To>
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<queue_pair<Transport, To>>
-  modify(const queue_pair_attributes<Theirs, From, To, Given>& attributes) && noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<in_state<To>> modify(
+      const queue_pair_attributes<Theirs, From, To, Given>& attributes) && noexcept {
     return taken<To>([&](auto& data) { return detail::modify(data, attributes); });
   }
   /// Changes attributes within the state. After a failure they are as they were.
@@ -276,14 +286,14 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// the device had reported before may be in the completion queues still.
   /// \errors `invalid_input` if this queue pair was moved from; those of the device
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
-      result<queue_pair<Transport, queue_pair_state::reset>>
+      result<in_state<queue_pair_state::reset>>
       to_reset() && noexcept {
     return without_attributes<queue_pair_state::reset>();
   }
   /// Stops: ERR. All outstanding work completes as flushed, and so does what is posted from now on.
   /// \errors as `to_reset`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
-      result<queue_pair<Transport, queue_pair_state::error>>
+      result<in_state<queue_pair_state::error>>
       to_error() && noexcept
     requires TransitionExists<Transport, State, queue_pair_state::error>
   {
@@ -294,7 +304,7 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// so that nothing of an earlier connection is mistaken for the new one's.
   /// \errors as `to_reset`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
-      result<queue_pair<Transport, queue_pair_state::init>>
+      result<in_state<queue_pair_state::init>>
       prepare() && noexcept
     requires Reset<State>
   {
@@ -304,9 +314,9 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// after one of a send on UC and UD. `query_state` tells; the word of the caller is not checked,
   /// but what does not follow from the true state fails then.
   template <queue_pair_state Actual>
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES queue_pair<Transport, Actual>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES in_state<Actual>
   assume_state() && noexcept {
-    return queue_pair<Transport, Actual>(std::move(data_));
+    return in_state<Actual>(std::move(data_));
   }
 
   /// The way to a queue pair, with the hop limit, traffic class and so on that the builder was
@@ -351,92 +361,136 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// `received_datagram` has the payload after it.
   /// \errors `would_block` if the receive queue is full, `invalid_input` for too many elements,
   /// `driver`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_receive(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_receive(
       const receive_request& request) noexcept
-    requires AcceptsReceives<State>
+    requires OwnReceiveQueue<Receives> && AcceptsReceives<State>
   {
-    if constexpr (Transport == transport::ud)
-      if (request.elements.total_length() < datagram_header_size) [[unlikely]]
+    if constexpr (shortest_receive != 0)
+      if (request.elements.total_length() < shortest_receive) [[unlikely]]
         return detail::no_room_for_header(request.elements.total_length());
-    ibv_recv_wr native;
-    native.wr_id = request.id;
-    native.next = nullptr;
-    native.sg_list = request.elements.native();
-    native.num_sge = static_cast<int>(request.elements.size());
-    ibv_recv_wr* rejected;
-    const int returned = ibv_post_recv(native_qp(), &native, &rejected);
-    if (returned != 0) [[unlikely]]
-      return detail::post_failure(returned, "ibv_post_recv", request.elements.size(),
-                                  data_.capacities.max_receive_elements);
-    return success();
+    return detail::post_one_receive(
+        request, data_.capacities.max_receive_elements, detail::posting_receive,
+        [this](auto* list, auto* rejected) { return ibv_post_recv(native_qp(), list, rejected); });
+  }
+  /// Posts up to `Requests` receives with one doorbell: those that `fill` gives to the
+  /// `receive_batch` that it is called with. Storage for them, and for `Elements` elements, is on
+  /// the stack.
+  /// \errors as `post_receive`, with the number of receives that were posted
+  template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result
+  post_receive_batch(Fill fill)
+    requires OwnReceiveQueue<Receives> && AcceptsReceives<State>
+  {
+    detail::listed_receives<Requests, Elements> list(shortest_receive);
+    receive_batch batch(list);
+    fill(batch);
+    return list.post(data_.capacities.max_receive_elements, detail::posting_receive,
+                     [this](auto* first, auto* rejected) {
+                       return ibv_post_recv(native_qp(), first, rejected);
+                     });
   }
 
   /// Sends a message into the receive that the peer posted first (`ibv_post_send`). The memory must
   /// stay as it is until the completion.
   /// \errors `would_block` if the send queue is full, `invalid_input` for too many elements,
   /// `driver`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_send(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_send(
       const send_request& request) noexcept
     requires SendsToItsPeer<Transport> && AcceptsSends<State>
   {
-    ibv_send_wr native;
-    native.opcode = request.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-    if (request.immediate) native.imm_data = request.immediate->network();
-    return post(native, request, request.solicited, "ibv_post_send (send)");
+    return post(request);
   }
 
   /// Sends a datagram to the queue pair that it names, into a receive posted there
   /// (`ibv_post_send`); at most the path MTU. Whether it arrives, nobody tells. The memory must
   /// stay as it is until the completion, and the address handle must live until then.
   /// \errors as above
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_send(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_send(
       const datagram_request& request) noexcept
     requires SendsDatagrams<Transport> && AcceptsSends<State>
   {
-    ibv_send_wr native;
-    native.opcode = request.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
-    if (request.immediate) native.imm_data = request.immediate->network();
-    native.wr.ud.ah = request.to.handle();
-    native.wr.ud.remote_qpn = request.to.number().value();
-    native.wr.ud.remote_qkey = request.to.key().value();
-    return post(native, request, request.solicited, "ibv_post_send (datagram)");
+    return post(request);
   }
 
   /// Writes to the peer's memory (`ibv_post_send`). The memory here must stay as it is until the
   /// completion.
   /// \errors as `post_send`, and `invalid_input` if the remote memory is shorter than the elements
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_write(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_write(
       const write_request& request) noexcept
     requires CarriesWrites<Transport> && AcceptsSends<State>
   {
-    constexpr const char* operation = "ibv_post_send (RDMA write)";
-    ibv_send_wr native;
-    native.opcode = request.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
-    if (request.immediate) native.imm_data = request.immediate->network();
-    const auto& remote = request.remote.memory();
-    if (request.elements.total_length() > remote.length()) [[unlikely]]
-      return detail::remote_too_short(operation, request.elements.total_length(), remote.length());
-    native.wr.rdma.remote_addr = remote.address();
-    native.wr.rdma.rkey = remote.rkey();
-    return post(native, request, request.solicited, operation);
+    return post(request);
   }
 
   /// Reads from the peer's memory (`ibv_post_send`). The memory here belongs to the device until
   /// the completion.
   /// \errors as `post_write`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> post_read(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_read(
       const read_request& request) noexcept
     requires CarriesReads<Transport> && AcceptsSends<State>
   {
-    constexpr const char* operation = "ibv_post_send (RDMA read)";
-    ibv_send_wr native;
-    native.opcode = IBV_WR_RDMA_READ;
-    const auto& remote = request.remote.memory();
-    if (request.elements.total_length() > remote.length()) [[unlikely]]
-      return detail::remote_too_short(operation, request.elements.total_length(), remote.length());
-    native.wr.rdma.remote_addr = remote.address();
-    native.wr.rdma.rkey = remote.rkey();
-    return post(native, request, false, operation);
+    return post(request);
+  }
+
+  /// Compares a word of the peer's memory, and swaps it if it is as expected, in one step
+  /// (`ibv_post_send`). The memory of the result belongs to the device until the completion.
+  /// \errors as `post_send`, and `invalid_input` if the memory for the result is not 8 bytes long
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_compare_and_swap(
+      const compare_and_swap_request& request) noexcept
+    requires CarriesAtomics<Transport> && AcceptsSends<State>
+  {
+    return post(request);
+  }
+  /// Adds to a word of the peer's memory in one step (`ibv_post_send`).
+  /// \errors as `post_compare_and_swap`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_fetch_and_add(
+      const fetch_and_add_request& request) noexcept
+    requires CarriesAtomics<Transport> && AcceptsSends<State>
+  {
+    return post(request);
+  }
+
+  /// Sends, and makes an rkey of the peer's void (`ibv_post_send`), where the device can:
+  /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
+  /// \errors as `post_send`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void>
+  post_send_with_invalidate(const send_with_invalidate_request& request) noexcept
+    requires CarriesInvalidation<Transport> && AcceptsSends<State>
+  {
+    return post(request);
+  }
+  /// Makes an rkey of this side void (`ibv_post_send`), where the device can.
+  /// \errors as `post_send`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_local_invalidate(
+      const local_invalidate_request& request) noexcept
+    requires CarriesInvalidation<Transport> && AcceptsSends<State>
+  {
+    return post(request);
+  }
+
+  /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the `send_batch`
+  /// that it is called with.
+  ///
+  /// Where the queue pair has the extended posting interface it is used (`ibv_wr_start` to
+  /// `ibv_wr_complete`), and then either all are posted or none; else a linked list on the stack,
+  /// with room for `Elements` elements. If `fill` throws, nothing is posted.
+  /// \errors as of the requests alone, with the number of those that were posted
+  template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
+    requires AcceptsSends<State>
+  {
+    const std::uint32_t max_elements = data_.capacities.max_send_elements;
+    const auto post_by = [&](auto&& posting) {
+      send_batch<Transport, std::remove_reference_t<decltype(posting)>> batch(posting);
+      fill(batch);
+      return posting.post(max_elements);
+    };
+    if (data_.extended != nullptr) return post_by(detail::extended_posting(data_.extended));
+    return post_by(detail::listed_posting<Requests, Elements>(native_qp()));
+  }
+  /// True if batches go through the extended posting interface.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED bool has_extended_posting() const noexcept {
+    return data_.extended != nullptr;
   }
 
   /// The state that the device reports (`ibv_query_qp`), which may have moved to ERR or SQE by
@@ -462,6 +516,13 @@ class VERBSPP_CONSUMABLE queue_pair {
       const noexcept VERBSPP_LIFETIMEBOUND {
     return data_.owner.receive_queue();
   }
+  /// Whose receives it uses, if not its own.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class shared_receive_queue& shared_receive_queue()
+      const noexcept VERBSPP_LIFETIMEBOUND
+    requires(Receives == receive_queue_kind::shared)
+  {
+    return *data_.owner.receives();
+  }
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED ibv_qp* native_handle() const noexcept {
     return data_.owner.native();
   }
@@ -479,45 +540,47 @@ class VERBSPP_CONSUMABLE queue_pair {
 
   /// Gives the queue pair away: to the result in state `To` if `change` succeeds, else to the end.
   template <queue_pair_state To, class Change>
-  result<queue_pair<Transport, To>> taken(Change change) noexcept {
+  result<in_state<To>> taken(Change change) noexcept {
     detail::queue_pair_data taken = std::move(data_);
     VERBSPP_TRYV(change(taken));
-    return queue_pair<Transport, To>(std::move(taken));
+    return in_state<To>(std::move(taken));
   }
   template <queue_pair_state To>
-  result<queue_pair<Transport, To>> without_attributes() noexcept {
+  result<in_state<To>> without_attributes() noexcept {
     return taken<To>(
         [](auto& data) { return detail::modify(data, attributes_for<Transport, State, To>()); });
   }
 
-  /// Posts what all requests of the send queue have in common.
   template <class Request>
-  result<void> post(ibv_send_wr& native, const Request& request, bool solicited,
-                    const char* operation) noexcept {
-    native.wr_id = request.id;
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Request& request) noexcept {
+    if (!detail::is_sound(request)) [[unlikely]]
+      return detail::unsoundness(request);
+    ibv_send_wr native;
+    detail::fill(native, request);
+    const detail::native_elements elements = detail::elements_of(request);
+    native.sg_list = elements.first;
+    native.num_sge = static_cast<int>(elements.size);
     native.next = nullptr;
-    native.sg_list = request.elements.native();
-    native.num_sge = static_cast<int>(request.elements.size());
-    native.send_flags = (request.signaled ? unsigned{IBV_SEND_SIGNALED} : 0U) |
-                        (solicited ? unsigned{IBV_SEND_SOLICITED} : 0U);
-    if constexpr (requires { request.fenced; })
-      if (request.fenced) native.send_flags |= IBV_SEND_FENCE;
     ibv_send_wr* rejected;
     const int returned = ibv_post_send(native_qp(), &native, &rejected);
     if (returned != 0) [[unlikely]]
-      return detail::post_failure(returned, operation, request.elements.size(),
+      return detail::post_failure(returned, detail::name_of(request), elements.size,
                                   data_.capacities.max_send_elements);
     return success();
   }
+
+  /// What a receive must be able to hold.
+  static constexpr std::size_t shortest_receive =
+      Transport == transport::ud ? datagram_header_size : 0;
 
   detail::queue_pair_data data_;
 };
 
 /// A queue pair between build and handshake.
-template <transport Transport>
-using prepared_queue_pair = queue_pair<Transport, queue_pair_state::init>;
+template <transport Transport, receive_queue_kind Receives = receive_queue_kind::own>
+using prepared_queue_pair = queue_pair<Transport, queue_pair_state::init, Receives>;
 /// A queue pair after its handshake.
-template <transport Transport>
-using connected_queue_pair = queue_pair<Transport, queue_pair_state::ready_to_send>;
+template <transport Transport, receive_queue_kind Receives = receive_queue_kind::own>
+using connected_queue_pair = queue_pair<Transport, queue_pair_state::ready_to_send, Receives>;
 
 }  // namespace verbspp

@@ -76,6 +76,22 @@ concept CarriesAtomics =
     detail::because(Transport != transport::uc,
                     "UC carries no atomic operations, since it has no answers: they need RC");
 
+template <transport Transport>
+concept CarriesInvalidation =
+    detail::because(Transport == transport::rc, "only RC carries invalidations of an rkey");
+
+/// Where a queue pair takes its receives from.
+enum class receive_queue_kind : std::uint8_t {
+  own,
+  shared,  ///< a `shared_receive_queue`
+};
+
+template <receive_queue_kind Receives>
+concept OwnReceiveQueue =
+    detail::because(Receives == receive_queue_kind::own,
+                    "this queue pair takes its receives from a shared receive queue: post them "
+                    "there");
+
 template <queue_pair_state State>
 concept AcceptsReceives =
     detail::because(State != queue_pair_state::reset,

@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -57,6 +58,24 @@ static_assert(sizeof(scatter_element) == sizeof(ibv_sge) &&
               std::is_standard_layout_v<scatter_element> &&
               std::is_trivially_copyable_v<scatter_element>);
 
+/// Bytes that travel within the request itself: they need no registration, are read while posting,
+/// and may change as soon as that has returned. At most `capacities().max_inline_data`.
+class inline_payload {
+ public:
+  explicit inline_payload(std::span<const std::byte> bytes VERBSPP_LIFETIMEBOUND) noexcept
+      : native_(gather_element::from_native(
+            {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+             .length = static_cast<std::uint32_t>(std::min<std::size_t>(bytes.size(), UINT32_MAX)),
+             .lkey = 0})) {}
+
+  [[nodiscard]] const gather_element& element() const noexcept VERBSPP_LIFETIMEBOUND {
+    return native_;
+  }
+
+ private:
+  gather_element native_;
+};
+
 /// The elements of one work request: none, one, or a contiguous range of them.
 ///
 /// A view: the elements have to live until the request has been posted (not until it completes;
@@ -67,6 +86,10 @@ class element_list {
   constexpr element_list() noexcept = default;
   constexpr element_list(const Element& single VERBSPP_LIFETIMEBOUND) noexcept
       : first_(&single), size_(1) {}
+  /// What is sent inline; only for what the device reads.
+  element_list(const inline_payload& payload VERBSPP_LIFETIMEBOUND) noexcept
+    requires std::is_same_v<Element, gather_element>
+      : first_(&payload.element()), size_(1), inline_(true) {}
   template <class Range>
     requires std::is_convertible_v<Range&&, std::span<const Element>> &&
              (!std::is_convertible_v<Range &&, const Element&>)
@@ -83,6 +106,7 @@ class element_list {
   [[nodiscard]] constexpr const Element* begin() const noexcept { return first_; }
   [[nodiscard]] constexpr const Element* end() const noexcept { return first_ + size_; }
 
+  [[nodiscard]] constexpr bool is_inline() const noexcept { return inline_; }
   /// The sum of the lengths, in bytes.
   [[nodiscard]] std::uint64_t total_length() const noexcept {
     std::uint64_t total = 0;
@@ -96,10 +120,11 @@ class element_list {
 
  private:
   constexpr element_list(std::span<const Element> range, int) noexcept
-      : first_(range.data()), size_(range.size()) {}
+      : first_(range.data()), size_(static_cast<std::uint32_t>(range.size())) {}
 
   const Element* first_ = nullptr;
-  std::size_t size_ = 0;
+  std::uint32_t size_ = 0;  // 32 bits, so that the list stays two words
+  bool inline_ = false;
 };
 
 using gather_list = element_list<gather_element>;

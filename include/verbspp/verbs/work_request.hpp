@@ -3,6 +3,7 @@
 
 #include <verbspp/verbs/address_handle.hpp>
 #include <verbspp/verbs/remote_memory.hpp>
+#include <verbspp/verbs/remote_word.hpp>
 #include <verbspp/verbs/scatter_gather.hpp>
 
 #include <arpa/inet.h>
@@ -79,6 +80,48 @@ struct read_request {
   std::uint64_t id = 0;
   scatter_list elements{};
   remote_source remote;  ///< at least as long as the elements together
+  bool signaled = true;
+  bool fenced = false;
+};
+
+/// Replaces the remote word by `desired` if it equals `expected`; either way the result is the
+/// value that it had before, in host byte order.
+struct compare_and_swap_request {
+  std::uint64_t id = 0;
+  scatter_element result;  ///< 8 bytes
+  remote_word remote;
+  std::uint64_t expected = 0;
+  std::uint64_t desired = 0;
+  bool signaled = true;
+  bool fenced = false;
+};
+
+/// Adds to the remote word; the result is the value that it had before, in host byte order.
+struct fetch_and_add_request {
+  std::uint64_t id = 0;
+  scatter_element result;  ///< 8 bytes
+  remote_word remote;
+  std::uint64_t addend = 0;
+  bool signaled = true;
+  bool fenced = false;
+};
+
+/// As `send_request`, and makes an rkey of the peer's void before the peer sees the completion,
+/// which names it. What the peer granted by that rkey (a memory window, or a region where the
+/// device can) cannot be used any more.
+struct send_with_invalidate_request {
+  std::uint64_t id = 0;
+  gather_list elements{};
+  std::uint32_t rkey;  ///< the peer's
+  bool signaled = true;
+  bool solicited = false;
+  bool fenced = false;
+};
+
+/// Makes an rkey of this side void.
+struct local_invalidate_request {
+  std::uint64_t id = 0;
+  std::uint32_t rkey;
   bool signaled = true;
   bool fenced = false;
 };

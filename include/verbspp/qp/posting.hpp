@@ -1,0 +1,521 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How requests become what libibverbs takes: a structure for `ibv_post_send`, or the calls of the
+/// extended interface (`ibv_wr_start` to `ibv_wr_complete`).
+#pragma once
+
+#include <verbspp/config.hpp>
+#include <verbspp/error.hpp>
+#include <verbspp/qp/state.hpp>
+#include <verbspp/verbs/work_request.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// A batch of which not everything was posted.
+class batch_error {
+ public:
+  constexpr batch_error() noexcept = default;
+  constexpr batch_error(const error& cause, std::size_t accepted) noexcept
+      : cause_(cause), accepted_(accepted) {}
+
+  /// Why the first request that was not posted was refused.
+  [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
+  /// So many requests, the first ones, were posted and will complete.
+  [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
+  [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
+  [[nodiscard]] std::string message() const;
+
+ private:
+  error cause_;
+  std::size_t accepted_ = 0;
+};
+
+std::ostream& operator<<(std::ostream& out, const batch_error& e);
+
+namespace detail {
+struct throw_batch_error {
+  [[noreturn]] void operator()(const batch_error& e) const;
+};
+}  // namespace detail
+
+/// That a batch was posted, or how far it came and why.
+using batch_result =
+    BOOST_OUTCOME_V2_NAMESPACE::basic_result<void, batch_error,
+                                             detail::throwing_policy<detail::throw_batch_error>>;
+
+namespace detail {
+
+/// The names of the operations, as errors have them.
+inline constexpr const char* posting_send = "ibv_post_send (send)";
+inline constexpr const char* posting_datagram = "ibv_post_send (datagram)";
+inline constexpr const char* posting_write = "ibv_post_send (RDMA write)";
+inline constexpr const char* posting_read = "ibv_post_send (RDMA read)";
+inline constexpr const char* posting_compare_and_swap = "ibv_post_send (compare and swap)";
+inline constexpr const char* posting_fetch_and_add = "ibv_post_send (fetch and add)";
+inline constexpr const char* posting_send_with_invalidate = "ibv_post_send (send with invalidate)";
+inline constexpr const char* posting_local_invalidate = "ibv_post_send (local invalidate)";
+inline constexpr const char* posting_receive = "ibv_post_recv";
+
+[[nodiscard]] constexpr const char* name_of(const send_request&) { return posting_send; }
+[[nodiscard]] constexpr const char* name_of(const datagram_request&) { return posting_datagram; }
+[[nodiscard]] constexpr const char* name_of(const write_request&) { return posting_write; }
+[[nodiscard]] constexpr const char* name_of(const read_request&) { return posting_read; }
+[[nodiscard]] constexpr const char* name_of(const compare_and_swap_request&) {
+  return posting_compare_and_swap;
+}
+[[nodiscard]] constexpr const char* name_of(const fetch_and_add_request&) {
+  return posting_fetch_and_add;
+}
+[[nodiscard]] constexpr const char* name_of(const send_with_invalidate_request&) {
+  return posting_send_with_invalidate;
+}
+[[nodiscard]] constexpr const char* name_of(const local_invalidate_request&) {
+  return posting_local_invalidate;
+}
+
+// What a failure means; out of line since it is rare.
+[[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
+                                 std::uint32_t max_elements) noexcept;
+[[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
+                                     std::uint64_t remote) noexcept;
+[[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept;
+[[nodiscard]] error no_word(const char* operation, std::uint32_t length) noexcept;
+[[nodiscard]] error batch_too_long(const char* what, std::size_t limit) noexcept;
+
+/// The flags of a request; those that a kind of request does not have are not asked for.
+template <class Request>
+[[nodiscard]] VERBSPP_DATA_PATH unsigned flags_of(const Request& request) noexcept {
+  unsigned flags = request.signaled ? unsigned{IBV_SEND_SIGNALED} : 0U;
+  if constexpr (requires { request.solicited; })
+    flags |= request.solicited ? unsigned{IBV_SEND_SOLICITED} : 0U;
+  if constexpr (requires { request.fenced; })
+    flags |= request.fenced ? unsigned{IBV_SEND_FENCE} : 0U;
+  if constexpr (requires { request.elements.is_inline(); })
+    flags |= request.elements.is_inline() ? unsigned{IBV_SEND_INLINE} : 0U;
+  return flags;
+}
+
+/// The memory of a request as a range of `ibv_sge`.
+struct native_elements {
+  ibv_sge* first;
+  std::size_t size;
+};
+template <class Request>
+[[nodiscard]] VERBSPP_DATA_PATH native_elements elements_of(const Request& request) noexcept {
+  if constexpr (requires { request.elements; })
+    return {request.elements.native(), request.elements.size()};
+  else if constexpr (requires { request.result; })
+    return {const_cast<ibv_sge*>(&request.result.native()), 1};
+  else
+    return {nullptr, 0};
+}
+
+/// What can be wrong with a request whatever the queue pair's state: null if nothing is.
+template <class Request>
+[[nodiscard]] VERBSPP_DATA_PATH bool is_sound(const Request& request) noexcept {
+  if constexpr (requires { request.remote.memory(); })
+    return request.elements.total_length() <= request.remote.memory().length();
+  else if constexpr (requires { request.result; })
+    return request.result.length() == sizeof(std::uint64_t);
+  else
+    return true;
+}
+template <class Request>
+[[nodiscard]] error unsoundness(const Request& request) noexcept {
+  if constexpr (requires { request.remote.memory(); })
+    return remote_too_short(name_of(request), request.elements.total_length(),
+                            request.remote.memory().length());
+  else if constexpr (requires { request.result; })
+    return no_word(name_of(request), request.result.length());
+  else
+    return error();
+}
+
+// The opcode of a request, and what belongs to it alone.
+
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native, const send_request& request) noexcept {
+  native.opcode = request.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+  if (request.immediate) native.imm_data = request.immediate->network();
+}
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native, const datagram_request& request) noexcept {
+  native.opcode = request.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+  if (request.immediate) native.imm_data = request.immediate->network();
+  native.wr.ud.ah = request.to.handle();
+  native.wr.ud.remote_qpn = request.to.number().value();
+  native.wr.ud.remote_qkey = request.to.key().value();
+}
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native, const write_request& request) noexcept {
+  native.opcode = request.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+  if (request.immediate) native.imm_data = request.immediate->network();
+  native.wr.rdma.remote_addr = request.remote.memory().address();
+  native.wr.rdma.rkey = request.remote.memory().rkey();
+}
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native, const read_request& request) noexcept {
+  native.opcode = IBV_WR_RDMA_READ;
+  native.wr.rdma.remote_addr = request.remote.memory().address();
+  native.wr.rdma.rkey = request.remote.memory().rkey();
+}
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native,
+                                const compare_and_swap_request& request) noexcept {
+  native.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+  native.wr.atomic = {.remote_addr = request.remote.address(),
+                      .compare_add = request.expected,
+                      .swap = request.desired,
+                      .rkey = request.remote.rkey()};
+}
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native,
+                                const fetch_and_add_request& request) noexcept {
+  native.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+  native.wr.atomic = {.remote_addr = request.remote.address(),
+                      .compare_add = request.addend,
+                      .swap = 0,
+                      .rkey = request.remote.rkey()};
+}
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native,
+                                const send_with_invalidate_request& request) noexcept {
+  native.opcode = IBV_WR_SEND_WITH_INV;
+  native.invalidate_rkey = request.rkey;
+}
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native,
+                                const local_invalidate_request& request) noexcept {
+  native.opcode = IBV_WR_LOCAL_INV;
+  native.invalidate_rkey = request.rkey;
+}
+
+/// Fills a native request but for its elements and its successor. Nothing else is written: the
+/// driver looks only at what the opcode has.
+template <class Request>
+VERBSPP_DATA_PATH void fill(ibv_send_wr& native, const Request& request) noexcept {
+  native.wr_id = request.id;
+  native.send_flags = flags_of(request);
+  describe(native, request);
+}
+
+// The same as calls of the extended interface.
+
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const send_request& request) noexcept {
+  if (request.immediate)
+    ibv_wr_send_imm(to, request.immediate->network());
+  else
+    ibv_wr_send(to);
+}
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const datagram_request& request) noexcept {
+  if (request.immediate)
+    ibv_wr_send_imm(to, request.immediate->network());
+  else
+    ibv_wr_send(to);
+  ibv_wr_set_ud_addr(to, request.to.handle(), request.to.number().value(),
+                     request.to.key().value());
+}
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const write_request& request) noexcept {
+  const auto& remote = request.remote.memory();
+  if (request.immediate)
+    ibv_wr_rdma_write_imm(to, remote.rkey(), remote.address(), request.immediate->network());
+  else
+    ibv_wr_rdma_write(to, remote.rkey(), remote.address());
+}
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const read_request& request) noexcept {
+  ibv_wr_rdma_read(to, request.remote.memory().rkey(), request.remote.memory().address());
+}
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const compare_and_swap_request& request) noexcept {
+  ibv_wr_atomic_cmp_swp(to, request.remote.rkey(), request.remote.address(), request.expected,
+                        request.desired);
+}
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const fetch_and_add_request& request) noexcept {
+  ibv_wr_atomic_fetch_add(to, request.remote.rkey(), request.remote.address(), request.addend);
+}
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const send_with_invalidate_request& request) noexcept {
+  ibv_wr_send_inv(to, request.rkey);
+}
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const local_invalidate_request& request) noexcept {
+  ibv_wr_local_inv(to, request.rkey);
+}
+
+/// A batch on its way through the extended interface.
+class extended_posting {
+ public:
+  VERBSPP_DATA_PATH explicit extended_posting(ibv_qp_ex* native) noexcept : native_(native) {
+    ibv_wr_start(native_);
+  }
+  extended_posting(const extended_posting&) = delete;
+  extended_posting& operator=(const extended_posting&) = delete;
+  /// Unless `post` was reached, nothing is posted.
+  VERBSPP_DATA_PATH ~extended_posting() {
+    if (native_ != nullptr) [[unlikely]]
+      ibv_wr_abort(native_);
+  }
+
+  template <class Request>
+  VERBSPP_DATA_PATH void add(const Request& request) noexcept {
+    if (!is_sound(request)) [[unlikely]] {
+      if (!failure_) failure_ = unsoundness(request);
+      return;
+    }
+    native_->wr_id = request.id;
+    // The calls themselves say whether data is inline.
+    native_->wr_flags = flags_of(request) & ~unsigned{IBV_SEND_INLINE};
+    start(native_, request);
+    const native_elements elements = elements_of(request);
+    if constexpr (requires { request.elements.is_inline(); })
+      if (request.elements.is_inline()) {
+        ibv_wr_set_inline_data(native_, reinterpret_cast<void*>(elements.first->addr),
+                               elements.first->length);
+        return;
+      }
+    if constexpr (!std::is_same_v<Request, local_invalidate_request>) {
+      if (elements.size == 1) [[likely]]
+        ibv_wr_set_sge(native_, elements.first->lkey, elements.first->addr, elements.first->length);
+      else
+        ibv_wr_set_sge_list(native_, elements.size, elements.first);
+    }
+  }
+
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(std::uint32_t /*max_elements*/) noexcept {
+    if (failure_) [[unlikely]]
+      return batch_error(*failure_, 0);
+    const int returned = ibv_wr_complete(std::exchange(native_, nullptr));
+    if (returned != 0) [[unlikely]]
+      return batch_error(post_failure(returned, "ibv_wr_complete", 0, 0), 0);
+    return success();
+  }
+
+ private:
+  ibv_qp_ex* native_;
+  std::optional<error> failure_;
+};
+
+/// A batch as a linked list.
+template <std::size_t Requests, std::size_t Elements>
+class listed_posting {
+ public:
+  VERBSPP_DATA_PATH explicit listed_posting(ibv_qp* native) noexcept : native_(native) {}
+  listed_posting(const listed_posting&) = delete;
+  listed_posting& operator=(const listed_posting&) = delete;
+
+  template <class Request>
+  VERBSPP_DATA_PATH void add(const Request& request) noexcept {
+    const native_elements elements = elements_of(request);
+    if (requests_ == Requests || elements.size > Elements - elements_ || !is_sound(request))
+        [[unlikely]] {
+      refuse(request);
+      return;
+    }
+    ibv_send_wr& native = list_[requests_];
+    fill(native, request);
+    native.next = &native + 1;
+    native.sg_list = elements_storage_ + elements_;
+    native.num_sge = static_cast<int>(elements.size);
+    for (std::size_t i = 0; i < elements.size; ++i)
+      elements_storage_[elements_ + i] = elements.first[i];
+    elements_ += elements.size;
+    ++requests_;
+  }
+
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(std::uint32_t max_elements) noexcept {
+    if (failure_) [[unlikely]]
+      return batch_error(*failure_, 0);
+    if (requests_ == 0) return success();
+    list_[requests_ - 1].next = nullptr;
+    ibv_send_wr* rejected = nullptr;
+    const int returned = ibv_post_send(native_, list_, &rejected);
+    if (returned != 0) [[unlikely]]
+      return rejection(returned, rejected, max_elements);
+    return success();
+  }
+
+ private:
+  template <class Request>
+  [[gnu::cold, gnu::noinline]] void refuse(const Request& request) noexcept {
+    if (!failure_)
+      failure_ = requests_ == Requests ? batch_too_long("requests of the batch", Requests)
+                 : !is_sound(request)  ? unsoundness(request)
+                                       : batch_too_long("elements of the batch", Elements);
+  }
+  [[gnu::cold, gnu::noinline]] batch_error rejection(int returned, const ibv_send_wr* rejected,
+                                                     std::uint32_t max_elements) const noexcept {
+    const auto accepted = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected - list_);
+    const auto elements = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected->num_sge);
+    return {post_failure(returned, "ibv_post_send (batch)", elements, max_elements), accepted};
+  }
+
+  // Written as requests come; to clear them first would cost more than to fill them.
+  ibv_send_wr list_[Requests];
+  ibv_sge elements_storage_[Elements];
+  ibv_qp* native_;
+  std::size_t requests_ = 0;
+  std::size_t elements_ = 0;
+  std::optional<error> failure_;
+};
+
+}  // namespace detail
+
+namespace detail {
+
+/// Fills a native receive but for its successor.
+VERBSPP_DATA_PATH void fill(ibv_recv_wr& native, const receive_request& request) noexcept {
+  native.wr_id = request.id;
+  native.sg_list = request.elements.native();
+  native.num_sge = static_cast<int>(request.elements.size());
+}
+
+/// Posts one receive by `post`, that of a queue pair or of a shared receive queue.
+template <class Post>
+[[nodiscard]] VERBSPP_DATA_PATH result<void> post_one_receive(const receive_request& request,
+                                                              std::uint32_t max_elements,
+                                                              const char* operation,
+                                                              Post post) noexcept {
+  ibv_recv_wr native;
+  fill(native, request);
+  native.next = nullptr;
+  ibv_recv_wr* rejected;
+  const int returned = post(&native, &rejected);
+  if (returned != 0) [[unlikely]]
+    return post_failure(returned, operation, request.elements.size(), max_elements);
+  return success();
+}
+
+/// Receives as a linked list.
+template <std::size_t Requests, std::size_t Elements>
+class listed_receives {
+ public:
+  VERBSPP_DATA_PATH explicit listed_receives(std::size_t shortest) noexcept : shortest_(shortest) {}
+  listed_receives(const listed_receives&) = delete;
+  listed_receives& operator=(const listed_receives&) = delete;
+
+  VERBSPP_DATA_PATH void add(const receive_request& request) noexcept {
+    const native_elements elements = elements_of(request);
+    if (requests_ == Requests || elements.size > Elements - elements_ ||
+        (shortest_ != 0 && request.elements.total_length() < shortest_)) [[unlikely]] {
+      refuse(request);
+      return;
+    }
+    ibv_recv_wr& native = list_[requests_];
+    fill(native, request);
+    native.next = &native + 1;
+    native.sg_list = elements_storage_ + elements_;
+    for (std::size_t i = 0; i < elements.size; ++i)
+      elements_storage_[elements_ + i] = elements.first[i];
+    elements_ += elements.size;
+    ++requests_;
+  }
+
+  template <class Post>
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(std::uint32_t max_elements,
+                                                    const char* operation, Post post) noexcept {
+    if (failure_) [[unlikely]]
+      return batch_error(*failure_, 0);
+    if (requests_ == 0) return success();
+    list_[requests_ - 1].next = nullptr;
+    ibv_recv_wr* rejected = nullptr;
+    const int returned = post(list_, &rejected);
+    if (returned != 0) [[unlikely]]
+      return rejection(returned, rejected, max_elements, operation);
+    return success();
+  }
+
+ private:
+  [[gnu::cold, gnu::noinline]] void refuse(const receive_request& request) noexcept {
+    if (failure_) return;
+    failure_ = requests_ == Requests ? batch_too_long("receives of the batch", Requests)
+               : request.elements.size() > Elements - elements_
+                   ? batch_too_long("elements of the batch", Elements)
+                   : no_room_for_header(request.elements.total_length());
+  }
+  [[gnu::cold, gnu::noinline]] batch_error rejection(int returned, const ibv_recv_wr* rejected,
+                                                     std::uint32_t max_elements,
+                                                     const char* operation) const noexcept {
+    const auto accepted = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected - list_);
+    const auto elements = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected->num_sge);
+    return {post_failure(returned, operation, elements, max_elements), accepted};
+  }
+
+  ibv_recv_wr list_[Requests];
+  ibv_sge elements_storage_[Elements];
+  std::size_t shortest_;
+  std::size_t requests_ = 0;
+  std::size_t elements_ = 0;
+  std::optional<error> failure_;
+};
+
+}  // namespace detail
+
+/// What `post_receive_batch` hands to its function; see `send_batch`.
+template <class Posting>
+class receive_batch {
+ public:
+  VERBSPP_DATA_PATH explicit receive_batch(Posting& posting) noexcept : posting_(posting) {}
+  receive_batch(const receive_batch&) = delete;
+  receive_batch& operator=(const receive_batch&) = delete;
+
+  VERBSPP_DATA_PATH void receive(const receive_request& request) noexcept { posting_.add(request); }
+
+ private:
+  Posting& posting_;
+};
+
+/// What `queue_pair::post_batch` hands to its function: takes requests, which are posted together
+/// when the function returns. The elements of a request need to live only until the call that adds
+/// it returns.
+template <transport Transport, class Posting>
+class send_batch {
+ public:
+  VERBSPP_DATA_PATH explicit send_batch(Posting& posting) noexcept : posting_(posting) {}
+  send_batch(const send_batch&) = delete;
+  send_batch& operator=(const send_batch&) = delete;
+
+  VERBSPP_DATA_PATH void send(const send_request& request) noexcept
+    requires SendsToItsPeer<Transport>
+  {
+    posting_.add(request);
+  }
+  VERBSPP_DATA_PATH void send(const datagram_request& request) noexcept
+    requires SendsDatagrams<Transport>
+  {
+    posting_.add(request);
+  }
+  VERBSPP_DATA_PATH void write(const write_request& request) noexcept
+    requires CarriesWrites<Transport>
+  {
+    posting_.add(request);
+  }
+  VERBSPP_DATA_PATH void read(const read_request& request) noexcept
+    requires CarriesReads<Transport>
+  {
+    posting_.add(request);
+  }
+  VERBSPP_DATA_PATH void compare_and_swap(const compare_and_swap_request& request) noexcept
+    requires CarriesAtomics<Transport>
+  {
+    posting_.add(request);
+  }
+  VERBSPP_DATA_PATH void fetch_and_add(const fetch_and_add_request& request) noexcept
+    requires CarriesAtomics<Transport>
+  {
+    posting_.add(request);
+  }
+  VERBSPP_DATA_PATH void send_with_invalidate(const send_with_invalidate_request& request) noexcept
+    requires CarriesInvalidation<Transport>
+  {
+    posting_.add(request);
+  }
+  VERBSPP_DATA_PATH void local_invalidate(const local_invalidate_request& request) noexcept
+    requires CarriesInvalidation<Transport>
+  {
+    posting_.add(request);
+  }
+
+ private:
+  Posting& posting_;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/qp/posting.hpp>
+
+#include <cerrno>
+#include <ostream>
+#include <string>
+
+namespace verbspp {
+
+namespace {
+
+/// The errnos by which one or another provider says that a queue is full.
+bool means_full(int errnum) noexcept {
+  return errnum == ENOMEM || errnum == EAGAIN || errnum == ENOBUFS || errnum == ENOSPC ||
+         errnum == EOVERFLOW;
+}
+
+}  // namespace
+
+error detail::post_failure(int returned, const char* operation, std::size_t elements,
+                           std::uint32_t max_elements) noexcept {
+  const int errnum = errno_of(returned);
+  // Some providers report too many elements by the errno that others use for a full queue.
+  if (elements > max_elements)
+    return error::above_limit(operation, "scatter-gather elements of one request", elements,
+                              max_elements,
+                              "ask the builder for more: max_send_elements, max_receive_elements");
+  if (means_full(errnum))
+    return error::from_errno(errnum, operation)
+        .as(error_kind::would_block,
+            "the queue is full: take completions first, or build the queue pair with more work "
+            "requests; unsignaled requests give their place back only with a later signaled one");
+  return error::from_errno(errnum, operation,
+                           errnum == EINVAL
+                               ? "the device takes no such request in the queue pair's present "
+                                 "state, or with so much inline data, or not at all"
+                               : nullptr);
+}
+
+error detail::remote_too_short(const char* operation, std::uint64_t local,
+                               std::uint64_t remote) noexcept {
+  return error::above_limit(operation, "bytes of the elements", local, remote,
+                            "the remote memory is shorter than that");
+}
+
+error detail::no_room_for_header(std::uint64_t length) noexcept {
+  return error::out_of_range(posting_receive, "bytes of the elements (40 or more)", length,
+                             "on UD the first 40 bytes of a receive are for the global route "
+                             "header");
+}
+
+error detail::no_word(const char* operation, std::uint32_t length) noexcept {
+  return error::out_of_range(operation, "bytes for the result (8)", length,
+                             "atomic operations work on 8 bytes");
+}
+
+error detail::batch_too_long(const char* what, std::size_t limit) noexcept {
+  return error::above_limit("fill batch", what, limit + 1, limit,
+                            "give post_batch larger template arguments");
+}
+
+std::string batch_error::message() const {
+  return cause_.message() + " (requests of the batch posted before: " + std::to_string(accepted_) +
+         ')';
+}
+
+std::ostream& operator<<(std::ostream& out, const batch_error& e) { return out << e.message(); }
+
+void detail::throw_batch_error::operator()(const batch_error& e) const { throw_error(e.cause()); }
+
+}  // namespace verbspp
