@@ -8,6 +8,7 @@
 #include "faults.hpp"
 #include "next_library.hpp"
 #include "queue_pair.hpp"
+#include "shared_receive_queue.hpp"
 
 #include <mutex>
 
@@ -34,6 +35,8 @@ SOFTVERBS_EXPORT int ibv_get_async_event(ibv_context* verbs, ibv_async_event* ev
     if (is_of_device(event->event_type)) return 0;
     if (event->event_type == IBV_EVENT_CQ_ERR)
       ++static_cast<completion_queue*>(event->element.cq)->async_events_reported;
+    else if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+      ++static_cast<shared_receive_queue*>(event->element.srq)->async_events_reported;
     else
       ++static_cast<queue_pair*>(event->element.qp)->async_events_reported;
     return 0;

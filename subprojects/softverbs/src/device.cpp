@@ -134,9 +134,13 @@ void describe_device(const soft_device& device, ibv_device_attr& attributes) noe
   attributes.max_qp = limits::queue_pairs;
   attributes.max_qp_wr = static_cast<int>(limits::work_requests);
   attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
-                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_BAD_QKEY_CNTR;
+                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_BAD_QKEY_CNTR |
+                                IBV_DEVICE_SRQ_RESIZE;
   attributes.max_sge = static_cast<int>(limits::gather_entries);
   attributes.max_sge_rd = static_cast<int>(limits::gather_entries);
+  attributes.max_srq = limits::shared_receive_queues;
+  attributes.max_srq_wr = static_cast<int>(limits::work_requests);
+  attributes.max_srq_sge = static_cast<int>(limits::gather_entries);
   attributes.max_cq = limits::completion_queues;
   attributes.max_cqe = limits::completion_entries;
   attributes.max_mr = limits::memory_regions;

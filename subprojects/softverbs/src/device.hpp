@@ -17,6 +17,7 @@ inline constexpr int queue_pairs = 16384 - 1;
 inline constexpr std::uint32_t work_requests = 16384;
 inline constexpr std::uint32_t gather_entries = 30;
 inline constexpr std::uint32_t inline_data = 256;
+inline constexpr int shared_receive_queues = 16384;
 inline constexpr int completion_queues = 65536;
 inline constexpr int completion_entries = (1 << 22) - 1;
 inline constexpr int memory_regions = 1 << 20;

@@ -5,6 +5,7 @@
 #include "faults.hpp"
 #include "operations.hpp"
 #include "queue_pair.hpp"
+#include "shared_receive_queue.hpp"
 
 #include <cerrno>
 #include <mutex>
@@ -84,6 +85,7 @@ void device_context::close(device_context* closing) noexcept {
     for (completion_queue* queue : closing->completion_queues) queue->detach();
   }
   for (queue_pair* pair : closing->queue_pairs) delete pair;
+  for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
   for (completion_queue* queue : closing->completion_queues) delete queue;
   for (completion_channel* channel : closing->channels) delete channel;
   for (memory_region* region : closing->regions) delete region;

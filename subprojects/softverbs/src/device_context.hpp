@@ -15,6 +15,7 @@ namespace softverbs {
 
 class engine;
 class queue_pair;
+class shared_receive_queue;
 
 /// An open device, with everything made from it.
 class device_context final : private verbs_context {
@@ -43,6 +44,7 @@ class device_context final : private verbs_context {
   std::unordered_set<memory_region*> regions;
   std::unordered_set<completion_channel*> channels;
   std::unordered_set<completion_queue*> completion_queues;
+  std::unordered_set<shared_receive_queue*> shared_receive_queues;
   std::unordered_set<queue_pair*> queue_pairs;
   std::unordered_set<address_handle*> address_handles;
 

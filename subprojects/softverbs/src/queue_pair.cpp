@@ -12,7 +12,7 @@ queue_pair::queue_pair(device_context& owner, protection_domain& domain,
                        const ibv_qp_init_attr& attributes)
     : extensible_qp{},
       requests(*this, attributes),
-      responses(*this, const_cast<ibv_qp_cap&>(attributes.cap)),
+      responses(*this, attributes),
       owner_(owner),
       engine_(owner.owner()),
       initial_(attributes) {
@@ -21,6 +21,7 @@ queue_pair::queue_pair(device_context& owner, protection_domain& domain,
   pd = &domain;
   send_cq = attributes.send_cq;
   recv_cq = attributes.recv_cq;
+  srq = attributes.srq;
   state = IBV_QPS_RESET;
   qp_type = attributes.qp_type;
   attributes_.qp_state = IBV_QPS_RESET;

@@ -3,10 +3,12 @@
 
 #include "queue_pair.hpp"
 #include "remote_atomic.hpp"
+#include "shared_receive_queue.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace softverbs {
 namespace {
@@ -38,24 +40,10 @@ void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
 
 }  // namespace
 
-responder::responder(queue_pair& pair, ibv_qp_cap& granted)
+responder::responder(queue_pair& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
-      mask_(granted.max_recv_wr == 0 ? 0 : granted.max_recv_wr - 1),
-      max_entries_(granted.max_recv_sge),
-      // Not initialized: most of a deep queue is never used.
-      ring_(new receive[std::size_t{mask_} + 1]),
-      entries_(new ibv_sge[(std::size_t{mask_} + 1) * max_entries_]) {}
-
-int responder::post(const ibv_recv_wr& asked) {
-  if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
-  if (pair_.initial().cap.max_recv_wr == 0 || head_ - freed_ > mask_) return ENOMEM;
-  receive& work = at(head_);
-  work = {asked.wr_id, 0, static_cast<std::uint32_t>(asked.num_sge)};
-  for (int entry = 0; entry < asked.num_sge; ++entry) work.length += asked.sg_list[entry].length;
-  std::copy_n(asked.sg_list, asked.num_sge, entries_of(head_));
-  ++head_;
-  return 0;
-}
+      own_(granted.cap.max_recv_wr, granted.cap.max_recv_sge),
+      shared_(static_cast<shared_receive_queue*>(granted.srq)) {}
 
 void responder::on_request(const packet& incoming) {
   const packet_header& header = incoming.header;
@@ -126,33 +114,40 @@ bool responder::continues(const packet_header& header) noexcept {
   return last || header.payload == packet_bytes;
 }
 
-bool responder::may_fill(std::uint32_t number) noexcept {
-  const ibv_sge* entries = entries_of(number);
-  for (std::uint32_t entry = 0; entry < at(number).entries; ++entry) {
-    const ibv_sge& piece = entries[entry];
-    if (piece.length == 0) continue;
-    if (!pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr, piece.length, true))
-      return false;
-  }
-  return true;
+bool responder::has_receive() {
+  if (shared_ == nullptr) return !own_.empty();
+  if (!taken_) taken_ = shared_->take(taken_entries_);
+  return taken_.has_value();
 }
 
-bool responder::fill(std::uint32_t number, std::uint64_t offset, const std::byte* from,
-                     std::uint32_t length) noexcept {
-  const ibv_sge* entries = entries_of(number);
-  for (std::uint32_t entry = 0; entry < at(number).entries && length > 0; ++entry) {
-    const ibv_sge& piece = entries[entry];
+std::byte* responder::memory_of(const ibv_sge& piece) const noexcept {
+  const ibv_pd* domain = shared_ == nullptr ? pair_.pd : shared_->pd;
+  return pair_.machine().regions.local(domain, piece.lkey, piece.addr, piece.length, true);
+}
+
+bool responder::may_fill() const noexcept {
+  const receive_queue::receive& work = current();
+  return std::all_of(work.entries, work.entries + work.count, [this](const ibv_sge& piece) {
+    return piece.length == 0 || memory_of(piece) != nullptr;
+  });
+}
+
+bool responder::fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) noexcept {
+  const receive_queue::receive& work = current();
+  for (std::uint32_t entry = 0; entry < work.count && length > 0; ++entry) {
+    ibv_sge piece = work.entries[entry];
     if (offset >= piece.length) {
       offset -= piece.length;
       continue;
     }
-    const auto part =
+    piece.addr += offset;
+    piece.length =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
-    std::byte* to =
-        pair_.machine().regions.local(pair_.pd, piece.lkey, piece.addr + offset, part, true);
-    if (to == nullptr || !pair_.machine().wire.staging().copy_out(to, from, part)) return false;
-    from += part;
-    length -= part;
+    std::byte* to = memory_of(piece);
+    if (to == nullptr || !pair_.machine().wire.staging().copy_out(to, from, piece.length))
+      return false;
+    from += piece.length;
+    length -= piece.length;
     offset = 0;
   }
   return true;
@@ -164,10 +159,10 @@ void responder::on_send(const packet& incoming) {
   if (!message_.open && !has_receive()) return refuse(refusal::receiver_not_ready);
   if (!continues(header)) return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
-  if (end > at(next_).length)
+  if (end > current().length)
     return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  if ((message_.arrived == 0 && !may_fill(next_)) ||
-      !fill(next_, message_.arrived, incoming.payload, header.payload))
+  if ((message_.arrived == 0 && !may_fill()) ||
+      !fill(message_.arrived, incoming.payload, header.payload))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::remote_operation, IBV_EVENT_QP_FATAL);
   message_.arrived = static_cast<std::uint32_t>(end);
   if (last && !receive_message(IBV_WC_RECV, message_.arrived, header)) return;
@@ -177,13 +172,12 @@ void responder::on_send(const packet& incoming) {
 void responder::on_datagram(const packet& incoming) {
   const packet_header& header = incoming.header;
   if (!has_receive()) return;
-  if (header.payload > at(next_).length)
+  if (header.payload > current().length)
     return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::none, IBV_EVENT_QP_REQ_ERR);
   // Without a network header, the room for it stays as it is.
   const std::uint32_t skipped =
       (header.flags & packet_flag::global) != 0 ? 0 : sizeof(network_header);
-  if (!may_fill(next_) ||
-      !fill(next_, skipped, incoming.payload + skipped, header.payload - skipped))
+  if (!may_fill() || !fill(skipped, incoming.payload + skipped, header.payload - skipped))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::none, IBV_EVENT_QP_FATAL);
   receive_message(IBV_WC_RECV, header.payload, header);
 }
@@ -272,10 +266,8 @@ bool responder::receive_message(ibv_wc_opcode opcode, std::uint32_t bytes,
 
 void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
                                  const packet_header* header, const faults::verdict& fault) {
-  const receive& work = at(next_);
-  ++next_;
   completion entry{};
-  entry.wc.wr_id = work.wr_id;
+  entry.wc.wr_id = current().wr_id;
   entry.wc.status = status;
   entry.wc.opcode = opcode;
   entry.wc.byte_len = bytes;
@@ -292,7 +284,8 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   }
   entry.wc.vendor_err = fault.vendor_code;
   entry.delay = fault.delay;
-  entry.frees_up_to = next_;
+  entry.frees_up_to = shared_ == nullptr ? own_.pop() : 0;
+  taken_.reset();
   entry.of_send_queue = false;
   pair_.complete(*static_cast<completion_queue*>(pair_.recv_cq), entry);
 }
@@ -397,11 +390,16 @@ void responder::leave_answer() {
 
 void responder::flush() {
   first_fetch_ = end_fetch_;
-  while (next_ != head_) complete_receive(IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, nullptr);
+  while (taken_ || !own_.empty()) complete_receive(IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, nullptr);
+  // Who waits for the shared queue to be his again can't know otherwise.
+  if (shared_ != nullptr && !std::exchange(told_last_, true))
+    pair_.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
 void responder::reset() noexcept {
-  freed_ = next_ = head_ = 0;
+  own_.reset();
+  taken_.reset();
+  told_last_ = false;
   expected_ = 0;
   message_ = {};
   acknowledge_due_ = refused_ = false;

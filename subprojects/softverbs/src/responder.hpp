@@ -3,37 +3,39 @@
 
 #include "faults.hpp"
 #include "packet.hpp"
+#include "receive_queue.hpp"
 
 #include <infiniband/verbs.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
+#include <vector>
 
 namespace softverbs {
 
 class queue_pair;
+class shared_receive_queue;
 struct packet;
 
 /// The half of a queue pair that carries out what its peer asks for, and that
-/// fills the receive queue.
-///
-/// freed (polled) <= next (to be filled) <= head (posted).
+/// fills receives.
 class responder {
  public:
-  responder(queue_pair& pair, ibv_qp_cap& granted);
+  responder(queue_pair& pair, const ibv_qp_init_attr& granted);
 
   /// As ibv_post_recv, the state being right.
-  int post(const ibv_recv_wr& request);
+  int post(const ibv_recv_wr& request) noexcept { return own_.post(request); }
   void on_request(const packet& incoming);
   void on_datagram(const packet& incoming);
   /// Sends the answers that are due. False if some have to wait.
   bool answer();
   void flush();
   void reset() noexcept;
-  void release(std::uint32_t up_to) noexcept { freed_ = up_to; }
+  void release(std::uint32_t up_to) noexcept {
+    if (shared_ == nullptr) own_.release(up_to);
+  }
   /// Hands an acknowledgement or refusal that is due to the transport.
   void leave_answer();
 
@@ -41,11 +43,6 @@ class responder {
   std::uint32_t expected_psn() const noexcept { return expected_; }
 
  private:
-  struct receive {
-    std::uint64_t wr_id;
-    std::uint64_t length;
-    std::uint32_t entries;
-  };
   /// What a peer waits for to come back: what it reads, or the value before an atomic. Or
   /// what it got lately, and may ask for again.
   struct fetch {
@@ -68,21 +65,20 @@ class responder {
     std::uint64_t address = 0;
   };
 
-  receive& at(std::uint32_t number) noexcept { return ring_[number & mask_]; }
-  ibv_sge* entries_of(std::uint32_t number) noexcept {
-    return entries_.get() + std::size_t{number & mask_} * max_entries_;
-  }
-
   void on_duplicate(const packet_header& header);
   void on_send(const packet& incoming);
   void on_write(const packet& incoming);
   void on_fetch(const packet& incoming);
   bool is_expected(const packet_header& header);
   bool continues(const packet_header& header) noexcept;
-  bool has_receive() const noexcept { return next_ != head_; }
-  bool may_fill(std::uint32_t number) noexcept;
-  bool fill(std::uint32_t number, std::uint64_t offset, const std::byte* from,
-            std::uint32_t length) noexcept;
+  /// Whether there is a receive to be filled; takes one if they are shared.
+  bool has_receive();
+  const receive_queue::receive& current() const noexcept {
+    return shared_ == nullptr ? own_.front() : *taken_;
+  }
+  std::byte* memory_of(const ibv_sge& piece) const noexcept;
+  bool may_fill() const noexcept;
+  bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) noexcept;
   void took(const packet_header& header);
   /// A message has come in completely. False if that fails.
   bool receive_message(ibv_wc_opcode opcode, std::uint32_t bytes, const packet_header& header);
@@ -102,14 +98,13 @@ class responder {
   void* source_of(fetch& wanted) noexcept;
 
   queue_pair& pair_;
-  std::uint32_t mask_;
-  std::uint32_t max_entries_;
-  std::unique_ptr<receive[]> ring_;
-  std::unique_ptr<ibv_sge[]> entries_;
+  receive_queue own_;
+  shared_receive_queue* shared_;  ///< null, or instead of the own one
+  /// Of the shared one. A message that is dropped leaves it to the next one.
+  std::optional<receive_queue::receive> taken_;
+  std::vector<ibv_sge> taken_entries_;
+  bool told_last_ = false;
 
-  std::uint32_t freed_ = 0;
-  std::uint32_t next_ = 0;
-  std::uint32_t head_ = 0;
   std::uint32_t expected_ = 0;  ///< the packet sequence number that comes next
   message message_;
   bool acknowledge_due_ = false;

@@ -24,18 +24,6 @@ int operations::dealloc_mw(ibv_mw* window) {
   SOFTVERBS_FAULT(ibv_dealloc_mw, window->context);
   return EOPNOTSUPP;
 }
-int operations::post_srq_recv(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_wr** bad) {
-  *bad = request;
-  SOFTVERBS_FAULT(ibv_post_srq_recv, queue->context);
-  return EOPNOTSUPP;
-}
-
-SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attributes) {
-  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
-  SOFTVERBS_FAULT(ibv_create_srq, domain->context);
-  errno = EOPNOTSUPP;
-  return nullptr;
-}
 
 SOFTVERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* verbs, ibv_ah_attr* attributes,
                                                  std::uint8_t mac[ETHERNET_LL_SIZE],

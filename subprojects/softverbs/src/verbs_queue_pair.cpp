@@ -7,6 +7,7 @@
 #include "next_library.hpp"
 #include "operations.hpp"
 #include "queue_pair.hpp"
+#include "shared_receive_queue.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -21,7 +22,8 @@ namespace {
 constexpr std::uint32_t inline_granularity = 64;
 
 /// Rounds up what is asked for as devices do; 0 or an errno.
-int grant(ibv_qp_cap& capacities) noexcept {
+int grant(ibv_qp_cap& capacities, bool shares_receives) noexcept {
+  if (shares_receives) capacities.max_recv_wr = capacities.max_recv_sge = 0;
   if (capacities.max_send_wr > limits::work_requests ||
       capacities.max_recv_wr > limits::work_requests ||
       capacities.max_send_sge > limits::gather_entries ||
@@ -41,7 +43,8 @@ int grant(ibv_qp_cap& capacities) noexcept {
 int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
   const bool has_type = attributes.qp_type == IBV_QPT_RC || attributes.qp_type == IBV_QPT_UC ||
                         attributes.qp_type == IBV_QPT_UD;
-  if (!has_type || attributes.srq != nullptr) return EOPNOTSUPP;
+  if (!has_type) return EOPNOTSUPP;
+  if (attributes.srq != nullptr && attributes.srq->context != domain->context) return EINVAL;
   if (attributes.send_cq == nullptr || attributes.recv_cq == nullptr ||
       attributes.send_cq->context != domain->context ||
       attributes.recv_cq->context != domain->context)
@@ -61,7 +64,7 @@ ibv_qp* operations::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable() ? check(domain, *attributes) : EIO;
   ibv_qp_init_attr granted = *attributes;
-  if (error == 0) error = grant(granted.cap);
+  if (error == 0) error = grant(granted.cap, granted.srq != nullptr);
   if (error == 0) try {
       auto& owner = *static_cast<protection_domain*>(domain);
       auto pair = std::make_unique<queue_pair>(device, owner, granted);
@@ -72,6 +75,7 @@ ibv_qp* operations::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
         ++owner.children;
         ++static_cast<completion_queue*>(granted.send_cq)->queue_pairs;
         ++static_cast<completion_queue*>(granted.recv_cq)->queue_pairs;
+        if (granted.srq != nullptr) ++static_cast<shared_receive_queue*>(granted.srq)->queue_pairs;
         attributes->cap = granted.cap;
         return pair.release();
       }
@@ -100,9 +104,11 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
       static_cast<completion_queue*>(queue)->forget(*ours);
       --static_cast<completion_queue*>(queue)->queue_pairs;
     }
+    if (ours->srq != nullptr) --static_cast<shared_receive_queue*>(ours->srq)->queue_pairs;
     --static_cast<protection_domain*>(ours->pd)->children;
     device.async_events().drop([ours](const ibv_async_event& event) {
-      return event.event_type != IBV_EVENT_CQ_ERR && event.element.qp == ours;
+      return event.event_type != IBV_EVENT_CQ_ERR &&
+             event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED && event.element.qp == ours;
     });
     events = ours->async_events_reported;
   }
@@ -164,7 +170,7 @@ int operations::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** bad)
   auto* ours = static_cast<queue_pair*>(pair);
   engine& machine = ours->machine();
   const std::lock_guard held(machine.lock);
-  int error = ours->now_in() == IBV_QPS_RESET ? EINVAL : 0;
+  int error = ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr ? EINVAL : 0;
   for (; request != nullptr; request = request->next) {
     if (error == 0) error = ours->responses.post(*request);
     if (error == 0) continue;

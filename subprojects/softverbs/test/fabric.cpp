@@ -44,15 +44,26 @@ options with_atomics() {
 }
 
 endpoint::endpoint(const options& asked) : wanted(asked), memory(asked.memory), psn(next_psn()) {
-  context = open_device(wanted.device);
-  domain = ibv_alloc_pd(context);
-  if (wanted.channel) channel = ibv_create_comp_channel(context);
-  queue = ibv_create_cq(context, wanted.cq_entries, this, channel, 0);
+  if (const endpoint* host = wanted.host) {
+    context = host->context;
+    domain = host->domain;
+    queue = host->queue;
+    shared = host->shared;
+  } else {
+    context = open_device(wanted.device);
+    domain = ibv_alloc_pd(context);
+    if (wanted.channel) channel = ibv_create_comp_channel(context);
+    queue = ibv_create_cq(context, wanted.cq_entries, this, channel, 0);
+    ibv_srq_init_attr receives{};
+    receives.attr = {wanted.receive_requests, wanted.entries, 0};
+    if (wanted.shared_receives) shared = ibv_create_srq(domain, &receives);
+  }
   region = ibv_reg_mr(domain, memory.data(), memory.size(), wanted.region_access);
   ibv_qp_init_attr attributes{};
   attributes.send_cq = queue;
   attributes.recv_cq = queue;
   attributes.qp_type = wanted.type;
+  attributes.srq = shared;
   attributes.sq_sig_all = wanted.signal_all;
   attributes.cap = {wanted.send_requests, wanted.receive_requests, wanted.entries, wanted.entries,
                     wanted.inline_data};
@@ -65,6 +76,8 @@ endpoint::endpoint(const options& asked) : wanted(asked), memory(asked.memory), 
 endpoint::~endpoint() {
   if (pair != nullptr) ibv_destroy_qp(pair);
   if (region != nullptr) ibv_dereg_mr(region);
+  if (wanted.host != nullptr) return;
+  if (shared != nullptr) ibv_destroy_srq(shared);
   ibv_destroy_cq(queue);
   if (channel != nullptr) ibv_destroy_comp_channel(channel);
   ibv_dealloc_pd(domain);
@@ -168,7 +181,8 @@ int endpoint::post_receive(std::uint64_t id, const std::vector<ibv_sge>& pieces)
   request.sg_list = const_cast<ibv_sge*>(pieces.data());
   request.num_sge = static_cast<int>(pieces.size());
   ibv_recv_wr* bad = nullptr;
-  return ibv_post_recv(pair, &request, &bad);
+  return shared != nullptr ? ibv_post_srq_recv(shared, &request, &bad)
+                           : ibv_post_recv(pair, &request, &bad);
 }
 
 int endpoint::post(ibv_send_wr request, const std::vector<ibv_sge>& pieces) {

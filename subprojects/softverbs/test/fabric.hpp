@@ -34,6 +34,8 @@ struct address {
   std::uint32_t length;
 };
 
+struct endpoint;
+
 struct options {
   const char* device = "soft0";
   ibv_qp_type type = IBV_QPT_RC;
@@ -55,6 +57,9 @@ struct options {
   std::uint8_t rnr_timer = 1;
   std::uint8_t reads = 16;
   bool channel = false;
+  bool shared_receives = false;
+  /// Whose context, domain, completion queue and shared receives are used, too.
+  const endpoint* host = nullptr;
 };
 
 /// With the right to remote atomics.
@@ -108,6 +113,7 @@ struct endpoint {
   ibv_pd* domain = nullptr;
   ibv_comp_channel* channel = nullptr;
   ibv_cq* queue = nullptr;
+  ibv_srq* shared = nullptr;
   ibv_mr* region = nullptr;
   ibv_qp* pair = nullptr;
   std::vector<unsigned char> memory;

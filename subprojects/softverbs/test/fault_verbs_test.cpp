@@ -43,7 +43,10 @@ struct world {
     path.is_global = 1;
     path.grh.sgid_index = on_ethernet() ? 3 : 0;
     handle = ibv_create_ah(domain, &path);
-    window.context = shared.context = verbs;
+    ibv_srq_init_attr receives{};
+    receives.attr = {4, 1, 0};
+    shared = ibv_create_srq(domain, &receives);
+    window.context = verbs;
     window.pd = domain;
     window.type = IBV_MW_TYPE_1;
   }
@@ -77,9 +80,9 @@ struct world {
   ibv_qp* datagrams = nullptr;
   ibv_ah_attr path{};
   ibv_ah* handle = nullptr;
+  ibv_srq* shared = nullptr;
   // The device doesn't have these; enough for the call to find its way.
   ibv_mw window{};
-  ibv_srq shared{};
 };
 
 /// What a call returned; 0 for a null pointer, 1 for any other.
@@ -154,6 +157,7 @@ const std::map<std::string, call>& calls() {
       {"ibv_destroy_comp_channel", [](world& w) { return ibv_destroy_comp_channel(w.channel); }},
       {"ibv_destroy_cq", [](world& w) { return ibv_destroy_cq(w.spare_queue); }},
       {"ibv_destroy_qp", [](world& w) { return ibv_destroy_qp(w.pair); }},
+      {"ibv_destroy_srq", [](world& w) { return ibv_destroy_srq(w.shared); }},
       {"ibv_detach_mcast",
        [](world& w) { return ibv_detach_mcast(w.datagrams, &w.path.grh.dgid, 0); }},
       {"ibv_get_async_event",
@@ -192,6 +196,11 @@ const std::map<std::string, call>& calls() {
          attributes.qp_state = IBV_QPS_RESET;
          return ibv_modify_qp(w.pair, &attributes, IBV_QP_STATE);
        }},
+      {"ibv_modify_srq",
+       [](world& w) {
+         ibv_srq_attr attributes{};
+         return ibv_modify_srq(w.shared, &attributes, IBV_SRQ_LIMIT);
+       }},
       {"ibv_next_poll", [](world& w) { return ibv_next_poll(w.extended); }},
       {"ibv_open_device",
        [](world& w) {
@@ -226,7 +235,7 @@ const std::map<std::string, call>& calls() {
        [](world& w) {
          ibv_recv_wr request{};
          ibv_recv_wr* bad = nullptr;
-         const int error = ibv_post_srq_recv(&w.shared, &request, &bad);
+         const int error = ibv_post_srq_recv(w.shared, &request, &bad);
          CHECK(bad == &request);
          return error;
        }},
@@ -281,6 +290,11 @@ const std::map<std::string, call>& calls() {
          ibv_qp_attr attributes{};
          ibv_qp_init_attr initial{};
          return ibv_query_qp(w.pair, &attributes, IBV_QP_STATE, &initial);
+       }},
+      {"ibv_query_srq",
+       [](world& w) {
+         ibv_srq_attr attributes{};
+         return ibv_query_srq(w.shared, &attributes);
        }},
       {"ibv_query_rt_values_ex",
        [](world& w) {

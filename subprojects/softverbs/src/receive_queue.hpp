@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace softverbs {
+
+/// Receives that wait for messages.
+///
+/// A ring with counters that only grow, in this order: freed (polled) <= next (to be filled) <=
+/// head (posted).
+class receive_queue {
+ public:
+  struct receive {
+    std::uint64_t wr_id;
+    std::uint64_t length;
+    const ibv_sge* entries;
+    std::uint32_t count;  ///< of entries
+  };
+
+  /// The capacity is a power of two, or 0.
+  receive_queue(std::uint32_t capacity, std::uint32_t max_entries);
+
+  /// As ibv_post_recv.
+  int post(const ibv_recv_wr& request) noexcept;
+  std::uint32_t size() const noexcept { return head_ - next_; }
+  bool empty() const noexcept { return size() == 0; }
+
+  /// The one that is filled next.
+  const receive& front() const noexcept { return ring_[next_ & mask_]; }
+  /// It is done; gives what to call `release` with when its room may be used again.
+  std::uint32_t pop() noexcept { return ++next_; }
+  void release(std::uint32_t up_to) noexcept { freed_ = up_to; }
+
+  /// Drops all.
+  void reset() noexcept { freed_ = next_ = head_ = 0; }
+  /// Posts what waits to another one, which has room for it.
+  void move_to(receive_queue& other) noexcept;
+
+  std::uint32_t capacity() const noexcept { return capacity_; }
+  std::uint32_t max_entries() const noexcept { return max_entries_; }
+
+ private:
+  std::uint32_t capacity_;
+  std::uint32_t mask_;
+  std::uint32_t max_entries_;
+  std::unique_ptr<receive[]> ring_;
+  std::unique_ptr<ibv_sge[]> entries_;
+
+  std::uint32_t freed_ = 0;
+  std::uint32_t next_ = 0;
+  std::uint32_t head_ = 0;
+};
+
+}  // namespace softverbs
