@@ -12,9 +12,10 @@
 
 namespace {
 
-constexpr std::uint64_t everything = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                                     IBV_QP_EX_WITH_RDMA_WRITE |
-                                     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ;
+constexpr std::uint64_t everything =
+    IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
+    IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
 ibv_qp_init_attr_ex wish(const endpoint& end, std::uint64_t operations) {
   ibv_qp_init_attr_ex result{};
@@ -27,9 +28,16 @@ ibv_qp_init_attr_ex wish(const endpoint& end, std::uint64_t operations) {
   return result;
 }
 
+options with_atomics() {
+  options result;
+  result.region_access |= IBV_ACCESS_REMOTE_ATOMIC;
+  result.queue_pair_access |= IBV_ACCESS_REMOTE_ATOMIC;
+  return result;
+}
+
 /// An endpoint whose requests are built by function calls, connected to itself.
 struct builder_endpoint : endpoint {
-  explicit builder_endpoint(std::uint64_t operations = everything) {
+  explicit builder_endpoint(std::uint64_t operations = everything) : endpoint(with_atomics()) {
     ibv_destroy_qp(pair);
     ibv_qp_init_attr_ex attributes = wish(*this, operations);
     pair = ibv_create_qp_ex(context, &attributes);
@@ -104,6 +112,28 @@ TEST_CASE("built requests of all kinds are carried out") {
     end.completed(3, IBV_WC_RDMA_WRITE);
     end.completed(4, IBV_WC_RDMA_WRITE);
     CHECK(std::memcmp(&end.memory[1000], "hello\0hello", 12) == 0);
+  }
+  SECTION("atomics") {
+    const std::uint64_t before = 5;
+    std::memcpy(&end.memory[1000], &before, sizeof(before));
+    ibv_wr_start(end.build);
+    end.next(3);
+    ibv_wr_atomic_fetch_add(end.build, end.region->rkey, target, 2);
+    end.set(0, 8);
+    end.next(4);
+    ibv_wr_atomic_cmp_swp(end.build, end.region->rkey, target, 7, 9);
+    end.set(8, 8);
+    REQUIRE(ibv_wr_complete(end.build) == 0);
+    end.completed(3, IBV_WC_FETCH_ADD);
+    end.completed(4, IBV_WC_COMP_SWAP);
+    const auto at = [&](std::size_t place) {
+      std::uint64_t value = 0;
+      std::memcpy(&value, &end.memory[place], sizeof(value));
+      return value;
+    };
+    CHECK(at(0) == 5);
+    CHECK(at(8) == 7);
+    CHECK(at(1000) == 9);
   }
   SECTION("sends, with and without immediate data") {
     REQUIRE(end.post_receive(10, {end.piece(1000, 64)}) == 0);

@@ -10,8 +10,6 @@ unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER
 for program in ib_send_lat ib_write_lat ib_read_lat ib_write_bw ib_read_bw; do
   two -p $program -d soft0 -x 3 -n 100 -F || failures=1
 done
-# By default it builds its requests by ibv_wr_start and the like.
-two -p ib_write_bw -d soft0 -x 3 -n 100 -F --use_old_post_send || failures=1
 two -p ib_send_bw -d soft0 -x 3 -n 100 -F -b || failures=1
 two -p ib_send_lat -d soft0 -x 3 -n 100 -F -e || failures=1
 for program in ib_atomic_bw ib_atomic_lat; do
