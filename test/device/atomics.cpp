@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <cstring>
+#include <thread>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+constexpr access_flags atomic_rights = all_rights | access::remote_atomic;
+using words = buffer<atomic_rights>;
+
+std::uint64_t word_at(const words& memory, std::size_t offset = 0) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, memory.bytes().data() + offset, sizeof word);
+  return word;
+}
+
+void set_word(words& memory, std::uint64_t word, std::size_t offset = 0) {
+  std::memcpy(memory.content().data() + offset, &word, sizeof word);
+}
+
+/// Two ends that may do atomic operations at each other.
+connected_pair connect_for_atomics(const testbed& bed) {
+  return connect(must(bed.builder(bed.left_queue).access(atomic_rights).build()),
+                 must(bed.builder(bed.right_queue).access(atomic_rights).build()));
+}
+
+bool has_atomics(const testbed& bed) {
+  if (bed.limits.atomic_cap != IBV_ATOMIC_NONE) return true;
+  WARN("this device has no atomic operations");
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("compare and swap swaps only what is as expected, and gives what was there") {
+  const testbed bed;
+  if (!has_atomics(bed)) return;
+  connected_pair pair = connect_for_atomics(bed);
+  words target(bed.domain, 64);
+  words result(bed.domain, 8);
+  constexpr std::uint64_t before = 0x0123456789abcdef, after = 0xfedcba9876543210;
+  set_word(target, before, 16);
+  const remote_word word = must(remote_word::at(target.remote(), 16));
+
+  must(pair.left.post_compare_and_swap(
+      {.id = 1, .result = result.scatter(), .remote = word, .expected = before, .desired = after}));
+  CHECK(take_success(bed.left_queue, 1).operation() == work_operation::compare_and_swap);
+  CHECK(word_at(result) == before);
+  CHECK(word_at(target, 16) == after);
+
+  must(pair.left.post_compare_and_swap(
+      {.id = 2, .result = result.scatter(), .remote = word, .expected = before, .desired = 1}));
+  take_success(bed.left_queue, 2);
+  CHECK(word_at(result) == after);
+  CHECK(word_at(target, 16) == after);
+  CHECK(word_at(target, 8) == 0);
+  CHECK(word_at(target, 24) == 0);
+}
+
+TEST_CASE("fetch and add adds, wraps around, and gives what was there") {
+  const testbed bed;
+  if (!has_atomics(bed)) return;
+  connected_pair pair = connect_for_atomics(bed);
+  words target(bed.domain, 8);
+  words result(bed.domain, 8);
+  set_word(target, UINT64_MAX - 1);
+  const remote_word word = must(remote_word::at(target.remote()));
+  for (const std::uint64_t expected : {UINT64_MAX - 1, std::uint64_t{1}, std::uint64_t{4}}) {
+    must(pair.left.post_fetch_and_add(
+        {.id = expected, .result = result.scatter(), .remote = word, .addend = 3}));
+    CHECK(take_success(bed.left_queue, expected).operation() == work_operation::fetch_and_add);
+    CHECK(word_at(result) == expected);
+  }
+  CHECK(word_at(target) == 7);
+}
+
+TEST_CASE("atomic operations of two queue pairs don't lose one another's") {
+  const testbed bed;
+  if (!has_atomics(bed)) return;
+  connected_pair pair = connect_for_atomics(bed);
+  words target(bed.domain, 8);
+  const remote_word word = must(remote_word::at(target.remote()));
+  constexpr std::uint64_t rounds = 200;
+  const auto add = [&](connected& end, const completion_queue& queue) {
+    words result(bed.domain, 8);
+    for (std::uint64_t i = 0; i < rounds; ++i) {
+      must(end.post_fetch_and_add(
+          {.id = i, .result = result.scatter(), .remote = word, .addend = 1}));
+      if (!take_one(queue).is_success()) throw failure(__FILE__, __LINE__, "an addition failed");
+    }
+  };
+  std::thread other([&] { add(pair.right, bed.right_queue); });
+  add(pair.left, bed.left_queue);
+  other.join();
+  CHECK(word_at(target) == 2 * rounds);
+}
+
+TEST_CASE("an atomic operation without the right is refused by the peer") {
+  const testbed bed;
+  if (!has_atomics(bed)) return;
+  // The queue pair allows it, the memory doesn't.
+  connected_pair pair = connect_for_atomics(bed);
+  buffer<> target(bed.domain, 8);
+  words result(bed.domain, 8);
+  const remote_memory<access::remote_atomic> claimed(target.remote().address(), 8,
+                                                     target.remote().rkey());
+  must(pair.left.post_fetch_and_add({.id = 1,
+                                     .result = result.scatter(),
+                                     .remote = must(remote_word::at(claimed)),
+                                     .addend = 1}));
+  CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
+  CHECK(target.bytes() == std::vector<std::byte>(8));
+}
+
+TEST_CASE("a word is within its memory, and aligned") {
+  const testbed bed;
+  const words target(bed.domain, 64);
+  const auto remote = must(target.remote().slice(0, 32));
+  const std::uint64_t misaligned = remote.address() % 8;
+  REQUIRE(misaligned == 0);
+  CHECK(must(remote_word::at(remote, 24)).address() == remote.address() + 24);
+  const error unaligned = failure_of(remote_word::at(remote, 4));
+  CHECK(unaligned == error_kind::invalid_input);
+  CHECK_THAT(unaligned.message(), Catch::Contains("multiple of 8"));
+  CHECK(failure_of(remote_word::at(remote, 32)) == error_kind::invalid_input);
+  CHECK(failure_of(remote_word::at(remote, UINT64_MAX - 3)) == error_kind::invalid_input);
+}
+
+TEST_CASE("the result of an atomic operation has eight bytes") {
+  const testbed bed;
+  connected_pair pair = connect(bed);
+  const words target(bed.domain, 8);
+  const words result(bed.domain, 16);
+  for (const std::size_t length : {0U, 4U, 16U}) {
+    const error e =
+        failure_of(pair.left.post_fetch_and_add({.id = 1,
+                                                 .result = result.scatter(0, length),
+                                                 .remote = must(remote_word::at(target.remote())),
+                                                 .addend = 1}));
+    CHECK(e == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("ibv_post_send (fetch and add)") &&
+                                Catch::Contains("bytes for the result (8)"));
+  }
+}

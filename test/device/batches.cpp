@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+
+#include <array>
+#include <cstring>
+#include <string>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// Two ends; the left one with the extended posting interface if asked for and there is one.
+connected_pair connect_with(const testbed& bed, bool extended) {
+  prepared left = extended ? must(bed.left().extended_posting().build()) : must(bed.left().build());
+  return connect(std::move(left), must(bed.right().build()));
+}
+
+}  // namespace
+
+TEST_CASE("a batch is posted in order, whichever interface it goes through") {
+  const testbed bed;
+  for (const bool extended : {false, true}) {
+    connected_pair pair = connect_with(bed, extended);
+    INFO("extended: " << pair.left.has_extended_posting());
+    if (!extended) CHECK_FALSE(pair.left.has_extended_posting());
+    buffer<> source(bed.domain, pattern(64, 1));
+    buffer<> target(bed.domain, 64);
+    buffer<> fetched(bed.domain, 16);
+    buffer<> inbox(bed.domain, 64);
+    must(pair.right.post_receive_batch<4>([&](auto& batch) {
+      for (std::uint64_t id = 10; id < 13; ++id)
+        batch.receive({.id = id, .elements = inbox.scatter(16 * (id - 10), 16)});
+    }));
+    must(pair.left.post_batch<8>([&](auto& batch) {
+      batch.write({.id = 1, .elements = source.gather(0, 48), .remote = target.remote()});
+      batch.read({.id = 2, .elements = fetched.scatter(), .remote = target.remote()});
+      batch.send({.id = 3, .elements = source.gather(0, 16), .fenced = true});
+      batch.send({.id = 4,
+                  .elements = source.gather(16, 16),
+                  .immediate = immediate_data(0x1234),
+                  .signaled = false});
+      batch.write({.id = 5, .remote = target.remote(), .immediate = immediate_data(7)});
+    }));
+    for (const std::uint64_t id : {1U, 2U, 3U, 5U}) take_success(bed.left_queue, id);
+    CHECK(target.front(48) == source.front(48));
+    CHECK(fetched.bytes() == source.front(16));
+    CHECK_FALSE(take_success(bed.right_queue, 10).immediate());
+    CHECK(take_success(bed.right_queue, 11).immediate() == immediate_data(0x1234));
+    const auto last = take_success(bed.right_queue, 12);
+    CHECK(last.operation() == work_operation::receive_of_rdma_write);
+    CHECK(last.immediate() == immediate_data(7));
+    CHECK(inbox.front(32) == source.front(32));
+  }
+}
+
+TEST_CASE("an empty batch posts nothing") {
+  const testbed bed;
+  for (const bool extended : {false, true}) {
+    connected_pair pair = connect_with(bed, extended);
+    must(pair.left.post_batch<4>([](auto&) {}));
+    must(pair.left.post_receive_batch<4>([](auto&) {}));
+    CHECK(count_within_a_moment(bed.left_queue) == 0);
+  }
+}
+
+TEST_CASE("a batch with a request that cannot be posted posts nothing and says which") {
+  const testbed bed;
+  for (const bool extended : {false, true}) {
+    connected_pair pair = connect_with(bed, extended);
+    buffer<> source(bed.domain, 64);
+    buffer<> target(bed.domain, 32);
+    const batch_error e = failure_of(pair.left.post_batch<4>([&](auto& batch) {
+      batch.write({.id = 1, .elements = source.gather(0, 32), .remote = target.remote()});
+      batch.write({.id = 2, .elements = source.gather(), .remote = target.remote()});
+      batch.write({.id = 3, .elements = source.gather(0, 32), .remote = target.remote()});
+    }));
+    CHECK(e.accepted() == 0);
+    CHECK(e.kind() == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("the remote memory is shorter than that"));
+    CHECK(count_within_a_moment(bed.left_queue) == 0);
+    // The queue pair is as it was.
+    must(pair.left.post_write(
+        {.id = 4, .elements = source.gather(0, 8), .remote = target.remote()}));
+    take_success(bed.left_queue, 4);
+  }
+}
+
+TEST_CASE("a batch longer than its storage is refused as a whole") {
+  const testbed bed;
+  connected_pair pair = connect_with(bed, false);
+  buffer<> memory(bed.domain, 64);
+  const batch_error requests = failure_of(pair.left.post_batch<2>([&](auto& batch) {
+    for (int i = 0; i < 3; ++i) batch.send({});
+  }));
+  CHECK_THAT(requests.message(), Catch::Contains("requests of the batch"));
+  const std::array two{memory.gather(0, 8), memory.gather(8, 8)};
+  const batch_error elements = failure_of(pair.left.post_batch<2, 3>([&](auto& batch) {
+    batch.send({.elements = two});
+    batch.send({.elements = two});
+  }));
+  CHECK_THAT(elements.message(), Catch::Contains("elements of the batch"));
+  const batch_error receives = failure_of(pair.left.post_receive_batch<1>([&](auto& batch) {
+    batch.receive({.elements = memory.scatter()});
+    batch.receive({.elements = memory.scatter()});
+  }));
+  CHECK_THAT(receives.message(), Catch::Contains("receives of the batch"));
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+}
+
+TEST_CASE("a batch into a queue that fills up says how far it came") {
+  const testbed bed;
+  connected_pair pair = connect(must(bed.left().max_send_work_requests(4).build()),
+                                must(bed.right().max_receive_work_requests(64).build()));
+  const std::uint32_t room = pair.left.capacities().max_send_work_requests;
+  REQUIRE(room < 64);
+  buffer<> target(bed.domain, 8);
+  // Nobody polls in between, so no place in the queue comes back.
+  const batch_error e = failure_of(pair.left.post_batch<64>([&](auto& batch) {
+    for (std::uint64_t id = 0; id < 64; ++id) batch.write({.id = id, .remote = target.remote()});
+  }));
+  INFO(e.message());
+  CHECK(e.kind() == error_kind::would_block);
+  CHECK(e.accepted() >= 4);
+  CHECK(e.accepted() < 64);
+  for (std::uint64_t id = 0; id < e.accepted(); ++id) take_success(bed.left_queue, id);
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+}
+
+TEST_CASE("an exception in the middle of a batch posts nothing") {
+  const testbed bed;
+  for (const bool extended : {false, true}) {
+    connected_pair pair = connect_with(bed, extended);
+    CHECK_THROWS_AS(static_cast<void>(pair.left.post_batch<4>([](auto& batch) {
+                      batch.send({.id = 1});
+                      throw std::runtime_error("fill");
+                    })),
+                    std::runtime_error);
+    CHECK(count_within_a_moment(bed.left_queue) == 0);
+    buffer<> target(bed.domain, 8);
+    must(pair.left.post_batch<1>(
+        [&](auto& batch) { batch.write({.id = 2, .remote = target.remote()}); }));
+    take_success(bed.left_queue, 2);
+  }
+}
+
+TEST_CASE("what is sent inline may change as soon as it is posted") {
+  const testbed bed;
+  connected_pair pair =
+      connect(must(bed.left().max_inline_data(32).build()), must(bed.right().build()));
+  REQUIRE(pair.left.capacities().max_inline_data >= 32);
+  buffer<> inbox(bed.domain, 64);
+  must(pair.right.post_receive({.id = 1, .elements = inbox.scatter()}));
+  std::vector<std::byte> unregistered = pattern(32, 5);
+  must(pair.left.post_send({.id = 2, .elements = inline_payload(unregistered)}));
+  std::memset(unregistered.data(), 0, unregistered.size());
+  take_success(bed.left_queue, 2);
+  CHECK(take_success(bed.right_queue, 1).byte_count() == 32U);
+  CHECK(inbox.front(32) == pattern(32, 5));
+
+  const std::vector<std::byte> too_long(pair.left.capacities().max_inline_data + 1);
+  const error e = failure_of(pair.left.post_send({.elements = inline_payload(too_long)}));
+  INFO(e);
+  CHECK(is_one_of(e.kind(), {error_kind::invalid_input, error_kind::would_block}));
+}
+
+TEST_CASE("a datagram queue pair sends batches") {
+  const testbed bed;
+  const auto builder = build_queue_pair<transport::ud>().protection_domain(bed.domain).qkey(0x1234);
+  auto receiver = must(must(builder.completion_queue(bed.right_queue).build()).activate());
+  for (const bool extended : {false, true}) {
+    auto prepared = extended
+                        ? must(builder.completion_queue(bed.left_queue).extended_posting().build())
+                        : must(builder.completion_queue(bed.left_queue).build());
+    auto sender = must(std::move(prepared).activate());
+    const address_handle way = must(sender.address_of(receiver.endpoint()));
+    const datagram_destination to = way.destination(receiver.number(), 0x1234);
+    buffer<> source(bed.domain, pattern(32, 9));
+    buffer<> inbox(bed.domain, 2 * 128);
+    must(receiver.post_receive_batch<2>([&](auto& batch) {
+      batch.receive({.id = 1, .elements = inbox.scatter(0, 128)});
+      batch.receive({.id = 2, .elements = inbox.scatter(128, 128)});
+    }));
+    const batch_error no_room = failure_of(receiver.post_receive_batch<2>(
+        [&](auto& batch) { batch.receive({.id = 3, .elements = inbox.scatter(0, 39)}); }));
+    CHECK_THAT(no_room.message(), Catch::Contains("40 or more"));
+    must(sender.post_batch<2>([&](auto& batch) {
+      batch.send({.id = 4, .elements = source.gather(0, 16), .to = to});
+      batch.send({.id = 5, .elements = source.gather(16, 16), .to = to});
+    }));
+    take_success(bed.left_queue, 4);
+    take_success(bed.left_queue, 5);
+    for (const std::size_t i : {0U, 1U}) {
+      const auto datagram =
+          received_datagram::from(take_one(bed.right_queue), inbox.content().subspan(128 * i, 128));
+      REQUIRE(datagram.has_value());
+      const auto expected = std::span(source.bytes()).subspan(16 * i, 16);
+      CHECK(std::ranges::equal(datagram.value().payload(), expected));
+    }
+  }
+}
