@@ -50,6 +50,39 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
   }
 }
 
+/// As ibv_rereg_mr. The keys stay; after a failure, everything else does, too.
+int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, std::size_t length,
+               int access) noexcept {
+  const auto given = [flags](int change) { return (flags & change) != 0; };
+  const auto refused = [](int code, int error) {
+    errno = error;
+    return code;
+  };
+  constexpr int known =
+      IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+  const bool moves = given(IBV_REREG_MR_CHANGE_TRANSLATION);
+  if (flags == 0 || (flags & ~known) != 0 || (access != 0 && !given(IBV_REREG_MR_CHANGE_ACCESS)) ||
+      (given(IBV_REREG_MR_CHANGE_PD) && (domain == nullptr || domain->context != region.context)))
+    return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
+  device_context& device = device_context::of(region.context);
+  if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
+  const std::lock_guard held(device.owner().lock);
+  memory_region next = region;
+  if (moves) {
+    next.addr = address;
+    next.length = length;
+    next.iova = reinterpret_cast<std::uintptr_t>(address);
+  }
+  if (given(IBV_REREG_MR_CHANGE_PD)) next.pd = domain;
+  if (given(IBV_REREG_MR_CHANGE_ACCESS)) next.access = static_cast<unsigned>(access);
+  if (const int error = check_registration(next.addr, next.length, next.iova, next.access))
+    return refused(IBV_REREG_MR_ERR_CMD, error);
+  --static_cast<protection_domain*>(region.pd)->children;
+  ++static_cast<protection_domain*>(next.pd)->children;
+  region = next;
+  return 0;
+}
+
 }  // namespace
 
 SOFTVERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* verbs) {
@@ -115,8 +148,7 @@ SOFTVERBS_EXPORT int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, voi
   if (!is_soft(region))
     return SOFTVERBS_NEXT(ibv_rereg_mr)(region, flags, domain, address, length, access);
   SOFTVERBS_FAULT(ibv_rereg_mr, region->context);
-  errno = EOPNOTSUPP;
-  return IBV_REREG_MR_ERR_INPUT;
+  return reregister(*static_cast<memory_region*>(region), flags, domain, address, length, access);
 }
 
 SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {

@@ -92,3 +92,50 @@ TEST_CASE("keys don't come back soon, and lkey and rkey differ") {
     CHECK(ibv_dereg_mr(region) == 0);
   }
 }
+
+TEST_CASE("a region is registered anew, under its keys") {
+  options reading;
+  reading.region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
+  connection link({}, reading);
+  ibv_mr* region = link.right.region;
+  const std::uint32_t rkey = region->rkey;
+  const auto again = [&](int flags, ibv_pd* where, void* address, std::size_t length, int access) {
+    errno = 0;
+    return ibv_rereg_mr(region, flags, where, address, length, access);
+  };
+  constexpr int everything = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  CHECK(again(0, nullptr, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(errno == EINVAL);
+  CHECK(again(8, nullptr, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(again(IBV_REREG_MR_CHANGE_PD, nullptr, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(again(IBV_REREG_MR_CHANGE_PD, link.left.domain, nullptr, 0, 0) == IBV_REREG_MR_ERR_INPUT);
+  CHECK(again(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, link.right.memory.data(), 8, everything) ==
+        IBV_REREG_MR_ERR_INPUT);
+  CHECK(again(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, IBV_ACCESS_REMOTE_WRITE) ==
+        IBV_REREG_MR_ERR_CMD);
+  CHECK(errno == EINVAL);
+  CHECK(again(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, nullptr, 8, 0) == IBV_REREG_MR_ERR_CMD);
+  CHECK(errno == EFAULT);
+
+  REQUIRE(again(IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, everything) == 0);
+  CHECK(region->rkey == rkey);
+  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+
+  REQUIRE(again(IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, link.right.memory.data() + 64, 64, 0) ==
+          0);
+  CHECK(region->addr == link.right.memory.data() + 64);
+  CHECK(region->length == 64);
+  REQUIRE(link.left.write(2, {link.left.piece(0, 64)}, link.right.here(), 64) == 0);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+
+  ibv_pd* other = ibv_alloc_pd(link.right.context);
+  REQUIRE(again(IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0) == 0);
+  CHECK(region->pd == other);
+  CHECK(ibv_dealloc_pd(other) == EBUSY);
+  REQUIRE(link.left.write(3, {link.left.piece(0, 64)}, link.right.here(), 64) == 0);
+  CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
+  REQUIRE(ibv_dereg_mr(region) == 0);
+  link.right.region = nullptr;
+  CHECK(ibv_dealloc_pd(other) == 0);
+}
