@@ -99,6 +99,8 @@ result<void> activate(queue_pair_data& queue_pair) noexcept {
 }
 
 result<path> path_to(const queue_pair_data& queue_pair, const endpoint& remote) noexcept {
+  if (queue_pair.owner.native() == nullptr)
+    return error(error_kind::invalid_input, "path to the peer", "this queue pair was moved from");
   VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
   const connection_parameters& given = queue_pair.parameters;
   const global_route route{.destination = remote.address,

@@ -32,9 +32,15 @@ queue_pair_owner::~queue_pair_owner() {
 result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcept {
   constexpr const char* operation = "ibv_attach_mcast";
   if (native_ == nullptr) return moved_from(operation);
-  if (group.bytes[0] != 0xff)
+  if (!group.is_multicast())
     return error(error_kind::invalid_input, operation,
-                 "this GID is none of a multicast group: those begin with ff");
+                 "this GID is none of a multicast group: those begin with ff, and IPv4 ones are "
+                 "mapped, as ::ffff:239.1.2.3");
+  // Devices take it for one and the same attachment.
+  for (const multicast_group* each = groups_.get(); each != nullptr; each = each->next.get())
+    if (each->address == group && each->multicast_lid == multicast_lid)
+      return error(error_kind::invalid_input, operation,
+                   "the queue pair has joined this group already");
   std::unique_ptr<multicast_group> joined(new (std::nothrow)
                                               multicast_group{group, multicast_lid, nullptr});
   if (!joined) return error::from_errno(ENOMEM, operation);
@@ -42,9 +48,7 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
   const int errnum = errno_of(ibv_attach_mcast(native_, &address, multicast_lid.value()));
   if (errnum != 0)
     return error::from_errno(errnum, operation,
-                             errnum == EINVAL ? "usually the queue pair is in this group already, "
-                                                "or the group's LID is wrong"
-                                              : nullptr);
+                             errnum == EINVAL ? "usually the group's LID is wrong" : nullptr);
   joined->next = std::move(groups_);
   groups_ = std::move(joined);
   return success();
@@ -66,6 +70,7 @@ result<void> queue_pair_owner::leave(const gid& group, lid multicast_lid) noexce
 }
 
 result<queue_pair_status> query(ibv_qp* native) noexcept {
+  if (native == nullptr) return moved_from("ibv_query_qp");
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};
   constexpr int everything =

@@ -31,9 +31,10 @@ struct classified {
   bool is_zero;
   bool is_link_local;
   bool is_ipv4_mapped;
+  bool is_multicast = false;
 };
 
-constexpr std::array<classified, 12> addresses{{
+constexpr std::array<classified, 20> addresses{{
     {"::", true, false, false},
     {"::1", false, false, false},
     {"fe80::", false, true, false},
@@ -46,6 +47,14 @@ constexpr std::array<classified, 12> addresses{{
     {"::ffff:0.0.0.0", false, false, true},
     {"::fffe:192.0.2.1", false, false, false},
     {"1::ffff:192.0.2.1", false, false, false},
+    {"ff00::", false, false, false, true},
+    {"ff12:401b::1", false, false, false, true},
+    {"ff0e::ffff:224.0.0.1", false, false, false, true},
+    {"feff::1", false, false, false, false},
+    {"::ffff:223.255.255.255", false, false, true, false},
+    {"::ffff:224.0.0.0", false, false, true, true},
+    {"::ffff:239.255.255.255", false, false, true, true},
+    {"::ffff:240.0.0.0", false, false, true, false},
 }};
 
 }  // namespace
@@ -57,6 +66,7 @@ TEST_CASE("a GID tells what sort of address it is") {
     CHECK(address.is_zero() == each.is_zero);
     CHECK(address.is_link_local() == each.is_link_local);
     CHECK(address.is_ipv4_mapped() == each.is_ipv4_mapped);
+    CHECK(address.is_multicast() == each.is_multicast);
   }
 }
 

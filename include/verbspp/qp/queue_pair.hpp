@@ -338,7 +338,8 @@ class VERBSPP_CONSUMABLE queue_pair {
 
   /// Lets datagrams to a multicast group in (`ibv_attach_mcast`), until the queue pair leaves it or
   /// is destroyed. On InfiniBand the port has to have joined the group at the subnet manager as
-  /// well (as `rdma_join_multicast` does), whose answer has the group's LID; on Ethernet that is 0.
+  /// well (as `rdma_join_multicast` does), whose answer has the group's LID; on Ethernet that is 0,
+  /// and the host has to be in the IP group (`IP_ADD_MEMBERSHIP`), whose IPv4 address is mapped.
   /// \errors `invalid_input` if the GID is none of a group, or the queue pair is in it already;
   /// `resource_exhausted`, `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> join_multicast(
@@ -501,7 +502,7 @@ class VERBSPP_CONSUMABLE queue_pair {
   }
   /// Everything that the device tells about the queue pair (`ibv_query_qp`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_status> query() const noexcept {
-    return detail::query(native_qp());
+    return detail::query(native_handle());
   }
 
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()

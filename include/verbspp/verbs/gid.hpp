@@ -33,6 +33,10 @@ struct gid {
       if (bytes[i] != 0) return false;
     return bytes[10] == 0xff && bytes[11] == 0xff;
   }
+  /// A group's address: ff00::/8, or that of an IPv4 group (224.0.0.0/4), as RoCE v2 writes it.
+  [[nodiscard]] constexpr bool is_multicast() const noexcept {
+    return is_ipv4_mapped() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff;
+  }
   /// The upper 64 bits: on InfiniBand, the subnet that the port belongs to.
   [[nodiscard]] constexpr std::uint64_t subnet_prefix() const noexcept {
     std::uint64_t prefix = 0;

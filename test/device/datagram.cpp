@@ -1,0 +1,723 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// UD: datagrams to and from anyone, address handles, multicast groups.
+
+#include "transports.hpp"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <sstream>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+using prepared_datagram = prepared_queue_pair<transport::ud>;
+
+constexpr std::size_t header = datagram_header_size;
+
+connected_datagram active_of(const testbed& bed, const completion_queue& queue) {
+  return must(prepared_of<transport::ud>(bed, queue).activate());
+}
+connected_datagram left_of(const testbed& bed) { return active_of(bed, bed.left_queue); }
+connected_datagram right_of(const testbed& bed) { return active_of(bed, bed.right_queue); }
+
+/// Memory for one datagram, which is posted as the receive `id`.
+class inbox {
+ public:
+  inbox(const testbed& bed, connected_datagram& owner, std::uint64_t id, std::size_t size)
+      : memory_(bed.domain, std::vector<std::byte>(header + size, std::byte{0xee})),
+        queue_(owner.receive_completion_queue()),
+        id_(id) {
+    must(owner.post_receive({.id = id, .elements = memory_.scatter()}));
+  }
+  /// The datagram, once it has arrived.
+  received_datagram take(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+    const work_completion completion = take_one(queue_, line, file);
+    if (completion.wr_id() != id_) throw failure(file, line, "another receive completed");
+    return must(received_datagram::from(completion, memory_.content()), line, file);
+  }
+  [[nodiscard]] std::span<std::byte> memory() { return memory_.content(); }
+
+ private:
+  buffer<> memory_;
+  completion_queue queue_;
+  std::uint64_t id_;
+};
+
+[[nodiscard]] std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Sends `payload` and takes the send's completion.
+void send(const testbed& bed, connected_datagram& from, const datagram_destination& to,
+          const std::vector<std::byte>& payload, std::optional<immediate_data> immediate = {},
+          int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  buffer<> outbox(bed.domain, payload);
+  const gather_element element = outbox.gather();
+  must(from.post_send({.id = 77, .elements = element, .to = to, .immediate = immediate}), line,
+       file);
+  take_success(from.send_completion_queue(), 77, line, file);
+}
+
+/// What a datagram tells of its way, where both ends are on this port.
+void check_addresses(const testbed& bed, const received_datagram& datagram, const endpoint& from,
+                     const endpoint& to) {
+  CHECK(datagram.source() == from.number);
+  if (bed.is_ethernet()) {
+    CHECK(datagram.has_global_route());
+    CHECK(datagram.source_address() == from.address);
+    CHECK(datagram.destination_address() == to.address);
+  } else {
+    CHECK(datagram.source_lid() == from.lid);
+    CHECK_FALSE(datagram.has_global_route());
+    CHECK_FALSE(datagram.source_address());
+  }
+}
+
+/// A multicast group of this test, as it is written for the port's addresses: on RoCE v2, a group
+/// of IPv4 has an IPv4-mapped GID.
+struct group {
+  gid address;
+  lid multicast_lid = 0;
+
+  static group of(const testbed& bed, std::uint8_t number) {
+    const endpoint local = prepared_of<transport::ud>(bed, bed.left_queue).endpoint();
+    if (bed.is_ethernet() && local.address.is_ipv4_mapped())
+      return {gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 77, 3, number}}};
+    return {gid{{0xff, 0x12, 0x40, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x77, 3, number}},
+            bed.is_ethernet() ? lid(0) : must(lid::from(0xc000 + number))};
+  }
+  [[nodiscard]] path way(const connected_datagram& from, const testbed& bed) const {
+    // By the sender's own address to itself, but for the destination.
+    const ibv_ah_attr self = must(from.path_to(from.endpoint())).native(bed.port.number());
+    const global_route route{
+        .destination = address, .source = gid_index::assume(self.grh.sgid_index), .hop_limit = 1};
+    if (bed.is_ethernet()) return roce_path{.route = route};
+    return infiniband_path{.destination = multicast_lid, .route = route};
+  }
+};
+
+/// Makes the host a member of an IP group, which a RoCE v2 port takes part in only then, as
+/// `rdma_join_multicast` does. A software device of its own addresses asks no host.
+class host_membership {
+ public:
+  host_membership(const gid& group, const gid& local) {
+    if (!group.is_ipv4_mapped()) return;
+    socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ip_mreq request{};
+    std::memcpy(&request.imr_multiaddr, &group.bytes[12], 4);
+    std::memcpy(&request.imr_interface, &local.bytes[12], 4);
+    ::setsockopt(socket_, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request);
+  }
+  ~host_membership() {
+    if (socket_ >= 0) ::close(socket_);
+  }
+  host_membership(const host_membership&) = delete;
+  host_membership& operator=(const host_membership&) = delete;
+
+ private:
+  int socket_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("UD: a datagram reaches the queue pair of an endpoint, payload behind 40 bytes") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  CHECK(right.endpoint().qkey == test_key);
+  const address_handle way = must(left.address_of(right.endpoint()));
+  const auto to = way.destination(right.number(), right.endpoint().qkey);
+  const std::size_t mtu = bed.port.active_mtu().bytes();
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, mtu - 1, mtu}) {
+    INFO(size << " bytes");
+    const auto payload = pattern(size, 1);
+    inbox arriving(bed, right, 5, size + 1);
+    if (size == 0) {
+      must(left.post_send({.id = 6, .to = to}));
+      take_success(bed.left_queue, 6);
+    } else {
+      send(bed, left, to, payload);
+    }
+    const received_datagram datagram = arriving.take();
+    CHECK(datagram.native().byte_len == header + size);
+    CHECK(copy_of(datagram.payload()) == payload);
+    CHECK(datagram.payload().data() == arriving.memory().data() + header);
+    CHECK_FALSE(datagram.immediate());
+    CHECK(arriving.memory()[header + size] == std::byte{0xee});
+    check_addresses(bed, datagram, left.endpoint(), right.endpoint());
+  }
+}
+
+TEST_CASE("UD: an answer finds back to the sender by the datagram alone") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  const address_handle way = must(left.address_of(right.endpoint()));
+  inbox question(bed, right, 1, 64);
+  inbox answer(bed, left, 2, 64);
+  send(bed, left, way.destination(right.number(), test_key), pattern(20, 2));
+  const received_datagram asked = question.take();
+  const address_handle back =
+      must(address_handle::create_reply(bed.domain, bed.port.number(), asked));
+  send(bed, right, back.destination(asked.source(), test_key), pattern(30, 3));
+  const received_datagram answered = answer.take();
+  CHECK(copy_of(answered.payload()) == pattern(30, 3));
+  check_addresses(bed, answered, right.endpoint(), left.endpoint());
+}
+
+TEST_CASE("UD: the sender's GID is the source address, for each GID of the port") {
+  const testbed bed;
+  for (const gid_entry& entry : must(bed.context.query_gid_table(bed.port.number()))) {
+    INFO("GID " << entry.address << ", " << to_string(entry.type));
+    const auto build = [&](const completion_queue& queue) {
+      return must(
+          must(builder_of<transport::ud>(bed, queue).gid_index(entry.index).build()).activate());
+    };
+    auto left = build(bed.left_queue);
+    auto right = build(bed.right_queue);
+    const global_route route{.destination = entry.address, .source = entry.index};
+    const path with_route =
+        bed.is_ethernet()
+            ? path(roce_path{.route = route})
+            : path(infiniband_path{.destination = right.endpoint().lid, .route = route});
+    const address_handle way =
+        must(address_handle::create(bed.domain, bed.port.number(), with_route));
+    inbox arriving(bed, right, 1, 16);
+    send(bed, left, way.destination(right.number(), test_key), pattern(16, 4));
+    const received_datagram datagram = arriving.take();
+    CHECK(datagram.has_global_route());
+    CHECK(datagram.source_address() == entry.address);
+    CHECK(datagram.destination_address() == entry.address);
+    CHECK(datagram.source() == left.number());
+    // And the way back, which has to be from that GID again.
+    const address_handle back =
+        must(address_handle::create_reply(bed.domain, bed.port.number(), datagram));
+    inbox returning(bed, left, 2, 16);
+    send(bed, right, back.destination(datagram.source(), test_key), pattern(16, 5));
+    CHECK(returning.take().source_address() == entry.address);
+  }
+}
+
+TEST_CASE("UD: immediate data arrives, with a payload and without") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  const address_handle way = must(left.address_of(right.endpoint()));
+  const auto to = way.destination(right.number(), test_key);
+  inbox with_payload(bed, right, 1, 16);
+  send(bed, left, to, pattern(16, 6), immediate_data(0x01020304));
+  const received_datagram datagram = with_payload.take();
+  CHECK(datagram.immediate() == immediate_data(0x01020304));
+  CHECK(datagram.payload().size() == 16);
+  inbox without(bed, right, 2, 0);
+  must(left.post_send({.id = 3, .to = to, .immediate = immediate_data(0xfffffffe)}));
+  take_success(bed.left_queue, 3);
+  const received_datagram empty = without.take();
+  CHECK(empty.immediate() == immediate_data(0xfffffffe));
+  CHECK(empty.payload().empty());
+}
+
+TEST_CASE("UD: elements are gathered, and scattered over the header and the payload") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  const address_handle way = must(left.address_of(right.endpoint()));
+  buffer<> outbox(bed.domain, pattern(50, 7));
+  buffer<> arriving(bed.domain, 200);
+  const std::array into{arriving.scatter(0, header), arriving.scatter(100, 30),
+                        arriving.scatter(150, 50)};
+  must(right.post_receive({.id = 1, .elements = into}));
+  const std::array from{outbox.gather(0, 20), outbox.gather(20, 30)};
+  must(
+      left.post_send({.id = 2, .elements = from, .to = way.destination(right.number(), test_key)}));
+  take_success(bed.left_queue, 2);
+  CHECK(take_success(bed.right_queue, 1).byte_count() == header + 50);
+  const std::span<const std::byte> arrived(arriving.bytes());
+  const std::span<const std::byte> sent(outbox.bytes());
+  CHECK(std::ranges::equal(arrived.subspan(100, 30), sent.first(30)));
+  CHECK(std::ranges::equal(arrived.subspan(150, 20), sent.last(20)));
+}
+
+TEST_CASE("UD: several senders to one receiver are told apart") {
+  const testbed bed;
+  auto receiver = right_of(bed);
+  std::vector<connected_datagram> senders;
+  std::vector<address_handle> ways;
+  std::vector<inbox> arriving;
+  constexpr unsigned rounds = 4;
+  for (unsigned i = 0; i < 3; ++i) {
+    senders.push_back(left_of(bed));
+    ways.push_back(must(senders.back().address_of(receiver.endpoint())));
+  }
+  for (std::uint64_t id = 0; id < rounds * senders.size(); ++id)
+    arriving.emplace_back(bed, receiver, id, 8);
+  for (unsigned round = 0; round < rounds; ++round)
+    for (unsigned i = 0; i < senders.size(); ++i)
+      send(bed, senders[i], ways[i].destination(receiver.number(), test_key), pattern(8, 100 + i));
+  std::array<unsigned, 3> counts{};
+  for (inbox& each : arriving) {
+    const received_datagram datagram = each.take();
+    for (unsigned i = 0; i < senders.size(); ++i) {
+      if (datagram.source() != senders[i].number()) continue;
+      ++counts[i];
+      CHECK(copy_of(datagram.payload()) == pattern(8, 100 + i));
+    }
+  }
+  CHECK(counts == std::array<unsigned, 3>{rounds, rounds, rounds});
+}
+
+TEST_CASE("UD: one sender reaches several receivers, and itself") {
+  const testbed bed;
+  auto alone = left_of(bed);
+  auto other = right_of(bed);
+  const address_handle way = must(alone.address_of(alone.endpoint()));
+  inbox own(bed, alone, 1, 8);
+  inbox others(bed, other, 2, 8);
+  buffer<> outbox(bed.domain, pattern(8, 8));
+  const gather_element from = outbox.gather();
+  // The same way, since it leads to the port; the number says to which queue pair.
+  must(alone.post_send({.id = 3,
+                        .elements = from,
+                        .to = way.destination(alone.number(), test_key),
+                        .signaled = false}));
+  must(alone.post_send({.id = 4,
+                        .elements = from,
+                        .to = way.destination(other.number(), test_key),
+                        .signaled = false}));
+  check_addresses(bed, own.take(), alone.endpoint(), alone.endpoint());
+  check_addresses(bed, others.take(), alone.endpoint(), other.endpoint());
+}
+
+TEST_CASE("UD: what nobody can take is lost, and only that") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  const address_handle way = must(left.address_of(right.endpoint()));
+  const auto good = way.destination(right.number(), test_key);
+  std::optional<inbox> arriving;
+  SECTION("a wrong queue key") {
+    arriving.emplace(bed, right, 1, 16);
+    send(bed, left, way.destination(right.number(), 0x11111112), pattern(16, 9));
+  }
+  SECTION("no receive") {
+    send(bed, left, good, pattern(16, 9));
+    CHECK(count_within_a_moment(bed.right_queue) == 0);
+    arriving.emplace(bed, right, 1, 16);
+  }
+  SECTION("a queue pair number that nobody has") {
+    arriving.emplace(bed, right, 1, 16);
+    send(bed, left, way.destination(right_of(bed).number(), test_key), pattern(16, 9));
+  }
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+  CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
+  CHECK(must(right.query_state()) == queue_pair_state::ready_to_send);
+  send(bed, left, good, pattern(16, 10));
+  CHECK(copy_of(arriving->take().payload()) == pattern(16, 10));
+}
+
+TEST_CASE("UD: the queue key that is changed counts") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  must(right.modify(attributes_for<transport::ud, queue_pair_state::ready_to_send,
+                                   queue_pair_state::ready_to_send>()
+                        .qkey(0x22222222)));
+  CHECK(right.endpoint().qkey == queue_key(0x22222222));
+  const address_handle way = must(left.address_of(right.endpoint()));
+  inbox arriving(bed, right, 1, 16);
+  send(bed, left, way.destination(right.number(), test_key), pattern(16, 11));
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+  send(bed, left, way.destination(right.number(), right.endpoint().qkey), pattern(16, 12));
+  CHECK(copy_of(arriving.take().payload()) == pattern(16, 12));
+}
+
+TEST_CASE("UD: a privileged queue key needs the right to open raw sockets") {
+  const testbed bed;
+  auto outcome = build_queue_pair<transport::ud>()
+                     .protection_domain(bed.domain)
+                     .completion_queue(bed.right_queue)
+                     .qkey(0x80000001)
+                     .build();
+  if (!outcome.has_value()) {
+    CHECK(outcome.error() == error_kind::permission);
+    CHECK_THAT(outcome.error().message(),
+               Catch::Contains("modify RESET -> INIT") && Catch::Contains("CAP_NET_RAW"));
+    return;
+  }
+  // With the right: it sends the key of its own.
+  auto right = must(std::move(outcome).assume_value().activate());
+  CHECK(right.endpoint().qkey == queue_key(0x80000001));
+  auto left = must(must(build_queue_pair<transport::ud>()
+                            .protection_domain(bed.domain)
+                            .completion_queue(bed.left_queue)
+                            .qkey(0x80000001)
+                            .build())
+                       .activate());
+  const address_handle way = must(left.address_of(right.endpoint()));
+  inbox arriving(bed, right, 1, 16);
+  send(bed, left, way.destination(right.number(), 0x80000001), pattern(16, 13));
+  CHECK(copy_of(arriving.take().payload()) == pattern(16, 13));
+}
+
+TEST_CASE("UD: a receive without room for the header is refused before the device is asked") {
+  const testbed bed;
+  auto right = right_of(bed);
+  buffer<> memory(bed.domain, 64);
+  for (const std::size_t size : {0U, 1U, 39U}) {
+    const error e = failure_of(right.post_receive({.id = 1, .elements = memory.scatter(0, size)}));
+    CHECK(e == error_kind::invalid_input);
+    CHECK(e.native_errno() == 0);
+    CHECK_THAT(e.message(), Catch::Contains("40 or more"));
+  }
+  CHECK(failure_of(right.post_receive({.id = 1})) == error_kind::invalid_input);
+  must(right.post_receive({.id = 2, .elements = memory.scatter(0, 40)}));
+  const std::array split{memory.scatter(0, 39), memory.scatter(39, 1)};
+  must(right.post_receive({.id = 3, .elements = split}));
+}
+
+TEST_CASE("UD: a datagram longer than its receive fails where it arrives, and nowhere else") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  const address_handle way = must(left.address_of(right.endpoint()));
+  inbox arriving(bed, right, 1, 15);
+  send(bed, left, way.destination(right.number(), test_key), pattern(16, 14));
+  // Linux 6.1's rxe takes the receive for malformed.
+  const work_completion receive = take_one(bed.right_queue);
+  CHECK(is_one_of(status_of(receive), {work_status::local_length_error,
+                                       work_status::local_queue_pair_operation_error}));
+  CHECK(received_datagram::from(receive, arriving.memory()).error().wr_id() == 1);
+  CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
+}
+
+TEST_CASE("UD: a datagram longer than the MTU does not arrive") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  const address_handle way = must(left.address_of(right.endpoint()));
+  const std::size_t size = bed.port.active_mtu().bytes() + 1;
+  inbox arriving(bed, right, 1, 2 * size);
+  buffer<> outbox(bed.domain, size);
+  const gather_element from = outbox.gather();
+  const auto to = way.destination(right.number(), test_key);
+  // Refused by the post, by the completion, or (Linux' rxe) by silence.
+  if (left.post_send({.id = 2, .elements = from, .to = to}).has_value()) {
+    const work_completion sent = take_one(bed.left_queue);
+    CHECK(is_one_of(status_of(sent), {work_status::local_length_error, work_status::success}));
+  }
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+}
+
+TEST_CASE("UD: receives that are posted before the activation get datagrams after it") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto prepared = prepared_of<transport::ud>(bed, bed.right_queue);
+  buffer<> memory(bed.domain, header + 8);
+  must(prepared.post_receive({.id = 1, .elements = memory.scatter()}));
+  const address_handle way = must(left.address_of(prepared.endpoint()));
+  const auto to = way.destination(prepared.number(), test_key);
+  send(bed, left, to, pattern(8, 15));
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+  auto right = must(std::move(prepared).activate());
+  send(bed, left, to, pattern(8, 16));
+  CHECK(take_success(bed.right_queue, 1).byte_count() == header + 8);
+  CHECK(std::vector<std::byte>(memory.bytes().begin() + header, memory.bytes().end()) ==
+        pattern(8, 16));
+}
+
+TEST_CASE("UD: a peer's endpoint that does not fit gives no address") {
+  const testbed bed;
+  auto left = left_of(bed);
+  const endpoint good = right_of(bed).endpoint();
+  const auto refused = [&](const endpoint& remote, const char* field) {
+    const error e = failure_of(left.address_of(remote));
+    INFO(e);
+    CHECK(e.native_errno() == 0);
+    CHECK_THAT(e.message(), Catch::Contains(field));
+    return e;
+  };
+  endpoint remote = good;
+  remote.type = transport::rc;
+  CHECK(refused(remote, "transport") == error_kind::mismatch);
+  remote = good;
+  remote.link_layer = bed.is_ethernet() ? link_layer::infiniband : link_layer::ethernet;
+  CHECK(refused(remote, "link layer") == error_kind::mismatch);
+  remote = good;
+  remote.number = multicast_queue_pair_number;
+  CHECK(refused(remote, "queue pair number") == error_kind::invalid_input);
+  remote = good;
+  if (bed.is_ethernet()) {
+    remote.gid_type = good.gid_type == gid_type::roce_v2 ? gid_type::roce_v1 : gid_type::roce_v2;
+    CHECK(refused(remote, "GID type") == error_kind::mismatch);
+    remote = good;
+    remote.address = gid{};
+    CHECK(refused(remote, "GID") == error_kind::invalid_input);
+  } else {
+    remote.lid = 0;
+    CHECK(refused(remote, "LID") == error_kind::invalid_input);
+  }
+  // An endpoint that travelled as bytes has the queue key with it.
+  CHECK(must(endpoint::decode(good.encode())) == good);
+  CHECK_NOTHROW(must(left.address_of(must(endpoint::decode(good.encode())))));
+}
+
+TEST_CASE("an address handle for an address that nobody has") {
+  const testbed bed;
+  auto left = left_of(bed);
+  endpoint remote = right_of(bed).endpoint();
+  if (bed.is_ethernet())
+    remote.address.bytes[15] ^= 0x5a;
+  else
+    remote.lid = 0xbffe;
+  const auto outcome = left.address_of(remote);
+  if (!outcome.has_value()) {
+    const error& e = outcome.error();
+    INFO(e);
+    CHECK(std::string(e.operation()) == "ibv_create_ah");
+    CHECK(e.native_errno() != 0);
+    CHECK_THAT(e.message(), Catch::Contains("resolve"));
+    if (e.native_errno() == ETIMEDOUT) CHECK(e == error_kind::timed_out);
+    return;
+  }
+  // InfiniBand asks nobody, and an interface without ARP resolves everything.
+  send(bed, left, outcome.assume_value().destination(remote.number, test_key), pattern(8, 17));
+}
+
+TEST_CASE("an address handle needs a path of the port's kind, complete, and a port") {
+  const testbed bed;
+  const endpoint self = prepared_of<transport::ud>(bed, bed.left_queue).endpoint();
+  const auto refused = [&](const path& way, port_number port) {
+    return failure_of(address_handle::create(bed.domain, port, way));
+  };
+  const global_route route{.destination = self.address};
+  const path infiniband = infiniband_path{.destination = 16};
+  const path roce = roce_path{.route = route};
+  const error other_kind = refused(bed.is_ethernet() ? infiniband : roce, bed.port.number());
+  INFO(other_kind);
+  CHECK(other_kind == error_kind::mismatch);
+  CHECK_THAT(other_kind.message(), Catch::Contains("Ethernet") && Catch::Contains("InfiniBand") &&
+                                       Catch::Contains("roce_path"));
+  const error incomplete =
+      refused(bed.is_ethernet() ? path(roce_path{}) : path(infiniband_path{}), bed.port.number());
+  CHECK(incomplete == error_kind::invalid_input);
+  CHECK_THAT(incomplete.message(), Catch::Contains(bed.is_ethernet() ? "GID" : "LID"));
+  const port_number beyond = must(port_number::from(bed.limits.phys_port_cnt + 1));
+  CHECK(refused(bed.is_ethernet() ? roce : infiniband, beyond) == error_kind::invalid_input);
+}
+
+TEST_CASE("an address handle with a GID index that is empty is refused") {
+  const testbed bed;
+  const endpoint self = prepared_of<transport::ud>(bed, bed.left_queue).endpoint();
+  std::optional<gid_index> empty;
+  for (unsigned index = 0; index < bed.port.gid_table_length() && index < 256 && !empty; ++index)
+    if (!bed.context.query_gid(bed.port.number(), must(gid_index::from(index))).has_value())
+      empty = must(gid_index::from(index));
+  if (!empty) SKIP("the GID table has no empty entry");
+  const global_route route{.destination = self.address, .source = *empty};
+  const path way = bed.is_ethernet()
+                       ? path(roce_path{.route = route})
+                       : path(infiniband_path{.destination = self.lid, .route = route});
+  const error e = failure_of(address_handle::create(bed.domain, bed.port.number(), way));
+  INFO(e);
+  CHECK(std::string(e.operation()) == "ibv_create_ah");
+}
+
+TEST_CASE("a reply needs the memory of the whole receive, where the address is in the header") {
+  const testbed bed;
+  auto left = left_of(bed);
+  auto right = right_of(bed);
+  const address_handle way = must(left.address_of(right.endpoint()));
+  buffer<> memory(bed.domain, header + 8);
+  must(right.post_receive({.id = 1, .elements = memory.scatter()}));
+  send(bed, left, way.destination(right.number(), test_key), pattern(8, 18));
+  const work_completion completion = take_one(bed.right_queue);
+  const auto datagram =
+      must(received_datagram::from(completion, memory.content().first(header - 1)));
+  CHECK(datagram.payload().empty());
+  CHECK_FALSE(datagram.source_address());
+  const auto reply = address_handle::create_reply(bed.domain, bed.port.number(), datagram);
+  if (bed.is_ethernet()) {
+    REQUIRE(reply.has_error());
+    CHECK(reply.error() == error_kind::invalid_input);
+    CHECK_THAT(reply.error().message(), Catch::Contains("memory of the whole receive"));
+  } else {
+    CHECK(reply.has_value());
+  }
+}
+
+TEST_CASE("an address handle keeps its protection domain, moves, and prints itself") {
+  const release_watch watch;
+  std::optional<testbed> bed(std::in_place);
+  auto left = left_of(*bed);
+  address_handle first = must(left.address_of(left.endpoint()));
+  address_handle second = must(left.address_of(left.endpoint()));
+  ibv_ah* const native = first.native_handle();
+  second = std::move(first);
+  CHECK(second.native_handle() == native);
+  std::ostringstream text;
+  text << second;
+  CHECK_THAT(text.str(),
+             Catch::Contains("address handle 0x") && Catch::Contains("device " + device_name()));
+  const address_handle third = std::move(second);
+  std::ostringstream moved;
+  moved << second;  // NOLINT(bugprone-use-after-move)
+  CHECK(moved.str() == "address handle, moved from");
+  {
+    const connected_datagram gone = std::move(left);
+  }
+  bed.reset();
+  CHECK(third.protection_domain().native_handle() != nullptr);
+}
+
+TEST_CASE("a multicast group is joined once, and left once") {
+  const release_watch watch;
+  const testbed bed;
+  auto right = right_of(bed);
+  const group a = group::of(bed, 1);
+  const group b = group::of(bed, 2);
+  const error never = failure_of(right.leave_multicast(a.address, a.multicast_lid));
+  CHECK(never == error_kind::not_found);
+  CHECK(never.native_errno() == 0);
+
+  must(right.join_multicast(a.address, a.multicast_lid));
+  const error twice = failure_of(right.join_multicast(a.address, a.multicast_lid));
+  INFO(twice);
+  CHECK(twice == error_kind::invalid_input);
+  CHECK_THAT(twice.message(), Catch::Contains("already"));
+  must(right.join_multicast(b.address, b.multicast_lid));
+  CHECK(failure_of(right.leave_multicast(group::of(bed, 3).address, a.multicast_lid)) ==
+        error_kind::not_found);
+  must(right.leave_multicast(a.address, a.multicast_lid));
+  CHECK(failure_of(right.leave_multicast(a.address, a.multicast_lid)) == error_kind::not_found);
+  must(right.join_multicast(a.address, a.multicast_lid));
+  must(right.leave_multicast(b.address, b.multicast_lid));
+  must(right.leave_multicast(a.address, a.multicast_lid));
+}
+
+TEST_CASE("a queue pair that is in multicast groups can be moved and destroyed") {
+  const release_watch watch;
+  {
+    const testbed bed;
+    auto prepared = prepared_of<transport::ud>(bed, bed.right_queue);
+    for (std::uint8_t number = 1; number <= 5; ++number) {
+      const group each = group::of(bed, number);
+      must(prepared.join_multicast(each.address, each.multicast_lid));
+    }
+    auto right = must(std::move(prepared).activate());
+    const group one = group::of(bed, 3);
+    must(right.leave_multicast(one.address, one.multicast_lid));
+    auto other = right_of(bed);
+    must(other.join_multicast(one.address, one.multicast_lid));
+    std::swap(right, other);
+    must(right.leave_multicast(one.address, one.multicast_lid));
+    other = right_of(bed);  // which destroys the one with four groups
+    // One that a failing transition destroys.
+    must(right.join_multicast(one.address, one.multicast_lid));
+    move_to_error(right.native_handle());
+    CHECK(failure_of(
+              std::move(right).modify(attributes_for<transport::ud, queue_pair_state::ready_to_send,
+                                                     queue_pair_state::send_queue_drained>())) ==
+          error_kind::invalid_input);
+  }
+  CHECK(watch.failures() == 0);
+}
+
+TEST_CASE("a GID that is none of a multicast group cannot be joined") {
+  const testbed bed;
+  auto right = right_of(bed);
+  for (const gid& address : {right.endpoint().address, gid{},
+                             gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 223, 0, 0, 1}},
+                             gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 240, 0, 0, 1}},
+                             gid{{0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}}) {
+    const error e =
+        failure_of(right.join_multicast(address, bed.is_ethernet() ? lid(0) : lid(0xc001)));
+    CHECK(e == error_kind::invalid_input);
+    CHECK(e.native_errno() == 0);
+    CHECK_THAT(e.message(), Catch::Contains("multicast"));
+  }
+}
+
+TEST_CASE("a multicast reaches every member once, and nobody else") {
+  const testbed bed;
+  const completion_queue others_queue = must(completion_queue::create(bed.context, 16));
+  const group members = group::of(bed, 9);
+  auto sender = must(must(build_queue_pair<transport::ud>()
+                              .protection_domain(bed.domain)
+                              .send_completion_queue(bed.left_queue)
+                              .receive_completion_queue(others_queue)
+                              .qkey(test_key)
+                              .build())
+                         .activate());
+  const host_membership on_host(members.address, sender.endpoint().address);
+  auto first = right_of(bed);
+  auto second = right_of(bed);
+  auto stranger = right_of(bed);
+  for (connected_datagram* each : {&sender, &first, &second})
+    must(each->join_multicast(members.address, members.multicast_lid));
+  const address_handle to_all =
+      must(address_handle::create(bed.domain, bed.port.number(), members.way(sender, bed)));
+  buffer<> memory(bed.domain, 4 * (header + 8));
+  const auto place = [&](std::size_t number) {
+    return memory.scatter(number * (header + 8), header + 8);
+  };
+  must(first.post_receive({.id = 0, .elements = place(0)}));
+  must(second.post_receive({.id = 1, .elements = place(1)}));
+  must(stranger.post_receive({.id = 2, .elements = place(2)}));
+  must(sender.post_receive({.id = 3, .elements = place(3)}));
+  send(bed, sender, to_all.destination_group(test_key), pattern(8, 19));
+
+  std::vector<work_completion> arrived;
+  std::array<work_completion, 4> slots;
+  for (const auto until = clock::now() + patience; arrived.size() < 3 && clock::now() < until;)
+    for (const auto* queue : {&bed.right_queue, &others_queue})
+      for (const work_completion& each : must(queue->poll(slots))) arrived.push_back(each);
+  if (arrived.size() < 3 && !device_name().starts_with("soft") && !device_name().starts_with("rxe"))
+    SKIP("the network does not loop multicasts back, or has to be told of the group first");
+  REQUIRE(arrived.size() == 3);
+  std::array<bool, 4> got{};
+  for (const work_completion& each : arrived) {
+    REQUIRE(each.wr_id() < got.size());
+    CHECK_FALSE(got.at(each.wr_id()));
+    got.at(each.wr_id()) = true;
+    const received_datagram datagram =
+        must(received_datagram::from(each, memory.content().subspan(each.wr_id() * (header + 8))));
+    CHECK(copy_of(datagram.payload()) == pattern(8, 19));
+    CHECK(datagram.source() == sender.number());
+    CHECK(datagram.has_global_route());
+    CHECK(datagram.destination_address() == members.address);
+    CHECK(datagram.source_address() == sender.endpoint().address);
+  }
+  CHECK_FALSE(got[2]);
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+  CHECK(count_within_a_moment(others_queue) == 0);
+}
+
+TEST_CASE("who has left a multicast group gets nothing any more, the others do") {
+  const testbed bed;
+  const group members = group::of(bed, 10);
+  auto sender = left_of(bed);
+  const host_membership on_host(members.address, sender.endpoint().address);
+  auto leaver = right_of(bed);
+  auto member = right_of(bed);
+  must(leaver.join_multicast(members.address, members.multicast_lid));
+  must(member.join_multicast(members.address, members.multicast_lid));
+  must(leaver.leave_multicast(members.address, members.multicast_lid));
+  const address_handle to_all =
+      must(address_handle::create(bed.domain, bed.port.number(), members.way(sender, bed)));
+  const inbox leavers(bed, leaver, 1, 8);
+  inbox at_member(bed, member, 2, 8);
+  send(bed, sender, to_all.destination_group(test_key), pattern(8, 20));
+  if (!device_name().starts_with("soft") && !device_name().starts_with("rxe"))
+    SKIP("the network may have to be told of the group first");
+  CHECK(copy_of(at_member.take().payload()) == pattern(8, 20));
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+}
