@@ -23,6 +23,7 @@
 #include <verbspp/verbs/context.hpp>
 #include <verbspp/verbs/datagram.hpp>
 #include <verbspp/verbs/device.hpp>
+#include <verbspp/verbs/extended_completion_queue.hpp>
 #include <verbspp/verbs/gid.hpp>
 #include <verbspp/verbs/memory_region.hpp>
 #include <verbspp/verbs/path.hpp>

@@ -13,8 +13,32 @@ namespace verbspp {
 namespace detail {
 
 namespace {
+
 constexpr const char* operation = "ibv_create_cq";
+
+/// Checks the capacity and creates the queue by `create`, which is given the state.
+template <class Create>
+result<reference<completion_queue_state>> create_by(const context& parent,
+                                                    reference<completion_channel_state> channel,
+                                                    std::size_t capacity, Create create) noexcept {
+  if (capacity == 0)
+    return error::out_of_range(operation, "capacity, completions", 0, "the smallest queue holds 1");
+  VERBSPP_TRY(device, parent.query_device());
+  const auto limit = static_cast<std::size_t>(std::max(device.max_cqe, 0));
+  if (capacity > limit)
+    return error::above_limit(operation, "capacity, completions", capacity, limit,
+                              "the limit is the device's (max_cqe)");
+  // First the state, since events find the queue by it.
+  reference<completion_queue_state> state(new (std::nothrow)
+                                              completion_queue_state(parent, std::move(channel)));
+  if (!state) return error::from_errno(ENOMEM, operation);
+  errno = 0;
+  state->native = create(state.get());
+  if (state->native == nullptr) return error::from_errno(errno, operation);
+  return state;
 }
+
+}  // namespace
 
 std::uint64_t moment_now() noexcept {
   static std::atomic<std::uint64_t> moment{0};
@@ -40,23 +64,28 @@ error poll_failure() noexcept {
 result<reference<completion_queue_state>> create_completion_queue(
     const context& parent, reference<completion_channel_state> channel,
     std::size_t capacity) noexcept {
-  if (capacity == 0)
-    return error::out_of_range(operation, "capacity, completions", 0, "the smallest queue holds 1");
-  VERBSPP_TRY(device, parent.query_device());
-  const auto limit = static_cast<std::size_t>(std::max(device.max_cqe, 0));
-  if (capacity > limit)
-    return error::above_limit(operation, "capacity, completions", capacity, limit,
-                              "the limit is the device's (max_cqe)");
   ibv_comp_channel* const native_channel = channel ? channel->native : nullptr;
-  // First the state, since events find the queue by it.
-  reference<completion_queue_state> state(new (std::nothrow)
-                                              completion_queue_state(parent, std::move(channel)));
-  if (!state) return error::from_errno(ENOMEM, operation);
-  errno = 0;
-  state->native = ibv_create_cq(parent.native_handle(), static_cast<int>(capacity), state.get(),
-                                native_channel, 0);
-  if (state->native == nullptr) return error::from_errno(errno, operation);
-  return state;
+  return create_by(parent, std::move(channel), capacity, [&](completion_queue_state* state) {
+    return ibv_create_cq(parent.native_handle(), static_cast<int>(capacity), state, native_channel,
+                         0);
+  });
+}
+
+result<reference<completion_queue_state>> create_extended_completion_queue(
+    const context& parent, std::size_t capacity, std::uint64_t fields) noexcept {
+  const auto created = create_by(parent, {}, capacity, [&](completion_queue_state* state) {
+    ibv_cq_init_attr_ex initial{};
+    initial.cqe = static_cast<std::uint32_t>(capacity);
+    initial.cq_context = state;
+    initial.wc_flags = fields;
+    ibv_cq_ex* const extended = ibv_create_cq_ex(parent.native_handle(), &initial);
+    return extended == nullptr ? nullptr : ibv_cq_ex_to_cq(extended);
+  });
+  if (created.has_error() && created.error() == error_kind::not_supported)
+    return created.error().as(error_kind::not_supported,
+                              "the device has no extended completion queues, or not with all of "
+                              "these fields: ask for fewer, or take a plain completion_queue");
+  return created;
 }
 
 }  // namespace detail

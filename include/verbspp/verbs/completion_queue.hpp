@@ -50,6 +50,9 @@ struct completion_queue_state : counted {
 [[nodiscard]] result<reference<completion_queue_state>> create_completion_queue(
     const context& parent, reference<completion_channel_state> channel,
     std::size_t capacity) noexcept;
+/// One that has these fields (of `ibv_create_cq_wc_flags`) in the extended polling interface.
+[[nodiscard]] result<reference<completion_queue_state>> create_extended_completion_queue(
+    const context& parent, std::size_t capacity, std::uint64_t fields) noexcept;
 
 /// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
 [[nodiscard]] error poll_failure() noexcept;

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/verbs/extended_completion_queue.hpp>
+
+namespace verbspp::detail {
+
+error nested_polling() noexcept {
+  return {error_kind::busy, "ibv_start_poll",
+          "this thread is polling this completion queue already: don't poll it from within the "
+          "function that poll_each calls"};
+}
+
+error extended_poll_failure(int returned) noexcept {
+  return error::from_errno(errno_of(returned), "ibv_start_poll")
+      .as(error_kind::driver,
+          "the completion queue is broken, usually because it overran: give it room for all work "
+          "that can be outstanding on its queue pairs");
+}
+
+result<std::uint64_t> device_clock_khz(const context& parent) noexcept {
+  constexpr const char* operation = "ibv_query_device_ex";
+  ibv_device_attr_ex attributes{};
+  const int errnum = errno_of(ibv_query_device_ex(parent.native_handle(), nullptr, &attributes));
+  if (errnum != 0) return error::from_errno(errnum, operation);
+  if (attributes.hca_core_clock == 0)
+    return error(error_kind::not_supported, operation,
+                 "the device does not tell the frequency of its clock");
+  return attributes.hca_core_clock;
+}
+
+}  // namespace verbspp::detail
