@@ -11,6 +11,7 @@
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/posting.hpp>
+#include <verbspp/qp/queue_accounting.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 #include <verbspp/qp/state.hpp>
 #include <verbspp/qp/status.hpp>
