@@ -135,7 +135,8 @@ void describe_device(const soft_device& device, ibv_device_attr& attributes) noe
   attributes.max_qp_wr = static_cast<int>(limits::work_requests);
   attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
                                 IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_BAD_QKEY_CNTR |
-                                IBV_DEVICE_SRQ_RESIZE;
+                                IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+                                IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   attributes.max_sge = static_cast<int>(limits::gather_entries);
   attributes.max_sge_rd = static_cast<int>(limits::gather_entries);
   attributes.max_srq = limits::shared_receive_queues;
@@ -144,6 +145,7 @@ void describe_device(const soft_device& device, ibv_device_attr& attributes) noe
   attributes.max_cq = limits::completion_queues;
   attributes.max_cqe = limits::completion_entries;
   attributes.max_mr = limits::memory_regions;
+  attributes.max_mw = limits::memory_regions;
   attributes.max_pd = limits::protection_domains;
   attributes.max_qp_rd_atom = limits::outstanding_reads;
   attributes.max_res_rd_atom = limits::outstanding_reads * limits::queue_pairs;

@@ -80,6 +80,7 @@ void device_context::close(device_context* closing) noexcept {
       machine.remove(*pair);
       machine.groups.forget(*pair);
     }
+    for (memory_window* window : closing->windows) machine.regions.remove(*window);
     for (const memory_region* region : closing->regions) machine.regions.remove(*region);
     if (machine.groups.empty()) machine.wire.hear_multicasts(false);
     for (completion_queue* queue : closing->completion_queues) queue->detach();
@@ -88,6 +89,7 @@ void device_context::close(device_context* closing) noexcept {
   for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
   for (completion_queue* queue : closing->completion_queues) delete queue;
   for (completion_channel* channel : closing->channels) delete channel;
+  for (memory_window* window : closing->windows) delete window;
   for (memory_region* region : closing->regions) delete region;
   for (address_handle* handle : closing->address_handles) delete handle;
   for (protection_domain* domain : closing->domains) delete domain;

@@ -42,6 +42,7 @@ class device_context final : private verbs_context {
 
   std::unordered_set<protection_domain*> domains;
   std::unordered_set<memory_region*> regions;
+  std::unordered_set<memory_window*> windows;
   std::unordered_set<completion_channel*> channels;
   std::unordered_set<completion_queue*> completion_queues;
   std::unordered_set<shared_receive_queue*> shared_receive_queues;

@@ -128,6 +128,7 @@ int engine::add(queue_pair& pair) {
 }
 
 void engine::remove(const queue_pair& pair) noexcept {
+  regions.forget(pair);
   pairs_[pair.qp_num & transport::index_mask] = nullptr;
   std::erase(active_, &pair);
   std::erase(timed_, &pair);

@@ -22,15 +22,17 @@ namespace {
 
 constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 constexpr std::uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+constexpr std::uint64_t windows = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
 constexpr std::uint64_t atomics =
     IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
 
 std::uint64_t operations_of(ibv_qp_type transport) noexcept {
   switch (transport) {
     case IBV_QPT_RC:
-      return sends | writes | IBV_QP_EX_WITH_RDMA_READ | atomics;
+      return sends | writes | windows | atomics | IBV_QP_EX_WITH_RDMA_READ |
+             IBV_QP_EX_WITH_SEND_WITH_INV;
     case IBV_QPT_UC:
-      return sends | writes;
+      return sends | writes | windows;
     case IBV_QPT_UD:
       return sends;
     default:
@@ -183,6 +185,11 @@ void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
   offer(IBV_QP_EX_WITH_LOCAL_INV, verbs.wr_local_inv, [](ibv_qp_ex* to, std::uint32_t rkey) {
     begin(to, IBV_WR_LOCAL_INV, [=](ibv_send_wr& request) { request.invalidate_rkey = rkey; });
   });
+  offer(IBV_QP_EX_WITH_BIND_MW, verbs.wr_bind_mw,
+        [](ibv_qp_ex* to, ibv_mw* window, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+          begin(to, IBV_WR_BIND_MW,
+                [=](ibv_send_wr& request) { request.bind_mw = {window, rkey, *info}; });
+        });
   offer(IBV_QP_EX_WITH_RDMA_WRITE, verbs.wr_rdma_write,
         [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address) {
           begin(to, IBV_WR_RDMA_WRITE,

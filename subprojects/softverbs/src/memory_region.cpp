@@ -21,14 +21,13 @@ constexpr std::size_t resting_indexes = 4096;
 constexpr int populate_read = 22;
 constexpr int populate_write = 23;
 
-std::byte* translate(const memory_region* region, const ibv_pd* domain, std::uint64_t address,
+std::byte* translate(const memory_region& region, const ibv_pd* domain, std::uint64_t address,
                      std::uint64_t length, unsigned right) noexcept {
-  if (region == nullptr || region->pd != domain) return nullptr;
-  if ((region->access & right) != right) return nullptr;
-  if (address < region->iova) return nullptr;
-  const std::uint64_t offset = address - region->iova;
-  if (offset > region->length || length > region->length - offset) return nullptr;
-  return static_cast<std::byte*>(region->addr) + offset;
+  if (region.pd != domain || (region.access & right) != right) return nullptr;
+  if (address < region.iova) return nullptr;
+  const std::uint64_t offset = address - region.iova;
+  if (offset > region.length || length > region.length - offset) return nullptr;
+  return static_cast<std::byte*>(region.addr) + offset;
 }
 
 /// mincore fails if any page of the range isn't mapped; what it says of the others
@@ -57,8 +56,7 @@ int touch(std::uintptr_t page, std::size_t page_size, bool writes) noexcept {
 
 }  // namespace
 
-int region_table::add(memory_region& region) {
-  std::uint32_t index = 0;
+int region_table::take_index(std::uint32_t& index) {
   if (free_.size() >= resting_indexes ||
       slots_.size() >= static_cast<std::size_t>(limits::memory_regions)) {
     if (free_.empty()) return ENOMEM;
@@ -70,37 +68,54 @@ int region_table::add(memory_region& region) {
     index = static_cast<std::uint32_t>(slots_.size());
     slots_.emplace_back();
   }
-  slot& place = slots_[index];
-  place.region = &region;
-  ++place.variant;
+  ++slots_[index].variant;
+  return 0;
+}
+
+void region_table::free(std::uint32_t index) noexcept {
+  slots_[index].region = nullptr;
+  slots_[index].window = nullptr;
+  free_.push_back(index);
+}
+
+std::uint32_t region_table::key_of(std::uint32_t index) const noexcept {
+  return index << index_shift | slots_[index].variant;
+}
+
+int region_table::add(memory_region& region) {
+  std::uint32_t index = 0;
+  if (const int error = take_index(index)) return error;
+  slots_[index].region = &region;
   region.handle = index;
-  region.lkey = index << index_shift | place.variant;
+  region.lkey = key_of(index);
   region.rkey = region.lkey | remote_key_bit;
   return 0;
 }
 
-void region_table::remove(const memory_region& region) noexcept {
-  slots_[region.handle].region = nullptr;
-  free_.push_back(region.handle);
-}
+void region_table::remove(const memory_region& region) noexcept { free(region.handle); }
 
-memory_region* region_table::find(std::uint32_t key) const noexcept {
+const region_table::slot* region_table::find(std::uint32_t key) const noexcept {
   const std::uint32_t index = key >> index_shift;
   if (index >= slots_.size()) return nullptr;
   const slot& place = slots_[index];
-  return place.variant == (key & 0xff) ? place.region : nullptr;
+  return place.variant == (key & 0xff) ? &place : nullptr;
 }
 
 std::byte* region_table::local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                                std::uint64_t length, bool writes) const noexcept {
-  return translate(find(lkey), domain, address, length,
+  const slot* place = find(lkey);
+  if (place == nullptr || place->region == nullptr) return nullptr;
+  return translate(*place->region, domain, address, length,
                    writes ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0U);
 }
 
-std::byte* region_table::remote(const ibv_pd* domain, std::uint32_t rkey, std::uint64_t address,
+std::byte* region_table::remote(const ibv_qp& pair, std::uint32_t rkey, std::uint64_t address,
                                 std::uint64_t length, unsigned right) const noexcept {
-  if ((rkey & remote_key_bit) == 0) return nullptr;
-  return translate(find(rkey & ~remote_key_bit), domain, address, length, right);
+  const slot* place = (rkey & remote_key_bit) == 0 ? nullptr : find(rkey & ~remote_key_bit);
+  if (place == nullptr) return nullptr;
+  if (place->window != nullptr) return through(*place->window, pair, address, length, right);
+  if (place->region == nullptr) return nullptr;
+  return translate(*place->region, pair.pd, address, length, right);
 }
 
 int check_registration(const void* address, std::size_t length, std::uint64_t iova,

@@ -119,6 +119,7 @@ void queue_pair::enter(ibv_qp_state next) {
       responses.reset();
       static_cast<completion_queue*>(send_cq)->forget(*this);
       static_cast<completion_queue*>(recv_cq)->forget(*this);
+      engine_.regions.forget(*this);
       route_ = {};
       established_ = false;
       const ibv_qp_cap capacities = attributes_.cap;

@@ -31,7 +31,9 @@ inline constexpr std::uint8_t solicited = 8;
 inline constexpr std::uint8_t unreliable = 16;
 /// A datagram whose network header says something.
 inline constexpr std::uint8_t global = 32;
-inline constexpr std::uint8_t all = 63;
+/// A send that takes a window's key back.
+inline constexpr std::uint8_t invalidate = 64;
+inline constexpr std::uint8_t all = 127;
 }  // namespace packet_flag
 
 /// Why a responder refuses a packet.
@@ -59,10 +61,10 @@ struct packet_header {
   std::uint32_t target_qpn;
   std::uint32_t source_qpn;
   std::uint32_t psn;
-  std::uint32_t payload;    ///< bytes behind this header
-  std::uint32_t offset;     ///< of the payload in its message
-  std::uint32_t message;    ///< bytes of the whole message: write, read_request
-  std::uint32_t key;        ///< the rkey of what names memory; the qkey of a datagram
+  std::uint32_t payload;  ///< bytes behind this header
+  std::uint32_t offset;   ///< of the payload in its message
+  std::uint32_t message;  ///< bytes of the whole message: write, read_request
+  std::uint32_t key;  ///< the rkey of what names memory, or to invalidate; the qkey of a datagram
   std::uint32_t immediate;  ///< in network byte order
   std::uint64_t address;    ///< of remote memory; a datagram's destination LID
 };

@@ -48,6 +48,10 @@ ibv_wc_opcode completed_as(ibv_wr_opcode opcode) noexcept {
       return IBV_WC_COMP_SWAP;
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
       return IBV_WC_FETCH_ADD;
+    case IBV_WR_BIND_MW:
+      return IBV_WC_BIND_MW;
+    case IBV_WR_LOCAL_INV:
+      return IBV_WC_LOCAL_INV;
     default:
       return IBV_WC_SEND;
   }
@@ -92,7 +96,10 @@ bool requester::carries(ibv_wr_opcode opcode) const noexcept {
       return true;
     case IBV_WR_RDMA_WRITE:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_BIND_MW:
+    case IBV_WR_LOCAL_INV:
       return pair_.is_connected();
+    case IBV_WR_SEND_WITH_INV:
     case IBV_WR_RDMA_READ:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
@@ -105,6 +112,8 @@ bool requester::carries(ibv_wr_opcode opcode) const noexcept {
 int requester::post(const ibv_send_wr& asked) {
   const ibv_qp_init_attr& initial = pair_.initial();
   if (!carries(asked.opcode)) return EINVAL;
+  if (asked.opcode == IBV_WR_BIND_MW && (asked.bind_mw.mw == nullptr || asked.num_sge != 0))
+    return EINVAL;
   if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
   std::uint64_t length = 0;
   for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
@@ -123,6 +132,13 @@ int requester::post(const ibv_send_wr& asked) {
     work.remote_address = asked.wr.atomic.remote_addr;
     work.rkey = asked.wr.atomic.rkey;
     work.operands = {asked.wr.atomic.compare_add, asked.wr.atomic.swap};
+  } else if (asked.opcode == IBV_WR_BIND_MW) {
+    const ibv_mw_bind_info& info = asked.bind_mw.bind_info;
+    work.binding = {
+        asked.bind_mw.mw->handle, asked.bind_mw.rkey, info.mr == nullptr ? 0 : info.mr->lkey,
+        info.mw_access_flags,     info.addr,          info.length};
+  } else if (asked.opcode == IBV_WR_LOCAL_INV || asked.opcode == IBV_WR_SEND_WITH_INV) {
+    work.rkey = asked.invalidate_rkey;
   } else if (completed_as(asked.opcode) != IBV_WC_SEND) {
     work.remote_address = asked.wr.rdma.remote_addr;
     work.rkey = asked.wr.rdma.rkey;
@@ -217,6 +233,10 @@ bool requester::transmit() {
       if (work.fenced && fetches_ > 0) return false;
       if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
         return false;
+      if (work.is_local()) {
+        if (oldest_ != next_ || carry_out(work) != outcome::sent) return false;
+        continue;
+      }
       if (const ibv_wc_status failure = inspect(work); failure != IBV_WC_SUCCESS) {
         stop_at(work, failure);
         return false;
@@ -227,6 +247,27 @@ bool requester::transmit() {
     if (transmit_packet(work, when) != outcome::sent) return false;
   }
   return next_ != head_;
+}
+
+requester::outcome requester::carry_out(request& work) {
+  region_table& regions = pair_.machine().regions;
+  work.fault = faults::judge(pair_, false);
+  ibv_wc_status failure = work.fault.status;
+  if (failure == IBV_WC_SUCCESS) {
+    if (work.opcode == IBV_WR_BIND_MW) {
+      if (!regions.bind(pair_, work.binding)) failure = IBV_WC_MW_BIND_ERR;
+    } else if (!regions.invalidate(pair_, work.rkey)) {
+      failure = IBV_WC_LOC_QP_OP_ERR;
+    }
+  }
+  if (failure != IBV_WC_SUCCESS) {
+    stop_at(work, failure);
+    return outcome::failed;
+  }
+  ++begun_;
+  ++next_;
+  complete_oldest();
+  return pair_.now_in() == IBV_QPS_ERR ? outcome::failed : outcome::sent;
 }
 
 void requester::begin(request& work) noexcept {
@@ -256,6 +297,10 @@ packet_header requester::header_of(const request& work) noexcept {
   if (next_packet_ + 1 == work.packets) {
     header.flags |= packet_flag::last;
     if (work.solicited) header.flags |= packet_flag::solicited;
+    if (work.opcode == IBV_WR_SEND_WITH_INV) {
+      header.flags |= packet_flag::invalidate;
+      header.key = work.rkey;
+    }
     if (with_immediate(work.opcode)) {
       header.flags |= packet_flag::immediate;
       header.immediate = work.immediate;

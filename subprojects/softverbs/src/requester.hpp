@@ -56,6 +56,7 @@ class requester {
     std::uint64_t wr_id;
     std::uint64_t remote_address;
     atomic_operands operands;
+    window_binding binding;
     std::uint64_t length;
     std::uint32_t rkey;
     std::uint32_t immediate;
@@ -70,6 +71,10 @@ class requester {
 
     /// It is finished by what comes back, not by an acknowledgement.
     bool fetches() const noexcept { return opcode == IBV_WR_RDMA_READ || is_atomic(); }
+    /// Nothing of it gets onto the wire.
+    bool is_local() const noexcept {
+      return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
+    }
     bool is_atomic() const noexcept {
       return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
     }
@@ -111,6 +116,8 @@ class requester {
   outcome be_done_with(const request& work, sent result);
   void advance(const request& work) noexcept;
   void begin(request& work) noexcept;
+  /// What is local, when all before it has finished: so it is never repeated.
+  outcome carry_out(request& work);
   void stop_at(request& work, ibv_wc_status failure);
   void complete_oldest();
   void fail_oldest(ibv_wc_status status);

@@ -165,6 +165,9 @@ void responder::on_send(const packet& incoming) {
       !fill(message_.arrived, incoming.payload, header.payload))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::remote_operation, IBV_EVENT_QP_FATAL);
   message_.arrived = static_cast<std::uint32_t>(end);
+  if (last && (header.flags & packet_flag::invalidate) != 0 &&
+      !pair_.machine().regions.invalidate(pair_, header.key))
+    return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
   if (last && !receive_message(IBV_WC_RECV, message_.arrived, header)) return;
   took(header);
 }
@@ -198,7 +201,7 @@ void responder::on_write(const packet& incoming) {
   if (message_.length != 0) {
     // The whole message on its first packet; on the others, the region could be
     // gone.
-    std::byte* base = pair_.machine().regions.remote(pair_.pd, message_.rkey, message_.address,
+    std::byte* base = pair_.machine().regions.remote(pair_, message_.rkey, message_.address,
                                                      message_.length, IBV_ACCESS_REMOTE_WRITE);
     if (base == nullptr || !pair_.machine().wire.staging().copy_out(
                                base + message_.arrived, incoming.payload, header.payload))
@@ -247,7 +250,7 @@ void responder::on_fetch(const packet& incoming) {
 }
 
 std::byte* responder::memory_of(const fetch& wanted) const noexcept {
-  return pair_.machine().regions.remote(pair_.pd, wanted.rkey, wanted.address, wanted.length,
+  return pair_.machine().regions.remote(pair_, wanted.rkey, wanted.address, wanted.length,
                                         right_to(wanted.kind));
 }
 
@@ -279,6 +282,10 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
     if ((header->flags & packet_flag::immediate) != 0) {
       entry.wc.wc_flags |= IBV_WC_WITH_IMM;
       entry.wc.imm_data = header->immediate;
+    }
+    if ((header->flags & packet_flag::invalidate) != 0) {
+      entry.wc.wc_flags |= IBV_WC_WITH_INV;
+      entry.wc.invalidated_rkey = header->key;
     }
     entry.solicited = (header->flags & packet_flag::solicited) != 0;
   }

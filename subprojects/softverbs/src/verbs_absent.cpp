@@ -5,25 +5,10 @@
 #include "export.hpp"
 #include "faults.hpp"
 #include "next_library.hpp"
-#include "operations.hpp"
 
 #include <cerrno>
 
 using namespace softverbs;
-
-ibv_mw* operations::alloc_mw(ibv_pd* domain, ibv_mw_type) {
-  SOFTVERBS_FAULT(ibv_alloc_mw, domain->context);
-  errno = EOPNOTSUPP;
-  return nullptr;
-}
-int operations::bind_mw(ibv_qp* pair, ibv_mw*, ibv_mw_bind*) {
-  SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
-  return EOPNOTSUPP;
-}
-int operations::dealloc_mw(ibv_mw* window) {
-  SOFTVERBS_FAULT(ibv_dealloc_mw, window->context);
-  return EOPNOTSUPP;
-}
 
 SOFTVERBS_EXPORT int ibv_resolve_eth_l2_from_gid(ibv_context* verbs, ibv_ah_attr* attributes,
                                                  std::uint8_t mac[ETHERNET_LL_SIZE],

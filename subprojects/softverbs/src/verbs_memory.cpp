@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for protection domains and memory regions.
+// The entry points for protection domains, memory regions and memory windows.
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
 #include "faults.hpp"
 #include "next_library.hpp"
+#include "operations.hpp"
+#include "queue_pair.hpp"
 
 #include <cerrno>
 #include <mutex>
@@ -67,6 +69,7 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
   device_context& device = device_context::of(region.context);
   if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
   const std::lock_guard held(device.owner().lock);
+  if (region.windows != 0) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
   memory_region next = region;
   if (moves) {
     next.addr = address;
@@ -158,9 +161,64 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   if (!device.usable()) return EIO;
   const std::lock_guard held(device.owner().lock);
   auto* ours = static_cast<memory_region*>(region);
+  if (ours->windows != 0) return EBUSY;
   device.owner().regions.remove(*ours);
   device.regions.erase(ours);
   --static_cast<protection_domain*>(ours->pd)->children;
   delete ours;
+  return 0;
+}
+
+ibv_mw* operations::alloc_mw(ibv_pd* domain, ibv_mw_type type) {
+  SOFTVERBS_FAULT(ibv_alloc_mw, domain->context);
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return failed<ibv_mw>(EIO);
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return failed<ibv_mw>(EINVAL);
+  try {
+    auto window = std::make_unique<memory_window>();
+    window->context = domain->context;
+    window->pd = domain;
+    window->type = type;
+    const std::lock_guard held(device.owner().lock);
+    device.windows.insert(window.get());
+    if (const int error = device.owner().regions.add(*window)) {
+      device.windows.erase(window.get());
+      return failed<ibv_mw>(error);
+    }
+    ++static_cast<protection_domain*>(domain)->children;
+    return window.release();
+  } catch (const std::bad_alloc&) {
+    return failed<ibv_mw>(ENOMEM);
+  }
+}
+
+int operations::dealloc_mw(ibv_mw* window) {
+  SOFTVERBS_FAULT(ibv_dealloc_mw, window->context);
+  device_context& device = device_context::of(window->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.owner().lock);
+  auto* ours = static_cast<memory_window*>(window);
+  device.owner().regions.remove(*ours);
+  device.windows.erase(ours);
+  --static_cast<protection_domain*>(ours->pd)->children;
+  delete ours;
+  return 0;
+}
+
+// A request like any other, which the device makes itself: windows of type 1 only.
+int operations::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
+  SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
+  auto& ours = *static_cast<queue_pair*>(pair);
+  ibv_send_wr request{};
+  request.wr_id = binding->wr_id;
+  request.send_flags = binding->send_flags;
+  request.opcode = IBV_WR_BIND_MW;
+  request.bind_mw = {window, ibv_inc_rkey(window->rkey), binding->bind_info};
+  const std::lock_guard held(ours.machine().lock);
+  const int error = ours.takes_sends() ? ours.requests.post(request) : EINVAL;
+  if (error != 0) return error;
+  window->rkey = request.bind_mw.rkey;
+  ours.machine().schedule(ours);
+  ours.machine().ring_doorbell();
   return 0;
 }

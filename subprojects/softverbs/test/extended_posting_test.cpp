@@ -15,7 +15,8 @@ namespace {
 constexpr std::uint64_t everything =
     IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_WRITE |
     IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ |
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+    IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 ibv_qp_init_attr_ex wish(const endpoint& end, std::uint64_t operations) {
   ibv_qp_init_attr_ex result{};
@@ -25,13 +26,6 @@ ibv_qp_init_attr_ex wish(const endpoint& end, std::uint64_t operations) {
   result.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   result.pd = end.domain;
   result.send_ops_flags = operations;
-  return result;
-}
-
-options with_atomics() {
-  options result;
-  result.region_access |= IBV_ACCESS_REMOTE_ATOMIC;
-  result.queue_pair_access |= IBV_ACCESS_REMOTE_ATOMIC;
   return result;
 }
 
@@ -134,6 +128,41 @@ TEST_CASE("built requests of all kinds are carried out") {
     CHECK(at(0) == 5);
     CHECK(at(8) == 7);
     CHECK(at(1000) == 9);
+  }
+  SECTION("windows are bound and taken back") {
+    const int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+    REQUIRE(ibv_rereg_mr(end.region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, rights) == 0);
+    ibv_mw* window = ibv_alloc_mw(end.domain, IBV_MW_TYPE_2);
+    REQUIRE(window != nullptr);
+    const ibv_mw_bind_info info{end.region, target, 64, IBV_ACCESS_REMOTE_WRITE};
+    const std::uint32_t first = ibv_inc_rkey(window->rkey);
+    const std::uint32_t second = ibv_inc_rkey(first);
+    REQUIRE(end.post_receive(10, {end.piece(2000, 64)}) == 0);
+    ibv_wr_start(end.build);
+    end.next(3);
+    ibv_wr_bind_mw(end.build, window, first, &info);
+    end.next(4);
+    ibv_wr_rdma_write(end.build, first, target);
+    end.set(0, 64);
+    end.next(5);
+    ibv_wr_local_inv(end.build, first);
+    end.next(6);
+    ibv_wr_bind_mw(end.build, window, second, &info);
+    end.next(7);
+    ibv_wr_send_inv(end.build, second);
+    end.set(0, 8);
+    REQUIRE(ibv_wr_complete(end.build) == 0);
+    end.completed(3, IBV_WC_BIND_MW);
+    end.completed(4, IBV_WC_RDMA_WRITE);
+    end.completed(5, IBV_WC_LOCAL_INV);
+    end.completed(6, IBV_WC_BIND_MW);
+    const ibv_wc received = end.wait();
+    CHECK(received.wr_id == 10);
+    CHECK(received.wc_flags == IBV_WC_WITH_INV);
+    CHECK(received.invalidated_rkey == second);
+    end.completed(7, IBV_WC_SEND);
+    CHECK(std::memcmp(&end.memory[0], &end.memory[1000], 64) == 0);
+    CHECK(ibv_dealloc_mw(window) == 0);
   }
   SECTION("sends, with and without immediate data") {
     REQUIRE(end.post_receive(10, {end.piece(1000, 64)}) == 0);
@@ -300,8 +329,7 @@ TEST_CASE("only the operations asked for can be built, and only those that the d
     CHECK(ibv_create_qp_ex(end.context, &attributes) == nullptr);
     CHECK(errno == error);
   };
-  for (const std::uint64_t operation :
-       {IBV_QP_EX_WITH_TSO, IBV_QP_EX_WITH_BIND_MW, IBV_QP_EX_WITH_ATOMIC_WRITE})
+  for (const std::uint64_t operation : {IBV_QP_EX_WITH_TSO, IBV_QP_EX_WITH_ATOMIC_WRITE})
     refused(EOPNOTSUPP, [&](ibv_qp_init_attr_ex& to) { to.send_ops_flags |= operation; });
   refused(EOPNOTSUPP, [](ibv_qp_init_attr_ex& to) { to.qp_type = IBV_QPT_RAW_PACKET; });
   refused(EOPNOTSUPP, [](ibv_qp_init_attr_ex& to) {

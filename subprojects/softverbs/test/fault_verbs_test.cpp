@@ -46,9 +46,7 @@ struct world {
     ibv_srq_init_attr receives{};
     receives.attr = {4, 1, 0};
     shared = ibv_create_srq(domain, &receives);
-    window.context = verbs;
-    window.pd = domain;
-    window.type = IBV_MW_TYPE_1;
+    window = ibv_alloc_mw(domain, IBV_MW_TYPE_1);
   }
   world(const world&) = delete;
   world& operator=(const world&) = delete;
@@ -81,8 +79,7 @@ struct world {
   ibv_ah_attr path{};
   ibv_ah* handle = nullptr;
   ibv_srq* shared = nullptr;
-  // The device doesn't have these; enough for the call to find its way.
-  ibv_mw window{};
+  ibv_mw* window = nullptr;
 };
 
 /// What a call returned; 0 for a null pointer, 1 for any other.
@@ -103,7 +100,7 @@ const std::map<std::string, call>& calls() {
        [](world& w) {
          ibv_mw_bind binding{};
          binding.bind_info.mr = w.region;
-         return ibv_bind_mw(w.pair, &w.window, &binding);
+         return ibv_bind_mw(w.pair, w.window, &binding);
        }},
       {"ibv_close_device",
        [](world& w) {
@@ -150,7 +147,7 @@ const std::map<std::string, call>& calls() {
          attributes.attr.max_wr = attributes.attr.max_sge = 1;
          return is_there(ibv_create_srq(w.domain, &attributes));
        }},
-      {"ibv_dealloc_mw", [](world& w) { return ibv_dealloc_mw(&w.window); }},
+      {"ibv_dealloc_mw", [](world& w) { return ibv_dealloc_mw(w.window); }},
       {"ibv_dealloc_pd", [](world& w) { return ibv_dealloc_pd(w.domain); }},
       {"ibv_dereg_mr", [](world& w) { return ibv_dereg_mr(w.region); }},
       {"ibv_destroy_ah", [](world& w) { return ibv_destroy_ah(w.handle); }},
