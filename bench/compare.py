@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Compares verbspp with raw C: runs the loops, counts and times them, prints a table.
+
+Instructions are counted by callgrind, in the loop and in all that it calls but the null device,
+and are the same in each run. Times are medians of rounds in which the loops take turns.
+"""
+
+import argparse
+import csv
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+CASES = {
+    "write": "(a) RDMA write, poll",
+    "send": "(b) 16 sends, wait",
+    "receive": "(c) receive, poll",
+}
+VARIANTS = ["raw", "verbspp", "prebuilt"]
+DEVICE = "libnullverbs"
+BATCH = 16
+# Instructions relative to raw C; what is above 1.00 is not reached yet.
+MOST = {"write": 1.25, "send": 1.0, "receive": 1.03}
+
+
+def read_profile(path):
+    """The loop that a profile is of, and the instructions in it that are not the device's."""
+    name, in_device, cost_of_call, total = None, False, False, 0
+    for line in path.read_text().splitlines():
+        if line.startswith("ob="):
+            in_device = DEVICE in line
+        elif line.startswith("fn=loop_"):
+            name = line.removeprefix("fn=loop_")
+        elif line.startswith("calls="):
+            cost_of_call = True
+        elif line[:1].isdigit():
+            # What follows a call is its cost, which the profile of the callee has again.
+            if not cost_of_call and not in_device:
+                total += int(line.split()[1])
+            cost_of_call = False
+    return name, total
+
+
+def count(program, names, batches):
+    """Instructions per operation, by name: of one run and one of twice the length, the difference."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["valgrind", "--tool=callgrind", "--compress-strings=no", "--compress-pos=no",
+                   f"--callgrind-out-file={folder}/profile",
+                   "--toggle-collect=measured", "--dump-after=measured",
+                   program, "count", str(batches)]
+        done = subprocess.run(command, capture_output=True, text=True,
+                              env={**os.environ, "LD_BIND_NOW": "1"})
+        if done.returncode != 0:
+            sys.exit(f"callgrind failed with status {done.returncode}:\n{done.stderr}")
+        counted = {name: [] for name in names}
+        parts = pathlib.Path(folder).glob("profile.*")
+        for part in sorted(parts, key=lambda path: int(path.suffix[1:])):
+            name, total = read_profile(part)
+            if name:
+                counted[name].append(total)
+    for name, totals in counted.items():
+        if len(totals) != 2:
+            sys.exit(f"callgrind has not counted {name} twice")
+    return {name: (long - short) / (batches * BATCH) for name, (short, long) in counted.items()}
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *arguments], stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{program} {' '.join(arguments)} failed with status {done.returncode}")
+    return done.stdout.splitlines()
+
+
+def measure(compiler, program, options):
+    """A row for each loop of one compiler's program."""
+    names = run(program, "list")
+    wanted = {f"{variant}_{case}" for case in CASES for variant in VARIANTS} | {"planted_write"}
+    if set(names) != wanted:
+        sys.exit(f"{program} has other loops than are wanted: {' '.join(sorted(set(names) ^ wanted))}")
+    timed = {}
+    for line in run(program, "time", str(options.rounds), str(options.batches)):
+        name, nanoseconds, allocations = line.split()
+        timed[name] = float(nanoseconds), float(allocations)
+    counted = count(program, names, options.counted_batches)
+    rows = []
+    for name in names:
+        variant, case = name.split("_")
+        base = f"raw_{case}"
+        rows.append({
+            "compiler": compiler, "case": case, "variant": variant,
+            "instructions": counted[name], "instructions_ratio": counted[name] / counted[base],
+            "nanoseconds": timed[name][0], "nanoseconds_ratio": timed[name][0] / timed[base][0],
+            "allocations": timed[name][1],
+        })
+    return rows
+
+
+def show(rows):
+    for compiler in dict.fromkeys(row["compiler"] for row in rows):
+        print(f"\n{compiler}, per operation")
+        print(f"{'':24}{'':10}{'instructions':>14}{'ratio':>8}{'ns':>10}{'ratio':>8}{'allocations':>13}")
+        for case, title in CASES.items():
+            for row in rows:
+                if (row["compiler"], row["case"]) == (compiler, case) and row["variant"] in VARIANTS:
+                    print(f"{title:24}{row['variant']:10}"
+                          f"{row['instructions']:14.2f}{row['instructions_ratio']:8.2f}"
+                          f"{row['nanoseconds']:10.2f}{row['nanoseconds_ratio']:8.2f}"
+                          f"{row['allocations']:13g}")
+                    title = ""
+
+
+def problems(rows):
+    """What is not as it has to be; that the planted loop is found is part of that."""
+    for row in rows:
+        what = f"{row['compiler']}: {row['variant']}, {CASES[row['case']]}"
+        too_many = row["instructions_ratio"] > MOST[row["case"]]
+        allocates = row["allocations"] != 0
+        if row["variant"] == "planted":
+            if not too_many or not allocates:
+                yield f"{what}: its allocations were not noticed"
+        elif row["variant"] == "verbspp" and too_many:
+            yield f"{what}: {row['instructions_ratio']:.3f} times the instructions of raw C"
+        if row["variant"] != "planted" and allocates:
+            yield f"{what}: {row['allocations']:g} allocations for each operation"
+
+
+def write_csv(rows, path):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(row for row in rows if row["variant"] in VARIANTS)
+
+
+def write_svg(rows, path):
+    """Bars of verbspp's ratios, by instructions and by time, with a line where raw C is."""
+    bars = [row for row in rows if row["variant"] == "verbspp"]
+    measures = {"instructions_ratio": "#3465a4", "nanoseconds_ratio": "#b0b8c0"}
+    left, top, width, height = 60, 50, 84, 240
+    highest = 1.25 * max(1.0, *(row[measure] for row in bars for measure in measures))
+    y = lambda ratio: top + height * (1 - ratio / highest)
+    right = left + width * len(bars)
+    text = ['<text x="{}" y="20">verbspp, relative to raw C (1.00)</text>'.format(left)]
+    for index, (measure, colour) in enumerate(measures.items()):
+        x = left + 130 * index
+        text += [f'<rect x="{x}" y="28" width="10" height="10" fill="{colour}"/>',
+                 f'<text x="{x + 14}" y="38">{measure.removesuffix("_ratio")}</text>']
+    for index, row in enumerate(bars):
+        x = left + width * index
+        for number, (measure, colour) in enumerate(measures.items()):
+            at = x + 6 + 36 * number
+            text += [f'<rect x="{at}" y="{y(row[measure]):.1f}" width="34" '
+                     f'height="{top + height - y(row[measure]):.1f}" fill="{colour}"/>',
+                     f'<text x="{at + 17}" y="{y(row[measure]) - 4:.1f}" '
+                     f'text-anchor="middle">{row[measure]:.2f}</text>']
+        for line, label in enumerate([CASES[row["case"]][:3] + " " + row["case"], row["compiler"]]):
+            text.append(f'<text x="{x + 42}" y="{top + height + 16 + 14 * line}" '
+                        f'text-anchor="middle">{label}</text>')
+    text.append(f'<line x1="{left}" x2="{right}" y1="{y(1):.1f}" y2="{y(1):.1f}" stroke="#a40000"/>')
+    path.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{right + 20}" height="{top + height + 50}" '
+        'font-family="sans-serif" font-size="11">\n<!-- SPDX-License-Identifier: Apache-2.0 -->\n'
+        '<rect width="100%" height="100%" fill="white"/>\n' + "\n".join(text) + "\n</svg>\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("programs", nargs="+", metavar="COMPILER=PROGRAM")
+    parser.add_argument("--check", action="store_true",
+                        help="fail if verbspp allocates, or has too many instructions")
+    parser.add_argument("--rounds", type=int, default=201)
+    parser.add_argument("--batches", type=int, default=500, help="of 16 operations, timed in a round")
+    parser.add_argument("--counted-batches", type=int, default=10)
+    parser.add_argument("--output", type=pathlib.Path, help="folder for ratios.csv and ratios.svg")
+    options = parser.parse_args()
+
+    rows = []
+    for argument in options.programs:
+        compiler, _, program = argument.partition("=")
+        rows += measure(compiler, program, options)
+    show(rows)
+    found = list(problems(rows)) if options.check else []
+    print(*["", *found], sep="\n" if found else "")
+    if options.output:
+        write_csv(rows, options.output / "ratios.csv")
+        write_svg(rows, options.output / "ratios.svg")
+        print(options.output / "ratios.csv", options.output / "ratios.svg", sep="\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

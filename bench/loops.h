@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measured loops: the same work in raw C (raw.c) and in verbspp (wrapped.cpp). Each makes so
+// many operations, a multiple of `batch`, checks all that it is told, and returns whether all was
+// well. callgrind knows them by the beginning of their names.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#ifdef __cplusplus
+#include <cstdint>
+extern "C" {
+#else
+#include <stdbool.h>
+#include <stdint.h>
+#endif
+
+enum { message_size = 64, batch = 16 };
+
+// What a program in C would have at hand.
+struct raw_ends {
+  struct ibv_qp* qp;
+  struct ibv_cq* cq;
+  struct ibv_mr* outgoing;
+  struct ibv_mr* incoming;
+  uint64_t remote_address;
+  uint32_t rkey;
+};
+
+// (a) one signaled RDMA write, and its completion
+bool loop_raw_write(const struct raw_ends* ends, uint64_t operations);
+bool loop_prebuilt_write(const struct raw_ends* ends, uint64_t operations);
+// (b) 16 sends, then their completions
+bool loop_raw_send(const struct raw_ends* ends, uint64_t operations);
+bool loop_prebuilt_send(const struct raw_ends* ends, uint64_t operations);
+// (c) one receive, and its completion
+bool loop_raw_receive(const struct raw_ends* ends, uint64_t operations);
+bool loop_prebuilt_receive(const struct raw_ends* ends, uint64_t operations);
+
+#ifdef __cplusplus
+}
+#endif

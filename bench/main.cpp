@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the loops; compare.py reads what this prints, and has callgrind count.
+//
+//     loops list                   the loops' names
+//     loops count BATCHES          each loop with so many batches, then with twice as many
+//     loops time ROUNDS BATCHES    so many rounds, in each of them all loops with so many batches
+#include "allocations.hpp"
+#include "loops.h"
+#include "wrapped.hpp"
+#include <verbspp/verbspp.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using namespace verbspp;
+
+struct loop {
+  std::string name;  ///< that of the function, without "loop_": what by, and what
+  std::function<bool(std::uint64_t)> run;
+};
+
+transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
+                                         std::array<char, message_size>& inbox) {
+  VERBSPP_TRY(context, open_device("null0"));
+  VERBSPP_TRY(domain, protection_domain::allocate(context));
+  VERBSPP_TRY(queue, completion_queue::create(context, 2 * batch));
+  VERBSPP_TRY(outgoing, register_memory(domain, outbox));
+  VERBSPP_TRY(incoming, register_memory<access::local_write>(domain, inbox));
+  VERBSPP_TRY(prepared, build_queue_pair<transport::rc>()
+                            .protection_domain(domain)
+                            .completion_queue(queue)
+                            .access(access::local_write)
+                            .build());
+  const endpoint own = prepared.endpoint();
+  VERBSPP_TRY(connected, std::move(prepared).handshake(own));
+  const remote_memory<access::remote_write> remote(
+      reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), 7);
+  return wrapped_ends{std::move(connected), queue, std::move(outgoing), std::move(incoming),
+                      remote};
+}
+
+raw_ends raw_ends_of(const wrapped_ends& ends) {
+  return {.qp = ends.queue_pair.native_handle(),
+          .cq = ends.queue.native_handle(),
+          .outgoing = ends.outgoing.native_handle(),
+          .incoming = ends.incoming.native_handle(),
+          .remote_address = ends.remote.address(),
+          .rkey = ends.remote.rkey()};
+}
+
+std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
+  const auto bind = [](auto function, auto& ends) {
+    return [function, &ends](std::uint64_t operations) { return function(ends, operations); };
+  };
+  const auto in_c = [&raw](auto function) {
+    return [function, &raw](std::uint64_t operations) { return function(&raw, operations); };
+  };
+  return {
+      {"raw_write", in_c(loop_raw_write)},
+      {"verbspp_write", bind(loop_verbspp_write, wrapped)},
+      {"prebuilt_write", in_c(loop_prebuilt_write)},
+      {"planted_write", bind(loop_planted_write, wrapped)},
+      {"raw_send", in_c(loop_raw_send)},
+      {"verbspp_send", bind(loop_verbspp_send, wrapped)},
+      {"prebuilt_send", in_c(loop_prebuilt_send)},
+      {"raw_receive", in_c(loop_raw_receive)},
+      {"verbspp_receive", bind(loop_verbspp_receive, wrapped)},
+      {"prebuilt_receive", in_c(loop_prebuilt_receive)},
+  };
+}
+
+}  // namespace
+
+/// What callgrind counts, and knows by its name.
+extern "C" [[gnu::noinline]] bool measured(const loop& each, std::uint64_t operations) {
+  return each.run(operations);
+}
+
+namespace {
+
+void run(const loop& each, std::uint64_t operations) {
+  if (measured(each, operations)) return;
+  std::cerr << each.name << " failed\n";
+  std::exit(1);
+}
+
+void count(const std::vector<loop>& loops, std::uint64_t operations) {
+  for (const loop& each : loops) {
+    run(each, operations);
+    run(each, 2 * operations);
+  }
+}
+
+/// Prints for each loop: name, nanoseconds per operation (median), allocations per operation.
+void time(const std::vector<loop>& loops, std::uint64_t rounds, std::uint64_t operations) {
+  using clock = std::chrono::steady_clock;
+  std::vector<std::vector<double>> times(loops.size());
+  std::vector<std::uint64_t> allocated(loops.size());
+  for (auto& each : times) each.reserve(rounds);
+  for (std::uint64_t round = 0; round < rounds; ++round)
+    for (std::size_t turn = 0; turn < loops.size(); ++turn) {
+      // Every other round in the opposite order, so that none always comes after the same one.
+      const std::size_t index = round % 2 == 0 ? turn : loops.size() - 1 - turn;
+      const std::uint64_t before = allocations();
+      const auto start = clock::now();
+      run(loops[index], operations);
+      const std::chrono::duration<double, std::nano> took = clock::now() - start;
+      allocated[index] += allocations() - before;
+      times[index].push_back(took.count() / static_cast<double>(operations));
+    }
+  for (std::size_t index = 0; index < loops.size(); ++index) {
+    auto& sorted = times[index];
+    std::ranges::sort(sorted);
+    std::cout << loops[index].name << ' ' << sorted[sorted.size() / 2] << ' '
+              << static_cast<double>(allocated[index]) / static_cast<double>(rounds * operations)
+              << '\n';
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string_view> arguments(argv + 1, argv + argc);
+  const auto number = [&](std::size_t index) -> std::uint64_t {
+    return std::strtoull(arguments[index].data(), nullptr, 10);
+  };
+  std::array<char, message_size> outbox{};
+  std::array<char, message_size> inbox{};
+  auto ends = open_ends(outbox, inbox);
+  if (!ends) {
+    std::cerr << ends.error() << '\n';
+    return 1;
+  }
+  const raw_ends raw = raw_ends_of(ends.value());
+  const auto loops = all_loops(ends.value(), raw);
+  if (arguments.size() == 1 && arguments[0] == "list") {
+    for (const loop& each : loops) std::cout << each.name << '\n';
+  } else if (arguments.size() == 2 && arguments[0] == "count") {
+    count(loops, number(1) * batch);
+  } else if (arguments.size() == 3 && arguments[0] == "time" && number(1) > 0) {
+    time(loops, number(1), number(2) * batch);
+  } else {
+    std::cerr << "usage: loops list | loops count BATCHES | loops time ROUNDS BATCHES\n";
+    return 2;
+  }
+  return 0;
+}

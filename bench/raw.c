@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops in C, as one writes them against libibverbs. Those called raw build their work request
+// for each operation; those called prebuilt once, before the loop, and change what has to be.
+#include "loops.h"
+
+#include <stddef.h>
+
+// Waits for one completion; false unless it is the success of this request.
+static inline bool wait_for(struct ibv_cq* cq, uint64_t id) {
+  struct ibv_wc completion;
+  int count;
+  do {
+    count = ibv_poll_cq(cq, 1, &completion);
+  } while (count == 0);
+  return count > 0 && completion.status == IBV_WC_SUCCESS && completion.wr_id == id;
+}
+
+// The same for the next `batch` requests.
+static inline bool wait_for_batch(struct ibv_cq* cq, uint64_t id) {
+  struct ibv_wc completions[batch];
+  for (int left = batch; left > 0;) {
+    const int count = ibv_poll_cq(cq, batch, completions);
+    if (count < 0) return false;
+    for (int i = 0; i < count; ++i)
+      if (completions[i].status != IBV_WC_SUCCESS || completions[i].wr_id != id++) return false;
+    left -= count;
+  }
+  return true;
+}
+
+bool loop_raw_write(const struct raw_ends* ends, uint64_t operations) {
+  for (uint64_t id = 0; id < operations; ++id) {
+    struct ibv_sge element = {.addr = (uintptr_t)ends->outgoing->addr,
+                              .length = message_size,
+                              .lkey = ends->outgoing->lkey};
+    struct ibv_send_wr request = {
+        .wr_id = id,
+        .sg_list = &element,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED,
+        .wr.rdma = {.remote_addr = ends->remote_address, .rkey = ends->rkey}};
+    struct ibv_send_wr* bad;
+    if (ibv_post_send(ends->qp, &request, &bad) != 0) return false;
+    if (!wait_for(ends->cq, id)) return false;
+  }
+  return true;
+}
+
+bool loop_prebuilt_write(const struct raw_ends* ends, uint64_t operations) {
+  struct ibv_sge element = {.addr = (uintptr_t)ends->outgoing->addr,
+                            .length = message_size,
+                            .lkey = ends->outgoing->lkey};
+  struct ibv_send_wr request = {
+      .sg_list = &element,
+      .num_sge = 1,
+      .opcode = IBV_WR_RDMA_WRITE,
+      .send_flags = IBV_SEND_SIGNALED,
+      .wr.rdma = {.remote_addr = ends->remote_address, .rkey = ends->rkey}};
+  for (uint64_t id = 0; id < operations; ++id) {
+    request.wr_id = id;
+    struct ibv_send_wr* bad;
+    if (ibv_post_send(ends->qp, &request, &bad) != 0) return false;
+    if (!wait_for(ends->cq, id)) return false;
+  }
+  return true;
+}
+
+bool loop_raw_send(const struct raw_ends* ends, uint64_t operations) {
+  for (uint64_t first = 0; first < operations; first += batch) {
+    for (uint64_t id = first; id < first + batch; ++id) {
+      struct ibv_sge element = {.addr = (uintptr_t)ends->outgoing->addr,
+                                .length = message_size,
+                                .lkey = ends->outgoing->lkey};
+      struct ibv_send_wr request = {.wr_id = id,
+                                    .sg_list = &element,
+                                    .num_sge = 1,
+                                    .opcode = IBV_WR_SEND,
+                                    .send_flags = IBV_SEND_SIGNALED};
+      struct ibv_send_wr* bad;
+      if (ibv_post_send(ends->qp, &request, &bad) != 0) return false;
+    }
+    if (!wait_for_batch(ends->cq, first)) return false;
+  }
+  return true;
+}
+
+bool loop_prebuilt_send(const struct raw_ends* ends, uint64_t operations) {
+  struct ibv_sge element = {.addr = (uintptr_t)ends->outgoing->addr,
+                            .length = message_size,
+                            .lkey = ends->outgoing->lkey};
+  struct ibv_send_wr request = {
+      .sg_list = &element, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
+  for (uint64_t first = 0; first < operations; first += batch) {
+    for (uint64_t id = first; id < first + batch; ++id) {
+      request.wr_id = id;
+      struct ibv_send_wr* bad;
+      if (ibv_post_send(ends->qp, &request, &bad) != 0) return false;
+    }
+    if (!wait_for_batch(ends->cq, first)) return false;
+  }
+  return true;
+}
+
+bool loop_raw_receive(const struct raw_ends* ends, uint64_t operations) {
+  for (uint64_t id = 0; id < operations; ++id) {
+    struct ibv_sge element = {.addr = (uintptr_t)ends->incoming->addr,
+                              .length = message_size,
+                              .lkey = ends->incoming->lkey};
+    struct ibv_recv_wr request = {.wr_id = id, .sg_list = &element, .num_sge = 1};
+    struct ibv_recv_wr* bad;
+    if (ibv_post_recv(ends->qp, &request, &bad) != 0) return false;
+    if (!wait_for(ends->cq, id)) return false;
+  }
+  return true;
+}
+
+bool loop_prebuilt_receive(const struct raw_ends* ends, uint64_t operations) {
+  struct ibv_sge element = {.addr = (uintptr_t)ends->incoming->addr,
+                            .length = message_size,
+                            .lkey = ends->incoming->lkey};
+  struct ibv_recv_wr request = {.sg_list = &element, .num_sge = 1};
+  for (uint64_t id = 0; id < operations; ++id) {
+    request.wr_id = id;
+    struct ibv_recv_wr* bad;
+    if (ibv_post_recv(ends->qp, &request, &bad) != 0) return false;
+    if (!wait_for(ends->cq, id)) return false;
+  }
+  return true;
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wrapped.hpp"
+
+#include <array>
+#include <memory>
+
+namespace {
+
+using namespace verbspp;
+
+/// Waits for one completion; false unless it is the success of this request.
+inline bool wait_for(const completion_queue& queue, std::uint64_t id) noexcept {
+  std::array<work_completion, 1> slots;
+  for (;;) {
+    const auto arrived = queue.poll(slots);
+    if (!arrived) return false;
+    if (arrived.assume_value().empty()) continue;
+    const work_completion& completion = arrived.assume_value().front();
+    return completion.is_success() && completion.wr_id() == id;
+  }
+}
+
+/// The same for the next `batch` requests.
+inline bool wait_for_batch(const completion_queue& queue, std::uint64_t id) noexcept {
+  std::array<work_completion, batch> slots;
+  for (std::size_t left = batch; left > 0;) {
+    const auto arrived = queue.poll(slots);
+    if (!arrived) return false;
+    for (const work_completion& completion : arrived.assume_value())
+      if (!completion.is_success() || completion.wr_id() != id++) return false;
+    left -= arrived.assume_value().size();
+  }
+  return true;
+}
+
+[[gnu::always_inline]] inline bool write(wrapped_ends& ends, std::uint64_t id) noexcept {
+  const auto element = ends.outgoing.gather_unchecked(0, message_size);
+  if (!ends.queue_pair.post_write({.id = id, .elements = element, .remote = ends.remote}))
+    return false;
+  return wait_for(ends.queue, id);
+}
+
+}  // namespace
+
+/// Where anyone may look for it, so that the compiler can't leave the allocation out.
+std::unique_ptr<std::uint64_t> planted;
+
+bool loop_verbspp_write(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  for (std::uint64_t id = 0; id < operations; ++id)
+    if (!write(ends, id)) return false;
+  return true;
+}
+
+bool loop_verbspp_send(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  for (std::uint64_t first = 0; first < operations; first += batch) {
+    for (std::uint64_t id = first; id < first + batch; ++id) {
+      const auto element = ends.outgoing.gather_unchecked(0, message_size);
+      if (!ends.queue_pair.post_send({.id = id, .elements = element})) return false;
+    }
+    if (!wait_for_batch(ends.queue, first)) return false;
+  }
+  return true;
+}
+
+bool loop_verbspp_receive(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  for (std::uint64_t id = 0; id < operations; ++id) {
+    const auto element = ends.incoming.scatter_unchecked(0, message_size);
+    if (!ends.queue_pair.post_receive({.id = id, .elements = element})) return false;
+    if (!wait_for(ends.queue, id)) return false;
+  }
+  return true;
+}
+
+bool loop_planted_write(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  for (std::uint64_t id = 0; id < operations; ++id) {
+    planted = std::make_unique<std::uint64_t>(id);
+    if (!write(ends, *planted)) return false;
+  }
+  return true;
+}

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "loops.h"
+#include <verbspp/verbspp.hpp>
+
+#include <cstdint>
+
+/// What a program in verbspp would have at hand: the objects that `raw_ends` is made from.
+struct wrapped_ends {
+  verbspp::connected_queue_pair<verbspp::transport::rc> queue_pair;
+  verbspp::completion_queue queue;
+  verbspp::memory_region<> outgoing;
+  verbspp::memory_region<verbspp::access::local_write> incoming;
+  verbspp::remote_memory<verbspp::access::remote_write> remote;
+};
+
+// The loops of loops.h in verbspp.
+extern "C" {
+bool loop_verbspp_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_send(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_receive(wrapped_ends& ends, std::uint64_t operations) noexcept;
+
+/// The write with an allocation for each: what the measurement has to find too expensive.
+bool loop_planted_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
+}
