@@ -19,10 +19,10 @@ namespace verbspp::detail {
 /// Hands the events of a channel out to whoever waits for them.
 ///
 /// One of the threads that wait sleeps on the file descriptor, with the lock released; the others
-/// sleep on the condition until it wakes up, and nobody else reads the descriptor meanwhile. When it
-/// does, it reads and all of them look whether it was for them; one takes its place. An event wakes
-/// all who wait for its queue, and stays pending until somebody polls that queue or takes the event
-/// by itself.
+/// sleep on the condition until it wakes up, and nobody else reads the descriptor meanwhile. When
+/// it does, it reads and all of them look whether it was for them; one takes its place. An event
+/// wakes all who wait for its queue, and stays pending until somebody polls that queue or takes the
+/// event by itself.
 struct completion_channel_state : counted {
   using deadline = std::chrono::steady_clock::time_point;
 

@@ -148,13 +148,43 @@ TEST_CASE("no completion is slept through, however it falls between poll and req
   });
   slots into;
   while (taken < rounds) {
-    const auto outcome = ends.queue().wait(into, deadline());
-    if (!outcome.has_value() || outcome.assume_value().empty()) break;
+    const auto until = deadline();
+    const auto outcome = ends.queue().wait(into, until);
+    // What is there at the deadline is taken, but should have woken the wait before.
+    if (!outcome.has_value() || outcome.assume_value().empty() || clock::now() >= until) break;
     taken += outcome.assume_value().size();
   }
   const std::uint64_t reached = taken.exchange(rounds);
   sender.join();
   CHECK(reached == rounds);
+}
+
+TEST_CASE("a completion right before the request for an event ends the wait") {
+  const testbed bed;
+  static void (*before_request)() = nullptr;
+  static int (*original)(ibv_cq*, int) = nullptr;
+  static waiting* sender = nullptr;
+  static const testbed* sender_bed = nullptr;
+  waiting ends(bed);
+  sender = &ends;
+  sender_bed = &bed;
+  before_request = [] {
+    sender->send(0, 3);
+    let_arrive(*sender_bed);
+    // The sender knows before the receiver's program can: give it a moment.
+    std::this_thread::sleep_for(moment);
+  };
+  auto& operation = ends.queue().native_handle()->context->ops.req_notify_cq;
+  original = std::exchange(operation, [](ibv_cq* queue, int solicited_only) {
+    if (before_request != nullptr) std::exchange(before_request, nullptr)();
+    return original(queue, solicited_only);
+  });
+  const auto until = deadline();
+  slots into;
+  const auto outcome = ends.queue().wait(into, until);
+  operation = original;
+  CHECK(must(outcome).size() == 1);
+  CHECK(clock::now() < until);
 }
 
 TEST_CASE("waiting without a slot is refused") {
@@ -289,8 +319,9 @@ TEST_CASE("threads wait for different queues of one channel") {
     waiters.emplace_back([&, which] {
       slots into;
       while (got[which] < rounds) {
-        const auto outcome = ends.queues[which].wait(into, deadline());
-        if (!outcome.has_value() || outcome.assume_value().empty()) return;
+        const auto until = deadline();
+        const auto outcome = ends.queues[which].wait(into, until);
+        if (!outcome.has_value() || outcome.assume_value().empty() || clock::now() >= until) return;
         got[which] += outcome.assume_value().size();
       }
     });
@@ -351,6 +382,32 @@ TEST_CASE("a completion wakes every thread that waits for its queue, whoever rea
     second.join();
     CHECK(got == 2U * static_cast<unsigned>(round));
     static_cast<void>(take(bed.left_queue, 2));
+  }
+}
+
+TEST_CASE("a wait is not robbed of its event by who looks for events meanwhile") {
+  const testbed bed;
+  waiting ends(bed, 2);
+  for (std::uint64_t id = 0; id < 60; ++id) {
+    std::atomic<bool> ended{false};
+    std::atomic<bool> in_time{false};
+    std::thread waiter([&] {
+      const auto until = deadline();
+      slots into;
+      const auto outcome = ends.queue().wait(into, until);
+      in_time = outcome.has_value() && outcome.assume_value().size() == 1 && clock::now() < until;
+      ended = true;
+    });
+    slots into;
+    static_cast<void>(must(ends.queues[1].wait(into, clock::now() + std::chrono::milliseconds(1))));
+    ends.send(0, id);
+    while (!ended) {
+      static_cast<void>(must(ends.channel.poll()));
+      static_cast<void>(must(ends.queues[1].wait(into, clock::now())));
+    }
+    waiter.join();
+    CHECK(in_time);
+    let_arrive(bed);
   }
 }
 
@@ -424,6 +481,23 @@ TEST_CASE("queues are destroyed while another thread takes the events of their c
   done = true;
   reader.join();
   SUCCEED(events << " events were taken");
+}
+
+TEST_CASE("an event that is read while its queue is being destroyed is nobody's") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  bool none = false;
+  {
+    buffer<> memory(bed.domain, 64);
+    const auto queue = must(waitable_completion_queue::create(channel, 8));
+    connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
+    must(queue.request_notification());
+    must(alone.post_receive({.id = 1, .elements = memory.scatter()}));
+    must(alone.post_send({.id = 2}));
+    wait_readable(channel.file_descriptor());
+    before_next_destroy_cq([&] { none = !must(channel.poll()); });
+  }
+  CHECK(none);
 }
 
 TEST_CASE("a waitable queue keeps its channel and its context alive") {

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <utility>
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -46,6 +47,7 @@ std::array<verb, 8> verbs{{
 }};
 
 std::optional<ibv_async_event> injected;
+std::function<void()> before_destroy_cq;
 
 /// Whether this call has to fail; then errno is set.
 bool fails(std::size_t index) {
@@ -95,6 +97,8 @@ failing_device::~failing_device() {
   reinterpret_cast<void (*)()>(::dlsym(RTLD_DEFAULT, "softverbs_reset_faults"))();
 }
 
+void before_next_destroy_cq(std::function<void()> call) { before_destroy_cq = std::move(call); }
+
 void inject(const ibv_async_event& event) { injected = event; }
 
 }  // namespace verbspp::test
@@ -120,6 +124,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user_context,
 
 int ibv_destroy_cq(ibv_cq* queue) {
   if (fails(destroy_cq)) return errno;
+  if (before_destroy_cq) std::exchange(before_destroy_cq, nullptr)();
   return VERBSPP_TEST_NEXT(ibv_destroy_cq)(queue);
 }
 

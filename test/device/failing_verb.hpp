@@ -4,6 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include <cstddef>
+#include <functional>
 #include <string_view>
 
 namespace verbspp::test {
@@ -34,6 +35,9 @@ class failing_device {
   failing_device(const failing_device&) = delete;
   failing_device& operator=(const failing_device&) = delete;
 };
+
+/// Calls a function when the next completion queue is about to be destroyed.
+void before_next_destroy_cq(std::function<void()> call);
 
 /// Lets `ibv_get_async_event` give this event next: one that needs no acknowledgement.
 void inject(const ibv_async_event& event);
