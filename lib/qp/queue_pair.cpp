@@ -41,8 +41,7 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
     if (each->address == group && each->multicast_lid == multicast_lid)
       return error(error_kind::invalid_input, operation,
                    "the queue pair has joined this group already");
-  std::unique_ptr<multicast_group> joined(new (std::nothrow)
-                                              multicast_group{group, multicast_lid, nullptr});
+  owned<multicast_group> joined(new (std::nothrow) multicast_group{group, multicast_lid, {}});
   if (!joined) return error::from_errno(ENOMEM, operation);
   const ibv_gid address = group.native();
   const int errnum = errno_of(ibv_attach_mcast(native_, &address, multicast_lid.value()));
@@ -57,7 +56,7 @@ result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcep
 result<void> queue_pair_owner::leave(const gid& group, lid multicast_lid) noexcept {
   constexpr const char* operation = "ibv_detach_mcast";
   if (native_ == nullptr) return moved_from(operation);
-  std::unique_ptr<multicast_group>* link = &groups_;
+  owned<multicast_group>* link = &groups_;
   while (*link && ((*link)->address != group || (*link)->multicast_lid != multicast_lid))
     link = &(*link)->next;
   if (!*link)

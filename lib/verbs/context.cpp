@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <new>
 
 namespace verbspp {
@@ -94,8 +95,8 @@ result<gid_table> context::query_gid_table(port_number port) const noexcept {
   const ibv_gid_entry* const end = begin + got;
   const auto size = static_cast<std::size_t>(
       std::count_if(begin, end, [&](const ibv_gid_entry& each) { return is_usable(each, port); }));
-  std::unique_ptr<gid_entry[]> entries(new (std::nothrow) gid_entry[size]);
-  if (entries == nullptr) return error::from_errno(ENOMEM, operation);
+  detail::owned<gid_entry[]> entries(new (std::nothrow) gid_entry[size]);
+  if (!entries) return error::from_errno(ENOMEM, operation);
   gid_entry* next = entries.get();
   for (const ibv_gid_entry* each = begin; each != end; ++each)
     if (is_usable(*each, port)) *next++ = entry_from(*each);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <utility>
 
 namespace verbspp::detail {
 
 /// The count of an object that is shared through `reference`.
+///
+/// It is changed by the compilers' own atomic operations: <atomic> would be the most expensive
+/// header of the library.
 class counted {
  public:
   counted() noexcept = default;
@@ -19,7 +21,7 @@ class counted {
  private:
   template <class Object>
   friend class reference;
-  std::atomic<unsigned> count_{1};
+  unsigned count_ = 1;
 };
 
 /// A counted reference: what keeps the parents of a verbs object alive.
@@ -33,7 +35,7 @@ class reference {
   /// Takes over the count of one that a new object starts with.
   explicit reference(Object* adopted) noexcept : object_(adopted) {}
   reference(const reference& other) noexcept : object_(other.object_) {
-    if (object_ != nullptr) object_->count_.fetch_add(1, std::memory_order_relaxed);
+    if (object_ != nullptr) __atomic_fetch_add(&object_->count_, 1U, __ATOMIC_RELAXED);
   }
   reference(reference&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
   reference& operator=(reference other) noexcept {
@@ -43,14 +45,15 @@ class reference {
   /// A further reference to an object, or none if the last one of the others is gone already. The
   /// caller knows that the object's destructor has not ended.
   [[nodiscard]] static reference if_alive(Object* object) noexcept {
-    unsigned count = object->count_.load(std::memory_order_relaxed);
+    unsigned count = __atomic_load_n(&object->count_, __ATOMIC_RELAXED);
     while (count != 0)
-      if (object->count_.compare_exchange_weak(count, count + 1, std::memory_order_relaxed))
+      if (__atomic_compare_exchange_n(&object->count_, &count, count + 1, true, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED))
         return reference(object);
     return {};
   }
   ~reference() {
-    if (object_ != nullptr && object_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    if (object_ != nullptr && __atomic_fetch_sub(&object_->count_, 1U, __ATOMIC_ACQ_REL) == 1)
       delete object_;
   }
 

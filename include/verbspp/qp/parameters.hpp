@@ -4,12 +4,12 @@
 #pragma once
 
 #include <verbspp/bounded.hpp>
+#include <verbspp/detail/chrono.hpp>
 #include <verbspp/verbs/path.hpp>
 #include <verbspp/verbs/port.hpp>
 #include <verbspp/verbs/queue_pair_number.hpp>
 
 #include <array>
-#include <chrono>
 #include <compare>
 #include <concepts>
 #include <cstddef>

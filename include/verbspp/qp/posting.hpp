@@ -130,8 +130,9 @@ template <class Request>
   else
     return true;
 }
+/// Inline as well: a request whose address is given away has to be built in memory first.
 template <class Request>
-[[nodiscard]] error unsoundness(const Request& request) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH error unsoundness(const Request& request) noexcept {
   if constexpr (requires { request.remote.memory(); })
     return remote_too_short(name_of(request), request.elements.total_length(),
                             request.remote.memory().length());
@@ -280,7 +281,8 @@ class extended_posting {
     }
   }
 
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(std::uint32_t /*max_elements*/) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result
+  post(const std::uint32_t& /*max_elements*/) noexcept {
     if (failure_) [[unlikely]]
       return batch_error(*failure_, 0);
     const int returned = ibv_wr_complete(std::exchange(native_, nullptr));
@@ -321,7 +323,7 @@ class listed_posting {
     ++requests_;
   }
 
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(std::uint32_t max_elements) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const std::uint32_t& max_elements) noexcept {
     if (failure_) [[unlikely]]
       return batch_error(*failure_, 0);
     if (requests_ == 0) return success();
@@ -368,10 +370,11 @@ VERBSPP_DATA_PATH void fill(ibv_recv_wr& native, const receive_request& request)
   native.num_sge = static_cast<int>(request.elements.size());
 }
 
-/// Posts one receive by `post`, that of a queue pair or of a shared receive queue.
+/// Posts one receive by `post`, which is that of a queue pair or of a shared receive queue.
+/// The limit is a reference, since only a failure looks at it.
 template <class Post>
 [[nodiscard]] VERBSPP_DATA_PATH result<void> post_one_receive(const receive_request& request,
-                                                              std::uint32_t max_elements,
+                                                              const std::uint32_t& max_elements,
                                                               const char* operation,
                                                               Post post) noexcept {
   ibv_recv_wr native;
@@ -410,7 +413,7 @@ class listed_receives {
   }
 
   template <class Post>
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(std::uint32_t max_elements,
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const std::uint32_t& max_elements,
                                                     const char* operation, Post post) noexcept {
     if (failure_) [[unlikely]]
       return batch_error(*failure_, 0);

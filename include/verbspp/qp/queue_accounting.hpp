@@ -6,7 +6,6 @@
 
 #include <verbspp/error.hpp>
 
-#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <optional>
@@ -60,7 +59,7 @@ class send_queue_accounting {
   /// done.
   constexpr void completed(std::uint64_t position) noexcept {
     assert(position < posted_ && "this request was never posted");
-    done_ = std::max(done_, position + 1);
+    if (position >= done_) done_ = position + 1;
   }
   /// Everything is over, by whatever way: the queue pair was reset or destroyed.
   constexpr void reset() noexcept { *this = send_queue_accounting(capacity_); }

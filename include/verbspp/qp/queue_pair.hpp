@@ -3,6 +3,7 @@
 
 #include <verbspp/config.hpp>
 #include <verbspp/detail/because.hpp>
+#include <verbspp/detail/owned.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/qp/attributes.hpp>
 #include <verbspp/qp/endpoint.hpp>
@@ -25,7 +26,6 @@
 #include <cassert>
 #include <cstdint>
 #include <iosfwd>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -37,7 +37,7 @@ namespace detail {
 struct multicast_group {
   gid address;
   lid multicast_lid;
-  std::unique_ptr<multicast_group> next;
+  owned<multicast_group> next;
 };
 
 /// Owns an `ibv_qp` and keeps alive what it was made from.
@@ -88,7 +88,7 @@ class queue_pair_owner {
   completion_queue send_queue_;
   completion_queue receive_queue_;
   std::optional<shared_receive_queue> receives_;
-  std::unique_ptr<multicast_group> groups_;
+  owned<multicast_group> groups_;
 };
 
 /// What the builder was given for the time after the creation.
@@ -480,11 +480,10 @@ class VERBSPP_CONSUMABLE queue_pair {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
     requires AcceptsSends<State>
   {
-    const std::uint32_t max_elements = data_.capacities.max_send_elements;
     const auto post_by = [&](auto&& posting) {
       send_batch<Transport, std::remove_reference_t<decltype(posting)>> batch(posting);
       fill(batch);
-      return posting.post(max_elements);
+      return posting.post(data_.capacities.max_send_elements);
     };
     if (data_.extended != nullptr) return post_by(detail::extended_posting(data_.extended));
     return post_by(detail::listed_posting<Requests, Elements>(native_qp()));

@@ -17,6 +17,8 @@ enum class access_flag : unsigned {
   remote_write = IBV_ACCESS_REMOTE_WRITE,
   remote_read = IBV_ACCESS_REMOTE_READ,
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
+  on_demand = IBV_ACCESS_ON_DEMAND,
+  relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
 };
 
 template <>
@@ -32,6 +34,14 @@ inline constexpr access_flags local_write = access_flag::local_write;
 inline constexpr access_flags remote_write = access_flag::remote_write;
 inline constexpr access_flags remote_read = access_flag::remote_read;
 inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
+/// Not a right, but how to register: pages are not pinned, but fetched when the device first uses
+/// them, which is slow then. Only where the device can: `on_demand_paging::query`.
+inline constexpr access_flags on_demand = access_flag::on_demand;
+/// Not a right, but how to register: the device's writes may reach memory in another order than
+/// they came (PCI relaxed ordering), which is faster on some machines. Their order is certain only
+/// when a completion has been taken; polling on the last byte of a message is wrong. A hint:
+/// where the device or the kernel does not know it, it does nothing.
+inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
 /// The rights that a peer can have.
 inline constexpr access_flags all_remote = remote_write | remote_read | remote_atomic;
 }  // namespace access

@@ -4,6 +4,7 @@
 /// one.
 #pragma once
 
+#include <verbspp/detail/chrono.hpp>
 #include <verbspp/detail/reference.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/verbs/completion_queue.hpp>
@@ -12,7 +13,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <chrono>
 #include <cstddef>
 #include <iosfwd>
 #include <optional>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/config.hpp>
 #include <verbspp/detail/because.hpp>
 #include <verbspp/detail/reference.hpp>
 #include <verbspp/error.hpp>
@@ -9,7 +10,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
@@ -79,9 +79,9 @@ class completion_queue {
   ///
   /// \returns the slots that were filled, the first ones; none is a normal answer
   /// \errors `driver` if the queue is broken, usually because it overran
-  [[nodiscard]] result<std::span<const work_completion>> poll(
+  [[nodiscard]] VERBSPP_DATA_PATH result<std::span<const work_completion>> poll(
       std::span<work_completion> slots VERBSPP_LIFETIMEBOUND) const noexcept {
-    const int wanted = static_cast<int>(std::min<std::size_t>(slots.size(), INT_MAX));
+    const int wanted = slots.size() < INT_MAX ? static_cast<int>(slots.size()) : INT_MAX;
     const int filled = ibv_poll_cq(native_, wanted, reinterpret_cast<ibv_wc*>(slots.data()));
     if (filled < 0) [[unlikely]]
       return detail::poll_failure();

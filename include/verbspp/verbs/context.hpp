@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/detail/chrono.hpp>
+#include <verbspp/detail/owned.hpp>
 #include <verbspp/detail/reference.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/verbs/async_event.hpp>
@@ -9,9 +11,7 @@
 
 #include <infiniband/verbs.h>
 
-#include <chrono>
 #include <cstddef>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -48,10 +48,10 @@ class gid_table {
 
  private:
   friend class context;
-  gid_table(std::unique_ptr<gid_entry[]> entries, std::size_t size) noexcept
+  gid_table(detail::owned<gid_entry[]> entries, std::size_t size) noexcept
       : entries_(std::move(entries)), size_(size) {}
 
-  std::unique_ptr<gid_entry[]> entries_;
+  detail::owned<gid_entry[]> entries_;
   std::size_t size_;
 };
 

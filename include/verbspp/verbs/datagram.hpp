@@ -10,7 +10,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -38,7 +37,7 @@ class received_datagram {
 
   /// What the sender sent, as far as it lies in the memory given.
   [[nodiscard]] std::span<std::byte> payload() const noexcept {
-    return memory_.subspan(std::min(datagram_header_size, memory_.size()));
+    return memory_.subspan(header().size());
   }
   [[nodiscard]] queue_pair_number source() const noexcept {
     return queue_pair_number::assume(native_.src_qp & queue_pair_number::maximum);
@@ -63,13 +62,14 @@ class received_datagram {
   /// The 40 bytes as they arrived; undefined without a global route header. RoCE v2 over IPv4 has
   /// its IP header in the last 20 of them.
   [[nodiscard]] std::span<std::byte> header() const noexcept {
-    return memory_.first(std::min(datagram_header_size, memory_.size()));
+    return memory_.first(memory_.size() < datagram_header_size ? memory_.size()
+                                                               : datagram_header_size);
   }
 
  private:
   received_datagram(const ibv_wc& native, std::span<std::byte> memory) noexcept
       : native_(native),
-        memory_(memory.first(std::min<std::size_t>(native.byte_len, memory.size()))) {}
+        memory_(memory.first(memory.size() < native.byte_len ? memory.size() : native.byte_len)) {}
 
   ibv_wc native_;
   std::span<std::byte> memory_;

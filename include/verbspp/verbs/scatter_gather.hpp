@@ -6,7 +6,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -65,7 +64,8 @@ class inline_payload {
   explicit inline_payload(std::span<const std::byte> bytes VERBSPP_LIFETIMEBOUND) noexcept
       : native_(gather_element::from_native(
             {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
-             .length = static_cast<std::uint32_t>(std::min<std::size_t>(bytes.size(), UINT32_MAX)),
+             .length =
+                 bytes.size() < UINT32_MAX ? static_cast<std::uint32_t>(bytes.size()) : UINT32_MAX,
              .lkey = 0})) {}
 
   [[nodiscard]] const gather_element& element() const noexcept VERBSPP_LIFETIMEBOUND {

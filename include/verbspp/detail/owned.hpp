@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <type_traits>
+#include <utility>
+
+namespace verbspp::detail {
+
+/// Owns what `new` made, an object or (as `owned<Object[]>`) an array: what the library's headers
+/// need of `std::unique_ptr`, whose header would be among their most expensive.
+template <class Owned>
+class owned {
+ public:
+  using object = std::remove_extent_t<Owned>;
+
+  owned() noexcept = default;
+  explicit owned(object* made) noexcept : object_(made) {}
+  owned(owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  owned& operator=(owned&& other) noexcept {
+    // The old object goes last: the new one may belong to it.
+    const owned old(std::exchange(object_, std::exchange(other.object_, nullptr)));
+    return *this;
+  }
+  ~owned() {
+    if constexpr (std::is_array_v<Owned>)
+      delete[] object_;
+    else
+      delete object_;
+  }
+
+  [[nodiscard]] object* get() const noexcept { return object_; }
+  object* operator->() const noexcept { return object_; }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+
+ private:
+  object* object_ = nullptr;
+};
+
+}  // namespace verbspp::detail
