@@ -98,16 +98,29 @@ result<void> activate(queue_pair_data& queue_pair) noexcept {
                     queue_pair.local.send_psn));
 }
 
+namespace {
+
+/// With what the builder was given.
+global_route route_to(const queue_pair_data& queue_pair, const gid& address) noexcept {
+  const connection_parameters& given = queue_pair.parameters;
+  return {.destination = address,
+          .source = given.local_gid_index,
+          .hop_limit = given.hop_limit,
+          .traffic_class = given.traffic_class,
+          .flow_label = given.flow_label};
+}
+
+error no_way_from_moved() noexcept {
+  return {error_kind::invalid_input, "path to the peer", "this queue pair was moved from"};
+}
+
+}  // namespace
+
 result<path> path_to(const queue_pair_data& queue_pair, const endpoint& remote) noexcept {
-  if (queue_pair.owner.native() == nullptr)
-    return error(error_kind::invalid_input, "path to the peer", "this queue pair was moved from");
+  if (queue_pair.owner.native() == nullptr) return no_way_from_moved();
   VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
   const connection_parameters& given = queue_pair.parameters;
-  const global_route route{.destination = remote.address,
-                           .source = given.local_gid_index,
-                           .hop_limit = given.hop_limit,
-                           .traffic_class = given.traffic_class,
-                           .flow_label = given.flow_label};
+  const global_route route = route_to(queue_pair, remote.address);
   if (remote.link_layer == link_layer::ethernet)
     return path(roce_path{.route = route, .service_level = given.service_level});
   infiniband_path way{.destination = remote.lid, .service_level = given.service_level};
@@ -115,6 +128,20 @@ result<path> path_to(const queue_pair_data& queue_pair, const endpoint& remote) 
       queue_pair.local.address.subnet_prefix() != remote.address.subnet_prefix();
   if (other_subnet) way.route = route;
   return path(way);
+}
+
+result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
+                           lid multicast_lid) noexcept {
+  if (queue_pair.owner.native() == nullptr) return no_way_from_moved();
+  if (!group.is_multicast())
+    return error(error_kind::invalid_input, "path to the multicast group",
+                 "this GID is none of a multicast group");
+  const global_route route = route_to(queue_pair, group);
+  const service_level level = queue_pair.parameters.service_level;
+  if (queue_pair.local.link_layer == link_layer::ethernet)
+    return path(roce_path{.route = route, .service_level = level});
+  return path(
+      infiniband_path{.destination = multicast_lid, .service_level = level, .route = route});
 }
 
 }  // namespace verbspp::detail

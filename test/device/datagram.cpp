@@ -95,14 +95,6 @@ struct group {
     return {gid{{0xff, 0x12, 0x40, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x77, 3, number}},
             bed.is_ethernet() ? lid(0) : must(lid::from(0xc000 + number))};
   }
-  [[nodiscard]] path way(const connected_datagram& from, const testbed& bed) const {
-    // By the sender's own address to itself, but for the destination.
-    const ibv_ah_attr self = must(from.path_to(from.endpoint())).native(bed.port.number());
-    const global_route route{
-        .destination = address, .source = gid_index::assume(self.grh.sgid_index), .hop_limit = 1};
-    if (bed.is_ethernet()) return roce_path{.route = route};
-    return infiniband_path{.destination = multicast_lid, .route = route};
-  }
 };
 
 /// Makes the host a member of an IP group, which a RoCE v2 port takes part in only then, as
@@ -584,6 +576,8 @@ TEST_CASE("a multicast group is joined once, and left once") {
   auto right = right_of(bed);
   const group a = group::of(bed, 1);
   const group b = group::of(bed, 2);
+  if (!bed.is_ethernet())
+    CHECK(failure_of(right.address_of_group(a.address)) == error_kind::invalid_input);
   const error never = failure_of(right.leave_multicast(a.address, a.multicast_lid));
   CHECK(never == error_kind::not_found);
   CHECK(never.native_errno() == 0);
@@ -638,6 +632,7 @@ TEST_CASE("a GID that is none of a multicast group cannot be joined") {
                              gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 223, 0, 0, 1}},
                              gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 240, 0, 0, 1}},
                              gid{{0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}}) {
+    CHECK(failure_of(right.address_of_group(address, 0xc001)) == error_kind::invalid_input);
     const error e =
         failure_of(right.join_multicast(address, bed.is_ethernet() ? lid(0) : lid(0xc001)));
     CHECK(e == error_kind::invalid_input);
@@ -664,7 +659,7 @@ TEST_CASE("a multicast reaches every member once, and nobody else") {
   for (connected_datagram* each : {&sender, &first, &second})
     must(each->join_multicast(members.address, members.multicast_lid));
   const address_handle to_all =
-      must(address_handle::create(bed.domain, bed.port.number(), members.way(sender, bed)));
+      must(sender.address_of_group(members.address, members.multicast_lid));
   buffer<> memory(bed.domain, 4 * (header + 8));
   const auto place = [&](std::size_t number) {
     return memory.scatter(number * (header + 8), header + 8);
@@ -712,7 +707,7 @@ TEST_CASE("who has left a multicast group gets nothing any more, the others do")
   must(member.join_multicast(members.address, members.multicast_lid));
   must(leaver.leave_multicast(members.address, members.multicast_lid));
   const address_handle to_all =
-      must(address_handle::create(bed.domain, bed.port.number(), members.way(sender, bed)));
+      must(sender.address_of_group(members.address, members.multicast_lid));
   const inbox leavers(bed, leaver, 1, 8);
   inbox at_member(bed, member, 2, 8);
   send(bed, sender, to_all.destination_group(test_key), pattern(8, 20));

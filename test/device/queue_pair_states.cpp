@@ -380,6 +380,8 @@ void use_after_move(const testbed& bed) {
                  [](auto& p) { return p.address_of(p.endpoint()); });
     constexpr gid group{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
     check_second(bring<Transport, ready_to_send>(bed),
+                 [&](auto& p) { return p.address_of_group(group, 0xc001); });
+    check_second(bring<Transport, ready_to_send>(bed),
                  [&](auto& p) { return p.join_multicast(group, 0xc001); });
     check_second(bring<Transport, ready_to_send>(bed),
                  [&](auto& p) { return p.leave_multicast(group, 0xc001); });

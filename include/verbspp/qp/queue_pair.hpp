@@ -145,6 +145,8 @@ template <transport Transport, queue_pair_state From, queue_pair_state To, attri
 /// The way to the peer, with the builder's parameters.
 [[nodiscard]] result<path> path_to(const queue_pair_data& queue_pair,
                                    const endpoint& remote) noexcept;
+[[nodiscard]] result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
+                                         lid multicast_lid) noexcept;
 [[nodiscard]] result<queue_pair_status> query(ibv_qp* native) noexcept;
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state);
 
@@ -333,6 +335,18 @@ class VERBSPP_CONSUMABLE queue_pair {
     requires SendsDatagrams<Transport>
   {
     VERBSPP_TRY(way, detail::path_to(data_, remote));
+    return address_handle::create(protection_domain(), data_.parameters.port, way);
+  }
+
+  /// The way to a multicast group as an address handle, with the same parameters; its
+  /// `destination_group` is where to send. Sending takes no membership.
+  /// \errors `invalid_input` if the GID is none of a group, or on InfiniBand its LID is missing; as
+  /// `address_handle::create`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of_group(
+      const gid& group, lid multicast_lid = 0) const noexcept
+    requires SendsDatagrams<Transport>
+  {
+    VERBSPP_TRY(way, detail::path_to_group(data_, group, multicast_lid));
     return address_handle::create(protection_domain(), data_.parameters.port, way);
   }
 
