@@ -47,6 +47,12 @@ gid ipv4_mapped_at(std::span<const std::byte> header, std::size_t offset) noexce
 
 }  // namespace
 
+work_result<received_datagram> received_datagram::from(const work_completion& completion,
+                                                       std::span<std::byte> memory) noexcept {
+  VERBSPP_TRYV(completion.get());
+  return received_datagram(completion.native(), memory);
+}
+
 std::optional<gid> received_datagram::source_address() const noexcept {
   if (!has_global_route()) return std::nullopt;
   return has_ipv4_header(header()) ? ipv4_mapped_at(header(), ipv4_source)

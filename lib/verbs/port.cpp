@@ -10,6 +10,17 @@ static_assert(path_mtu(256).native() == IBV_MTU_256 && path_mtu(512).native() ==
               path_mtu(1024).native() == IBV_MTU_1024 && path_mtu(2048).native() == IBV_MTU_2048 &&
               path_mtu(4096).native() == IBV_MTU_4096);
 
+path_mtu detail::mtu_from(const ibv_mtu& code) noexcept {
+  const auto mtu = path_mtu::from_code(number_of(code));
+  return mtu.has_value() ? mtu.assume_value() : path_mtu{};
+}
+
+path_mtu port_attributes::active_mtu() const noexcept {
+  return detail::mtu_from(native_.active_mtu);
+}
+
+path_mtu port_attributes::max_mtu() const noexcept { return detail::mtu_from(native_.max_mtu); }
+
 const char* to_string(port_state state) noexcept {
   switch (state) {
     case port_state::no_change:

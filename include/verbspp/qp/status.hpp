@@ -38,10 +38,7 @@ class queue_pair_status {
   [[nodiscard]] packet_sequence_number receive_psn() const noexcept {
     return packet_sequence_number::assume(attributes_.rq_psn & packet_sequence_number::maximum);
   }
-  [[nodiscard]] path_mtu mtu() const noexcept {
-    const auto mtu = path_mtu::from_code(detail::number_of(attributes_.path_mtu));
-    return mtu.has_value() ? mtu.assume_value() : path_mtu{};
-  }
+  [[nodiscard]] path_mtu mtu() const noexcept { return detail::mtu_from(attributes_.path_mtu); }
   [[nodiscard]] access_flags access() const noexcept {
     return access_flags::from_bits(attributes_.qp_access_flags);
   }

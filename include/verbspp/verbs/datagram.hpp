@@ -30,10 +30,7 @@ class received_datagram {
   /// \errors the request's own failure
   [[nodiscard]] static work_result<received_datagram> from(const work_completion& completion,
                                                            std::span<std::byte> memory
-                                                               VERBSPP_LIFETIMEBOUND) noexcept {
-    VERBSPP_TRYV(completion.get());
-    return received_datagram(completion.native(), memory);
-  }
+                                                               VERBSPP_LIFETIMEBOUND) noexcept;
 
   /// What the sender sent, as far as it lies in the memory given.
   [[nodiscard]] std::span<std::byte> payload() const noexcept {

@@ -88,6 +88,11 @@ class path_mtu {
   std::uint8_t code_ = IBV_MTU_256;
 };
 
+namespace detail {
+/// What a driver wrote; the smallest if it is none that is known.
+[[nodiscard]] path_mtu mtu_from(const ibv_mtu& code) noexcept;
+}  // namespace detail
+
 /// The values are those of `ibv_port_state`.
 enum class port_state : std::uint8_t {
   no_change = IBV_PORT_NOP,
@@ -124,8 +129,8 @@ class port_attributes {
     return native_.link_layer == IBV_LINK_LAYER_ETHERNET ? link_layer::ethernet
                                                          : link_layer::infiniband;
   }
-  [[nodiscard]] path_mtu active_mtu() const noexcept { return mtu_from(native_.active_mtu); }
-  [[nodiscard]] path_mtu max_mtu() const noexcept { return mtu_from(native_.max_mtu); }
+  [[nodiscard]] path_mtu active_mtu() const noexcept;
+  [[nodiscard]] path_mtu max_mtu() const noexcept;
   /// 0 on Ethernet, and on InfiniBand until the subnet manager has given one.
   [[nodiscard]] verbspp::lid lid() const noexcept { return verbspp::lid::assume(native_.lid); }
   [[nodiscard]] std::uint32_t gid_table_length() const noexcept {
@@ -136,11 +141,6 @@ class port_attributes {
   [[nodiscard]] const ibv_port_attr& native() const noexcept { return native_; }
 
  private:
-  static path_mtu mtu_from(const ibv_mtu& code) noexcept {
-    const auto mtu = path_mtu::from_code(detail::number_of(code));
-    return mtu.has_value() ? mtu.assume_value() : path_mtu{};
-  }
-
   ibv_port_attr native_;
   port_number number_;
 };
