@@ -241,7 +241,8 @@ class memory_region : public registered_region<Rights> {
   // deregistered.
 
   /// \errors `not_supported` where the driver cannot, `invalid_input`, `busy`, `driver`; as
-  /// `register_memory`. Local write for memory that was registered as constant is the caller's word.
+  /// `register_memory`. Local write for memory that was registered as constant is the caller's
+  /// word.
   template <access_flags NewRights>
     requires RegistrableRights<NewRights>
   [[nodiscard]] result<memory_region<NewRights>> change_rights() && noexcept {
@@ -286,10 +287,9 @@ template <access_flags Rights = access::local_read, class Memory>
 [[nodiscard]] result<memory_region<Rights>> register_memory(const protection_domain& domain,
                                                             Memory&& memory) noexcept {
   const std::span<std::byte> bytes = detail::bytes_of(memory);
-  VERBSPP_TRY(registration,
-              detail::memory_registration::create(domain, bytes.data(), bytes.size(),
-                                                  reinterpret_cast<std::uintptr_t>(bytes.data()),
-                                                  Rights));
+  VERBSPP_TRY(registration, detail::memory_registration::create(
+                                domain, bytes.data(), bytes.size(),
+                                reinterpret_cast<std::uintptr_t>(bytes.data()), Rights));
   return memory_region<Rights>(std::move(registration));
 }
 
