@@ -20,6 +20,8 @@ enum { message_size = 64, batch = 16 };
 struct raw_ends {
   struct ibv_qp* qp;
   struct ibv_cq* cq;
+  struct ibv_qp_ex* extended_qp;
+  struct ibv_cq_ex* extended_cq;
   struct ibv_mr* outgoing;
   struct ibv_mr* incoming;
   uint64_t remote_address;
@@ -35,6 +37,11 @@ bool loop_prebuilt_send(const struct raw_ends* ends, uint64_t operations);
 // (c) one receive, and its completion
 bool loop_raw_receive(const struct raw_ends* ends, uint64_t operations);
 bool loop_prebuilt_receive(const struct raw_ends* ends, uint64_t operations);
+// (d) 16 sends in one list, then their completions
+bool loop_raw_list(const struct raw_ends* ends, uint64_t operations);
+bool loop_prebuilt_list(const struct raw_ends* ends, uint64_t operations);
+// (e) one signaled RDMA write by the extended interface, and its completion by a polling session
+bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations);
 
 #ifdef __cplusplus
 }

@@ -43,15 +43,28 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
                             .build());
   const endpoint own = prepared.endpoint();
   VERBSPP_TRY(connected, std::move(prepared).handshake(own));
+  VERBSPP_TRY(extended_queue, wrapped_ends::extended_queue_type::create(context, 2 * batch));
+  VERBSPP_TRY(other_prepared, build_queue_pair<transport::rc>()
+                                  .protection_domain(domain)
+                                  .completion_queue(extended_queue)
+                                  .access(access::local_write)
+                                  .extended_posting()
+                                  .build());
+  const endpoint other = other_prepared.endpoint();
+  VERBSPP_TRY(extended_pair, std::move(other_prepared).handshake(other));
+  if (!extended_pair.has_extended_posting())
+    return error(error_kind::not_supported, "open_ends", "extended posting is to be measured");
   const remote_memory<access::remote_write> remote(
       reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), 7);
-  return wrapped_ends{std::move(connected), queue, std::move(outgoing), std::move(incoming),
-                      remote};
+  return wrapped_ends{std::move(connected), queue,    std::move(extended_pair), extended_queue,
+                      std::move(outgoing),  std::move(incoming), remote};
 }
 
 raw_ends raw_ends_of(const wrapped_ends& ends) {
   return {.qp = ends.queue_pair.native_handle(),
           .cq = ends.queue.native_handle(),
+          .extended_qp = ibv_qp_to_qp_ex(ends.extended_pair.native_handle()),
+          .extended_cq = reinterpret_cast<ibv_cq_ex*>(ends.extended_queue.native_handle()),
           .outgoing = ends.outgoing.native_handle(),
           .incoming = ends.incoming.native_handle(),
           .remote_address = ends.remote.address(),
@@ -76,6 +89,11 @@ std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
       {"raw_receive", in_c(loop_raw_receive)},
       {"verbspp_receive", bind(loop_verbspp_receive, wrapped)},
       {"prebuilt_receive", in_c(loop_prebuilt_receive)},
+      {"raw_list", in_c(loop_raw_list)},
+      {"verbspp_list", bind(loop_verbspp_list, wrapped)},
+      {"prebuilt_list", in_c(loop_prebuilt_list)},
+      {"raw_extended", in_c(loop_raw_extended)},
+      {"verbspp_extended", bind(loop_verbspp_extended, wrapped)},
   };
 }
 

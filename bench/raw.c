@@ -3,6 +3,7 @@
 // for each operation; those called prebuilt once, before the loop, and change what has to be.
 #include "loops.h"
 
+#include <errno.h>
 #include <stddef.h>
 
 // Waits for one completion; false unless it is the success of this request.
@@ -125,6 +126,83 @@ bool loop_prebuilt_receive(const struct raw_ends* ends, uint64_t operations) {
     struct ibv_recv_wr* bad;
     if (ibv_post_recv(ends->qp, &request, &bad) != 0) return false;
     if (!wait_for(ends->cq, id)) return false;
+  }
+  return true;
+}
+
+bool loop_raw_list(const struct raw_ends* ends, uint64_t operations) {
+  for (uint64_t first = 0; first < operations; first += batch) {
+    struct ibv_sge elements[batch];
+    struct ibv_send_wr requests[batch];
+    for (int i = 0; i < batch; ++i) {
+      elements[i] = (struct ibv_sge){.addr = (uintptr_t)ends->outgoing->addr,
+                                     .length = message_size,
+                                     .lkey = ends->outgoing->lkey};
+      requests[i] = (struct ibv_send_wr){.wr_id = first + (uint64_t)i,
+                                         .next = &requests[i + 1],
+                                         .sg_list = &elements[i],
+                                         .num_sge = 1,
+                                         .opcode = IBV_WR_SEND,
+                                         .send_flags = IBV_SEND_SIGNALED};
+    }
+    requests[batch - 1].next = NULL;
+    struct ibv_send_wr* bad;
+    if (ibv_post_send(ends->qp, requests, &bad) != 0) return false;
+    if (!wait_for_batch(ends->cq, first)) return false;
+  }
+  return true;
+}
+
+bool loop_prebuilt_list(const struct raw_ends* ends, uint64_t operations) {
+  struct ibv_sge element = {.addr = (uintptr_t)ends->outgoing->addr,
+                            .length = message_size,
+                            .lkey = ends->outgoing->lkey};
+  struct ibv_send_wr requests[batch];
+  for (int i = 0; i < batch; ++i)
+    requests[i] = (struct ibv_send_wr){.next = i + 1 < batch ? &requests[i + 1] : NULL,
+                                       .sg_list = &element,
+                                       .num_sge = 1,
+                                       .opcode = IBV_WR_SEND,
+                                       .send_flags = IBV_SEND_SIGNALED};
+  for (uint64_t first = 0; first < operations; first += batch) {
+    for (int i = 0; i < batch; ++i) requests[i].wr_id = first + (uint64_t)i;
+    struct ibv_send_wr* bad;
+    if (ibv_post_send(ends->qp, requests, &bad) != 0) return false;
+    if (!wait_for_batch(ends->cq, first)) return false;
+  }
+  return true;
+}
+
+// Waits for a polling session that finds something; false unless all in it are successes of writes
+// with this id.
+static inline bool wait_for_session(struct ibv_cq_ex* cq, uint64_t id) {
+  for (;;) {
+    struct ibv_poll_cq_attr attributes = {0};
+    int returned = ibv_start_poll(cq, &attributes);
+    if (returned == ENOENT) continue;
+    if (returned != 0) return false;
+    bool good = true;
+    do {
+      if (cq->status != IBV_WC_SUCCESS || cq->wr_id != id ||
+          ibv_wc_read_opcode(cq) != IBV_WC_RDMA_WRITE)
+        good = false;
+      returned = ibv_next_poll(cq);
+    } while (returned == 0);
+    ibv_end_poll(cq);
+    return good && returned == ENOENT;
+  }
+}
+
+bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations) {
+  for (uint64_t id = 0; id < operations; ++id) {
+    struct ibv_qp_ex* qp = ends->extended_qp;
+    ibv_wr_start(qp);
+    qp->wr_id = id;
+    qp->wr_flags = IBV_SEND_SIGNALED;
+    ibv_wr_rdma_write(qp, ends->rkey, ends->remote_address);
+    ibv_wr_set_sge(qp, ends->outgoing->lkey, (uintptr_t)ends->outgoing->addr, message_size);
+    if (ibv_wr_complete(qp) != 0) return false;
+    if (!wait_for_session(ends->extended_cq, id)) return false;
   }
   return true;
 }

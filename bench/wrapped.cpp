@@ -33,6 +33,23 @@ inline bool wait_for_batch(const completion_queue& queue, std::uint64_t id) noex
   return true;
 }
 
+/// Waits for a polling session that finds something; false unless all in it are successes of writes
+/// with this id.
+inline bool wait_for_session(const wrapped_ends::extended_queue_type& queue,
+                             std::uint64_t id) noexcept {
+  for (;;) {
+    bool good = true;
+    const auto arrived = queue.poll_each([&](const auto& completion) {
+      const auto work = completion.get();
+      if (!work || completion.wr_id() != id ||
+          work.assume_value().operation() != work_operation::rdma_write)
+        good = false;
+    });
+    if (!arrived) return false;
+    if (arrived.assume_value() != 0) return good;
+  }
+}
+
 [[gnu::always_inline]] inline bool write(wrapped_ends& ends, std::uint64_t id) noexcept {
   const auto element = ends.outgoing.gather_unchecked(0, message_size);
   if (!ends.queue_pair.post_write({.id = id, .elements = element, .remote = ends.remote}))
@@ -67,6 +84,32 @@ bool loop_verbspp_receive(wrapped_ends& ends, std::uint64_t operations) noexcept
     const auto element = ends.incoming.scatter_unchecked(0, message_size);
     if (!ends.queue_pair.post_receive({.id = id, .elements = element})) return false;
     if (!wait_for(ends.queue, id)) return false;
+  }
+  return true;
+}
+
+bool loop_verbspp_list(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  for (std::uint64_t first = 0; first < operations; first += batch) {
+    const auto posted = ends.queue_pair.post_batch<batch>([&](auto& list) {
+      for (std::uint64_t id = first; id < first + batch; ++id) {
+        const auto element = ends.outgoing.gather_unchecked(0, message_size);
+        list.send({.id = id, .elements = element});
+      }
+    });
+    if (!posted) return false;
+    if (!wait_for_batch(ends.queue, first)) return false;
+  }
+  return true;
+}
+
+bool loop_verbspp_extended(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  for (std::uint64_t id = 0; id < operations; ++id) {
+    const auto posted = ends.extended_pair.post_batch<1>([&](auto& single) {
+      const auto element = ends.outgoing.gather_unchecked(0, message_size);
+      single.write({.id = id, .elements = element, .remote = ends.remote});
+    });
+    if (!posted) return false;
+    if (!wait_for_session(ends.extended_queue, id)) return false;
   }
   return true;
 }

@@ -8,8 +8,12 @@
 
 /// What a program in verbspp would have at hand: the objects that `raw_ends` is made from.
 struct wrapped_ends {
+  using extended_queue_type = verbspp::extended_completion_queue<verbspp::completion_fields{}>;
+
   verbspp::connected_queue_pair<verbspp::transport::rc> queue_pair;
   verbspp::completion_queue queue;
+  verbspp::connected_queue_pair<verbspp::transport::rc> extended_pair;
+  extended_queue_type extended_queue;
   verbspp::memory_region<> outgoing;
   verbspp::memory_region<verbspp::access::local_write> incoming;
   verbspp::remote_memory<verbspp::access::remote_write> remote;
@@ -20,6 +24,8 @@ extern "C" {
 bool loop_verbspp_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_send(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_receive(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_list(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_extended(wrapped_ends& ends, std::uint64_t operations) noexcept;
 
 /// The write with an allocation for each: what the measurement has to find too expensive.
 bool loop_planted_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
