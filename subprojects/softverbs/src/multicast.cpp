@@ -10,22 +10,20 @@ namespace softverbs {
 namespace {
 
 bool is_in(const multicast_groups::group& group, const queue_pair& pair) noexcept {
-  return std::find(group.members.begin(), group.members.end(), &pair) != group.members.end();
+  return std::ranges::find(group.members, &pair) != group.members.end();
 }
 
 }  // namespace
 
 const multicast_groups::group* multicast_groups::find(const ibv_gid& gid,
                                                       std::uint16_t lid) const noexcept {
-  const auto found = std::find_if(groups_.begin(), groups_.end(), [&](const group& each) {
-    return same(each.gid, gid) && each.lid == lid;
-  });
+  const auto found = std::ranges::find_if(
+      groups_, [&](const group& each) { return same(each.gid, gid) && each.lid == lid; });
   return found == groups_.end() ? nullptr : &*found;
 }
 
 bool multicast_groups::has(const queue_pair& pair) const noexcept {
-  return std::any_of(groups_.begin(), groups_.end(),
-                     [&](const group& each) { return is_in(each, pair); });
+  return std::ranges::any_of(groups_, [&](const group& each) { return is_in(each, pair); });
 }
 
 int multicast_groups::attach(queue_pair& pair, const ibv_gid& gid, std::uint16_t lid) {
