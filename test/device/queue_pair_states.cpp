@@ -268,6 +268,8 @@ void drain(const testbed& bed) {
   auto resumed = must(
       std::move(drained).modify(attributes_for<Transport, send_queue_drained, ready_to_send>()));
   // rxe goes on with the next post only.
+  if (!device_name().starts_with("rxe"))
+    for (; sent < before + 1; ++sent) take_success(bed.left_queue, sent);
   destination.send(resumed, before + 1, from);
   for (; sent < before + 2; ++sent) take_success(bed.left_queue, sent);
   for (std::uint64_t id = 0; id < before + 2; ++id)
