@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <iterator>
+#include <new>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -242,6 +244,15 @@ VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const local_invalidate_request& requ
   ibv_wr_local_inv(to, request.rkey);
 }
 
+/// Room for the failure of a batch. Only a failure writes it: what both ways to post have in common
+/// then costs nothing where nothing fails.
+union batch_failure {
+  batch_failure() noexcept {}
+  batch_error error;
+
+  VERBSPP_DATA_PATH void set(const batch_error& cause) noexcept { ::new (&error) batch_error(cause); }
+};
+
 /// A batch on its way through the extended interface.
 class extended_posting {
  public:
@@ -281,14 +292,19 @@ class extended_posting {
     }
   }
 
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result
-  post(const std::uint32_t& /*max_elements*/) noexcept {
-    if (failure_) [[unlikely]]
-      return batch_error(*failure_, 0);
+  /// False if nothing was posted; then `failure` is set.
+  [[nodiscard]] VERBSPP_DATA_PATH bool post(const std::uint32_t& /*max_elements*/,
+                                            batch_failure& failure) noexcept {
+    if (failure_) [[unlikely]] {
+      failure.set({*failure_, 0});
+      return false;
+    }
     const int returned = ibv_wr_complete(std::exchange(native_, nullptr));
-    if (returned != 0) [[unlikely]]
-      return batch_error(post_failure(returned, "ibv_wr_complete", 0, 0), 0);
-    return success();
+    if (returned != 0) [[unlikely]] {
+      failure.set({post_failure(returned, "ibv_wr_complete", 0, 0), 0});
+      return false;
+    }
+    return true;
   }
 
  private:
@@ -296,66 +312,79 @@ class extended_posting {
   std::optional<error> failure_;
 };
 
-/// A batch as a linked list.
+/// Where the list of a batch is. Written as requests come; to clear it first would cost more than to
+/// fill it.
+template <std::size_t Requests, std::size_t Elements>
+struct list_storage {
+  ibv_send_wr requests[Requests];
+  ibv_sge elements[Elements];
+};
+
+/// A batch as a linked list. The list is elsewhere, since its address is given away: what counts it
+/// can stay in registers.
 template <std::size_t Requests, std::size_t Elements>
 class listed_posting {
  public:
-  VERBSPP_DATA_PATH explicit listed_posting(ibv_qp* native) noexcept : native_(native) {}
+  VERBSPP_DATA_PATH listed_posting(ibv_qp* native,
+                                   list_storage<Requests, Elements>& storage) noexcept
+      : storage_(storage), native_(native) {}
   listed_posting(const listed_posting&) = delete;
   listed_posting& operator=(const listed_posting&) = delete;
 
   template <class Request>
   VERBSPP_DATA_PATH void add(const Request& request) noexcept {
     const native_elements elements = elements_of(request);
-    if (requests_ == Requests || elements.size > Elements - elements_ || !is_sound(request))
-        [[unlikely]] {
-      refuse(request);
-      return;
-    }
-    ibv_send_wr& native = list_[requests_];
+    // One by one: clang makes a single condition of "||", which takes more instructions.
+    if (next_ == std::end(storage_.requests)) [[unlikely]]
+      return refuse(batch_too_long("requests of the batch", Requests));
+    if (!is_sound(request)) [[unlikely]]
+      return refuse(unsoundness(request));
+    if (elements.size > static_cast<std::size_t>(std::end(storage_.elements) - next_element_))
+        [[unlikely]]
+      return refuse(batch_too_long("elements of the batch", Elements));
+    ibv_send_wr& native = *next_;
     fill(native, request);
-    native.next = &native + 1;
-    native.sg_list = elements_storage_ + elements_;
+    native.next = ++next_;
+    native.sg_list = next_element_;
     native.num_sge = static_cast<int>(elements.size);
-    for (std::size_t i = 0; i < elements.size; ++i)
-      elements_storage_[elements_ + i] = elements.first[i];
-    elements_ += elements.size;
-    ++requests_;
+    for (std::size_t i = 0; i < elements.size; ++i) next_element_[i] = elements.first[i];
+    next_element_ += elements.size;
   }
 
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const std::uint32_t& max_elements) noexcept {
-    if (failure_) [[unlikely]]
-      return batch_error(*failure_, 0);
-    if (requests_ == 0) return success();
-    list_[requests_ - 1].next = nullptr;
+  /// False if not all was posted; then `failure` is set.
+  [[nodiscard]] VERBSPP_DATA_PATH bool post(const std::uint32_t& max_elements,
+                                            batch_failure& failure) noexcept {
+    if (failure_) [[unlikely]] {
+      failure.set({*failure_, 0});
+      return false;
+    }
+    if (next_ == storage_.requests) return true;
+    next_[-1].next = nullptr;
     ibv_send_wr* rejected = nullptr;
-    const int returned = ibv_post_send(native_, list_, &rejected);
-    if (returned != 0) [[unlikely]]
-      return rejection(returned, rejected, max_elements);
-    return success();
+    const int returned = ibv_post_send(native_, storage_.requests, &rejected);
+    if (returned != 0) [[unlikely]] {
+      failure.set(rejection(returned, storage_.requests, rejected, max_elements));
+      return false;
+    }
+    return true;
   }
 
  private:
-  template <class Request>
-  [[gnu::cold, gnu::noinline]] void refuse(const Request& request) noexcept {
-    if (!failure_)
-      failure_ = requests_ == Requests ? batch_too_long("requests of the batch", Requests)
-                 : !is_sound(request)  ? unsoundness(request)
-                                       : batch_too_long("elements of the batch", Elements);
+  VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
+    if (!failure_) failure_ = cause;
   }
-  [[gnu::cold, gnu::noinline]] batch_error rejection(int returned, const ibv_send_wr* rejected,
-                                                     std::uint32_t max_elements) const noexcept {
-    const auto accepted = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected - list_);
+  [[gnu::cold, gnu::noinline]] static batch_error rejection(int returned, const ibv_send_wr* first,
+                                                            const ibv_send_wr* rejected,
+                                                            std::uint32_t max_elements) noexcept {
+    const auto accepted = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected - first);
     const auto elements = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected->num_sge);
     return {post_failure(returned, "ibv_post_send (batch)", elements, max_elements), accepted};
   }
 
-  // Written as requests come; to clear them first would cost more than to fill them.
-  ibv_send_wr list_[Requests];
-  ibv_sge elements_storage_[Elements];
+  list_storage<Requests, Elements>& storage_;
   ibv_qp* native_;
-  std::size_t requests_ = 0;
-  std::size_t elements_ = 0;
+  ibv_send_wr* next_ = storage_.requests;
+  ibv_sge* next_element_ = storage_.elements;
   std::optional<error> failure_;
 };
 

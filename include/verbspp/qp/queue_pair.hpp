@@ -494,13 +494,22 @@ class VERBSPP_CONSUMABLE queue_pair {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
     requires AcceptsSends<State>
   {
+    detail::batch_failure failure;
     const auto post_by = [&](auto&& posting) {
       send_batch<Transport, std::remove_reference_t<decltype(posting)>> batch(posting);
       fill(batch);
-      return posting.post(data_.capacities.max_send_elements);
+      return posting.post(data_.capacities.max_send_elements, failure);
     };
-    if (data_.extended != nullptr) return post_by(detail::extended_posting(data_.extended));
-    return post_by(detail::listed_posting<Requests, Elements>(native_qp()));
+    bool posted;
+    if (data_.extended != nullptr) {
+      posted = post_by(detail::extended_posting(data_.extended));
+    } else {
+      detail::list_storage<Requests, Elements> storage;
+      posted = post_by(detail::listed_posting<Requests, Elements>(native_qp(), storage));
+    }
+    if (!posted) [[unlikely]]
+      return failure.error;
+    return success();
   }
   /// True if batches go through the extended posting interface.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED bool has_extended_posting() const noexcept {

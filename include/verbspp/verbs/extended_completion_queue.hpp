@@ -139,17 +139,18 @@ class extended_completion {
   [[nodiscard]] VERBSPP_DATA_PATH work_result<extended_completed_work<Fields>> get()
       const noexcept {
     if (!is_success()) [[unlikely]]
-      return failure();
+      return failure(queue_);
     return extended_completed_work<Fields>(queue_);
   }
 
  private:
-  [[nodiscard, gnu::cold, gnu::noinline]] work_error failure() const noexcept {
+  // Static, so that the completion itself need not be in memory.
+  [[nodiscard, gnu::cold, gnu::noinline]] static work_error failure(ibv_cq_ex* queue) noexcept {
     std::uint32_t number = 0;
     if constexpr (Fields.contains(completion_field::queue_pair_number))
-      number = ibv_wc_read_qp_num(queue_);
-    return {static_cast<work_status>(detail::number_of(queue_->status)),
-            ibv_wc_read_vendor_err(queue_), queue_->wr_id, number};
+      number = ibv_wc_read_qp_num(queue);
+    return {static_cast<work_status>(detail::number_of(queue->status)),
+            ibv_wc_read_vendor_err(queue), queue->wr_id, number};
   }
 
   ibv_cq_ex* queue_;
@@ -228,10 +229,14 @@ class extended_completion_queue : public completion_queue {
       do {
         visit(extended_completion<Fields>(queue));
         ++count;
-      } while (count < most && (returned = ibv_next_poll(queue)) == 0);
+        // Without a limit, which is known here, nothing is compared.
+        if (most != SIZE_MAX && count == most) break;
+      } while ((returned = ibv_next_poll(queue)) == 0);
     }
     if (returned != 0 && returned != ENOENT) [[unlikely]]
       return detail::extended_poll_failure(returned);
+    // It has not come round to 0: who asks only whether there were any has nothing counted.
+    if (count == 0) __builtin_unreachable();
     return count;
   }
 
