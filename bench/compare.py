@@ -24,8 +24,9 @@ CASES = {
 VARIANTS = ["raw", "verbspp", "prebuilt"]
 DEVICE = "libnullverbs"
 BATCH = 16
-# Instructions relative to raw C; what is above 1.00 is not reached yet.
-MOST = {"write": 1.25, "send": 1.0, "receive": 1.03}
+# Instructions relative to raw C. The extended interface has checks that raw C has not, and nothing
+# that it spares; docs/benchmark.md lists them.
+MOST = {"write": 1.0, "send": 1.0, "receive": 1.0, "list": 1.0, "extended": 1.27}
 
 
 def read_profile(path):

@@ -56,8 +56,9 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
     return error(error_kind::not_supported, "open_ends", "extended posting is to be measured");
   const remote_memory<access::remote_write> remote(
       reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), 7);
-  return wrapped_ends{std::move(connected), queue,    std::move(extended_pair), extended_queue,
-                      std::move(outgoing),  std::move(incoming), remote};
+  return wrapped_ends{
+      std::move(connected), queue, std::move(extended_pair), extended_queue, std::move(outgoing),
+      std::move(incoming),  remote};
 }
 
 raw_ends raw_ends_of(const wrapped_ends& ends) {

@@ -250,7 +250,9 @@ union batch_failure {
   batch_failure() noexcept {}
   batch_error error;
 
-  VERBSPP_DATA_PATH void set(const batch_error& cause) noexcept { ::new (&error) batch_error(cause); }
+  VERBSPP_DATA_PATH void set(const batch_error& cause) noexcept {
+    ::new (&error) batch_error(cause);
+  }
 };
 
 /// A batch on its way through the extended interface.
@@ -312,8 +314,8 @@ class extended_posting {
   std::optional<error> failure_;
 };
 
-/// Where the list of a batch is. Written as requests come; to clear it first would cost more than to
-/// fill it.
+/// Where the list of a batch is. Written as requests come; to clear it first would cost more than
+/// to fill it.
 template <std::size_t Requests, std::size_t Elements>
 struct list_storage {
   ibv_send_wr requests[Requests];
