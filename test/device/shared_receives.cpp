@@ -64,11 +64,17 @@ TEST_CASE("a shared receive queue that is full would block") {
   if (!shared) return;
   buffer<> inbox(bed.domain, 8);
   const std::uint32_t room = shared->capacities().max_work_requests;
-  for (std::uint32_t i = 0; i < room; ++i)
-    must(shared->post_receive({.id = i, .elements = inbox.scatter()}));
-  const error e = failure_of(shared->post_receive({.id = room, .elements = inbox.scatter()}));
-  INFO(e);
-  CHECK(e == error_kind::would_block);
+  std::optional<error> refused;
+  std::uint32_t posted = 0;
+  // Some drivers round the room up and say the number that was asked for.
+  for (; posted < 4 * room + 16 && !refused; ++posted) {
+    const auto outcome = shared->post_receive({.id = posted, .elements = inbox.scatter()});
+    if (outcome.has_error()) refused = outcome.error();
+  }
+  REQUIRE(refused);
+  INFO(*refused);
+  CHECK(posted > room);
+  CHECK(*refused == error_kind::would_block);
 }
 
 TEST_CASE("a shared receive queue tells its limit") {
