@@ -49,7 +49,7 @@ result<void> check_range(const char* operation, std::uint64_t place, std::size_t
                          std::uint64_t start) noexcept {
   if (length == 0)
     return error(error_kind::invalid_input, operation, "there is no memory of 0 bytes to register");
-  if (length - 1 > std::numeric_limits<std::uint64_t>::max() - start)
+  if (length > std::numeric_limits<std::uint64_t>::max() - start)
     return error::out_of_range(operation, "start of the region", start,
                                "the end of the region would be beyond 2^64");
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));

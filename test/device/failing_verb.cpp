@@ -4,6 +4,8 @@
 #include "device.hpp"
 
 #include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -33,9 +35,10 @@ enum : std::size_t {
   get_async_event,
   reg_mr,
   dereg_mr,
+  reg_dmabuf_mr,
 };
 
-std::array<verb, 8> verbs{{
+std::array<verb, 9> verbs{{
     {"ibv_create_comp_channel"},
     {"ibv_destroy_comp_channel"},
     {"ibv_create_cq"},
@@ -44,10 +47,15 @@ std::array<verb, 8> verbs{{
     {"ibv_get_async_event"},
     {"ibv_reg_mr"},
     {"ibv_dereg_mr"},
+    {"ibv_reg_dmabuf_mr"},
 }};
 
 std::optional<ibv_async_event> injected;
 std::function<void()> before_destroy_cq;
+std::function<void()> before_dereg_mr;
+std::optional<int> reregistration_returns;
+int reregistration_errno = 0;
+std::byte* dmabuf_memory = nullptr;
 
 /// Whether this call has to fail; then errno is set.
 bool fails(std::size_t index) {
@@ -98,6 +106,33 @@ failing_device::~failing_device() {
 }
 
 void before_next_destroy_cq(std::function<void()> call) { before_destroy_cq = std::move(call); }
+
+void before_next_dereg_mr(std::function<void()> call) { before_dereg_mr = std::move(call); }
+
+failing_reregistration::failing_reregistration(int returned, int errnum) {
+  reregistration_returns = returned;
+  reregistration_errno = errnum;
+}
+
+failing_reregistration::~failing_reregistration() { reregistration_returns.reset(); }
+
+dmabuf_stand_in::dmabuf_stand_in(std::size_t size)
+    : file_descriptor_(::memfd_create("dma-buf", MFD_CLOEXEC)),
+      size_(size),
+      memory_(static_cast<std::byte*>(MAP_FAILED)) {
+  REQUIRE(file_descriptor_ >= 0);
+  REQUIRE(::ftruncate(file_descriptor_, static_cast<off_t>(size)) == 0);
+  memory_ = static_cast<std::byte*>(
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file_descriptor_, 0));
+  REQUIRE(memory_ != MAP_FAILED);
+  dmabuf_memory = memory_;
+}
+
+dmabuf_stand_in::~dmabuf_stand_in() {
+  dmabuf_memory = nullptr;
+  ::munmap(memory_, size_);
+  ::close(file_descriptor_);
+}
 
 void inject(const ibv_async_event& event) { injected = event; }
 
@@ -154,8 +189,27 @@ ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length, std:
   return VERBSPP_TEST_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
 }
 
+ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length,
+                          std::uint64_t iova, int fd, int access) {
+  if (fails(reg_dmabuf_mr)) return nullptr;
+  if (dmabuf_memory == nullptr)
+    return VERBSPP_TEST_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, fd, access);
+  return VERBSPP_TEST_NEXT(ibv_reg_mr_iova2)(domain, dmabuf_memory + offset, length, iova,
+                                             static_cast<unsigned>(access));
+}
+
+int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, void* address, std::size_t length,
+                 int access) {
+  if (reregistration_returns) {
+    errno = reregistration_errno;
+    return *reregistration_returns;
+  }
+  return VERBSPP_TEST_NEXT(ibv_rereg_mr)(region, flags, domain, address, length, access);
+}
+
 int ibv_dereg_mr(ibv_mr* region) {
   if (fails(dereg_mr)) return errno;
+  if (before_dereg_mr) std::exchange(before_dereg_mr, nullptr)();
   return VERBSPP_TEST_NEXT(ibv_dereg_mr)(region);
 }
 }

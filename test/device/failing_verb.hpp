@@ -38,6 +38,36 @@ class failing_device {
 
 /// Calls a function when the next completion queue is about to be destroyed.
 void before_next_destroy_cq(std::function<void()> call);
+/// Calls a function when the next memory region is about to be deregistered.
+void before_next_dereg_mr(std::function<void()> call);
+
+/// Lets every `ibv_rereg_mr` return this, with this errno, and do nothing.
+class failing_reregistration {
+ public:
+  failing_reregistration(int returned, int errnum);
+  ~failing_reregistration();
+  failing_reregistration(const failing_reregistration&) = delete;
+  failing_reregistration& operator=(const failing_reregistration&) = delete;
+};
+
+/// Stands in for a driver that registers dma-bufs: takes the file descriptor of a memory file for
+/// one. Has to live longer than the regions.
+class dmabuf_stand_in {
+ public:
+  explicit dmabuf_stand_in(std::size_t size);
+  ~dmabuf_stand_in();
+  dmabuf_stand_in(const dmabuf_stand_in&) = delete;
+  dmabuf_stand_in& operator=(const dmabuf_stand_in&) = delete;
+
+  [[nodiscard]] int file_descriptor() const { return file_descriptor_; }
+  /// What the other device would see.
+  [[nodiscard]] std::byte* memory() const { return memory_; }
+
+ private:
+  int file_descriptor_;
+  std::size_t size_;
+  std::byte* memory_;
+};
 
 /// Lets `ibv_get_async_event` give this event next: one that needs no acknowledgement.
 void inject(const ibv_async_event& event);

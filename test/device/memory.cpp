@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
+#include "failing_verb.hpp"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -8,6 +9,8 @@
 #include <array>
 #include <cerrno>
 #include <limits>
+#include <optional>
+#include <sstream>
 
 using namespace verbspp;
 using namespace verbspp::test;
@@ -36,6 +39,57 @@ class lone_page {
  private:
   std::size_t size_;
   void* all_;
+};
+
+/// Changes the limit of locked memory for the scope; `changed` tells whether that was allowed.
+class memory_lock_limit {
+ public:
+  explicit memory_lock_limit(rlim_t soft) {
+    REQUIRE(::getrlimit(RLIMIT_MEMLOCK, &before_) == 0);
+    const rlimit wanted{soft, std::max(soft, before_.rlim_max)};
+    changed = ::setrlimit(RLIMIT_MEMLOCK, &wanted) == 0;
+  }
+  ~memory_lock_limit() { ::setrlimit(RLIMIT_MEMLOCK, &before_); }
+  memory_lock_limit(const memory_lock_limit&) = delete;
+  memory_lock_limit& operator=(const memory_lock_limit&) = delete;
+
+  bool changed = false;
+
+ private:
+  rlimit before_{};
+};
+
+std::vector<std::string> reports;  // of what could not be released
+
+/// Collects the reports of destructors for the scope, instead of what does so by default.
+class report_collector {
+ public:
+  report_collector()
+      : before_(set_destroy_failure_handler(
+            [](const error& cause) noexcept { reports.push_back(cause.message()); })) {
+    reports.clear();
+  }
+  ~report_collector() { set_destroy_failure_handler(before_); }
+  report_collector(const report_collector&) = delete;
+  report_collector& operator=(const report_collector&) = delete;
+
+ private:
+  destroy_failure_handler before_;
+};
+
+/// Writes some bytes to a region, by the device, from memory of its own.
+template <class Remote>
+work_status write_to(const testbed& bed, const Remote& remote,
+                     const std::vector<std::byte>& bytes) {
+  auto [left, right] = connect(bed);
+  const buffer<> source(bed.domain, bytes);
+  must(left.post_write({.id = 1, .elements = source.gather(), .remote = remote}));
+  return status_of(take_one(bed.left_queue));
+}
+
+/// A page of zero bytes that starts on one.
+struct alignas(4096) page {
+  std::array<std::byte, 4096> bytes{};
 };
 
 template <access_flags Rights>
@@ -192,4 +246,336 @@ TEST_CASE("a region keeps its protection domain and context alive") {
     return must(register_memory(must(protection_domain::allocate(opened)), bytes));
   }();
   CHECK_NOTHROW(must(region.protection_domain().context().query_device()));
+}
+
+TEST_CASE("memory that cannot be locked is refused with the request's and the limit's size") {
+  const testbed bed;
+  std::vector<std::byte> memory(12345);
+  const failing_verb fails("ibv_reg_mr", ENOMEM);
+  const memory_lock_limit limit(65536);
+  REQUIRE(limit.changed);
+  const error e = failure_of(register_memory(bed.domain, memory));
+  CHECK(e == error_kind::resource_exhausted);
+  CHECK(e == std::errc::not_enough_memory);
+  CHECK_THAT(e.message(), Catch::Contains("RLIMIT_MEMLOCK") && Catch::Contains("12345 asked for") &&
+                              Catch::Contains("the limit is 65536") &&
+                              Catch::Contains("ulimit -l"));
+}
+
+TEST_CASE("where any memory may be locked, the limit is not blamed") {
+  const testbed bed;
+  std::array<std::byte, 64> memory{};
+  const failing_verb fails("ibv_reg_mr", ENOMEM);
+  const memory_lock_limit none(RLIM_INFINITY);
+  if (!none.changed) SKIP("the limit may not be raised here");
+  const error e = failure_of(register_memory(bed.domain, memory));
+  CHECK(e == error_kind::resource_exhausted);
+  CHECK_THAT(e.message(), Catch::Contains("RLIMIT_MEMLOCK is unlimited"));
+}
+
+TEST_CASE("whatever the driver refuses a registration with is told") {
+  const testbed bed;
+  std::array<std::byte, 64> bytes{};
+  const failing_verb fails("ibv_reg_mr", EPERM);
+  const error e = failure_of(register_memory(bed.domain, bytes));
+  CHECK(e == error_kind::permission);
+  CHECK(e.native_errno() == EPERM);
+  CHECK(e.operation() == std::string("ibv_reg_mr"));
+}
+
+TEST_CASE("a region that cannot be deregistered says so") {
+  const testbed bed;
+  std::array<std::byte, 64> bytes{};
+  auto region = must(register_memory(bed.domain, bytes));
+  ibv_mr* const native = region.native_handle();
+  {
+    const failing_verb fails("ibv_dereg_mr", EBUSY);
+    const error e = failure_of(std::move(region).deregister());
+    CHECK(e == error_kind::busy);
+    CHECK(e.native_errno() == EBUSY);
+    CHECK_THAT(e.message(), Catch::Contains("stays registered"));
+  }
+  CHECK(region.native_handle() == nullptr);
+  CHECK(failure_of(std::move(region).deregister()) == error_kind::invalid_input);
+  CHECK(ibv_dereg_mr(native) == 0);
+}
+
+TEST_CASE("a region whose destructor cannot deregister it is reported") {
+  const testbed bed;
+  std::array<std::byte, 64> bytes{};
+  const report_collector collected;
+  auto region = std::optional(must(register_memory(bed.domain, bytes)));
+  ibv_mr* const native = region->native_handle();
+  {
+    const failing_verb fails("ibv_dereg_mr", EIO);
+    region.reset();
+  }
+  REQUIRE(reports.size() == 1);
+  CHECK_THAT(reports.front(), Catch::Contains("ibv_dereg_mr") && Catch::Contains("EIO") &&
+                                  Catch::Contains("stays registered"));
+  CHECK(ibv_dereg_mr(native) == 0);
+}
+
+TEST_CASE("a region can start at an address of the program's choice") {
+  const testbed bed;
+  page memory;
+  const std::uint64_t own = reinterpret_cast<std::uintptr_t>(memory.bytes.data());
+  for (const std::uint64_t start : {std::uint64_t{0}, std::uint64_t{1} << 40, own}) {
+    INFO(start);
+    memory.bytes.fill(std::byte{0});
+    const auto region = must(register_memory_at<all_rights>(bed.domain, start, memory.bytes));
+    CHECK(region.start() == start);
+    CHECK(region.bytes().data() == memory.bytes.data());
+    CHECK(region.remote().address() == start);
+    CHECK(region.remote().length() == 4096);
+    CHECK(must(region.gather(8, 8)).address() == start + 8);
+    CHECK(must(region.scatter(16, 8)).address() == start + 16);
+    CHECK(region.gather_unchecked(8, 8).address() == start + 8);
+
+    // Peers and elements find the memory by these addresses.
+    const std::vector<std::byte> content = pattern(100, 1);
+    CHECK(write_to(bed, must(region.remote().slice(1000, 100)), content) == work_status::success);
+    CHECK(std::equal(content.begin(), content.end(), memory.bytes.begin() + 1000));
+    auto [left, right] = connect(bed);
+    must(right.post_receive({.id = 1, .elements = must(region.scatter(2000, 100))}));
+    must(left.post_send({.id = 2, .elements = must(region.gather(1000, 100))}));
+    CHECK(take_one(bed.left_queue).is_success());
+    CHECK(take_one(bed.right_queue).is_success());
+    CHECK(std::equal(content.begin(), content.end(), memory.bytes.begin() + 2000));
+  }
+}
+
+TEST_CASE("a start that lies elsewhere in a page than the memory is refused, as is one too high") {
+  const testbed bed;
+  page memory;
+  const auto refusal = [&](std::uint64_t start, std::span<std::byte> bytes) {
+    const error e = failure_of(register_memory_at(bed.domain, start, bytes));
+    CHECK(e == error_kind::invalid_input);
+    CHECK(e.native_errno() == 0);
+    return e.message();
+  };
+  const std::span<std::byte> all(memory.bytes);
+  CHECK_THAT(refusal(1, all), Catch::Contains("whole pages") && Catch::Contains("ibv_reg_mr_iova"));
+  CHECK_THAT(refusal(0, all.subspan(1)), Catch::Contains("whole pages"));
+  CHECK_THAT(refusal(UINT64_MAX - 4094, all.subspan(1)), Catch::Contains("beyond 2^64"));
+  CHECK_THAT(refusal(0, {}), Catch::Contains("0 bytes"));
+}
+
+TEST_CASE("memory can be registered with relaxed ordering, whether the device knows it or not") {
+  const testbed bed;
+  std::vector<std::byte> memory(200);
+  const auto region =
+      must(register_memory < all_rights | access::relaxed_ordering > (bed.domain, memory));
+  static_assert(decltype(region.remote())::rights == (access::remote_read | access::remote_write));
+  const std::vector<std::byte> content = pattern(200, 2);
+  CHECK(write_to(bed, region.remote(), content) == work_status::success);
+  CHECK(memory == content);
+}
+
+TEST_CASE("memory is registered on demand where the device can, and refused in words elsewhere") {
+  const testbed bed;
+  const on_demand_paging paging = must(on_demand_paging::query(bed.context));
+  std::vector<std::byte> memory(200);
+  auto outcome = register_memory < all_rights | access::on_demand > (bed.domain, memory);
+  if (!paging.supported) {
+    const error e = failure_of(std::move(outcome));
+    CHECK(e == error_kind::not_supported);
+    CHECK(e.native_errno() == 0);
+    CHECK_THAT(e.message(), Catch::Contains("on-demand paging") && Catch::Contains("pins"));
+    CHECK(paging.reliable_connection.empty());
+    return;
+  }
+  const auto region = must(std::move(outcome));
+  if (!paging.reliable_connection.contains(on_demand_use::write)) return;
+  const std::vector<std::byte> content = pattern(200, 3);
+  CHECK(write_to(bed, region.remote(), content) == work_status::success);
+  CHECK(memory == content);
+}
+
+TEST_CASE("the rights of a region can be changed, or it stays as it is") {
+  const testbed bed;
+  std::vector<std::byte> memory(64);
+  auto region = must(register_memory<access::local_write>(bed.domain, memory));
+  auto outcome = std::move(region).change_rights<all_rights>();
+  if (outcome.has_error()) {
+    CHECK(outcome.error() == error_kind::not_supported);
+    CHECK_THAT(outcome.error().message(), Catch::Contains("as before"));
+    REQUIRE(region.native_handle() != nullptr);
+    CHECK_NOTHROW(must(std::move(region).deregister()));
+    SKIP("the driver does not change regions");
+  }
+  CHECK(region.native_handle() == nullptr);
+  const auto changed = must(std::move(outcome));
+  CHECK(changed.length() == 64);
+  CHECK(write_to(bed, changed.remote(), pattern(64, 1)) == work_status::success);
+  CHECK(memory == pattern(64, 1));
+}
+
+TEST_CASE("a region can be moved to other memory and to another domain, or stays as it is") {
+  const testbed bed;
+  const auto other_domain = must(protection_domain::allocate(bed.context));
+  std::vector<std::byte> before(64);
+  std::vector<std::byte> after(96);
+  auto region = must(register_memory<all_rights>(other_domain, before));
+  auto outcome = std::move(region).change_memory(after);
+  if (outcome.has_error()) {
+    CHECK(outcome.error() == error_kind::not_supported);
+    CHECK(region.bytes().data() == before.data());
+    CHECK(failure_of(std::move(region).change_protection_domain(bed.domain)) ==
+          error_kind::not_supported);
+    CHECK(region.protection_domain() == other_domain);
+    SKIP("the driver does not change regions");
+  }
+  auto moved = must(std::move(outcome));
+  CHECK(moved.bytes().data() == after.data());
+  CHECK(moved.bytes().size() == 96);
+  CHECK(moved.remote().address() == reinterpret_cast<std::uintptr_t>(after.data()));
+  CHECK(write_to(bed, moved.remote(), pattern(96, 1)) == work_status::remote_access_error);
+  const auto usable = must(std::move(moved).change_protection_domain(bed.domain));
+  CHECK(usable.protection_domain() == bed.domain);
+  CHECK(write_to(bed, usable.remote(), pattern(96, 1)) == work_status::success);
+  CHECK(after == pattern(96, 1));
+  CHECK(before == std::vector<std::byte>(64));
+}
+
+TEST_CASE("what cannot be changed of a region is refused before the device is asked") {
+  const testbed bed;
+  const testbed elsewhere;
+  std::array<std::byte, 64> bytes{};
+  auto region = must(register_memory(bed.domain, bytes));
+  CHECK(failure_of(std::move(region).change_memory(std::span<std::byte>())) ==
+        error_kind::invalid_input);
+  CHECK_THAT(failure_of(std::move(region).change_protection_domain(elsewhere.domain)).message(),
+             Catch::Contains("another context"));
+  CHECK(region.native_handle() != nullptr);
+  if (!must(on_demand_paging::query(bed.context)).supported)
+    CHECK(failure_of(std::move(region).change_rights<access::on_demand>()) ==
+          error_kind::not_supported);
+  CHECK_NOTHROW(must(std::move(region).deregister()));
+  CHECK(failure_of(std::move(region).change_rights<access::local_write>()) ==
+        error_kind::invalid_input);
+}
+
+TEST_CASE("a region whose change fails is as before or gone, as the verbs have it") {
+  const testbed bed;
+  std::array<std::byte, 64> bytes{};
+  const report_collector collected;
+  struct outcome {
+    int returned;
+    int errnum;
+    error_kind kind;
+    bool survives;
+  };
+  for (const outcome& expected : {
+           outcome{IBV_REREG_MR_ERR_INPUT, EINVAL, error_kind::invalid_input, true},
+           outcome{IBV_REREG_MR_ERR_INPUT, EOPNOTSUPP, error_kind::not_supported, true},
+           outcome{IBV_REREG_MR_ERR_DONT_FORK_NEW, ENOMEM, error_kind::resource_exhausted, true},
+           outcome{IBV_REREG_MR_ERR_CMD, EOPNOTSUPP, error_kind::not_supported, true},
+           outcome{IBV_REREG_MR_ERR_CMD, EINVAL, error_kind::invalid_input, false},
+           outcome{IBV_REREG_MR_ERR_CMD, 0, error_kind::driver, false},
+           outcome{IBV_REREG_MR_ERR_CMD_AND_DO_FORK_NEW, EIO, error_kind::driver, false},
+       }) {
+    CAPTURE(expected.returned, expected.errnum);
+    auto region = must(register_memory(bed.domain, bytes));
+    ibv_mr* const native = region.native_handle();
+    {
+      const failing_reregistration fails(expected.returned, expected.errnum);
+      const error e = failure_of(std::move(region).change_rights<access::local_write>());
+      CHECK(e == expected.kind);
+      CHECK(e.operation() == std::string("ibv_rereg_mr"));
+      CHECK(e.native_errno() == (expected.errnum != 0 ? expected.errnum : EIO));
+      if (!expected.survives) CHECK_THAT(e.message(), Catch::Contains("is gone"));
+    }
+    CHECK(region.native_handle() == (expected.survives ? native : nullptr));
+    if (expected.survives) CHECK_NOTHROW(must(std::move(region).deregister()));
+  }
+  CHECK(reports.empty());
+
+  // Here the change worked, and something else failed.
+  auto region = must(register_memory(bed.domain, bytes));
+  {
+    const failing_reregistration fails(IBV_REREG_MR_ERR_DO_FORK_OLD, ENOMEM);
+    const auto changed = must(std::move(region).change_rights<access::local_write>());
+    CHECK(changed.length() == 64);
+  }
+  REQUIRE(reports.size() == 1);
+  CHECK_THAT(reports.front(), Catch::Contains("ibv_rereg_mr") && Catch::Contains("fork"));
+}
+
+TEST_CASE("a part of a dma-buf is registered under the addresses that were asked for") {
+  const testbed bed;
+  constexpr std::size_t size = 8192;
+  const dmabuf_stand_in other_device(size);
+  const auto check = [&](const dmabuf_range& range, std::uint64_t start) {
+    const auto region = must(register_dmabuf<all_rights>(bed.domain, range));
+    CHECK(region.start() == start);
+    CHECK(region.length() == range.length);
+    CHECK(must(region.gather(1, 2)).address() == start + 1);
+    const std::vector<std::byte> content = pattern(range.length, 5);
+    CHECK(write_to(bed, region.remote(), content) == work_status::success);
+    CHECK(std::equal(content.begin(), content.end(), other_device.memory() + range.offset));
+    std::ostringstream text;
+    text << region;
+    CHECK_THAT(text.str(), Catch::StartsWith("dma-buf region 0x"));
+  };
+  const int fd = other_device.file_descriptor();
+  check({.file_descriptor = fd, .length = size}, 0);
+  check({.file_descriptor = fd, .length = 100, .offset = 4100}, 4100);
+  check({.file_descriptor = fd, .length = 100, .offset = 4100, .start = 4}, 4);
+}
+
+TEST_CASE("what is no part of a dma-buf is refused") {
+  const testbed bed;
+  const dmabuf_stand_in file(4096);  // and no dma-buf
+  const auto refused = [&](const dmabuf_range& range) {
+    const error e = failure_of(register_dmabuf(bed.domain, range));
+    CHECK(e == error_kind::invalid_input);
+    CHECK(e.native_errno() == 0);
+    return e.message();
+  };
+  const int fd = file.file_descriptor();
+  CHECK_THAT(refused({.file_descriptor = fd, .length = 0}), Catch::Contains("0 bytes"));
+  CHECK_THAT(refused({.file_descriptor = -1, .length = 8}), Catch::Contains("file descriptor: -1"));
+  CHECK_THAT(refused({.file_descriptor = fd, .length = 8, .offset = 8, .start = 0}),
+             Catch::Contains("whole pages"));
+}
+
+TEST_CASE("what the driver says about a dma-buf is told") {
+  const testbed bed;
+  struct refusal {
+    int errnum;
+    error_kind kind;
+    const char* word;
+  };
+  for (const refusal& each : {refusal{EOPNOTSUPP, error_kind::not_supported, "5.12"},
+                              refusal{EPROTONOSUPPORT, error_kind::not_supported, "5.12"},
+                              refusal{EBADF, error_kind::driver, "dma-buf's"},
+                              refusal{EINVAL, error_kind::invalid_input, "dma-buf's"},
+                              refusal{ENOMEM, error_kind::resource_exhausted, "RLIMIT_MEMLOCK"}}) {
+    const failing_verb fails("ibv_reg_dmabuf_mr", each.errnum);
+    const error e = failure_of(register_dmabuf(bed.domain, {.file_descriptor = 0, .length = 8}));
+    CHECK(e == each.kind);
+    CHECK(e.native_errno() == each.errnum);
+    CHECK_THAT(e.message(), Catch::Contains("ibv_reg_dmabuf_mr") && Catch::Contains(each.word));
+  }
+  // Here, standard input is none, or the device does not know such a thing.
+  const error e = failure_of(register_dmabuf(bed.domain, {.file_descriptor = 0, .length = 8}));
+  INFO(e);
+  CHECK(
+      (e == error_kind::not_supported || e.native_errno() == EBADF || e.native_errno() == EINVAL));
+}
+
+TEST_CASE("a region prints what it is") {
+  const testbed bed;
+  std::array<std::byte, 64> bytes{};
+  auto region = must(register_memory<all_rights>(bed.domain, bytes));
+  std::ostringstream text;
+  text << region;
+  CHECK_THAT(text.str(), Catch::StartsWith("memory region 0x") && Catch::Contains("+64, lkey 0x") &&
+                             Catch::Contains("local write|remote write|remote read") &&
+                             Catch::Contains(device_name()));
+  must(std::move(region).deregister());
+  text.str({});
+  text << region;
+  CHECK(text.str() == "memory region, moved from");
 }

@@ -34,7 +34,16 @@ static_assert(same(access_flag::local_write, IBV_ACCESS_LOCAL_WRITE));
 static_assert(same(access_flag::remote_write, IBV_ACCESS_REMOTE_WRITE));
 static_assert(same(access_flag::remote_read, IBV_ACCESS_REMOTE_READ));
 static_assert(same(access_flag::remote_atomic, IBV_ACCESS_REMOTE_ATOMIC));
+static_assert(same(access_flag::on_demand, IBV_ACCESS_ON_DEMAND));
+static_assert(same(access_flag::relaxed_ordering, IBV_ACCESS_RELAXED_ORDERING));
 static_assert(access::local_read.bits == 0);
+static_assert(!access::all_remote.intersects(access::on_demand | access::relaxed_ordering));
+static_assert(same(on_demand_use::send, IBV_ODP_SUPPORT_SEND));
+static_assert(same(on_demand_use::receive, IBV_ODP_SUPPORT_RECV));
+static_assert(same(on_demand_use::write, IBV_ODP_SUPPORT_WRITE));
+static_assert(same(on_demand_use::read, IBV_ODP_SUPPORT_READ));
+static_assert(same(on_demand_use::atomic, IBV_ODP_SUPPORT_ATOMIC));
+static_assert(same(on_demand_use::shared_receive, IBV_ODP_SUPPORT_SRQ_RECV));
 static_assert(access::all_remote.bits ==
               (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC));
 

@@ -54,6 +54,24 @@ static_assert(noexcept(an<memory_region<all>>().scatter(0, 1)));
 static_assert(noexcept(an<memory_region<all>>().scatter_unchecked(0, 1)));
 static_assert(noexcept(an<memory_region<all>>().remote()));
 static_assert(noexcept(std::move(an<memory_region<all>>()).deregister()));
+static_assert(noexcept(std::move(an<memory_region<all>>()).change_rights<all>()));
+static_assert(noexcept(
+    std::move(an<memory_region<all>>()).change_protection_domain(an<protection_domain>())));
+static_assert(noexcept(std::move(an<memory_region<all>>()).change_memory(an<int[4]>())));
+static_assert(noexcept(register_memory_at<all>(an<protection_domain>(), 0, an<int[4]>())));
+static_assert(noexcept(register_dmabuf<all>(an<protection_domain>(), an<dmabuf_range>())));
+static_assert(noexcept(on_demand_paging::query(an<context>())));
+static_assert(noexcept(registered_buffer<all>::allocate(an<protection_domain>(), 1)));
+static_assert(noexcept(an<registered_buffer<all>>().gather(0, 1)));
+static_assert(noexcept(an<registered_buffer<all>>().scatter(0, 1)));
+static_assert(noexcept(std::move(an<registered_buffer<all>>()).release()));
+static_assert(noexcept(
+    remote_object<int, access::remote_read>::at(an<remote_memory<access::remote_read>>())));
+static_assert(
+    noexcept(remote_array<int, access::remote_read>::of(an<remote_memory<access::remote_read>>())));
+static_assert(noexcept(an<remote_array<int, access::remote_read>>().element(0)));
+static_assert(noexcept(fork_status()));
+static_assert(noexcept(initialize_fork()));
 static_assert(noexcept(an<remote_memory<access::remote_read>>().slice(0, 1)));
 static_assert(noexcept(an<remote_memory<access::remote_read>>().encode()));
 static_assert(noexcept(remote_memory<access::remote_read>::decode(an<bytes>())));

@@ -42,6 +42,9 @@ static_assert(!std::is_constructible_v<waitable_completion_queue, completion_que
 
 static_assert(SoleOwner<memory_region<>>);
 static_assert(SoleOwner<memory_region<access::local_write | access::all_remote>>);
+static_assert(SoleOwner<dmabuf_region<access::local_write>>);
+static_assert(SoleOwner<registered_buffer<>>);
+static_assert(SoleOwner<registered_buffer<access::local_write | access::all_remote, double>>);
 static_assert(SoleOwner<prepared_queue_pair<transport::rc>>);
 static_assert(SoleOwner<connected_queue_pair<transport::rc>>);
 static_assert(SoleOwner<gid_table>);
@@ -49,6 +52,9 @@ static_assert(SoleOwner<gid_table>);
 // A memory region does not become one of other rights.
 static_assert(!std::is_constructible_v<memory_region<access::local_write>, memory_region<>>);
 static_assert(!std::is_constructible_v<memory_region<>, memory_region<access::local_write>>);
+static_assert(!std::is_constructible_v<memory_region<>, dmabuf_region<>>, "no bytes to look at");
+// What they have in common does not exist by itself, so nothing is cut off.
+static_assert(!std::is_constructible_v<registered_region<access::local_read>, memory_region<>>);
 
 // A queue pair gets into another state by its handshake and no other way.
 static_assert(!std::is_constructible_v<connected_queue_pair<transport::rc>,

@@ -4,6 +4,7 @@
 
 #include <verbspp/verbs/memory_region.hpp>
 #include <verbspp/verbs/remote_memory.hpp>
+#include <verbspp/verbs/remote_object.hpp>
 #include <verbspp/verbs/scatter_gather.hpp>
 
 #include <array>
@@ -105,6 +106,34 @@ static_assert(!CanRegister<local_read, std::vector<std::string>&>, "more than by
 static_assert(!CanRegister<local_read, std::vector<bool>&>, "not in memory as such");
 static_assert(!CanRegister<local_read, int&>);
 static_assert(!CanRegister<local_read, void*>);
+
+// What has no constants may be registered with them, however it is registered.
+
+template <access_flags Rights, class Memory>
+concept CanRegisterAt = requires(const protection_domain& domain, Memory memory) {
+  register_memory_at<Rights>(domain, 0, static_cast<Memory>(memory));
+};
+static_assert(CanRegisterAt<local_write, std::span<std::byte>>);
+static_assert(!CanRegisterAt<local_write, std::span<const std::byte>>);
+static_assert(!CanRegisterAt<remote_write, std::span<std::byte>>);
+
+template <access_flags Rights, access_flags NewRights>
+concept CanChangeRights = requires(memory_region<Rights> region) {
+  std::move(region).template change_rights<NewRights>();
+};
+static_assert(CanChangeRights<local_read, local_write>);
+static_assert(!CanChangeRights<local_read, remote_write>, "the verbs need local write");
+template <access_flags Rights>
+concept CanChangeRightsOfAnLvalue =
+    requires(memory_region<Rights>& region) { region.template change_rights<local_write>(); };
+static_assert(!CanChangeRightsOfAnLvalue<local_read>, "it consumes the region");
+
+// A typed view of a peer's memory has the rights of that memory.
+static_assert(std::is_convertible_v<remote_object<int, remote_read>, remote_source>);
+static_assert(!std::is_convertible_v<remote_object<int, remote_read>, remote_destination>);
+static_assert(std::is_convertible_v<remote_array<int, remote_write>, remote_destination>);
+static_assert(!std::is_constructible_v<remote_object<int, remote_read>, remote_memory<remote_read>>,
+              "bounds and alignment are checked");
 
 // Memory of the peer's.
 

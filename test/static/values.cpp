@@ -36,6 +36,9 @@ static_assert(Plain<scatter_element>);
 static_assert(Plain<gather_list>);
 static_assert(Plain<scatter_list>);
 static_assert(Plain<remote_memory<access::all_remote>>);
+static_assert(Plain<remote_object<std::uint64_t, access::all_remote>>);
+static_assert(Plain<remote_array<std::uint64_t, access::all_remote>>);
+static_assert(Plain<on_demand_paging>);
 static_assert(Plain<remote_destination>);
 static_assert(Plain<remote_source>);
 static_assert(Plain<immediate_data>);
@@ -81,6 +84,7 @@ static_assert(LaidOutAs<path_mtu, std::uint8_t>);
 
 static_assert(sizeof(gid) == 16);
 static_assert(sizeof(remote_memory<access::remote_read>) == 24, "address, length, rkey");
+static_assert(sizeof(remote_object<int, access::remote_read>) == 24);
 static_assert(sizeof(remote_destination) == 24);
 static_assert(sizeof(remote_source) == 24);
 static_assert(sizeof(gather_list) == 2 * sizeof(void*));

@@ -58,7 +58,12 @@ TEST_CASE("access rights print themselves by name") {
         "local write|remote write|remote read|remote atomic");
 }
 
+TEST_CASE("how to register is printed beside the rights") {
+  CHECK(printed(access::local_write | access::on_demand) == "local write|on demand");
+  CHECK(printed(access::relaxed_ordering) == "relaxed ordering");
+}
+
 TEST_CASE("an access right that has no name is printed as a number") {
-  CHECK(printed(access_flags::from_bits(1U << 20)) == "0x100000");
-  CHECK(printed(access::remote_read | access_flags::from_bits(1U << 20)) == "remote read|0x100000");
+  CHECK(printed(access_flags::from_bits(1U << 21)) == "0x200000");
+  CHECK(printed(access::remote_read | access_flags::from_bits(1U << 21)) == "remote read|0x200000");
 }

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device.hpp"
+#include "failing_verb.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+struct slot {
+  std::uint32_t state;
+  std::uint64_t count;
+  std::array<std::uint16_t, 4> marks;
+  std::uint32_t tail[2];
+};
+
+constexpr access_flags remote_write_rights = all_rights & access::all_remote;
+
+using bytes_buffer = registered_buffer<all_rights>;
+using slots_buffer = registered_buffer<all_rights, slot>;
+
+[[nodiscard]] std::size_t page_size() { return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)); }
+
+/// Whether the page of an address is mapped, by this or anybody's mapping.
+[[nodiscard]] bool is_mapped(const void* address) {
+  const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(address) & ~(page_size() - 1);
+  unsigned char resident = 0;
+  return ::mincore(reinterpret_cast<void*>(page), 1, &resident) == 0;
+}
+
+std::string reported;
+
+}  // namespace
+
+TEST_CASE("a registered buffer holds zero elements, and is registered") {
+  const testbed bed;
+  auto buffer = must(slots_buffer::allocate(bed.domain, 100));
+  CHECK(buffer.size() == 100);
+  CHECK(buffer.end() - buffer.begin() == 100);
+  CHECK(std::all_of(buffer.begin(), buffer.end(),
+                    [](const slot& each) { return each.state == 0 && each.count == 0; }));
+  CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % page_size() == 0);
+  CHECK(buffer.region().length() == 100 * sizeof(slot));
+  CHECK(static_cast<const void*>(buffer.region().bytes().data()) == buffer.data());
+  CHECK(buffer.pages() == page_kind::normal);
+  CHECK(buffer.protection_domain() == bed.domain);
+  CHECK(buffer.native_handle() == buffer.region().native_handle());
+  buffer[7].count = 3;
+  CHECK(std::as_const(buffer)[7].count == 3);
+}
+
+TEST_CASE("parts of a registered buffer are counted in elements") {
+  const testbed bed;
+  const auto buffer = must(slots_buffer::allocate(bed.domain, 10));
+  const auto start = reinterpret_cast<std::uintptr_t>(buffer.data());
+  CHECK(must(buffer.gather()).length() == 10 * sizeof(slot));
+  CHECK(must(buffer.gather(2, 3)).address() == start + 2 * sizeof(slot));
+  CHECK(must(buffer.scatter(2, 3)).length() == 3 * sizeof(slot));
+  CHECK(must(buffer.scatter(10, 0)).length() == 0);
+  for (const auto& [first, count] : std::initializer_list<std::pair<std::size_t, std::size_t>>{
+           {0, 11}, {11, 0}, {5, 6}, {SIZE_MAX, 2}, {2, SIZE_MAX}}) {
+    CHECK(failure_of(buffer.gather(first, count)) == error_kind::invalid_input);
+    CHECK(failure_of(buffer.scatter(first, count)) == error_kind::invalid_input);
+  }
+  CHECK_THAT(failure_of(buffer.gather(5, 6)).message(),
+             Catch::Contains("6") && Catch::Contains("limit of 5"));
+}
+
+TEST_CASE("registered buffers send, receive, and are written field by field") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  auto source = must(slots_buffer::allocate(bed.domain, 4));
+  auto target = must(slots_buffer::allocate(bed.domain, 4));
+  source[1] = {.state = 1, .count = 2, .marks = {3, 4, 5, 6}, .tail = {7, 8}};
+  must(right.post_receive({.id = 1, .elements = must(target.scatter(2, 1))}));
+  must(left.post_send({.id = 2, .elements = must(source.gather(1, 1))}));
+  take_success(bed.left_queue, 2);
+  take_success(bed.right_queue, 1);
+  CHECK(target[2].count == 2);
+  CHECK(target[2].marks[3] == 6);
+
+  const auto remote = must(remote_array<slot, remote_write_rights>::of(target.remote()));
+  const auto field = must(remote.element(3)).field(&slot::count);
+  must(left.post_write(
+      {.id = 3,
+       .elements = must(source.region().gather(sizeof(slot) + offsetof(slot, count), 8)),
+       .remote = field}));
+  take_success(bed.left_queue, 3);
+  CHECK(target[3].count == 2);
+  CHECK(target[3].state == 0);
+  CHECK(target[3].marks[0] == 0);
+}
+
+TEST_CASE("a registered buffer is aligned as it was asked for") {
+  const testbed bed;
+  for (std::size_t alignment = 1; alignment <= std::size_t{1} << 22; alignment *= 4) {
+    const auto buffer = must(bytes_buffer::allocate(bed.domain, 5000, {.alignment = alignment}));
+    CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % alignment == 0);
+    CHECK(is_mapped(buffer.data() + 4999));
+  }
+  for (const std::size_t alignment :
+       {std::size_t{0}, std::size_t{3}, std::size_t{4097}, SIZE_MAX}) {
+    const error e = failure_of(bytes_buffer::allocate(bed.domain, 8, {.alignment = alignment}));
+    CHECK(e == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("power of two"));
+  }
+}
+
+TEST_CASE("a registered buffer gets huge pages, or normal ones, and says which") {
+  const testbed bed;
+  for (const std::size_t size : {std::size_t{100}, (std::size_t{1} << 21) + 1}) {
+    auto buffer = must(bytes_buffer::allocate(bed.domain, size, {.huge_pages = true}));
+    CHECK(buffer.size() == size);
+    INFO(to_string(buffer.pages()));
+    CHECK(reinterpret_cast<std::uintptr_t>(buffer.data()) % (std::size_t{1} << 21) == 0);
+    buffer[size - 1] = std::byte{1};
+    // Works the same, whatever it got.
+    auto [left, right] = connect(bed);
+    auto other = must(bytes_buffer::allocate(bed.domain, size));
+    must(left.post_read({.id = 1, .elements = must(other.scatter()), .remote = buffer.remote()}));
+    take_success(bed.left_queue, 1);
+    CHECK(other[size - 1] == std::byte{1});
+  }
+  CHECK(must(bytes_buffer::allocate(bed.domain, 8,
+                                    {.alignment = std::size_t{1} << 22, .huge_pages = true}))
+            .pages() != page_kind::huge);
+}
+
+TEST_CASE("a registered buffer of nothing, or of more than there can be, is refused") {
+  const testbed bed;
+  CHECK(failure_of(bytes_buffer::allocate(bed.domain, 0)) == error_kind::invalid_input);
+  const error many = failure_of(slots_buffer::allocate(bed.domain, SIZE_MAX / sizeof(slot) + 1));
+  CHECK(many == error_kind::invalid_input);
+  const error large = failure_of(bytes_buffer::allocate(bed.domain, std::size_t{1} << 60));
+  INFO(large);
+  CHECK(large == error_kind::resource_exhausted);
+  CHECK(large.operation() == std::string("mmap"));
+  CHECK(failure_of(bytes_buffer::allocate(bed.domain, std::size_t{1} << 60,
+                                          {.huge_pages = true})) == error_kind::resource_exhausted);
+}
+
+TEST_CASE("a registered buffer that moves keeps its memory and keys") {
+  const testbed bed;
+  auto first = must(bytes_buffer::allocate(bed.domain, 100));
+  const std::byte* const place = first.data();
+  const std::uint32_t lkey = first.region().lkey();
+  auto second = std::move(first);
+  CHECK(second.data() == place);
+  CHECK(second.region().lkey() == lkey);
+  auto third = must(bytes_buffer::allocate(bed.domain, 10));
+  third = std::move(second);
+  CHECK(third.data() == place);
+  CHECK(third.size() == 100);
+  CHECK(is_mapped(place));
+}
+
+TEST_CASE("the memory of a registered buffer is freed, but not before it is deregistered") {
+  const testbed bed;
+  const std::byte* place = nullptr;
+  bool mapped_at_deregistration = false;
+  {
+    const auto buffer = must(bytes_buffer::allocate(bed.domain, 100));
+    place = buffer.data();
+    before_next_dereg_mr([&] { mapped_at_deregistration = is_mapped(place); });
+  }
+  CHECK(mapped_at_deregistration);
+  CHECK_FALSE(is_mapped(place));
+  {
+    auto buffer = must(bytes_buffer::allocate(bed.domain, 100));
+    place = buffer.data();
+    must(std::move(buffer).release());
+    CHECK_FALSE(is_mapped(place));
+    CHECK(buffer.size() == 0);
+  }
+}
+
+TEST_CASE("the memory of a registered buffer that cannot be deregistered is not freed") {
+  const testbed bed;
+  const auto before =
+      set_destroy_failure_handler([](const error& cause) noexcept { reported += cause.message(); });
+  reported.clear();
+  std::byte* destroyed = nullptr;
+  std::byte* released = nullptr;
+  std::array<ibv_mr*, 2> left{};
+  {
+    auto first = std::make_unique<bytes_buffer>(must(bytes_buffer::allocate(bed.domain, 100)));
+    auto second = must(bytes_buffer::allocate(bed.domain, 100));
+    destroyed = first->data();
+    released = second.data();
+    left = {first->native_handle(), second.native_handle()};
+    const failing_verb fails("ibv_dereg_mr", EBUSY);
+    first.reset();
+    CHECK_THAT(reported, Catch::Contains("ibv_dereg_mr") && Catch::Contains("EBUSY") &&
+                             Catch::Contains("not freed either"));
+    reported.clear();
+    CHECK(failure_of(std::move(second).release()) == error_kind::busy);
+  }
+  CHECK(reported.empty());
+  set_destroy_failure_handler(before);
+  CHECK(is_mapped(destroyed));
+  CHECK(is_mapped(released));
+  for (ibv_mr* const each : left) CHECK(ibv_dereg_mr(each) == 0);
+  ::munmap(destroyed, page_size());
+  ::munmap(released, page_size());
+}
+
+TEST_CASE("a registered buffer that cannot be registered leaves no memory behind") {
+  const testbed bed;
+  const failing_verb fails("ibv_reg_mr", ENOMEM);
+  // A leak of that would not go unnoticed for long.
+  for (int i = 0; i < 100; ++i)
+    CHECK(failure_of(bytes_buffer::allocate(bed.domain, std::size_t{1} << 41)) ==
+          error_kind::resource_exhausted);
+}
+
+TEST_CASE("a registered buffer prints what it is") {
+  const testbed bed;
+  const auto buffer = must(bytes_buffer::allocate(bed.domain, 64));
+  std::ostringstream text;
+  text << buffer;
+  CHECK_THAT(text.str(), Catch::Contains("+64, lkey 0x") && Catch::EndsWith("normal pages"));
+}

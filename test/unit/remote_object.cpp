@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include <verbspp/verbs/remote_object.hpp>
+#include <verbspp/verbs/remote_word.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+using verbspp::error_kind;
+using verbspp::remote_array;
+using verbspp::remote_destination;
+using verbspp::remote_memory;
+using verbspp::remote_object;
+using verbspp::remote_source;
+using verbspp::remote_word;
+
+namespace {
+
+namespace access = verbspp::access;
+
+struct inner {
+  std::uint16_t first;
+  std::uint32_t second;
+};
+
+struct header {
+  std::uint32_t kind;
+  std::uint64_t counter;
+  std::array<std::uint16_t, 3> marks;
+  inner nested;
+  inner several[4];
+  std::byte last;
+};
+
+struct derived : inner {};
+
+/// As a peer may have to lay it out: nothing is where its type needs it.
+struct [[gnu::packed]] packed {
+  std::byte kind;
+  std::uint64_t counter;
+};
+
+constexpr auto all = access::all_remote;
+using memory = remote_memory<all>;
+constexpr memory some_memory(0x10000, 4096, 77);
+
+template <class Object>
+auto object_at(std::uint64_t offset) {
+  return remote_object<Object, all>::at(some_memory, offset);
+}
+
+}  // namespace
+
+TEST_CASE("a remote object is the memory of just its bytes") {
+  const auto object = object_at<header>(64).value();
+  CHECK(object.address() == 0x10040);
+  CHECK(object.length() == sizeof(header));
+  CHECK(object.rkey() == 77);
+  CHECK(object == some_memory.slice(64, sizeof(header)).value());
+  static_assert(sizeof object == sizeof some_memory);
+  static_assert(std::is_trivially_copyable_v<remote_object<header, all>>);
+}
+
+TEST_CASE("a field of a remote object lies where the compiler has put it") {
+  const auto object = object_at<header>(64).value();
+  const auto check = [&](const memory& field, std::size_t offset, std::size_t size) {
+    CHECK(field.address() == 0x10040 + offset);
+    CHECK(field.length() == size);
+    CHECK(field.rkey() == 77);
+  };
+  check(object.field(&header::kind), 0, 4);
+  check(object.field(&header::counter), offsetof(header, counter), 8);
+  check(object.field(&header::marks), offsetof(header, marks), 6);
+  check(object.field(&header::last), offsetof(header, last), 1);
+  check(object.field(&header::nested).field(&inner::second),
+        offsetof(header, nested) + offsetof(inner, second), 4);
+  check(object_at<derived>(64).value().field(&inner::second), offsetof(inner, second), 4);
+  check(object_at<packed>(64).value().field(&packed::counter), 1, 8);
+}
+
+TEST_CASE("a field that is an array is a remote array") {
+  const auto several = object_at<header>(0).value().field(&header::several);
+  static_assert(std::is_same_v<decltype(several), const remote_array<inner, all>>);
+  CHECK(several.size() == 4);
+  CHECK(several.element(3).value().field(&inner::second).address() ==
+        0x10000 + offsetof(header, several) + 3 * sizeof(inner) + offsetof(inner, second));
+  CHECK(several.element(4).error() == error_kind::invalid_input);
+}
+
+TEST_CASE("a remote object has to lie within the memory") {
+  CHECK(object_at<std::uint64_t>(4088).has_value());
+  for (const std::uint64_t offset :
+       {std::uint64_t{4096}, std::uint64_t{4089}, UINT64_MAX, UINT64_MAX - 7})
+    CHECK(object_at<std::uint64_t>(offset).error() == error_kind::invalid_input);
+  CHECK(remote_object<header, all>::at(memory(0, 8, 1)).error() == error_kind::invalid_input);
+}
+
+TEST_CASE("a remote object has to be aligned as its type needs") {
+  for (std::uint64_t offset = 0; offset < 16; ++offset) {
+    CHECK(object_at<std::uint64_t>(offset).has_value() == (offset % alignof(std::uint64_t) == 0));
+    CHECK(object_at<std::uint16_t>(offset).has_value() == (offset % 2 == 0));
+    CHECK(object_at<std::byte>(offset).has_value());
+  }
+  CHECK(object_at<std::uint64_t>(4).error().message() ==
+        "remote_object::at: address: 65540 is out of range; the object's type has to be aligned to "
+        "more; check the offset and that both ends mean the same type");
+}
+
+TEST_CASE("an element of a remote array lies within it") {
+  const auto array = remote_array<std::uint32_t, all>::of(some_memory).value();
+  CHECK(array.size() == 1024);
+  CHECK(array.element(0).value().address() == 0x10000);
+  CHECK(array.element(1023).value().address() == 0x10000 + 4092);
+  CHECK(array.element(1023).value().length() == 4);
+  for (const std::uint64_t index : {std::uint64_t{1024}, UINT64_MAX, UINT64_MAX / 4 + 1})
+    CHECK(array.element(index).error() == error_kind::invalid_input);
+  CHECK(array.element(1024).error().message() ==
+        "remote_array::element: index: 1024 is above the limit of 1023");
+
+  const auto part = array.elements(1000, 24).value();
+  CHECK(part.size() == 24);
+  CHECK(part.element(0).value() == array.element(1000).value());
+  CHECK(array.elements(1024, 0).value().size() == 0);
+  CHECK(array.elements(1024, 0).value().element(0).error() == error_kind::invalid_input);
+  CHECK(array.elements(1000, 25).error() == error_kind::invalid_input);
+  CHECK(array.elements(1025, 0).error() == error_kind::invalid_input);
+  CHECK(array.elements(1, UINT64_MAX).error() == error_kind::invalid_input);
+}
+
+TEST_CASE("memory that is no array of such elements is refused") {
+  CHECK(remote_array<std::uint64_t, all>::of(memory(0x1000, 12, 1)).error() ==
+        error_kind::invalid_input);
+  CHECK(remote_array<std::uint64_t, all>::of(memory(0x1001, 16, 1)).error() ==
+        error_kind::invalid_input);
+  CHECK(remote_array<std::byte, all>::of(memory(0x1001, 12, 1)).has_value());
+}
+
+TEST_CASE("a remote object is read, written and worked on as its rights allow") {
+  const auto object = object_at<header>(0).value();
+  const remote_source source = object.field(&header::counter);
+  CHECK(source.memory().length() == 8);
+  const remote_destination destination = object;
+  CHECK(destination.memory().address() == object.address());
+  CHECK(remote_word::at(object.field(&header::counter)).value().address() ==
+        0x10000 + offsetof(header, counter));
+  CHECK(remote_word::at(object_at<packed>(0).value().field(&packed::counter)).error() ==
+        error_kind::invalid_input);
+
+  using readable = remote_object<header, access::remote_read>;
+  static_assert(std::is_convertible_v<readable, remote_source>);
+  static_assert(!std::is_convertible_v<readable, remote_destination>);
+  CHECK(readable::at(some_memory).value().length() == sizeof(header));
+}
