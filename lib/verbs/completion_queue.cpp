@@ -73,7 +73,7 @@ result<reference<completion_queue_state>> create_completion_queue(
 
 result<reference<completion_queue_state>> create_extended_completion_queue(
     const context& parent, std::size_t capacity, std::uint64_t fields) noexcept {
-  const auto created = create_by(parent, {}, capacity, [&](completion_queue_state* state) {
+  auto created = create_by(parent, {}, capacity, [&](completion_queue_state* state) {
     ibv_cq_init_attr_ex initial{};
     initial.cqe = static_cast<std::uint32_t>(capacity);
     initial.cq_context = state;

@@ -4,9 +4,10 @@
 namespace verbspp::detail {
 
 error nested_polling() noexcept {
-  return {error_kind::busy, "ibv_start_poll",
-          "this thread is polling this completion queue already: don't poll it from within the "
-          "function that poll_each calls"};
+  return {
+      error_kind::busy, "ibv_start_poll",
+      "this thread is polling an extended completion queue already: sessions don't nest, so take "
+      "nothing from one within the function that poll_each calls"};
 }
 
 error extended_poll_failure(int returned) noexcept {

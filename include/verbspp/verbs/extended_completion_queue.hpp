@@ -158,24 +158,24 @@ class extended_completion {
 
 namespace detail {
 
-/// The queue that this thread is polling.
-inline constinit thread_local const ibv_cq_ex* polled_by_this_thread = nullptr;
+/// Whether this thread is in a polling session.
+inline constinit thread_local bool this_thread_polls = false;
 
 /// Between `ibv_start_poll` and `ibv_end_poll`.
 class polling_session {
  public:
-  VERBSPP_DATA_PATH explicit polling_session(ibv_cq_ex* queue) noexcept
-      : queue_(queue), outer_(std::exchange(polled_by_this_thread, queue)) {}
+  VERBSPP_DATA_PATH explicit polling_session(ibv_cq_ex* queue) noexcept : queue_(queue) {
+    this_thread_polls = true;
+  }
   polling_session(const polling_session&) = delete;
   polling_session& operator=(const polling_session&) = delete;
   VERBSPP_DATA_PATH ~polling_session() {
     ibv_end_poll(queue_);
-    polled_by_this_thread = outer_;
+    this_thread_polls = false;
   }
 
  private:
   ibv_cq_ex* queue_;
-  const ibv_cq_ex* outer_;
 };
 
 [[nodiscard]] error nested_polling() noexcept;
@@ -206,13 +206,13 @@ class extended_completion_queue : public completion_queue {
   /// `most`; never blocks. All of it is one polling session of the device (`ibv_start_poll` to
   /// `ibv_end_poll`), which ends when this returns, or `visit` throws.
   /// \returns the number of completions; none is a normal answer
-  /// \errors `busy` from within `visit` on the same queue; `driver` if the queue is broken, usually
-  /// because it overran
+  /// \errors `busy` from within `visit`, where sessions could wait for each other; `driver` if the
+  /// queue is broken, usually because it overran
   template <class Visit>
   VERBSPP_DATA_PATH result<std::size_t> poll_each(Visit&& visit,
                                                   std::size_t most = SIZE_MAX) const {
     ibv_cq_ex* const queue = extended_;
-    if (detail::polled_by_this_thread == queue) [[unlikely]]
+    if (detail::this_thread_polls) [[unlikely]]
       return detail::nested_polling();
     if (most == 0) [[unlikely]]
       return std::size_t{0};
