@@ -5,6 +5,7 @@
 #include <verbspp/verbspp.hpp>
 
 #include <array>
+#include <chrono>
 #include <iostream>
 #include <span>
 #include <string_view>
@@ -17,16 +18,17 @@ using datagram_queue_pair = connected_queue_pair<transport::ud>;
 
 constexpr queue_key key = 0x11111111;
 constexpr std::size_t longest = 64;
+constexpr std::chrono::seconds patience{5};
 
 /// A queue pair, and memory for one datagram to send and one to receive.
 struct node {
   datagram_queue_pair queue_pair;
-  completion_queue queue;
+  waitable_completion_queue queue;
   std::span<std::byte> memory;
   memory_region<access::local_write> region;
 
   static result<node> create(const protection_domain& domain, std::span<std::byte> memory) {
-    VERBSPP_TRY(queue, completion_queue::create(domain.context(), 16));
+    VERBSPP_TRY(queue, waitable_completion_queue::create(domain.context(), 16));
     VERBSPP_TRY(region, register_memory<access::local_write>(domain, memory));
     VERBSPP_TRY(prepared, build_queue_pair<transport::ud>()
                               .protection_domain(domain)
@@ -44,10 +46,11 @@ struct node {
   }
   transport_result<work_completion> wait() const {
     std::array<work_completion, 1> slots;
-    for (;;) {
-      VERBSPP_TRY(arrived, queue.poll(slots));
-      if (!arrived.empty()) return arrived.front();
-    }
+    VERBSPP_TRY(arrived, queue.wait(slots, std::chrono::steady_clock::now() + patience));
+    if (!arrived.empty()) return arrived.front();
+    return error(error_kind::timed_out, "wait for a datagram",
+                 "datagrams get lost without a word; to a multicast group over IPv4 they come only "
+                 "if the network interface has joined it as well");
   }
   transport_result<void> send(std::string_view text, const datagram_destination& to) {
     for (std::size_t i = 0; i < text.size(); ++i) memory[i] = static_cast<std::byte>(text[i]);
