@@ -1,4 +1,5 @@
 // expect: value_is_out_of_range
+// expect: flow_label
 // SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/verbs/path.hpp>
@@ -6,7 +7,7 @@
 using namespace verbspp;
 
 #ifdef MUST_FAIL
-constexpr flow_label label = 0x100000;
+inline constexpr flow_label label = 0x100000;
 #else
-constexpr flow_label label = 0xfffff;
+inline constexpr flow_label label = 0xfffff;
 #endif
