@@ -52,8 +52,6 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
                                   .build());
   const endpoint other = other_prepared.endpoint();
   VERBSPP_TRY(extended_pair, std::move(other_prepared).handshake(other));
-  if (!extended_pair.has_extended_posting())
-    return error(error_kind::not_supported, "open_ends", "extended posting is to be measured");
   const remote_memory<access::remote_write> remote(
       reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), 7);
   return wrapped_ends{

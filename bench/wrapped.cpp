@@ -52,8 +52,8 @@ inline bool wait_for_session(const wrapped_ends::extended_queue_type& queue,
 
 [[gnu::always_inline]] inline bool write(wrapped_ends& ends, std::uint64_t id) noexcept {
   const auto element = ends.outgoing.gather_unchecked(0, message_size);
-  if (!ends.queue_pair.post_write({.id = id, .elements = element, .remote = ends.remote}))
-    return false;
+  const auto remote = ends.remote.slice_unchecked(0, message_size);
+  if (!ends.queue_pair.post_write({.id = id, .elements = element, .remote = remote})) return false;
   return wait_for(ends.queue, id);
 }
 
@@ -106,7 +106,8 @@ bool loop_verbspp_extended(wrapped_ends& ends, std::uint64_t operations) noexcep
   for (std::uint64_t id = 0; id < operations; ++id) {
     const auto posted = ends.extended_pair.post_batch<1>([&](auto& single) {
       const auto element = ends.outgoing.gather_unchecked(0, message_size);
-      single.write({.id = id, .elements = element, .remote = ends.remote});
+      const auto remote = ends.remote.slice_unchecked(0, message_size);
+      single.write({.id = id, .elements = element, .remote = remote});
     });
     if (!posted) return false;
     if (!wait_for_session(ends.extended_queue, id)) return false;

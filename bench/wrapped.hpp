@@ -12,7 +12,9 @@ struct wrapped_ends {
 
   verbspp::connected_queue_pair<verbspp::transport::rc> queue_pair;
   verbspp::completion_queue queue;
-  verbspp::connected_queue_pair<verbspp::transport::rc> extended_pair;
+  verbspp::connected_queue_pair<verbspp::transport::rc, verbspp::receive_queue_kind::own,
+                                verbspp::posting_interface::extended>
+      extended_pair;
   extended_queue_type extended_queue;
   verbspp::memory_region<> outgoing;
   verbspp::memory_region<verbspp::access::local_write> incoming;

@@ -118,23 +118,31 @@ std::uint64_t operations_of(transport type, const ibv_device_attr& device) noexc
 
 struct native_queue_pair {
   ibv_qp* queue_pair;
-  ibv_qp_ex* extended;  ///< null without the extended posting interface
+  ibv_qp_ex* extended;  ///< null unless it has the extended posting interface
 };
 
-result<native_queue_pair> create_native(ibv_qp_init_attr_ex& initial, transport type,
-                                        bool extended_posting,
-                                        const ibv_device_attr& device) noexcept {
-  ibv_context* const context = initial.pd->context;
-  if (extended_posting) {
-    initial.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-    initial.send_ops_flags = operations_of(type, device);
-    errno = 0;
-    if (ibv_qp* const created = ibv_create_qp_ex(context, &initial); created != nullptr)
-      return native_queue_pair{created, ibv_qp_to_qp_ex(created)};
-    if (kind_of_errno(errno) != error_kind::not_supported)
-      return creation_failure(errno, "ibv_create_qp_ex");
-  }
-  // The plain call: every provider has it.
+result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transport type,
+                                          const ibv_device_attr& device) noexcept {
+  constexpr const char* operation = "ibv_create_qp_ex";
+  constexpr const char* advice =
+      "the device has no extended posting interface: leave extended_posting out, and batches are "
+      "posted as linked lists";
+  initial.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  initial.send_ops_flags = operations_of(type, device);
+  errno = 0;
+  ibv_qp* const created = ibv_create_qp_ex(initial.pd->context, &initial);
+  if (created == nullptr)
+    return kind_of_errno(errno) == error_kind::not_supported
+               ? error::from_errno(errno, operation, advice)
+               : creation_failure(errno, operation);
+  ibv_qp_ex* const extended = ibv_qp_to_qp_ex(created);
+  if (extended != nullptr) return native_queue_pair{created, extended};
+  report_destroy(errno_of(ibv_destroy_qp(created)), "ibv_destroy_qp");
+  return error(error_kind::not_supported, operation, advice);
+}
+
+/// By the plain call, which every provider has.
+result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept {
   ibv_qp_init_attr plain{};
   plain.send_cq = initial.send_cq;
   plain.recv_cq = initial.recv_cq;
@@ -184,10 +192,11 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
   initial.cap = capacities;
   initial.comp_mask = IBV_QP_INIT_ATTR_PD;
   initial.pd = settings.domain->native_handle();
-  VERBSPP_TRY(native, create_native(initial, type, settings.extended_posting, device));
+  VERBSPP_TRY(native, settings.extended_posting ? create_extended(initial, type, device)
+                                                : create_standard(initial));
   return queue_pair_data{
-      .owner = queue_pair_owner(native.queue_pair, *settings.domain, *settings.send_queue,
-                                *settings.receive_queue, settings.receives),
+      .owner = queue_pair_owner(native.queue_pair, native.extended, *settings.domain,
+                                *settings.send_queue, *settings.receive_queue, settings.receives),
       .local = {.type = type,
                 .number = queue_pair_number::assume(native.queue_pair->qp_num &
                                                     queue_pair_number::maximum),
@@ -205,8 +214,7 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
                      .max_send_elements = initial.cap.max_send_sge,
                      .max_receive_elements = initial.cap.max_recv_sge,
                      .max_inline_data = initial.cap.max_inline_data},
-      .parameters = parameters,
-      .extended = native.extended};
+      .parameters = parameters};
 }
 
 result<queue_pair_data> create_prepared(transport type,

@@ -56,7 +56,7 @@ error detail::no_word(const char* operation, std::uint32_t length) noexcept {
 
 error detail::batch_too_long(const char* what, std::size_t limit) noexcept {
   return error::above_limit("fill batch", what, limit + 1, limit,
-                            "give post_batch larger template arguments");
+                            "give the batch larger template arguments");
 }
 
 std::string batch_error::message() const {

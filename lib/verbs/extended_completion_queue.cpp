@@ -4,17 +4,30 @@
 namespace verbspp::detail {
 
 error nested_polling() noexcept {
+  ++free_polling_sessions;
   return {
       error_kind::busy, "ibv_start_poll",
       "this thread is polling an extended completion queue already: sessions don't nest, so take "
       "nothing from one within the function that poll_each calls"};
 }
 
-error extended_poll_failure(int returned) noexcept {
-  return error::from_errno(errno_of(returned), "ibv_start_poll")
+namespace {
+
+error poll_failure(int returned, const char* operation) noexcept {
+  return error::from_errno(errno_of(returned), operation)
       .as(error_kind::driver,
           "the completion queue is broken, usually because it overran: give it room for all work "
           "that can be outstanding on its queue pairs");
+}
+
+}  // namespace
+
+error start_poll_failure(int returned) noexcept { return poll_failure(returned, "ibv_start_poll"); }
+
+error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept {
+  ibv_end_poll(queue);
+  free_polling_sessions = 1;
+  return poll_failure(returned, "ibv_next_poll");
 }
 
 result<std::uint64_t> device_clock_khz(const context& parent) noexcept {

@@ -158,7 +158,10 @@ result<void> memory_registration::change(const registration_change& changes) noe
   const int errnum = errno != 0 ? errno : EIO;
   if (returned == 0 || returned == IBV_REREG_MR_ERR_DO_FORK_OLD) {
     if (changes.domain) domain_ = *changes.domain;
-    if (!changes.memory.empty()) start_ = reinterpret_cast<std::uintptr_t>(changes.memory.data());
+    if (!changes.memory.empty())
+      range_.start = reinterpret_cast<std::uintptr_t>(changes.memory.data());
+    range_.length = native_->length;
+    range_.lkey = native_->lkey;
     if (returned != 0)
       report_destroy(errnum, reregistering,
                      "it worked, but children of fork will not have the former memory");
@@ -193,7 +196,7 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
   std::array<char, 112> text{};
   std::snprintf(text.data(), text.size(),
                 " 0x%" PRIx64 "+%zu, lkey 0x%08" PRIx32 ", rkey 0x%08" PRIx32 ", ",
-                registration.start(), native->length, native->lkey, native->rkey);
+                registration.range().start, native->length, native->lkey, native->rkey);
   out << kind << text.data() << rights << ", device "
       << registration.domain().context().device_name();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
+#include "failing_verb.hpp"
 
 #include <array>
 #include <cstring>
@@ -10,29 +11,57 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Two ends; the left one with the extended posting interface if asked for and there is one.
-connected_pair connect_with(const testbed& bed, bool extended) {
-  prepared left = extended ? must(bed.left().extended_posting().build()) : must(bed.left().build());
-  return connect(std::move(left), must(bed.right().build()));
+/// Two ends, of which the left one posts batches by an interface that the test is repeated for.
+template <posting_interface Posting>
+struct batch_pair {
+  connected_queue_pair<transport::rc, receive_queue_kind::own, Posting> left;
+  connected right;
+};
+
+template <posting_interface Posting>
+batch_pair<Posting> connect_with(const testbed& bed) {
+  auto left = [&] {
+    if constexpr (Posting == posting_interface::extended)
+      return must(bed.left().extended_posting().build());
+    else
+      return must(bed.left().build());
+  }();
+  prepared right = must(bed.right().build());
+  const endpoint address = left.endpoint();
+  auto connected_left = must(std::move(left).handshake(right.endpoint()));
+  return {std::move(connected_left), must(std::move(right).handshake(address))};
+}
+
+/// Calls `test` with a pair for each of the interfaces that the device has.
+template <class Test>
+void with_each_interface(Test test) {
+  const testbed bed;
+  {
+    INFO("linked lists");
+    test(bed, connect_with<posting_interface::standard>(bed));
+  }
+  if (const auto probe = bed.left().extended_posting().build(); probe.has_error()) {
+    REQUIRE(probe.error() == error_kind::not_supported);
+    WARN("this device has no extended posting interface");
+    return;
+  }
+  INFO("the extended interface");
+  test(bed, connect_with<posting_interface::extended>(bed));
 }
 
 }  // namespace
 
 TEST_CASE("a batch is posted in order, whichever interface it goes through") {
-  const testbed bed;
-  for (const bool extended : {false, true}) {
-    connected_pair pair = connect_with(bed, extended);
-    INFO("extended: " << pair.left.has_extended_posting());
-    if (!extended) CHECK_FALSE(pair.left.has_extended_posting());
+  with_each_interface([](const testbed& bed, auto pair) {
     buffer<> source(bed.domain, pattern(64, 1));
     buffer<> target(bed.domain, 64);
     buffer<> fetched(bed.domain, 16);
     buffer<> inbox(bed.domain, 64);
-    must(pair.right.post_receive_batch<4>([&](auto& batch) {
+    must(pair.right.template post_receive_batch<4>([&](auto& batch) {
       for (std::uint64_t id = 10; id < 13; ++id)
         batch.receive({.id = id, .elements = inbox.scatter(16 * (id - 10), 16)});
     }));
-    must(pair.left.post_batch<8>([&](auto& batch) {
+    must(pair.left.template post_batch<8>([&](auto& batch) {
       batch.write({.id = 1, .elements = source.gather(0, 48), .remote = target.remote()});
       batch.read({.id = 2, .elements = fetched.scatter(), .remote = target.remote()});
       batch.send({.id = 3, .elements = source.gather(0, 16), .fenced = true});
@@ -51,26 +80,22 @@ TEST_CASE("a batch is posted in order, whichever interface it goes through") {
     CHECK(last.operation() == work_operation::receive_of_rdma_write);
     CHECK(last.immediate() == immediate_data(7));
     CHECK(inbox.front(32) == source.front(32));
-  }
+  });
 }
 
 TEST_CASE("an empty batch posts nothing") {
-  const testbed bed;
-  for (const bool extended : {false, true}) {
-    connected_pair pair = connect_with(bed, extended);
-    must(pair.left.post_batch<4>([](auto&) {}));
-    must(pair.left.post_receive_batch<4>([](auto&) {}));
+  with_each_interface([](const testbed& bed, auto pair) {
+    must(pair.left.template post_batch<4>([](auto&) {}));
+    must(pair.left.template post_receive_batch<4>([](auto&) {}));
     CHECK(count_within_a_moment(bed.left_queue) == 0);
-  }
+  });
 }
 
 TEST_CASE("a batch with a request that cannot be posted posts nothing and says which") {
-  const testbed bed;
-  for (const bool extended : {false, true}) {
-    connected_pair pair = connect_with(bed, extended);
+  with_each_interface([](const testbed& bed, auto pair) {
     buffer<> source(bed.domain, 64);
     buffer<> target(bed.domain, 32);
-    const batch_error e = failure_of(pair.left.post_batch<4>([&](auto& batch) {
+    const batch_error e = failure_of(pair.left.template post_batch<4>([&](auto& batch) {
       batch.write({.id = 1, .elements = source.gather(0, 32), .remote = target.remote()});
       batch.write({.id = 2, .elements = source.gather(), .remote = target.remote()});
       batch.write({.id = 3, .elements = source.gather(0, 32), .remote = target.remote()});
@@ -83,29 +108,60 @@ TEST_CASE("a batch with a request that cannot be posted posts nothing and says w
     must(pair.left.post_write(
         {.id = 4, .elements = source.gather(0, 8), .remote = target.remote()}));
     take_success(bed.left_queue, 4);
-  }
+  });
 }
 
 TEST_CASE("a batch longer than its storage is refused as a whole") {
   const testbed bed;
-  connected_pair pair = connect_with(bed, false);
+  auto pair = connect_with<posting_interface::standard>(bed);
   buffer<> memory(bed.domain, 64);
-  const batch_error requests = failure_of(pair.left.post_batch<2>([&](auto& batch) {
+  const batch_error requests = failure_of(pair.left.template post_batch<2>([&](auto& batch) {
     for (int i = 0; i < 3; ++i) batch.send({});
   }));
   CHECK_THAT(requests.message(), Catch::Contains("requests of the batch"));
   const std::array two{memory.gather(0, 8), memory.gather(8, 8)};
-  const batch_error elements = failure_of(pair.left.post_batch<2, 3>([&](auto& batch) {
+  const batch_error elements = failure_of(pair.left.template post_batch<2, 3>([&](auto& batch) {
     batch.send({.elements = two});
     batch.send({.elements = two});
   }));
   CHECK_THAT(elements.message(), Catch::Contains("elements of the batch"));
-  const batch_error receives = failure_of(pair.left.post_receive_batch<1>([&](auto& batch) {
-    batch.receive({.elements = memory.scatter()});
-    batch.receive({.elements = memory.scatter()});
-  }));
-  CHECK_THAT(receives.message(), Catch::Contains("receives of the batch"));
+  const batch_error receives =
+      failure_of(pair.left.template post_receive_batch<1>([&](auto& batch) {
+        batch.receive({.elements = memory.scatter()});
+        batch.receive({.elements = memory.scatter()});
+      }));
+  CHECK_THAT(receives.message(), Catch::Contains("requests of the batch"));
   CHECK(count_within_a_moment(bed.left_queue) == 0);
+}
+
+TEST_CASE("the requests of a batch may share its elements as they like") {
+  const testbed bed;
+  auto pair = connect_with<posting_interface::standard>(bed);
+  buffer<> source(bed.domain, pattern(64, 4));
+  buffer<> target(bed.domain, 64);
+  const std::array three{source.gather(0, 8), source.gather(8, 8), source.gather(16, 8)};
+  const std::array two{source.gather(24, 4), source.gather(28, 4)};
+  const auto slice = [&](std::uint64_t offset, std::uint64_t length) {
+    return target.remote().slice_unchecked(offset, length);
+  };
+  // All of them for one request; the last of them after requests of two and of none; fewer of them
+  // than requests.
+  must(pair.left.post_batch<3>(
+      [&](auto& batch) { batch.write({.id = 1, .elements = three, .remote = slice(0, 24)}); }));
+  must(pair.left.post_batch<4, 3>([&](auto& batch) {
+    batch.write({.id = 2, .elements = two, .remote = slice(24, 8)});
+    batch.write({.id = 3, .remote = slice(0, 0)});
+    batch.write({.id = 4, .elements = source.gather(32, 32), .remote = slice(32, 32)});
+  }));
+  for (std::uint64_t id = 1; id <= 4; ++id) take_success(bed.left_queue, id);
+  CHECK(target.bytes() == source.bytes());
+  for (const std::size_t too_many : {3U, 4U}) {
+    const batch_error e = failure_of(pair.left.post_batch<4, 2>([&](auto& batch) {
+      for (std::size_t i = 0; i < too_many; ++i)
+        batch.write({.elements = source.gather(0, 8), .remote = slice(0, 8)});
+    }));
+    CHECK_THAT(e.message(), Catch::Contains("elements of the batch: 3 is above the limit of 2"));
+  }
 }
 
 TEST_CASE("a batch into a queue that fills up says how far it came") {
@@ -116,7 +172,7 @@ TEST_CASE("a batch into a queue that fills up says how far it came") {
   REQUIRE(room < 64);
   buffer<> target(bed.domain, 8);
   // Nobody polls in between, so no place in the queue comes back.
-  const batch_error e = failure_of(pair.left.post_batch<64>([&](auto& batch) {
+  const batch_error e = failure_of(pair.left.template post_batch<64>([&](auto& batch) {
     for (std::uint64_t id = 0; id < 64; ++id) batch.write({.id = id, .remote = target.remote()});
   }));
   INFO(e.message());
@@ -128,20 +184,18 @@ TEST_CASE("a batch into a queue that fills up says how far it came") {
 }
 
 TEST_CASE("an exception in the middle of a batch posts nothing") {
-  const testbed bed;
-  for (const bool extended : {false, true}) {
-    connected_pair pair = connect_with(bed, extended);
-    CHECK_THROWS_AS(static_cast<void>(pair.left.post_batch<4>([](auto& batch) {
+  with_each_interface([](const testbed& bed, auto pair) {
+    CHECK_THROWS_AS(static_cast<void>(pair.left.template post_batch<4>([](auto& batch) {
                       batch.send({.id = 1});
                       throw std::runtime_error("fill");
                     })),
                     std::runtime_error);
     CHECK(count_within_a_moment(bed.left_queue) == 0);
     buffer<> target(bed.domain, 8);
-    must(pair.left.post_batch<1>(
+    must(pair.left.template post_batch<1>(
         [&](auto& batch) { batch.write({.id = 2, .remote = target.remote()}); }));
     take_success(bed.left_queue, 2);
-  }
+  });
 }
 
 TEST_CASE("what is sent inline may change as soon as it is posted") {
@@ -168,23 +222,20 @@ TEST_CASE("a datagram queue pair sends batches") {
   const testbed bed;
   const auto builder = build_queue_pair<transport::ud>().protection_domain(bed.domain).qkey(0x1234);
   auto receiver = must(must(builder.completion_queue(bed.right_queue).build()).activate());
-  for (const bool extended : {false, true}) {
-    auto prepared = extended
-                        ? must(builder.completion_queue(bed.left_queue).extended_posting().build())
-                        : must(builder.completion_queue(bed.left_queue).build());
+  const auto send_from = [&](auto prepared) {
     auto sender = must(std::move(prepared).activate());
     const address_handle way = must(sender.address_of(receiver.endpoint()));
     const datagram_destination to = way.destination(receiver.number(), 0x1234);
     buffer<> source(bed.domain, pattern(32, 9));
     buffer<> inbox(bed.domain, 2 * 128);
-    must(receiver.post_receive_batch<2>([&](auto& batch) {
+    must(receiver.template post_receive_batch<2>([&](auto& batch) {
       batch.receive({.id = 1, .elements = inbox.scatter(0, 128)});
       batch.receive({.id = 2, .elements = inbox.scatter(128, 128)});
     }));
-    const batch_error no_room = failure_of(receiver.post_receive_batch<2>(
+    const batch_error no_room = failure_of(receiver.template post_receive_batch<2>(
         [&](auto& batch) { batch.receive({.id = 3, .elements = inbox.scatter(0, 39)}); }));
     CHECK_THAT(no_room.message(), Catch::Contains("40 or more"));
-    must(sender.post_batch<2>([&](auto& batch) {
+    must(sender.template post_batch<2>([&](auto& batch) {
       batch.send({.id = 4, .elements = source.gather(0, 16), .to = to});
       batch.send({.id = 5, .elements = source.gather(16, 16), .to = to});
     }));
@@ -197,5 +248,21 @@ TEST_CASE("a datagram queue pair sends batches") {
       const auto expected = std::span(source.bytes()).subspan(16 * i, 16);
       CHECK(std::ranges::equal(datagram.value().payload(), expected));
     }
-  }
+  };
+  send_from(must(builder.completion_queue(bed.left_queue).build()));
+  const auto extended = builder.completion_queue(bed.left_queue).extended_posting();
+  if (auto built = extended.build(); built.has_value())
+    send_from(std::move(built).assume_value());
+  else
+    CHECK(built.error() == error_kind::not_supported);
+}
+
+TEST_CASE("a device without the extended posting interface says so, and that lists are left") {
+  const testbed bed;
+  const failing_device without("ibv_create_qp_ex=EOPNOTSUPP");
+  const error e = failure_of(bed.left().extended_posting().build());
+  CHECK(e.kind() == error_kind::not_supported);
+  CHECK(e.native_errno() == EOPNOTSUPP);
+  CHECK_THAT(e.message(), Catch::Contains("leave extended_posting out"));
+  must(bed.left().build());
 }

@@ -158,6 +158,8 @@ TEST_CASE("a slice of remote memory lies where it was asked for") {
   CHECK(slice.value().rkey() == 0xa1b2c3d4);
 }
 
+static_assert(everything(0x1000, 64, 7).slice_unchecked(16, 48) == everything(0x1010, 48, 7));
+
 TEST_CASE("a slice has to lie inside, whatever the numbers") {
   struct request {
     std::uint64_t offset;

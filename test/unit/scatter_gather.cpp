@@ -93,9 +93,8 @@ TEST_CASE("the length of a list is the sum, also above 32 bits") {
 }
 
 TEST_CASE("an element of a region lies inside it, whatever the numbers") {
-  ibv_mr region{};
-  region.length = 0x1000;
-  region.lkey = 0x77;
+  constexpr verbspp::detail::registered_range region{
+      .start = 0x10000, .length = 0x1000, .lkey = 0x77};
   struct request {
     std::size_t offset;
     std::size_t length;
@@ -117,7 +116,7 @@ TEST_CASE("an element of a region lies inside it, whatever the numbers") {
            {0x800, SIZE_MAX - 0x7ff, false},
        }) {
     CAPTURE(offset, length);
-    const auto element = element_of(&region, 0x10000, "gather", offset, length);
+    const auto element = element_of(region, "gather", offset, length);
     REQUIRE(element.has_value() == inside);
     if (inside) {
       CHECK(element.value().addr == 0x10000 + offset);
@@ -128,18 +127,18 @@ TEST_CASE("an element of a region lies inside it, whatever the numbers") {
       CHECK(element.error().operation() == std::string("gather"));
     }
   }
-  CHECK(element_of(&region, 0x10000, "gather", 1, SIZE_MAX).error().subject() ==
+  CHECK(element_of(region, "gather", 1, SIZE_MAX).error().subject() ==
         std::string("length from the offset on, bytes"));
-  CHECK(element_of(&region, 0x10000, "gather", 4000, 100).error().message() ==
+  CHECK(element_of(region, "gather", 4000, 100).error().message() ==
         "gather: length from the offset on, bytes: 100 is above the limit of 96");
 }
 
 TEST_CASE("an element is at most 2^32 - 1 bytes, however large its region is") {
-  ibv_mr region{};
-  region.length = std::size_t{1} << 40;
-  CHECK(element_of(&region, 0x10000, "gather", 5, 0xffffffff).value().length == 0xffffffff);
+  constexpr verbspp::detail::registered_range region{
+      .start = 0x10000, .length = std::uint64_t{1} << 40, .lkey = 0x77};
+  CHECK(element_of(region, "gather", 5, 0xffffffff).value().length == 0xffffffff);
   for (const std::size_t length : {std::size_t{1} << 32, std::size_t{1} << 33}) {
-    const auto element = element_of(&region, 0x10000, "gather", 0, length);
+    const auto element = element_of(region, "gather", 0, length);
     REQUIRE(element.has_error());
     CHECK(element.error().message() ==
           "gather: length of one element, bytes: " + std::to_string(length) +

@@ -148,6 +148,10 @@ class queue_pair_builder {
   static constexpr receive_queue_kind receives = Given.contains(parameter::shared_receive_queue)
                                                      ? receive_queue_kind::shared
                                                      : receive_queue_kind::own;
+  /// How batches will be posted.
+  static constexpr posting_interface posting = Given.contains(parameter::extended_posting)
+                                                   ? posting_interface::extended
+                                                   : posting_interface::standard;
 
   queue_pair_builder() noexcept = default;
 
@@ -229,8 +233,9 @@ class queue_pair_builder {
   {
     return with<parameter::max_inline_data>([&](auto& s) { s.max_inline_data = size; });
   }
-  /// Asks for the extended posting interface (`ibv_wr_start` to `ibv_wr_complete`), which batches
-  /// then go through; on a device without it nothing changes. `has_extended_posting` tells.
+  /// Batches go through the extended posting interface (`ibv_wr_start` to `ibv_wr_complete`), which
+  /// takes fewer instructions; a device without it refuses to build (`not_supported`), and what
+  /// `post_batch` takes is the same either way.
   [[nodiscard]] auto extended_posting() const noexcept
     requires NotGivenYet<Given, parameter::extended_posting>
   {
@@ -348,24 +353,24 @@ class queue_pair_builder {
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
   /// device does not have, parents of different devices; `not_found` if no port is active or no GID
-  /// is usable; `resource_exhausted`; `permission` for a queue key with its highest bit set,
-  /// without CAP_NET_RAW
-  [[nodiscard]] result<prepared_queue_pair<Transport, receives>> build() const noexcept
+  /// is usable; `resource_exhausted`; `not_supported` for extended posting; `permission` for a
+  /// queue key with its highest bit set, without CAP_NET_RAW
+  [[nodiscard]] result<prepared_queue_pair<Transport, receives, posting>> build() const noexcept
     requires NoParameterMissing<Transport, Given>
   {
     VERBSPP_TRY(data, detail::create_prepared(Transport, settings_));
-    return prepared_queue_pair<Transport, receives>(std::move(data));
+    return prepared_queue_pair<Transport, receives, posting>(std::move(data));
   }
 
   /// Creates the queue pair and leaves it in RESET, for those who drive the state machine
   /// themselves; `queue_pair::prepare` then goes on as `build` does.
   /// \errors as `build`
-  [[nodiscard]] result<queue_pair<Transport, queue_pair_state::reset, receives>> create()
+  [[nodiscard]] result<queue_pair<Transport, queue_pair_state::reset, receives, posting>> create()
       const noexcept
     requires NoParameterMissing<Transport, Given>
   {
     VERBSPP_TRY(data, detail::create(Transport, settings_));
-    return queue_pair<Transport, queue_pair_state::reset, receives>(std::move(data));
+    return queue_pair<Transport, queue_pair_state::reset, receives, posting>(std::move(data));
   }
 
  private:

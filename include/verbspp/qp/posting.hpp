@@ -244,17 +244,6 @@ VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const local_invalidate_request& requ
   ibv_wr_local_inv(to, request.rkey);
 }
 
-/// Room for the failure of a batch. Only a failure writes it: what both ways to post have in common
-/// then costs nothing where nothing fails.
-union batch_failure {
-  batch_failure() noexcept {}
-  batch_error error;
-
-  VERBSPP_DATA_PATH void set(const batch_error& cause) noexcept {
-    ::new (&error) batch_error(cause);
-  }
-};
-
 /// A batch on its way through the extended interface.
 class extended_posting {
  public:
@@ -295,19 +284,14 @@ class extended_posting {
     }
   }
 
-  /// False if nothing was posted; then `failure` is set.
-  [[nodiscard]] VERBSPP_DATA_PATH bool post(const std::uint32_t& /*max_elements*/,
-                                            batch_failure& failure) noexcept {
-    if (failure_) [[unlikely]] {
-      failure.set({*failure_, 0});
-      return false;
-    }
+  /// Posts all, or nothing.
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post() noexcept {
+    if (failure_) [[unlikely]]
+      return batch_error(*failure_, 0);
     const int returned = ibv_wr_complete(std::exchange(native_, nullptr));
-    if (returned != 0) [[unlikely]] {
-      failure.set({post_failure(returned, "ibv_wr_complete", 0, 0), 0});
-      return false;
-    }
-    return true;
+    if (returned != 0) [[unlikely]]
+      return batch_error(post_failure(returned, "ibv_wr_complete", 0, 0), 0);
+    return success();
   }
 
  private:
@@ -315,22 +299,27 @@ class extended_posting {
   std::optional<error> failure_;
 };
 
+/// Fills a native receive but for its elements and its successor.
+VERBSPP_DATA_PATH void fill(ibv_recv_wr& native, const receive_request& request) noexcept {
+  native.wr_id = request.id;
+}
+
 /// Where the list of a batch is. Written as requests come; to clear it first would cost more than
 /// to fill it.
-template <std::size_t Requests, std::size_t Elements>
+template <class Native, std::size_t Requests, std::size_t Elements>
 struct list_storage {
-  ibv_send_wr requests[Requests];
+  Native requests[Requests];
   ibv_sge elements[Elements];
 };
 
 /// A batch as a linked list. The list is elsewhere, since its address is given away: what counts it
 /// can stay in registers.
-template <std::size_t Requests, std::size_t Elements>
+template <class Native, std::size_t Requests, std::size_t Elements>
 class listed_posting {
  public:
-  VERBSPP_DATA_PATH listed_posting(ibv_qp* native,
-                                   list_storage<Requests, Elements>& storage) noexcept
-      : storage_(storage), native_(native) {}
+  VERBSPP_DATA_PATH explicit listed_posting(
+      list_storage<Native, Requests, Elements>& storage) noexcept
+      : storage_(storage) {}
   listed_posting(const listed_posting&) = delete;
   listed_posting& operator=(const listed_posting&) = delete;
 
@@ -342,10 +331,12 @@ class listed_posting {
       return refuse(batch_too_long("requests of the batch", Requests));
     if (!is_sound(request)) [[unlikely]]
       return refuse(unsoundness(request));
-    if (elements.size > static_cast<std::size_t>(std::end(storage_.elements) - next_element_))
-        [[unlikely]]
-      return refuse(batch_too_long("elements of the batch", Elements));
-    ibv_send_wr& native = *next_;
+    // A request of one element leaves that as it is: nothing is compared where all are such.
+    spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
+    if (spare_elements_ < 0) [[unlikely]]
+      if (elements.size > static_cast<std::size_t>(std::end(storage_.elements) - next_element_))
+        return refuse(batch_too_long("elements of the batch", Elements));
+    Native& native = *next_;
     fill(native, request);
     native.next = ++next_;
     native.sg_list = next_element_;
@@ -353,64 +344,56 @@ class listed_posting {
     for (std::size_t i = 0; i < elements.size; ++i) next_element_[i] = elements.first[i];
     next_element_ += elements.size;
   }
-
-  /// False if not all was posted; then `failure` is set.
-  [[nodiscard]] VERBSPP_DATA_PATH bool post(const std::uint32_t& max_elements,
-                                            batch_failure& failure) noexcept {
-    if (failure_) [[unlikely]] {
-      failure.set({*failure_, 0});
-      return false;
-    }
-    if (next_ == storage_.requests) return true;
-    next_[-1].next = nullptr;
-    ibv_send_wr* rejected = nullptr;
-    const int returned = ibv_post_send(native_, storage_.requests, &rejected);
-    if (returned != 0) [[unlikely]] {
-      failure.set(rejection(returned, storage_.requests, rejected, max_elements));
-      return false;
-    }
-    return true;
-  }
-
- private:
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
     if (!failure_) failure_ = cause;
   }
-  [[gnu::cold, gnu::noinline]] static batch_error rejection(int returned, const ibv_send_wr* first,
-                                                            const ibv_send_wr* rejected,
+
+  /// Posts the list by `post`, a function of its first request and of where to put the one that was
+  /// refused. The limit is a reference, since only a failure looks at it.
+  template <class Post>
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const char* operation,
+                                                    const std::uint32_t& max_elements,
+                                                    Post post) noexcept {
+    if (failure_) [[unlikely]]
+      return batch_error(*failure_, 0);
+    if (next_ == storage_.requests) return success();
+    next_[-1].next = nullptr;
+    Native* rejected = nullptr;
+    const int returned = post(storage_.requests, &rejected);
+    if (returned != 0) [[unlikely]]
+      return rejection(returned, operation, storage_.requests, rejected, max_elements);
+    return success();
+  }
+
+ private:
+  [[gnu::cold, gnu::noinline]] static batch_error rejection(int returned, const char* operation,
+                                                            const Native* first,
+                                                            const Native* rejected,
                                                             std::uint32_t max_elements) noexcept {
     const auto accepted = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected - first);
     const auto elements = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected->num_sge);
-    return {post_failure(returned, "ibv_post_send (batch)", elements, max_elements), accepted};
+    return {post_failure(returned, operation, elements, max_elements), accepted};
   }
 
-  list_storage<Requests, Elements>& storage_;
-  ibv_qp* native_;
-  ibv_send_wr* next_ = storage_.requests;
+  list_storage<Native, Requests, Elements>& storage_;
+  Native* next_ = storage_.requests;
   ibv_sge* next_element_ = storage_.elements;
+  /// How many there are beyond one for each request that there is room for. Below 0 there may still
+  /// be as many as the batch needs.
+  std::ptrdiff_t spare_elements_ = std::ptrdiff_t{Elements} - std::ptrdiff_t{Requests};
   std::optional<error> failure_;
 };
 
-}  // namespace detail
-
-namespace detail {
-
-/// Fills a native receive but for its successor.
-VERBSPP_DATA_PATH void fill(ibv_recv_wr& native, const receive_request& request) noexcept {
-  native.wr_id = request.id;
-  native.sg_list = request.elements.native();
-  native.num_sge = static_cast<int>(request.elements.size());
-}
-
 /// Posts one receive by `post`, which is that of a queue pair or of a shared receive queue.
-/// The limit is a reference, since only a failure looks at it.
 template <class Post>
 [[nodiscard]] VERBSPP_DATA_PATH result<void> post_one_receive(const receive_request& request,
-                                                              const std::uint32_t& max_elements,
                                                               const char* operation,
+                                                              const std::uint32_t& max_elements,
                                                               Post post) noexcept {
   ibv_recv_wr native;
   fill(native, request);
+  native.sg_list = request.elements.native();
+  native.num_sge = static_cast<int>(request.elements.size());
   native.next = nullptr;
   ibv_recv_wr* rejected;
   const int returned = post(&native, &rejected);
@@ -419,80 +402,23 @@ template <class Post>
   return success();
 }
 
-/// Receives as a linked list.
-template <std::size_t Requests, std::size_t Elements>
-class listed_receives {
- public:
-  VERBSPP_DATA_PATH explicit listed_receives(std::size_t shortest) noexcept : shortest_(shortest) {}
-  listed_receives(const listed_receives&) = delete;
-  listed_receives& operator=(const listed_receives&) = delete;
-
-  VERBSPP_DATA_PATH void add(const receive_request& request) noexcept {
-    const native_elements elements = elements_of(request);
-    if (requests_ == Requests || elements.size > Elements - elements_ ||
-        (shortest_ != 0 && request.elements.total_length() < shortest_)) [[unlikely]] {
-      refuse(request);
-      return;
-    }
-    ibv_recv_wr& native = list_[requests_];
-    fill(native, request);
-    native.next = &native + 1;
-    native.sg_list = elements_storage_ + elements_;
-    for (std::size_t i = 0; i < elements.size; ++i)
-      elements_storage_[elements_ + i] = elements.first[i];
-    elements_ += elements.size;
-    ++requests_;
-  }
-
-  template <class Post>
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const std::uint32_t& max_elements,
-                                                    const char* operation, Post post) noexcept {
-    if (failure_) [[unlikely]]
-      return batch_error(*failure_, 0);
-    if (requests_ == 0) return success();
-    list_[requests_ - 1].next = nullptr;
-    ibv_recv_wr* rejected = nullptr;
-    const int returned = post(list_, &rejected);
-    if (returned != 0) [[unlikely]]
-      return rejection(returned, rejected, max_elements, operation);
-    return success();
-  }
-
- private:
-  [[gnu::cold, gnu::noinline]] void refuse(const receive_request& request) noexcept {
-    if (failure_) return;
-    failure_ = requests_ == Requests ? batch_too_long("receives of the batch", Requests)
-               : request.elements.size() > Elements - elements_
-                   ? batch_too_long("elements of the batch", Elements)
-                   : no_room_for_header(request.elements.total_length());
-  }
-  [[gnu::cold, gnu::noinline]] batch_error rejection(int returned, const ibv_recv_wr* rejected,
-                                                     std::uint32_t max_elements,
-                                                     const char* operation) const noexcept {
-    const auto accepted = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected - list_);
-    const auto elements = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected->num_sge);
-    return {post_failure(returned, operation, elements, max_elements), accepted};
-  }
-
-  ibv_recv_wr list_[Requests];
-  ibv_sge elements_storage_[Elements];
-  std::size_t shortest_;
-  std::size_t requests_ = 0;
-  std::size_t elements_ = 0;
-  std::optional<error> failure_;
-};
-
 }  // namespace detail
 
-/// What `post_receive_batch` hands to its function; see `send_batch`.
-template <class Posting>
+/// What `post_receive_batch` hands to its function: takes receives of `Shortest` bytes or more, as
+/// a `send_batch` takes requests.
+template <class Posting, std::size_t Shortest = 0>
 class receive_batch {
  public:
   VERBSPP_DATA_PATH explicit receive_batch(Posting& posting) noexcept : posting_(posting) {}
   receive_batch(const receive_batch&) = delete;
   receive_batch& operator=(const receive_batch&) = delete;
 
-  VERBSPP_DATA_PATH void receive(const receive_request& request) noexcept { posting_.add(request); }
+  VERBSPP_DATA_PATH void receive(const receive_request& request) noexcept {
+    if constexpr (Shortest != 0)
+      if (request.elements.total_length() < Shortest) [[unlikely]]
+        return posting_.refuse(detail::no_room_for_header(request.elements.total_length()));
+    posting_.add(request);
+  }
 
  private:
   Posting& posting_;

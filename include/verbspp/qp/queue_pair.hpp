@@ -43,16 +43,19 @@ struct multicast_group {
 /// Owns an `ibv_qp` and keeps alive what it was made from.
 class queue_pair_owner {
  public:
-  queue_pair_owner(ibv_qp* native, protection_domain domain, completion_queue send_queue,
-                   completion_queue receive_queue,
+  /// \param extended the same queue pair, if it has the extended posting interface, else null
+  queue_pair_owner(ibv_qp* native, ibv_qp_ex* extended, protection_domain domain,
+                   completion_queue send_queue, completion_queue receive_queue,
                    std::optional<shared_receive_queue> receives) noexcept
       : native_(native),
+        extended_(extended),
         domain_(std::move(domain)),
         send_queue_(std::move(send_queue)),
         receive_queue_(std::move(receive_queue)),
         receives_(std::move(receives)) {}
   queue_pair_owner(queue_pair_owner&& other) noexcept
       : native_(std::exchange(other.native_, nullptr)),
+        extended_(std::exchange(other.extended_, nullptr)),
         domain_(std::move(other.domain_)),
         send_queue_(std::move(other.send_queue_)),
         receive_queue_(std::move(other.receive_queue_)),
@@ -60,6 +63,7 @@ class queue_pair_owner {
         groups_(std::move(other.groups_)) {}
   queue_pair_owner& operator=(queue_pair_owner&& other) noexcept {
     std::swap(native_, other.native_);
+    std::swap(extended_, other.extended_);
     std::swap(domain_, other.domain_);
     std::swap(send_queue_, other.send_queue_);
     std::swap(receive_queue_, other.receive_queue_);
@@ -70,6 +74,7 @@ class queue_pair_owner {
   ~queue_pair_owner();
 
   [[nodiscard]] ibv_qp* native() const noexcept { return native_; }
+  [[nodiscard]] ibv_qp_ex* native_extended() const noexcept { return extended_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
   [[nodiscard]] const completion_queue& send_queue() const noexcept { return send_queue_; }
   [[nodiscard]] const completion_queue& receive_queue() const noexcept { return receive_queue_; }
@@ -84,6 +89,7 @@ class queue_pair_owner {
 
  private:
   ibv_qp* native_;
+  ibv_qp_ex* extended_;
   protection_domain domain_;
   completion_queue send_queue_;
   completion_queue receive_queue_;
@@ -117,7 +123,6 @@ struct queue_pair_data {
   endpoint local;
   queue_pair_capacities capacities;
   connection_parameters parameters;
-  ibv_qp_ex* extended = nullptr;  ///< the same queue pair, if it has the extended posting interface
 };
 
 /// One `ibv_modify_qp`; what it changed is then in `queue_pair` as well.
@@ -189,15 +194,17 @@ concept KeepsState =
 /// not the memory of outstanding work. Thread rule: as `ibv_qp`: posting is safe from several
 /// threads; moving, handshake and destruction need exclusive access.
 template <transport Transport, queue_pair_state State,
-          receive_queue_kind Receives = receive_queue_kind::own>
+          receive_queue_kind Receives = receive_queue_kind::own,
+          posting_interface Posting = posting_interface::standard>
 class VERBSPP_CONSUMABLE queue_pair {
  public:
   static constexpr transport type = Transport;
   static constexpr queue_pair_state state = State;
   static constexpr receive_queue_kind receives = Receives;
+  static constexpr posting_interface posting = Posting;
   /// The same queue pair in another state.
   template <queue_pair_state Other>
-  using in_state = queue_pair<Transport, Other, Receives>;
+  using in_state = queue_pair<Transport, Other, Receives, Posting>;
 
   /// For the library: takes over a queue pair that is in this state.
   explicit queue_pair(detail::queue_pair_data data) noexcept : data_(std::move(data)) {}
@@ -384,7 +391,7 @@ class VERBSPP_CONSUMABLE queue_pair {
       if (request.elements.total_length() < shortest_receive) [[unlikely]]
         return detail::no_room_for_header(request.elements.total_length());
     return detail::post_one_receive(
-        request, data_.capacities.max_receive_elements, detail::posting_receive,
+        request, detail::posting_receive, data_.capacities.max_receive_elements,
         [this](auto* list, auto* rejected) { return ibv_post_recv(native_qp(), list, rejected); });
   }
   /// Posts up to `Requests` receives with one doorbell: those that `fill` gives to the
@@ -396,10 +403,11 @@ class VERBSPP_CONSUMABLE queue_pair {
   post_receive_batch(Fill fill)
     requires OwnReceiveQueue<Receives> && AcceptsReceives<State>
   {
-    detail::listed_receives<Requests, Elements> list(shortest_receive);
-    receive_batch batch(list);
+    detail::list_storage<ibv_recv_wr, Requests, Elements> storage;
+    detail::listed_posting list(storage);
+    receive_batch<decltype(list), shortest_receive> batch(list);
     fill(batch);
-    return list.post(data_.capacities.max_receive_elements, detail::posting_receive,
+    return list.post(detail::posting_receive, data_.capacities.max_receive_elements,
                      [this](auto* first, auto* rejected) {
                        return ibv_post_recv(native_qp(), first, rejected);
                      });
@@ -486,34 +494,29 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the `send_batch`
   /// that it is called with.
   ///
-  /// Where the queue pair has the extended posting interface it is used (`ibv_wr_start` to
-  /// `ibv_wr_complete`), and then either all are posted or none; else a linked list on the stack,
-  /// with room for `Elements` elements. If `fill` throws, nothing is posted.
+  /// A linked list on the stack, with room for `Elements` elements (`ibv_post_send`); of a queue
+  /// pair that was built with `extended_posting`, the calls from `ibv_wr_start` to
+  /// `ibv_wr_complete`, which post either all or nothing. If `fill` throws, nothing is posted.
   /// \errors as of the requests alone, with the number of those that were posted
   template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
     requires AcceptsSends<State>
   {
-    detail::batch_failure failure;
-    const auto post_by = [&](auto&& posting) {
-      send_batch<Transport, std::remove_reference_t<decltype(posting)>> batch(posting);
+    if constexpr (Posting == posting_interface::extended) {
+      detail::extended_posting calls(native_extended());
+      send_batch<Transport, decltype(calls)> batch(calls);
       fill(batch);
-      return posting.post(data_.capacities.max_send_elements, failure);
-    };
-    bool posted;
-    if (data_.extended != nullptr) {
-      posted = post_by(detail::extended_posting(data_.extended));
+      return calls.post();
     } else {
-      detail::list_storage<Requests, Elements> storage;
-      posted = post_by(detail::listed_posting<Requests, Elements>(native_qp(), storage));
+      detail::list_storage<ibv_send_wr, Requests, Elements> storage;
+      detail::listed_posting list(storage);
+      send_batch<Transport, decltype(list)> batch(list);
+      fill(batch);
+      return list.post("ibv_post_send (batch)", data_.capacities.max_send_elements,
+                       [this](auto* first, auto* rejected) {
+                         return ibv_post_send(native_qp(), first, rejected);
+                       });
     }
-    if (!posted) [[unlikely]]
-      return failure.error;
-    return success();
-  }
-  /// True if batches go through the extended posting interface.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED bool has_extended_posting() const noexcept {
-    return data_.extended != nullptr;
   }
 
   /// The state that the device reports (`ibv_query_qp`), which may have moved to ERR or SQE by
@@ -560,6 +563,10 @@ class VERBSPP_CONSUMABLE queue_pair {
     assert(data_.owner.native() != nullptr && "this queue pair was moved from");
     return data_.owner.native();
   }
+  [[nodiscard]] ibv_qp_ex* native_extended() const noexcept {
+    assert(data_.owner.native_extended() != nullptr && "this queue pair was moved from");
+    return data_.owner.native_extended();
+  }
 
   /// Gives the queue pair away: to the result in state `To` if `change` succeeds, else to the end.
   template <queue_pair_state To, class Change>
@@ -600,10 +607,13 @@ class VERBSPP_CONSUMABLE queue_pair {
 };
 
 /// A queue pair between build and handshake.
-template <transport Transport, receive_queue_kind Receives = receive_queue_kind::own>
-using prepared_queue_pair = queue_pair<Transport, queue_pair_state::init, Receives>;
+template <transport Transport, receive_queue_kind Receives = receive_queue_kind::own,
+          posting_interface Posting = posting_interface::standard>
+using prepared_queue_pair = queue_pair<Transport, queue_pair_state::init, Receives, Posting>;
 /// A queue pair after its handshake.
-template <transport Transport, receive_queue_kind Receives = receive_queue_kind::own>
-using connected_queue_pair = queue_pair<Transport, queue_pair_state::ready_to_send, Receives>;
+template <transport Transport, receive_queue_kind Receives = receive_queue_kind::own,
+          posting_interface Posting = posting_interface::standard>
+using connected_queue_pair =
+    queue_pair<Transport, queue_pair_state::ready_to_send, Receives, Posting>;
 
 }  // namespace verbspp

@@ -86,6 +86,12 @@ enum class receive_queue_kind : std::uint8_t {
   shared,  ///< a `shared_receive_queue`
 };
 
+/// How a queue pair's batches are posted.
+enum class posting_interface : std::uint8_t {
+  standard,  ///< `ibv_post_send` of a linked list, which every device has
+  extended,  ///< `ibv_wr_start` to `ibv_wr_complete`
+};
+
 template <receive_queue_kind Receives>
 concept OwnReceiveQueue =
     detail::because(Receives == receive_queue_kind::own,

@@ -139,18 +139,18 @@ class extended_completion {
   [[nodiscard]] VERBSPP_DATA_PATH work_result<extended_completed_work<Fields>> get()
       const noexcept {
     if (!is_success()) [[unlikely]]
-      return failure(queue_);
+      return failure();
     return extended_completed_work<Fields>(queue_);
   }
 
  private:
-  // Static, so that the completion itself need not be in memory.
-  [[nodiscard, gnu::cold, gnu::noinline]] static work_error failure(ibv_cq_ex* queue) noexcept {
+  // Inline, so that neither the completion nor the result has to be in memory.
+  [[nodiscard]] VERBSPP_DATA_PATH work_error failure() const noexcept {
     std::uint32_t number = 0;
     if constexpr (Fields.contains(completion_field::queue_pair_number))
-      number = ibv_wc_read_qp_num(queue);
-    return {static_cast<work_status>(detail::number_of(queue->status)),
-            ibv_wc_read_vendor_err(queue), queue->wr_id, number};
+      number = ibv_wc_read_qp_num(queue_);
+    return {static_cast<work_status>(detail::number_of(queue_->status)),
+            ibv_wc_read_vendor_err(queue_), queue_->wr_id, number};
   }
 
   ibv_cq_ex* queue_;
@@ -158,28 +158,43 @@ class extended_completion {
 
 namespace detail {
 
-/// Whether this thread is in a polling session.
-inline constinit thread_local bool this_thread_polls = false;
+/// What a poll asks for in addition: nothing. Drivers only read it.
+inline constinit ibv_poll_cq_attr no_poll_attributes{};
 
-/// Between `ibv_start_poll` and `ibv_end_poll`.
+/// \pre `free_polling_sessions` was counted down
+[[nodiscard]] error nested_polling() noexcept;
+[[nodiscard]] error start_poll_failure(int returned) noexcept;
+/// Ends the session as well.
+[[nodiscard]] error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept;
+
+/// How many polling sessions this thread may begin now: 1, and none while it is in one.
+inline constinit thread_local int free_polling_sessions = 1;
+
+/// A polling session of this thread, from `ibv_start_poll` to `ibv_end_poll`.
 class polling_session {
  public:
-  VERBSPP_DATA_PATH explicit polling_session(ibv_cq_ex* queue) noexcept : queue_(queue) {
-    this_thread_polls = true;
-  }
+  VERBSPP_DATA_PATH explicit polling_session(ibv_cq_ex* queue) noexcept : queue_(queue) {}
   polling_session(const polling_session&) = delete;
   polling_session& operator=(const polling_session&) = delete;
+  /// Unless `end` was called, which does not need the destructor to look: a visitor has thrown.
   VERBSPP_DATA_PATH ~polling_session() {
-    ibv_end_poll(queue_);
-    this_thread_polls = false;
+    if (queue_ != nullptr) [[unlikely]]
+      end();
+  }
+
+  VERBSPP_DATA_PATH void end() noexcept {
+    ibv_end_poll(std::exchange(queue_, nullptr));
+    free_polling_sessions = 1;
+  }
+  /// Ends it after `ibv_next_poll` has returned that.
+  [[nodiscard]] VERBSPP_DATA_PATH error fail(int returned) noexcept {
+    return next_poll_failure(std::exchange(queue_, nullptr), returned);
   }
 
  private:
   ibv_cq_ex* queue_;
 };
 
-[[nodiscard]] error nested_polling() noexcept;
-[[nodiscard]] error extended_poll_failure(int returned) noexcept;
 /// The frequency of the clock that timestamps count, in kHz.
 [[nodiscard]] result<std::uint64_t> device_clock_khz(const context& parent) noexcept;
 
@@ -211,33 +226,36 @@ class extended_completion_queue : public completion_queue {
   template <class Visit>
   VERBSPP_DATA_PATH result<std::size_t> poll_each(Visit&& visit,
                                                   std::size_t most = SIZE_MAX) const {
-    ibv_cq_ex* const queue = extended_;
-    if (detail::this_thread_polls) [[unlikely]]
-      return detail::nested_polling();
     if (most == 0) [[unlikely]]
       return std::size_t{0};
-    ibv_poll_cq_attr attributes{};
-    int returned = ibv_start_poll(queue, &attributes);
-    if (returned != 0) {
+    // Looked at and changed in one step: that is an instruction less.
+    if (--detail::free_polling_sessions != 0) [[unlikely]]
+      return detail::nested_polling();
+    ibv_cq_ex* const queue = extended_;
+    int returned = ibv_start_poll(queue, &detail::no_poll_attributes);
+    // Where nothing has come there is time.
+    if (returned != 0) [[unlikely]] {
+      detail::free_polling_sessions = 1;
       if (returned == ENOENT) [[likely]]
         return std::size_t{0};
-      return detail::extended_poll_failure(returned);
+      return detail::start_poll_failure(returned);
     }
-    std::size_t count = 0;
-    {
-      const detail::polling_session session(queue);
-      do {
-        visit(extended_completion<Fields>(queue));
-        ++count;
-        // Without a limit, which is known here, nothing is compared.
-        if (most != SIZE_MAX && count == most) break;
-      } while ((returned = ibv_next_poll(queue)) == 0);
+    detail::polling_session session(queue);
+    // Signed, so that the compiler knows that it does not come round to 0: who asks only whether
+    // there were any has nothing counted.
+    std::ptrdiff_t count = 1;
+    for (;; ++count) {
+      visit(extended_completion<Fields>(queue));
+      // Without a limit, which is known here, nothing is compared.
+      if (most != SIZE_MAX && static_cast<std::size_t>(count) == most) break;
+      returned = ibv_next_poll(queue);
+      if (returned == 0) continue;
+      if (returned == ENOENT) [[likely]]
+        break;
+      return session.fail(returned);
     }
-    if (returned != 0 && returned != ENOENT) [[unlikely]]
-      return detail::extended_poll_failure(returned);
-    // It has not come round to 0: who asks only whether there were any has nothing counted.
-    if (count == 0) __builtin_unreachable();
-    return count;
+    session.end();
+    return static_cast<std::size_t>(count);
   }
 
   /// The frequency of the clock that `timestamp` counts, in kHz (`ibv_query_device_ex`).

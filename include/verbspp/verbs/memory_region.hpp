@@ -36,6 +36,13 @@ struct registration_change {
   std::span<std::byte> memory{};
 };
 
+/// What elements of a region are made from, at hand without the `ibv_mr`.
+struct registered_range {
+  std::uint64_t start = 0;  ///< the address of the first byte in elements and for peers
+  std::uint64_t length = 0;
+  std::uint32_t lkey = 0;
+};
+
 /// Owns an `ibv_mr`, whatever its rights.
 class memory_registration {
  public:
@@ -51,11 +58,11 @@ class memory_registration {
   memory_registration(memory_registration&& other) noexcept
       : domain_(std::move(other.domain_)),
         native_(std::exchange(other.native_, nullptr)),
-        start_(other.start_) {}
+        range_(std::exchange(other.range_, {})) {}
   memory_registration& operator=(memory_registration&& other) noexcept {
     std::swap(domain_, other.domain_);
     std::swap(native_, other.native_);
-    std::swap(start_, other.start_);
+    std::swap(range_, other.range_);
     return *this;
   }
   ~memory_registration();
@@ -65,36 +72,38 @@ class memory_registration {
   [[nodiscard]] result<void> change(const registration_change& changes) noexcept;
   [[nodiscard]] ibv_mr* native() const noexcept { return native_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
-  [[nodiscard]] std::uint64_t start() const noexcept { return start_; }
+  /// Empty if it was moved from.
+  [[nodiscard]] const registered_range& range() const noexcept { return range_; }
 
  private:
   memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start) noexcept
-      : domain_(std::move(domain)), native_(native), start_(start) {}
+      : domain_(std::move(domain)), native_(native), range_{start, native->length, native->lkey} {}
 
   protection_domain domain_;
   ibv_mr* native_;
-  std::uint64_t start_;
+  registered_range range_;
 };
 
-/// The part of a region that starts at `start` as a scatter-gather element, if it lies inside.
-[[nodiscard]] inline result<ibv_sge> element_of(const ibv_mr* region, std::uint64_t start,
+/// A part of a region as a scatter-gather element, if it lies inside.
+[[nodiscard]] inline result<ibv_sge> element_of(const registered_range& range,
                                                 const char* operation, std::size_t offset,
                                                 std::size_t length) noexcept {
-  if (offset > region->length)
-    return error::above_limit(operation, "offset, bytes", offset, region->length);
-  if (length > region->length - offset)
+  if (offset > range.length)
+    return error::above_limit(operation, "offset, bytes", offset, range.length);
+  if (length > range.length - offset)
     return error::above_limit(operation, "length from the offset on, bytes", length,
-                              region->length - offset);
+                              range.length - offset);
   if (length > UINT32_MAX)
     return error::above_limit(operation, "length of one element, bytes", length, UINT32_MAX,
                               "split it into several elements or requests");
-  return ibv_sge{start + offset, static_cast<std::uint32_t>(length), region->lkey};
+  return ibv_sge{range.start + offset, static_cast<std::uint32_t>(length), range.lkey};
 }
 
-[[nodiscard]] inline ibv_sge element_of_unchecked(const ibv_mr* region, std::uint64_t start,
-                                                  std::size_t offset, std::size_t length) noexcept {
-  assert(element_of(region, start, "unchecked element", offset, length).has_value());
-  return {start + offset, static_cast<std::uint32_t>(length), region->lkey};
+[[nodiscard]] VERBSPP_DATA_PATH ibv_sge element_of_unchecked(const registered_range& range,
+                                                             std::size_t offset,
+                                                             std::size_t length) noexcept {
+  assert(element_of(range, "unchecked element", offset, length).has_value());
+  return {range.start + offset, static_cast<std::uint32_t>(length), range.lkey};
 }
 
 void print(std::ostream& out, const char* kind, const memory_registration& registration,
@@ -115,18 +124,17 @@ class registered_region {
  public:
   static constexpr access_flags rights = Rights;
 
-  [[nodiscard]] std::size_t length() const noexcept { return native()->length; }
-  [[nodiscard]] std::uint32_t lkey() const noexcept { return native()->lkey; }
+  [[nodiscard]] std::size_t length() const noexcept { return range().length; }
+  [[nodiscard]] std::uint32_t lkey() const noexcept { return range().lkey; }
   /// The address of the first byte in elements and for peers: that of the memory, unless the
   /// region was registered with another one.
-  [[nodiscard]] std::uint64_t start() const noexcept { return registration_.start(); }
+  [[nodiscard]] std::uint64_t start() const noexcept { return range().start; }
 
   /// `length` bytes from `offset` on, for the device to read.
   /// \errors `invalid_input` if that is not within the region, or above 2^32 - 1 bytes
   [[nodiscard]] result<gather_element> gather(std::size_t offset,
                                               std::size_t length) const noexcept {
-    VERBSPP_TRY(element,
-                detail::element_of(native(), start(), "memory_region::gather", offset, length));
+    VERBSPP_TRY(element, detail::element_of(range(), "memory_region::gather", offset, length));
     return gather_element::from_native(element);
   }
   /// The whole region.
@@ -134,8 +142,7 @@ class registered_region {
   /// The same for hot paths: the bounds are only asserted, in debug builds.
   [[nodiscard]] gather_element gather_unchecked(std::size_t offset,
                                                 std::size_t length) const noexcept {
-    return gather_element::from_native(
-        detail::element_of_unchecked(native(), start(), offset, length));
+    return gather_element::from_native(detail::element_of_unchecked(range(), offset, length));
   }
 
   /// `length` bytes from `offset` on, for the device to write.
@@ -144,8 +151,7 @@ class registered_region {
                                                 std::size_t length) const noexcept
     requires LocallyWritable<Rights>
   {
-    VERBSPP_TRY(element,
-                detail::element_of(native(), start(), "memory_region::scatter", offset, length));
+    VERBSPP_TRY(element, detail::element_of(range(), "memory_region::scatter", offset, length));
     return scatter_element::from_native(element);
   }
   /// The whole region.
@@ -159,15 +165,14 @@ class registered_region {
                                                   std::size_t length) const noexcept
     requires LocallyWritable<Rights>
   {
-    return scatter_element::from_native(
-        detail::element_of_unchecked(native(), start(), offset, length));
+    return scatter_element::from_native(detail::element_of_unchecked(range(), offset, length));
   }
 
   /// What to give a peer so that it can access this memory.
   [[nodiscard]] remote_memory<Rights & access::all_remote> remote() const noexcept
     requires RemotelyAccessible<Rights>
   {
-    return {start(), native()->length, native()->rkey};
+    return {start(), length(), native()->rkey};
   }
 
   /// Gives the registration up (`ibv_dereg_mr`), as the destructor does, but reports a failure. The
@@ -189,6 +194,9 @@ class registered_region {
   ~registered_region() = default;
 
   [[nodiscard]] ibv_mr* native() const noexcept { return registration_.native(); }
+  [[nodiscard]] const detail::registered_range& range() const noexcept {
+    return registration_.range();
+  }
 
   detail::memory_registration registration_;
 };

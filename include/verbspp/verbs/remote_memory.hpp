@@ -5,6 +5,7 @@
 #include <verbspp/verbs/access.hpp>
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -69,6 +70,12 @@ class remote_memory {
     if (length > length_ - offset)
       return error::above_limit("remote_memory::slice", "length from the offset on, bytes", length,
                                 length_ - offset);
+    return slice_unchecked(offset, length);
+  }
+  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  [[nodiscard]] constexpr remote_memory slice_unchecked(std::uint64_t offset,
+                                                        std::uint64_t length) const noexcept {
+    assert(offset <= length_ && length <= length_ - offset);
     return remote_memory(address_ + offset, length, rkey_);
   }
 

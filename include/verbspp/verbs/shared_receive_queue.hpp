@@ -67,16 +67,17 @@ class shared_receive_queue {
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post_receive(
       const receive_request& request) const noexcept {
     return detail::post_one_receive(
-        request, state_->capacities.max_elements, operation,
+        request, operation, state_->capacities.max_elements,
         [this](auto* list, auto* rejected) { return ibv_post_srq_recv(native_, list, rejected); });
   }
   /// Posts up to `Requests` receives with one doorbell; see `queue_pair::post_receive_batch`.
   template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post_receive_batch(Fill fill) const {
-    detail::listed_receives<Requests, Elements> list(0);
+    detail::list_storage<ibv_recv_wr, Requests, Elements> storage;
+    detail::listed_posting list(storage);
     receive_batch batch(list);
     fill(batch);
-    return list.post(state_->capacities.max_elements, operation,
+    return list.post(operation, state_->capacities.max_elements,
                      [this](auto* first, auto* rejected) {
                        return ibv_post_srq_recv(native_, first, rejected);
                      });
