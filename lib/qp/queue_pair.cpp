@@ -68,7 +68,8 @@ result<void> queue_pair_owner::leave(const gid& group, lid multicast_lid) noexce
   return success();
 }
 
-result<queue_pair_status> query(ibv_qp* native) noexcept {
+result<queue_pair_status> query(const queue_pair_data& queue_pair) noexcept {
+  ibv_qp* const native = queue_pair.owner.native();
   if (native == nullptr) return moved_from("ibv_query_qp");
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};

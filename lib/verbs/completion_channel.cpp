@@ -182,7 +182,8 @@ std::ostream& operator<<(std::ostream& out, const completion_channel& channel) {
 
 result<waitable_completion_queue> waitable_completion_queue::create(
     const completion_channel& channel, std::size_t capacity) noexcept {
-  VERBSPP_TRY(state, detail::create_completion_queue(channel.context(), channel.state_, capacity));
+  VERBSPP_TRY(state,
+              detail::completion_queue_state::create(channel.context(), channel.state_, capacity));
   return waitable_completion_queue(std::move(state));
 }
 

@@ -61,7 +61,7 @@ error poll_failure() noexcept {
           "that can be outstanding on its queue pairs"};
 }
 
-result<reference<completion_queue_state>> create_completion_queue(
+result<reference<completion_queue_state>> completion_queue_state::create(
     const context& parent, reference<completion_channel_state> channel,
     std::size_t capacity) noexcept {
   ibv_comp_channel* const native_channel = channel ? channel->native : nullptr;
@@ -71,7 +71,7 @@ result<reference<completion_queue_state>> create_completion_queue(
   });
 }
 
-result<reference<completion_queue_state>> create_extended_completion_queue(
+result<reference<completion_queue_state>> completion_queue_state::create_extended(
     const context& parent, std::size_t capacity, std::uint64_t fields) noexcept {
   auto created = create_by(parent, {}, capacity, [&](completion_queue_state* state) {
     ibv_cq_init_attr_ex initial{};
@@ -92,7 +92,7 @@ result<reference<completion_queue_state>> create_extended_completion_queue(
 
 result<completion_queue> completion_queue::create(const class context& parent,
                                                   std::size_t capacity) noexcept {
-  VERBSPP_TRY(state, detail::create_completion_queue(parent, {}, capacity));
+  VERBSPP_TRY(state, detail::completion_queue_state::create(parent, {}, capacity));
   return completion_queue(std::move(state));
 }
 

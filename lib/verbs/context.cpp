@@ -29,6 +29,9 @@ bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
 
 }  // namespace
 
+// Not in the header, where it would cost all who include it what a new kind of span costs.
+std::span<const gid_entry> gid_table::entries() const noexcept { return {entries_.get(), size_}; }
+
 detail::context_state::~context_state() {
   report_destroy(errno_of(ibv_close_device(native)), "ibv_close_device");
 }
@@ -38,6 +41,17 @@ result<ibv_device_attr> context::query_device() const noexcept {
   const int errnum = detail::errno_of(ibv_query_device(native_handle(), &attributes));
   if (errnum != 0) return error::from_errno(errnum, "ibv_query_device");
   return attributes;
+}
+
+result<std::uint64_t> context::device_clock_khz() const noexcept {
+  constexpr const char* operation = "ibv_query_device_ex";
+  ibv_device_attr_ex attributes{};
+  const int errnum = detail::errno_of(ibv_query_device_ex(native_handle(), nullptr, &attributes));
+  if (errnum != 0) return error::from_errno(errnum, operation);
+  if (attributes.hca_core_clock == 0)
+    return error(error_kind::not_supported, operation,
+                 "the device does not tell the frequency of its clock");
+  return attributes.hca_core_clock;
 }
 
 result<port_attributes> context::query_port(port_number port) const noexcept {

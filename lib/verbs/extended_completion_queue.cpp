@@ -30,15 +30,4 @@ error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept {
   return poll_failure(returned, "ibv_next_poll");
 }
 
-result<std::uint64_t> device_clock_khz(const context& parent) noexcept {
-  constexpr const char* operation = "ibv_query_device_ex";
-  ibv_device_attr_ex attributes{};
-  const int errnum = errno_of(ibv_query_device_ex(parent.native_handle(), nullptr, &attributes));
-  if (errnum != 0) return error::from_errno(errnum, operation);
-  if (attributes.hca_core_clock == 0)
-    return error(error_kind::not_supported, operation,
-                 "the device does not tell the frequency of its clock");
-  return attributes.hca_core_clock;
-}
-
 }  // namespace verbspp::detail

@@ -32,8 +32,8 @@ std::array<std::byte, remote_memory_encoded_size> encode(
   return bytes;
 }
 
-result<remote_memory_description> decode_remote_memory(std::span<const std::byte> bytes,
-                                                       access_flags needed) noexcept {
+result<remote_memory_description> remote_memory_description::decode(
+    std::span<const std::byte> bytes, access_flags needed) noexcept {
   constexpr const char* operation = "decode remote memory";
   if (bytes.size() != remote_memory_encoded_size)
     return error::out_of_range(operation, "length (24 bytes)",

@@ -116,29 +116,29 @@ TEST_CASE("an element of a region lies inside it, whatever the numbers") {
            {0x800, SIZE_MAX - 0x7ff, false},
        }) {
     CAPTURE(offset, length);
-    const auto element = element_of(region, "gather", offset, length);
+    const auto element = element_of<gather_element>(region, "gather", offset, length);
     REQUIRE(element.has_value() == inside);
     if (inside) {
-      CHECK(element.value().addr == 0x10000 + offset);
-      CHECK(element.value().length == length);
-      CHECK(element.value().lkey == 0x77);
+      CHECK(element.value().native().addr == 0x10000 + offset);
+      CHECK(element.value().length() == length);
+      CHECK(element.value().native().lkey == 0x77);
     } else {
       CHECK(element.error() == error_kind::invalid_input);
       CHECK(element.error().operation() == std::string("gather"));
     }
   }
-  CHECK(element_of(region, "gather", 1, SIZE_MAX).error().subject() ==
+  CHECK(element_of<gather_element>(region, "gather", 1, SIZE_MAX).error().subject() ==
         std::string("length from the offset on, bytes"));
-  CHECK(element_of(region, "gather", 4000, 100).error().message() ==
+  CHECK(element_of<gather_element>(region, "gather", 4000, 100).error().message() ==
         "gather: length from the offset on, bytes: 100 is above the limit of 96");
 }
 
 TEST_CASE("an element is at most 2^32 - 1 bytes, however large its region is") {
   constexpr verbspp::detail::registered_range region{
       .start = 0x10000, .length = std::uint64_t{1} << 40, .lkey = 0x77};
-  CHECK(element_of(region, "gather", 5, 0xffffffff).value().length == 0xffffffff);
+  CHECK(element_of<gather_element>(region, "gather", 5, 0xffffffff).value().length() == 0xffffffff);
   for (const std::size_t length : {std::size_t{1} << 32, std::size_t{1} << 33}) {
-    const auto element = element_of(region, "gather", 0, length);
+    const auto element = element_of<gather_element>(region, "gather", 0, length);
     REQUIRE(element.has_error());
     CHECK(element.error().message() ==
           "gather: length of one element, bytes: " + std::to_string(length) +

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/detail/because.hpp>
+#include <verbspp/detail/dependent.hpp>
 #include <verbspp/flags.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/queue_pair.hpp>
@@ -386,7 +387,7 @@ class queue_pair_builder {
     return next;
   }
 
-  detail::queue_pair_settings settings_;
+  detail::dependent<detail::queue_pair_settings, Transport> settings_;
 };
 
 /// Starts a builder: `build_queue_pair<transport::rc>().protection_domain(pd)...build()`.

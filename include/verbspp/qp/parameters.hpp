@@ -54,24 +54,25 @@ struct inline_size_traits {
 /// A duration in nanoseconds, rounded up; one that nanoseconds cannot hold becomes the longest, or
 /// the most negative, that they can.
 template <std::integral Rep, class Period>
-[[nodiscard]] constexpr std::chrono::nanoseconds in_nanoseconds(
+[[nodiscard]] constexpr std::int64_t in_nanoseconds(
     std::chrono::duration<Rep, Period> duration) noexcept {
   using std::chrono::nanoseconds;
   constexpr std::int64_t limit =
       nanoseconds::max().count() / std::ratio_divide<Period, std::nano>::num;
-  if (std::cmp_greater(duration.count(), limit)) return nanoseconds::max();
-  if (std::cmp_less(duration.count(), -limit)) return nanoseconds::min();
-  return std::chrono::ceil<nanoseconds>(
-      std::chrono::duration<std::int64_t, Period>(static_cast<std::int64_t>(duration.count())));
+  if (std::cmp_greater(duration.count(), limit)) return nanoseconds::max().count();
+  if (std::cmp_less(duration.count(), -limit)) return nanoseconds::min().count();
+  return std::chrono::ceil<nanoseconds>(std::chrono::duration<std::int64_t, Period>(
+                                            static_cast<std::int64_t>(duration.count())))
+      .count();
 }
 
 /// The duration of a min RNR NAK timer code, InfiniBand Architecture Specification, table 45.
-[[nodiscard]] constexpr std::chrono::microseconds rnr_timer_duration(std::uint8_t code) noexcept {
+[[nodiscard]] constexpr std::int64_t rnr_timer_microseconds(std::uint8_t code) noexcept {
   constexpr std::array<std::uint32_t, 32> tens_of_microseconds{
       65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
       48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
       2048,  3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152};
-  return std::chrono::microseconds(10 * tens_of_microseconds[code]);
+  return std::int64_t{10} * tens_of_microseconds[code];
 }
 }  // namespace detail
 
@@ -150,17 +151,16 @@ class min_rnr_timer {
   template <std::integral Rep, class Period>
   [[nodiscard]] static constexpr result<min_rnr_timer> at_least(
       std::chrono::duration<Rep, Period> duration) noexcept {
-    const std::chrono::nanoseconds asked = detail::in_nanoseconds(duration);
+    const std::int64_t asked = detail::in_nanoseconds(duration);
     const std::uint8_t code = code_for(asked);
     if (code == none)
-      return error::out_of_range("parameter", "min RNR NAK timer, ns (0..655360000)",
-                                 asked.count());
+      return error::out_of_range("parameter", "min RNR NAK timer, ns (0..655360000)", asked);
     return with_code(code);
   }
 
   /// Exact.
   [[nodiscard]] constexpr std::chrono::microseconds duration() const noexcept {
-    return detail::rnr_timer_duration(code_);
+    return std::chrono::microseconds(detail::rnr_timer_microseconds(code_));
   }
   [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
   friend constexpr bool operator==(min_rnr_timer, min_rnr_timer) noexcept = default;
@@ -174,12 +174,12 @@ class min_rnr_timer {
     result.code_ = code;
     return result;
   }
-  static constexpr std::uint8_t code_for(std::chrono::nanoseconds duration) noexcept {
-    if (duration.count() < 0) return none;
+  static constexpr std::uint8_t code_for(std::int64_t nanoseconds) noexcept {
+    if (nanoseconds < 0) return none;
     // Code 0 is the longest; the others grow with the code.
     for (std::uint8_t code = 1; code <= maximum; ++code)
-      if (detail::rnr_timer_duration(code) >= duration) return code;
-    return detail::rnr_timer_duration(0) >= duration ? std::uint8_t{0} : none;
+      if (1000 * detail::rnr_timer_microseconds(code) >= nanoseconds) return code;
+    return 1000 * detail::rnr_timer_microseconds(0) >= nanoseconds ? std::uint8_t{0} : none;
   }
 
   std::uint8_t code_ = 12;
@@ -217,17 +217,18 @@ class ack_timeout {
   template <std::integral Rep, class Period>
   [[nodiscard]] static constexpr result<ack_timeout> at_least(
       std::chrono::duration<Rep, Period> duration) noexcept {
-    const std::chrono::nanoseconds asked = detail::in_nanoseconds(duration);
+    const std::int64_t asked = detail::in_nanoseconds(duration);
     const std::uint8_t code = code_for(asked);
     if (code == none)
-      return error::out_of_range("parameter", "ACK timeout, ns (0..8796093022208)", asked.count());
+      return error::out_of_range("parameter", "ACK timeout, ns (0..8796093022208)", asked);
     return with_code(code);
   }
 
   [[nodiscard]] constexpr bool is_infinite() const noexcept { return code_ == 0; }
   /// Exact; `nanoseconds::max()` if infinite.
   [[nodiscard]] constexpr std::chrono::nanoseconds duration() const noexcept {
-    return is_infinite() ? std::chrono::nanoseconds::max() : duration_of(code_);
+    return is_infinite() ? std::chrono::nanoseconds::max()
+                         : std::chrono::nanoseconds(nanoseconds_of(code_));
   }
   [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }
   friend constexpr bool operator==(ack_timeout, ack_timeout) noexcept = default;
@@ -242,13 +243,13 @@ class ack_timeout {
     result.code_ = code;
     return result;
   }
-  static constexpr std::chrono::nanoseconds duration_of(std::uint8_t code) noexcept {
-    return std::chrono::nanoseconds(std::int64_t{4096} << code);
+  static constexpr std::int64_t nanoseconds_of(std::uint8_t code) noexcept {
+    return std::int64_t{4096} << code;
   }
-  static constexpr std::uint8_t code_for(std::chrono::nanoseconds duration) noexcept {
-    if (duration.count() < 0) return none;
+  static constexpr std::uint8_t code_for(std::int64_t nanoseconds) noexcept {
+    if (nanoseconds < 0) return none;
     for (std::uint8_t code = minimum; code <= maximum; ++code)
-      if (duration_of(code) >= duration) return code;
+      if (nanoseconds_of(code) >= nanoseconds) return code;
     return none;
   }
 

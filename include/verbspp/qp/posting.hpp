@@ -245,9 +245,10 @@ VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const local_invalidate_request& requ
 }
 
 /// A batch on its way through the extended interface.
+template <class Native>
 class extended_posting {
  public:
-  VERBSPP_DATA_PATH explicit extended_posting(ibv_qp_ex* native) noexcept : native_(native) {
+  VERBSPP_DATA_PATH explicit extended_posting(Native* native) noexcept : native_(native) {
     ibv_wr_start(native_);
   }
   extended_posting(const extended_posting&) = delete;
@@ -295,7 +296,7 @@ class extended_posting {
   }
 
  private:
-  ibv_qp_ex* native_;
+  Native* native_;  // an ibv_qp_ex
   std::optional<error> failure_;
 };
 

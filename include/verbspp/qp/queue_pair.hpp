@@ -3,6 +3,7 @@
 
 #include <verbspp/config.hpp>
 #include <verbspp/detail/because.hpp>
+#include <verbspp/detail/dependent.hpp>
 #include <verbspp/detail/owned.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/qp/attributes.hpp>
@@ -152,7 +153,7 @@ template <transport Transport, queue_pair_state From, queue_pair_state To, attri
                                    const endpoint& remote) noexcept;
 [[nodiscard]] result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
                                          lid multicast_lid) noexcept;
-[[nodiscard]] result<queue_pair_status> query(ibv_qp* native) noexcept;
+[[nodiscard]] result<queue_pair_status> query(const queue_pair_data& queue_pair) noexcept;
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state);
 
 }  // namespace detail
@@ -197,6 +198,10 @@ template <transport Transport, queue_pair_state State,
           receive_queue_kind Receives = receive_queue_kind::own,
           posting_interface Posting = posting_interface::standard>
 class VERBSPP_CONSUMABLE queue_pair {
+  // The same, but instantiated only where it is used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent<Value, Transport>>;
+
  public:
   static constexpr transport type = Transport;
   static constexpr queue_pair_state state = State;
@@ -522,12 +527,12 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// The state that the device reports (`ibv_query_qp`), which may have moved to ERR or SQE by
   /// itself.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_state> query_state() const noexcept {
-    VERBSPP_TRY(status, query());
+    VERBSPP_TRY(status, detail::query(data_));
     return status.state();
   }
   /// Everything that the device tells about the queue pair (`ibv_query_qp`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_status> query() const noexcept {
-    return detail::query(native_handle());
+    return detail::query(data_);
   }
 
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()
@@ -571,7 +576,7 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// Gives the queue pair away: to the result in state `To` if `change` succeeds, else to the end.
   template <queue_pair_state To, class Change>
   result<in_state<To>> taken(Change change) noexcept {
-    detail::queue_pair_data taken = std::move(data_);
+    auto taken = std::move(data_);
     VERBSPP_TRYV(change(taken));
     return in_state<To>(std::move(taken));
   }
@@ -603,7 +608,7 @@ class VERBSPP_CONSUMABLE queue_pair {
   static constexpr std::size_t shortest_receive =
       Transport == transport::ud ? datagram_header_size : 0;
 
-  detail::queue_pair_data data_;
+  detail::dependent<detail::queue_pair_data, Transport> data_;
 };
 
 /// A queue pair between build and handshake.

@@ -28,6 +28,13 @@ struct completion_queue_state : counted {
   completion_queue_state& operator=(const completion_queue_state&) = delete;
   ~completion_queue_state();
 
+  [[nodiscard]] static result<reference<completion_queue_state>> create(
+      const context& parent, reference<completion_channel_state> channel,
+      std::size_t capacity) noexcept;
+  /// One that has these fields (of `ibv_create_cq_wc_flags`) in the extended polling interface.
+  [[nodiscard]] static result<reference<completion_queue_state>> create_extended(
+      const context& parent, std::size_t capacity, std::uint64_t fields) noexcept;
+
   context owner;
   reference<completion_channel_state> channel;  ///< none if nobody can wait for the queue
   ibv_cq* native = nullptr;
@@ -46,13 +53,6 @@ struct completion_queue_state : counted {
 
 /// Counts what the order of matters: queues and the events that are about them.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
-
-[[nodiscard]] result<reference<completion_queue_state>> create_completion_queue(
-    const context& parent, reference<completion_channel_state> channel,
-    std::size_t capacity) noexcept;
-/// One that has these fields (of `ibv_create_cq_wc_flags`) in the extended polling interface.
-[[nodiscard]] result<reference<completion_queue_state>> create_extended_completion_queue(
-    const context& parent, std::size_t capacity, std::uint64_t fields) noexcept;
 
 /// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
 [[nodiscard]] error poll_failure() noexcept;

@@ -34,9 +34,7 @@ struct context_state : counted {
 /// The entries of a GID table that are in use, in the order of their index.
 class gid_table {
  public:
-  [[nodiscard]] std::span<const gid_entry> entries() const noexcept VERBSPP_LIFETIMEBOUND {
-    return {entries_.get(), size_};
-  }
+  [[nodiscard]] std::span<const gid_entry> entries() const noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] const gid_entry* begin() const noexcept VERBSPP_LIFETIMEBOUND {
     return entries_.get();
   }
@@ -61,6 +59,10 @@ class context {
  public:
   /// Limits and abilities of the device (`ibv_query_device`).
   [[nodiscard]] result<ibv_device_attr> query_device() const noexcept;
+  /// The frequency of the clock that timestamps of completions count, in kHz
+  /// (`ibv_query_device_ex`).
+  /// \errors `not_supported` if the device does not tell
+  [[nodiscard]] result<std::uint64_t> device_clock_khz() const noexcept;
 
   /// State and properties of one port (`ibv_query_port`).
   /// \errors `invalid_input` if the device has no such port

@@ -48,7 +48,7 @@ template <access_flags Rights = access::local_read>
   requires RegistrableRights<Rights>
 [[nodiscard]] result<dmabuf_region<Rights>> register_dmabuf(const protection_domain& domain,
                                                             const dmabuf_range& range) noexcept {
-  VERBSPP_TRY(registration, detail::memory_registration::create(
+  VERBSPP_TRY(registration, detail::registration_of<Rights>::create(
                                 domain, detail::dmabuf_part{range.file_descriptor, range.offset},
                                 range.length, range.start.value_or(range.offset), Rights));
   return dmabuf_region<Rights>(std::move(registration));

@@ -3,6 +3,7 @@
 
 #include <verbspp/config.hpp>
 #include <verbspp/detail/because.hpp>
+#include <verbspp/detail/dependent.hpp>
 #include <verbspp/detail/number_of.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/flags.hpp>
@@ -96,7 +97,7 @@ class extended_completed_work {
   {
     return verbspp::service_level::assume(ibv_wc_read_sl(queue_) & verbspp::service_level::maximum);
   }
-  /// In ticks of the device's clock; `device_clock_khz` of the queue has its frequency.
+  /// In ticks of the device's clock; `context::device_clock_khz` has its frequency.
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t timestamp() const noexcept
     requires HasCompletionField<Fields, completion_field::timestamp>
   {
@@ -195,9 +196,6 @@ class polling_session {
   ibv_cq_ex* queue_;
 };
 
-/// The frequency of the clock that timestamps count, in kHz.
-[[nodiscard]] result<std::uint64_t> device_clock_khz(const context& parent) noexcept;
-
 }  // namespace detail
 
 /// A completion queue (`ibv_cq_ex`) whose completions are read field by field, and only those that
@@ -207,14 +205,19 @@ class polling_session {
 /// thread may poll; while one does, others wait.
 template <completion_fields Fields>
 class extended_completion_queue : public completion_queue {
+  // The same, but instantiated only where it is used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent<Value, Fields>>;
+
  public:
   /// `ibv_create_cq_ex`.
   /// \errors as `completion_queue::create`, and `not_supported` if the device has no such queues or
   /// not all of the fields
   [[nodiscard]] static result<extended_completion_queue> create(const class context& parent,
                                                                 std::size_t capacity) noexcept {
-    VERBSPP_TRY(state, detail::create_extended_completion_queue(parent, capacity, Fields.bits));
-    return extended_completion_queue(std::move(state));
+    using state = detail::dependent<detail::completion_queue_state, Fields>;
+    VERBSPP_TRY(created, state::create_extended(parent, capacity, Fields.bits));
+    return extended_completion_queue(std::move(created));
   }
 
   /// Calls `visit` with an `extended_completion<Fields>` for each completion that is there, at most
@@ -256,12 +259,6 @@ class extended_completion_queue : public completion_queue {
     }
     session.end();
     return static_cast<std::size_t>(count);
-  }
-
-  /// The frequency of the clock that `timestamp` counts, in kHz (`ibv_query_device_ex`).
-  /// \errors `not_supported` if the device does not tell
-  [[nodiscard]] result<std::uint64_t> device_clock_khz() const noexcept {
-    return detail::device_clock_khz(context());
   }
 
  private:

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/config.hpp>
+#include <verbspp/detail/because.hpp>
+#include <verbspp/detail/dependent.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/verbs/access.hpp>
 #include <verbspp/verbs/protection_domain.hpp>
@@ -84,10 +87,13 @@ class memory_registration {
   registered_range range_;
 };
 
-/// A part of a region as a scatter-gather element, if it lies inside.
-[[nodiscard]] inline result<ibv_sge> element_of(const registered_range& range,
-                                                const char* operation, std::size_t offset,
-                                                std::size_t length) noexcept {
+template <access_flags Rights>
+using registration_of = dependent<memory_registration, Rights>;
+
+/// A part of a region as a scatter or gather element, if it lies inside.
+template <class Element>
+[[nodiscard]] result<Element> element_of(const registered_range& range, const char* operation,
+                                         std::size_t offset, std::size_t length) noexcept {
   if (offset > range.length)
     return error::above_limit(operation, "offset, bytes", offset, range.length);
   if (length > range.length - offset)
@@ -96,14 +102,17 @@ class memory_registration {
   if (length > UINT32_MAX)
     return error::above_limit(operation, "length of one element, bytes", length, UINT32_MAX,
                               "split it into several elements or requests");
-  return ibv_sge{range.start + offset, static_cast<std::uint32_t>(length), range.lkey};
+  return Element::from_native(
+      {range.start + offset, static_cast<std::uint32_t>(length), range.lkey});
 }
 
-[[nodiscard]] VERBSPP_DATA_PATH ibv_sge element_of_unchecked(const registered_range& range,
+template <class Element>
+[[nodiscard]] VERBSPP_DATA_PATH Element element_of_unchecked(const registered_range& range,
                                                              std::size_t offset,
                                                              std::size_t length) noexcept {
-  assert(element_of(range, "unchecked element", offset, length).has_value());
-  return {range.start + offset, static_cast<std::uint32_t>(length), range.lkey};
+  assert(element_of<Element>(range, "unchecked element", offset, length).has_value());
+  return Element::from_native(
+      {range.start + offset, static_cast<std::uint32_t>(length), range.lkey});
 }
 
 void print(std::ostream& out, const char* kind, const memory_registration& registration,
@@ -121,28 +130,32 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
 /// rule: the const functions may be called from any thread.
 template <access_flags Rights>
 class registered_region {
+  // The same, but instantiated only where it is used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent<Value, Rights>>;
+
  public:
   static constexpr access_flags rights = Rights;
 
-  [[nodiscard]] std::size_t length() const noexcept { return range().length; }
-  [[nodiscard]] std::uint32_t lkey() const noexcept { return range().lkey; }
+  [[nodiscard]] std::size_t length() const noexcept { return registration_.range().length; }
+  [[nodiscard]] std::uint32_t lkey() const noexcept { return registration_.range().lkey; }
   /// The address of the first byte in elements and for peers: that of the memory, unless the
   /// region was registered with another one.
-  [[nodiscard]] std::uint64_t start() const noexcept { return range().start; }
+  [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
   /// `length` bytes from `offset` on, for the device to read.
   /// \errors `invalid_input` if that is not within the region, or above 2^32 - 1 bytes
   [[nodiscard]] result<gather_element> gather(std::size_t offset,
                                               std::size_t length) const noexcept {
-    VERBSPP_TRY(element, detail::element_of(range(), "memory_region::gather", offset, length));
-    return gather_element::from_native(element);
+    return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
+                                              offset, length);
   }
   /// The whole region.
   [[nodiscard]] result<gather_element> gather() const noexcept { return gather(0, length()); }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
   [[nodiscard]] gather_element gather_unchecked(std::size_t offset,
                                                 std::size_t length) const noexcept {
-    return gather_element::from_native(detail::element_of_unchecked(range(), offset, length));
+    return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
   }
 
   /// `length` bytes from `offset` on, for the device to write.
@@ -151,8 +164,8 @@ class registered_region {
                                                 std::size_t length) const noexcept
     requires LocallyWritable<Rights>
   {
-    VERBSPP_TRY(element, detail::element_of(range(), "memory_region::scatter", offset, length));
-    return scatter_element::from_native(element);
+    return detail::element_of<scatter_element>(registration_.range(), "memory_region::scatter",
+                                               offset, length);
   }
   /// The whole region.
   [[nodiscard]] result<scatter_element> scatter() const noexcept
@@ -165,7 +178,7 @@ class registered_region {
                                                   std::size_t length) const noexcept
     requires LocallyWritable<Rights>
   {
-    return scatter_element::from_native(detail::element_of_unchecked(range(), offset, length));
+    return detail::element_of_unchecked<scatter_element>(registration_.range(), offset, length);
   }
 
   /// What to give a peer so that it can access this memory.
@@ -194,11 +207,8 @@ class registered_region {
   ~registered_region() = default;
 
   [[nodiscard]] ibv_mr* native() const noexcept { return registration_.native(); }
-  [[nodiscard]] const detail::registered_range& range() const noexcept {
-    return registration_.range();
-  }
 
-  detail::memory_registration registration_;
+  detail::registration_of<Rights> registration_;
 };
 
 /// Memory that can be registered: contiguous, and not gone at the end of the expression.
@@ -295,7 +305,7 @@ template <access_flags Rights = access::local_read, class Memory>
 [[nodiscard]] result<memory_region<Rights>> register_memory(const protection_domain& domain,
                                                             Memory&& memory) noexcept {
   const std::span<std::byte> bytes = detail::bytes_of(memory);
-  VERBSPP_TRY(registration, detail::memory_registration::create(
+  VERBSPP_TRY(registration, detail::registration_of<Rights>::create(
                                 domain, bytes.data(), bytes.size(),
                                 reinterpret_cast<std::uintptr_t>(bytes.data()), Rights));
   return memory_region<Rights>(std::move(registration));
@@ -312,8 +322,8 @@ template <access_flags Rights = access::local_read, class Memory>
                                                                std::uint64_t start,
                                                                Memory&& memory) noexcept {
   const std::span<std::byte> bytes = detail::bytes_of(memory);
-  VERBSPP_TRY(registration, detail::memory_registration::create(domain, bytes.data(), bytes.size(),
-                                                                start, Rights));
+  VERBSPP_TRY(registration, detail::registration_of<Rights>::create(domain, bytes.data(),
+                                                                    bytes.size(), start, Rights));
   return memory_region<Rights>(std::move(registration));
 }
 

@@ -91,6 +91,11 @@ concept BufferElement = detail::because(
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class registered_buffer {
+  // The same, but instantiated only where they are used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent<Value, Rights>>;
+  using page_range = detail::dependent<detail::page_range, Rights>;
+
  public:
   static constexpr access_flags rights = Rights;
   using value_type = Element;
@@ -105,7 +110,7 @@ class registered_buffer {
     requires RegistrableRights<Rights>
   {
     static_assert(alignof(Element) <= 4096, "an element aligned to more than a page");
-    VERBSPP_TRY(pages, detail::page_range::allocate(count, sizeof(Element), options));
+    VERBSPP_TRY(pages, page_range::allocate(count, sizeof(Element), options));
     const std::span<Element> elements(static_cast<Element*>(pages.data()), count);
     VERBSPP_TRY(region, register_memory<Rights>(domain, elements));
     return registered_buffer(std::move(pages), std::move(region), count);
@@ -189,8 +194,8 @@ class registered_buffer {
   /// \errors as `memory_region::deregister`
   [[nodiscard]] result<void> release() && noexcept {
     size_ = 0;
-    const result<void> deregistered = std::move(region_).deregister();
-    detail::page_range taken = std::move(pages_);
+    const auto deregistered = std::move(region_).deregister();
+    page_range taken = std::move(pages_);
     if (!deregistered.has_value()) taken.abandon();
     return deregistered;
   }
@@ -206,8 +211,7 @@ class registered_buffer {
   }
 
  private:
-  registered_buffer(detail::page_range pages, memory_region<Rights> region,
-                    std::size_t size) noexcept
+  registered_buffer(page_range pages, memory_region<Rights> region, std::size_t size) noexcept
       : pages_(std::move(pages)), region_(std::move(region)), size_(size) {}
 
   [[nodiscard]] result<void> check(const char* operation, std::size_t first,
@@ -218,7 +222,7 @@ class registered_buffer {
     return success();
   }
 
-  detail::page_range pages_;
+  page_range pages_;
   memory_region<Rights> region_;
   std::size_t size_;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/detail/dependent.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/verbs/access.hpp>
 
@@ -21,14 +22,15 @@ struct remote_memory_description {
   std::uint64_t length = 0;
   std::uint32_t rkey = 0;
   access_flags rights{};
+
+  [[nodiscard]] static result<remote_memory_description> decode(std::span<const std::byte> bytes,
+                                                                access_flags needed) noexcept;
 };
 
 inline constexpr std::size_t remote_memory_encoded_size = 24;
 
 [[nodiscard]] std::array<std::byte, remote_memory_encoded_size> encode(
     const remote_memory_description& memory) noexcept;
-[[nodiscard]] result<remote_memory_description> decode_remote_memory(
-    std::span<const std::byte> bytes, access_flags needed) noexcept;
 void print(std::ostream& out, const remote_memory_description& memory);
 
 }  // namespace detail
@@ -88,7 +90,8 @@ class remote_memory {
   /// \errors `invalid_input` if the bytes are not such a handle, `permission` if it lacks one of
   /// this type's rights
   [[nodiscard]] static result<remote_memory> decode(std::span<const std::byte> bytes) noexcept {
-    VERBSPP_TRY(memory, detail::decode_remote_memory(bytes, Rights));
+    using description = detail::dependent<detail::remote_memory_description, Rights>;
+    VERBSPP_TRY(memory, description::decode(bytes, Rights));
     return remote_memory(memory.address, memory.length, memory.rkey);
   }
 
