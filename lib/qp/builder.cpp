@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "detail/limits.hpp"
 #include "qp/addressing.hpp"
 #include <verbspp/qp/builder.hpp>
 
@@ -13,13 +14,6 @@ constexpr const char* building = "build queue pair";
 
 constexpr std::uint32_t default_elements = 16;
 constexpr std::uint8_t default_read_depth = 16;
-
-result<void> check_limit(const char* what, std::uint64_t value, int limit) noexcept {
-  if (value > static_cast<std::uint64_t>(std::max(limit, 0)))
-    return error::above_limit(building, what, value, static_cast<std::uint64_t>(limit),
-                              "the limit is the device's");
-  return success();
-}
 
 /// What was asked for, or the default as far as the device allows it.
 template <class Count>
@@ -40,17 +34,20 @@ result<ibv_qp_cap> capacities_of(const queue_pair_settings& settings,
           own_receives ? or_default(settings.max_receive_elements, default_elements, device.max_sge)
                        : 0,
       .max_inline_data = settings.max_inline_data.value()};
-  VERBSPP_TRYV(check_limit("max send work requests", capacities.max_send_wr, device.max_qp_wr));
-  VERBSPP_TRYV(check_limit("max receive work requests", capacities.max_recv_wr, device.max_qp_wr));
-  VERBSPP_TRYV(check_limit("max send elements", capacities.max_send_sge, device.max_sge));
-  VERBSPP_TRYV(check_limit("max receive elements", capacities.max_recv_sge, device.max_sge));
+  VERBSPP_TRYV(
+      check_limit(building, "max send work requests", capacities.max_send_wr, device.max_qp_wr));
+  VERBSPP_TRYV(
+      check_limit(building, "max receive work requests", capacities.max_recv_wr, device.max_qp_wr));
+  VERBSPP_TRYV(check_limit(building, "max send elements", capacities.max_send_sge, device.max_sge));
+  VERBSPP_TRYV(
+      check_limit(building, "max receive elements", capacities.max_recv_sge, device.max_sge));
   return capacities;
 }
 
 result<read_depth> read_depth_of(const char* what, const std::optional<read_depth>& asked,
                                  int limit) noexcept {
   const std::uint32_t depth = or_default(asked, default_read_depth, limit);
-  VERBSPP_TRYV(check_limit(what, depth, limit));
+  VERBSPP_TRYV(check_limit(building, what, depth, limit));
   return read_depth::assume(static_cast<std::uint8_t>(depth));
 }
 

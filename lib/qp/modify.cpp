@@ -2,6 +2,7 @@
 #include "qp/addressing.hpp"
 #include <verbspp/qp/queue_pair.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstddef>
@@ -11,18 +12,21 @@ namespace verbspp::detail {
 
 namespace {
 
-constexpr std::array states{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+constexpr std::size_t states = IBV_QPS_ERR + 1;
+
+constexpr std::string_view name_of(std::size_t state) noexcept {
+  return to_string(static_cast<queue_pair_state>(state));
+}
 
 /// "modify INIT -> RTR" and so on, for every two states.
 constexpr auto names_of_transitions = [] {
   using namespace std::string_view_literals;
   constexpr std::size_t longest = "modify RESET -> RESET"sv.size() + 1;
-  std::array<std::array<std::array<char, longest>, states.size()>, states.size()> names{};
-  for (std::size_t from = 0; from < states.size(); ++from)
-    for (std::size_t to = 0; to < states.size(); ++to) {
+  std::array<std::array<std::array<char, longest>, states>, states> names{};
+  for (std::size_t from = 0; from < states; ++from)
+    for (std::size_t to = 0; to < states; ++to) {
       char* end = names[from][to].data();
-      for (const std::string_view part :
-           {"modify "sv, std::string_view(states[from]), " -> "sv, std::string_view(states[to])})
+      for (const std::string_view part : {"modify "sv, name_of(from), " -> "sv, name_of(to)})
         for (const char each : part) *end++ = each;
     }
   return names;

@@ -15,24 +15,4 @@ const char* to_string(transport type) noexcept {
   return "unknown transport";
 }
 
-const char* to_string(queue_pair_state state) noexcept {
-  switch (state) {
-    case queue_pair_state::reset:
-      return "RESET";
-    case queue_pair_state::init:
-      return "INIT";
-    case queue_pair_state::ready_to_receive:
-      return "RTR";
-    case queue_pair_state::ready_to_send:
-      return "RTS";
-    case queue_pair_state::send_queue_drained:
-      return "SQD";
-    case queue_pair_state::send_queue_error:
-      return "SQE";
-    case queue_pair_state::error:
-      return "ERR";
-  }
-  return "unknown state";
-}
-
 }  // namespace verbspp

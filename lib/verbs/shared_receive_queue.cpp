@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "detail/limits.hpp"
 #include <verbspp/verbs/shared_receive_queue.hpp>
 
-#include <algorithm>
 #include <cerrno>
 #include <new>
 #include <ostream>
@@ -12,13 +12,6 @@ namespace verbspp {
 namespace {
 
 constexpr const char* creating = "ibv_create_srq";
-
-result<void> check_limit(const char* what, std::uint32_t value, int limit) noexcept {
-  if (value > static_cast<std::uint32_t>(std::max(limit, 0)))
-    return error::above_limit(creating, what, value, static_cast<std::uint32_t>(limit),
-                              "the limit is the device's");
-  return success();
-}
 
 }  // namespace
 
@@ -35,8 +28,10 @@ result<shared_receive_queue> shared_receive_queue::create(const class protection
                  "this device has no shared receive queues: post receives to each queue pair");
   if (max_work_requests.value() == 0)
     return error::out_of_range(creating, "max work requests", 0, "the smallest queue holds 1");
-  VERBSPP_TRYV(check_limit("max work requests", max_work_requests.value(), device.max_srq_wr));
-  VERBSPP_TRYV(check_limit("max elements", max_elements.value(), device.max_srq_sge));
+  VERBSPP_TRYV(detail::check_limit(creating, "max work requests", max_work_requests.value(),
+                                   device.max_srq_wr));
+  VERBSPP_TRYV(
+      detail::check_limit(creating, "max elements", max_elements.value(), device.max_srq_sge));
   ibv_srq_init_attr initial{};
   initial.attr.max_wr = max_work_requests.value();
   initial.attr.max_sge = max_elements.value();

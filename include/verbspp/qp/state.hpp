@@ -29,7 +29,25 @@ enum class queue_pair_state : std::uint8_t {
   error = IBV_QPS_ERR,  ///< everything that is outstanding or posted completes as flushed
 };
 
-[[nodiscard]] const char* to_string(queue_pair_state state) noexcept;
+[[nodiscard]] constexpr const char* to_string(queue_pair_state state) noexcept {
+  switch (state) {
+    case queue_pair_state::reset:
+      return "RESET";
+    case queue_pair_state::init:
+      return "INIT";
+    case queue_pair_state::ready_to_receive:
+      return "RTR";
+    case queue_pair_state::ready_to_send:
+      return "RTS";
+    case queue_pair_state::send_queue_drained:
+      return "SQD";
+    case queue_pair_state::send_queue_error:
+      return "SQE";
+    case queue_pair_state::error:
+      return "ERR";
+  }
+  return "unknown state";
+}
 
 /// Has a peer of its own.
 template <transport Transport>
