@@ -29,6 +29,7 @@
 #include <verbspp/verbs/fork.hpp>
 #include <verbspp/verbs/gid.hpp>
 #include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/verbs/memory_window.hpp>
 #include <verbspp/verbs/on_demand_paging.hpp>
 #include <verbspp/verbs/path.hpp>
 #include <verbspp/verbs/port.hpp>
@@ -41,5 +42,6 @@
 #include <verbspp/verbs/scatter_gather.hpp>
 #include <verbspp/verbs/shared_receive_queue.hpp>
 #include <verbspp/verbs/transport_error.hpp>
+#include <verbspp/verbs/window_part.hpp>
 #include <verbspp/verbs/work_completion.hpp>
 #include <verbspp/verbs/work_request.hpp>

@@ -60,6 +60,18 @@ result<void> check_range(const char* operation, std::uint64_t place, std::size_t
   return success();
 }
 
+const char* usual_cause_of_staying(int errnum) noexcept {
+  // Linux' software driver has EINVAL for what others call EBUSY.
+  return errnum == EBUSY || errnum == EINVAL
+             ? "the memory stays registered; usually a memory window is bound to it still"
+             : "the memory stays registered";
+}
+
+void deregister_or_report(ibv_mr* native) noexcept {
+  const int errnum = errno_of(ibv_dereg_mr(native));
+  report_destroy(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
+}
+
 result<void> check_on_demand(const char* operation, const protection_domain& domain,
                              access_flags rights) noexcept {
   if (!rights.contains(access::on_demand)) return success();
@@ -121,15 +133,14 @@ result<memory_registration> memory_registration::create(const protection_domain&
 }
 
 memory_registration::~memory_registration() {
-  if (native_ != nullptr)
-    report_destroy(errno_of(ibv_dereg_mr(native_)), "ibv_dereg_mr", "the memory stays registered");
+  if (native_ != nullptr) deregister_or_report(native_);
 }
 
 result<void> memory_registration::release() noexcept {
   if (native_ == nullptr)
     return error(error_kind::invalid_input, "ibv_dereg_mr", "this region was moved from");
   const int errnum = errno_of(ibv_dereg_mr(std::exchange(native_, nullptr)));
-  if (errnum != 0) return error::from_errno(errnum, "ibv_dereg_mr", "the memory stays registered");
+  if (errnum != 0) return error::from_errno(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
   return success();
 }
 
@@ -180,10 +191,20 @@ result<void> memory_registration::change(const registration_change& changes) noe
                                "the memory anew");
     return failure;
   }
-  report_destroy(errno_of(ibv_dereg_mr(std::exchange(native_, nullptr))), "ibv_dereg_mr",
-                 "the memory stays registered");
+  deregister_or_report(std::exchange(native_, nullptr));
   return error::from_errno(errnum, reregistering,
                            "the region could not be used any more and is gone");
+}
+
+result<void> check_window_part(std::size_t region_length, std::size_t offset,
+                               std::size_t length) noexcept {
+  constexpr const char* operation = "memory_region::window_part";
+  if (offset > region_length)
+    return error::above_limit(operation, "offset, bytes", offset, region_length);
+  if (length > region_length - offset)
+    return error::above_limit(operation, "length from the offset on, bytes", length,
+                              region_length - offset);
+  return success();
 }
 
 void print(std::ostream& out, const char* kind, const memory_registration& registration,

@@ -34,10 +34,14 @@ static_assert(same(access_flag::local_write, IBV_ACCESS_LOCAL_WRITE));
 static_assert(same(access_flag::remote_write, IBV_ACCESS_REMOTE_WRITE));
 static_assert(same(access_flag::remote_read, IBV_ACCESS_REMOTE_READ));
 static_assert(same(access_flag::remote_atomic, IBV_ACCESS_REMOTE_ATOMIC));
+static_assert(same(access_flag::window_bind, IBV_ACCESS_MW_BIND));
 static_assert(same(access_flag::on_demand, IBV_ACCESS_ON_DEMAND));
 static_assert(same(access_flag::relaxed_ordering, IBV_ACCESS_RELAXED_ORDERING));
 static_assert(access::local_read.bits == 0);
-static_assert(!access::all_remote.intersects(access::on_demand | access::relaxed_ordering));
+static_assert(!access::all_remote.intersects(access::on_demand | access::relaxed_ordering |
+                                             access::window_bind));
+static_assert(same(memory_window_type::type_1, IBV_MW_TYPE_1));
+static_assert(same(memory_window_type::type_2, IBV_MW_TYPE_2));
 static_assert(same(on_demand_use::send, IBV_ODP_SUPPORT_SEND));
 static_assert(same(on_demand_use::receive, IBV_ODP_SUPPORT_RECV));
 static_assert(same(on_demand_use::write, IBV_ODP_SUPPORT_WRITE));

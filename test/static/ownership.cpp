@@ -45,6 +45,8 @@ static_assert(SoleOwner<memory_region<access::local_write | access::all_remote>>
 static_assert(SoleOwner<dmabuf_region<access::local_write>>);
 static_assert(SoleOwner<registered_buffer<>>);
 static_assert(SoleOwner<registered_buffer<access::local_write | access::all_remote, double>>);
+static_assert(SoleOwner<memory_window<memory_window_type::type_1>>);
+static_assert(SoleOwner<memory_window<memory_window_type::type_2>>);
 static_assert(SoleOwner<prepared_queue_pair<transport::rc>>);
 static_assert(SoleOwner<connected_queue_pair<transport::rc>>);
 static_assert(SoleOwner<gid_table>);
@@ -55,6 +57,10 @@ static_assert(!std::is_constructible_v<memory_region<>, memory_region<access::lo
 static_assert(!std::is_constructible_v<memory_region<>, dmabuf_region<>>, "no bytes to look at");
 // What they have in common does not exist by itself, so nothing is cut off.
 static_assert(!std::is_constructible_v<registered_region<access::local_read>, memory_region<>>);
+
+// Nor a memory window one of another type.
+static_assert(!std::is_constructible_v<memory_window<memory_window_type::type_1>,
+                                       memory_window<memory_window_type::type_2>>);
 
 // A queue pair gets into another state by its handshake and no other way.
 static_assert(!std::is_constructible_v<connected_queue_pair<transport::rc>,
@@ -71,6 +77,7 @@ static_assert(!std::is_convertible_v<ibv_pd*, protection_domain>);
 static_assert(!std::is_convertible_v<ibv_cq*, completion_queue>);
 static_assert(!std::is_convertible_v<ibv_cq*, waitable_completion_queue>);
 static_assert(!std::is_convertible_v<ibv_comp_channel*, completion_channel>);
+static_assert(!std::is_constructible_v<memory_window<memory_window_type::type_2>, ibv_mw*>);
 static_assert(!std::is_convertible_v<context, ibv_context*>);
 static_assert(!std::is_convertible_v<protection_domain, ibv_pd*>);
 static_assert(!std::is_convertible_v<completion_queue, ibv_cq*>);

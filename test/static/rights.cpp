@@ -6,6 +6,7 @@
 #include <verbspp/verbs/remote_memory.hpp>
 #include <verbspp/verbs/remote_object.hpp>
 #include <verbspp/verbs/scatter_gather.hpp>
+#include <verbspp/verbs/window_part.hpp>
 
 #include <array>
 #include <concepts>
@@ -24,6 +25,7 @@ using access::local_write;
 using access::remote_atomic;
 using access::remote_read;
 using access::remote_write;
+using access::window_bind;
 
 // Memory of this side.
 
@@ -106,6 +108,32 @@ static_assert(!CanRegister<local_read, std::vector<std::string>&>, "more than by
 static_assert(!CanRegister<local_read, std::vector<bool>&>, "not in memory as such");
 static_assert(!CanRegister<local_read, int&>);
 static_assert(!CanRegister<local_read, void*>);
+
+// What a memory window may show.
+
+template <access_flags Rights, access_flags OfWindow>
+concept CanShow = requires(const memory_region<Rights>& region) {
+  { region.template window_part<OfWindow>(0, 1) } -> std::same_as<result<window_part<OfWindow>>>;
+};
+static_assert(CanShow<window_bind, remote_read>, "the region itself needs no remote right");
+static_assert(CanShow < window_bind | local_write, all_remote >);
+static_assert(CanShow < window_bind | local_write | remote_read, remote_write >);
+static_assert(!CanShow < local_write | all_remote, remote_read >, "not registered for windows");
+static_assert(!CanShow<window_bind, remote_write>, "the verbs need local write");
+static_assert(!CanShow<window_bind, remote_atomic>, "the verbs need local write");
+static_assert(!CanShow < window_bind, remote_read | remote_write >);
+static_assert(!CanShow < window_bind | local_write, local_write >, "not for a peer");
+static_assert(!CanShow < window_bind | local_write, remote_read | window_bind >);
+static_assert(!CanShow < window_bind | local_write, local_read >, "no right at all");
+static_assert(!HasRemote < window_bind | local_write >, "only windows give rights to it");
+static_assert(CanRegister<window_bind, std::span<const std::byte>>);
+static_assert(std::same_as<remote_of<remote_read | window_bind>, remote_memory<remote_read>>);
+static_assert(std::same_as<decltype(std::declval<window_part<remote_read>>().remote(0)),
+                           remote_memory<remote_read>>,
+              "what peers get has the window's rights");
+static_assert(!std::is_constructible_v<window_part<remote_read>, ibv_mw_bind_info>,
+              "nobody vouches for it");
+static_assert(!std::is_convertible_v<window_part<remote_read>, window_part<all_remote>>);
 
 // What has no constants may be registered with them, however it is registered.
 

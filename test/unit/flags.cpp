@@ -59,6 +59,7 @@ TEST_CASE("access rights print themselves by name") {
 }
 
 TEST_CASE("how to register is printed beside the rights") {
+  CHECK(printed(access::remote_read | access::window_bind) == "remote read|window bind");
   CHECK(printed(access::local_write | access::on_demand) == "local write|on demand");
   CHECK(printed(access::relaxed_ordering) == "relaxed ordering");
 }

@@ -17,6 +17,7 @@ enum class access_flag : unsigned {
   remote_write = IBV_ACCESS_REMOTE_WRITE,
   remote_read = IBV_ACCESS_REMOTE_READ,
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
+  window_bind = IBV_ACCESS_MW_BIND,  ///< memory windows may be bound to the memory
   on_demand = IBV_ACCESS_ON_DEMAND,
   relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
 };
@@ -34,6 +35,8 @@ inline constexpr access_flags local_write = access_flag::local_write;
 inline constexpr access_flags remote_write = access_flag::remote_write;
 inline constexpr access_flags remote_read = access_flag::remote_read;
 inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
+/// Memory windows may be bound to the memory, and give peers the rights that they are bound with.
+inline constexpr access_flags window_bind = access_flag::window_bind;
 /// Not a right, but how to register: pages are not pinned, but fetched when the device first uses
 /// them, which is slow then. Only where the device can: `on_demand_paging::query`.
 inline constexpr access_flags on_demand = access_flag::on_demand;

@@ -9,6 +9,7 @@
 #include <verbspp/verbs/protection_domain.hpp>
 #include <verbspp/verbs/remote_memory.hpp>
 #include <verbspp/verbs/scatter_gather.hpp>
+#include <verbspp/verbs/window_part.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -115,6 +116,10 @@ template <class Element>
       {range.start + offset, static_cast<std::uint32_t>(length), range.lkey});
 }
 
+/// Whether `length` bytes from `offset` on are within a region; of any length, unlike an element.
+[[nodiscard]] result<void> check_window_part(std::size_t region_length, std::size_t offset,
+                                             std::size_t length) noexcept;
+
 void print(std::ostream& out, const char* kind, const memory_registration& registration,
            access_flags rights);
 
@@ -188,9 +193,23 @@ class registered_region {
     return {start(), length(), native()->rkey};
   }
 
+  /// `length` bytes from `offset` on, for a memory window that gives peers these rights, which the
+  /// region itself need not have: `region.window_part<access::remote_read>(0, 64)`. Of no bytes, a
+  /// window of type 1 is bound to nothing.
+  /// \errors `invalid_input` if that is not within the region
+  template <access_flags OfWindow>
+    requires BindableToWindows<Rights> && WindowRights<OfWindow> &&
+             WindowRightsOfRegion<OfWindow, Rights>
+  [[nodiscard]] result<verbspp::window_part<OfWindow>> window_part(
+      std::size_t offset, std::size_t length) const noexcept {
+    VERBSPP_TRYV(detail::check_window_part(this->length(), offset, length));
+    return verbspp::window_part<OfWindow>::from_native(native(), start() + offset, length);
+  }
+
   /// Gives the registration up (`ibv_dereg_mr`), as the destructor does, but reports a failure. The
   /// memory may be used by the device still if that fails; so it should not be freed then.
-  /// \errors `busy` if a memory window is bound to it, `driver`
+  /// \errors `busy`, or `invalid_input` by some drivers, if a memory window is bound to it;
+  /// `driver`
   [[nodiscard]] result<void> deregister() && noexcept { return registration_.release(); }
 
   [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
