@@ -98,15 +98,18 @@ std::uint64_t operations_of(transport type, const ibv_device_attr& device) noexc
   constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   constexpr std::uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
   constexpr std::uint64_t invalidations = IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV;
+  constexpr unsigned windows = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  const std::uint64_t binds =
+      (device.device_cap_flags & windows) != 0 ? std::uint64_t{IBV_QP_EX_WITH_BIND_MW} : 0;
   switch (type) {
     case transport::ud:
       return sends;
     case transport::uc:
-      return sends | writes;
+      return sends | writes | binds;
     default:
       break;
   }
-  std::uint64_t all = sends | writes | IBV_QP_EX_WITH_RDMA_READ;
+  std::uint64_t all = sends | writes | binds | IBV_QP_EX_WITH_RDMA_READ;
   if (device.atomic_cap != IBV_ATOMIC_NONE)
     all |= IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
   if ((device.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0) all |= invalidations;

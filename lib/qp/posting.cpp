@@ -54,6 +54,13 @@ error detail::no_word(const char* operation, std::uint32_t length) noexcept {
                              "atomic operations work on 8 bytes");
 }
 
+error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept {
+  return {error_kind::invalid_input, operation,
+          to_no_bytes ? "a memory window of type 2 is not bound to no bytes, but closed by "
+                        "invalidating its rkey"
+                      : "the memory window and the region are of different protection domains"};
+}
+
 error detail::batch_too_long(const char* what, std::size_t limit) noexcept {
   return error::above_limit("fill batch", what, limit + 1, limit,
                             "give the batch larger template arguments");

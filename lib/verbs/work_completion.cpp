@@ -38,9 +38,11 @@ constexpr std::array statuses{
     status_description{work_status::flushed, work_error_class::flushed, "flushed",
                        "not executed: the queue pair is in the error state; the cause is the first "
                        "completion that failed with another status, or the teardown"},
-    status_description{work_status::memory_window_bind_error, local_programming,
-                       "memory window bind error",
-                       "check the rights of the region and that it allows binding"},
+    status_description{
+        work_status::memory_window_bind_error, local_programming, "memory window bind error",
+        "check that region, window and queue pair are of one protection domain, that "
+        "the region may be bound, and that a window of type 2 was invalidated since "
+        "its last bind; this window cannot be bound any more"},
     status_description{work_status::bad_response_error, transport, "bad response error",
                        "the peer answered with an unexpected packet: check that both ends are "
                        "connected to each other and with the same PSN"},

@@ -118,6 +118,7 @@ class buffer {
   /// The same, to change the content: the memory itself stays where it is.
   [[nodiscard]] std::span<std::byte> content() { return bytes_; }
   [[nodiscard]] memory_region<Rights>& region() { return region_; }
+  [[nodiscard]] const memory_region<Rights>& region() const { return region_; }
   [[nodiscard]] std::size_t size() const { return bytes_.size(); }
   /// The bytes that a request of that size reaches.
   [[nodiscard]] std::vector<std::byte> front(std::size_t size) const {

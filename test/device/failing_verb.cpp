@@ -56,6 +56,8 @@ std::function<void()> before_dereg_mr;
 std::optional<int> reregistration_returns;
 int reregistration_errno = 0;
 std::byte* dmabuf_memory = nullptr;
+unsigned replaced_capabilities = 0;
+unsigned claimed_capability_flags = 0;
 
 /// Whether this call has to fail; then errno is set.
 bool fails(std::size_t index) {
@@ -105,6 +107,13 @@ failing_device::~failing_device() {
   reinterpret_cast<void (*)()>(::dlsym(RTLD_DEFAULT, "softverbs_reset_faults"))();
 }
 
+claimed_capabilities::claimed_capabilities(unsigned capabilities, unsigned claimed) {
+  replaced_capabilities = capabilities;
+  claimed_capability_flags = claimed;
+}
+
+claimed_capabilities::~claimed_capabilities() { replaced_capabilities = 0; }
+
 void before_next_destroy_cq(std::function<void()> call) { before_destroy_cq = std::move(call); }
 
 void before_next_dereg_mr(std::function<void()> call) { before_dereg_mr = std::move(call); }
@@ -140,6 +149,14 @@ void inject(const ibv_async_event& event) { injected = event; }
 
 // What libverbspp calls instead of libibverbs' or softverbs' own.
 extern "C" {
+
+int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+  const int returned = VERBSPP_TEST_NEXT(ibv_query_device)(context, attributes);
+  if (returned == 0 && replaced_capabilities != 0)
+    attributes->device_cap_flags =
+        (attributes->device_cap_flags & ~replaced_capabilities) | claimed_capability_flags;
+  return returned;
+}
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
   if (fails(create_comp_channel)) return nullptr;

@@ -36,6 +36,15 @@ class failing_device {
   failing_device& operator=(const failing_device&) = delete;
 };
 
+/// Lets `ibv_query_device` tell of these capabilities that the device has those `claimed` of them.
+class claimed_capabilities {
+ public:
+  claimed_capabilities(unsigned capabilities, unsigned claimed);
+  ~claimed_capabilities();
+  claimed_capabilities(const claimed_capabilities&) = delete;
+  claimed_capabilities& operator=(const claimed_capabilities&) = delete;
+};
+
 /// Calls a function when the next completion queue is about to be destroyed.
 void before_next_destroy_cq(std::function<void()> call);
 /// Calls a function when the next memory region is about to be deregistered.

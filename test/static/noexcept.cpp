@@ -70,6 +70,9 @@ static_assert(noexcept(
 static_assert(
     noexcept(remote_array<int, access::remote_read>::of(an<remote_memory<access::remote_read>>())));
 static_assert(noexcept(an<remote_array<int, access::remote_read>>().element(0)));
+static_assert(noexcept(memory_window<memory_window_type::type_1>::create(an<protection_domain>())));
+static_assert(noexcept(
+    an<memory_region<all | access::window_bind>>().window_part<access::remote_read>(0, 1)));
 static_assert(noexcept(fork_status()));
 static_assert(noexcept(initialize_fork()));
 static_assert(noexcept(an<remote_memory<access::remote_read>>().slice(0, 1)));
@@ -93,6 +96,11 @@ static_assert(noexcept(an<connected>().post_receive(an<receive_request>())));
 static_assert(noexcept(an<connected>().post_send(an<send_request>())));
 static_assert(noexcept(an<connected>().post_write(an<write_request>())));
 static_assert(noexcept(an<connected>().post_read(an<read_request>())));
+using readable_part = window_part<access::remote_read>;
+static_assert(noexcept(an<connected>().post_bind(an<memory_window<memory_window_type::type_1>>(),
+                                                 an<readable_part>(), an<bind_request>())));
+static_assert(noexcept(an<connected>().post_bind(an<memory_window<memory_window_type::type_2>>(),
+                                                 an<readable_part>(), an<bind_request>())));
 static_assert(noexcept(an<connected>().query_state()));
 
 // Every class that owns or shares a verbs object is destroyed without throwing.

@@ -4,6 +4,7 @@
 
 #include <verbspp/qp/queue_pair.hpp>
 
+#include <concepts>
 #include <utility>
 
 namespace {
@@ -33,6 +34,14 @@ template <class QueuePair>
 concept ShakesHandsWithoutMove =
     requires(QueuePair& queue_pair, const endpoint& remote) { queue_pair.handshake(remote); };
 
+template <class QueuePair, memory_window_type Type = memory_window_type::type_2>
+concept Binds = requires(QueuePair& queue_pair, memory_window<Type>& window,
+                         const window_part<access::remote_read>& part) {
+  {
+    queue_pair.post_bind(window, part, {.id = 1})
+  } -> std::same_as<result<remote_memory<access::remote_read>>>;
+};
+
 template <queue_pair_state State>
 using rc = queue_pair<transport::rc, State>;
 
@@ -45,7 +54,8 @@ static_assert(Receives<rc<send_queue_error>>);
 static_assert(Receives<rc<error>>);
 
 template <class QueuePair>
-concept SendsNothing = !Sends<QueuePair> && !Writes<QueuePair> && !Reads<QueuePair>;
+concept SendsNothing =
+    !Sends<QueuePair> && !Writes<QueuePair> && !Reads<QueuePair> && !Binds<QueuePair>;
 
 static_assert(SendsNothing<rc<reset>>);
 static_assert(SendsNothing<rc<init>>);
@@ -53,6 +63,13 @@ static_assert(SendsNothing<rc<ready_to_receive>>);
 static_assert(Sends<rc<ready_to_send>>);
 static_assert(Writes<rc<ready_to_send>>);
 static_assert(Reads<rc<ready_to_send>>);
+
+static_assert(Binds<rc<ready_to_send>>);
+static_assert(Binds<rc<ready_to_send>, memory_window_type::type_1>);
+static_assert(Binds<queue_pair<transport::uc, ready_to_send>>);
+static_assert(Binds<queue_pair<transport::uc, ready_to_send>, memory_window_type::type_1>);
+static_assert(!Binds<queue_pair<transport::ud, ready_to_send>>, "nobody could use the window");
+static_assert(!Binds<queue_pair<transport::ud, ready_to_send>, memory_window_type::type_1>);
 
 static_assert(!ShakesHands<rc<reset>>);
 static_assert(ShakesHands<rc<init>>);
@@ -73,5 +90,6 @@ static_assert(rc<init>::state == init);
 // Posting is not for those who may only look at the queue pair.
 static_assert(!Receives<const rc<init>>);
 static_assert(!Sends<const rc<ready_to_send>>);
+static_assert(!Binds<const rc<ready_to_send>>);
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
+#include <verbspp/qp/posting.hpp>
 #include <verbspp/verbs/work_request.hpp>
 
 #include <array>
@@ -42,4 +43,27 @@ TEST_CASE("a request asks for a completion and nothing else unless told") {
   const verbspp::read_request read{.remote = memory};
   CHECK(read.signaled);
   CHECK_FALSE(read.fenced);
+}
+
+TEST_CASE(
+    "a bind has the window's next key, the part, and no immediate data, which drivers refuse") {
+  using namespace verbspp;
+  ibv_mw window{};
+  window.rkey = 0x123456ff;
+  ibv_mr region{};
+  const auto part = window_part<access::remote_read>::from_native(&region, 0x1000, 64);
+  ibv_send_wr native;
+  std::memset(&native, 0xee, sizeof native);
+  detail::fill(native, detail::window_binding(&window, part, {.id = 7, .fenced = true}));
+  CHECK(native.wr_id == 7);
+  CHECK(native.opcode == IBV_WR_BIND_MW);
+  CHECK(native.send_flags == (IBV_SEND_SIGNALED | IBV_SEND_FENCE));
+  CHECK(native.imm_data == 0);
+  CHECK(native.bind_mw.mw == &window);
+  CHECK(native.bind_mw.rkey == 0x12345600);  // only the last eight bits are the program's
+  CHECK(native.bind_mw.bind_info.mr == &region);
+  CHECK(native.bind_mw.bind_info.addr == 0x1000);
+  CHECK(native.bind_mw.bind_info.length == 64);
+  CHECK(native.bind_mw.bind_info.mw_access_flags == IBV_ACCESS_REMOTE_READ);
+  CHECK(window.rkey == 0x123456ff);
 }

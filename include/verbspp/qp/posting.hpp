@@ -7,6 +7,8 @@
 #include <verbspp/config.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/qp/state.hpp>
+#include <verbspp/verbs/memory_window.hpp>
+#include <verbspp/verbs/window_part.hpp>
 #include <verbspp/verbs/work_request.hpp>
 
 #include <infiniband/verbs.h>
@@ -57,6 +59,26 @@ using batch_result =
 
 namespace detail {
 
+/// A bind as a request of the device: of a window of type 2, whose next key the program chooses.
+struct window_binding {
+  std::uint64_t id;
+  ibv_mw* window;
+  std::uint32_t rkey;  ///< that the window has as soon as it is bound
+  const ibv_mw_bind_info& part;
+  bool signaled;
+  bool fenced;
+
+  template <access_flags Rights>
+  VERBSPP_DATA_PATH window_binding(ibv_mw* bound, const window_part<Rights>& to,
+                                   const bind_request& request) noexcept
+      : id(request.id),
+        window(bound),
+        rkey(ibv_inc_rkey(bound->rkey)),
+        part(to.native()),
+        signaled(request.signaled),
+        fenced(request.fenced) {}
+};
+
 /// The names of the operations, as errors have them.
 inline constexpr const char* posting_send = "ibv_post_send (send)";
 inline constexpr const char* posting_datagram = "ibv_post_send (datagram)";
@@ -66,6 +88,8 @@ inline constexpr const char* posting_compare_and_swap = "ibv_post_send (compare 
 inline constexpr const char* posting_fetch_and_add = "ibv_post_send (fetch and add)";
 inline constexpr const char* posting_send_with_invalidate = "ibv_post_send (send with invalidate)";
 inline constexpr const char* posting_local_invalidate = "ibv_post_send (local invalidate)";
+inline constexpr const char* posting_bind = "ibv_post_send (bind memory window)";
+inline constexpr const char* binding_at_once = "ibv_bind_mw";
 inline constexpr const char* posting_receive = "ibv_post_recv";
 
 [[nodiscard]] constexpr const char* name_of(const send_request&) { return posting_send; }
@@ -84,6 +108,7 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 [[nodiscard]] constexpr const char* name_of(const local_invalidate_request&) {
   return posting_local_invalidate;
 }
+[[nodiscard]] constexpr const char* name_of(const window_binding&) { return posting_bind; }
 
 // What a failure means; out of line since it is rare.
 [[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
@@ -92,6 +117,7 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
                                      std::uint64_t remote) noexcept;
 [[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept;
 [[nodiscard]] error no_word(const char* operation, std::uint32_t length) noexcept;
+[[nodiscard]] error cannot_bind(const char* operation, bool to_no_bytes) noexcept;
 [[nodiscard]] error batch_too_long(const char* what, std::size_t limit) noexcept;
 
 /// The flags of a request; those that a kind of request does not have are not asked for.
@@ -142,6 +168,18 @@ template <class Request>
     return no_word(name_of(request), request.result.length());
   else
     return {};
+}
+
+// A window and what it shows are of one protection domain, and no bytes are for type 1.
+[[nodiscard]] VERBSPP_DATA_PATH bool is_of_domain(const ibv_mw* window,
+                                                  const ibv_mw_bind_info& part) noexcept {
+  return window->pd == part.mr->pd;
+}
+[[nodiscard]] VERBSPP_DATA_PATH bool is_sound(const window_binding& request) noexcept {
+  return request.part.length != 0 && is_of_domain(request.window, request.part);
+}
+[[nodiscard]] VERBSPP_DATA_PATH error unsoundness(const window_binding& request) noexcept {
+  return cannot_bind(name_of(request), request.part.length == 0);
 }
 
 // The opcode of a request, and what belongs to it alone.
@@ -195,6 +233,12 @@ VERBSPP_DATA_PATH void describe(ibv_send_wr& native,
   native.invalidate_rkey = request.rkey;
 }
 
+VERBSPP_DATA_PATH void describe(ibv_send_wr& native, const window_binding& request) noexcept {
+  native.opcode = IBV_WR_BIND_MW;
+  native.imm_data = 0;  // rxe refuses another one
+  native.bind_mw = {.mw = request.window, .rkey = request.rkey, .bind_info = request.part};
+}
+
 /// Fills a native request but for its elements and its successor. Nothing else is written: the
 /// driver looks only at what the opcode has.
 template <class Request>
@@ -243,6 +287,9 @@ VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const send_with_invalidate_request& 
 VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const local_invalidate_request& request) noexcept {
   ibv_wr_local_inv(to, request.rkey);
 }
+VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const window_binding& request) noexcept {
+  ibv_wr_bind_mw(to, request.window, request.rkey, &request.part);
+}
 
 /// A batch on its way through the extended interface.
 template <class Native>
@@ -277,7 +324,8 @@ class extended_posting {
                                elements.first->length);
         return;
       }
-    if constexpr (!std::is_same_v<Request, local_invalidate_request>) {
+    if constexpr (!std::is_same_v<Request, local_invalidate_request> &&
+                  !std::is_same_v<Request, window_binding>) {
       if (elements.size == 1) [[likely]]
         ibv_wr_set_sge(native_, elements.first->lkey, elements.first->addr, elements.first->length);
       else
@@ -285,13 +333,22 @@ class extended_posting {
     }
   }
 
-  /// Posts all, or nothing.
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result post() noexcept {
+  /// Has everything refused.
+  VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
+    if (!failure_) failure_ = cause;
+  }
+  /// Requests are posted together or not at all, so their places don't matter.
+  [[nodiscard]] VERBSPP_DATA_PATH static std::size_t next_place() noexcept { return 0; }
+
+  /// Posts all, and calls `then`, or nothing.
+  template <class Then>
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(Then then) noexcept {
     if (failure_) [[unlikely]]
       return batch_error(*failure_, 0);
     const int returned = ibv_wr_complete(std::exchange(native_, nullptr));
     if (returned != 0) [[unlikely]]
       return batch_error(post_failure(returned, "ibv_wr_complete", 0, 0), 0);
+    then();
     return success();
   }
 
@@ -347,6 +404,10 @@ class listed_posting {
   }
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
     if (!failure_) failure_ = cause;
+  }
+  /// How many requests are before the next one.
+  [[nodiscard]] VERBSPP_DATA_PATH std::size_t next_place() const noexcept {
+    return static_cast<std::size_t>(next_ - storage_.requests);
   }
 
   /// Posts the list by `post`, a function of its first request and of where to put the one that was
@@ -428,7 +489,7 @@ class receive_batch {
 /// What `queue_pair::post_batch` hands to its function: takes requests, which are posted together
 /// when the function returns. The elements of a request need to live only until the call that adds
 /// it returns.
-template <transport Transport, class Posting>
+template <transport Transport, class Posting, std::size_t Requests>
 class send_batch {
  public:
   VERBSPP_DATA_PATH explicit send_batch(Posting& posting) noexcept : posting_(posting) {}
@@ -475,9 +536,40 @@ class send_batch {
   {
     posting_.add(request);
   }
+  /// Adds a bind, as of `queue_pair::post_bind`, of a window that this batch binds once. Its handle
+  /// is worth something only if the bind is posted.
+  template <memory_window_type Type, access_flags Rights>
+    requires BindsWindows<Transport> && BoundByRequest<Type>
+  [[nodiscard]] VERBSPP_DATA_PATH remote_memory<Rights> bind(memory_window<Type>& window,
+                                                             const window_part<Rights>& part,
+                                                             const bind_request& request) noexcept {
+    const detail::window_binding binding(window.native_handle(), part, request);
+    if (binds_ == Requests) [[unlikely]] {
+      posting_.refuse(detail::batch_too_long("binds of the batch", Requests));
+    } else {
+      bound_[binds_++] = {binding.window, binding.rkey, posting_.next_place()};
+      posting_.add(binding);
+    }
+    return part.remote(binding.rkey);
+  }
+
+  /// For the library: the windows whose binds were posted, those of the first requests, get their
+  /// new keys. Not earlier: drivers look at the old ones while they post.
+  VERBSPP_DATA_PATH void keep_keys(std::size_t posted) noexcept {
+    for (std::size_t i = 0; i < binds_; ++i)
+      if (bound_[i].place < posted) bound_[i].window->rkey = bound_[i].rkey;
+  }
 
  private:
+  struct bound_window {
+    ibv_mw* window;
+    std::uint32_t rkey;
+    std::size_t place;
+  };
+
   Posting& posting_;
+  std::size_t binds_ = 0;
+  bound_window bound_[Requests];  // written as binds come; nothing where none does
 };
 
 }  // namespace verbspp

@@ -17,9 +17,12 @@
 #include <verbspp/verbs/completion_queue.hpp>
 #include <verbspp/verbs/datagram.hpp>
 #include <verbspp/verbs/gid.hpp>
+#include <verbspp/verbs/memory_window.hpp>
 #include <verbspp/verbs/path.hpp>
 #include <verbspp/verbs/protection_domain.hpp>
+#include <verbspp/verbs/remote_memory.hpp>
 #include <verbspp/verbs/shared_receive_queue.hpp>
+#include <verbspp/verbs/window_part.hpp>
 #include <verbspp/verbs/work_request.hpp>
 
 #include <infiniband/verbs.h>
@@ -496,6 +499,35 @@ class VERBSPP_CONSUMABLE queue_pair {
     return post(request);
   }
 
+  /// Binds a memory window to a part of a region (`ibv_bind_mw` for type 1, `ibv_post_send` for
+  /// type 2): once the bind has completed, in the send completion queue, the peer has access by the
+  /// handle that this returns, as far as this queue pair's access flags allow. The window's former
+  /// handle is void then, and a part of no bytes leaves a window of type 1 without a new one.
+  /// \errors as `post_send`, and `invalid_input` if window and region are of different protection
+  /// domains, or for a window of type 2 and no bytes; `not_supported` by devices that do not bind
+  /// so much at once (2 GiB). Then the window is as it was
+  template <memory_window_type Type, access_flags Rights>
+    requires BindsWindows<Transport> && AcceptsSends<State>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<remote_memory<Rights>>
+  post_bind(memory_window<Type>& window, const window_part<Rights>& part,
+            const bind_request& request) noexcept {
+    ibv_mw* const native = window.native_handle();
+    if constexpr (Type == memory_window_type::type_2) {
+      const detail::window_binding binding(native, part, request);
+      VERBSPP_TRYV(post(binding));
+      native->rkey = binding.rkey;
+    } else {
+      if (!detail::is_of_domain(native, part.native())) [[unlikely]]
+        return detail::cannot_bind(detail::binding_at_once, false);
+      ibv_mw_bind binding{
+          .wr_id = request.id, .send_flags = detail::flags_of(request), .bind_info = part.native()};
+      const int returned = ibv_bind_mw(native_qp(), native, &binding);
+      if (returned != 0) [[unlikely]]
+        return detail::post_failure(returned, detail::binding_at_once, 0, 0);
+    }
+    return part.remote(native->rkey);
+  }
+
   /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the `send_batch`
   /// that it is called with.
   ///
@@ -509,17 +541,23 @@ class VERBSPP_CONSUMABLE queue_pair {
   {
     if constexpr (Posting == posting_interface::extended) {
       detail::extended_posting calls(native_extended());
-      send_batch<Transport, decltype(calls)> batch(calls);
+      send_batch<Transport, decltype(calls), Requests> batch(calls);
       fill(batch);
-      return calls.post();
+      return calls.post([&batch]() __attribute__((always_inline)) { batch.keep_keys(Requests); });
     } else {
       detail::list_storage<ibv_send_wr, Requests, Elements> storage;
       detail::listed_posting list(storage);
-      send_batch<Transport, decltype(list)> batch(list);
+      send_batch<Transport, decltype(list), Requests> batch(list);
       fill(batch);
+      // Without the attribute, what counts the batch would not stay in registers.
       return list.post("ibv_post_send (batch)", data_.capacities.max_send_elements,
-                       [this](auto* first, auto* rejected) {
-                         return ibv_post_send(native_qp(), first, rejected);
+                       [this, &batch](auto* first, auto* rejected) __attribute__((always_inline)) {
+                         const int returned = ibv_post_send(native_qp(), first, rejected);
+                         if (returned == 0)
+                           batch.keep_keys(Requests);
+                         else if (*rejected != nullptr)
+                           batch.keep_keys(static_cast<std::size_t>(*rejected - first));
+                         return returned;
                        });
     }
   }

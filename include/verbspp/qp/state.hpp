@@ -98,6 +98,12 @@ template <transport Transport>
 concept CarriesInvalidation =
     detail::because(Transport == transport::rc, "only RC carries invalidations of an rkey");
 
+template <transport Transport>
+concept BindsWindows =
+    detail::because(Transport != transport::ud,
+                    "UD carries nothing but sends, so nobody could access memory through a window: "
+                    "binding one needs RC or UC");
+
 /// Where a queue pair takes its receives from.
 enum class receive_queue_kind : std::uint8_t {
   own,

@@ -118,6 +118,13 @@ struct send_with_invalidate_request {
   bool fenced = false;
 };
 
+/// Binds a memory window; which one, and to what, are arguments of their own.
+struct bind_request {
+  std::uint64_t id = 0;
+  bool signaled = true;
+  bool fenced = false;
+};
+
 /// Makes an rkey of this side void.
 struct local_invalidate_request {
   std::uint64_t id = 0;
