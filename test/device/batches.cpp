@@ -2,6 +2,7 @@
 #include "device.hpp"
 #include "failing_verb.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string>
@@ -22,9 +23,9 @@ template <posting_interface Posting>
 batch_pair<Posting> connect_with(const testbed& bed) {
   auto left = [&] {
     if constexpr (Posting == posting_interface::extended)
-      return must(bed.left().extended_posting().build());
+      return must(bed.left().max_inline_data(16).extended_posting().build());
     else
-      return must(bed.left().build());
+      return must(bed.left().max_inline_data(16).build());
   }();
   prepared right = must(bed.right().build());
   const endpoint address = left.endpoint();
@@ -195,6 +196,26 @@ TEST_CASE("an exception in the middle of a batch posts nothing") {
     must(pair.left.template post_batch<1>(
         [&](auto& batch) { batch.write({.id = 2, .remote = target.remote()}); }));
     take_success(bed.left_queue, 2);
+  });
+}
+
+TEST_CASE("inline data goes by a batch, whichever interface it goes through") {
+  with_each_interface([](const testbed& bed, auto pair) {
+    REQUIRE(pair.left.capacities().max_inline_data >= 16);
+    buffer<> inbox(bed.domain, 32);
+    const std::vector<std::byte> unregistered = pattern(16, 6);
+    must(pair.right.post_receive({.id = 1, .elements = inbox.scatter(0, 16)}));
+    must(pair.left.template post_batch<2>([&](auto& batch) {
+      batch.send({.id = 2, .elements = inline_payload(unregistered)});
+      batch.write({.id = 3,
+                   .elements = inline_payload(unregistered),
+                   .remote = must(inbox.remote().slice(16, 16))});
+    }));
+    take_success(bed.left_queue, 2);
+    take_success(bed.left_queue, 3);
+    CHECK(take_success(bed.right_queue, 1).byte_count() == 16U);
+    CHECK(inbox.front(16) == unregistered);
+    CHECK(std::equal(unregistered.begin(), unregistered.end(), inbox.bytes().begin() + 16));
   });
 }
 

@@ -313,8 +313,8 @@ class extended_posting {
       return;
     }
     native_->wr_id = request.id;
-    // The calls themselves say whether data is inline.
-    native_->wr_flags = flags_of(request) & ~unsigned{IBV_SEND_INLINE};
+    // The calls say whether data is inline, but some drivers (rxe) look at the flag.
+    native_->wr_flags = flags_of(request);
     start(native_, request);
     const native_elements elements = elements_of(request);
     if constexpr (requires { request.elements.is_inline(); })
