@@ -83,7 +83,7 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 ///   or bound elsewhere, and that has completed. Where it goes earlier, deregistering fails; the
 ///   memory stays registered, and the failure is returned, or reported as of every destructor.
 /// - A window of type 2 has to be invalidated, or destroyed, before the queue pair that bound it is
-///   destroyed: some devices wait for it.
+///   destroyed: Linux' software driver waits for it there, for most of a minute.
 /// - A window whose bind was posted, but did not succeed, cannot be bound again, since nobody knows
 ///   its rkey then: destroy it, and create another.
 ///
