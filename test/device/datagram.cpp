@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// UD: datagrams to and from anyone, address handles, multicast groups.
+/// UD: datagrams to and from anyone, address handles.
 
-#include "transports.hpp"
+#include "datagrams.hpp"
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 #include <sstream>
 
@@ -18,54 +12,6 @@ using namespace verbspp;
 using namespace verbspp::test;
 
 namespace {
-
-using prepared_datagram = prepared_queue_pair<transport::ud>;
-
-constexpr std::size_t header = datagram_header_size;
-
-connected_datagram active_of(const testbed& bed, const completion_queue& queue) {
-  return must(prepared_of<transport::ud>(bed, queue).activate());
-}
-connected_datagram left_of(const testbed& bed) { return active_of(bed, bed.left_queue); }
-connected_datagram right_of(const testbed& bed) { return active_of(bed, bed.right_queue); }
-
-/// Memory for one datagram, which is posted as the receive `id`.
-class inbox {
- public:
-  inbox(const testbed& bed, connected_datagram& owner, std::uint64_t id, std::size_t size)
-      : memory_(bed.domain, std::vector<std::byte>(header + size, std::byte{0xee})),
-        queue_(owner.receive_completion_queue()),
-        id_(id) {
-    must(owner.post_receive({.id = id, .elements = memory_.scatter()}));
-  }
-  /// The datagram, once it has arrived.
-  received_datagram take(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
-    const work_completion completion = take_one(queue_, line, file);
-    if (completion.wr_id() != id_) throw failure(file, line, "another receive completed");
-    return must(received_datagram::from(completion, memory_.content()), line, file);
-  }
-  [[nodiscard]] std::span<std::byte> memory() { return memory_.content(); }
-
- private:
-  buffer<> memory_;
-  completion_queue queue_;
-  std::uint64_t id_;
-};
-
-[[nodiscard]] std::vector<std::byte> copy_of(std::span<const std::byte> bytes) {
-  return {bytes.begin(), bytes.end()};
-}
-
-/// Sends `payload` and takes the send's completion.
-void send(const testbed& bed, connected_datagram& from, const datagram_destination& to,
-          const std::vector<std::byte>& payload, std::optional<immediate_data> immediate = {},
-          int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
-  buffer<> outbox(bed.domain, payload);
-  const gather_element element = outbox.gather();
-  must(from.post_send({.id = 77, .elements = element, .to = to, .immediate = immediate}), line,
-       file);
-  take_success(from.send_completion_queue(), 77, line, file);
-}
 
 /// What a datagram tells of its way, where both ends are on this port.
 void check_addresses(const testbed& bed, const received_datagram& datagram, const endpoint& from,
@@ -81,43 +27,6 @@ void check_addresses(const testbed& bed, const received_datagram& datagram, cons
     CHECK_FALSE(datagram.source_address());
   }
 }
-
-/// A multicast group of this test, as it is written for the port's addresses: on RoCE v2, a group
-/// of IPv4 has an IPv4-mapped GID.
-struct group {
-  gid address;
-  lid multicast_lid = 0;
-
-  static group of(const testbed& bed, std::uint8_t number) {
-    const endpoint local = prepared_of<transport::ud>(bed, bed.left_queue).endpoint();
-    if (bed.is_ethernet() && local.address.is_ipv4_mapped())
-      return {gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 77, 3, number}}};
-    return {gid{{0xff, 0x12, 0x40, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x77, 3, number}},
-            bed.is_ethernet() ? lid(0) : must(lid::from(0xc000 + number))};
-  }
-};
-
-/// Makes the host a member of an IP group, which a RoCE v2 port takes part in only then, as
-/// `rdma_join_multicast` does. A software device of its own addresses asks no host.
-class host_membership {
- public:
-  host_membership(const gid& group, const gid& local) {
-    if (!group.is_ipv4_mapped()) return;
-    socket_ = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    ip_mreq request{};
-    std::memcpy(&request.imr_multiaddr, &group.bytes[12], 4);
-    std::memcpy(&request.imr_interface, &local.bytes[12], 4);
-    ::setsockopt(socket_, IPPROTO_IP, IP_ADD_MEMBERSHIP, &request, sizeof request);
-  }
-  ~host_membership() {
-    if (socket_ >= 0) ::close(socket_);
-  }
-  host_membership(const host_membership&) = delete;
-  host_membership& operator=(const host_membership&) = delete;
-
- private:
-  int socket_ = -1;
-};
 
 }  // namespace
 
@@ -568,151 +477,4 @@ TEST_CASE("an address handle keeps its protection domain, moves, and prints itse
   }
   bed.reset();
   CHECK(third.protection_domain().native_handle() != nullptr);
-}
-
-TEST_CASE("a multicast group is joined once, and left once") {
-  const release_watch watch;
-  const testbed bed;
-  auto right = right_of(bed);
-  const group a = group::of(bed, 1);
-  const group b = group::of(bed, 2);
-  if (!bed.is_ethernet())
-    CHECK(failure_of(right.address_of_group(a.address)) == error_kind::invalid_input);
-  const error never = failure_of(right.leave_multicast(a.address, a.multicast_lid));
-  CHECK(never == error_kind::not_found);
-  CHECK(never.native_errno() == 0);
-
-  must(right.join_multicast(a.address, a.multicast_lid));
-  const error twice = failure_of(right.join_multicast(a.address, a.multicast_lid));
-  INFO(twice);
-  CHECK(twice == error_kind::invalid_input);
-  CHECK_THAT(twice.message(), Catch::Contains("already"));
-  must(right.join_multicast(b.address, b.multicast_lid));
-  CHECK(failure_of(right.leave_multicast(group::of(bed, 3).address, a.multicast_lid)) ==
-        error_kind::not_found);
-  must(right.leave_multicast(a.address, a.multicast_lid));
-  CHECK(failure_of(right.leave_multicast(a.address, a.multicast_lid)) == error_kind::not_found);
-  must(right.join_multicast(a.address, a.multicast_lid));
-  must(right.leave_multicast(b.address, b.multicast_lid));
-  must(right.leave_multicast(a.address, a.multicast_lid));
-}
-
-TEST_CASE("a queue pair that is in multicast groups can be moved and destroyed") {
-  const release_watch watch;
-  {
-    const testbed bed;
-    auto prepared = prepared_of<transport::ud>(bed, bed.right_queue);
-    for (std::uint8_t number = 1; number <= 5; ++number) {
-      const group each = group::of(bed, number);
-      must(prepared.join_multicast(each.address, each.multicast_lid));
-    }
-    auto right = must(std::move(prepared).activate());
-    const group one = group::of(bed, 3);
-    must(right.leave_multicast(one.address, one.multicast_lid));
-    auto other = right_of(bed);
-    must(other.join_multicast(one.address, one.multicast_lid));
-    std::swap(right, other);
-    must(right.leave_multicast(one.address, one.multicast_lid));
-    other = right_of(bed);  // which destroys the one with four groups
-    // One that a failing transition destroys.
-    must(right.join_multicast(one.address, one.multicast_lid));
-    move_to_error(right.native_handle());
-    CHECK(failure_of(
-              std::move(right).modify(attributes_for<transport::ud, queue_pair_state::ready_to_send,
-                                                     queue_pair_state::send_queue_drained>())) ==
-          error_kind::invalid_input);
-  }
-  CHECK(watch.failures() == 0);
-}
-
-TEST_CASE("a GID that is none of a multicast group cannot be joined") {
-  const testbed bed;
-  auto right = right_of(bed);
-  for (const gid& address : {right.endpoint().address, gid{},
-                             gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 223, 0, 0, 1}},
-                             gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 240, 0, 0, 1}},
-                             gid{{0xfe, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}}}) {
-    CHECK(failure_of(right.address_of_group(address, 0xc001)) == error_kind::invalid_input);
-    const error e =
-        failure_of(right.join_multicast(address, bed.is_ethernet() ? lid(0) : lid(0xc001)));
-    CHECK(e == error_kind::invalid_input);
-    CHECK(e.native_errno() == 0);
-    CHECK_THAT(e.message(), Catch::Contains("multicast"));
-  }
-}
-
-TEST_CASE("a multicast reaches every member once, and nobody else") {
-  const testbed bed;
-  const completion_queue others_queue = must(completion_queue::create(bed.context, 16));
-  const group members = group::of(bed, 9);
-  auto sender = must(must(build_queue_pair<transport::ud>()
-                              .protection_domain(bed.domain)
-                              .send_completion_queue(bed.left_queue)
-                              .receive_completion_queue(others_queue)
-                              .qkey(test_key)
-                              .build())
-                         .activate());
-  const host_membership on_host(members.address, sender.endpoint().address);
-  auto first = right_of(bed);
-  auto second = right_of(bed);
-  auto stranger = right_of(bed);
-  for (connected_datagram* each : {&sender, &first, &second})
-    must(each->join_multicast(members.address, members.multicast_lid));
-  const address_handle to_all =
-      must(sender.address_of_group(members.address, members.multicast_lid));
-  buffer<> memory(bed.domain, 4 * (header + 8));
-  const auto place = [&](std::size_t number) {
-    return memory.scatter(number * (header + 8), header + 8);
-  };
-  must(first.post_receive({.id = 0, .elements = place(0)}));
-  must(second.post_receive({.id = 1, .elements = place(1)}));
-  must(stranger.post_receive({.id = 2, .elements = place(2)}));
-  must(sender.post_receive({.id = 3, .elements = place(3)}));
-  send(bed, sender, to_all.destination_group(test_key), pattern(8, 19));
-
-  std::vector<work_completion> arrived;
-  std::array<work_completion, 4> slots;
-  for (const auto until = clock::now() + patience; arrived.size() < 3 && clock::now() < until;)
-    for (const auto* queue : {&bed.right_queue, &others_queue})
-      for (const work_completion& each : must(queue->poll(slots))) arrived.push_back(each);
-  if (arrived.size() < 3 && !device_name().starts_with("soft") && !device_name().starts_with("rxe"))
-    SKIP("the network does not loop multicasts back, or has to be told of the group first");
-  REQUIRE(arrived.size() == 3);
-  std::array<bool, 4> got{};
-  for (const work_completion& each : arrived) {
-    REQUIRE(each.wr_id() < got.size());
-    CHECK_FALSE(got.at(each.wr_id()));
-    got.at(each.wr_id()) = true;
-    const received_datagram datagram =
-        must(received_datagram::from(each, memory.content().subspan(each.wr_id() * (header + 8))));
-    CHECK(copy_of(datagram.payload()) == pattern(8, 19));
-    CHECK(datagram.source() == sender.number());
-    CHECK(datagram.has_global_route());
-    CHECK(datagram.destination_address() == members.address);
-    CHECK(datagram.source_address() == sender.endpoint().address);
-  }
-  CHECK_FALSE(got[2]);
-  CHECK(count_within_a_moment(bed.right_queue) == 0);
-  CHECK(count_within_a_moment(others_queue) == 0);
-}
-
-TEST_CASE("who has left a multicast group gets nothing any more, the others do") {
-  const testbed bed;
-  const group members = group::of(bed, 10);
-  auto sender = left_of(bed);
-  const host_membership on_host(members.address, sender.endpoint().address);
-  auto leaver = right_of(bed);
-  auto member = right_of(bed);
-  must(leaver.join_multicast(members.address, members.multicast_lid));
-  must(member.join_multicast(members.address, members.multicast_lid));
-  must(leaver.leave_multicast(members.address, members.multicast_lid));
-  const address_handle to_all =
-      must(sender.address_of_group(members.address, members.multicast_lid));
-  const inbox leavers(bed, leaver, 1, 8);
-  inbox at_member(bed, member, 2, 8);
-  send(bed, sender, to_all.destination_group(test_key), pattern(8, 20));
-  if (!device_name().starts_with("soft") && !device_name().starts_with("rxe"))
-    SKIP("the network may have to be told of the group first");
-  CHECK(copy_of(at_member.take().payload()) == pattern(8, 20));
-  CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
