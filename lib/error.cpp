@@ -52,6 +52,34 @@ void add_errno(appender& out, int errnum) noexcept {
   out.add(": errno %d", errnum);
 }
 
+/// What to do where nothing but the errno is known, or not even that.
+const char* usual_advice(int errnum) noexcept {
+  switch (kind_of_errno(errnum)) {
+    case error_kind::invalid_input:
+      return "the driver refuses an argument, although the library found nothing wrong with it: "
+             "its "
+             "messages in the kernel's log may say which";
+    case error_kind::resource_exhausted:
+      if (errnum == EMFILE || errnum == ENFILE)
+        return "no file descriptor is left: raise the limit (`ulimit -n`)";
+      return "the machine is out of memory, or the device of such objects: `rdma resource` counts "
+             "them";
+    case error_kind::permission:
+      return "the process lacks a right: see /dev/infiniband/uverbs*, its capabilities and its "
+             "cgroup's limits";
+    case error_kind::not_found:
+      return "the device or the object is not there any more: see the kernel's log";
+    case error_kind::not_supported:
+      return "this device, its driver or this kernel cannot do it";
+    case error_kind::timed_out:
+      return "the device or the network did not answer: try again, and see the kernel's log";
+    case error_kind::busy:
+      return "something that was made from it, or works with it, is still there";
+    default:
+      return "see what the driver says in the kernel's log";
+  }
+}
+
 void log_to_stderr(const error& failure) noexcept {
   std::array<char, 512> line{};
   failure.format(line);
@@ -124,7 +152,10 @@ std::size_t error::format(std::span<char> buffer) const noexcept {
       out.add(": %s differs: local %s, remote %s", subject_, first_.name, second_.name);
       break;
   }
-  if (hint_ != nullptr) out.add("; %s", hint_);
+  if (hint_ != nullptr)
+    out.add("; %s", hint_);
+  else if (shape_ == shape::plain && (native_ != 0 || kind_ == error_kind::driver))
+    out.add("; %s", usual_advice(native_));
   return out.length();
 }
 

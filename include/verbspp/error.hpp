@@ -154,7 +154,8 @@ class error {
   [[nodiscard]] constexpr int native_errno() const noexcept { return native_; }
   /// The call or step that failed, such as "ibv_create_qp" or "modify INIT -> RTR".
   [[nodiscard]] constexpr const char* operation() const noexcept { return operation_; }
-  /// What to do about it; null if there is nothing to add.
+  /// What to do about it; null if nothing is known but what the errno usually means, which the
+  /// message has then.
   [[nodiscard]] constexpr const char* hint() const noexcept { return hint_; }
   /// The parameter or field that is at fault; null if the failure is not about a single one.
   [[nodiscard]] constexpr const char* subject() const noexcept { return subject_; }

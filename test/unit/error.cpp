@@ -100,15 +100,16 @@ TEST_CASE("each kind of error has a name of its own") {
 
 TEST_CASE("the message of an error is one line that says what failed, on what, and what to do") {
   const error plain(error_kind::not_found, "find device", "look at `ibv_devices`");
-  const std::array<std::pair<error, const char*>, 13> messages{{
+  const std::array<std::pair<error, const char*>, 12> messages{{
       {plain, "find device: not found; look at `ibv_devices`"},
       {error(error_kind::busy, "release", nullptr), "release: busy"},
-      {error(), "unknown operation: driver"},
-      {error::from_errno(EINVAL, "ibv_create_qp"), "ibv_create_qp: Invalid argument (EINVAL)"},
+      {error(), "unknown operation: driver; see what the driver says in the kernel's log"},
       {error::from_errno(ETIMEDOUT, "modify INIT -> RTR", "check the address"),
        "modify INIT -> RTR: Connection timed out (ETIMEDOUT); check the address"},
-      {error::from_errno(524, "ibv_reg_mr"), "ibv_reg_mr: errno 524"},
-      {error::from_errno(0, "ibv_reg_mr"), "ibv_reg_mr: driver"},
+      {error::from_errno(524, "ibv_reg_mr"),
+       "ibv_reg_mr: errno 524; see what the driver says in the kernel's log"},
+      {error::from_errno(0, "ibv_reg_mr"),
+       "ibv_reg_mr: driver; see what the driver says in the kernel's log"},
       {error::out_of_range("parameter", "retry count (0..7)", -3, "count again"),
        "parameter: retry count (0..7): -3 is out of range; count again"},
       {error::above_limit("build", "elements", UINT64_MAX, 30),
@@ -127,6 +128,22 @@ TEST_CASE("the message of an error is one line that says what failed, on what, a
     CHECK(failure.message() == message);
     CHECK(printed(failure) == message);
   }
+}
+
+TEST_CASE(
+    "a failed call about which nothing more is known is told with the errno's usual meaning") {
+  std::set<std::string> advice;
+  for (const int errnum :
+       {EINVAL, ENOMEM, EMFILE, EPERM, ENODEV, EOPNOTSUPP, ETIMEDOUT, EBUSY, EIO}) {
+    const auto failure = error::from_errno(errnum, "ibv_create_qp");
+    CHECK(failure.hint() == nullptr);
+    const std::string message = failure.message();
+    const std::size_t end_of_errno = message.find("); ");
+    REQUIRE(end_of_errno != std::string::npos);
+    advice.insert(message.substr(end_of_errno));
+  }
+  CHECK(advice.size() == 9);
+  CHECK(error::from_errno(EMFILE, "ibv_open_device").message().ends_with("(`ulimit -n`)"));
 }
 
 TEST_CASE("a number above those of int64_t is printed as it was") {

@@ -56,7 +56,7 @@ TEST_CASE("any other failure of a post keeps its errno and kind") {
   CHECK(invalid.hint() != nullptr);
   const auto broken = post_failure(EIO, "ibv_post_send (send)", 1, 16);
   CHECK(broken == error_kind::driver);
-  CHECK(broken.message() == "ibv_post_send (send): Input/output error (EIO)");
+  CHECK(contains(broken.message(), "ibv_post_send (send): Input/output error (EIO); "));
 }
 
 TEST_CASE("remote memory that is too short is told with both lengths") {
