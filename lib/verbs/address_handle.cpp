@@ -56,6 +56,7 @@ result<address_handle> address_handle::create_reply(const class protection_domai
   // Without the header's 40 bytes there is no header.
   if (!datagram.has_global_route()) completion.wc_flags &= ~unsigned{IBV_WC_GRH};
   ibv_ah_attr address{};
+  errno = 0;  // it returns -1, and does not promise to set errno
   const int errnum = detail::errno_of(
       ibv_init_ah_from_wc(domain.context().native_handle(), port.value(), &completion,
                           reinterpret_cast<ibv_grh*>(datagram.header().data()), &address));

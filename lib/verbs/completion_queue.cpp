@@ -14,11 +14,9 @@ namespace detail {
 
 namespace {
 
-constexpr const char* operation = "ibv_create_cq";
-
 /// Checks the capacity and creates the queue by `create`, which is given the state.
 template <class Create>
-result<reference<completion_queue_state>> create_by(const context& parent,
+result<reference<completion_queue_state>> create_by(const char* operation, const context& parent,
                                                     reference<completion_channel_state> channel,
                                                     std::size_t capacity, Create create) noexcept {
   if (capacity == 0)
@@ -55,32 +53,36 @@ completion_queue_state::~completion_queue_state() {
   report_destroy(errno_of(ibv_destroy_cq(native)), "ibv_destroy_cq");
 }
 
-error poll_failure() noexcept {
-  return {error_kind::driver, "ibv_poll_cq",
+error poll_failure(int returned) noexcept {
+  // Drivers return a negative errno, but for those that have codes of their own: -1 and -2.
+  return error::from_errno(returned < -2 ? -returned : 0, "ibv_poll_cq")
+      .as(error_kind::driver,
           "the completion queue is broken, usually because it overran: give it room for all work "
-          "that can be outstanding on its queue pairs"};
+          "that can be outstanding on its queue pairs");
 }
 
 result<reference<completion_queue_state>> completion_queue_state::create(
     const context& parent, reference<completion_channel_state> channel,
     std::size_t capacity) noexcept {
   ibv_comp_channel* const native_channel = channel ? channel->native : nullptr;
-  return create_by(parent, std::move(channel), capacity, [&](completion_queue_state* state) {
-    return ibv_create_cq(parent.native_handle(), static_cast<int>(capacity), state, native_channel,
-                         0);
-  });
+  return create_by("ibv_create_cq", parent, std::move(channel), capacity,
+                   [&](completion_queue_state* state) {
+                     return ibv_create_cq(parent.native_handle(), static_cast<int>(capacity), state,
+                                          native_channel, 0);
+                   });
 }
 
 result<reference<completion_queue_state>> completion_queue_state::create_extended(
     const context& parent, std::size_t capacity, std::uint64_t fields) noexcept {
-  auto created = create_by(parent, {}, capacity, [&](completion_queue_state* state) {
-    ibv_cq_init_attr_ex initial{};
-    initial.cqe = static_cast<std::uint32_t>(capacity);
-    initial.cq_context = state;
-    initial.wc_flags = fields;
-    ibv_cq_ex* const extended = ibv_create_cq_ex(parent.native_handle(), &initial);
-    return extended == nullptr ? nullptr : ibv_cq_ex_to_cq(extended);
-  });
+  auto created =
+      create_by("ibv_create_cq_ex", parent, {}, capacity, [&](completion_queue_state* state) {
+        ibv_cq_init_attr_ex initial{};
+        initial.cqe = static_cast<std::uint32_t>(capacity);
+        initial.cq_context = state;
+        initial.wc_flags = fields;
+        ibv_cq_ex* const extended = ibv_create_cq_ex(parent.native_handle(), &initial);
+        return extended == nullptr ? nullptr : ibv_cq_ex_to_cq(extended);
+      });
   if (created.has_error() && created.error() == error_kind::not_supported)
     return created.error().as(error_kind::not_supported,
                               "the device has no extended completion queues, or not with all of "

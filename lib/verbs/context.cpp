@@ -33,6 +33,7 @@ bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
 std::span<const gid_entry> gid_table::entries() const noexcept { return {entries_.get(), size_}; }
 
 detail::context_state::~context_state() {
+  errno = 0;  // it returns -1, and does not promise to set errno
   report_destroy(errno_of(ibv_close_device(native)), "ibv_close_device");
 }
 

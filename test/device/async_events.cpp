@@ -229,15 +229,3 @@ TEST_CASE("a port that goes down and comes back is told with its number") {
     CHECK(event->port() == bed.port.number());
   }
 }
-
-TEST_CASE("a context whose events cannot be read says why") {
-  const testbed bed;
-  const failing_verb fails("ibv_get_async_event", EIO);
-  for (const error& e : {failure_of(bed.context.poll_async_event()),
-                         failure_of(bed.context.wait_async_event(deadline()))}) {
-    CHECK(e == error_kind::driver);
-    CHECK(e.native_errno() == EIO);
-    CHECK_THAT(e.message(),
-               Catch::Contains("ibv_get_async_event") && Catch::Contains("device is gone"));
-  }
-}

@@ -23,8 +23,6 @@ namespace {
 
 using slots = std::array<work_completion, 8>;
 
-std::string unreleased;  // by which verbs, as they failed
-
 /// Queue pairs whose receives complete in queues that can be waited for.
 struct waiting {
   explicit waiting(const testbed& bed, std::size_t queues = 1)
@@ -529,70 +527,6 @@ TEST_CASE("a channel that cannot be created says why") {
   CHECK(e.native_errno() == EMFILE);
   CHECK_THAT(e.message(),
              Catch::Contains("ibv_create_comp_channel") && Catch::Contains("ulimit -n"));
-}
-
-TEST_CASE("a queue that cannot be created leaves its channel as it was") {
-  const testbed bed;
-  const auto channel = must(completion_channel::create(bed.context));
-  {
-    const failing_verb fails("ibv_create_cq", ENOMEM);
-    const error e = failure_of(waitable_completion_queue::create(channel, 4));
-    CHECK(e == error_kind::resource_exhausted);
-    CHECK(e.native_errno() == ENOMEM);
-  }
-  CHECK_NOTHROW(must(waitable_completion_queue::create(channel, 4)));
-}
-
-TEST_CASE("a channel that fails ends every wait with the error") {
-  const testbed bed;
-  waiting ends(bed);
-  const failing_verb fails("ibv_get_cq_event", EIO);
-  slots into;
-  for (const error& e :
-       {failure_of(ends.queue().wait(into, deadline())), failure_of(ends.channel.wait(deadline())),
-        failure_of(ends.channel.poll())}) {
-    CHECK(e == error_kind::driver);
-    CHECK(e.native_errno() == EIO);
-    CHECK_THAT(e.message(),
-               Catch::Contains("ibv_get_cq_event") && Catch::Contains("device is gone"));
-  }
-}
-
-TEST_CASE("a notification that the driver refuses is an error of the wait") {
-  const testbed bed;
-  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
-  auto& operation = queue.native_handle()->context->ops.req_notify_cq;
-  const auto original = std::exchange(operation, [](ibv_cq*, int) { return EIO; });
-  slots into;
-  const auto refused = queue.request_notification();
-  const auto waited = queue.wait(into, deadline());
-  operation = original;
-  CHECK(failure_of(refused).native_errno() == EIO);
-  CHECK(failure_of(waited).operation() == std::string("ibv_req_notify_cq"));
-}
-
-TEST_CASE("a queue or channel that cannot be destroyed is reported") {
-  const context opened = must(open_device(device_name()));
-  const auto before = set_destroy_failure_handler([](const error& cause) noexcept {
-    if (cause.native_errno() == EBUSY) unreleased += std::string(cause.operation()) + ' ';
-  });
-  const auto reported = [&](std::string_view verb) {
-    unreleased.clear();
-    auto queue = std::optional(must(waitable_completion_queue::create(opened, 4)));
-    ibv_comp_channel* const channel = queue->channel().native_handle();
-    ibv_cq* const native = queue->native_handle();
-    {
-      const failing_verb fails(verb, EBUSY);
-      queue.reset();
-    }
-    // What is left, so that nothing leaks here.
-    if (verb == "ibv_destroy_cq") CHECK(ibv_destroy_cq(native) == 0);
-    CHECK(ibv_destroy_comp_channel(channel) == 0);
-    return unreleased;
-  };
-  CHECK(reported("ibv_destroy_cq") == "ibv_destroy_cq ibv_destroy_comp_channel ");
-  CHECK(reported("ibv_destroy_comp_channel") == "ibv_destroy_comp_channel ");
-  set_destroy_failure_handler(before);
 }
 
 TEST_CASE("completion queues and channels print what they are") {

@@ -7,49 +7,46 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
-#undef ibv_reg_mr
-#undef ibv_reg_mr_iova
+#undef ibv_get_device_list
+
+namespace verbspp::test {
+
+/// A verb that is defined below; all of them are a list, which exists before `main`.
+struct verb {
+  verb(std::string_view function, convention usual) noexcept
+      : name(function.substr(function.starts_with('_') ? 1 : 0)),
+        own(usual),
+        next(std::exchange(first_of_all, this)) {}
+
+  /// Whether this call has to.
+  [[nodiscard]] bool fails() noexcept { return errnum != 0 && --calls_until_failure <= 0; }
+  [[nodiscard]] answer told() const { return answer_by(by, errnum); }
+
+  std::string_view name;
+  convention own;
+  verb* next;
+  static inline verb* first_of_all = nullptr;
+
+  std::atomic<int> errnum{0};  // 0: calls go on to the device
+  std::atomic<convention> by{};
+  std::atomic<int> calls_until_failure{0};
+};
+
+}  // namespace verbspp::test
 
 namespace {
 
-struct verb {
-  std::string_view name;
-  std::atomic<int> errnum{0};  // 0: calls go on to the device
-  std::atomic<int> calls{0};
-};
+using namespace verbspp::test;
 
-enum : std::size_t {
-  create_comp_channel,
-  destroy_comp_channel,
-  create_cq,
-  destroy_cq,
-  get_cq_event,
-  get_async_event,
-  reg_mr,
-  dereg_mr,
-  reg_dmabuf_mr,
-};
-
-std::array<verb, 9> verbs{{
-    {"ibv_create_comp_channel"},
-    {"ibv_destroy_comp_channel"},
-    {"ibv_create_cq"},
-    {"ibv_destroy_cq"},
-    {"ibv_get_cq_event"},
-    {"ibv_get_async_event"},
-    {"ibv_reg_mr"},
-    {"ibv_dereg_mr"},
-    {"ibv_reg_dmabuf_mr"},
-}};
-
+std::atomic<int> live{0};
 std::optional<ibv_async_event> injected;
 std::function<void()> before_destroy_cq;
 std::function<void()> before_dereg_mr;
@@ -59,13 +56,12 @@ std::byte* dmabuf_memory = nullptr;
 unsigned replaced_capabilities = 0;
 unsigned claimed_capability_flags = 0;
 
-/// Whether this call has to fail; then errno is set.
-bool fails(std::size_t index) {
-  const int errnum = verbs[index].errnum;
-  if (errnum == 0) return false;
-  ++verbs[index].calls;
-  errno = errnum;
-  return true;
+verb& find(std::string_view name) {
+  for (verb* each = verb::first_of_all; each != nullptr; each = each->next)
+    if (each->name == name) return *each;
+  std::fprintf(stderr, "no verb that the tests define has the name %.*s\n",
+               static_cast<int>(name.size()), name.data());
+  std::abort();
 }
 
 /// The definition that would be called without this file.
@@ -80,20 +76,55 @@ Function* next(Function*, const char* name) {
 }
 #define VERBSPP_TEST_NEXT(name) next(&name, #name)
 
+/// Counts the objects that a call made (1) or destroyed (-1), if it succeeded.
+template <class Outcome>
+Outcome counted(Outcome outcome, int change) {
+  if constexpr (std::is_pointer_v<Outcome>) {
+    if (outcome != nullptr) live += change;
+  } else {
+    if (outcome == 0) live += change;
+  }
+  return outcome;
+}
+
 }  // namespace
 
 namespace verbspp::test {
 
-failing_verb::failing_verb(std::string_view name, int errnum) : index_(0) {
-  while (index_ < verbs.size() && verbs[index_].name != name) ++index_;
-  if (index_ == verbs.size()) std::abort();
-  verbs[index_].calls = 0;
-  verbs[index_].errnum = errnum;
+answer answer_by(convention told, int errnum) {
+  switch (told) {
+    case convention::returns_errno:
+      return {errnum};
+    case convention::negative_errno:
+      return {-errnum};
+    case convention::minus_one:
+    case convention::null:
+      errno = errnum;
+      return {-1};
+    case convention::minus_one_alone:
+      return {-1};
+  }
+  std::abort();
 }
 
-failing_verb::~failing_verb() { verbs[index_].errnum = 0; }
+failing_verb::failing_verb(std::string_view name, int errnum)
+    : failing_verb(name, errnum, find(name).own) {}
 
-int failing_verb::calls() const { return verbs[index_].calls; }
+failing_verb::failing_verb(std::string_view name, int errnum, convention told, int first)
+    : verb_(find(name)) {
+  verb_.by = told;
+  verb_.calls_until_failure = first;
+  verb_.errnum = errnum;
+}
+
+failing_verb::~failing_verb() { verb_.errnum = 0; }
+
+int failing_verb::calls() const {
+  const int left = verb_.calls_until_failure;
+  return left > 0 ? 0 : 1 - left;
+}
+
+int live_objects() { return live; }
 
 failing_device::failing_device(const char* fault) {
   auto* const inject_fault =
@@ -148,9 +179,89 @@ void inject(const ibv_async_event& event) { injected = event; }
 }  // namespace verbspp::test
 
 // What libverbspp calls instead of libibverbs' or softverbs' own.
+#define VERBSPP_TEST_VERB(returned, name, own, change, parameters, arguments) \
+  namespace {                                                                 \
+  verb name##_calls(#name, convention::own);                                  \
+  }                                                                           \
+  extern "C" returned name parameters {                                       \
+    if (name##_calls.fails()) return name##_calls.told();                     \
+    return counted(VERBSPP_TEST_NEXT(name) arguments, change);                \
+  }
+
+VERBSPP_TEST_VERB(ibv_device**, ibv_get_device_list, null, 0, (int* count), (count))
+VERBSPP_TEST_VERB(ibv_context*, ibv_open_device, null, 1, (ibv_device * device), (device))
+VERBSPP_TEST_VERB(int, ibv_close_device, minus_one, -1, (ibv_context * context), (context))
+VERBSPP_TEST_VERB(int, _ibv_query_gid_ex, returns_errno, 0,
+                  (ibv_context * context, std::uint32_t port, std::uint32_t index,
+                   ibv_gid_entry* entry, std::uint32_t flags, std::size_t size),
+                  (context, port, index, entry, flags, size))
+VERBSPP_TEST_VERB(ssize_t, _ibv_query_gid_table, negative_errno, 0,
+                  (ibv_context * context, ibv_gid_entry* entries, std::size_t most,
+                   std::uint32_t flags, std::size_t size),
+                  (context, entries, most, flags, size))
+VERBSPP_TEST_VERB(int, ibv_fork_init, returns_errno, 0, (), ())
+
+VERBSPP_TEST_VERB(ibv_pd*, ibv_alloc_pd, null, 1, (ibv_context * context), (context))
+VERBSPP_TEST_VERB(int, ibv_dealloc_pd, returns_errno, -1, (ibv_pd * domain), (domain))
+VERBSPP_TEST_VERB(ibv_ah*, ibv_create_ah, null, 1, (ibv_pd * domain, ibv_ah_attr* attributes),
+                  (domain, attributes))
+VERBSPP_TEST_VERB(int, ibv_destroy_ah, returns_errno, -1, (ibv_ah * handle), (handle))
+VERBSPP_TEST_VERB(int, ibv_init_ah_from_wc, minus_one, 0,
+                  (ibv_context * context, std::uint8_t port, ibv_wc* completion, ibv_grh* route,
+                   ibv_ah_attr* attributes),
+                  (context, port, completion, route, attributes))
+
+VERBSPP_TEST_VERB(ibv_comp_channel*, ibv_create_comp_channel, null, 1, (ibv_context * context),
+                  (context))
+VERBSPP_TEST_VERB(int, ibv_destroy_comp_channel, returns_errno, -1, (ibv_comp_channel * channel),
+                  (channel))
+VERBSPP_TEST_VERB(int, ibv_get_cq_event, minus_one, 0,
+                  (ibv_comp_channel * channel, ibv_cq** queue, void** user_context),
+                  (channel, queue, user_context))
+VERBSPP_TEST_VERB(ibv_cq*, ibv_create_cq, null, 1,
+                  (ibv_context * context, int entries, void* user_context,
+                   ibv_comp_channel* channel, int vector),
+                  (context, entries, user_context, channel, vector))
+
+VERBSPP_TEST_VERB(ibv_qp*, ibv_create_qp, null, 1, (ibv_pd * domain, ibv_qp_init_attr* initial),
+                  (domain, initial))
+VERBSPP_TEST_VERB(int, ibv_modify_qp, returns_errno, 0,
+                  (ibv_qp * pair, ibv_qp_attr* attributes, int mask), (pair, attributes, mask))
+VERBSPP_TEST_VERB(int, ibv_query_qp, returns_errno, 0,
+                  (ibv_qp * pair, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* initial),
+                  (pair, attributes, mask, initial))
+VERBSPP_TEST_VERB(int, ibv_destroy_qp, returns_errno, -1, (ibv_qp * pair), (pair))
+VERBSPP_TEST_VERB(int, ibv_attach_mcast, returns_errno, 0,
+                  (ibv_qp * pair, const ibv_gid* group, std::uint16_t lid), (pair, group, lid))
+VERBSPP_TEST_VERB(int, ibv_detach_mcast, returns_errno, 0,
+                  (ibv_qp * pair, const ibv_gid* group, std::uint16_t lid), (pair, group, lid))
+
+VERBSPP_TEST_VERB(ibv_srq*, ibv_create_srq, null, 1, (ibv_pd * domain, ibv_srq_init_attr* initial),
+                  (domain, initial))
+VERBSPP_TEST_VERB(int, ibv_modify_srq, returns_errno, 0,
+                  (ibv_srq * queue, ibv_srq_attr* attributes, int mask), (queue, attributes, mask))
+VERBSPP_TEST_VERB(int, ibv_query_srq, returns_errno, 0, (ibv_srq * queue, ibv_srq_attr* attributes),
+                  (queue, attributes))
+VERBSPP_TEST_VERB(int, ibv_destroy_srq, returns_errno, -1, (ibv_srq * queue), (queue))
+
+VERBSPP_TEST_VERB(ibv_mr*, ibv_reg_mr_iova2, null, 1,
+                  (ibv_pd * domain, void* address, std::size_t length, std::uint64_t iova,
+                   unsigned access),
+                  (domain, address, length, iova, access))
+
+// Those that tests look into.
+namespace {
+verb query_device_calls("ibv_query_device", convention::returns_errno);
+verb destroy_cq_calls("ibv_destroy_cq", convention::returns_errno);
+verb dereg_mr_calls("ibv_dereg_mr", convention::returns_errno);
+verb reg_dmabuf_mr_calls("ibv_reg_dmabuf_mr", convention::null);
+verb get_async_event_calls("ibv_get_async_event", convention::minus_one);
+}  // namespace
+
 extern "C" {
 
 int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
+  if (query_device_calls.fails()) return query_device_calls.told();
   const int returned = VERBSPP_TEST_NEXT(ibv_query_device)(context, attributes);
   if (returned == 0 && replaced_capabilities != 0)
     attributes->device_cap_flags =
@@ -158,61 +269,25 @@ int ibv_query_device(ibv_context* context, ibv_device_attr* attributes) {
   return returned;
 }
 
-ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
-  if (fails(create_comp_channel)) return nullptr;
-  return VERBSPP_TEST_NEXT(ibv_create_comp_channel)(context);
-}
-
-int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
-  if (fails(destroy_comp_channel)) return errno;
-  return VERBSPP_TEST_NEXT(ibv_destroy_comp_channel)(channel);
-}
-
-ibv_cq* ibv_create_cq(ibv_context* context, int entries, void* user_context,
-                      ibv_comp_channel* channel, int vector) {
-  if (fails(create_cq)) return nullptr;
-  return VERBSPP_TEST_NEXT(ibv_create_cq)(context, entries, user_context, channel, vector);
-}
-
 int ibv_destroy_cq(ibv_cq* queue) {
-  if (fails(destroy_cq)) return errno;
+  if (destroy_cq_calls.fails()) return destroy_cq_calls.told();
   if (before_destroy_cq) std::exchange(before_destroy_cq, nullptr)();
-  return VERBSPP_TEST_NEXT(ibv_destroy_cq)(queue);
+  return counted(VERBSPP_TEST_NEXT(ibv_destroy_cq)(queue), -1);
 }
 
-int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue, void** user_context) {
-  if (fails(get_cq_event)) return -1;
-  return VERBSPP_TEST_NEXT(ibv_get_cq_event)(channel, queue, user_context);
-}
-
-int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  if (fails(get_async_event)) return -1;
-  if (injected) {
-    *event = *injected;
-    injected.reset();
-    return 0;
-  }
-  return VERBSPP_TEST_NEXT(ibv_get_async_event)(context, event);
-}
-
-ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int access) {
-  if (fails(reg_mr)) return nullptr;
-  return VERBSPP_TEST_NEXT(ibv_reg_mr)(domain, address, length, access);
-}
-
-ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length, std::uint64_t iova,
-                         unsigned access) {
-  if (fails(reg_mr)) return nullptr;
-  return VERBSPP_TEST_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
+int ibv_dereg_mr(ibv_mr* region) {
+  if (dereg_mr_calls.fails()) return dereg_mr_calls.told();
+  if (before_dereg_mr) std::exchange(before_dereg_mr, nullptr)();
+  return counted(VERBSPP_TEST_NEXT(ibv_dereg_mr)(region), -1);
 }
 
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length,
                           std::uint64_t iova, int fd, int access) {
-  if (fails(reg_dmabuf_mr)) return nullptr;
-  if (dmabuf_memory == nullptr)
-    return VERBSPP_TEST_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, fd, access);
-  return VERBSPP_TEST_NEXT(ibv_reg_mr_iova2)(domain, dmabuf_memory + offset, length, iova,
-                                             static_cast<unsigned>(access));
+  if (reg_dmabuf_mr_calls.fails()) return reg_dmabuf_mr_calls.told();
+  if (dmabuf_memory != nullptr)
+    return ibv_reg_mr_iova2(domain, dmabuf_memory + offset, length, iova,
+                            static_cast<unsigned>(access));
+  return counted(VERBSPP_TEST_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, fd, access), 1);
 }
 
 int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, void* address, std::size_t length,
@@ -224,9 +299,13 @@ int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, void* address, std::
   return VERBSPP_TEST_NEXT(ibv_rereg_mr)(region, flags, domain, address, length, access);
 }
 
-int ibv_dereg_mr(ibv_mr* region) {
-  if (fails(dereg_mr)) return errno;
-  if (before_dereg_mr) std::exchange(before_dereg_mr, nullptr)();
-  return VERBSPP_TEST_NEXT(ibv_dereg_mr)(region);
+int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  if (get_async_event_calls.fails()) return get_async_event_calls.told();
+  if (injected) {
+    *event = *injected;
+    injected.reset();
+    return 0;
+  }
+  return VERBSPP_TEST_NEXT(ibv_get_async_event)(context, event);
 }
 }

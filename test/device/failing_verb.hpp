@@ -1,30 +1,94 @@
 // SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Lets calls of libibverbs fail that no device can be asked to let fail.
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string_view>
 
 namespace verbspp::test {
 
-/// Lets every call of one verb fail, by that verb's convention, without asking the device; what no
-/// device can be asked to do. The program's own definitions of the verbs come before all others.
+/// How a call tells that it failed.
+enum class convention : std::uint8_t {
+  returns_errno,
+  negative_errno,
+  minus_one,        ///< and errno
+  minus_one_alone,  ///< and leaves errno as it was
+  null,             ///< and errno
+};
+
+/// What a failing call returns.
+struct answer {
+  int number;
+  operator int() const { return number; }
+  operator ssize_t() const { return number; }
+  template <class Object>
+  operator Object*() const {
+    return nullptr;
+  }
+};
+
+/// By that convention; sets errno if that belongs to it.
+[[nodiscard]] answer answer_by(convention told, int errnum);
+
+struct verb;
+
+/// Lets the calls of one verb fail without asking the device. The program's own definitions of the
+/// verbs come before all others; those that verbs.h calls through a pointer have none, see
+/// `failing_operation`.
 class failing_verb {
  public:
-  /// \param errnum what the verb sets errno to, or returns
-  failing_verb(std::string_view verb, int errnum);
+  /// By the verb's own convention.
+  failing_verb(std::string_view name, int errnum);
+  /// \param first the number of the first call that fails; those before reach the device
+  failing_verb(std::string_view name, int errnum, convention told, int first = 1);
   ~failing_verb();
   failing_verb(const failing_verb&) = delete;
   failing_verb& operator=(const failing_verb&) = delete;
 
-  /// The calls so far.
+  /// The calls that have failed so far.
   [[nodiscard]] int calls() const;
 
  private:
-  std::size_t index_;
+  verb& verb_;
 };
+
+/// Lets the calls of one verb fail that goes through a pointer of a context, queue pair or
+/// completion queue. One at a time.
+class failing_operation {
+ public:
+  template <class Returned, class... Arguments>
+  failing_operation(Returned (*&pointer)(Arguments...), int errnum, convention told)
+      : restore_([&pointer, before = pointer] { pointer = before; }) {
+    errnum_ = errnum;
+    told_ = told;
+    calls_ = 0;
+    pointer = [](Arguments...) {
+      ++calls_;
+      return static_cast<Returned>(answer_by(told_, errnum_));
+    };
+  }
+  ~failing_operation() { restore_(); }
+  failing_operation(const failing_operation&) = delete;
+  failing_operation& operator=(const failing_operation&) = delete;
+
+  [[nodiscard]] int calls() const { return calls_; }
+
+ private:
+  static inline int errnum_ = 0;
+  static inline convention told_{};
+  static inline int calls_ = 0;
+  std::function<void()> restore_;
+};
+
+/// The verbs objects that were made by functions of libibverbs, and not destroyed since. What is
+/// made through pointers, extended queue pairs and completion queues, is not counted in, but out.
+[[nodiscard]] int live_objects();
 
 /// Gives the software device a fault, as `softverbs_inject` describes it, until the end of the
 /// scope; where the tests don't run on it, the test is skipped.

@@ -55,7 +55,7 @@ struct completion_queue_state : counted {
 [[nodiscard]] std::uint64_t moment_now() noexcept;
 
 /// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
-[[nodiscard]] error poll_failure() noexcept;
+[[nodiscard]] error poll_failure(int returned) noexcept;
 
 }  // namespace detail
 
@@ -84,7 +84,7 @@ class completion_queue {
     const int wanted = slots.size() < INT_MAX ? static_cast<int>(slots.size()) : INT_MAX;
     const int filled = ibv_poll_cq(native_, wanted, reinterpret_cast<ibv_wc*>(slots.data()));
     if (filled < 0) [[unlikely]]
-      return detail::poll_failure();
+      return detail::poll_failure(filled);
     return std::span<const work_completion>(slots.data(), static_cast<std::size_t>(filled));
   }
 

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Every call of libibverbs that posts, polls or waits, failing.
+
+#include "datagrams.hpp"
+#include "failing_calls.hpp"
+
+#include <array>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+constexpr auto returns_errno = convention::returns_errno;
+constexpr auto minus_one = convention::minus_one;
+
+/// Whatever errno a provider has for a full queue, it means that, and is kept.
+[[nodiscard]] std::vector<expected_failure> failures_of_posts() {
+  return any_failures_but({{ENOMEM, error_kind::would_block},
+                           {EAGAIN, error_kind::would_block},
+                           {ENOBUFS, error_kind::would_block},
+                           {ENOSPC, error_kind::would_block},
+                           {EOVERFLOW, error_kind::would_block}});
+}
+
+[[nodiscard]] failing_call post(const char* operation) {
+  return {.verb = operation, .failures = failures_of_posts()};
+}
+/// One that works on some devices only, or needs what this test does not have.
+[[nodiscard]] failing_call post_once(const char* operation) {
+  failing_call call = post(operation);
+  call.can_be_repeated = false;
+  return call;
+}
+
+[[nodiscard]] clock::time_point soon() { return clock::now() + moment; }
+
+constexpr auto fields = completion_field::byte_count | completion_field::queue_pair_number;
+using extended_queue = extended_completion_queue<fields>;
+
+/// What the failing `wr_complete` returns, after it has given up the batch: the queue pair would
+/// stay locked.
+int completion_of_batch = 0;
+int give_up_batch(ibv_qp_ex* queue_pair) {
+  ibv_wr_abort(queue_pair);
+  return completion_of_batch;
+}
+
+}  // namespace
+
+TEST_CASE("a request that cannot be posted says why, and the next one can") {
+  const testbed bed;
+  connected_pair pair = connect(bed);
+  connected& left = pair.left;
+  buffer<> memory(bed.domain, 64);
+  const auto part = memory.gather(0, 8);
+  const auto into = memory.scatter(8, 8);
+  const auto remote = must(memory.remote().slice(32, 32));
+  auto& post_send = left.native_handle()->context->ops.post_send;
+  check_failing(post("ibv_post_send (send)"), returns_errno, post_send,
+                [&] { return left.post_send({.elements = part, .signaled = false}); });
+  check_failing(post("ibv_post_send (RDMA write)"), returns_errno, post_send, [&] {
+    return left.post_write({.elements = part, .remote = remote, .signaled = false});
+  });
+  check_failing(post("ibv_post_send (RDMA read)"), returns_errno, post_send, [&] {
+    return left.post_read({.elements = into, .remote = remote, .signaled = false});
+  });
+  const remote_memory<access::remote_atomic> far(remote.address(), 8, remote.rkey());
+  const remote_word word = must(remote_word::at(far, 0));
+  check_failing(post_once("ibv_post_send (compare and swap)"), returns_errno, post_send,
+                [&] { return left.post_compare_and_swap({.result = into, .remote = word}); });
+  check_failing(post_once("ibv_post_send (fetch and add)"), returns_errno, post_send,
+                [&] { return left.post_fetch_and_add({.result = into, .remote = word}); });
+  check_failing(post_once("ibv_post_send (send with invalidate)"), returns_errno, post_send,
+                [&] { return left.post_send_with_invalidate({.rkey = 1}); });
+  check_failing(post_once("ibv_post_send (local invalidate)"), returns_errno, post_send,
+                [&] { return left.post_local_invalidate({.rkey = 1}); });
+  check_failing(post("ibv_post_send (batch)"), returns_errno, post_send, [&] {
+    return left.post_batch<2>([&](auto& batch) {
+      batch.write({.elements = part, .remote = remote, .signaled = false});
+      batch.write({.id = 7, .elements = part, .remote = remote});
+    });
+  });
+  // What did succeed is all that was posted.
+  must(pair.right.post_receive({.id = 8, .elements = memory.scatter(16, 8)}));
+  take_success(bed.left_queue, 7);
+  take_success(bed.right_queue, 8);
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+
+  auto datagrams = left_of(bed);
+  const address_handle way = must(datagrams.address_of(datagrams.endpoint()));
+  const auto to = way.destination(datagrams.number(), test_key);
+  check_failing(post("ibv_post_send (datagram)"), returns_errno,
+                datagrams.native_handle()->context->ops.post_send, [&] {
+                  return datagrams.post_send({.elements = part, .to = to, .signaled = false});
+                });
+}
+
+TEST_CASE("a receive that cannot be posted says why, and the next one can") {
+  const testbed bed;
+  prepared pair = must(bed.left().build());
+  buffer<> memory(bed.domain, 8);
+  const auto into = memory.scatter();
+  auto& pointers = pair.native_handle()->context->ops;
+  check_failing(post("ibv_post_recv"), returns_errno, pointers.post_recv,
+                [&] { return pair.post_receive({.id = 1, .elements = into}); });
+  check_failing(post("ibv_post_recv"), returns_errno, pointers.post_recv, [&] {
+    return pair.post_receive_batch<2>([&](auto& batch) {
+      batch.receive({.id = 2, .elements = into});
+      batch.receive({.id = 3, .elements = into});
+    });
+  });
+  move_to_error(pair.native_handle());
+  for (const std::uint64_t id : {1U, 2U, 3U}) CHECK(take_one(bed.left_queue).wr_id() == id);
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+
+  if (bed.limits.max_srq <= 0) return;
+  const auto shared = must(shared_receive_queue::create(bed.domain, 8));
+  check_failing(post("ibv_post_srq_recv"), returns_errno, pointers.post_srq_recv,
+                [&] { return shared.post_receive({.elements = into}); });
+  check_failing(post("ibv_post_srq_recv"), returns_errno, pointers.post_srq_recv, [&] {
+    return shared.post_receive_batch<1>([&](auto& batch) { batch.receive({.elements = into}); });
+  });
+}
+
+TEST_CASE("a batch that the extended interface cannot post says why, and the next one can") {
+  const testbed bed;
+  auto built = bed.left().extended_posting().build();
+  if (built.has_error()) SKIP("the device has no extended posting interface");
+  auto alone = std::move(built).assume_value();
+  const endpoint itself = alone.endpoint();
+  auto left = must(std::move(alone).handshake(itself));
+  buffer<> target(bed.domain, 8);
+  auto& pointer = ibv_qp_to_qp_ex(left.native_handle())->wr_complete;
+  const auto fill = [&](auto& batch) { batch.write({.id = 1, .remote = target.remote()}); };
+  for (const expected_failure& each : failures_of_posts())
+    for (const int returned : {each.errnum, -each.errnum, -1}) {
+      CAPTURE(each.errnum, returned);
+      if (returned == -EPERM && each.errnum == EPERM) continue;  // is -1 as well
+      completion_of_batch = returned;
+      const auto before = std::exchange(pointer, give_up_batch);
+      errno = each.errnum;
+      const auto outcome = left.post_batch<1>(fill);
+      pointer = before;
+      const batch_error e = failure_of(outcome);
+      CHECK(e.accepted() == 0);
+      check_told(e.cause(), each, "ibv_wr_complete");
+    }
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+  must(left.post_batch<1>(fill));
+  take_success(bed.left_queue, 1);
+}
+
+TEST_CASE("a poll that fails is an error of the driver, and never an empty range") {
+  const testbed bed;
+  std::array<work_completion, 4> slots;
+  auto& pointer = bed.left_queue.native_handle()->context->ops.poll_cq;
+  const auto poll = [&] { return bed.left_queue.poll(slots); };
+  std::vector<expected_failure> failures = any_failures_of(error_kind::driver);
+  // Drivers with codes of their own have these two.
+  std::erase_if(failures, [](const expected_failure& each) { return each.errnum <= 2; });
+  const failing_call call{.verb = "ibv_poll_cq", .failures = failures};
+  check_failing(call, convention::negative_errno, pointer, poll);
+  for (const int code : {1, 2}) {
+    const failing_operation fails(pointer, code, convention::negative_errno);
+    const error e = failure_of(poll());
+    CHECK(e == error_kind::driver);
+    CHECK(e.native_errno() == 0);
+    CHECK_THAT(e.message(), Catch::StartsWith("ibv_poll_cq: ") && Catch::Contains("overran"));
+  }
+  const auto waitable = must(waitable_completion_queue::create(bed.context, 4));
+  check_failing(call, convention::negative_errno, pointer,
+                [&] { return waitable.wait(slots, soon()); });
+}
+
+TEST_CASE("a polling session that cannot start, or go on, is an error of the driver") {
+  const testbed bed;
+  const auto made = extended_queue::create(bed.context, 64);
+  if (made.has_error()) SKIP("this device has no extended completion queues with these fields");
+  const extended_queue& queue = made.assume_value();
+  connected_pair pair =
+      connect(must(bed.builder(queue).access(all_rights).build()), must(bed.right().build()));
+  connected& left = pair.left;
+  buffer<> target(bed.domain, 8);
+  std::vector<expected_failure> failures = any_failures_of(error_kind::driver);
+  // That there is nothing (more).
+  std::erase_if(failures, [](const expected_failure& each) { return each.errnum == ENOENT; });
+  auto& pointers = *reinterpret_cast<ibv_cq_ex*>(queue.native_handle());
+  std::vector<std::uint64_t> seen;
+  const auto note = [&](const auto& completion) { seen.push_back(completion.wr_id()); };
+
+  std::uint64_t id = 0;
+  must(left.post_write({.id = ++id, .remote = target.remote()}));
+  check_failing({.verb = "ibv_start_poll", .failures = failures}, returns_errno,
+                pointers.start_poll, [&] { return queue.poll_each(note); });
+  wait_until([&] { return !seen.empty() || must(queue.poll_each(note)) != 0; }, "a completion");
+  CHECK(seen == std::vector<std::uint64_t>{1});
+
+  // The completion before the failure has been given.
+  check_failing({.verb = "ibv_next_poll", .failures = failures}, returns_errno, pointers.next_poll,
+                [&]() -> result<std::size_t> {
+                  seen.clear();
+                  must(left.post_write({.id = ++id, .remote = target.remote()}));
+                  for (const auto deadline = clock::now() + patience; clock::now() < deadline;) {
+                    VERBSPP_TRY(count, queue.poll_each(note));
+                    if (count != 0) return count;
+                  }
+                  throw failure(__FILE__, __LINE__, "no completion came");
+                });
+  CHECK(seen == std::vector<std::uint64_t>{id});
+  CHECK(must(queue.poll_each(note)) == 0);
+}
+
+TEST_CASE("a clock that cannot be asked for says why") {
+  const testbed bed;
+  auto& pointer = verbs_get_ctx(bed.context.native_handle())->query_device_ex;
+  if (pointer == nullptr) SKIP("the device has no extended query");
+  std::vector<expected_failure> failures = any_failures;
+  // Then libibverbs asks the plain query, which knows of no clock.
+  std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EOPNOTSUPP; });
+  const auto ask = [&] { return bed.context.device_clock_khz(); };
+  check_failing(
+      {.verb = "ibv_query_device_ex", .failures = failures, .can_be_repeated = ask().has_value()},
+      returns_errno, pointer, ask);
+  const failing_operation fails(pointer, EOPNOTSUPP, returns_errno);
+  CHECK(failure_of(ask()) == error_kind::not_supported);
+}
+
+TEST_CASE("a notification that cannot be requested says why") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  auto& pointer = queue.native_handle()->context->ops.req_notify_cq;
+  std::array<work_completion, 1> slots;
+  check_failing({"ibv_req_notify_cq"}, returns_errno, pointer,
+                [&] { return queue.request_notification(); });
+  check_failing({"ibv_req_notify_cq"}, returns_errno, pointer,
+                [&] { return queue.wait(slots, soon()); });
+}
+
+TEST_CASE("events that cannot be read end every wait for them, and say why") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  const completion_channel channel = queue.channel();
+  std::array<work_completion, 1> slots;
+  const failing_call of_completions{.verb = "ibv_get_cq_event",
+                                    .ways = {minus_one, convention::minus_one_alone}};
+  check_failing(of_completions, minus_one, [&] { return channel.poll(); });
+  check_failing(of_completions, minus_one, [&] { return channel.wait(soon()); });
+  check_failing(of_completions, minus_one, [&] { return queue.wait(slots, soon()); });
+  const failing_call of_the_device{.verb = "ibv_get_async_event",
+                                   .ways = {minus_one, convention::minus_one_alone}};
+  check_failing(of_the_device, minus_one, [&] { return bed.context.poll_async_event(); });
+  check_failing(of_the_device, minus_one, [&] { return bed.context.wait_async_event(soon()); });
+  const failing_verb gone("ibv_get_async_event", EIO);
+  CHECK_THAT(failure_of(bed.context.poll_async_event()).message(),
+             Catch::Contains("device is gone"));
+}
