@@ -571,8 +571,7 @@ void requester::complete(const request& work, ibv_wc_status status) {
   entry.wc.status = status;
   entry.wc.opcode = completed_as(work.opcode);
   if (work.fetches()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
-  if (status != IBV_WC_SUCCESS && status != IBV_WC_WR_FLUSH_ERR)
-    entry.wc.vendor_err = work.fault.vendor_code;
+  if (status == work.fault.status) entry.wc.vendor_err = work.fault.vendor_code;
   entry.delay = work.fault.delay;
   entry.frees_up_to = oldest_;
   entry.of_send_queue = true;

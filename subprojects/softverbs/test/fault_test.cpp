@@ -200,7 +200,7 @@ TEST_CASE("a work request completes with any status, by name or number") {
     const ibv_wc failed = link.left.wait();
     CHECK(failed.wr_id == 2);
     CHECK(static_cast<int>(failed.status) == number);
-    CHECK(failed.vendor_err == (number == IBV_WC_WR_FLUSH_ERR ? 0 : 0x89));
+    CHECK(failed.vendor_err == 0x89);
     completes(link.left, 3, IBV_WC_WR_FLUSH_ERR);
     completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
     CHECK(link.left.state() == IBV_QPS_ERR);
