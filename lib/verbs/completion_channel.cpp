@@ -114,6 +114,15 @@ result<bool> completion_channel_state::sleep(const completion_queue_state& queue
   return wait(held, until, [&]() noexcept { return queue.events.count != events; });
 }
 
+void completion_channel_state::collect() noexcept {
+  const std::lock_guard held(lock_);
+  // Whoever waits next is told of a failure.
+  for (bool more = !someone_reads_; more;) {
+    const result<bool> got = read();
+    more = got.has_value() && got.assume_value();
+  }
+}
+
 void completion_channel_state::forget(completion_queue_state& queue) noexcept {
   unsigned unacknowledged = 0;
   {
@@ -213,7 +222,10 @@ result<std::span<const work_completion>> waitable_completion_queue::wait(
     const std::uint64_t events = channel.settle(state());
     VERBSPP_TRYV(request_notification(which));
     VERBSPP_TRY(meanwhile, poll(slots));
-    if (!meanwhile.empty()) return meanwhile;
+    if (!meanwhile.empty()) {
+      channel.collect();
+      return meanwhile;
+    }
     VERBSPP_TRYV(channel.sleep(state(), events, deadline));
   }
 }

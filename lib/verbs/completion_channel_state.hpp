@@ -41,6 +41,10 @@ struct completion_channel_state : counted {
   [[nodiscard]] result<bool> sleep(const completion_queue_state& queue, std::uint64_t events,
                                    deadline until) noexcept;
 
+  /// Reads the events that are there, unless somebody sleeps until they are: what is asked for and
+  /// never read piles up in the kernel.
+  void collect() noexcept;
+
   /// For a queue that is about to be destroyed, which would wait for unacknowledged events.
   void forget(completion_queue_state& queue) noexcept;
 

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Queues of events that nobody reads: nothing waits for them, none is lost, and they don't pile up
+/// by the library's own doing.
+
+#include "device.hpp"
+
+#include <array>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// A queue pair that writes to itself, and completes in a queue that can be waited for.
+struct writer {
+  writer(const testbed& bed, const completion_channel& channel)
+      : queue(must(waitable_completion_queue::create(channel, 64))),
+        memory(bed.domain, 8),
+        pair(connect_to_itself(must(bed.builder(queue).access(all_rights).build()))) {}
+
+  void write(std::uint64_t id) { must(pair.post_write({.id = id, .remote = memory.remote()})); }
+  /// Lets an event of the queue come that nobody takes.
+  void leave_event(std::uint64_t id) {
+    must(queue.request_notification());
+    write(id);
+    take_success(queue, id);
+  }
+
+  waitable_completion_queue queue;
+  buffer<> memory;
+  connected pair;
+};
+
+/// The events that the channel gives, until it has no more.
+std::vector<waitable_completion_queue> events_of(const completion_channel& channel) {
+  std::vector<waitable_completion_queue> events;
+  while (auto event = must(channel.wait(clock::now() + moment)))
+    events.push_back(std::move(*event));
+  return events;
+}
+
+/// Stops the send queue, which the device tells by an event.
+void drain(const connected& pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(ibv_modify_qp(pair.native_handle(), &attributes,
+                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+}
+
+/// A receiver whose messages arrive right after its program has asked for an event.
+struct late_arrivals {
+  late_arrivals(const testbed& bed, const completion_channel& channel)
+      : queue(must(waitable_completion_queue::create(channel, 64))),
+        pair(
+            connect(must(bed.left().build()), must(bed.builder(queue).access(all_rights).build()))),
+        sent(bed.left_queue),
+        original(std::exchange(operation(), request)) {
+    current = this;
+  }
+  ~late_arrivals() { operation() = original; }
+  late_arrivals(const late_arrivals&) = delete;
+  late_arrivals& operator=(const late_arrivals&) = delete;
+
+  using requesting = int (*)(ibv_cq*, int);
+  [[nodiscard]] requesting& operation() const {
+    return queue.native_handle()->context->ops.req_notify_cq;
+  }
+  static int request(ibv_cq* asked, int solicited_only) {
+    const int returned = current->original(asked, solicited_only);
+    must(current->pair.right.post_receive({.id = 1}));
+    must(current->pair.left.post_send({.id = 2}));
+    take_success(current->sent, 2);
+    // The sender knows before the receiver's program can: give it a moment.
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return returned;
+  }
+
+  static inline late_arrivals* current = nullptr;
+  waitable_completion_queue queue;
+  connected_pair pair;
+  completion_queue sent;
+  requesting original;
+};
+
+}  // namespace
+
+TEST_CASE("completion events that nobody takes hold nothing up, and are there when asked for") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  constexpr std::uint64_t rounds = 200;
+  writer kept(bed, channel);
+  {
+    writer gone(bed, channel);
+    for (std::uint64_t id = 0; id < rounds; ++id) {
+      gone.leave_event(id);
+      kept.leave_event(id);
+    }
+  }
+  const auto events = events_of(channel);
+  CHECK(!events.empty());
+  CHECK(events.size() <= rounds);
+  for (const auto& each : events) CHECK(each == kept.queue);
+  kept.write(7);
+  take_success(kept.queue, 7);
+}
+
+TEST_CASE("events that a wait reads for other queues are kept as one of each") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  const auto busy = must(waitable_completion_queue::create(channel, 4));
+  writer first(bed, channel);
+  writer second(bed, channel);
+  std::array<work_completion, 4> slots;
+  for (std::uint64_t id = 0; id < 30; ++id) {
+    first.leave_event(id);
+    second.leave_event(id);
+    CHECK(must(busy.wait(slots, clock::now() + std::chrono::milliseconds(1))).empty());
+  }
+  CHECK(must(busy.wait(slots, clock::now() + moment)).empty());
+  const auto events = events_of(channel);
+  REQUIRE(events.size() == 2);
+  CHECK(is_one_of(events[0], {first.queue, second.queue}));
+  CHECK(is_one_of(events[1], {first.queue, second.queue}));
+  CHECK(events[0] != events[1]);
+}
+
+TEST_CASE("a wait leaves no events behind when completions come before it sleeps") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  const late_arrivals arrivals(bed, channel);
+  std::array<work_completion, 4> slots;
+  constexpr int rounds = 50;
+  for (int round = 0; round < rounds; ++round)
+    REQUIRE(must(arrivals.queue.wait(slots, clock::now() + patience)).size() == 1);
+  // That of the last round may have come too late.
+  CHECK(events_of(channel).size() <= 2);
+}
+
+TEST_CASE("asynchronous events that nobody reads hold nothing up, and all are there in order") {
+  const testbed bed;
+  for (int round = 0; round < 50; ++round) {
+    const connected_pair gone = connect(bed);
+    drain(gone.left);
+  }
+  std::vector<connected_pair> pairs;
+  for (int i = 0; i < 50; ++i) {
+    pairs.push_back(connect(bed));
+    drain(pairs.back().left);
+  }
+  // Those of what is gone are gone with it.
+  for (const connected_pair& each : pairs) {
+    const auto event = must(bed.context.wait_async_event(clock::now() + patience));
+    REQUIRE(event);
+    CHECK(event->type() == async_event_type::send_queue_drained);
+    CHECK(event->concerns(each.left));
+  }
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+  // And a context can be closed with some unread.
+  drain(pairs.front().right);
+}
