@@ -2,8 +2,10 @@
 #include <verbspp/detail/number_of.hpp>
 #include <verbspp/verbs/async_event.hpp>
 #include <verbspp/verbs/completion_queue.hpp>
+#include <verbspp/verbs/shared_receive_queue.hpp>
 
 #include <array>
+#include <atomic>
 #include <cinttypes>
 #include <cstdio>
 #include <ostream>
@@ -107,6 +109,11 @@ const event_description& describe(async_event_type type) noexcept {
 
 }  // namespace
 
+std::uint64_t detail::moment_now() noexcept {
+  static std::atomic<std::uint64_t> moment{0};
+  return moment.fetch_add(1, std::memory_order_relaxed);
+}
+
 const char* to_string(async_event_type type) noexcept { return describe(type).name; }
 
 const char* to_string(async_event_element element) noexcept {
@@ -185,6 +192,10 @@ bool async_event::concerns(const completion_queue& queue) const noexcept {
   // A queue at the same address that is younger than the event is another one.
   return element() == async_event_element::completion_queue && is_at(queue.native_handle()) &&
          queue.state().created_at < taken_at_;
+}
+
+bool async_event::concerns(const shared_receive_queue& queue) const noexcept {
+  return concerns(queue.native_handle()) && queue.state_->created_at < taken_at_;
 }
 
 std::ostream& operator<<(std::ostream& out, const async_event& event) {

@@ -2,7 +2,6 @@
 #include "verbs/completion_channel_state.hpp"
 #include <verbspp/verbs/completion_queue.hpp>
 
-#include <atomic>
 #include <cerrno>
 #include <new>
 #include <ostream>
@@ -37,11 +36,6 @@ result<reference<completion_queue_state>> create_by(const char* operation, const
 }
 
 }  // namespace
-
-std::uint64_t moment_now() noexcept {
-  static std::atomic<std::uint64_t> moment{0};
-  return moment.fetch_add(1, std::memory_order_relaxed);
-}
 
 completion_queue_state::completion_queue_state(
     context parent, reference<completion_channel_state> reports_to) noexcept

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
 
+#include <poll.h>
+
+#include <optional>
 #include <string>
 
 using namespace verbspp;
@@ -126,4 +129,102 @@ TEST_CASE("a shared receive queue of another protection domain is refused") {
   const error e = failure_of(bed.left().shared_receive_queue(*shared).build());
   CHECK(e == error_kind::invalid_input);
   CHECK_THAT(e.message(), Catch::Contains("protection domain"));
+}
+
+TEST_CASE("a shared receive queue that falls below its limit tells so once, and goes on") {
+  const testbed bed;
+  const auto shared = shared_queue(bed, 16);
+  if (!shared) return;
+  const auto other = shared_queue(bed, 16);
+  auto receiver = must(bed.right().shared_receive_queue(*shared).build());
+  prepared sender = must(bed.left().build());
+  const endpoint address = receiver.endpoint();
+  const auto right = must(std::move(receiver).handshake(sender.endpoint()));
+  connected left = must(std::move(sender).handshake(address));
+  buffer<> inbox(bed.domain, 8);
+  std::uint64_t posted = 0;
+  std::uint64_t taken = 0;
+  const auto post = [&](std::uint64_t count) {
+    for (const std::uint64_t end = posted + count; posted < end; ++posted)
+      must(shared->post_receive({.id = posted, .elements = inbox.scatter()}));
+  };
+  const auto consume = [&](std::uint64_t count) {
+    for (const std::uint64_t end = taken + count; taken < end; ++taken) {
+      must(left.post_send({.id = taken}));
+      take_success(bed.left_queue, taken);
+      take_success(bed.right_queue, taken);
+    }
+  };
+  const auto no_event = [&] { return !must(bed.context.wait_async_event(clock::now() + moment)); };
+
+  post(6);
+  consume(1);
+  CHECK(no_event());  // nobody has asked
+  for (int round = 0; round < 3; ++round) {
+    CAPTURE(round);
+    must(shared->arm_limit(4));
+    consume(1);
+    CHECK(no_event());  // four are not fewer than four
+    consume(1);
+    const auto event = must(bed.context.wait_async_event(clock::now() + patience));
+    REQUIRE(event);
+    CHECK(event->type() == async_event_type::shared_receive_queue_limit_reached);
+    CHECK(event->element() == async_event_element::shared_receive_queue);
+    CHECK(event->severity() == async_event_severity::notice);
+    CHECK(event->concerns(*shared));
+    CHECK_FALSE(event->concerns(*other));
+    CHECK_FALSE(event->concerns(right));
+    CHECK_FALSE(event->concerns(bed.right_queue));
+    CHECK(must(shared->query()).limit == 0);
+    consume(2);
+    CHECK(no_event());  // once only
+    post(4);
+  }
+  consume(posted - taken);
+}
+
+TEST_CASE("the limit's event concerns no younger queue, though at the same address") {
+  const testbed bed;
+  auto shared = shared_queue(bed, 4);
+  if (!shared) return;
+  std::optional<async_event> event;
+  {
+    auto alone = must(bed.left().shared_receive_queue(*shared).build());
+    const endpoint itself = alone.endpoint();
+    auto pair = must(std::move(alone).handshake(itself));
+    buffer<> inbox(bed.domain, 8);
+    must(shared->post_receive({.elements = inbox.scatter()}));
+    must(shared->arm_limit(1));
+    must(pair.post_send({}));
+    static_cast<void>(take(bed.left_queue, 2));
+    event = must(bed.context.wait_async_event(clock::now() + patience));
+  }
+  REQUIRE(event);
+  CHECK(event->concerns(*shared));
+  shared.reset();
+  std::vector<shared_receive_queue> others;
+  for (int i = 0; i < 20; ++i) {
+    others.push_back(shared_queue(bed, 4).value());
+    CHECK_FALSE(event->concerns(others.back()));
+  }
+}
+
+TEST_CASE("a shared receive queue with an unread event of its limit can be destroyed") {
+  const testbed bed;
+  auto shared = shared_queue(bed, 4);
+  if (!shared) return;
+  {
+    auto alone = must(bed.left().shared_receive_queue(*shared).build());
+    const endpoint itself = alone.endpoint();
+    auto pair = must(std::move(alone).handshake(itself));
+    buffer<> inbox(bed.domain, 8);
+    must(shared->post_receive({.elements = inbox.scatter()}));
+    must(shared->arm_limit(1));
+    must(pair.post_send({}));
+    static_cast<void>(take(bed.left_queue, 2));
+    pollfd readable{bed.context.async_event_file_descriptor(), POLLIN, 0};
+    CHECK(::poll(&readable, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1);
+  }
+  shared.reset();
+  CHECK_FALSE(must(bed.context.poll_async_event()));
 }

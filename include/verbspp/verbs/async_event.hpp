@@ -14,6 +14,7 @@
 namespace verbspp {
 
 class completion_queue;
+class shared_receive_queue;
 
 /// What happened, apart from any request; the values are those of `ibv_event_type`, unknown ones
 /// are kept.
@@ -68,6 +69,9 @@ enum class async_event_severity : std::uint8_t {
 
 namespace detail {
 
+/// Counts what the order of matters: queues and the events that are about them.
+[[nodiscard]] std::uint64_t moment_now() noexcept;
+
 /// A queue pair of any type and state.
 template <class Object>
 concept NumberedQueuePair = requires(const Object& object) {
@@ -113,7 +117,9 @@ class async_event {
   /// Whether it is about this completion queue, or a copy of it; exact, even if the event's queue
   /// is gone and this one is at its address.
   [[nodiscard]] bool concerns(const completion_queue& queue) const noexcept;
-  /// The same for what the library does not wrap; only the addresses are compared.
+  /// The same for a shared receive queue.
+  [[nodiscard]] bool concerns(const shared_receive_queue& queue) const noexcept;
+  /// The same for what was made without the library; only the addresses are compared.
   [[nodiscard]] bool concerns(const ibv_srq* queue) const noexcept {
     return element() == async_event_element::shared_receive_queue && is_at(queue);
   }

@@ -51,9 +51,6 @@ struct completion_queue_state : counted {
   } events;
 };
 
-/// Counts what the order of matters: queues and the events that are about them.
-[[nodiscard]] std::uint64_t moment_now() noexcept;
-
 /// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
 [[nodiscard]] error poll_failure(int returned) noexcept;
 

@@ -5,6 +5,7 @@
 #include <verbspp/error.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/posting.hpp>
+#include <verbspp/verbs/async_event.hpp>
 #include <verbspp/verbs/protection_domain.hpp>
 #include <verbspp/verbs/work_request.hpp>
 
@@ -43,6 +44,7 @@ struct shared_receive_queue_state : counted {
   protection_domain owner;
   ibv_srq* native;
   shared_receive_queue_capacities capacities;
+  std::uint64_t created_at = moment_now();
 };
 
 }  // namespace detail
@@ -104,6 +106,7 @@ class shared_receive_queue {
   }
 
  private:
+  friend class async_event;
   static constexpr const char* operation = "ibv_post_srq_recv";
 
   explicit shared_receive_queue(
