@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/posting.hpp>
 
 #include <cerrno>
@@ -35,6 +36,35 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
                                ? "the device takes no such request in the queue pair's present "
                                  "state, or with so much inline data, or not at all"
                                : nullptr);
+}
+
+error detail::post_failure(int returned, const char* operation, const ibv_send_wr& refused,
+                           const queue_pair_capacities& granted) noexcept {
+  const auto elements = static_cast<std::size_t>(refused.num_sge);
+  if ((refused.send_flags & IBV_SEND_INLINE) != 0) {
+    std::uint64_t length = 0;
+    for (std::size_t i = 0; i < elements; ++i) length += refused.sg_list[i].length;
+    if (length > granted.max_inline_data)
+      return inline_too_long(operation, length, granted.max_inline_data);
+  }
+  return post_failure(returned, operation, elements, granted.max_send_elements);
+}
+
+batch_error detail::extended_post_failure(int returned, std::uint32_t longest_inline,
+                                          std::size_t most_elements,
+                                          const queue_pair_capacities& granted) noexcept {
+  constexpr const char* operation = "ibv_wr_complete";
+  if (longest_inline > granted.max_inline_data)
+    return {inline_too_long(operation, longest_inline, granted.max_inline_data), 0};
+  return {post_failure(returned, operation, most_elements, granted.max_send_elements), 0};
+}
+
+error detail::inline_too_long(const char* operation, std::uint64_t length,
+                              std::uint32_t limit) noexcept {
+  // Some providers report it by the errno that others use for a full queue.
+  return error::above_limit(operation, "bytes of inline data", length, limit,
+                            "ask the builder for more, max_inline_data, or send it from registered "
+                            "memory");
 }
 
 error detail::remote_too_short(const char* operation, std::uint64_t local,

@@ -25,6 +25,8 @@
 
 namespace verbspp {
 
+struct queue_pair_capacities;
+
 /// A batch of which not everything was posted.
 class batch_error {
  public:
@@ -113,6 +115,20 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 // What a failure means; out of line since it is rare.
 [[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
                                  std::uint32_t max_elements) noexcept;
+/// The same of a request as the driver was given it.
+[[nodiscard]] error post_failure(int returned, const char* operation, const ibv_send_wr& refused,
+                                 const queue_pair_capacities& granted) noexcept;
+[[nodiscard]] inline error post_failure(int returned, const char* operation,
+                                        const ibv_recv_wr& refused,
+                                        std::uint32_t max_elements) noexcept {
+  return post_failure(returned, operation, static_cast<std::size_t>(refused.num_sge), max_elements);
+}
+/// The same of a batch through the extended interface, by the largest that it had of each.
+[[nodiscard, gnu::cold]] batch_error extended_post_failure(
+    int returned, std::uint32_t longest_inline, std::size_t most_elements,
+    const queue_pair_capacities& granted) noexcept;
+[[nodiscard]] error inline_too_long(const char* operation, std::uint64_t length,
+                                    std::uint32_t limit) noexcept;
 [[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
                                      std::uint64_t remote) noexcept;
 [[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept;
@@ -322,14 +338,17 @@ class extended_posting {
         // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs has the one as the other
         ibv_wr_set_inline_data(native_, reinterpret_cast<void*>(elements.first->addr),
                                elements.first->length);
+        if (elements.first->length > longest_inline_) longest_inline_ = elements.first->length;
         return;
       }
     if constexpr (!std::is_same_v<Request, local_invalidate_request> &&
                   !std::is_same_v<Request, window_binding>) {
-      if (elements.size == 1) [[likely]]
+      if (elements.size == 1) [[likely]] {
         ibv_wr_set_sge(native_, elements.first->lkey, elements.first->addr, elements.first->length);
-      else
+      } else {
         ibv_wr_set_sge_list(native_, elements.size, elements.first);
+        if (elements.size > most_elements_) most_elements_ = elements.size;
+      }
     }
   }
 
@@ -342,18 +361,21 @@ class extended_posting {
 
   /// Posts all, and calls `then`, or nothing.
   template <class Then>
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(Then then) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const queue_pair_capacities& granted,
+                                                    Then then) noexcept {
     if (failure_) [[unlikely]]
       return batch_error(*failure_, 0);
     const int returned = ibv_wr_complete(std::exchange(native_, nullptr));
     if (returned != 0) [[unlikely]]
-      return batch_error(post_failure(returned, "ibv_wr_complete", 0, 0), 0);
+      return extended_post_failure(returned, longest_inline_, most_elements_, granted);
     then();
     return success();
   }
 
  private:
   Native* native_;  // an ibv_qp_ex
+  std::uint32_t longest_inline_ = 0;
+  std::size_t most_elements_ = 0;  ///< of a request of several
   std::optional<error> failure_;
 };
 
@@ -411,10 +433,10 @@ class listed_posting {
   }
 
   /// Posts the list by `post`, a function of its first request and of where to put the one that was
-  /// refused. The limit is a reference, since only a failure looks at it.
-  template <class Post>
-  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const char* operation,
-                                                    const std::uint32_t& max_elements,
+  /// refused. What was granted, limits or just that of the elements, is a reference, since only a
+  /// failure looks at it.
+  template <class Granted, class Post>
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post(const char* operation, const Granted& granted,
                                                     Post post) noexcept {
     if (failure_) [[unlikely]]
       return batch_error(*failure_, 0);
@@ -423,18 +445,19 @@ class listed_posting {
     Native* rejected = nullptr;
     const int returned = post(storage_.requests, &rejected);
     if (returned != 0) [[unlikely]]
-      return rejection(returned, operation, storage_.requests, rejected, max_elements);
+      return rejection(returned, operation, storage_.requests, rejected, granted);
     return success();
   }
 
  private:
+  template <class Granted>
   [[gnu::cold, gnu::noinline]] static batch_error rejection(int returned, const char* operation,
                                                             const Native* first,
                                                             const Native* rejected,
-                                                            std::uint32_t max_elements) noexcept {
-    const auto accepted = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected - first);
-    const auto elements = rejected == nullptr ? 0 : static_cast<std::size_t>(rejected->num_sge);
-    return {post_failure(returned, operation, elements, max_elements), accepted};
+                                                            const Granted& granted) noexcept {
+    if (rejected == nullptr) return {post_failure(returned, operation, 0, 0), 0};
+    return {post_failure(returned, operation, *rejected, granted),
+            static_cast<std::size_t>(rejected - first)};
   }
 
   list_storage<Native, Requests, Elements>& storage_;

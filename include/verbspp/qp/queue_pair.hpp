@@ -543,14 +543,15 @@ class VERBSPP_CONSUMABLE queue_pair {
       detail::extended_posting calls(native_extended());
       send_batch<Transport, decltype(calls), Requests> batch(calls);
       fill(batch);
-      return calls.post([&batch]() __attribute__((always_inline)) { batch.keep_keys(Requests); });
+      return calls.post(data_.capacities,
+                        [&batch]() __attribute__((always_inline)) { batch.keep_keys(Requests); });
     } else {
       detail::list_storage<ibv_send_wr, Requests, Elements> storage;
       detail::listed_posting list(storage);
       send_batch<Transport, decltype(list), Requests> batch(list);
       fill(batch);
       // Without the attribute, what counts the batch would not stay in registers.
-      return list.post("ibv_post_send (batch)", data_.capacities.max_send_elements,
+      return list.post("ibv_post_send (batch)", data_.capacities,
                        [this, &batch](auto* first, auto* rejected) __attribute__((always_inline)) {
                          const int returned = ibv_post_send(native_qp(), first, rejected);
                          if (returned == 0)
@@ -637,8 +638,7 @@ class VERBSPP_CONSUMABLE queue_pair {
     ibv_send_wr* rejected;
     const int returned = ibv_post_send(native_qp(), &native, &rejected);
     if (returned != 0) [[unlikely]]
-      return detail::post_failure(returned, detail::name_of(request), elements.size,
-                                  data_.capacities.max_send_elements);
+      return detail::post_failure(returned, detail::name_of(request), native, data_.capacities);
     return success();
   }
 
