@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// That posting, polling, waiting and reading events never allocate, whether they succeed or not.
+/// What the device does to carry them out is its own affair.
+
+#include "../device/device.hpp"
+#include "counter.hpp"
+
+#include <array>
+#include <cstdlib>
+#include <new>
+#include <optional>
+#include <string>
+#include <thread>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+constexpr auto fields = completion_field::byte_count | completion_field::queue_pair_number;
+
+/// A testbed whose device's work is not counted.
+struct marked_testbed : testbed {
+  marked_testbed() {
+    ibv_context_ops& operations = context.native_handle()->ops;
+    mark_as_device<0>(operations.poll_cq);
+    mark_as_device<1>(operations.req_notify_cq);
+    mark_as_device<2>(operations.post_send);
+    mark_as_device<3>(operations.post_recv);
+    mark_as_device<4>(operations.post_srq_recv);
+  }
+};
+
+void mark(ibv_cq_ex& queue) {
+  mark_as_device<10>(queue.start_poll);
+  mark_as_device<11>(queue.next_poll);
+  mark_as_device<12>(queue.end_poll);
+}
+
+void mark(ibv_qp_ex& pair) {
+  mark_as_device<20>(pair.wr_start);
+  mark_as_device<21>(pair.wr_rdma_write);
+  mark_as_device<22>(pair.wr_set_sge);
+  mark_as_device<23>(pair.wr_set_sge_list);
+  mark_as_device<24>(pair.wr_complete);
+}
+
+/// Takes completions without allocating, unlike `take`.
+template <class Poll>
+void poll_until(std::size_t count, Poll poll) {
+  const auto deadline = clock::now() + patience;
+  for (std::size_t got = 0; got < count;) {
+    got += poll();
+    if (clock::now() > deadline) throw failure(__FILE__, __LINE__, "no completion came");
+  }
+}
+
+/// Keeps the compiler from leaving an allocation out.
+void* volatile escaped = nullptr;
+void allocate_one() {
+  escaped = ::operator new(24);
+  ::operator delete(escaped);
+}
+
+}  // namespace
+
+TEST_CASE("the counter counts the allocations of this thread, and no others") {
+  CHECK(allocations_in([] {}) == 0);
+  CHECK(allocations_in(allocate_one) == 1);
+  CHECK(allocations_in([] {
+          escaped = std::malloc(8);
+          std::free(escaped);
+          escaped = std::calloc(2, 8);
+          std::free(escaped);
+        }) == 2);
+  CHECK(allocations_in([] { std::string(100, 'x').swap(*std::make_unique<std::string>()); }) == 2);
+  std::thread other;
+  CHECK(allocations_in([&] {
+          const within_device device;
+          allocate_one();
+        }) == 0);
+  std::atomic<bool> go{false};
+  std::atomic<bool> done{false};
+  other = std::thread([&] {
+    while (!go) std::this_thread::yield();
+    allocate_one();
+    done = true;
+  });
+  CHECK(allocations_in([&] {
+          go = true;
+          while (!done) std::this_thread::yield();
+        }) == 0);
+  other.join();
+}
+
+TEST_CASE("posting and polling don't allocate") {
+  const marked_testbed bed;
+  connected_pair pair = connect(bed);
+  buffer<> memory(bed.domain, 64);
+  std::array<work_completion, 4> slots;
+  const auto poll = [&](const completion_queue& queue) {
+    return [&] { return must(queue.poll(slots)).size(); };
+  };
+  const auto target = must(memory.remote().slice(32, 8));
+  CHECK(allocations_in([&] {
+          must(pair.right.post_receive({.id = 1, .elements = memory.scatter(0, 8)}));
+          must(pair.right.post_receive_batch<2>([&](auto& batch) {
+            batch.receive({.id = 2, .elements = memory.scatter(8, 8)});
+            batch.receive({.id = 3, .elements = memory.scatter(8, 8)});
+          }));
+          must(pair.left.post_send({.id = 4, .elements = memory.gather(16, 8)}));
+          must(pair.left.post_write({.id = 5, .elements = memory.gather(16, 8), .remote = target}));
+          must(pair.left.post_read({.id = 6, .elements = memory.scatter(24, 8), .remote = target}));
+          must(pair.left.post_batch<4>([&](auto& batch) {
+            batch.send({.id = 7, .elements = memory.gather(16, 8)});
+            batch.write({.id = 8, .elements = memory.gather(16, 8), .remote = target});
+          }));
+          poll_until(5, poll(bed.left_queue));
+          poll_until(2, poll(bed.right_queue));
+          static_cast<void>(poll(bed.left_queue)());
+        }) == 0);
+}
+
+TEST_CASE("failures are told without allocating") {
+  const marked_testbed bed;
+  connected_pair pair = connect(bed);
+  buffer<> memory(bed.domain, 8);
+  const std::vector<gather_element> too_many(pair.left.capacities().max_send_elements + 1,
+                                             memory.gather());
+  std::array<work_completion, 1> slots;
+  std::array<char, 512> text{};
+  CHECK(allocations_in([&] {
+          const error refused = failure_of(pair.left.post_send({.elements = too_many}));
+          refused.format(text);
+          const batch_error batch = failure_of(pair.left.post_batch<1, 64>(
+              [&](auto& requests) { requests.send({.elements = too_many}); }));
+          batch.cause().format(text);
+          move_to_error(pair.left.native_handle());
+          must(pair.left.post_send({.id = 9}));
+          poll_until(1, [&] { return must(bed.left_queue.poll(slots)).size(); });
+          failure_of(slots[0].get()).format(text);
+        }) == 0);
+  CHECK_THAT(text.data(), Catch::Contains("flushed"));
+}
+
+TEST_CASE("posting to a shared receive queue does not allocate") {
+  const marked_testbed bed;
+  if (bed.limits.max_srq <= 0) SKIP("this device has no shared receive queues");
+  const auto shared = must(shared_receive_queue::create(bed.domain, 4));
+  buffer<> memory(bed.domain, 8);
+  CHECK(allocations_in([&] {
+          must(shared.post_receive({.elements = memory.scatter()}));
+          must(shared.post_receive_batch<1>(
+              [&](auto& batch) { batch.receive({.elements = memory.scatter()}); }));
+        }) == 0);
+}
+
+TEST_CASE("the extended interfaces don't allocate, but what the visitor does is noticed") {
+  const marked_testbed bed;
+  const auto made = extended_completion_queue<fields>::create(bed.context, 64);
+  if (made.has_error()) SKIP("this device has no extended completion queues with these fields");
+  const auto& queue = made.assume_value();
+  auto built = bed.builder(queue).access(all_rights).extended_posting().build();
+  if (built.has_error()) SKIP("this device has no extended posting interface");
+  auto alone = std::move(built).assume_value();
+  const endpoint itself = alone.endpoint();
+  auto pair = must(std::move(alone).handshake(itself));
+  mark(*reinterpret_cast<ibv_cq_ex*>(queue.native_handle()));
+  mark(*ibv_qp_to_qp_ex(pair.native_handle()));
+  buffer<> memory(bed.domain, 16);
+  const auto write_and_poll = [&](auto visit) {
+    return allocations_in([&] {
+      must(pair.post_batch<2>([&](auto& batch) {
+        batch.write({.elements = memory.gather(0, 8), .remote = memory.remote()});
+        batch.write({.elements = memory.gather(0, 8), .remote = memory.remote()});
+      }));
+      poll_until(2, [&] { return must(queue.poll_each(visit)); });
+    });
+  };
+  CHECK(write_and_poll([](const auto& completion) {
+          static_cast<void>(completion.get().value().byte_count());
+        }) == 0);
+  CHECK(write_and_poll([](const auto&) { allocate_one(); }) == 2);
+}
+
+TEST_CASE("waiting does not allocate, also where it sleeps") {
+  const marked_testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  const auto queue = must(waitable_completion_queue::create(channel, 16));
+  connected_pair pair =
+      connect(must(bed.left().build()), must(bed.builder(queue).access(all_rights).build()));
+  std::array<work_completion, 4> slots;
+  for (const std::uint64_t id : {1U, 2U, 3U}) must(pair.right.post_receive({.id = id}));
+  std::size_t got = 0;
+  std::thread sender([&] {
+    std::this_thread::sleep_for(moment);
+    must(pair.left.post_send({}));
+  });
+  CHECK(allocations_in([&] {
+          static_cast<void>(must(queue.wait(slots, clock::now())));
+          static_cast<void>(must(queue.wait(slots, clock::now() + std::chrono::milliseconds(1))));
+          got = must(queue.wait(slots, clock::now() + patience)).size();
+        }) == 0);
+  sender.join();
+  CHECK(got == 1);
+  std::optional<waitable_completion_queue> event;
+  CHECK(allocations_in([&] {
+          must(queue.request_notification());
+          must(pair.left.post_send({}));
+          event = must(channel.wait(clock::now() + patience));
+          while (event) event = must(channel.poll());
+        }) == 0);
+}
+
+TEST_CASE("reading asynchronous events does not allocate") {
+  const marked_testbed bed;
+  connected_pair pair = connect(bed);
+  std::optional<async_event> event;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(ibv_modify_qp(pair.left.native_handle(), &attributes,
+                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  std::optional<async_event> none;
+  CHECK(allocations_in([&] {
+          event = must(bed.context.wait_async_event(clock::now() + patience));
+          none = must(bed.context.poll_async_event());
+        }) == 0);
+  REQUIRE(event);
+  CHECK(event->concerns(pair.left));
+  CHECK_FALSE(none);
+}
