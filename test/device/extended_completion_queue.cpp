@@ -64,6 +64,31 @@ TEST_CASE("an extended completion queue tells the fields that were asked for") {
   CHECK(lengths == std::vector<std::uint32_t>{48, 7});
 }
 
+TEST_CASE("a polling session that took everything leaves nothing behind") {
+  const testbed bed;
+  const auto queue = extended_queue<plain_fields>(bed);
+  if (!queue) return;
+  connected_pair pair =
+      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
+  buffer<> target(bed.domain, 8);
+  std::uint64_t expected = 0;
+  for (std::uint64_t id = 0; id < 300;) {
+    for (const std::uint64_t end = id + 3; id < end; ++id)
+      must(pair.left.post_write({.id = id, .remote = target.remote()}));
+    // Without a limit, so that the device says when there are no more.
+    wait_until(
+        [&] {
+          must(queue->poll_each([&](const auto& completion) {
+            CHECK(completion.is_success());
+            REQUIRE(completion.wr_id() == expected++);
+          }));
+          return expected >= id;
+        },
+        "completions");
+    REQUIRE(must(queue->poll_each([](const auto&) {})) == 0);
+  }
+}
+
 TEST_CASE("an extended completion queue tells failures") {
   const testbed bed;
   const auto queue = extended_queue<plain_fields>(bed);
