@@ -25,9 +25,10 @@ error poll_failure(int returned, const char* operation) noexcept {
 error start_poll_failure(int returned) noexcept { return poll_failure(returned, "ibv_start_poll"); }
 
 error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept {
+  const error failure = poll_failure(returned, "ibv_next_poll");  // as long as errno is its own
   ibv_end_poll(queue);
   free_polling_sessions = 1;
-  return poll_failure(returned, "ibv_next_poll");
+  return failure;
 }
 
 }  // namespace verbspp::detail
