@@ -159,6 +159,17 @@ TEST_CASE("extended objects that cannot be made say why, and their parents don't
                   pointers.create_qp_ex, make_pair);
 }
 
+TEST_CASE("a memory window that cannot be made says why") {
+  const testbed bed;
+  const auto make = [&] { return memory_window<memory_window_type::type_2>::create(bed.domain); };
+  if (make().has_error()) SKIP("this device has no memory windows of type 2");
+  // That means something else where the device claims to have none.
+  std::vector<expected_failure> failures = any_failures;
+  std::erase_if(failures, [](const expected_failure& each) { return each.errnum == EINVAL; });
+  check_failing({.verb = "ibv_alloc_mw", .failures = failures}, null,
+                bed.context.native_handle()->ops.alloc_mw, make);
+}
+
 TEST_CASE("memory that cannot be registered says why") {
   const testbed bed;
   std::vector<std::byte> memory(8192);

@@ -84,6 +84,24 @@ TEST_CASE("a release that fails is reported once, as it was told, for every kind
         [](ibv_srq* native) { return ibv_destroy_srq(native); });
 }
 
+TEST_CASE("a memory window that cannot be released is reported") {
+  const testbed bed;
+  using window = memory_window<memory_window_type::type_2>;
+  if (window::create(bed.domain).has_error()) SKIP("this device has no memory windows of type 2");
+  for (const convention way : ways_of(convention::returns_errno)) {
+    const report_collector collected;
+    ibv_mw* native = nullptr;
+    {
+      const failing_operation broken(bed.context.native_handle()->ops.dealloc_mw, EBUSY, way);
+      native = must(window::create(bed.domain)).native_handle();
+      CHECK(broken.calls() == 1);
+    }
+    REQUIRE(collected.reports().size() == 1);
+    check_told(collected.reports().front(), {EBUSY, error_kind::busy}, "ibv_dealloc_mw");
+    CHECK(ibv_dealloc_mw(native) == 0);
+  }
+}
+
 TEST_CASE("a region that is deregistered in vain says so to the caller, and to no handler") {
   const testbed bed;
   std::vector<std::byte> memory(64);

@@ -97,6 +97,22 @@ TEST_CASE("a request that cannot be posted says why, and the next one can") {
                 });
 }
 
+TEST_CASE("a memory window that cannot be bound says why, and is as it was") {
+  const testbed bed;
+  auto made = memory_window<memory_window_type::type_1>::create(bed.domain);
+  if (made.has_error()) SKIP("this device has no memory windows of type 1");
+  connected_pair pair = connect(bed);
+  buffer<access::local_write | access::window_bind> memory(bed.domain, 64);
+  auto& window = made.assume_value();
+  const auto part = must(memory.region().window_part<access::remote_read>(0, 64));
+  const std::uint32_t before = window.rkey();
+  check_failing(post_once("ibv_bind_mw"), returns_errno,
+                pair.left.native_handle()->context->ops.bind_mw,
+                [&] { return pair.left.post_bind(window, part, {.id = 1}); });
+  CHECK(window.rkey() == before);
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+}
+
 TEST_CASE("a receive that cannot be posted says why, and the next one can") {
   const testbed bed;
   prepared pair = must(bed.left().build());
