@@ -84,6 +84,10 @@ error detail::no_word(const char* operation, std::uint32_t length) noexcept {
                              "atomic operations work on 8 bytes");
 }
 
+error detail::no_such_operation(const char* operation) noexcept {
+  return {error_kind::not_supported, operation, "the device does not have this operation"};
+}
+
 error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept {
   return {error_kind::invalid_input, operation,
           to_no_bytes ? "a memory window of type 2 is not bound to no bytes, but closed by "

@@ -282,3 +282,36 @@ TEST_CASE("a device without the extended posting interface says so, and that lis
   CHECK_THAT(e.message(), Catch::Contains("leave extended_posting out"));
   must(bed.left().build());
 }
+
+TEST_CASE("an operation that the extended interface of a device lacks is refused, not called") {
+  const testbed bed;
+  auto built = bed.left().extended_posting().build();
+  if (built.has_error()) SKIP("the device has no extended posting interface");
+  auto alone = std::move(built).assume_value();
+  const endpoint itself = alone.endpoint();
+  auto pair = must(std::move(alone).handshake(itself));
+  buffer<> memory(bed.domain, 64);
+  buffer<access::local_write | access::remote_atomic> counter(bed.domain, 8);
+  const remote_word word = must(remote_word::at(counter.remote()));
+  const auto into = memory.scatter(8, 8);
+  ibv_qp_ex& calls = *ibv_qp_to_qp_ex(pair.native_handle());
+  const auto is_refused = [&](auto& call, auto add) {
+    const auto before = std::exchange(call, nullptr);
+    const auto outcome = pair.post_batch<2>([&](auto& batch) {
+      batch.send({.elements = memory.gather(0, 8)});
+      add(batch);
+    });
+    call = before;
+    const batch_error e = failure_of(outcome);
+    CHECK(e.kind() == error_kind::not_supported);
+    CHECK(e.accepted() == 0);
+    CHECK_THAT(e.message(), Catch::Contains("the device does not have this operation"));
+  };
+  is_refused(calls.wr_atomic_cmp_swp,
+             [&](auto& batch) { batch.compare_and_swap({.result = into, .remote = word}); });
+  is_refused(calls.wr_atomic_fetch_add,
+             [&](auto& batch) { batch.fetch_and_add({.result = into, .remote = word}); });
+  is_refused(calls.wr_send_inv, [&](auto& batch) { batch.send_with_invalidate({.rkey = 1}); });
+  is_refused(calls.wr_local_inv, [&](auto& batch) { batch.local_invalidate({.rkey = 1}); });
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+}

@@ -235,8 +235,8 @@ class queue_pair_builder {
     return with<parameter::max_inline_data>([&](auto& s) { s.max_inline_data = size; });
   }
   /// Batches go through the extended posting interface (`ibv_wr_start` to `ibv_wr_complete`), which
-  /// takes fewer instructions; a device without it refuses to build (`not_supported`), and what
-  /// `post_batch` takes is the same either way.
+  /// writes into the device's queue without a list in between. A device without it refuses to build
+  /// (`not_supported`); what `post_batch` takes is the same either way.
   [[nodiscard]] auto extended_posting() const noexcept
     requires NotGivenYet<Given, parameter::extended_posting>
   {

@@ -133,6 +133,7 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
                                      std::uint64_t remote) noexcept;
 [[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept;
 [[nodiscard]] error no_word(const char* operation, std::uint32_t length) noexcept;
+[[nodiscard]] error no_such_operation(const char* operation) noexcept;
 [[nodiscard]] error cannot_bind(const char* operation, bool to_no_bytes) noexcept;
 [[nodiscard]] error batch_too_long(const char* what, std::size_t limit) noexcept;
 
@@ -307,6 +308,33 @@ VERBSPP_DATA_PATH void start(ibv_qp_ex* to, const window_binding& request) noexc
   ibv_wr_bind_mw(to, request.window, request.rkey, &request.part);
 }
 
+// What not every device has is asked for only where it does: elsewhere there is no such call.
+template <class Request>
+[[nodiscard]] VERBSPP_DATA_PATH bool has_call(const ibv_qp_ex* /*to*/,
+                                              const Request& /*request*/) noexcept {
+  return true;
+}
+[[nodiscard]] VERBSPP_DATA_PATH bool has_call(
+    const ibv_qp_ex* to, const compare_and_swap_request& /*request*/) noexcept {
+  return to->wr_atomic_cmp_swp != nullptr;
+}
+[[nodiscard]] VERBSPP_DATA_PATH bool has_call(const ibv_qp_ex* to,
+                                              const fetch_and_add_request& /*request*/) noexcept {
+  return to->wr_atomic_fetch_add != nullptr;
+}
+[[nodiscard]] VERBSPP_DATA_PATH bool has_call(
+    const ibv_qp_ex* to, const send_with_invalidate_request& /*request*/) noexcept {
+  return to->wr_send_inv != nullptr;
+}
+[[nodiscard]] VERBSPP_DATA_PATH bool has_call(
+    const ibv_qp_ex* to, const local_invalidate_request& /*request*/) noexcept {
+  return to->wr_local_inv != nullptr;
+}
+[[nodiscard]] VERBSPP_DATA_PATH bool has_call(const ibv_qp_ex* to,
+                                              const window_binding& /*request*/) noexcept {
+  return to->wr_bind_mw != nullptr;
+}
+
 /// A batch on its way through the extended interface.
 template <class Native>
 class extended_posting {
@@ -324,10 +352,10 @@ class extended_posting {
 
   template <class Request>
   VERBSPP_DATA_PATH void add(const Request& request) noexcept {
-    if (!is_sound(request)) [[unlikely]] {
-      if (!failure_) failure_ = unsoundness(request);
-      return;
-    }
+    if (!is_sound(request)) [[unlikely]]
+      return refuse(unsoundness(request));
+    if (!has_call(native_, request)) [[unlikely]]
+      return refuse(no_such_operation(name_of(request)));
     native_->wr_id = request.id;
     // The calls say whether data is inline, but some drivers (rxe) look at the flag.
     native_->wr_flags = flags_of(request);
