@@ -139,6 +139,7 @@ memory_registration::~memory_registration() {
 result<void> memory_registration::release() noexcept {
   if (native_ == nullptr)
     return error(error_kind::invalid_input, "ibv_dereg_mr", "this region was moved from");
+  range_ = {};
   const int errnum = errno_of(ibv_dereg_mr(std::exchange(native_, nullptr)));
   if (errnum != 0) return error::from_errno(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
   return success();
@@ -191,6 +192,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
                                "the memory anew");
     return failure;
   }
+  range_ = {};
   deregister_or_report(std::exchange(native_, nullptr));
   return error::from_errno(errnum, reregistering,
                            "the region could not be used any more and is gone");

@@ -410,6 +410,37 @@ TEST_CASE("what cannot be changed of a region is refused before the device is as
         error_kind::invalid_input);
 }
 
+TEST_CASE("a region has the keys that its registration has after a change") {
+  const testbed bed;
+  std::vector<std::byte> memory(64);
+  auto region = must(register_memory<access::local_write>(bed.domain, memory));
+  ibv_mr& native = *region.native_handle();
+  const std::uint32_t key = native.lkey;
+  const auto changed = [&] {
+    // A driver that succeeds, and has given it another key.
+    const failing_reregistration succeeds(0, 0);
+    native.lkey = key + 1;
+    return must(std::move(region).change_rights<all_rights>());
+  }();
+  CHECK(changed.lkey() == key + 1);
+  CHECK(must(changed.gather()).native().lkey == key + 1);
+  native.lkey = key;
+}
+
+TEST_CASE("a region that was moved from, or deregistered, has no elements") {
+  const testbed bed;
+  std::vector<std::byte> memory(64);
+  auto region = must(register_memory<access::local_write>(bed.domain, memory));
+  auto moved_to = std::move(region);
+  CHECK(must(moved_to.gather(0, 64)).length() == 64);
+  must(std::move(moved_to).deregister());
+  for (const auto* gone : {&region, &moved_to}) {
+    CHECK(gone->length() == 0);
+    CHECK(failure_of(gone->gather(0, 1)) == error_kind::invalid_input);
+    CHECK(failure_of(gone->scatter(0, 1)) == error_kind::invalid_input);
+  }
+}
+
 TEST_CASE("a part of a dma-buf is registered under the addresses that were asked for") {
   const testbed bed;
   constexpr std::size_t size = 8192;

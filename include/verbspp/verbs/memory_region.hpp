@@ -76,7 +76,7 @@ class memory_registration {
   [[nodiscard]] result<void> change(const registration_change& changes) noexcept;
   [[nodiscard]] ibv_mr* native() const noexcept { return native_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
-  /// Empty if it was moved from.
+  /// Empty if it was moved from or released.
   [[nodiscard]] const registered_range& range() const noexcept { return range_; }
 
  private:
