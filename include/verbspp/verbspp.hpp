@@ -7,6 +7,7 @@
 #include <verbspp/error.hpp>
 #include <verbspp/flags.hpp>
 #include <verbspp/qp/attributes.hpp>
+#include <verbspp/qp/batch.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/parameters.hpp>

@@ -3,8 +3,8 @@
 #include <verbspp/qp/posting.hpp>
 
 #include <cerrno>
-#include <ostream>
-#include <string>
+#include <cstddef>
+#include <cstdint>
 
 namespace verbspp {
 
@@ -50,15 +50,6 @@ error detail::post_failure(int returned, const char* operation, const ibv_send_w
   return post_failure(returned, operation, elements, granted.max_send_elements);
 }
 
-batch_error detail::extended_post_failure(int returned, std::uint32_t longest_inline,
-                                          std::size_t most_elements,
-                                          const queue_pair_capacities& granted) noexcept {
-  constexpr const char* operation = "ibv_wr_complete";
-  if (longest_inline > granted.max_inline_data)
-    return {inline_too_long(operation, longest_inline, granted.max_inline_data), 0};
-  return {post_failure(returned, operation, most_elements, granted.max_send_elements), 0};
-}
-
 error detail::inline_too_long(const char* operation, std::uint64_t length,
                               std::uint32_t limit) noexcept {
   // Some providers report it by the errno that others use for a full queue.
@@ -94,19 +85,5 @@ error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept {
                         "invalidating its rkey"
                       : "the memory window and the region are of different protection domains"};
 }
-
-error detail::batch_too_long(const char* what, std::size_t limit) noexcept {
-  return error::above_limit("fill batch", what, limit + 1, limit,
-                            "give the batch larger template arguments");
-}
-
-std::string batch_error::message() const {
-  return cause_.message() + " (requests of the batch posted before: " + std::to_string(accepted_) +
-         ')';
-}
-
-std::ostream& operator<<(std::ostream& out, const batch_error& e) { return out << e.message(); }
-
-void detail::throw_batch_error::operator()(const batch_error& e) const { throw_error(e.cause()); }
 
 }  // namespace verbspp

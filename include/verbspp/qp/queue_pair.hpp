@@ -7,6 +7,7 @@
 #include <verbspp/detail/owned.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/qp/attributes.hpp>
+#include <verbspp/qp/batch.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/posting.hpp>

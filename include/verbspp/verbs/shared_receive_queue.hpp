@@ -3,6 +3,7 @@
 
 #include <verbspp/detail/reference.hpp>
 #include <verbspp/error.hpp>
+#include <verbspp/qp/batch.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/posting.hpp>
 #include <verbspp/verbs/async_event.hpp>
