@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/verbs/datagram.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 namespace verbspp {
@@ -46,6 +48,20 @@ gid ipv4_mapped_at(std::span<const std::byte> header, std::size_t offset) noexce
 }
 
 }  // namespace
+
+// These are not in the header, where they would cost all who include it what a new kind of span
+// costs.
+received_datagram::received_datagram(const ibv_wc& native, std::span<std::byte> memory) noexcept
+    : native_(native),
+      memory_(memory.first(std::min<std::size_t>(memory.size(), native.byte_len))) {}
+
+std::span<std::byte> received_datagram::payload() const noexcept {
+  return memory_.subspan(header().size());
+}
+
+std::span<std::byte> received_datagram::header() const noexcept {
+  return memory_.first(std::min(memory_.size(), datagram_header_size));
+}
 
 work_result<received_datagram> received_datagram::from(const work_completion& completion,
                                                        std::span<std::byte> memory) noexcept {

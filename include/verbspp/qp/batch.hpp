@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -163,14 +162,14 @@ class listed_posting {
   VERBSPP_DATA_PATH void add(const Request& request) noexcept {
     const native_elements elements = elements_of(request);
     // One by one: clang makes a single condition of "||", which takes more instructions.
-    if (next_ == std::end(storage_.requests)) [[unlikely]]
+    if (next_ == storage_.requests + Requests) [[unlikely]]
       return refuse(batch_too_long("requests of the batch", Requests));
     if (!is_sound(request)) [[unlikely]]
       return refuse(unsoundness(request));
     // A request of one element leaves that as it is: nothing is compared where all are such.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
-      if (elements.size > static_cast<std::size_t>(std::end(storage_.elements) - next_element_))
+      if (elements.size > static_cast<std::size_t>(storage_.elements + Elements - next_element_))
         return refuse(batch_too_long("elements of the batch", Elements));
     Native& native = *next_;
     fill(native, request);

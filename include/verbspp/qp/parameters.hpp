@@ -5,6 +5,7 @@
 
 #include <verbspp/bounded.hpp>
 #include <verbspp/detail/chrono.hpp>
+#include <verbspp/detail/dependent.hpp>
 #include <verbspp/verbs/path.hpp>
 #include <verbspp/verbs/port.hpp>
 #include <verbspp/verbs/queue_pair_number.hpp>
@@ -91,6 +92,10 @@ using inline_size = bounded<detail::inline_size_traits>;
 
 /// How often a request is sent again when the receiver is not ready: 0..6 times, or without limit.
 class rnr_retry_count {
+  // As result<rnr_retry_count>, but instantiated only where it is used.
+  template <class Argument>
+  using result_for = result<detail::dependent_on<rnr_retry_count, Argument>>;
+
  public:
   constexpr rnr_retry_count() noexcept = default;
   template <std::integral Integer>
@@ -105,7 +110,7 @@ class rnr_retry_count {
   }
   /// \errors `invalid_input` outside 0..6
   template <std::integral Integer>
-  [[nodiscard]] static constexpr result<rnr_retry_count> from(Integer retries) noexcept {
+  [[nodiscard]] static constexpr result_for<Integer> from(Integer retries) noexcept {
     if (std::cmp_less(retries, 0) || std::cmp_greater(retries, maximum))
       return error::out_of_range("parameter", "RNR retry count (0..6, or unlimited())", retries);
     rnr_retry_count result;
@@ -126,6 +131,10 @@ class rnr_retry_count {
 
 /// How long a receiver that is not ready asks the sender to wait: 32 codes, 0.01 ms to 655.36 ms.
 class min_rnr_timer {
+  // As result<min_rnr_timer>, but instantiated only where it is used.
+  template <class Argument>
+  using result_for = result<detail::dependent_on<min_rnr_timer, Argument>>;
+
  public:
   /// Code 12, 0.64 ms.
   constexpr min_rnr_timer() noexcept = default;
@@ -141,7 +150,7 @@ class min_rnr_timer {
   }
   /// \errors `invalid_input` outside 0..31
   template <std::integral Integer>
-  [[nodiscard]] static constexpr result<min_rnr_timer> from(Integer code) noexcept {
+  [[nodiscard]] static constexpr result_for<Integer> from(Integer code) noexcept {
     if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum))
       return error::out_of_range("parameter", "min RNR NAK timer code (0..31)", code);
     return with_code(static_cast<std::uint8_t>(code));
@@ -149,7 +158,7 @@ class min_rnr_timer {
   /// The shortest timer that is not shorter than `duration`.
   /// \errors `invalid_input` if it is negative or longer than 655.36 ms
   template <std::integral Rep, class Period>
-  [[nodiscard]] static constexpr result<min_rnr_timer> at_least(
+  [[nodiscard]] static constexpr result_for<Rep> at_least(
       std::chrono::duration<Rep, Period> duration) noexcept {
     const std::int64_t asked = detail::in_nanoseconds(duration);
     const std::uint8_t code = code_for(asked);
@@ -189,6 +198,10 @@ class min_rnr_timer {
 ///
 /// The device may take up to four times as long.
 class ack_timeout {
+  // As result<ack_timeout>, but instantiated only where it is used.
+  template <class Argument>
+  using result_for = result<detail::dependent_on<ack_timeout, Argument>>;
+
  public:
   /// Code 14, 67.1 ms.
   constexpr ack_timeout() noexcept = default;
@@ -207,7 +220,7 @@ class ack_timeout {
   [[nodiscard]] static constexpr ack_timeout infinite() noexcept { return with_code(0); }
   /// \errors `invalid_input` outside 1..31
   template <std::integral Integer>
-  [[nodiscard]] static constexpr result<ack_timeout> from(Integer code) noexcept {
+  [[nodiscard]] static constexpr result_for<Integer> from(Integer code) noexcept {
     if (std::cmp_less(code, minimum) || std::cmp_greater(code, maximum))
       return error::out_of_range("parameter", "ACK timeout code (1..31, or infinite())", code);
     return with_code(static_cast<std::uint8_t>(code));
@@ -215,7 +228,7 @@ class ack_timeout {
   /// The shortest timeout that is not shorter than `duration`.
   /// \errors `invalid_input` if it is negative or longer than 4.096 us x 2^31 (2.44 hours)
   template <std::integral Rep, class Period>
-  [[nodiscard]] static constexpr result<ack_timeout> at_least(
+  [[nodiscard]] static constexpr result_for<Rep> at_least(
       std::chrono::duration<Rep, Period> duration) noexcept {
     const std::int64_t asked = detail::in_nanoseconds(duration);
     const std::uint8_t code = code_for(asked);

@@ -33,9 +33,7 @@ class received_datagram {
                                                                VERBSPP_LIFETIMEBOUND) noexcept;
 
   /// What the sender sent, as far as it lies in the memory given.
-  [[nodiscard]] std::span<std::byte> payload() const noexcept {
-    return memory_.subspan(header().size());
-  }
+  [[nodiscard]] std::span<std::byte> payload() const noexcept;
   [[nodiscard]] queue_pair_number source() const noexcept {
     return queue_pair_number::assume(native_.src_qp & queue_pair_number::maximum);
   }
@@ -58,15 +56,10 @@ class received_datagram {
   [[nodiscard]] const ibv_wc& native() const noexcept { return native_; }
   /// The 40 bytes as they arrived; undefined without a global route header. RoCE v2 over IPv4 has
   /// its IP header in the last 20 of them.
-  [[nodiscard]] std::span<std::byte> header() const noexcept {
-    return memory_.first(memory_.size() < datagram_header_size ? memory_.size()
-                                                               : datagram_header_size);
-  }
+  [[nodiscard]] std::span<std::byte> header() const noexcept;
 
  private:
-  received_datagram(const ibv_wc& native, std::span<std::byte> memory) noexcept
-      : native_(native),
-        memory_(memory.first(memory.size() < native.byte_len ? memory.size() : native.byte_len)) {}
+  received_datagram(const ibv_wc& native, std::span<std::byte> memory) noexcept;
 
   ibv_wc native_;
   std::span<std::byte> memory_;

@@ -17,7 +17,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
-#include <iterator>
 #include <optional>
 #include <span>  // brings the range concepts, without all of <ranges>
 #include <type_traits>

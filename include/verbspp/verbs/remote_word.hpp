@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/detail/because.hpp>
+#include <verbspp/detail/dependent.hpp>
 #include <verbspp/error.hpp>
 #include <verbspp/verbs/access.hpp>
 #include <verbspp/verbs/remote_memory.hpp>
@@ -23,8 +24,8 @@ class remote_word {
   /// \errors `invalid_input` if it is not within the memory, or its address is not a multiple of 8
   template <access_flags Rights>
     requires RemotelyAtomic<Rights>
-  [[nodiscard]] static constexpr result<remote_word> at(const remote_memory<Rights>& memory,
-                                                        std::uint64_t offset = 0) noexcept {
+  [[nodiscard]] static constexpr result<detail::dependent<remote_word, Rights>> at(
+      const remote_memory<Rights>& memory, std::uint64_t offset = 0) noexcept {
     VERBSPP_TRY(part, memory.slice(offset, size));
     if (part.address() % size != 0)
       return error::out_of_range("remote_word::at", "address (a multiple of 8)", part.address(),
