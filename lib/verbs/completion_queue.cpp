@@ -2,6 +2,7 @@
 #include "verbs/completion_channel_state.hpp"
 #include <verbspp/verbs/completion_queue.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <new>
@@ -44,7 +45,8 @@ void mend_sessions(ibv_cq_ex& queue) noexcept {
   };
 }
 
-/// Checks the capacity and creates the queue by `create`, which is given the state.
+/// Checks the capacity and creates the queue by `create`, which is given the state and what the
+/// device is.
 template <class Create>
 result<reference<completion_queue_state>> create_by(const char* operation, const context& parent,
                                                     reference<completion_channel_state> channel,
@@ -61,7 +63,7 @@ result<reference<completion_queue_state>> create_by(const char* operation, const
                                               completion_queue_state(parent, std::move(channel)));
   if (!state) return error::from_errno(ENOMEM, operation);
   errno = 0;
-  state->native = create(state.get());
+  state->native = create(state.get(), device);
   if (state->native == nullptr) return error::from_errno(errno, operation);
   return state;
 }
@@ -91,7 +93,7 @@ result<reference<completion_queue_state>> completion_queue_state::create(
     std::size_t capacity) noexcept {
   ibv_comp_channel* const native_channel = channel ? channel->native : nullptr;
   return create_by("ibv_create_cq", parent, std::move(channel), capacity,
-                   [&](completion_queue_state* state) {
+                   [&](completion_queue_state* state, const ibv_device_attr& /*device*/) {
                      return ibv_create_cq(parent.native_handle(), static_cast<int>(capacity), state,
                                           native_channel, 0);
                    });
@@ -99,18 +101,18 @@ result<reference<completion_queue_state>> completion_queue_state::create(
 
 result<reference<completion_queue_state>> completion_queue_state::create_extended(
     const context& parent, std::size_t capacity, std::uint64_t fields) noexcept {
-  VERBSPP_TRY(device, parent.query_device());
-  auto created =
-      create_by("ibv_create_cq_ex", parent, {}, capacity, [&](completion_queue_state* state) {
-        ibv_cq_init_attr_ex initial{};
-        initial.cqe = static_cast<std::uint32_t>(capacity);
-        initial.cq_context = state;
-        initial.wc_flags = fields;
-        ibv_cq_ex* const extended = ibv_create_cq_ex(parent.native_handle(), &initial);
-        if (extended == nullptr) return static_cast<ibv_cq*>(nullptr);
-        if (is_rxe(device)) mend_sessions(*extended);
-        return ibv_cq_ex_to_cq(extended);
-      });
+  auto created = create_by("ibv_create_cq_ex", parent, {}, capacity,
+                           [&](completion_queue_state* state, const ibv_device_attr& device) {
+                             ibv_cq_init_attr_ex initial{};
+                             initial.cqe = static_cast<std::uint32_t>(capacity);
+                             initial.cq_context = state;
+                             initial.wc_flags = fields;
+                             ibv_cq_ex* const extended =
+                                 ibv_create_cq_ex(parent.native_handle(), &initial);
+                             if (extended == nullptr) return static_cast<ibv_cq*>(nullptr);
+                             if (is_rxe(device)) mend_sessions(*extended);
+                             return ibv_cq_ex_to_cq(extended);
+                           });
   if (created.has_error() && created.error() == error_kind::not_supported)
     return created.error().as(error_kind::not_supported,
                               "the device has no extended completion queues, or not with all of "
