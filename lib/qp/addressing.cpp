@@ -46,11 +46,4 @@ packet_sequence_number random_psn() noexcept {
   return packet_sequence_number::assume(bits & packet_sequence_number::maximum);
 }
 
-result<void> check_index(const char* operation, const char* what, std::uint64_t index,
-                         std::uint64_t length) noexcept {
-  if (index < length) return success();
-  return error::above_limit(operation, what, index, length == 0 ? 0 : length - 1,
-                            "the limit is the last entry of the port's table");
-}
-
 }  // namespace verbspp::detail

@@ -3,12 +3,10 @@
 /// What a queue pair gets where the user picks nothing: an address, a packet sequence number.
 #pragma once
 
-#include <verbspp/error.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/context.hpp>
+#include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>
-#include <verbspp/verbs/context.hpp>
-#include <verbspp/verbs/port.hpp>
-
-#include <cstdint>
 
 namespace verbspp::detail {
 
@@ -19,9 +17,5 @@ namespace verbspp::detail {
 
 /// An unpredictable one, so that no packet of an earlier connection fits by chance.
 [[nodiscard]] packet_sequence_number random_psn() noexcept;
-
-/// Whether a table of that length has the index.
-[[nodiscard]] result<void> check_index(const char* operation, const char* what, std::uint64_t index,
-                                       std::uint64_t length) noexcept;
 
 }  // namespace verbspp::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "detail/limits.hpp"
+#include "base/limits.hpp"
 #include "qp/addressing.hpp"
+#include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/qp/builder.hpp>
 
 #include <algorithm>

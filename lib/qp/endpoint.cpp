@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "detail/bytes.hpp"
+#include "base/bytes.hpp"
 #include <verbspp/qp/endpoint.hpp>
 
 #include <algorithm>

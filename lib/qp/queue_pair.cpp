@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <array>
@@ -94,17 +95,3 @@ void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_stat
 }
 
 }  // namespace verbspp::detail
-
-namespace verbspp {
-
-std::ostream& operator<<(std::ostream& out, const queue_pair_status& status) {
-  std::array<char, 96> numbers{};
-  std::snprintf(numbers.data(), numbers.size(),
-                ", destination 0x%06" PRIx32 ", PSN 0x%06" PRIx32 " / 0x%06" PRIx32 ", MTU ",
-                status.destination().value(), status.send_psn().value(),
-                status.receive_psn().value());
-  return out << to_string(status.state()) << (status.is_draining() ? ", draining" : "")
-             << numbers.data() << std::to_string(status.mtu().bytes());
-}
-
-}  // namespace verbspp

@@ -1,7 +1,7 @@
 // expect: only elements that are trivially copyable and trivially default constructible can be in
 // it SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/registered_buffer.hpp>
+#include <verbspp/memory/registered_buffer.hpp>
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // expect: this completion queue was not created with this field: name it among the
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/extended_completion_queue.hpp>
+#include <verbspp/queue/extended_completion_queue.hpp>
 
 using namespace verbspp;
 

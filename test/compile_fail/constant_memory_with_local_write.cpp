@@ -1,7 +1,7 @@
 // expect: constant memory cannot be registered with access::local_write
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/memory/memory_region.hpp>
 
 #ifdef MUST_FAIL
 using object = const int;

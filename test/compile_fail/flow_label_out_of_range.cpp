@@ -2,7 +2,7 @@
 // expect: flow_label
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/path.hpp>
+#include <verbspp/device/path.hpp>
 
 using namespace verbspp;
 

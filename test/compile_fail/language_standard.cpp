@@ -2,4 +2,4 @@
 // flags-must-fail: -std=c++17
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/config.hpp>
+#include <verbspp/base/config.hpp>

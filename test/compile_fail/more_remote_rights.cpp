@@ -1,7 +1,7 @@
 // expect: a remote memory handle cannot gain a right: only its owner grants rights
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/remote_memory.hpp>
+#include <verbspp/memory/remote_memory.hpp>
 
 namespace rights = verbspp::access;
 

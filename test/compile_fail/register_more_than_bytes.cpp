@@ -1,7 +1,7 @@
 // expect: the device copies bytes: only memory of trivially copyable objects can be registered
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/memory/memory_region.hpp>
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // expect: borrowed_range
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/memory/memory_region.hpp>
 
 #include <vector>
 

@@ -1,7 +1,7 @@
 // expect: access::remote_write and access::remote_atomic need access::local_write as well
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/memory/memory_region.hpp>
 
 #ifdef MUST_FAIL
 constexpr auto rights = verbspp::access::remote_atomic;

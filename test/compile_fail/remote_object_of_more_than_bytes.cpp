@@ -1,7 +1,7 @@
 // expect: only objects whose bytes are the same on both ends can be addressed remotely
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/remote_object.hpp>
+#include <verbspp/memory/remote_object.hpp>
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // expect: this completion queue reports to no channel, so nobody can wait for it
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/completion_channel.hpp>
+#include <verbspp/queue/completion_channel.hpp>
 
 #ifdef MUST_FAIL
 using queue_type = verbspp::completion_queue;

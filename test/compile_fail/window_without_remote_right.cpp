@@ -2,7 +2,7 @@
 // expect: remote_write or remote_atomic
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/memory/memory_region.hpp>
 
 using namespace verbspp;
 

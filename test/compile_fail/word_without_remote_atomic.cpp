@@ -2,7 +2,7 @@
 // expect: atomic operations
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/remote_word.hpp>
+#include <verbspp/memory/remote_word.hpp>
 
 using namespace verbspp;
 

@@ -1,7 +1,7 @@
 // expect: this remote memory lacks access::remote_write: its owner did not grant writes
 // SPDX-License-Identifier: Apache-2.0
 
-#include <verbspp/verbs/memory_region.hpp>
+#include <verbspp/memory/memory_region.hpp>
 
 using namespace verbspp;
 

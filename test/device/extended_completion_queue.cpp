@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
-#include <verbspp/verbs/extended_completion_queue.hpp>
+#include <verbspp/queue/extended_completion_queue.hpp>
 
 #include <optional>
 #include <stdexcept>

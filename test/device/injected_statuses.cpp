@@ -4,7 +4,7 @@
 
 #include "device.hpp"
 #include "failing_verb.hpp"
-#include <verbspp/verbs/extended_completion_queue.hpp>
+#include <verbspp/queue/extended_completion_queue.hpp>
 
 #include <array>
 #include <string>

@@ -3,9 +3,9 @@
 /// A libFuzzer target: whatever bytes a peer sends, a decoder gives an error or a value that
 /// encodes to the same bytes. The corpus has one of each kind.
 
+#include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/qp/endpoint.hpp>
-#include <verbspp/verbs/datagram.hpp>
-#include <verbspp/verbs/remote_memory.hpp>
+#include <verbspp/work/datagram.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -2,7 +2,7 @@
 
 // What a user of the library gets without asking for it.
 
-#include <verbspp/config.hpp>
+#include <verbspp/base/config.hpp>
 
 #include <version>
 

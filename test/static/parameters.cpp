@@ -2,8 +2,8 @@
 
 // A parameter cannot be held out of its range, nor be taken for another one.
 
+#include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>
-#include <verbspp/verbs/port.hpp>
 
 #include <chrono>
 #include <type_traits>

@@ -2,11 +2,11 @@
 
 // What memory may be used for follows from the rights in its type.
 
-#include <verbspp/verbs/memory_region.hpp>
-#include <verbspp/verbs/remote_memory.hpp>
-#include <verbspp/verbs/remote_object.hpp>
-#include <verbspp/verbs/scatter_gather.hpp>
-#include <verbspp/verbs/window_part.hpp>
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+#include <verbspp/memory/remote_object.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/window_part.hpp>
 
 #include <array>
 #include <concepts>

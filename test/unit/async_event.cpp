@@ -2,7 +2,7 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/verbs/async_event.hpp>
+#include <verbspp/device/async_event.hpp>
 
 #include <cstring>
 #include <set>

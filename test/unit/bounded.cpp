@@ -2,9 +2,9 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/bounded.hpp>
+#include <verbspp/base/bounded.hpp>
+#include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>
-#include <verbspp/verbs/port.hpp>
 
 #include <cstdint>
 #include <limits>

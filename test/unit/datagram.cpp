@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/verbs/datagram.hpp>
+#include <verbspp/work/datagram.hpp>
 
 #include <algorithm>
 #include <array>

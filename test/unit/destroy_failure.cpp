@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/error.hpp>
+#include <verbspp/base/destroy_failure.hpp>
 
 #include <fcntl.h>
 #include <unistd.h>

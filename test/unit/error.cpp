@@ -2,7 +2,7 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/error.hpp>
+#include <verbspp/base/result.hpp>
 
 #include <array>
 #include <cerrno>

@@ -2,8 +2,8 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/flags.hpp>
-#include <verbspp/verbs/access.hpp>
+#include <verbspp/base/flags.hpp>
+#include <verbspp/memory/access.hpp>
 
 using verbspp::access_flag;
 using verbspp::access_flags;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/verbs/fork.hpp>
+#include <verbspp/device/fork.hpp>
 
 #include <set>
 #include <string>

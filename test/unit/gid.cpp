@@ -2,8 +2,8 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/verbs/gid.hpp>
-#include <verbspp/verbs/port.hpp>
+#include <verbspp/device/gid.hpp>
+#include <verbspp/device/port.hpp>
 
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>

@@ -2,8 +2,8 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
+#include <verbspp/device/path.hpp>
 #include <verbspp/qp/attributes.hpp>
-#include <verbspp/verbs/path.hpp>
 
 using namespace verbspp;
 using namespace verbspp::test;

@@ -2,7 +2,7 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/verbs/port.hpp>
+#include <verbspp/device/port.hpp>
 
 #include <infiniband/verbs.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/qp/queue_accounting.hpp>
+#include <verbspp/queue/queue_accounting.hpp>
 
 #include <deque>
 #include <random>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/detail/reference.hpp>
+#include <verbspp/base/detail/reference.hpp>
 
 #include <utility>
 

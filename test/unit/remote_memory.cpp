@@ -2,7 +2,7 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/verbs/remote_memory.hpp>
+#include <verbspp/memory/remote_memory.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/verbs/remote_object.hpp>
-#include <verbspp/verbs/remote_word.hpp>
+#include <verbspp/memory/remote_object.hpp>
+#include <verbspp/memory/remote_word.hpp>
 
 #include <array>
 #include <cstddef>

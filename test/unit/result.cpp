@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/error.hpp>
+#include <verbspp/base/result.hpp>
 
 #include <cerrno>
 #include <memory>

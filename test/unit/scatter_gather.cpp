@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/verbs/memory_region.hpp>
-#include <verbspp/verbs/scatter_gather.hpp>
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
 
 #include <infiniband/verbs.h>
 

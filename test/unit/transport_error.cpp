@@ -2,7 +2,7 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/verbs/transport_error.hpp>
+#include <verbspp/work/transport_error.hpp>
 
 #include <cerrno>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/config.hpp>
+#include <verbspp/base/config.hpp>
 
 #include <string>
 

@@ -2,7 +2,7 @@
 
 #include "../catch.hpp"
 #include "text.hpp"
-#include <verbspp/verbs/work_completion.hpp>
+#include <verbspp/work/work_completion.hpp>
 
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>

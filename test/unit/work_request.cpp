@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
-#include <verbspp/qp/posting.hpp>
-#include <verbspp/verbs/work_request.hpp>
+#include <verbspp/work/posting.hpp>
+#include <verbspp/work/work_request.hpp>
 
 #include <array>
 #include <cstring>

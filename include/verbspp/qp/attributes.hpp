@@ -5,15 +5,15 @@
 /// of `ibv_modify_qp` follows.
 #pragma once
 
-#include <verbspp/detail/because.hpp>
-#include <verbspp/flags.hpp>
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/flags.hpp>
+#include <verbspp/device/path.hpp>
+#include <verbspp/device/port.hpp>
+#include <verbspp/device/queue_pair_number.hpp>
+#include <verbspp/memory/access.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/state.hpp>
 #include <verbspp/qp/transition.hpp>
-#include <verbspp/verbs/access.hpp>
-#include <verbspp/verbs/path.hpp>
-#include <verbspp/verbs/port.hpp>
-#include <verbspp/verbs/queue_pair_number.hpp>
 
 #include <infiniband/verbs.h>
 

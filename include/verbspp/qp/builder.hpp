@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/detail/because.hpp>
-#include <verbspp/detail/dependent.hpp>
-#include <verbspp/flags.hpp>
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/base/flags.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/queue_pair.hpp>
-#include <verbspp/verbs/access.hpp>
-#include <verbspp/verbs/completion_queue.hpp>
-#include <verbspp/verbs/protection_domain.hpp>
-#include <verbspp/verbs/shared_receive_queue.hpp>
+#include <verbspp/queue/completion_queue.hpp>
+#include <verbspp/queue/shared_receive_queue.hpp>
 
 #include <cstdint>
 #include <optional>

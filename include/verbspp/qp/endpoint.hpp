@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/error.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/gid.hpp>
+#include <verbspp/device/port.hpp>
+#include <verbspp/device/queue_pair_number.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/state.hpp>
-#include <verbspp/verbs/gid.hpp>
-#include <verbspp/verbs/port.hpp>
-#include <verbspp/verbs/queue_pair_number.hpp>
 
 #include <array>
 #include <cstddef>

@@ -3,12 +3,13 @@
 /// The parameters of a queue pair, each a type that cannot be held out of range.
 #pragma once
 
-#include <verbspp/bounded.hpp>
-#include <verbspp/detail/chrono.hpp>
-#include <verbspp/detail/dependent.hpp>
-#include <verbspp/verbs/path.hpp>
-#include <verbspp/verbs/port.hpp>
-#include <verbspp/verbs/queue_pair_number.hpp>
+#include <verbspp/base/bounded.hpp>
+#include <verbspp/base/detail/chrono.hpp>
+#include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/device/path.hpp>
+#include <verbspp/device/port.hpp>
+#include <verbspp/device/queue_pair_number.hpp>
+#include <verbspp/work/capacities.hpp>
 
 #include <array>
 #include <compare>
@@ -36,22 +37,6 @@ struct read_depth_traits {
   static constexpr value_type minimum = 0, maximum = 255;
   static constexpr const char* name = "outstanding RDMA reads and atomics (0..255)";
 };
-struct work_request_count_traits {
-  using value_type = std::uint32_t;
-  static constexpr value_type minimum = 0, maximum = 0x7fffffff;
-  static constexpr const char* name = "work requests (0..2^31-1)";
-};
-struct element_count_traits {
-  using value_type = std::uint32_t;
-  static constexpr value_type minimum = 0, maximum = 0x7fffffff;
-  static constexpr const char* name = "scatter-gather elements (0..2^31-1)";
-};
-struct inline_size_traits {
-  using value_type = std::uint32_t;
-  static constexpr value_type minimum = 0, maximum = 0x7fffffff;
-  static constexpr const char* name = "inline data, bytes (0..2^31-1)";
-};
-
 /// A duration in nanoseconds, rounded up; one that nanoseconds cannot hold becomes the longest, or
 /// the most negative, that they can.
 template <std::integral Rep, class Period>
@@ -83,13 +68,6 @@ using packet_sequence_number = bounded<detail::packet_sequence_number_traits>;
 using retry_count = bounded<detail::retry_count_traits>;
 /// How many RDMA reads and atomics may be outstanding at once.
 using read_depth = bounded<detail::read_depth_traits>;
-/// The length of a send or receive queue.
-using work_request_count = bounded<detail::work_request_count_traits>;
-/// The elements that one work request may have.
-using element_count = bounded<detail::element_count_traits>;
-/// The payload that a request may carry in itself, in bytes.
-using inline_size = bounded<detail::inline_size_traits>;
-
 /// How often a request is sent again when the receiver is not ready: 0..6 times, or without limit.
 class rnr_retry_count {
   // As result<rnr_retry_count>, but instantiated only where it is used.
@@ -267,15 +245,6 @@ class ack_timeout {
   }
 
   std::uint8_t code_ = 14;
-};
-
-/// What the device granted to a queue pair; at least what was asked for.
-struct queue_pair_capacities {
-  std::uint32_t max_send_work_requests = 0;
-  std::uint32_t max_receive_work_requests = 0;
-  std::uint32_t max_send_elements = 0;     ///< scatter-gather elements per request
-  std::uint32_t max_receive_elements = 0;  ///< scatter-gather elements per request
-  std::uint32_t max_inline_data = 0;       ///< bytes
 };
 
 }  // namespace verbspp

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/detail/number_of.hpp>
+#include <verbspp/base/detail/number_of.hpp>
+#include <verbspp/device/queue_pair_number.hpp>
+#include <verbspp/memory/access.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/state.hpp>
-#include <verbspp/verbs/access.hpp>
-#include <verbspp/verbs/queue_pair_number.hpp>
 
 #include <infiniband/verbs.h>
 

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+
+#include <compare>
+#include <concepts>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+/// That a constant expression reaches it is the diagnosis, since it is not constexpr. It is defined
+/// because clang 14 evaluates constants in default member initializers at run time.
+void value_is_out_of_range();
+}  // namespace detail
+
+/// An integer that cannot be held outside its range.
+///
+/// A literal converts by itself and does not compile when it is out of range; a value known only at
+/// run time goes through `from`, which checks it. `Traits` names `value_type`, `minimum`,
+/// `maximum`, and in `name` what to call it in an error, range included.
+template <class Traits>
+class bounded {
+ public:
+  using value_type = typename Traits::value_type;
+  static constexpr value_type minimum = Traits::minimum;
+  static constexpr value_type maximum = Traits::maximum;
+
+  constexpr bounded() noexcept = default;
+  template <std::integral Integer>
+  consteval bounded(Integer value) noexcept : value_(static_cast<value_type>(value)) {
+    if (!in_range(value)) detail::value_is_out_of_range();
+  }
+
+  /// \errors `invalid_input` with the name, the range and the value
+  template <std::integral Integer>
+  [[nodiscard]] static constexpr result<bounded> from(Integer value) noexcept {
+    if (!in_range(value)) return error::out_of_range("parameter", Traits::name, value);
+    return assume(static_cast<value_type>(value));
+  }
+  /// A value that is known to be in range, unchecked.
+  [[nodiscard]] static constexpr bounded assume(value_type value) noexcept {
+    bounded result;
+    result.value_ = value;
+    return result;
+  }
+
+  [[nodiscard]] constexpr value_type value() const noexcept { return value_; }
+  friend constexpr auto operator<=>(bounded, bounded) noexcept = default;
+
+ private:
+  template <std::integral Integer>
+  [[nodiscard]] static constexpr bool in_range(Integer value) noexcept {
+    return !std::cmp_less(value, Traits::minimum) && !std::cmp_greater(value, Traits::maximum);
+  }
+
+  value_type value_ = Traits::minimum;
+};
+
+}  // namespace verbspp

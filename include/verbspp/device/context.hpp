@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/chrono.hpp>
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/async_event.hpp>
+#include <verbspp/device/device.hpp>
+#include <verbspp/device/port.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace verbspp {
+
+namespace detail {
+
+struct context_state : counted {
+  explicit context_state(ibv_context* opened) noexcept : native(opened) {}
+  context_state(const context_state&) = delete;
+  context_state& operator=(const context_state&) = delete;
+  ~context_state();
+
+  ibv_context* native;
+};
+
+}  // namespace detail
+
+/// The entries of a GID table that are in use, in the order of their index.
+class gid_table {
+ public:
+  [[nodiscard]] std::span<const gid_entry> entries() const noexcept VERBSPP_LIFETIMEBOUND;
+  [[nodiscard]] const gid_entry* begin() const noexcept VERBSPP_LIFETIMEBOUND {
+    return entries_.get();
+  }
+  [[nodiscard]] const gid_entry* end() const noexcept VERBSPP_LIFETIMEBOUND {
+    return entries_.get() + size_;
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+
+ private:
+  friend class context;
+  gid_table(detail::owned<gid_entry[]> entries, std::size_t size) noexcept
+      : entries_(std::move(entries)), size_(size) {}
+
+  detail::owned<gid_entry[]> entries_;
+  std::size_t size_;
+};
+
+/// An opened device: a shared handle, cheap to copy, closed when the last copy and the last object
+/// made from it are gone. Thread-safe.
+class context {
+ public:
+  /// Limits and abilities of the device (`ibv_query_device`).
+  [[nodiscard]] result<ibv_device_attr> query_device() const noexcept;
+  /// The frequency of the clock that timestamps of completions count, in kHz
+  /// (`ibv_query_device_ex`).
+  /// \errors `not_supported` if the device does not tell
+  [[nodiscard]] result<std::uint64_t> device_clock_khz() const noexcept;
+
+  /// State and properties of one port (`ibv_query_port`).
+  /// \errors `invalid_input` if the device has no such port
+  [[nodiscard]] result<port_attributes> query_port(port_number port) const noexcept;
+
+  /// The first port that is active.
+  /// \errors `not_found` if none is
+  [[nodiscard]] result<port_attributes> first_active_port() const noexcept;
+
+  /// One entry of a port's GID table (`ibv_query_gid_ex`).
+  /// \errors `not_found` if the entry is empty, `invalid_input` if the index is beyond the table
+  [[nodiscard]] result<gid_entry> query_gid(port_number port, gid_index index) const noexcept;
+
+  /// The entries in use of a port's GID table.
+  /// \errors `invalid_input` if the device has no such port, `resource_exhausted`
+  [[nodiscard]] result<gid_table> query_gid_table(port_number port) const noexcept;
+
+  /// The next asynchronous event of the device, if one is there; never blocks
+  /// (`ibv_get_async_event`). Each goes to one caller, on whatever thread.
+  /// \errors `driver` if the device is gone
+  [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
+  /// The next asynchronous event; empty at the deadline and not before. `time_point::max()` is for
+  /// ever. Signals do not end it.
+  /// \errors `driver` if the device is gone
+  [[nodiscard]] result<std::optional<async_event>> wait_async_event(
+      std::chrono::steady_clock::time_point deadline) const noexcept;
+  /// For epoll and poll: readable while there are asynchronous events; then call `poll_async_event`
+  /// until it gives no more. Non-blocking. Nobody but the library may read it.
+  [[nodiscard]] int async_event_file_descriptor() const noexcept {
+    return state_->native->async_fd;
+  }
+
+  [[nodiscard]] const char* device_name() const noexcept {
+    return ibv_get_device_name(state_->native->device);
+  }
+  [[nodiscard]] ibv_context* native_handle() const noexcept { return state_->native; }
+  /// True for copies of one handle; a device opened twice gives two contexts.
+  friend bool operator==(const context&, const context&) noexcept = default;
+
+ private:
+  friend class device;
+  explicit context(detail::reference<detail::context_state> state) noexcept
+      : state_(std::move(state)) {}
+
+  detail::reference<detail::context_state> state_;
+};
+
+/// The device of that name, opened.
+/// \errors `not_found`, and whatever `device_list::query` and `device::open` give
+[[nodiscard]] result<context> open_device(std::string_view name) noexcept;
+
+}  // namespace verbspp

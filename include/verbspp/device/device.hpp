@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/result.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace verbspp {
+
+class context;
+
+namespace detail {
+
+/// The list of `ibv_get_device_list`, freed when the last device that came from it is gone.
+struct device_list_state : counted {
+  device_list_state(ibv_device** list, int length) noexcept : devices(list), count(length) {}
+  device_list_state(const device_list_state&) = delete;
+  device_list_state& operator=(const device_list_state&) = delete;
+  ~device_list_state();
+
+  ibv_device** devices;
+  int count;
+};
+
+}  // namespace detail
+
+/// An RDMA device of this machine, not opened. Cheap to copy; keeps the list it came from alive.
+class device {
+ public:
+  /// The kernel's name for it, such as "mlx5_0".
+  [[nodiscard]] const char* name() const noexcept { return ibv_get_device_name(native_); }
+  /// The node GUID in host byte order.
+  [[nodiscard]] std::uint64_t guid() const noexcept;
+  [[nodiscard]] ibv_node_type node_type() const noexcept { return native_->node_type; }
+  [[nodiscard]] ibv_transport_type transport_type() const noexcept {
+    return native_->transport_type;
+  }
+
+  /// Opens the device (`ibv_open_device`); may be called again for further contexts.
+  /// \errors `permission` without access to /dev/infiniband, `resource_exhausted`, `driver`
+  [[nodiscard]] result<context> open() const noexcept;
+
+  [[nodiscard]] ibv_device* native_handle() const noexcept { return native_; }
+
+ private:
+  friend class device_list;
+  device(detail::reference<detail::device_list_state> list, ibv_device* native) noexcept
+      : list_(std::move(list)), native_(native) {}
+
+  detail::reference<detail::device_list_state> list_;
+  ibv_device* native_;
+};
+
+/// The RDMA devices of this machine at the time of the query, in the order of libibverbs.
+class device_list {
+ public:
+  class iterator {
+   public:
+    using value_type = device;
+    using difference_type = std::ptrdiff_t;
+
+    iterator() noexcept = default;
+    device operator*() const noexcept { return (*list_)[index_]; }
+    iterator& operator++() noexcept {
+      ++index_;
+      return *this;
+    }
+    iterator operator++(int) noexcept {
+      iterator before = *this;
+      ++*this;
+      return before;
+    }
+    friend bool operator==(const iterator& a, const iterator& b) noexcept {
+      return a.index_ == b.index_;
+    }
+
+   private:
+    friend class device_list;
+    iterator(const device_list* list, std::size_t index) noexcept : list_(list), index_(index) {}
+    const device_list* list_ = nullptr;
+    std::size_t index_ = 0;
+  };
+
+  /// Asks for the devices (`ibv_get_device_list`). A machine without any gives an empty list.
+  /// \errors `permission`, `resource_exhausted`, `not_supported` (no kernel support)
+  [[nodiscard]] static result<device_list> query() noexcept;
+
+  [[nodiscard]] std::size_t size() const noexcept {
+    return static_cast<std::size_t>(state_->count);
+  }
+  [[nodiscard]] bool empty() const noexcept { return size() == 0; }
+  /// \pre index < size()
+  [[nodiscard]] device operator[](std::size_t index) const noexcept {
+    return {state_, state_->devices[index]};
+  }
+  [[nodiscard]] iterator begin() const noexcept VERBSPP_LIFETIMEBOUND { return {this, 0}; }
+  [[nodiscard]] iterator end() const noexcept VERBSPP_LIFETIMEBOUND { return {this, size()}; }
+
+  /// \errors `not_found` if there is no device of that name
+  [[nodiscard]] result<device> find(std::string_view name) const noexcept;
+
+ private:
+  explicit device_list(detail::reference<detail::device_list_state> state) noexcept
+      : state_(std::move(state)) {}
+
+  detail::reference<detail::device_list_state> state_;
+};
+
+}  // namespace verbspp

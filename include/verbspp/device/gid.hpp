@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+
+namespace verbspp {
+
+/// A global identifier of a port: 128 bits, written as an IPv6 address, in network byte order.
+struct gid {
+  std::array<std::uint8_t, 16> bytes{};
+
+  [[nodiscard]] static gid from_native(const ibv_gid& native) noexcept;
+  [[nodiscard]] ibv_gid native() const noexcept;
+
+  /// All bytes zero: an empty entry of a GID table, nobody's address.
+  [[nodiscard]] constexpr bool is_zero() const noexcept { return *this == gid{}; }
+  /// fe80::/10, valid on the local link only.
+  [[nodiscard]] constexpr bool is_link_local() const noexcept {
+    return bytes[0] == 0xfe && (bytes[1] & 0xc0) == 0x80;
+  }
+  /// ::ffff:a.b.c.d, as RoCE writes an IPv4 address.
+  [[nodiscard]] constexpr bool is_ipv4_mapped() const noexcept {
+    for (std::size_t i = 0; i < 10; ++i)
+      if (bytes[i] != 0) return false;
+    return bytes[10] == 0xff && bytes[11] == 0xff;
+  }
+  /// A group's address: ff00::/8, or that of an IPv4 group (224.0.0.0/4), as RoCE v2 writes it.
+  [[nodiscard]] constexpr bool is_multicast() const noexcept {
+    return is_ipv4_mapped() ? (bytes[12] & 0xf0) == 0xe0 : bytes[0] == 0xff;
+  }
+  /// The upper 64 bits: on InfiniBand, the subnet that the port belongs to.
+  [[nodiscard]] constexpr std::uint64_t subnet_prefix() const noexcept {
+    std::uint64_t prefix = 0;
+    for (std::size_t i = 0; i < 8; ++i) prefix = prefix << 8 | bytes[i];
+    return prefix;
+  }
+
+  friend constexpr auto operator<=>(const gid&, const gid&) noexcept = default;
+};
+
+[[nodiscard]] std::string to_string(const gid& address);
+std::ostream& operator<<(std::ostream& out, const gid& address);
+
+/// What a GID is an address of; the values are those of `ibv_gid_type`.
+enum class gid_type : std::uint8_t {
+  infiniband = IBV_GID_TYPE_IB,
+  roce_v1 = IBV_GID_TYPE_ROCE_V1,  ///< Ethernet frames of their own type, one broadcast domain
+  roce_v2 = IBV_GID_TYPE_ROCE_V2,  ///< UDP port 4791 over IPv4 or IPv6, routable
+};
+
+[[nodiscard]] const char* to_string(gid_type type) noexcept;
+
+}  // namespace verbspp

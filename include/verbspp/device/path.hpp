@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The way of packets to a peer: what verbs call an address vector.
+#pragma once
+
+#include <verbspp/base/bounded.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/gid.hpp>
+#include <verbspp/device/port.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+
+namespace verbspp {
+
+namespace detail {
+struct service_level_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 15;
+  static constexpr const char* name = "service level (0..15)";
+};
+struct hop_limit_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 255;
+  static constexpr const char* name = "hop limit (0..255)";
+};
+struct traffic_class_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 255;
+  static constexpr const char* name = "traffic class (0..255)";
+};
+struct flow_label_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 0, maximum = 0xfffff;
+  static constexpr const char* name = "flow label (20 bits)";
+};
+struct source_path_bits_traits {
+  using value_type = std::uint8_t;
+  static constexpr value_type minimum = 0, maximum = 127;
+  static constexpr const char* name = "source path bits (0..127)";
+};
+}  // namespace detail
+
+/// The quality of service that InfiniBand switches and PFC on Ethernet map to a lane.
+using service_level = bounded<detail::service_level_traits>;
+/// How many routers a packet may cross.
+using hop_limit = bounded<detail::hop_limit_traits>;
+/// The traffic class of the GRH: DSCP and ECN bits for RoCE v2.
+using traffic_class = bounded<detail::traffic_class_traits>;
+/// The flow label of the GRH; RoCE v2 takes the UDP source port from it, where switches spread
+/// flows over links.
+using flow_label = bounded<detail::flow_label_traits>;
+/// The low bits of the source LID, where the subnet manager gave the port a range of them.
+using source_path_bits = bounded<detail::source_path_bits_traits>;
+
+/// The global route header (GRH): addresses by GID.
+struct global_route {
+  gid destination{};
+  gid_index source{};  ///< the place of the sender's GID in its port's table
+  verbspp::hop_limit hop_limit = 64;
+  verbspp::traffic_class traffic_class{};
+  verbspp::flow_label flow_label{};
+};
+
+/// A way through InfiniBand: by LID within the subnet, with a GRH to other subnets and to multicast
+/// groups.
+struct infiniband_path {
+  lid destination{};
+  verbspp::service_level service_level{};
+  verbspp::source_path_bits source_path_bits{};
+  ibv_rate static_rate = IBV_RATE_MAX;  ///< the slowest link on the way, if slower than the port
+  std::optional<global_route> route{};
+};
+
+/// A way through Ethernet (RoCE): always by GID.
+struct roce_path {
+  global_route route{};
+  verbspp::service_level service_level{};
+  ibv_rate static_rate = IBV_RATE_MAX;
+};
+
+/// Either of the two, for what takes both; a port takes only those of its own link layer.
+class path {
+ public:
+  path(const infiniband_path& way) noexcept;
+  path(const roce_path& way) noexcept;
+
+  [[nodiscard]] enum link_layer link_layer() const noexcept { return link_layer_; }
+  [[nodiscard]] bool is_global() const noexcept { return native_.is_global != 0; }
+  /// As the verbs take it, from that port.
+  [[nodiscard]] ibv_ah_attr native(port_number port) const noexcept {
+    ibv_ah_attr native = native_;
+    native.port_num = port.value();
+    return native;
+  }
+
+ private:
+  ibv_ah_attr native_{};
+  enum link_layer link_layer_;
+};
+
+std::ostream& operator<<(std::ostream& out, const path& way);
+
+namespace detail {
+/// Whether a port of that link layer can send along the path: its kind, and that it has an address.
+[[nodiscard]] result<void> check_path(const path& way, link_layer port,
+                                      const char* operation) noexcept;
+}  // namespace detail
+
+}  // namespace verbspp

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/bounded.hpp>
+
+#include <cstdint>
+
+namespace verbspp {
+
+namespace detail {
+struct queue_pair_number_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 0, maximum = 0xffffff;
+  static constexpr const char* name = "queue pair number (24 bits)";
+};
+struct queue_key_traits {
+  using value_type = std::uint32_t;
+  static constexpr value_type minimum = 0, maximum = 0xffffffff;
+  static constexpr const char* name = "queue key (32 bits)";
+};
+}  // namespace detail
+
+using queue_pair_number = bounded<detail::queue_pair_number_traits>;
+
+/// What a datagram has to carry to be let into a UD queue pair (qkey).
+///
+/// One with the highest bit set is privileged: only a process with CAP_NET_RAW can give it to a
+/// queue pair, and a sender that names such a key sends its own queue pair's instead.
+using queue_key = bounded<detail::queue_key_traits>;
+
+/// The destination of datagrams to a multicast group.
+inline constexpr queue_pair_number multicast_queue_pair_number = 0xffffff;
+
+}  // namespace verbspp

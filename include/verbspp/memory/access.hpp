@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/flags.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <iosfwd>
+
+namespace verbspp {
+
+/// What the device may do with memory, and peers through a queue pair; the values are those of
+/// `ibv_access_flags`. Reading by the device itself is always allowed.
+enum class access_flag : unsigned {
+  local_write = IBV_ACCESS_LOCAL_WRITE,  ///< the device writes: receives, results of RDMA reads
+  remote_write = IBV_ACCESS_REMOTE_WRITE,
+  remote_read = IBV_ACCESS_REMOTE_READ,
+  remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
+  window_bind = IBV_ACCESS_MW_BIND,  ///< memory windows may be bound to the memory
+  on_demand = IBV_ACCESS_ON_DEMAND,
+  relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
+};
+
+template <>
+inline constexpr bool is_flag_bit<access_flag> = true;
+
+using access_flags = flags<access_flag>;
+
+/// The rights by name: `access::local_write | access::remote_read`.
+namespace access {
+/// Nothing but what is always allowed: the device may read for the owner's sends and writes.
+inline constexpr access_flags local_read{};
+inline constexpr access_flags local_write = access_flag::local_write;
+inline constexpr access_flags remote_write = access_flag::remote_write;
+inline constexpr access_flags remote_read = access_flag::remote_read;
+inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
+/// Memory windows may be bound to the memory, and give peers the rights that they are bound with.
+inline constexpr access_flags window_bind = access_flag::window_bind;
+/// Not a right, but how to register: pages are not pinned, but fetched when the device first uses
+/// them, which is slow then. Only where the device can: `on_demand_paging::query`.
+inline constexpr access_flags on_demand = access_flag::on_demand;
+/// Not a right, but how to register: the device's writes may reach memory in another order than
+/// they came (PCI relaxed ordering), which is faster on some machines. Their order is certain only
+/// when a completion has been taken; polling on the last byte of a message is wrong. A hint:
+/// where the device or the kernel does not know it, it does nothing.
+inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
+/// The rights that a peer can have.
+inline constexpr access_flags all_remote = remote_write | remote_read | remote_atomic;
+}  // namespace access
+
+/// Writes the names, joined by "|".
+std::ostream& operator<<(std::ostream& out, access_flags rights);
+
+template <access_flags Rights>
+concept LocallyWritable =
+    detail::because(Rights.contains(access::local_write),
+                    "this memory region lacks access::local_write: the device may not scatter "
+                    "received or read data into it");
+
+template <access_flags Rights>
+concept RemotelyReadable =
+    detail::because(Rights.contains(access::remote_read),
+                    "this remote memory lacks access::remote_read: its owner did not grant reads");
+
+template <access_flags Rights>
+concept RemotelyWritable = detail::because(
+    Rights.contains(access::remote_write),
+    "this remote memory lacks access::remote_write: its owner did not grant writes");
+
+/// What may do as much as something that has `Rights`.
+template <access_flags Theirs, access_flags Rights>
+concept GrantsAllOf =
+    detail::because(Theirs.contains(Rights),
+                    "a remote memory handle cannot gain a right: only its owner grants rights");
+
+template <access_flags Rights>
+concept RemotelyAccessible =
+    detail::because(Rights.intersects(access::all_remote),
+                    "this memory region grants no remote right: register it with "
+                    "access::remote_read, remote_write or remote_atomic");
+
+/// Rights that can be registered: the verbs require local write for remote write and atomics.
+template <access_flags Rights>
+concept RegistrableRights = detail::because(
+    Rights.contains(access::local_write) ||
+        !Rights.intersects(access::remote_write | access::remote_atomic),
+    "access::remote_write and access::remote_atomic need access::local_write as well");
+
+}  // namespace verbspp

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <utility>
+
+namespace verbspp {
+
+/// A region of a dma-buf: memory of another device, such as a graphics card, that the RDMA device
+/// accesses without a copy. The program itself may not be able to see its bytes.
+template <access_flags Rights = access::local_read>
+class dmabuf_region : public registered_region<Rights> {
+ public:
+  /// For the library: takes over a registration that has these rights.
+  explicit dmabuf_region(detail::memory_registration registration) noexcept
+      : registered_region<Rights>(std::move(registration)) {}
+
+  friend std::ostream& operator<<(std::ostream& out, const dmabuf_region& region) {
+    detail::print(out, "dma-buf region", region.registration_, Rights);
+    return out;
+  }
+};
+
+/// Which part of a dma-buf to register.
+struct dmabuf_range {
+  /// As the exporting driver gave it; the caller's, and not needed after the registration.
+  int file_descriptor;
+  std::size_t length;        ///< in bytes
+  std::uint64_t offset = 0;  ///< in bytes
+  /// The address of the first byte in elements and for peers; the offset unless given.
+  std::optional<std::uint64_t> start{};
+};
+
+/// Registers a part of a dma-buf (`ibv_reg_dmabuf_mr`):
+/// `register_dmabuf<access::local_write>(pd, {.file_descriptor = fd, .length = size})`.
+/// \errors `invalid_input` for an empty range, no file descriptor, or a start that differs from the
+/// offset within a page; `not_supported` where libibverbs, kernel or device cannot; `driver`
+/// (EBADF) if it is no dma-buf; `resource_exhausted`
+template <access_flags Rights = access::local_read>
+  requires RegistrableRights<Rights>
+[[nodiscard]] result<dmabuf_region<Rights>> register_dmabuf(const protection_domain& domain,
+                                                            const dmabuf_range& range) noexcept {
+  VERBSPP_TRY(registration, detail::registration_of<Rights>::create(
+                                domain, detail::dmabuf_part{range.file_descriptor, range.offset},
+                                range.length, range.start.value_or(range.offset), Rights));
+  return dmabuf_region<Rights>(std::move(registration));
+}
+
+}  // namespace verbspp

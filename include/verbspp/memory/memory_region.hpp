@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/window_part.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <span>  // brings the range concepts, without all of <ranges>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+/// What is registered from a dma-buf.
+struct dmabuf_part {
+  int file_descriptor;
+  std::uint64_t offset;
+};
+
+/// What to change of a registration; the rest stays.
+struct registration_change {
+  std::optional<protection_domain> domain{};
+  std::optional<access_flags> rights{};
+  std::span<std::byte> memory{};
+};
+
+/// What elements of a region are made from, at hand without the `ibv_mr`.
+struct registered_range {
+  std::uint64_t start = 0;  ///< the address of the first byte in elements and for peers
+  std::uint64_t length = 0;
+  std::uint32_t lkey = 0;
+};
+
+/// Owns an `ibv_mr`, whatever its rights.
+class memory_registration {
+ public:
+  /// \param start the address of the first byte in elements and for peers
+  [[nodiscard]] static result<memory_registration> create(const protection_domain& domain,
+                                                          void* address, std::size_t length,
+                                                          std::uint64_t start,
+                                                          access_flags rights) noexcept;
+  [[nodiscard]] static result<memory_registration> create(const protection_domain& domain,
+                                                          const dmabuf_part& part,
+                                                          std::size_t length, std::uint64_t start,
+                                                          access_flags rights) noexcept;
+  memory_registration(memory_registration&& other) noexcept
+      : domain_(std::move(other.domain_)),
+        native_(std::exchange(other.native_, nullptr)),
+        range_(std::exchange(other.range_, {})) {}
+  memory_registration& operator=(memory_registration&& other) noexcept {
+    std::swap(domain_, other.domain_);
+    std::swap(native_, other.native_);
+    std::swap(range_, other.range_);
+    return *this;
+  }
+  ~memory_registration();
+
+  [[nodiscard]] result<void> release() noexcept;
+  /// After a failure it is either as before, or gone.
+  [[nodiscard]] result<void> change(const registration_change& changes) noexcept;
+  [[nodiscard]] ibv_mr* native() const noexcept { return native_; }
+  [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
+  /// Empty if it was moved from or released.
+  [[nodiscard]] const registered_range& range() const noexcept { return range_; }
+
+ private:
+  memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start) noexcept
+      : domain_(std::move(domain)), native_(native), range_{start, native->length, native->lkey} {}
+
+  protection_domain domain_;
+  ibv_mr* native_;
+  registered_range range_;
+};
+
+template <access_flags Rights>
+using registration_of = dependent<memory_registration, Rights>;
+
+/// A part of a region as a scatter or gather element, if it lies inside.
+template <class Element>
+[[nodiscard]] result<Element> element_of(const registered_range& range, const char* operation,
+                                         std::size_t offset, std::size_t length) noexcept {
+  if (offset > range.length)
+    return error::above_limit(operation, "offset, bytes", offset, range.length);
+  if (length > range.length - offset)
+    return error::above_limit(operation, "length from the offset on, bytes", length,
+                              range.length - offset);
+  if (length > UINT32_MAX)
+    return error::above_limit(operation, "length of one element, bytes", length, UINT32_MAX,
+                              "split it into several elements or requests");
+  return Element::from_native(
+      {range.start + offset, static_cast<std::uint32_t>(length), range.lkey});
+}
+
+template <class Element>
+[[nodiscard]] VERBSPP_DATA_PATH Element element_of_unchecked(const registered_range& range,
+                                                             std::size_t offset,
+                                                             std::size_t length) noexcept {
+  assert(element_of<Element>(range, "unchecked element", offset, length).has_value());
+  return Element::from_native(
+      {range.start + offset, static_cast<std::uint32_t>(length), range.lkey});
+}
+
+/// Whether `length` bytes from `offset` on are within a region; of any length, unlike an element.
+[[nodiscard]] result<void> check_window_part(std::size_t region_length, std::size_t offset,
+                                             std::size_t length) noexcept;
+
+void print(std::ostream& out, const char* kind, const memory_registration& registration,
+           access_flags rights);
+
+}  // namespace detail
+
+/// What all regions are, whatever memory they register: bytes that the device may access, with the
+/// rights in the type.
+///
+/// A move-only owner of the registration, not of the memory: the memory has to outlive the region,
+/// and both have to outlive all work that uses them. Keeps its protection domain alive; elements
+/// and remote handles do not say which domain they come from, so one that is used with a queue pair
+/// of another domain is found by the device (a local protection or remote access error). Thread
+/// rule: the const functions may be called from any thread.
+template <access_flags Rights>
+class registered_region {
+  // The same, but instantiated only where it is used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent<Value, Rights>>;
+
+ public:
+  static constexpr access_flags rights = Rights;
+
+  [[nodiscard]] std::size_t length() const noexcept { return registration_.range().length; }
+  [[nodiscard]] std::uint32_t lkey() const noexcept { return registration_.range().lkey; }
+  /// The address of the first byte in elements and for peers: that of the memory, unless the
+  /// region was registered with another one.
+  [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
+
+  /// `length` bytes from `offset` on, for the device to read.
+  /// \errors `invalid_input` if that is not within the region, or above 2^32 - 1 bytes
+  [[nodiscard]] result<gather_element> gather(std::size_t offset,
+                                              std::size_t length) const noexcept {
+    return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
+                                              offset, length);
+  }
+  /// The whole region.
+  [[nodiscard]] result<gather_element> gather() const noexcept { return gather(0, length()); }
+  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  [[nodiscard]] gather_element gather_unchecked(std::size_t offset,
+                                                std::size_t length) const noexcept {
+    return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
+  }
+
+  /// `length` bytes from `offset` on, for the device to write.
+  /// \errors `invalid_input` if that is not within the region, or above 2^32 - 1 bytes
+  [[nodiscard]] result<scatter_element> scatter(std::size_t offset,
+                                                std::size_t length) const noexcept
+    requires LocallyWritable<Rights>
+  {
+    return detail::element_of<scatter_element>(registration_.range(), "memory_region::scatter",
+                                               offset, length);
+  }
+  /// The whole region.
+  [[nodiscard]] result<scatter_element> scatter() const noexcept
+    requires LocallyWritable<Rights>
+  {
+    return scatter(0, length());
+  }
+  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  [[nodiscard]] scatter_element scatter_unchecked(std::size_t offset,
+                                                  std::size_t length) const noexcept
+    requires LocallyWritable<Rights>
+  {
+    return detail::element_of_unchecked<scatter_element>(registration_.range(), offset, length);
+  }
+
+  /// What to give a peer so that it can access this memory.
+  [[nodiscard]] remote_memory<Rights & access::all_remote> remote() const noexcept
+    requires RemotelyAccessible<Rights>
+  {
+    return {start(), length(), native()->rkey};
+  }
+
+  /// `length` bytes from `offset` on, for a memory window that gives peers these rights, which the
+  /// region itself need not have: `region.window_part<access::remote_read>(0, 64)`. Of no bytes, a
+  /// window of type 1 is bound to nothing.
+  /// \errors `invalid_input` if that is not within the region
+  template <access_flags OfWindow>
+    requires BindableToWindows<Rights> && WindowRights<OfWindow> &&
+             WindowRightsOfRegion<OfWindow, Rights>
+  [[nodiscard]] result<verbspp::window_part<OfWindow>> window_part(
+      std::size_t offset, std::size_t length) const noexcept {
+    VERBSPP_TRYV(detail::check_window_part(this->length(), offset, length));
+    return verbspp::window_part<OfWindow>::from_native(native(), start() + offset, length);
+  }
+
+  /// Gives the registration up (`ibv_dereg_mr`), as the destructor does, but reports a failure. The
+  /// memory may be used by the device still if that fails; so it should not be freed then.
+  /// \errors `busy`, or `invalid_input` by some drivers, if a memory window is bound to it;
+  /// `driver`
+  [[nodiscard]] result<void> deregister() && noexcept { return registration_.release(); }
+
+  [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
+    return registration_.domain();
+  }
+  /// Null if the region was moved from.
+  [[nodiscard]] ibv_mr* native_handle() const noexcept { return native(); }
+
+ protected:
+  explicit registered_region(detail::memory_registration registration) noexcept
+      : registration_(std::move(registration)) {}
+  registered_region(registered_region&&) noexcept = default;
+  registered_region& operator=(registered_region&&) noexcept = default;
+  ~registered_region() = default;
+
+  [[nodiscard]] ibv_mr* native() const noexcept { return registration_.native(); }
+
+  detail::registration_of<Rights> registration_;
+};
+
+/// Memory that can be registered: contiguous, and not gone at the end of the expression.
+template <class Memory>
+concept RegistrableMemory =
+    std::ranges::contiguous_range<Memory> && std::ranges::sized_range<Memory> &&
+    std::ranges::borrowed_range<Memory> &&
+    detail::because(std::is_trivially_copyable_v<std::ranges::range_value_t<Memory>>,
+                    "the device copies bytes: only memory of trivially copyable objects can be "
+                    "registered");
+
+/// Memory that can be registered with these rights: the device must not write to constants.
+template <class Memory, access_flags Rights>
+concept WritableAsFarAs = detail::because(
+    !Rights.contains(access::local_write) ||
+        !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Memory>>>,
+    "constant memory cannot be registered with access::local_write");
+
+namespace detail {
+
+/// The bytes of a range, writable; whether they may be written, the rights say.
+template <class Memory>
+[[nodiscard]] std::span<std::byte> bytes_of(Memory&& memory) noexcept {
+  using object = std::ranges::range_value_t<Memory>;
+  return {reinterpret_cast<std::byte*>(const_cast<object*>(std::ranges::data(memory))),
+          std::ranges::size(memory) * sizeof(object)};
+}
+
+}  // namespace detail
+
+/// A region of the program's own memory.
+template <access_flags Rights = access::local_read>
+class memory_region : public registered_region<Rights> {
+ public:
+  /// For the library: takes over a registration that has these rights.
+  explicit memory_region(detail::memory_registration registration) noexcept
+      : registered_region<Rights>(std::move(registration)) {}
+
+  /// The registered memory.
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+    return {static_cast<const std::byte*>(this->native()->addr), this->native()->length};
+  }
+
+  // Changing a registration (`ibv_rereg_mr`) is cheaper than making another one where the device
+  // helps, and work in flight that uses it fails in any case. It consumes the region: on success it
+  // lives on in the result, maybe under other keys, so that peers need a new handle. On failure the
+  // region is as before, or, if the device has given it up (`native_handle()` is null then),
+  // deregistered.
+
+  /// \errors `not_supported` where the driver cannot, `invalid_input`, `busy`, `driver`; as
+  /// `register_memory`. Local write for memory that was registered as constant is the caller's
+  /// word.
+  template <access_flags NewRights>
+    requires RegistrableRights<NewRights>
+  [[nodiscard]] result<memory_region<NewRights>> change_rights() && noexcept {
+    VERBSPP_TRYV(this->registration_.change({.rights = NewRights}));
+    return memory_region<NewRights>(std::move(this->registration_));
+  }
+  /// \errors as `change_rights`, and `invalid_input` for a domain of another context
+  [[nodiscard]] result<memory_region> change_protection_domain(
+      const class protection_domain& domain) && noexcept {
+    VERBSPP_TRYV(this->registration_.change({.domain = domain}));
+    return std::move(*this);
+  }
+  /// Registers other memory instead; it starts at its own address.
+  /// \errors as `change_rights`
+  template <class Memory>
+    requires RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
+  [[nodiscard]] result<memory_region> change_memory(Memory&& memory) && noexcept {
+    const std::span<std::byte> bytes = detail::bytes_of(memory);
+    if (bytes.empty())
+      return error(error_kind::invalid_input, "ibv_rereg_mr",
+                   "there is no memory of 0 bytes to register");
+    VERBSPP_TRYV(this->registration_.change({.memory = bytes}));
+    return std::move(*this);
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const memory_region& region) {
+    detail::print(out, "memory region", region.registration_, Rights);
+    return out;
+  }
+};
+
+/// Registers memory of the caller's (`ibv_reg_mr`), such as a span, array or vector:
+/// `register_memory<access::local_write>(pd, buffer)`.
+///
+/// The memory has to outlive the region, and must not move (a vector must not grow).
+/// \errors `invalid_input` if it is empty; `resource_exhausted` above all when more memory would be
+/// locked than the process may (RLIMIT_MEMLOCK: the message tells); `driver` (EFAULT) if it is not
+/// mapped, or not writable although local write is asked for; `not_supported` for
+/// access::on_demand where the device cannot
+template <access_flags Rights = access::local_read, class Memory>
+  requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
+[[nodiscard]] result<memory_region<Rights>> register_memory(const protection_domain& domain,
+                                                            Memory&& memory) noexcept {
+  const std::span<std::byte> bytes = detail::bytes_of(memory);
+  VERBSPP_TRY(registration, detail::registration_of<Rights>::create(
+                                domain, bytes.data(), bytes.size(),
+                                reinterpret_cast<std::uintptr_t>(bytes.data()), Rights));
+  return memory_region<Rights>(std::move(registration));
+}
+
+/// The same, with the address that the first byte has in elements and for peers
+/// (`ibv_reg_mr_iova`): so that, for instance, the handles that peers hold start at 0, or stay the
+/// same wherever the memory is. `bytes()` is where the program finds it.
+/// \errors as `register_memory`, and `invalid_input` if `start` and the memory's address differ
+/// within a page, or the end would be beyond 2^64
+template <access_flags Rights = access::local_read, class Memory>
+  requires RegistrableRights<Rights> && RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
+[[nodiscard]] result<memory_region<Rights>> register_memory_at(const protection_domain& domain,
+                                                               std::uint64_t start,
+                                                               Memory&& memory) noexcept {
+  const std::span<std::byte> bytes = detail::bytes_of(memory);
+  VERBSPP_TRY(registration, detail::registration_of<Rights>::create(domain, bytes.data(),
+                                                                    bytes.size(), start, Rights));
+  return memory_region<Rights>(std::move(registration));
+}
+
+}  // namespace verbspp

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <iosfwd>
+#include <utility>
+
+namespace verbspp {
+
+/// Whom a memory window lets in, and how it is closed; the values are those of `ibv_mw_type`.
+enum class memory_window_type : std::uint8_t {
+  /// The peers of all queue pairs of its protection domain, until it is bound anew or to no bytes.
+  type_1 = IBV_MW_TYPE_1,
+  /// The peer of the queue pair that bound it, until one of the two invalidates its rkey.
+  type_2 = IBV_MW_TYPE_2,
+};
+
+[[nodiscard]] const char* to_string(memory_window_type type) noexcept;
+
+/// Windows that a request among others can bind.
+template <memory_window_type Type>
+concept BoundByRequest = detail::because(
+    Type == memory_window_type::type_2,
+    "a memory window of type 1 is bound by a call of its own, post_bind: only those "
+    "of type 2 can be bound in a batch");
+
+namespace detail {
+
+/// Owns an `ibv_mw`, whatever its type.
+class memory_window_owner {
+ public:
+  /// Without one yet.
+  explicit memory_window_owner(protection_domain domain) noexcept : domain_(std::move(domain)) {}
+  memory_window_owner(memory_window_owner&& other) noexcept
+      : domain_(std::move(other.domain_)), native_(std::exchange(other.native_, nullptr)) {}
+  memory_window_owner& operator=(memory_window_owner&& other) noexcept {
+    std::swap(domain_, other.domain_);
+    std::swap(native_, other.native_);
+    return *this;
+  }
+  ~memory_window_owner();
+
+  [[nodiscard]] result<void> allocate(memory_window_type type) noexcept;
+  [[nodiscard]] ibv_mw* native() const noexcept { return native_; }
+  [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
+
+ private:
+  protection_domain domain_;
+  ibv_mw* native_ = nullptr;
+};
+
+void print(std::ostream& out, const memory_window_owner& window, memory_window_type type);
+
+}  // namespace detail
+
+/// Gives peers access to a part of a memory region, under a key of its own, and takes it back,
+/// without a system call: by work requests, in order with the others of their queue pair.
+///
+///     VERBSPP_TRY(region, register_memory<access::local_write | access::window_bind>(pd, memory));
+///     VERBSPP_TRY(window, memory_window<memory_window_type::type_2>::create(pd));
+///     VERBSPP_TRY(part, region.window_part<access::remote_read>(0, 64));
+///     VERBSPP_TRY(remote, queue_pair.post_bind(window, part, {.id = 1}));
+///
+/// The region needs no remote rights for that, the queue pair does. With the bind the window's rkey
+/// changes, so that what a peer held before is void. `remote` may go to the peer by a request that
+/// is posted behind the bind, or by any way once the bind has completed.
+///
+/// A move-only owner, which keeps its protection domain alive; destroying it closes it, whoever it
+/// is bound by. What the types hold: the rights, that the region may be bound and written, and that
+/// the transport and the state of the queue pair take a bind. What the device finds: a queue pair
+/// of another protection domain, or a window of type 2 that is bound still (the bind completes with
+/// `memory_window_bind_error`); a peer that is not the one let in, or uses an old rkey (its access
+/// fails with a remote access error). What the program has to see to:
+///
+/// - The window has to live until its bind has completed.
+/// - The region has to live until no window is bound to it: the window was destroyed, invalidated
+///   or bound elsewhere, and that has completed. Where it goes earlier, deregistering fails; the
+///   memory stays registered, and the failure is returned, or reported as of every destructor.
+/// - A window of type 2 has to be invalidated, or destroyed, before the queue pair that bound it is
+///   destroyed: Linux' software driver waits for it there, for most of a minute.
+/// - A window whose bind was posted, but did not succeed, cannot be bound again, since nobody knows
+///   its rkey then: destroy it, and create another.
+///
+/// Thread rule: binding needs exclusive access to the window.
+template <memory_window_type Type>
+class memory_window {
+ public:
+  static constexpr memory_window_type type = Type;
+
+  /// Creates a window that is bound to nothing (`ibv_alloc_mw`).
+  /// \errors `not_supported` where the device has no windows of the type; `resource_exhausted`,
+  /// `driver`
+  [[nodiscard]] static result<memory_window> create(
+      const class protection_domain& domain) noexcept {
+    detail::memory_window_owner owner(domain);
+    VERBSPP_TRYV(owner.allocate(Type));
+    return memory_window(std::move(owner));
+  }
+
+  /// The key of the last bind that was posted: what to invalidate.
+  [[nodiscard]] std::uint32_t rkey() const noexcept { return owner_.native()->rkey; }
+  [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
+    return owner_.domain();
+  }
+  /// Null if the window was moved from.
+  [[nodiscard]] ibv_mw* native_handle() const noexcept { return owner_.native(); }
+
+  friend std::ostream& operator<<(std::ostream& out, const memory_window& window) {
+    detail::print(out, window.owner_, Type);
+    return out;
+  }
+
+ private:
+  explicit memory_window(detail::memory_window_owner owner) noexcept : owner_(std::move(owner)) {}
+
+  detail::memory_window_owner owner_;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// How to allocate the memory of a registered buffer.
+struct buffer_options {
+  /// Of the first byte, a power of two; a page's at least.
+  std::size_t alignment = 1;
+  /// Ask for huge pages, of 2 MiB: fewer of them fill the device's translation tables less. Where
+  /// there are none, normal ones do; `registered_buffer::pages` tells.
+  bool huge_pages = false;
+};
+
+/// What pages a registered buffer got.
+enum class page_kind : std::uint8_t {
+  normal,
+  /// Normal ones that the kernel was asked to replace by huge ones; it may, or not (transparent
+  /// huge pages).
+  transparent_huge,
+  /// Huge ones, from the pool that the administrator reserved (`vm.nr_hugepages`).
+  huge,
+};
+
+[[nodiscard]] const char* to_string(page_kind kind) noexcept;
+
+namespace detail {
+
+/// Owns pages of memory, which are zero at first.
+class page_range {
+ public:
+  [[nodiscard]] static result<page_range> allocate(std::size_t count, std::size_t size,
+                                                   const buffer_options& options) noexcept;
+  page_range(page_range&& other) noexcept
+      : first_(std::exchange(other.first_, nullptr)), size_(other.size_), kind_(other.kind_) {}
+  page_range& operator=(page_range&& other) noexcept {
+    std::swap(first_, other.first_);
+    std::swap(size_, other.size_);
+    std::swap(kind_, other.kind_);
+    return *this;
+  }
+  ~page_range();
+
+  [[nodiscard]] void* data() const noexcept { return first_; }
+  [[nodiscard]] page_kind kind() const noexcept { return kind_; }
+  /// Leaves the memory to the device, which did not give it back.
+  void abandon() noexcept { first_ = nullptr; }
+
+ private:
+  page_range(void* first, std::size_t size, page_kind kind) noexcept
+      : first_(first), size_(size), kind_(kind) {}
+
+  void* first_;
+  std::size_t size_;
+  page_kind kind_;
+};
+
+/// For a destructor: frees the memory if it was deregistered, else reports that.
+void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
+
+}  // namespace detail
+
+/// What a registered buffer may hold: zero bytes are one, and copying it copies its bytes.
+template <class Element>
+concept BufferElement = detail::because(
+    std::is_trivially_copyable_v<Element> && std::is_trivially_default_constructible_v<Element>,
+    "the device copies bytes, and the buffer starts as zero bytes: only elements "
+    "that are trivially copyable and trivially default constructible can be in it");
+
+/// Memory that the library allocates and registers, as an array of elements that are zero at first.
+///
+/// A move-only owner; the memory stays where it is when the buffer is moved. It is freed when it is
+/// no longer registered; should deregistering fail, that is reported, and the memory is never
+/// freed, since the device may still use it. The buffer has to outlive all work that uses it. Its
+/// pages hold nothing else. Keeps its protection domain alive.
+template <access_flags Rights = access::local_write, class Element = std::byte>
+  requires BufferElement<Element>
+class registered_buffer {
+  // The same, but instantiated only where they are used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent<Value, Rights>>;
+  using page_range = detail::dependent<detail::page_range, Rights>;
+
+ public:
+  static constexpr access_flags rights = Rights;
+  using value_type = Element;
+
+  /// Allocates (`mmap`) and registers (`ibv_reg_mr`) `count` elements.
+  /// \errors `invalid_input` if there are none, or the alignment is no power of two;
+  /// `resource_exhausted` for want of memory, or of memory that may be locked: the message tells;
+  /// as `register_memory`
+  [[nodiscard]] static result<registered_buffer> allocate(
+      const class protection_domain& domain, std::size_t count,
+      const buffer_options& options = {}) noexcept
+    requires RegistrableRights<Rights>
+  {
+    static_assert(alignof(Element) <= 4096, "an element aligned to more than a page");
+    VERBSPP_TRY(pages, page_range::allocate(count, sizeof(Element), options));
+    const std::span<Element> elements(static_cast<Element*>(pages.data()), count);
+    VERBSPP_TRY(region, register_memory<Rights>(domain, elements));
+    return registered_buffer(std::move(pages), std::move(region), count);
+  }
+
+  registered_buffer(registered_buffer&& other) noexcept
+      : pages_(std::move(other.pages_)),
+        region_(std::move(other.region_)),
+        size_(std::exchange(other.size_, 0)) {}
+  registered_buffer& operator=(registered_buffer&& other) noexcept {
+    pages_ = std::move(other.pages_);
+    region_ = std::move(other.region_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~registered_buffer() {
+    if (pages_.data() != nullptr) detail::free_pages(pages_, std::move(region_).deregister());
+  }
+
+  [[nodiscard]] Element* data() noexcept VERBSPP_LIFETIMEBOUND {
+    return static_cast<Element*>(pages_.data());
+  }
+  [[nodiscard]] const Element* data() const noexcept VERBSPP_LIFETIMEBOUND {
+    return static_cast<const Element*>(pages_.data());
+  }
+  /// The number of elements.
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] Element* begin() noexcept VERBSPP_LIFETIMEBOUND { return data(); }
+  [[nodiscard]] const Element* begin() const noexcept VERBSPP_LIFETIMEBOUND { return data(); }
+  [[nodiscard]] Element* end() noexcept VERBSPP_LIFETIMEBOUND { return data() + size_; }
+  [[nodiscard]] const Element* end() const noexcept VERBSPP_LIFETIMEBOUND { return data() + size_; }
+  /// \pre index < size()
+  [[nodiscard]] Element& operator[](std::size_t index) noexcept VERBSPP_LIFETIMEBOUND {
+    assert(index < size_);
+    return data()[index];
+  }
+  /// \pre index < size()
+  [[nodiscard]] const Element& operator[](std::size_t index) const noexcept VERBSPP_LIFETIMEBOUND {
+    assert(index < size_);
+    return data()[index];
+  }
+  [[nodiscard]] page_kind pages() const noexcept { return pages_.kind(); }
+
+  /// The registration, which counts in bytes.
+  [[nodiscard]] const memory_region<Rights>& region() const noexcept VERBSPP_LIFETIMEBOUND {
+    return region_;
+  }
+  /// The whole buffer, for the device to read.
+  /// \errors `invalid_input` above 2^32 - 1 bytes
+  [[nodiscard]] result<gather_element> gather() const noexcept { return region_.gather(); }
+  /// `count` elements from the one of index `first` on.
+  /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
+  [[nodiscard]] result<gather_element> gather(std::size_t first, std::size_t count) const noexcept {
+    VERBSPP_TRYV(check("registered_buffer::gather", first, count));
+    return region_.gather(first * sizeof(Element), count * sizeof(Element));
+  }
+  /// The whole buffer, for the device to write.
+  /// \errors `invalid_input` above 2^32 - 1 bytes
+  [[nodiscard]] result<scatter_element> scatter() const noexcept
+    requires LocallyWritable<Rights>
+  {
+    return region_.scatter();
+  }
+  /// `count` elements from the one of index `first` on.
+  /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
+  [[nodiscard]] result<scatter_element> scatter(std::size_t first, std::size_t count) const noexcept
+    requires LocallyWritable<Rights>
+  {
+    VERBSPP_TRYV(check("registered_buffer::scatter", first, count));
+    return region_.scatter(first * sizeof(Element), count * sizeof(Element));
+  }
+  /// What to give a peer so that it can access the buffer.
+  [[nodiscard]] remote_memory<Rights & access::all_remote> remote() const noexcept
+    requires RemotelyAccessible<Rights>
+  {
+    return region_.remote();
+  }
+
+  /// Deregisters and frees the memory, as the destructor does, but returns a failure; then the
+  /// memory is never freed.
+  /// \errors as `memory_region::deregister`
+  [[nodiscard]] result<void> release() && noexcept {
+    size_ = 0;
+    const auto deregistered = std::move(region_).deregister();
+    page_range taken = std::move(pages_);
+    if (!deregistered.has_value()) taken.abandon();
+    return deregistered;
+  }
+
+  [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
+    return region_.protection_domain();
+  }
+  [[nodiscard]] ibv_mr* native_handle() const noexcept { return region_.native_handle(); }
+
+  friend std::ostream& operator<<(std::ostream& out, const registered_buffer& buffer) {
+    return out << buffer.region_ << ", of the library's memory, " << to_string(buffer.pages())
+               << " pages";
+  }
+
+ private:
+  registered_buffer(page_range pages, memory_region<Rights> region, std::size_t size) noexcept
+      : pages_(std::move(pages)), region_(std::move(region)), size_(size) {}
+
+  [[nodiscard]] result<void> check(const char* operation, std::size_t first,
+                                   std::size_t count) const noexcept {
+    if (first > size_) return error::above_limit(operation, "first element", first, size_);
+    if (count > size_ - first)
+      return error::above_limit(operation, "elements from the first on", count, size_ - first);
+    return success();
+  }
+
+  page_range pages_;
+  memory_region<Rights> region_;
+  std::size_t size_;
+};
+
+}  // namespace verbspp

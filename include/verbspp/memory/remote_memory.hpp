@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+
+namespace verbspp {
+
+namespace detail {
+
+/// A remote memory handle as it travels, rights included.
+struct remote_memory_description {
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;
+  std::uint32_t rkey = 0;
+  access_flags rights{};
+
+  [[nodiscard]] static result<remote_memory_description> decode(std::span<const std::byte> bytes,
+                                                                access_flags needed) noexcept;
+};
+
+inline constexpr std::size_t remote_memory_encoded_size = 24;
+
+[[nodiscard]] std::array<std::byte, remote_memory_encoded_size> encode(
+    const remote_memory_description& memory) noexcept;
+void print(std::ostream& out, const remote_memory_description& memory);
+
+}  // namespace detail
+
+/// A peer's memory that this side may access, with what the peer granted in the type.
+///
+/// A plain value, free to copy: address, length and rkey. Nothing keeps the peer's registration
+/// alive; using a handle after the peer has released it fails with a remote access error.
+template <access_flags Rights>
+class remote_memory {
+  static_assert(access::all_remote.contains(Rights),
+                "remote memory has remote rights only; access::local_write is its owner's");
+
+ public:
+  static constexpr access_flags rights = Rights;
+  static constexpr std::size_t encoded_size = detail::remote_memory_encoded_size;
+
+  /// A handle that arrived by some means of the caller's; the rights are the caller's word.
+  constexpr remote_memory(std::uint64_t address, std::uint64_t length, std::uint32_t rkey) noexcept
+      : address_(address), length_(length), rkey_(rkey) {}
+  /// A handle of more rights is one of fewer.
+  template <access_flags More>
+    requires GrantsAllOf<More, Rights> && (More != Rights)
+  constexpr remote_memory(const remote_memory<More>& other) noexcept
+      : address_(other.address()), length_(other.length()), rkey_(other.rkey()) {}
+
+  /// The peer's virtual address.
+  [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
+  /// In bytes.
+  [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }
+  [[nodiscard]] constexpr std::uint32_t rkey() const noexcept { return rkey_; }
+
+  /// `length` bytes from `offset` on.
+  /// \errors `invalid_input` if that is not within this memory
+  [[nodiscard]] constexpr result<remote_memory> slice(std::uint64_t offset,
+                                                      std::uint64_t length) const noexcept {
+    if (offset > length_)
+      return error::above_limit("remote_memory::slice", "offset, bytes", offset, length_);
+    if (length > length_ - offset)
+      return error::above_limit("remote_memory::slice", "length from the offset on, bytes", length,
+                                length_ - offset);
+    return slice_unchecked(offset, length);
+  }
+  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  [[nodiscard]] constexpr remote_memory slice_unchecked(std::uint64_t offset,
+                                                        std::uint64_t length) const noexcept {
+    assert(offset <= length_ && length <= length_ - offset);
+    return remote_memory(address_ + offset, length, rkey_);
+  }
+
+  /// The handle as 24 bytes that any machine's `decode` understands:
+  /// 0x6d, format version 1, rights (16 bits), rkey (32), address (64), length (64), all
+  /// big-endian; the rights are those of `ibv_access_flags`.
+  [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept {
+    return detail::encode({address_, length_, rkey_, Rights});
+  }
+  /// \errors `invalid_input` if the bytes are not such a handle, `permission` if it lacks one of
+  /// this type's rights
+  [[nodiscard]] static result<remote_memory> decode(std::span<const std::byte> bytes) noexcept {
+    using description = detail::dependent<detail::remote_memory_description, Rights>;
+    VERBSPP_TRY(memory, description::decode(bytes, Rights));
+    return remote_memory(memory.address, memory.length, memory.rkey);
+  }
+
+  friend constexpr bool operator==(const remote_memory&, const remote_memory&) noexcept = default;
+  friend std::ostream& operator<<(std::ostream& out, const remote_memory& memory) {
+    detail::print(out, {memory.address_, memory.length_, memory.rkey_, Rights});
+    return out;
+  }
+
+ private:
+  std::uint64_t address_;
+  std::uint64_t length_;
+  std::uint32_t rkey_;
+};
+
+/// Where an RDMA write goes: any remote memory that grants remote write.
+class remote_destination {
+ public:
+  template <access_flags Rights>
+    requires RemotelyWritable<Rights>
+  constexpr remote_destination(const remote_memory<Rights>& memory) noexcept : memory_(memory) {}
+  template <access_flags Rights>
+  remote_destination(const remote_memory<Rights>&)
+      VERBSPP_DETAIL_REFUSED(!RemotelyWritable<Rights>,
+                             "this remote memory lacks access::remote_write: its owner did not "
+                             "grant writes") = delete;
+  [[nodiscard]] constexpr const remote_memory<access::remote_write>& memory() const noexcept {
+    return memory_;
+  }
+
+ private:
+  remote_memory<access::remote_write> memory_;
+};
+
+/// Where an RDMA read takes from: any remote memory that grants remote read.
+class remote_source {
+ public:
+  template <access_flags Rights>
+    requires RemotelyReadable<Rights>
+  constexpr remote_source(const remote_memory<Rights>& memory) noexcept : memory_(memory) {}
+  template <access_flags Rights>
+  remote_source(const remote_memory<Rights>&)
+      VERBSPP_DETAIL_REFUSED(!RemotelyReadable<Rights>,
+                             "this remote memory lacks access::remote_read: its owner did not "
+                             "grant reads") = delete;
+  [[nodiscard]] constexpr const remote_memory<access::remote_read>& memory() const noexcept {
+    return memory_;
+  }
+
+ private:
+  remote_memory<access::remote_read> memory_;
+};
+
+}  // namespace verbspp

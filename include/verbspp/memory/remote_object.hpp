@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A peer's memory as objects: a structure and its fields, an array and its elements.
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace verbspp {
+
+template <class Object>
+concept RemoteObject =
+    detail::because(std::is_trivially_copyable_v<Object> && std::is_standard_layout_v<Object> &&
+                        !std::is_array_v<Object>,
+                    "only objects whose bytes are the same on both ends can be addressed remotely: "
+                    "trivially copyable, of standard layout, and no array (remote_array is for "
+                    "those)");
+
+template <class Object, access_flags Rights>
+  requires RemoteObject<Object>
+class remote_object;
+template <class Element, access_flags Rights>
+  requires RemoteObject<Element>
+class remote_array;
+
+namespace detail {
+
+/// Room for an object that is never made, to have addresses in.
+template <class Object>
+union room_for {
+  char nothing;
+  Object object;
+};
+template <class Object>
+inline room_for<Object> room{};
+
+/// Where a member lies within its object.
+template <class Object, class Owner, class Member>
+[[nodiscard]] std::uint64_t offset_of(Member Owner::* member) noexcept {
+  const Object* const object = &room<Object>.object;
+  return static_cast<std::uint64_t>(reinterpret_cast<const char*>(&(object->*member)) -
+                                    reinterpret_cast<const char*>(object));
+}
+
+template <class Member, access_flags Rights>
+struct remote_field {
+  using type = remote_object<Member, Rights>;
+};
+template <class Element, std::size_t Size, access_flags Rights>
+struct remote_field<Element[Size], Rights> {
+  using type = remote_array<Element, Rights>;
+};
+
+/// The parts of a view that has been checked.
+struct remote_view {
+  template <class View, access_flags Rights>
+  [[nodiscard]] static constexpr View make(const remote_memory<Rights>& part) noexcept {
+    return View(part);
+  }
+};
+
+template <class Object>
+[[nodiscard]] constexpr result<void> check_alignment(const char* operation,
+                                                     std::uint64_t address) noexcept {
+  if (address % alignof(Object) == 0) return success();
+  return error::out_of_range(operation, "address", address,
+                             "the object's type has to be aligned to more; check the offset and "
+                             "that both ends mean the same type");
+}
+
+}  // namespace detail
+
+/// One object in a peer's memory: `remote_object<header, access::remote_read>::at(memory)`.
+///
+/// A plain value, and a remote memory handle of just the object's bytes: it can be the source or
+/// destination of work, and a field of it as well: `object.field(&header::length)`. The caller
+/// vouches that the peer has such an object there, of the same layout and byte order.
+template <class Object, access_flags Rights>
+  requires RemoteObject<Object>
+class remote_object : public remote_memory<Rights> {
+ public:
+  using value_type = Object;
+
+  /// The object at that offset, in bytes.
+  /// \errors `invalid_input` if it is not within the memory, or not aligned as its type needs
+  [[nodiscard]] static constexpr result<remote_object> at(const remote_memory<Rights>& memory,
+                                                          std::uint64_t offset = 0) noexcept {
+    VERBSPP_TRY(part, memory.slice(offset, sizeof(Object)));
+    VERBSPP_TRYV(detail::check_alignment<Object>("remote_object::at", part.address()));
+    return remote_object(part);
+  }
+
+  /// A field of the object; one that is an array is a `remote_array`.
+  template <class Owner, class Member>
+    requires std::is_base_of_v<Owner, Object> && (!std::is_function_v<Member>)
+  [[nodiscard]] typename detail::remote_field<Member, Rights>::type
+      field(Member Owner::* member) const noexcept {
+    using view = typename detail::remote_field<Member, Rights>::type;
+    return detail::remote_view::make<view>(remote_memory<Rights>(
+        this->address() + detail::offset_of<Object>(member), sizeof(Member), this->rkey()));
+  }
+
+ private:
+  friend detail::remote_view;
+  friend remote_array<Object, Rights>;
+  explicit constexpr remote_object(const remote_memory<Rights>& part) noexcept
+      : remote_memory<Rights>(part) {}
+};
+
+/// An array of objects in a peer's memory: `remote_array<slot, access::remote_write>::of(memory)`.
+template <class Element, access_flags Rights>
+  requires RemoteObject<Element>
+class remote_array : public remote_memory<Rights> {
+ public:
+  using value_type = Element;
+
+  /// All of the memory.
+  /// \errors `invalid_input` if its length is no multiple of the element's, or it is not aligned as
+  /// the element's type needs
+  [[nodiscard]] static constexpr result<remote_array> of(
+      const remote_memory<Rights>& memory) noexcept {
+    if (memory.length() % sizeof(Element) != 0)
+      return error::out_of_range("remote_array::of", "length, bytes", memory.length(),
+                                 "it is no multiple of the element's size: check that both ends "
+                                 "mean the same type, or take a slice");
+    VERBSPP_TRYV(detail::check_alignment<Element>("remote_array::of", memory.address()));
+    return remote_array(memory);
+  }
+
+  /// The number of elements.
+  [[nodiscard]] constexpr std::uint64_t size() const noexcept {
+    return this->length() / sizeof(Element);
+  }
+  /// \errors `invalid_input` if there are not so many elements
+  [[nodiscard]] constexpr result<remote_object<Element, Rights>> element(
+      std::uint64_t index) const noexcept {
+    if (index >= size())
+      return error::above_limit("remote_array::element", "index", index,
+                                size() == 0 ? 0 : size() - 1,
+                                size() == 0 ? "the array is empty" : nullptr);
+    return remote_object<Element, Rights>(remote_memory<Rights>(
+        this->address() + index * sizeof(Element), sizeof(Element), this->rkey()));
+  }
+  /// `count` elements from the one of index `first` on.
+  /// \errors `invalid_input` if they are not within the array
+  [[nodiscard]] constexpr result<remote_array> elements(std::uint64_t first,
+                                                        std::uint64_t count) const noexcept {
+    if (first > size())
+      return error::above_limit("remote_array::elements", "first element", first, size());
+    if (count > size() - first)
+      return error::above_limit("remote_array::elements", "elements from the first on", count,
+                                size() - first);
+    return remote_array(remote_memory<Rights>(this->address() + first * sizeof(Element),
+                                              count * sizeof(Element), this->rkey()));
+  }
+
+ private:
+  friend detail::remote_view;
+  explicit constexpr remote_array(const remote_memory<Rights>& part) noexcept
+      : remote_memory<Rights>(part) {}
+};
+
+}  // namespace verbspp

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+
+#include <cstdint>
+
+namespace verbspp {
+
+template <access_flags Rights>
+concept RemotelyAtomic =
+    detail::because(Rights.contains(access::remote_atomic),
+                    "this remote memory lacks access::remote_atomic: its owner did not grant "
+                    "atomic operations");
+
+/// Eight bytes of a peer's memory that atomic operations work on, aligned to eight.
+class remote_word {
+ public:
+  /// The word at that offset, in bytes.
+  /// \errors `invalid_input` if it is not within the memory, or its address is not a multiple of 8
+  template <access_flags Rights>
+    requires RemotelyAtomic<Rights>
+  [[nodiscard]] static constexpr result<detail::dependent<remote_word, Rights>> at(
+      const remote_memory<Rights>& memory, std::uint64_t offset = 0) noexcept {
+    VERBSPP_TRY(part, memory.slice(offset, size));
+    if (part.address() % size != 0)
+      return error::out_of_range("remote_word::at", "address (a multiple of 8)", part.address(),
+                                 "atomic operations need a word that is aligned to 8 bytes");
+    return remote_word(part.address(), part.rkey());
+  }
+
+  [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
+  [[nodiscard]] constexpr std::uint32_t rkey() const noexcept { return rkey_; }
+  friend constexpr bool operator==(const remote_word&, const remote_word&) noexcept = default;
+
+ private:
+  static constexpr std::uint64_t size = 8;
+
+  constexpr remote_word(std::uint64_t address, std::uint32_t rkey) noexcept
+      : address_(address), rkey_(rkey) {}
+
+  std::uint64_t address_;
+  std::uint32_t rkey_;
+};
+
+}  // namespace verbspp

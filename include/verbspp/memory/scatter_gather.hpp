@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <type_traits>
+
+namespace verbspp {
+
+/// A part of registered memory that the device reads: what a send or an RDMA write takes from.
+///
+/// Made by `memory_region::gather`. A plain value with the layout of `ibv_sge`; it owns nothing:
+/// the region and its memory have to live until the completion of the work that uses it.
+class gather_element {
+ public:
+  [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
+  [[nodiscard]] std::uint32_t length() const noexcept { return native_.length; }
+  [[nodiscard]] std::uint32_t lkey() const noexcept { return native_.lkey; }
+  [[nodiscard]] const ibv_sge& native() const noexcept { return native_; }
+  /// An element of memory that the library did not register; its rights are the caller's word.
+  [[nodiscard]] static gather_element from_native(const ibv_sge& native) noexcept {
+    return gather_element(native);
+  }
+
+ protected:
+  explicit gather_element(const ibv_sge& native) noexcept : native_(native) {}
+
+ private:
+  ibv_sge native_;
+};
+
+/// A part of registered memory that the device writes: where a receive or an RDMA read ends up.
+///
+/// Made by `memory_region::scatter`, which exists only for memory registered with local write. What
+/// may be written may be read: it can stand for a gather element, not the other way round.
+class scatter_element : public gather_element {
+ public:
+  /// An element of memory that the library did not register; its rights are the caller's word.
+  [[nodiscard]] static scatter_element from_native(const ibv_sge& native) noexcept {
+    return scatter_element(native);
+  }
+
+ private:
+  explicit scatter_element(const ibv_sge& native) noexcept : gather_element(native) {}
+};
+
+static_assert(sizeof(gather_element) == sizeof(ibv_sge) &&
+              std::is_standard_layout_v<gather_element> &&
+              std::is_trivially_copyable_v<gather_element>);
+static_assert(sizeof(scatter_element) == sizeof(ibv_sge) &&
+              std::is_standard_layout_v<scatter_element> &&
+              std::is_trivially_copyable_v<scatter_element>);
+
+/// Bytes that travel within the request itself: they need no registration, are read while posting,
+/// and may change as soon as that has returned. At most `capacities().max_inline_data`.
+class inline_payload {
+ public:
+  explicit inline_payload(std::span<const std::byte> bytes VERBSPP_LIFETIMEBOUND) noexcept
+      : native_(gather_element::from_native(
+            {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
+             .length =
+                 bytes.size() < UINT32_MAX ? static_cast<std::uint32_t>(bytes.size()) : UINT32_MAX,
+             .lkey = 0})) {}
+
+  [[nodiscard]] const gather_element& element() const noexcept VERBSPP_LIFETIMEBOUND {
+    return native_;
+  }
+
+ private:
+  gather_element native_;
+};
+
+/// The elements of one work request: none, one, or a contiguous range of them.
+///
+/// A view: the elements have to live until the request has been posted (not until it completes;
+/// libibverbs copies them).
+template <class Element>
+class element_list {
+ public:
+  constexpr element_list() noexcept = default;
+  constexpr element_list(const Element& single VERBSPP_LIFETIMEBOUND) noexcept
+      : first_(&single), size_(1) {}
+  /// What is sent inline; only for what the device reads.
+  element_list(const inline_payload& payload VERBSPP_LIFETIMEBOUND) noexcept
+    requires std::is_same_v<Element, gather_element>
+      : first_(&payload.element()), size_(1), inline_(true) {}
+  template <class Range>
+    requires std::is_convertible_v<Range&&, std::span<const Element>> &&
+             (!std::is_convertible_v<Range &&, const Element&>)
+  constexpr element_list(Range&& range VERBSPP_LIFETIMEBOUND) noexcept
+      : element_list(std::span<const Element>(range), 0) {}
+  template <class Other>
+  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
+      (std::is_same_v<Other, gather_element> && !std::is_same_v<Element, gather_element>),
+      "a gather element is for reading: the device needs one that it may write, from "
+      "memory_region::scatter") = delete;
+
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] constexpr const Element* begin() const noexcept { return first_; }
+  [[nodiscard]] constexpr const Element* end() const noexcept { return first_ + size_; }
+
+  [[nodiscard]] constexpr bool is_inline() const noexcept { return inline_; }
+  /// The sum of the lengths, in bytes.
+  [[nodiscard]] std::uint64_t total_length() const noexcept {
+    std::uint64_t total = 0;
+    for (const Element& element : *this) total += element.length();
+    return total;
+  }
+  /// The list as a work request of libibverbs takes it, which does not write to it.
+  [[nodiscard]] ibv_sge* native() const noexcept {
+    return reinterpret_cast<ibv_sge*>(const_cast<Element*>(first_));
+  }
+
+ private:
+  constexpr element_list(std::span<const Element> range, int) noexcept
+      : first_(range.data()), size_(static_cast<std::uint32_t>(range.size())) {}
+
+  const Element* first_ = nullptr;
+  std::uint32_t size_ = 0;  // 32 bits, so that the list stays two words
+  bool inline_ = false;
+};
+
+using gather_list = element_list<gather_element>;
+using scatter_list = element_list<scatter_element>;
+
+}  // namespace verbspp

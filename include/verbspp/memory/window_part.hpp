@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <type_traits>
+
+namespace verbspp {
+
+/// Rights of a region to which memory windows can be bound.
+template <access_flags Rights>
+concept BindableToWindows =
+    detail::because(Rights.contains(access::window_bind),
+                    "this memory region lacks access::window_bind: it was not registered for "
+                    "memory windows to be bound to it");
+
+/// Rights that a memory window can give to peers.
+template <access_flags Rights>
+concept WindowRights = detail::because(!Rights.empty() && access::all_remote.contains(Rights),
+                                       "a memory window gives remote rights and nothing else: name "
+                                       "access::remote_read, remote_write or remote_atomic");
+
+/// The verbs require local write of the region for remote write and atomics through the window.
+template <access_flags Rights, access_flags RegionRights>
+concept WindowRightsOfRegion = detail::because(
+    RegionRights.contains(access::local_write) ||
+        !Rights.intersects(access::remote_write | access::remote_atomic),
+    "access::remote_write and access::remote_atomic through a memory window need a region "
+    "with access::local_write");
+
+/// A part of a memory region, with the rights that a memory window shall give to it.
+///
+/// Made by `memory_region::window_part`. A plain value that owns nothing: the region has to live
+/// for as long as a window is bound to it.
+template <access_flags Rights>
+class window_part {
+ public:
+  static constexpr access_flags rights = Rights;
+
+  /// A part of a region that the library did not register; that it lies within it, and may be bound
+  /// with these rights, is the caller's word.
+  [[nodiscard]] static window_part from_native(ibv_mr* region, std::uint64_t address,
+                                               std::uint64_t length) noexcept
+    requires WindowRights<Rights>
+  {
+    return window_part(
+        {.mr = region, .addr = address, .length = length, .mw_access_flags = Rights.bits});
+  }
+
+  [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
+  /// In bytes.
+  [[nodiscard]] std::uint64_t length() const noexcept { return native_.length; }
+  [[nodiscard]] const ibv_mw_bind_info& native() const noexcept { return native_; }
+  /// For the library: the handle for peers, once a window of that rkey is bound to this part.
+  [[nodiscard]] remote_memory<Rights> remote(std::uint32_t rkey) const noexcept {
+    return {address(), length(), rkey};
+  }
+
+ private:
+  explicit window_part(const ibv_mw_bind_info& native) noexcept : native_(native) {}
+
+  ibv_mw_bind_info native_;
+};
+
+static_assert(std::is_trivially_copyable_v<window_part<access::remote_read>>);
+
+}  // namespace verbspp

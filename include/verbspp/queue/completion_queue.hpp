@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/context.hpp>
+#include <verbspp/work/work_completion.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <span>
+
+namespace verbspp {
+
+namespace detail {
+
+struct completion_channel_state;
+
+struct completion_queue_state : counted {
+  completion_queue_state(context parent, reference<completion_channel_state> reports_to) noexcept;
+  completion_queue_state(const completion_queue_state&) = delete;
+  completion_queue_state& operator=(const completion_queue_state&) = delete;
+  ~completion_queue_state();
+
+  [[nodiscard]] static result<reference<completion_queue_state>> create(
+      const context& parent, reference<completion_channel_state> channel,
+      std::size_t capacity) noexcept;
+  /// One that has these fields (of `ibv_create_cq_wc_flags`) in the extended polling interface.
+  [[nodiscard]] static result<reference<completion_queue_state>> create_extended(
+      const context& parent, std::size_t capacity, std::uint64_t fields) noexcept;
+
+  context owner;
+  reference<completion_channel_state> channel;  ///< none if nobody can wait for the queue
+  ibv_cq* native = nullptr;
+  std::uint64_t created_at;  ///< as `moment_now` counts
+
+  /// What the channel knows of the queue; its lock guards it.
+  struct {
+    std::uint64_t count = 0;                   ///< of the events so far
+    unsigned unacknowledged = 0;               ///< of these
+    bool pending = false;                      ///< an event that nobody has been given
+    bool closed = false;                       ///< the queue is being destroyed
+    completion_queue_state* before = nullptr;  ///< among the pending ones
+    completion_queue_state* after = nullptr;
+  } events;
+};
+
+/// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
+[[nodiscard]] error poll_failure(int returned) noexcept;
+
+}  // namespace detail
+
+/// Where the device reports that work has finished.
+///
+/// A shared handle, cheap to copy; keeps its context alive. Thread-safe as libibverbs is: any
+/// thread may poll, each completion goes to one of them. One that can be slept on is a
+/// `waitable_completion_queue`. That it overran, the context's asynchronous events tell.
+class completion_queue {
+ public:
+  /// Creates a queue for at least `capacity` completions (`ibv_create_cq`).
+  ///
+  /// Size it for everything that can be outstanding at once on the queue pairs that use it: a queue
+  /// that overruns is lost, and its queue pairs with it.
+  /// \errors `invalid_input` if the capacity is 0, above the device's limit or above INT_MAX;
+  /// `resource_exhausted`
+  [[nodiscard]] static result<completion_queue> create(const context& parent,
+                                                       std::size_t capacity) noexcept;
+
+  /// Takes the completions that are there, up to as many as there are slots; never blocks.
+  ///
+  /// \returns the slots that were filled, the first ones; none is a normal answer
+  /// \errors `driver` if the queue is broken, usually because it overran
+  [[nodiscard]] VERBSPP_DATA_PATH result<std::span<const work_completion>> poll(
+      std::span<work_completion> slots VERBSPP_LIFETIMEBOUND) const noexcept {
+    const int wanted = slots.size() < INT_MAX ? static_cast<int>(slots.size()) : INT_MAX;
+    const int filled = ibv_poll_cq(native_, wanted, reinterpret_cast<ibv_wc*>(slots.data()));
+    if (filled < 0) [[unlikely]]
+      return detail::poll_failure(filled);
+    return std::span<const work_completion>(slots.data(), static_cast<std::size_t>(filled));
+  }
+
+  template <class... Arguments>
+  void wait(Arguments&&...) const
+      VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) != 0,
+                             "this completion queue reports to no channel, so nobody can wait for "
+                             "it: create it as a waitable_completion_queue") = delete;
+
+  /// The number of completions that the device granted room for; at least what was asked for.
+  [[nodiscard]] std::size_t capacity() const noexcept {
+    return static_cast<std::size_t>(native_->cqe);
+  }
+  [[nodiscard]] const class context& context() const noexcept { return state_->owner; }
+  [[nodiscard]] ibv_cq* native_handle() const noexcept { return native_; }
+  friend bool operator==(const completion_queue&, const completion_queue&) noexcept = default;
+  friend std::ostream& operator<<(std::ostream& out, const completion_queue& queue);
+
+ protected:
+  explicit completion_queue(detail::reference<detail::completion_queue_state> state) noexcept
+      : native_(state->native), state_(std::move(state)) {}
+  [[nodiscard]] detail::completion_queue_state& state() const noexcept { return *state_.get(); }
+
+ private:
+  friend class async_event;
+
+  ibv_cq* native_;  // also in the state; here it saves the data path a load
+  detail::reference<detail::completion_queue_state> state_;
+};
+
+}  // namespace verbspp

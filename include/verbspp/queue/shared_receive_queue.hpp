@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/async_event.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/work/batch.hpp>
+#include <verbspp/work/capacities.hpp>
+#include <verbspp/work/posting.hpp>
+#include <verbspp/work/work_request.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <utility>
+
+namespace verbspp {
+
+/// What the device granted to a shared receive queue; at least what was asked for.
+struct shared_receive_queue_capacities {
+  std::uint32_t max_work_requests = 0;
+  std::uint32_t max_elements = 0;  ///< scatter-gather elements per receive
+};
+
+/// What the device told about a shared receive queue when it was asked.
+struct shared_receive_queue_status {
+  shared_receive_queue_capacities capacities;
+  /// The event comes when fewer receives than this are left; 0 if none is asked for.
+  std::uint32_t limit = 0;
+};
+
+namespace detail {
+
+struct shared_receive_queue_state : counted {
+  shared_receive_queue_state(protection_domain parent, ibv_srq* created,
+                             shared_receive_queue_capacities granted) noexcept
+      : owner(std::move(parent)), native(created), capacities(granted) {}
+  shared_receive_queue_state(const shared_receive_queue_state&) = delete;
+  shared_receive_queue_state& operator=(const shared_receive_queue_state&) = delete;
+  ~shared_receive_queue_state();
+
+  protection_domain owner;
+  ibv_srq* native;
+  shared_receive_queue_capacities capacities;
+  std::uint64_t created_at = moment_now();
+};
+
+}  // namespace detail
+
+/// Receives that several queue pairs take from: whichever gets a message takes the oldest.
+///
+/// A shared handle, cheap to copy; keeps its protection domain alive, and queue pairs keep it
+/// alive. Thread rule: as `ibv_srq`: posting is safe from several threads.
+class shared_receive_queue {
+ public:
+  /// Creates a queue for at least so many receives (`ibv_create_srq`) of so many elements.
+  /// \errors `invalid_input` above the device's limits, or for a queue of none; `not_supported`;
+  /// `resource_exhausted`
+  [[nodiscard]] static result<shared_receive_queue> create(const class protection_domain& domain,
+                                                           work_request_count max_work_requests,
+                                                           element_count max_elements = 1) noexcept;
+
+  /// Provides memory for a message to any of the queue pairs (`ibv_post_srq_recv`). The memory
+  /// belongs to the device until the completion, which the queue pair's completion queue gets. If
+  /// UD queue pairs use the queue, the first 40 bytes are for the global route header.
+  /// \errors `would_block` if the queue is full, `invalid_input` for too many elements, `driver`
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> post_receive(
+      const receive_request& request) const noexcept {
+    return detail::post_one_receive(
+        request, operation, state_->capacities.max_elements,
+        [this](auto* list, auto* rejected) { return ibv_post_srq_recv(native_, list, rejected); });
+  }
+  /// Posts up to `Requests` receives with one doorbell; see `queue_pair::post_receive_batch`.
+  template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post_receive_batch(Fill fill) const {
+    detail::list_storage<ibv_recv_wr, Requests, Elements> storage;
+    detail::listed_posting list(storage);
+    receive_batch batch(list);
+    fill(batch);
+    return list.post(operation, state_->capacities.max_elements,
+                     [this](auto* first, auto* rejected) {
+                       return ibv_post_srq_recv(native_, first, rejected);
+                     });
+  }
+
+  /// Asks for one asynchronous event (`IBV_EVENT_SRQ_LIMIT_REACHED`), as soon as fewer than `limit`
+  /// receives are left (`ibv_modify_srq`); 0 takes that back.
+  /// \errors `invalid_input` above the capacity, `driver`
+  [[nodiscard]] result<void> arm_limit(std::uint32_t limit) const noexcept;
+  /// `ibv_query_srq`.
+  /// \errors `driver`
+  [[nodiscard]] result<shared_receive_queue_status> query() const noexcept;
+
+  [[nodiscard]] const shared_receive_queue_capacities& capacities() const noexcept {
+    return state_->capacities;
+  }
+  [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
+    return state_->owner;
+  }
+  [[nodiscard]] ibv_srq* native_handle() const noexcept { return native_; }
+  /// True for copies of one handle.
+  friend bool operator==(const shared_receive_queue& a, const shared_receive_queue& b) noexcept {
+    return a.state_ == b.state_;
+  }
+
+ private:
+  friend class async_event;
+  static constexpr const char* operation = "ibv_post_srq_recv";
+
+  explicit shared_receive_queue(
+      detail::reference<detail::shared_receive_queue_state> state) noexcept
+      : state_(std::move(state)), native_(state_->native) {}
+
+  detail::reference<detail::shared_receive_queue_state> state_;
+  ibv_srq* native_;  // spares the data path a step
+};
+
+std::ostream& operator<<(std::ostream& out, const shared_receive_queue& queue);
+
+}  // namespace verbspp

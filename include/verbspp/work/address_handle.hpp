@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/path.hpp>
+#include <verbspp/device/port.hpp>
+#include <verbspp/device/queue_pair_number.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <iosfwd>
+#include <utility>
+
+namespace verbspp {
+
+class received_datagram;
+
+/// Where a datagram goes: the way there, the queue pair, and the key that lets it in.
+///
+/// A plain value, made by `address_handle::destination`. It owns nothing: the address handle has to
+/// live until the sends that use it have completed.
+class datagram_destination {
+ public:
+  /// Of an address handle that the library did not make.
+  datagram_destination(ibv_ah* handle, queue_pair_number number, queue_key key) noexcept
+      : handle_(handle), number_(number), key_(key) {}
+
+  [[nodiscard]] ibv_ah* handle() const noexcept { return handle_; }
+  [[nodiscard]] queue_pair_number number() const noexcept { return number_; }
+  [[nodiscard]] queue_key key() const noexcept { return key_; }
+
+ private:
+  ibv_ah* handle_;
+  queue_pair_number number_;
+  queue_key key_;
+};
+
+/// The way to a port or a multicast group, as UD queue pairs of one protection domain use it.
+///
+/// A move-only owner, which keeps its protection domain alive. Destroy it only after the sends that
+/// use it have completed. Thread rule: using it is safe from several threads.
+class address_handle {
+ public:
+  /// Resolves the path (`ibv_create_ah`): on Ethernet this finds out the peer's MAC address, and
+  /// may take as long as ARP does.
+  /// \errors `invalid_input` for a port or GID index that the device does not have or a path
+  /// without address; `mismatch` for a path of the other link layer; `timed_out` if the address
+  /// does not resolve; `resource_exhausted`
+  [[nodiscard]] static result<address_handle> create(const class protection_domain& domain,
+                                                     port_number port, const path& way) noexcept;
+  /// The way back to the sender of a datagram that arrived at that port.
+  /// \errors as `create`, and `invalid_input` if its header gives no address
+  [[nodiscard]] static result<address_handle> create_reply(
+      const class protection_domain& domain, port_number port,
+      const received_datagram& datagram) noexcept;
+
+  address_handle(address_handle&& other) noexcept
+      : native_(std::exchange(other.native_, nullptr)), domain_(std::move(other.domain_)) {}
+  address_handle& operator=(address_handle&& other) noexcept {
+    std::swap(native_, other.native_);
+    std::swap(domain_, other.domain_);
+    return *this;
+  }
+  address_handle(const address_handle&) = delete;
+  address_handle& operator=(const address_handle&) = delete;
+  ~address_handle();
+
+  /// The queue pair of that number at this address.
+  [[nodiscard]] datagram_destination destination(
+      queue_pair_number number, queue_key key) const noexcept VERBSPP_LIFETIMEBOUND {
+    return {native_, number, key};
+  }
+  /// The multicast group at this address.
+  [[nodiscard]] datagram_destination destination_group(queue_key key) const noexcept
+      VERBSPP_LIFETIMEBOUND {
+    return {native_, multicast_queue_pair_number, key};
+  }
+
+  [[nodiscard]] const class protection_domain& protection_domain() const noexcept
+      VERBSPP_LIFETIMEBOUND {
+    return domain_;
+  }
+  [[nodiscard]] ibv_ah* native_handle() const noexcept { return native_; }
+
+ private:
+  address_handle(ibv_ah* native, class protection_domain domain) noexcept
+      : native_(native), domain_(std::move(domain)) {}
+  static result<address_handle> create(const class protection_domain& domain, ibv_ah_attr address,
+                                       const char* operation) noexcept;
+
+  ibv_ah* native_;
+  class protection_domain domain_;
+};
+
+std::ostream& operator<<(std::ostream& out, const address_handle& handle);
+
+}  // namespace verbspp

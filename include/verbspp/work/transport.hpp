@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+namespace verbspp {
+
+/// The service of a queue pair; the values are those of `ibv_qp_type`.
+enum class transport : std::uint8_t {
+  rc = IBV_QPT_RC,  ///< reliable connection
+  uc = IBV_QPT_UC,  ///< unreliable connection
+  ud = IBV_QPT_UD,  ///< unreliable datagram
+};
+
+[[nodiscard]] const char* to_string(transport type) noexcept;
+
+/// Has a peer of its own.
+template <transport Transport>
+concept Connects = detail::because(
+    Transport == transport::rc || Transport == transport::uc,
+    "a UD queue pair is connected to nobody: handshake, path and access flags are for RC and UC; "
+    "on UD every datagram has an address handle");
+
+template <transport Transport>
+concept SendsDatagrams =
+    detail::because(Transport == transport::ud,
+                    "only UD sends datagrams: the queue key, activate() and multicast groups do "
+                    "not exist on RC and UC");
+
+template <transport Transport>
+concept SendsToItsPeer =
+    detail::because(Transport != transport::ud,
+                    "a UD queue pair has no peer of its own to send to: name the destination, as "
+                    ".to = address_handle.destination(number, qkey)");
+
+/// Has acknowledgements, and so retries and requests with an answer.
+template <transport Transport>
+concept Acknowledges =
+    detail::because(Transport == transport::rc,
+                    "only RC has acknowledgements: on UC and UD there are no timeouts, no retries "
+                    "and no outstanding reads to set");
+
+template <transport Transport>
+concept CarriesWrites = detail::because(Transport == transport::rc || Transport == transport::uc,
+                                        "UD carries nothing but sends: an RDMA write needs RC or "
+                                        "UC");
+
+template <transport Transport>
+concept CarriesReads =
+    detail::because(Transport != transport::ud,
+                    "UD carries nothing but sends: an RDMA read needs RC") &&
+    detail::because(Transport != transport::uc,
+                    "UC carries no RDMA reads, since it has no answers: they need RC");
+
+template <transport Transport>
+concept CarriesAtomics =
+    detail::because(Transport != transport::ud,
+                    "UD carries nothing but sends: atomic operations need RC") &&
+    detail::because(Transport != transport::uc,
+                    "UC carries no atomic operations, since it has no answers: they need RC");
+
+template <transport Transport>
+concept CarriesInvalidation =
+    detail::because(Transport == transport::rc, "only RC carries invalidations of an rkey");
+
+template <transport Transport>
+concept BindsWindows =
+    detail::because(Transport != transport::ud,
+                    "UD carries nothing but sends, so nobody could access memory through a window: "
+                    "binding one needs RC or UC");
+
+}  // namespace verbspp

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/work/work_error.hpp>
+
+#include <iosfwd>
+#include <string>
+
+namespace verbspp {
+
+/// Either kind of failure that moving data can meet: a call that failed, or a request that did.
+///
+/// Both convert to it; so a function that returns a `transport_result` can pass either on by
+/// `VERBSPP_TRY`.
+class transport_error {
+ public:
+  constexpr transport_error() noexcept = default;
+  constexpr transport_error(const error& call) noexcept : call_(call) {}
+  constexpr transport_error(const work_error& work) noexcept : work_(work), is_work_(true) {}
+
+  /// The failed call; null if it was a request that failed.
+  [[nodiscard]] constexpr const error* call() const noexcept VERBSPP_LIFETIMEBOUND {
+    return is_work_ ? nullptr : &call_;
+  }
+  /// The failed request; null if it was a call that failed.
+  [[nodiscard]] constexpr const work_error* work() const noexcept VERBSPP_LIFETIMEBOUND {
+    return is_work_ ? &work_ : nullptr;
+  }
+  [[nodiscard]] std::string message() const;
+
+ private:
+  error call_{};
+  work_error work_{};
+  bool is_work_ = false;
+};
+
+std::ostream& operator<<(std::ostream& out, const transport_error& e);
+
+namespace detail {
+struct throw_transport_error {
+  [[noreturn]] void operator()(const transport_error& e) const;
+};
+}  // namespace detail
+
+/// A `Value`, or why the data did not move.
+template <class Value>
+using transport_result = BOOST_OUTCOME_V2_NAMESPACE::basic_result<
+    Value, transport_error, detail::throwing_policy<detail::throw_transport_error>>;
+
+}  // namespace verbspp

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/number_of.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/work/immediate_data.hpp>
+#include <verbspp/work/work_error.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+
+namespace verbspp {
+
+/// What a request that succeeded tells.
+class completed_work {
+ public:
+  explicit completed_work(const ibv_wc& native) noexcept
+      : opcode_(detail::number_of(native.opcode)),
+        byte_count_(native.byte_len),
+        flags_(native.wc_flags),
+        immediate_(native.imm_data) {}
+
+  [[nodiscard]] work_operation operation() const noexcept {
+    return static_cast<work_operation>(opcode_);
+  }
+  [[nodiscard]] bool is_receive() const noexcept { return (opcode_ & IBV_WC_RECV) != 0; }
+  /// The bytes that arrived, by a receive or an RDMA read; empty for what only sends, where the
+  /// device does not define a count.
+  [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept {
+    if (!is_receive() && opcode_ != IBV_WC_RDMA_READ) return std::nullopt;
+    return byte_count_;
+  }
+  /// The peer's immediate data; empty if the message had none.
+  [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
+    if ((flags_ & IBV_WC_WITH_IMM) == 0) return std::nullopt;
+    return immediate_data::from_network(immediate_);
+  }
+  /// The rkey that the peer's send invalidated here, if it did.
+  [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const noexcept {
+    if ((flags_ & IBV_WC_WITH_INV) == 0) return std::nullopt;
+    return immediate_;
+  }
+
+ private:
+  std::uint32_t opcode_;
+  std::uint32_t byte_count_;
+  unsigned flags_;
+  __be32 immediate_;  // shares its place with the invalidated rkey, which is in host byte order
+};
+
+/// A slot for one completion, filled by `completion_queue::poll`: success or error.
+///
+/// Has the layout of `ibv_wc`. Nothing but `wr_id`, the queue pair and the failure can be read from
+/// one that failed, since the verbs leave the rest undefined.
+class work_completion {
+ public:
+  work_completion() noexcept = default;
+  explicit work_completion(const ibv_wc& native) noexcept : native_(native) {}
+
+  [[nodiscard]] std::uint64_t wr_id() const noexcept { return native_.wr_id; }
+  /// Whose request it was, where several queue pairs share the completion queue.
+  [[nodiscard]] std::uint32_t queue_pair_number() const noexcept { return native_.qp_num; }
+  [[nodiscard]] bool is_success() const noexcept {
+    return detail::number_of(native_.status) == IBV_WC_SUCCESS;
+  }
+  explicit operator bool() const noexcept { return is_success(); }
+  /// What the request did, or how it failed.
+  [[nodiscard]] work_result<completed_work> get() const noexcept {
+    if (is_success()) return completed_work(native_);
+    return work_error(static_cast<work_status>(detail::number_of(native_.status)),
+                      native_.vendor_err, native_.wr_id, native_.qp_num);
+  }
+  [[nodiscard]] const ibv_wc& native() const noexcept { return native_; }
+
+ private:
+  ibv_wc native_;
+};
+
+static_assert(sizeof(work_completion) == sizeof(ibv_wc) &&
+              std::is_standard_layout_v<work_completion> &&
+              std::is_trivially_copyable_v<work_completion>);
+
+}  // namespace verbspp

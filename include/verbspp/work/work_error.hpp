@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// What a completed request did; the values are those of `ibv_wc_opcode`.
+enum class work_operation : std::uint32_t {
+  send = IBV_WC_SEND,
+  rdma_write = IBV_WC_RDMA_WRITE,
+  rdma_read = IBV_WC_RDMA_READ,
+  compare_and_swap = IBV_WC_COMP_SWAP,
+  fetch_and_add = IBV_WC_FETCH_ADD,
+  bind_memory_window = IBV_WC_BIND_MW,
+  local_invalidate = IBV_WC_LOCAL_INV,
+  receive = IBV_WC_RECV,
+  /// The peer's RDMA write with immediate data, which used up a receive.
+  receive_of_rdma_write = IBV_WC_RECV_RDMA_WITH_IMM,
+};
+
+/// The name; "unknown operation" for a number that is none of them.
+[[nodiscard]] const char* to_string(work_operation operation) noexcept;
+
+/// How a request ended; the values are those of `ibv_wc_status`, unknown ones are kept.
+enum class work_status : std::uint32_t {
+  success = IBV_WC_SUCCESS,
+  local_length_error = IBV_WC_LOC_LEN_ERR,
+  local_queue_pair_operation_error = IBV_WC_LOC_QP_OP_ERR,
+  local_ee_context_operation_error = IBV_WC_LOC_EEC_OP_ERR,
+  local_protection_error = IBV_WC_LOC_PROT_ERR,
+  flushed = IBV_WC_WR_FLUSH_ERR,
+  memory_window_bind_error = IBV_WC_MW_BIND_ERR,
+  bad_response_error = IBV_WC_BAD_RESP_ERR,
+  local_access_error = IBV_WC_LOC_ACCESS_ERR,
+  remote_invalid_request_error = IBV_WC_REM_INV_REQ_ERR,
+  remote_access_error = IBV_WC_REM_ACCESS_ERR,
+  remote_operation_error = IBV_WC_REM_OP_ERR,
+  retry_exceeded = IBV_WC_RETRY_EXC_ERR,
+  receiver_not_ready_retry_exceeded = IBV_WC_RNR_RETRY_EXC_ERR,
+  local_rdd_violation_error = IBV_WC_LOC_RDD_VIOL_ERR,
+  remote_invalid_rd_request = IBV_WC_REM_INV_RD_REQ_ERR,
+  remote_aborted = IBV_WC_REM_ABORT_ERR,
+  invalid_ee_context_number = IBV_WC_INV_EECN_ERR,
+  invalid_ee_context_state = IBV_WC_INV_EEC_STATE_ERR,
+  fatal = IBV_WC_FATAL_ERR,
+  response_timeout = IBV_WC_RESP_TIMEOUT_ERR,
+  general_error = IBV_WC_GENERAL_ERR,
+  tag_matching_error = IBV_WC_TM_ERR,
+  tag_matching_rendezvous_incomplete = IBV_WC_TM_RNDV_INCOMPLETE,
+};
+
+[[nodiscard]] const char* to_string(work_status status) noexcept;
+
+/// Where to look for the cause of a failed request.
+enum class work_error_class : std::uint8_t {
+  local_programming,  ///< a key, a bound, a length on this side
+  local_resource,     ///< the device or driver of this side
+  remote,             ///< the peer refused or broke off
+  transport,          ///< the packets violated the protocol
+  timeout,            ///< no answer, or the peer was never ready
+  flushed,            ///< not executed: the queue pair had failed before, or is being torn down
+  fatal,              ///< the device or queue pair is beyond repair
+  unknown,            ///< a status that this library does not know
+};
+
+[[nodiscard]] const char* to_string(work_error_class kind) noexcept;
+
+/// A request that failed: status, where to look, and what usually causes it.
+class work_error {
+ public:
+  constexpr work_error() noexcept = default;
+  constexpr work_error(work_status status, std::uint32_t vendor_code, std::uint64_t wr_id,
+                       std::uint32_t queue_pair_number) noexcept
+      : wr_id_(wr_id),
+        status_(status),
+        vendor_code_(vendor_code),
+        queue_pair_number_(queue_pair_number) {}
+
+  [[nodiscard]] constexpr work_status status() const noexcept { return status_; }
+  [[nodiscard]] work_error_class error_class() const noexcept;
+  /// The provider's own code, 0 if it gave none.
+  [[nodiscard]] constexpr std::uint32_t vendor_code() const noexcept { return vendor_code_; }
+  [[nodiscard]] constexpr std::uint64_t wr_id() const noexcept { return wr_id_; }
+  [[nodiscard]] constexpr std::uint32_t queue_pair_number() const noexcept {
+    return queue_pair_number_;
+  }
+  /// What the request was. The device does not tell for a failed one; so only whoever posted it
+  /// knows, and adds it by `with_operation`.
+  [[nodiscard]] constexpr std::optional<work_operation> operation() const noexcept {
+    return operation_;
+  }
+  [[nodiscard]] constexpr work_error with_operation(work_operation operation) const noexcept {
+    work_error copy = *this;
+    copy.operation_ = operation;
+    return copy;
+  }
+  /// What usually causes this status, and what to check.
+  [[nodiscard]] const char* hint() const noexcept;
+  /// Writes the message, cut and null-terminated where the buffer ends; no allocation.
+  /// \returns the length of the whole message, without the terminating null
+  // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
+  std::size_t format(std::span<char> buffer) const noexcept;
+  /// One line: operation, status, numbers, hint.
+  [[nodiscard]] std::string message() const;
+
+ private:
+  std::uint64_t wr_id_ = 0;
+  work_status status_ = work_status::general_error;
+  std::uint32_t vendor_code_ = 0;
+  std::uint32_t queue_pair_number_ = 0;
+  std::optional<work_operation> operation_{};
+};
+
+std::ostream& operator<<(std::ostream& out, const work_error& e);
+
+/// Thrown by `value()` of a failed request's result; `what()` is the error's message.
+class work_exception : public std::system_error {
+ public:
+  explicit work_exception(const work_error& cause);
+  [[nodiscard]] const work_error& error() const noexcept { return error_; }
+  [[nodiscard]] const char* what() const noexcept override { return text_.data(); }
+
+ private:
+  work_error error_;
+  std::array<char, 512> text_{};  // what system_error makes would add the errno's text
+};
+
+namespace detail {
+struct throw_work_error {
+  [[noreturn]] void operator()(const work_error& e) const;
+};
+}  // namespace detail
+
+/// A `Value`, or the way a request failed.
+template <class Value>
+using work_result =
+    BOOST_OUTCOME_V2_NAMESPACE::basic_result<Value, work_error,
+                                             detail::throwing_policy<detail::throw_work_error>>;
+
+}  // namespace verbspp

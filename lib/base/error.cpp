@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/base/result.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <ostream>
+
+namespace verbspp {
+
+namespace {
+
+/// Appends to a buffer that may be too small, and keeps count as if it were not.
+class appender {
+ public:
+  explicit appender(std::span<char> buffer) noexcept : buffer_(buffer) {
+    if (!buffer_.empty()) buffer_[0] = '\0';
+  }
+
+  [[gnu::format(printf, 2, 3)]] void add(const char* format, ...) noexcept {
+    const std::size_t used = std::min(length_, buffer_.size());
+    va_list arguments;
+    va_start(arguments, format);
+    const int added =
+        std::vsnprintf(buffer_.data() + used, buffer_.size() - used, format, arguments);
+    va_end(arguments);
+    if (added > 0) length_ += static_cast<std::size_t>(added);
+  }
+
+  [[nodiscard]] std::size_t length() const noexcept { return length_; }
+
+ private:
+  std::span<char> buffer_;
+  std::size_t length_ = 0;
+};
+
+void add_errno(appender& out, int errnum) noexcept {
+#if defined(__GLIBC__)
+  // Unlike strerror, these neither translate nor share a buffer between threads.
+  const char* const name = ::strerrorname_np(errnum);
+  const char* const text = ::strerrordesc_np(errnum);
+  if (name != nullptr && text != nullptr) {
+    out.add(": %s (%s)", text, name);
+    return;
+  }
+#endif
+  out.add(": errno %d", errnum);
+}
+
+/// What to do where nothing but the errno is known, or not even that.
+const char* usual_advice(int errnum) noexcept {
+  switch (kind_of_errno(errnum)) {
+    case error_kind::invalid_input:
+      return "the driver refuses an argument, although the library found nothing wrong with it: "
+             "its "
+             "messages in the kernel's log may say which";
+    case error_kind::resource_exhausted:
+      if (errnum == EMFILE || errnum == ENFILE)
+        return "no file descriptor is left: raise the limit (`ulimit -n`)";
+      return "the machine is out of memory, or the device of such objects: `rdma resource` counts "
+             "them";
+    case error_kind::permission:
+      return "the process lacks a right: see /dev/infiniband/uverbs*, its capabilities and its "
+             "cgroup's limits";
+    case error_kind::not_found:
+      return "the device or the object is not there any more: see the kernel's log";
+    case error_kind::not_supported:
+      return "this device, its driver or this kernel cannot do it";
+    case error_kind::timed_out:
+      return "the device or the network did not answer: try again, and see the kernel's log";
+    case error_kind::busy:
+      return "something that was made from it, or works with it, is still there";
+    default:
+      return "see what the driver says in the kernel's log";
+  }
+}
+
+}  // namespace
+
+const char* to_string(error_kind kind) noexcept {
+  switch (kind) {
+    case error_kind::invalid_input:
+      return "invalid input";
+    case error_kind::resource_exhausted:
+      return "resource exhausted";
+    case error_kind::permission:
+      return "permission";
+    case error_kind::not_found:
+      return "not found";
+    case error_kind::not_supported:
+      return "not supported";
+    case error_kind::timed_out:
+      return "timed out";
+    case error_kind::busy:
+      return "busy";
+    case error_kind::would_block:
+      return "would block";
+    case error_kind::mismatch:
+      return "mismatch";
+    case error_kind::driver:
+      return "driver";
+  }
+  return "unknown";
+}
+
+std::size_t error::format(std::span<char> buffer) const noexcept {
+  appender out(buffer);
+  out.add("%s", operation_);
+  if (native_ != 0) {
+    add_errno(out, native_);
+  } else if (shape_ == shape::plain) {
+    out.add(": %s", to_string(kind_));
+  }
+  switch (shape_) {
+    case shape::plain:
+      break;
+    case shape::out_of_range:
+      out.add(": %s: %" PRId64 " is out of range", subject_, first_.number);
+      break;
+    case shape::unsigned_out_of_range:
+      out.add(": %s: %" PRIu64 " is out of range", subject_,
+              static_cast<std::uint64_t>(first_.number));
+      break;
+    case shape::above_limit:
+      out.add(": %s: %" PRIu64 " is above the limit of %" PRIu64, subject_,
+              static_cast<std::uint64_t>(first_.number),
+              static_cast<std::uint64_t>(second_.number));
+      break;
+    case shape::against_limit:
+      out.add(": %s: %" PRIu64 " asked for, the limit is %" PRIu64, subject_,
+              static_cast<std::uint64_t>(first_.number),
+              static_cast<std::uint64_t>(second_.number));
+      break;
+    case shape::differing_numbers:
+      out.add(": %s differs: local %" PRId64 ", remote %" PRId64, subject_, first_.number,
+              second_.number);
+      break;
+    case shape::differing_names:
+      out.add(": %s differs: local %s, remote %s", subject_, first_.name, second_.name);
+      break;
+  }
+  if (hint_ != nullptr)
+    out.add("; %s", hint_);
+  else if (shape_ == shape::plain && (native_ != 0 || kind_ == error_kind::driver))
+    out.add("; %s", usual_advice(native_));
+  return out.length();
+}
+
+std::string error::message() const {
+  std::array<char, 512> buffer;
+  const std::size_t length = format(buffer);
+  if (length < buffer.size()) return {buffer.data(), length};
+  std::string text(length, '\0');
+  format({text.data(), length + 1});
+  return text;
+}
+
+int error::kind_errno() const noexcept {
+  switch (kind_) {
+    case error_kind::invalid_input:
+    case error_kind::mismatch:
+      return EINVAL;
+    case error_kind::resource_exhausted:
+      return ENOMEM;
+    case error_kind::permission:
+      return EACCES;
+    case error_kind::not_found:
+      return ENODEV;
+    case error_kind::not_supported:
+      return EOPNOTSUPP;
+    case error_kind::timed_out:
+      return ETIMEDOUT;
+    case error_kind::busy:
+      return EBUSY;
+    case error_kind::would_block:
+      return EWOULDBLOCK;
+    case error_kind::driver:
+      return EIO;
+  }
+  return EIO;
+}
+
+std::error_code error::code() const noexcept {
+  return {native_ != 0 ? native_ : kind_errno(), std::generic_category()};
+}
+
+std::ostream& operator<<(std::ostream& out, const error& e) { return out << e.message(); }
+
+}  // namespace verbspp

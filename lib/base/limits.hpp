@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace verbspp::detail {
+
+/// Refuses what is above a limit that the device reports.
+/// \errors `invalid_input`
+[[nodiscard]] inline result<void> check_limit(const char* operation, const char* what,
+                                              std::uint64_t value, int limit) noexcept {
+  if (value > static_cast<std::uint64_t>(std::max(limit, 0)))
+    return error::above_limit(operation, what, value, static_cast<std::uint64_t>(limit),
+                              "the limit is the device's");
+  return success();
+}
+
+/// Whether a table of that length has the index.
+/// \errors `invalid_input`
+[[nodiscard]] inline result<void> check_index(const char* operation, const char* what,
+                                              std::uint64_t index, std::uint64_t length) noexcept {
+  if (index < length) return success();
+  return error::above_limit(operation, what, index, length == 0 ? 0 : length - 1,
+                            "the limit is the last entry of the port's table");
+}
+
+}  // namespace verbspp::detail

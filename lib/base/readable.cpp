@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/readable.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <cerrno>
+#include <ctime>
+
+namespace verbspp::detail {
+
+int make_nonblocking(int file_descriptor) noexcept {
+  const int flags = ::fcntl(file_descriptor, F_GETFL);
+  if (flags == -1 || ::fcntl(file_descriptor, F_SETFL, flags | O_NONBLOCK) == -1) return errno;
+  return 0;
+}
+
+result<bool> wait_readable(int file_descriptor, std::chrono::steady_clock::time_point deadline,
+                           const char* operation) noexcept {
+  using std::chrono::steady_clock;
+  for (;;) {
+    timespec remaining{};
+    if (const auto now = steady_clock::now(); now < deadline) {
+      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(deadline - now);
+      const std::chrono::nanoseconds rest = deadline - now - whole;
+      remaining.tv_sec = static_cast<std::time_t>(whole.count());
+      remaining.tv_nsec = static_cast<long>(rest.count());
+    }
+    const bool for_ever = deadline == steady_clock::time_point::max();
+    pollfd entry{file_descriptor, POLLIN, 0};
+    const int ready = ::ppoll(&entry, 1, for_ever ? nullptr : &remaining, nullptr);
+    if (ready == 0) return false;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready < 0) return error::from_errno(errno, "ppoll");
+    if ((entry.revents & POLLIN) == 0) return error::from_errno(EIO, operation, device_is_gone);
+    return true;
+  }
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+
+#include <cerrno>
+#include <chrono>
+
+namespace verbspp::detail {
+
+inline constexpr const char* device_is_gone =
+    "the device is gone, or its driver has given it up: see the kernel's log";
+
+/// So that reading a file descriptor of events never blocks.
+/// \returns the errno, 0 on success
+[[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
+
+/// Sleeps until a file descriptor of events is readable; false at the deadline.
+[[nodiscard]] result<bool> wait_readable(int file_descriptor,
+                                         std::chrono::steady_clock::time_point deadline,
+                                         const char* operation) noexcept;
+
+/// Reads one event: `read()` returns what `ibv_get_cq_event` and `ibv_get_async_event` do.
+/// \returns whether there was one
+template <class Read>
+[[nodiscard]] result<bool> read_event(Read read, const char* operation) noexcept {
+  for (;;) {
+    errno = 0;
+    if (read() == 0) return true;
+    const int errnum = errno;
+    if (errnum == EAGAIN) return false;
+    if (errnum == EINTR) continue;
+    // Half an event, or none where the descriptor was readable, sets no errno.
+    return error::from_errno(errnum != 0 ? errnum : EIO, operation, device_is_gone);
+  }
+}
+
+}  // namespace verbspp::detail

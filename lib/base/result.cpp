@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/base/result.hpp>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+namespace verbspp {
+
+exception::exception(const class error& cause) : std::system_error(cause.code()), error_(cause) {
+  error_.format(text_);
+}
+
+namespace detail {
+
+void throw_error(const error& e) {
+#if defined(__cpp_exceptions)
+  throw exception(e);
+#else
+  std::array<char, 512> line{};
+  e.format(line);
+  std::fprintf(stderr, "verbspp: value() of a failure: %s\n", line.data());
+  std::abort();
+#endif
+}
+
+void throw_no_error() {
+  throw_error(error(error_kind::invalid_input, "result::error()",
+                    "the result holds a value; ask has_error() first"));
+}
+
+}  // namespace detail
+
+}  // namespace verbspp

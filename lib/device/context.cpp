@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/readable.hpp"
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/device/context.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <memory>
+#include <new>
+
+namespace verbspp {
+
+namespace {
+
+constexpr const char* no_such_port = "the device has no port of this number; ports count from 1";
+
+gid_entry entry_from(const ibv_gid_entry& native) noexcept {
+  return {.address = gid::from_native(native.gid),
+          .type = static_cast<gid_type>(native.gid_type),
+          .index = gid_index::assume(static_cast<std::uint8_t>(native.gid_index)),
+          .port = port_number::assume(static_cast<std::uint8_t>(native.port_num)),
+          .interface_index = native.ndev_ifindex};
+}
+
+/// Entries beyond what an address vector can index are of no use.
+bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
+  return native.port_num == port.value() && native.gid_index <= gid_index::maximum;
+}
+
+}  // namespace
+
+// Not in the header, where it would cost all who include it what a new kind of span costs.
+std::span<const gid_entry> gid_table::entries() const noexcept { return {entries_.get(), size_}; }
+
+detail::context_state::~context_state() {
+  errno = 0;  // it returns -1, and does not promise to set errno
+  report_destroy(errno_of(ibv_close_device(native)), "ibv_close_device");
+}
+
+result<ibv_device_attr> context::query_device() const noexcept {
+  ibv_device_attr attributes{};
+  const int errnum = detail::errno_of(ibv_query_device(native_handle(), &attributes));
+  if (errnum != 0) return error::from_errno(errnum, "ibv_query_device");
+  return attributes;
+}
+
+result<std::uint64_t> context::device_clock_khz() const noexcept {
+  constexpr const char* operation = "ibv_query_device_ex";
+  ibv_device_attr_ex attributes{};
+  const int errnum = detail::errno_of(ibv_query_device_ex(native_handle(), nullptr, &attributes));
+  if (errnum != 0) return error::from_errno(errnum, operation);
+  if (attributes.hca_core_clock == 0)
+    return error(error_kind::not_supported, operation,
+                 "the device does not tell the frequency of its clock");
+  return attributes.hca_core_clock;
+}
+
+result<port_attributes> context::query_port(port_number port) const noexcept {
+  ibv_port_attr attributes{};
+  const int errnum = detail::errno_of(ibv_query_port(native_handle(), port.value(), &attributes));
+  if (errnum != 0)
+    return error::from_errno(errnum, "ibv_query_port", errnum == EINVAL ? no_such_port : nullptr);
+  return port_attributes(port, attributes);
+}
+
+result<port_attributes> context::first_active_port() const noexcept {
+  VERBSPP_TRY(device, query_device());
+  for (unsigned number = 1; number <= device.phys_port_cnt; ++number) {
+    VERBSPP_TRY(port, query_port(port_number::assume(static_cast<std::uint8_t>(number))));
+    if (port.is_active()) return port;
+  }
+  return error(error_kind::not_found, "find an active port",
+               "no port of the device is active: check the cable, the switch and, on InfiniBand, "
+               "the subnet manager; `ibv_devinfo` shows the state");
+}
+
+result<gid_entry> context::query_gid(port_number port, gid_index index) const noexcept {
+  ibv_gid_entry native{};
+  const int errnum =
+      detail::errno_of(ibv_query_gid_ex(native_handle(), port.value(), index.value(), &native, 0));
+  if (errnum == ENODATA)
+    return error::from_errno(errnum, "ibv_query_gid_ex")
+        .as(error_kind::not_found, "the entry of the GID table is empty");
+  if (errnum != 0)
+    return error::from_errno(
+        errnum, "ibv_query_gid_ex",
+        errnum == EINVAL ? "no such port, or the GID table is shorter" : nullptr);
+  return entry_from(native);
+}
+
+result<gid_table> context::query_gid_table(port_number port) const noexcept {
+  constexpr const char* operation = "ibv_query_gid_table";
+  // The call gives the entries of all ports; so there has to be room for all of them.
+  VERBSPP_TRY(device, query_device());
+  std::size_t room = 0;
+  bool found = false;
+  for (unsigned number = 1; number <= device.phys_port_cnt; ++number) {
+    VERBSPP_TRY(each, query_port(port_number::assume(static_cast<std::uint8_t>(number))));
+    room += each.gid_table_length();
+    found = found || number == port.value();
+  }
+  if (!found) return error(error_kind::invalid_input, operation, no_such_port);
+
+  const std::unique_ptr<ibv_gid_entry[]> native(new (std::nothrow) ibv_gid_entry[room]);
+  if (native == nullptr) return error::from_errno(ENOMEM, operation);
+  const ssize_t got = ibv_query_gid_table(native_handle(), native.get(), room, 0);
+  if (got < 0) return error::from_errno(static_cast<int>(-got), operation);
+
+  const ibv_gid_entry* const begin = native.get();
+  const ibv_gid_entry* const end = begin + got;
+  const auto size = static_cast<std::size_t>(
+      std::count_if(begin, end, [&](const ibv_gid_entry& each) { return is_usable(each, port); }));
+  detail::owned<gid_entry[]> entries(new (std::nothrow) gid_entry[size]);
+  if (!entries) return error::from_errno(ENOMEM, operation);
+  gid_entry* next = entries.get();
+  for (const ibv_gid_entry* each = begin; each != end; ++each)
+    if (is_usable(*each, port)) *next++ = entry_from(*each);
+  std::sort(entries.get(), next,
+            [](const gid_entry& a, const gid_entry& b) { return a.index < b.index; });
+  return gid_table(std::move(entries), size);
+}
+
+result<std::optional<async_event>> context::poll_async_event() const noexcept {
+  ibv_async_event native{};
+  VERBSPP_TRY(got, detail::read_event([&] { return ibv_get_async_event(native_handle(), &native); },
+                                      "ibv_get_async_event"));
+  if (!got) return std::optional<async_event>();
+  // Until it is acknowledged the element cannot be destroyed.
+  const async_event event = async_event::from_native(native);
+  ibv_ack_async_event(&native);
+  return std::optional(event);
+}
+
+result<std::optional<async_event>> context::wait_async_event(
+    std::chrono::steady_clock::time_point deadline) const noexcept {
+  for (;;) {
+    VERBSPP_TRY(event, poll_async_event());
+    if (event || std::chrono::steady_clock::now() >= deadline) return event;
+    VERBSPP_TRYV(
+        detail::wait_readable(async_event_file_descriptor(), deadline, "asynchronous events"));
+  }
+}
+
+}  // namespace verbspp

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/readable.hpp"
+#include <verbspp/device/context.hpp>
+#include <verbspp/device/device.hpp>
+
+#include <endian.h>
+
+#include <cerrno>
+#include <new>
+
+namespace verbspp {
+
+detail::device_list_state::~device_list_state() { ibv_free_device_list(devices); }
+
+result<device_list> device_list::query() noexcept {
+  constexpr const char* operation = "ibv_get_device_list";
+  int count = 0;
+  errno = 0;
+  ibv_device** const devices = ibv_get_device_list(&count);
+  if (devices == nullptr) {
+    const int errnum = errno;
+    return error::from_errno(
+        errnum, operation,
+        errnum == ENOSYS ? "the kernel has no RDMA support; load ib_uverbs" : nullptr);
+  }
+  auto* const state = new (std::nothrow) detail::device_list_state(devices, count);
+  if (state == nullptr) {
+    ibv_free_device_list(devices);
+    return error::from_errno(ENOMEM, operation);
+  }
+  return device_list(detail::reference<detail::device_list_state>(state));
+}
+
+result<device> device_list::find(std::string_view name) const noexcept {
+  for (const device& candidate : *this)
+    if (name == candidate.name()) return candidate;
+  return error(error_kind::not_found, "find device",
+               empty() ? "this machine has no RDMA device: check `ibv_devices` and that the driver "
+                         "and its provider library are installed"
+                       : "no RDMA device has this name: `ibv_devices` lists those of this machine");
+}
+
+std::uint64_t device::guid() const noexcept { return be64toh(ibv_get_device_guid(native_)); }
+
+result<context> device::open() const noexcept {
+  constexpr const char* operation = "ibv_open_device";
+  errno = 0;
+  ibv_context* const opened = ibv_open_device(native_);
+  if (opened == nullptr) {
+    const int errnum = errno;
+    return error::from_errno(errnum, operation,
+                             errnum == EACCES || errnum == EPERM
+                                 ? "the user needs access to /dev/infiniband/uverbs*"
+                                 : nullptr);
+  }
+  if (const int errnum = detail::make_nonblocking(opened->async_fd); errnum != 0) {
+    ibv_close_device(opened);
+    return error::from_errno(errnum, "fcntl (asynchronous events)");
+  }
+  auto* const state = new (std::nothrow) detail::context_state(opened);
+  if (state == nullptr) {
+    ibv_close_device(opened);
+    return error::from_errno(ENOMEM, operation);
+  }
+  return context(detail::reference<detail::context_state>(state));
+}
+
+result<context> open_device(std::string_view name) noexcept {
+  VERBSPP_TRY(devices, device_list::query());
+  VERBSPP_TRY(found, devices.find(name));
+  return found.open();
+}
+
+}  // namespace verbspp

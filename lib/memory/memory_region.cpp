@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/on_demand_paging.hpp>
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <limits>
+#include <ostream>
+
+namespace verbspp::detail {
+
+namespace {
+
+constexpr const char* registering_dmabuf = "ibv_reg_dmabuf_mr";
+constexpr const char* reregistering = "ibv_rereg_mr";
+
+error registration_failure(int errnum, const char* operation, std::size_t length) noexcept {
+  switch (errnum) {
+    case ENOMEM: {
+      rlimit limit{};
+      const error failure = error::from_errno(
+          errnum, operation,
+          "registered memory is locked memory: raise the limit (`ulimit -l`, "
+          "/etc/security/limits.conf, LimitMEMLOCK= of systemd), which counts all registrations of "
+          "the process together");
+      if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+        return failure.against_limit("locked memory (RLIMIT_MEMLOCK), bytes", length,
+                                     limit.rlim_cur);
+      return failure.as(error_kind::resource_exhausted,
+                        "RLIMIT_MEMLOCK is unlimited, so the device or the machine is out of "
+                        "memory or of memory regions");
+    }
+    case EFAULT:
+      return error::from_errno(errnum, operation,
+                               "the memory is not mapped, or is read-only although local write is "
+                               "asked for");
+    default:
+      return error::from_errno(errnum, operation);
+  }
+}
+
+/// What no device takes, found without asking it.
+result<void> check_range(const char* operation, std::uint64_t place, std::size_t length,
+                         std::uint64_t start) noexcept {
+  if (length == 0)
+    return error(error_kind::invalid_input, operation, "there is no memory of 0 bytes to register");
+  if (length > std::numeric_limits<std::uint64_t>::max() - start)
+    return error::out_of_range(operation, "start of the region", start,
+                               "the end of the region would be beyond 2^64");
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  if (((place ^ start) & (page - 1)) != 0)
+    return error::out_of_range(operation, "start of the region", start,
+                               "devices translate whole pages: the start has to lie as many bytes "
+                               "behind a page's begin as the memory does");
+  return success();
+}
+
+const char* usual_cause_of_staying(int errnum) noexcept {
+  // Linux' software driver has EINVAL for what others call EBUSY.
+  return errnum == EBUSY || errnum == EINVAL
+             ? "the memory stays registered; usually a memory window is bound to it still"
+             : "the memory stays registered";
+}
+
+void deregister_or_report(ibv_mr* native) noexcept {
+  const int errnum = errno_of(ibv_dereg_mr(native));
+  report_destroy(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
+}
+
+result<void> check_on_demand(const char* operation, const protection_domain& domain,
+                             access_flags rights) noexcept {
+  if (!rights.contains(access::on_demand)) return success();
+  VERBSPP_TRY(paging, on_demand_paging::query(domain.context()));
+  if (!paging.supported)
+    return error(error_kind::not_supported, operation,
+                 "the device has no on-demand paging: register without access::on_demand, which "
+                 "pins the memory");
+  return success();
+}
+
+}  // namespace
+
+result<memory_registration> memory_registration::create(const protection_domain& domain,
+                                                        void* address, std::size_t length,
+                                                        std::uint64_t start,
+                                                        access_flags rights) noexcept {
+  const auto place = reinterpret_cast<std::uintptr_t>(address);
+  const char* const registering = start == place ? "ibv_reg_mr" : "ibv_reg_mr_iova";
+  VERBSPP_TRYV(check_range(registering, place, length, start));
+  VERBSPP_TRYV(check_on_demand(registering, domain, rights));
+  errno = 0;
+  // What ibv_reg_mr and ibv_reg_mr_iova call where the rights are no constants.
+  ibv_mr* const native =
+      ibv_reg_mr_iova2(domain.native_handle(), address, length, start, rights.bits);
+  if (native == nullptr) return registration_failure(errno, registering, length);
+  return memory_registration(domain, native, start);
+}
+
+result<memory_registration> memory_registration::create(const protection_domain& domain,
+                                                        const dmabuf_part& part, std::size_t length,
+                                                        std::uint64_t start,
+                                                        access_flags rights) noexcept {
+  VERBSPP_TRYV(check_range(registering_dmabuf, part.offset, length, start));
+  if (part.file_descriptor < 0)
+    return error::out_of_range(registering_dmabuf, "file descriptor", part.file_descriptor,
+                               "give that of a dma-buf");
+#if defined(VERBSPP_HAS_IBV_REG_DMABUF_MR)
+  errno = 0;
+  ibv_mr* const native = ibv_reg_dmabuf_mr(domain.native_handle(), part.offset, length, start,
+                                           part.file_descriptor, static_cast<int>(rights.bits));
+  if (native != nullptr) return memory_registration(domain, native, start);
+  const int errnum = errno;
+  if (kind_of_errno(errnum) == error_kind::not_supported)
+    return error::from_errno(errnum, registering_dmabuf,
+                             "neither every device nor every kernel can register a dma-buf; Linux "
+                             "5.12 is the first");
+  if (errnum == EBADF || errnum == EINVAL)
+    return error::from_errno(errnum, registering_dmabuf,
+                             "the file descriptor has to be a dma-buf's, and offset and length to "
+                             "lie within it");
+  return registration_failure(errnum, registering_dmabuf, length);
+#else
+  static_cast<void>(domain);
+  static_cast<void>(rights);
+  return error(error_kind::not_supported, registering_dmabuf,
+               "verbspp was built with a libibverbs older than 1.12 (rdma-core 34)");
+#endif
+}
+
+memory_registration::~memory_registration() {
+  if (native_ != nullptr) deregister_or_report(native_);
+}
+
+result<void> memory_registration::release() noexcept {
+  if (native_ == nullptr)
+    return error(error_kind::invalid_input, "ibv_dereg_mr", "this region was moved from");
+  range_ = {};
+  const int errnum = errno_of(ibv_dereg_mr(std::exchange(native_, nullptr)));
+  if (errnum != 0) return error::from_errno(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
+  return success();
+}
+
+result<void> memory_registration::change(const registration_change& changes) noexcept {
+  if (native_ == nullptr)
+    return error(error_kind::invalid_input, reregistering, "this region was moved from");
+  int what = 0;
+  ibv_pd* domain = nullptr;
+  if (changes.domain) {
+    if (changes.domain->context() != domain_.context())
+      return error(error_kind::invalid_input, reregistering,
+                   "the protection domain is of another context than the region's");
+    what |= IBV_REREG_MR_CHANGE_PD;
+    domain = changes.domain->native_handle();
+  }
+  if (!changes.memory.empty()) what |= IBV_REREG_MR_CHANGE_TRANSLATION;
+  access_flags rights{};
+  if (changes.rights) {
+    VERBSPP_TRYV(check_on_demand(reregistering, domain_, *changes.rights));
+    what |= IBV_REREG_MR_CHANGE_ACCESS;
+    rights = *changes.rights;
+  }
+  errno = 0;
+  const int returned = ibv_rereg_mr(native_, what, domain, changes.memory.data(),
+                                    changes.memory.size(), static_cast<int>(rights.bits));
+  const int errnum = errno != 0 ? errno : EIO;
+  if (returned == 0 || returned == IBV_REREG_MR_ERR_DO_FORK_OLD) {
+    if (changes.domain) domain_ = *changes.domain;
+    if (!changes.memory.empty())
+      range_.start = reinterpret_cast<std::uintptr_t>(changes.memory.data());
+    range_.length = native_->length;
+    range_.lkey = native_->lkey;
+    if (returned != 0)
+      report_destroy(errnum, reregistering,
+                     "it worked, but children of fork will not have the former memory");
+    return success();
+  }
+  const error failure = registration_failure(
+      errnum, reregistering, changes.memory.empty() ? native_->length : changes.memory.size());
+  // Whoever cannot do it at all has not touched the region, although libibverbs can't tell.
+  const bool is_as_before = returned == IBV_REREG_MR_ERR_INPUT ||
+                            returned == IBV_REREG_MR_ERR_DONT_FORK_NEW ||
+                            failure.kind() == error_kind::not_supported;
+  if (is_as_before) {
+    if (failure.kind() == error_kind::not_supported)
+      return error::from_errno(errnum, reregistering,
+                               "the driver cannot change a region, which is as before: register "
+                               "the memory anew");
+    return failure;
+  }
+  range_ = {};
+  deregister_or_report(std::exchange(native_, nullptr));
+  return error::from_errno(errnum, reregistering,
+                           "the region could not be used any more and is gone");
+}
+
+result<void> check_window_part(std::size_t region_length, std::size_t offset,
+                               std::size_t length) noexcept {
+  constexpr const char* operation = "memory_region::window_part";
+  if (offset > region_length)
+    return error::above_limit(operation, "offset, bytes", offset, region_length);
+  if (length > region_length - offset)
+    return error::above_limit(operation, "length from the offset on, bytes", length,
+                              region_length - offset);
+  return success();
+}
+
+void print(std::ostream& out, const char* kind, const memory_registration& registration,
+           access_flags rights) {
+  const ibv_mr* const native = registration.native();
+  if (native == nullptr) {
+    out << kind << ", moved from";
+    return;
+  }
+  std::array<char, 112> text{};
+  std::snprintf(text.data(), text.size(),
+                " 0x%" PRIx64 "+%zu, lkey 0x%08" PRIx32 ", rkey 0x%08" PRIx32 ", ",
+                registration.range().start, native->length, native->lkey, native->rkey);
+  out << kind << text.data() << rights << ", device "
+      << registration.domain().context().device_name();
+}
+
+}  // namespace verbspp::detail

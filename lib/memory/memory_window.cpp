@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/memory/memory_window.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <ostream>
+
+namespace verbspp {
+
+namespace {
+
+constexpr const char* allocating = "ibv_alloc_mw";
+
+/// Whether the device says that it has windows of a type; not every driver tells the truth.
+bool claims(const ibv_device_attr& device, memory_window_type type) noexcept {
+  constexpr unsigned first = IBV_DEVICE_MEM_WINDOW;
+  constexpr unsigned second = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  return (device.device_cap_flags & (type == memory_window_type::type_1 ? first : second)) != 0;
+}
+
+error creation_failure(int errnum, const protection_domain& domain,
+                       memory_window_type type) noexcept {
+  const error failure = error::from_errno(errnum, allocating);
+  if (failure != error_kind::not_supported && failure != error_kind::invalid_input) return failure;
+  const auto device = domain.context().query_device();
+  if (!device.has_value()) return failure;
+  const bool first = claims(device.assume_value(), memory_window_type::type_1);
+  const bool second = claims(device.assume_value(), memory_window_type::type_2);
+  const bool claimed = type == memory_window_type::type_1 ? first : second;
+  if (claimed && failure == error_kind::invalid_input) return failure;
+  return failure.as(
+      error_kind::not_supported,
+      claimed  ? "the device says that it has such memory windows, but its driver has none"
+      : first  ? "this device has memory windows of type 1 only"
+      : second ? "this device has memory windows of type 2 only"
+               : "this device has no memory windows: register a region for each part that peers "
+                 "may access, and deregister it to take that back");
+}
+
+}  // namespace
+
+const char* to_string(memory_window_type type) noexcept {
+  switch (type) {
+    case memory_window_type::type_1:
+      return "type 1";
+    case memory_window_type::type_2:
+      return "type 2";
+  }
+  return "unknown type";
+}
+
+namespace detail {
+
+result<void> memory_window_owner::allocate(memory_window_type type) noexcept {
+  errno = 0;
+  native_ = ibv_alloc_mw(domain_.native_handle(), static_cast<ibv_mw_type>(type));
+  if (native_ == nullptr) return creation_failure(errno, domain_, type);
+  return success();
+}
+
+memory_window_owner::~memory_window_owner() {
+  if (native_ != nullptr)
+    report_destroy(errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw",
+                   "peers may have access through the memory window still");
+}
+
+void print(std::ostream& out, const memory_window_owner& window, memory_window_type type) {
+  out << "memory window of " << to_string(type);
+  if (window.native() == nullptr) {
+    out << ", moved from";
+    return;
+  }
+  std::array<char, 24> text{};
+  std::snprintf(text.data(), text.size(), ", rkey 0x%08" PRIx32, window.native()->rkey);
+  out << text.data() << ", device " << window.domain().context().device_name();
+}
+
+}  // namespace detail
+
+}  // namespace verbspp

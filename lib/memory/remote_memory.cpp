@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/bytes.hpp"
+#include <verbspp/memory/remote_memory.hpp>
+
+#include <cinttypes>
+#include <cstdio>
+#include <limits>
+#include <ostream>
+
+namespace verbspp::detail {
+
+namespace {
+
+// Byte offsets of the encoded form; remote_memory::encode documents it.
+constexpr std::size_t magic_at = 0, version_at = 1, rights_at = 2, rkey_at = 4, address_at = 8,
+                      length_at = 16;
+constexpr std::byte magic{0x6d};
+constexpr std::byte version{1};
+
+}  // namespace
+
+std::array<std::byte, remote_memory_encoded_size> encode(
+    const remote_memory_description& memory) noexcept {
+  std::array<std::byte, remote_memory_encoded_size> bytes{};
+  const std::span<std::byte, remote_memory_encoded_size> out(bytes);
+  out[magic_at] = magic;
+  out[version_at] = version;
+  store_big_endian(out.subspan<rights_at, 2>(), memory.rights.bits);
+  store_big_endian(out.subspan<rkey_at, 4>(), memory.rkey);
+  store_big_endian(out.subspan<address_at, 8>(), memory.address);
+  store_big_endian(out.subspan<length_at, 8>(), memory.length);
+  return bytes;
+}
+
+result<remote_memory_description> remote_memory_description::decode(
+    std::span<const std::byte> bytes, access_flags needed) noexcept {
+  constexpr const char* operation = "decode remote memory";
+  if (bytes.size() != remote_memory_encoded_size)
+    return error::out_of_range(operation, "length (24 bytes)",
+                               static_cast<std::int64_t>(bytes.size()),
+                               "the handle was truncated or is something else");
+  const std::span<const std::byte, remote_memory_encoded_size> in(
+      bytes.first<remote_memory_encoded_size>());
+  if (in[magic_at] != magic)
+    return error(error_kind::invalid_input, operation, "these bytes are no remote memory handle");
+  if (in[version_at] != version)
+    return error::mismatch(operation, "format version", std::to_integer<int>(version),
+                           std::to_integer<int>(in[version_at]),
+                           "both ends need the same version of verbspp's formats");
+  const remote_memory_description memory{
+      .address = load_big_endian(in.subspan<address_at, 8>()),
+      .length = load_big_endian(in.subspan<length_at, 8>()),
+      .rkey = static_cast<std::uint32_t>(load_big_endian(in.subspan<rkey_at, 4>())),
+      .rights = access_flags::from_bits(
+          static_cast<unsigned>(load_big_endian(in.subspan<rights_at, 2>())))};
+  if (!access::all_remote.contains(memory.rights))
+    return error::out_of_range(operation, "rights", memory.rights.bits,
+                               "the handle carries rights that are no remote access rights");
+  if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.address)
+    return error(error_kind::invalid_input, operation,
+                 "address and length together exceed the address space");
+  if (!memory.rights.contains(needed))
+    return error(error_kind::permission, operation,
+                 "the peer did not grant every right that is asked for; it has to register the "
+                 "memory with them");
+  return memory;
+}
+
+void print(std::ostream& out, const remote_memory_description& memory) {
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(),
+                "remote memory 0x%" PRIx64 "+%" PRIu64 ", rkey 0x%08" PRIx32 ", ", memory.address,
+                memory.length, memory.rkey);
+  out << text.data() << memory.rights;
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/readable.hpp"
+#include "queue/completion_channel_state.hpp"
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/queue/completion_channel.hpp>
+
+#include <cerrno>
+#include <new>
+#include <ostream>
+#include <string>
+#include <utility>
+
+namespace verbspp {
+
+using std::chrono::steady_clock;
+
+namespace detail {
+
+namespace {
+
+/// Acknowledging takes a lock of libibverbs and maybe a wakeup; so not for every event.
+constexpr unsigned acknowledged_together = 64;
+
+}  // namespace
+
+completion_channel_state::~completion_channel_state() {
+  report_destroy(errno_of(ibv_destroy_comp_channel(native)), "ibv_destroy_comp_channel");
+}
+
+void completion_channel_state::append_pending(completion_queue_state& queue) noexcept {
+  if (std::exchange(queue.events.pending, true)) return;
+  queue.events.before = std::exchange(last_pending_, &queue);
+  (queue.events.before != nullptr ? queue.events.before->events.after : first_pending_) = &queue;
+}
+
+void completion_channel_state::remove_pending(completion_queue_state& queue) noexcept {
+  if (!std::exchange(queue.events.pending, false)) return;
+  completion_queue_state* const before = std::exchange(queue.events.before, nullptr);
+  completion_queue_state* const after = std::exchange(queue.events.after, nullptr);
+  (before != nullptr ? before->events.after : first_pending_) = after;
+  (after != nullptr ? after->events.before : last_pending_) = before;
+}
+
+result<bool> completion_channel_state::read() noexcept {
+  ibv_cq* source = nullptr;
+  void* user_context = nullptr;
+  VERBSPP_TRY(got, read_event([&] { return ibv_get_cq_event(native, &source, &user_context); },
+                              "ibv_get_cq_event"));
+  if (!got) return false;
+  // The queue is there until the event is acknowledged; what is not acknowledged now, `forget`
+  // does.
+  auto& queue = *static_cast<completion_queue_state*>(user_context);
+  if (queue.events.closed) {
+    ibv_ack_cq_events(source, 1);
+    return true;
+  }
+  if (++queue.events.unacknowledged == acknowledged_together)
+    ibv_ack_cq_events(source, std::exchange(queue.events.unacknowledged, 0));
+  ++queue.events.count;
+  append_pending(queue);
+  return true;
+}
+
+template <class Condition>
+result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held, deadline until,
+                                            Condition condition) noexcept {
+  for (;;) {
+    if (condition()) return true;
+    const bool in_time = steady_clock::now() < until;
+    if (someone_reads_) {
+      // An event that was read here would leave the other thread asleep.
+      if (!in_time) return false;
+      if (until == deadline::max())
+        changed_.wait(held);
+      else
+        changed_.wait_until(held, until);
+      continue;
+    }
+    VERBSPP_TRY(got, read());
+    if (got) continue;
+    if (!in_time) return false;
+    someone_reads_ = true;
+    held.unlock();
+    const result<bool> readable = wait_readable(native->fd, until, "completion channel");
+    held.lock();
+    someone_reads_ = false;
+    changed_.notify_all();
+    VERBSPP_TRYV(readable);
+  }
+}
+
+result<reference<completion_queue_state>> completion_channel_state::take(deadline until) noexcept {
+  reference<completion_queue_state> taken;
+  std::unique_lock held(lock_);
+  VERBSPP_TRYV(wait(held, until, [&]() noexcept {
+    while (first_pending_ != nullptr && !taken) {
+      completion_queue_state* const queue = first_pending_;
+      remove_pending(*queue);
+      taken = reference<completion_queue_state>::if_alive(queue);
+    }
+    return static_cast<bool>(taken);
+  }));
+  return taken;
+}
+
+std::uint64_t completion_channel_state::settle(completion_queue_state& queue) noexcept {
+  const std::lock_guard held(lock_);
+  remove_pending(queue);
+  return queue.events.count;
+}
+
+result<bool> completion_channel_state::sleep(const completion_queue_state& queue,
+                                             std::uint64_t events, deadline until) noexcept {
+  std::unique_lock held(lock_);
+  return wait(held, until, [&]() noexcept { return queue.events.count != events; });
+}
+
+void completion_channel_state::collect() noexcept {
+  const std::lock_guard held(lock_);
+  // Whoever waits next is told of a failure.
+  for (bool more = !someone_reads_; more;) {
+    const result<bool> got = read();
+    more = got.has_value() && got.assume_value();
+  }
+}
+
+void completion_channel_state::forget(completion_queue_state& queue) noexcept {
+  unsigned unacknowledged = 0;
+  {
+    const std::lock_guard held(lock_);
+    queue.events.closed = true;
+    remove_pending(queue);
+    unacknowledged = std::exchange(queue.events.unacknowledged, 0);
+  }
+  if (unacknowledged != 0) ibv_ack_cq_events(queue.native, unacknowledged);
+}
+
+}  // namespace detail
+
+completion_channel::completion_channel(
+    detail::reference<detail::completion_channel_state> state) noexcept
+    : state_(std::move(state)) {}
+completion_channel::completion_channel(const completion_channel&) noexcept = default;
+completion_channel::completion_channel(completion_channel&&) noexcept = default;
+completion_channel& completion_channel::operator=(const completion_channel&) noexcept = default;
+completion_channel& completion_channel::operator=(completion_channel&&) noexcept = default;
+completion_channel::~completion_channel() = default;
+
+result<completion_channel> completion_channel::create(const class context& parent) noexcept {
+  constexpr const char* operation = "ibv_create_comp_channel";
+  errno = 0;
+  ibv_comp_channel* const created = ibv_create_comp_channel(parent.native_handle());
+  if (created == nullptr) {
+    const int errnum = errno;
+    return error::from_errno(errnum, operation,
+                             errnum == EMFILE
+                                 ? "each channel is a file descriptor: raise the limit (`ulimit "
+                                   "-n`), or let queues share a channel"
+                                 : nullptr);
+  }
+  if (const int errnum = detail::make_nonblocking(created->fd); errnum != 0) {
+    ibv_destroy_comp_channel(created);
+    return error::from_errno(errnum, "fcntl (completion channel)");
+  }
+  auto* const state = new (std::nothrow) detail::completion_channel_state(parent, created);
+  if (state == nullptr) {
+    ibv_destroy_comp_channel(created);
+    return error::from_errno(ENOMEM, operation);
+  }
+  return completion_channel(detail::reference<detail::completion_channel_state>(state));
+}
+
+result<std::optional<waitable_completion_queue>> completion_channel::poll() const noexcept {
+  return wait(steady_clock::time_point::min());
+}
+
+result<std::optional<waitable_completion_queue>> completion_channel::wait(
+    steady_clock::time_point deadline) const noexcept {
+  VERBSPP_TRY(taken, state_->take(deadline));
+  if (!taken) return std::optional<waitable_completion_queue>();
+  return std::optional(waitable_completion_queue(std::move(taken)));
+}
+
+int completion_channel::file_descriptor() const noexcept { return state_->native->fd; }
+const class context& completion_channel::context() const noexcept { return state_->owner; }
+ibv_comp_channel* completion_channel::native_handle() const noexcept { return state_->native; }
+
+std::ostream& operator<<(std::ostream& out, const completion_channel& channel) {
+  return out << "completion channel fd " << std::to_string(channel.file_descriptor()) << ", device "
+             << channel.context().device_name();
+}
+
+result<waitable_completion_queue> waitable_completion_queue::create(
+    const completion_channel& channel, std::size_t capacity) noexcept {
+  VERBSPP_TRY(state,
+              detail::completion_queue_state::create(channel.context(), channel.state_, capacity));
+  return waitable_completion_queue(std::move(state));
+}
+
+result<waitable_completion_queue> waitable_completion_queue::create(const class context& parent,
+                                                                    std::size_t capacity) noexcept {
+  VERBSPP_TRY(channel, completion_channel::create(parent));
+  return create(channel, capacity);
+}
+
+result<void> waitable_completion_queue::request_notification(notify_for which) const noexcept {
+  const int errnum =
+      detail::errno_of(ibv_req_notify_cq(native_handle(), which == notify_for::solicited_only));
+  if (errnum != 0) return error::from_errno(errnum, "ibv_req_notify_cq");
+  return success();
+}
+
+result<std::span<const work_completion>> waitable_completion_queue::wait(
+    std::span<work_completion> slots, steady_clock::time_point deadline,
+    notify_for which) const noexcept {
+  if (slots.empty())
+    return error(error_kind::invalid_input, "waitable_completion_queue::wait",
+                 "there are no slots, so no completion could be taken");
+  detail::completion_channel_state& channel = *state().channel.get();
+  for (;;) {
+    VERBSPP_TRY(there, poll(slots));
+    if (!there.empty() || steady_clock::now() >= deadline) return there;
+    const std::uint64_t events = channel.settle(state());
+    VERBSPP_TRYV(request_notification(which));
+    VERBSPP_TRY(meanwhile, poll(slots));
+    if (!meanwhile.empty()) {
+      channel.collect();
+      return meanwhile;
+    }
+    VERBSPP_TRYV(channel.sleep(state(), events, deadline));
+  }
+}
+
+completion_channel waitable_completion_queue::channel() const noexcept {
+  return completion_channel(state().channel);
+}
+
+}  // namespace verbspp

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/limits.hpp"
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/device/async_event.hpp>
+#include <verbspp/queue/shared_receive_queue.hpp>
+
+#include <cerrno>
+#include <new>
+#include <ostream>
+#include <string>
+
+namespace verbspp {
+
+namespace {
+
+constexpr const char* creating = "ibv_create_srq";
+
+}  // namespace
+
+detail::shared_receive_queue_state::~shared_receive_queue_state() {
+  report_destroy(errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq");
+}
+
+result<shared_receive_queue> shared_receive_queue::create(const class protection_domain& domain,
+                                                          work_request_count max_work_requests,
+                                                          element_count max_elements) noexcept {
+  VERBSPP_TRY(device, domain.context().query_device());
+  if (device.max_srq <= 0)
+    return error(error_kind::not_supported, creating,
+                 "this device has no shared receive queues: post receives to each queue pair");
+  if (max_work_requests.value() == 0)
+    return error::out_of_range(creating, "max work requests", 0, "the smallest queue holds 1");
+  VERBSPP_TRYV(detail::check_limit(creating, "max work requests", max_work_requests.value(),
+                                   device.max_srq_wr));
+  VERBSPP_TRYV(
+      detail::check_limit(creating, "max elements", max_elements.value(), device.max_srq_sge));
+  ibv_srq_init_attr initial{};
+  initial.attr.max_wr = max_work_requests.value();
+  initial.attr.max_sge = max_elements.value();
+  errno = 0;
+  ibv_srq* const created = ibv_create_srq(domain.native_handle(), &initial);
+  if (created == nullptr) return error::from_errno(errno, creating);
+  auto* const state = new (std::nothrow) detail::shared_receive_queue_state(
+      domain, created,
+      {.max_work_requests = initial.attr.max_wr, .max_elements = initial.attr.max_sge});
+  if (state == nullptr) {
+    ibv_destroy_srq(created);
+    return error::from_errno(ENOMEM, creating);
+  }
+  return shared_receive_queue(detail::reference<detail::shared_receive_queue_state>(state));
+}
+
+result<void> shared_receive_queue::arm_limit(std::uint32_t limit) const noexcept {
+  constexpr const char* modifying = "ibv_modify_srq";
+  if (limit > capacities().max_work_requests)
+    return error::above_limit(modifying, "limit, receives", limit, capacities().max_work_requests,
+                              "the queue holds no more, so the limit would be reached for ever");
+  ibv_srq_attr attributes{};
+  attributes.srq_limit = limit;
+  const int errnum = detail::errno_of(ibv_modify_srq(native_, &attributes, IBV_SRQ_LIMIT));
+  if (errnum != 0) return error::from_errno(errnum, modifying);
+  return success();
+}
+
+result<shared_receive_queue_status> shared_receive_queue::query() const noexcept {
+  ibv_srq_attr attributes{};
+  const int errnum = detail::errno_of(ibv_query_srq(native_, &attributes));
+  if (errnum != 0) return error::from_errno(errnum, "ibv_query_srq");
+  return shared_receive_queue_status{
+      .capacities = {.max_work_requests = attributes.max_wr, .max_elements = attributes.max_sge},
+      .limit = attributes.srq_limit};
+}
+
+bool async_event::concerns(const shared_receive_queue& queue) const noexcept {
+  return concerns(queue.native_handle()) && queue.state_->created_at < taken_at_;
+}
+
+std::ostream& operator<<(std::ostream& out, const shared_receive_queue& queue) {
+  return out << "shared receive queue of " << std::to_string(queue.capacities().max_work_requests)
+             << " receives, device " << queue.protection_domain().context().device_name();
+}
+
+}  // namespace verbspp

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/work/address_handle.hpp>
+#include <verbspp/work/datagram.hpp>
+
+#include <cerrno>
+#include <cstdio>
+#include <ostream>
+
+namespace verbspp {
+
+namespace {
+
+constexpr const char* creating = "ibv_create_ah";
+
+const char* usual_cause(int errnum) noexcept {
+  switch (errnum) {
+    case ETIMEDOUT:
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+      return "the peer's GID does not resolve: check that its address is reachable from this port "
+             "(ping the IP address behind the GID)";
+    case EINVAL:
+      return "usually the GID index is not in the port's table, or the port number is wrong";
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+result<address_handle> address_handle::create(const class protection_domain& domain,
+                                              ibv_ah_attr address, const char* operation) noexcept {
+  errno = 0;
+  ibv_ah* const created = ibv_create_ah(domain.native_handle(), &address);
+  if (created == nullptr) return error::from_errno(errno, operation, usual_cause(errno));
+  return address_handle(created, domain);
+}
+
+result<address_handle> address_handle::create(const class protection_domain& domain,
+                                              port_number port, const path& way) noexcept {
+  VERBSPP_TRY(attributes, domain.context().query_port(port));
+  VERBSPP_TRYV(detail::check_path(way, attributes.link_layer(), creating));
+  return create(domain, way.native(port), creating);
+}
+
+result<address_handle> address_handle::create_reply(const class protection_domain& domain,
+                                                    port_number port,
+                                                    const received_datagram& datagram) noexcept {
+  constexpr const char* operation = "ibv_init_ah_from_wc";
+  VERBSPP_TRY(attributes, domain.context().query_port(port));
+  if (attributes.link_layer() == link_layer::ethernet && !datagram.has_global_route())
+    return error(error_kind::invalid_input, operation,
+                 "the memory given does not hold the datagram's global route header: give "
+                 "received_datagram the memory of the whole receive");
+  ibv_wc completion = datagram.native();
+  // Without the header's 40 bytes there is no header.
+  if (!datagram.has_global_route()) completion.wc_flags &= ~unsigned{IBV_WC_GRH};
+  ibv_ah_attr address{};
+  errno = 0;  // it returns -1, and does not promise to set errno
+  const int errnum = detail::errno_of(
+      ibv_init_ah_from_wc(domain.context().native_handle(), port.value(), &completion,
+                          reinterpret_cast<ibv_grh*>(datagram.header().data()), &address));
+  if (errnum != 0)
+    return error::from_errno(errnum, operation,
+                             "the datagram's destination GID is not one of this port's");
+  return create(domain, address, creating);
+}
+
+address_handle::~address_handle() {
+  if (native_ != nullptr)
+    detail::report_destroy(detail::errno_of(ibv_destroy_ah(native_)), "ibv_destroy_ah");
+}
+
+std::ostream& operator<<(std::ostream& out, const address_handle& handle) {
+  if (handle.native_handle() == nullptr) return out << "address handle, moved from";
+  std::array<char, 32> number{};
+  std::snprintf(number.data(), number.size(), "address handle 0x%x",
+                handle.native_handle()->handle);
+  return out << number.data() << ", device " << handle.protection_domain().context().device_name();
+}
+
+}  // namespace verbspp

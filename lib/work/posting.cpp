@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/work/capacities.hpp>
+#include <verbspp/work/posting.hpp>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+namespace verbspp {
+
+namespace {
+
+/// The errnos by which one or another provider says that a queue is full.
+bool means_full(int errnum) noexcept {
+  return errnum == ENOMEM || errnum == EAGAIN || errnum == ENOBUFS || errnum == ENOSPC ||
+         errnum == EOVERFLOW;
+}
+
+}  // namespace
+
+error detail::post_failure(int returned, const char* operation, std::size_t elements,
+                           std::uint32_t max_elements) noexcept {
+  const int errnum = errno_of(returned);
+  // Some providers report too many elements by the errno that others use for a full queue.
+  if (elements > max_elements)
+    return error::above_limit(operation, "scatter-gather elements of one request", elements,
+                              max_elements,
+                              "ask the builder for more: max_send_elements, max_receive_elements");
+  if (means_full(errnum))
+    return error::from_errno(errnum, operation)
+        .as(error_kind::would_block,
+            "the queue is full: take completions first, or build the queue pair with more work "
+            "requests; unsignaled requests give their place back only with a later signaled one");
+  return error::from_errno(errnum, operation,
+                           errnum == EINVAL
+                               ? "the device takes no such request in the queue pair's present "
+                                 "state, or with so much inline data, or not at all"
+                               : nullptr);
+}
+
+error detail::post_failure(int returned, const char* operation, const ibv_send_wr& refused,
+                           const queue_pair_capacities& granted) noexcept {
+  const auto elements = static_cast<std::size_t>(refused.num_sge);
+  if ((refused.send_flags & IBV_SEND_INLINE) != 0) {
+    std::uint64_t length = 0;
+    for (std::size_t i = 0; i < elements; ++i) length += refused.sg_list[i].length;
+    if (length > granted.max_inline_data)
+      return inline_too_long(operation, length, granted.max_inline_data);
+  }
+  return post_failure(returned, operation, elements, granted.max_send_elements);
+}
+
+error detail::inline_too_long(const char* operation, std::uint64_t length,
+                              std::uint32_t limit) noexcept {
+  // Some providers report it by the errno that others use for a full queue.
+  return error::above_limit(operation, "bytes of inline data", length, limit,
+                            "ask the builder for more, max_inline_data, or send it from registered "
+                            "memory");
+}
+
+error detail::remote_too_short(const char* operation, std::uint64_t local,
+                               std::uint64_t remote) noexcept {
+  return error::above_limit(operation, "bytes of the elements", local, remote,
+                            "the remote memory is shorter than that");
+}
+
+error detail::no_room_for_header(std::uint64_t length) noexcept {
+  return error::out_of_range(posting_receive, "bytes of the elements (40 or more)", length,
+                             "on UD the first 40 bytes of a receive are for the global route "
+                             "header");
+}
+
+error detail::no_word(const char* operation, std::uint32_t length) noexcept {
+  return error::out_of_range(operation, "bytes for the result (8)", length,
+                             "atomic operations work on 8 bytes");
+}
+
+error detail::no_such_operation(const char* operation) noexcept {
+  return {error_kind::not_supported, operation, "the device does not have this operation"};
+}
+
+error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept {
+  return {error_kind::invalid_input, operation,
+          to_no_bytes ? "a memory window of type 2 is not bound to no bytes, but closed by "
+                        "invalidating its rkey"
+                      : "the memory window and the region are of different protection domains"};
+}
+
+}  // namespace verbspp

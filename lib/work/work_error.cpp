@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/work/work_error.hpp>
+
+#include <array>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <ostream>
+
+namespace verbspp {
+
+namespace {
+
+struct status_description {
+  work_status status;
+  work_error_class error_class;
+  const char* name;
+  const char* hint;
+};
+
+using enum work_error_class;
+
+constexpr std::array statuses{
+    status_description{work_status::success, unknown, "success", "nothing failed"},
+    status_description{work_status::local_length_error, local_programming, "local length error",
+                       "the message is longer than the receive posted for it, or than the port "
+                       "allows; post larger receives"},
+    status_description{work_status::local_queue_pair_operation_error, local_programming,
+                       "local queue pair operation error",
+                       "the device found the request itself inconsistent: check opcode, flags and "
+                       "that the queue pair's type carries the operation"},
+    status_description{work_status::local_ee_context_operation_error, local_programming,
+                       "local EE context operation error", "reliable datagrams only"},
+    status_description{
+        work_status::local_protection_error, local_programming, "local protection error",
+        "a scatter-gather element is not covered by its lkey: released region, "
+        "bounds, another protection domain, or no local write for a receive or read"},
+    status_description{work_status::flushed, work_error_class::flushed, "flushed",
+                       "not executed: the queue pair is in the error state; the cause is the first "
+                       "completion that failed with another status, or the teardown"},
+    status_description{
+        work_status::memory_window_bind_error, local_programming, "memory window bind error",
+        "check that region, window and queue pair are of one protection domain, that "
+        "the region may be bound, and that a window of type 2 was invalidated since "
+        "its last bind; this window cannot be bound any more"},
+    status_description{work_status::bad_response_error, transport, "bad response error",
+                       "the peer answered with an unexpected packet: check that both ends are "
+                       "connected to each other and with the same PSN"},
+    status_description{work_status::local_access_error, local_programming, "local access error",
+                       "the peer's RDMA write with immediate data did not fit the memory here"},
+    status_description{work_status::remote_invalid_request_error, remote,
+                       "remote invalid request error",
+                       "the peer could not take the request: its receive is too short, or the "
+                       "operation, or more reads at once than it allows, is not enabled there"},
+    status_description{work_status::remote_access_error, remote, "remote access error",
+                       "the peer refused the access: stale or wrong rkey, bounds, the right is "
+                       "missing on the region or on the peer's queue pair, or another protection "
+                       "domain"},
+    status_description{work_status::remote_operation_error, remote, "remote operation error",
+                       "the peer failed while it carried the request out, usually a bad receive "
+                       "buffer there; look at the peer's completions"},
+    status_description{work_status::retry_exceeded, timeout, "transport retry exceeded",
+                       "the peer did not answer: it is gone, not connected to this queue pair, or "
+                       "unreachable (address, GID type, MTU or PSN differ); the time is ACK "
+                       "timeout x (retry count + 1)"},
+    status_description{work_status::receiver_not_ready_retry_exceeded, timeout,
+                       "receiver not ready, retry exceeded",
+                       "the peer had no receive posted in time: post receives before the "
+                       "handshake, more of them, or raise the RNR retry count"},
+    status_description{work_status::local_rdd_violation_error, local_programming,
+                       "local RDD violation error", "reliable datagrams only"},
+    status_description{work_status::remote_invalid_rd_request, remote, "remote invalid RD request",
+                       "reliable datagrams only"},
+    status_description{work_status::remote_aborted, remote, "remote aborted",
+                       "the peer broke the operation off"},
+    status_description{work_status::invalid_ee_context_number, local_programming,
+                       "invalid EE context number", "reliable datagrams only"},
+    status_description{work_status::invalid_ee_context_state, local_programming,
+                       "invalid EE context state", "reliable datagrams only"},
+    status_description{work_status::fatal, fatal, "fatal error",
+                       "the device or the queue pair failed for good; see the kernel's log"},
+    status_description{work_status::response_timeout, timeout, "response timeout",
+                       "the peer did not answer the request"},
+    status_description{work_status::general_error, local_resource, "general error",
+                       "a failure of the device without a status of its own: see the vendor code "
+                       "and the kernel's log"},
+    status_description{work_status::tag_matching_error, local_resource, "tag matching error",
+                       "see the vendor code"},
+    status_description{work_status::tag_matching_rendezvous_incomplete, local_resource,
+                       "tag matching rendezvous incomplete",
+                       "software has to finish the rendezvous"},
+};
+
+constexpr status_description unknown_status{work_status::general_error, unknown, "unknown status",
+                                            "this library does not know the status; see "
+                                            "ibv_wc_status of the installed libibverbs"};
+
+const status_description& describe(work_status status) noexcept {
+  for (const status_description& each : statuses)
+    if (each.status == status) return each;
+  return unknown_status;
+}
+
+}  // namespace
+
+const char* to_string(work_operation operation) noexcept {
+  switch (operation) {
+    case work_operation::send:
+      return "send";
+    case work_operation::rdma_write:
+      return "RDMA write";
+    case work_operation::rdma_read:
+      return "RDMA read";
+    case work_operation::compare_and_swap:
+      return "compare and swap";
+    case work_operation::fetch_and_add:
+      return "fetch and add";
+    case work_operation::bind_memory_window:
+      return "bind memory window";
+    case work_operation::local_invalidate:
+      return "local invalidate";
+    case work_operation::receive:
+      return "receive";
+    case work_operation::receive_of_rdma_write:
+      return "receive of RDMA write";
+  }
+  return "unknown operation";
+}
+
+const char* to_string(work_status status) noexcept { return describe(status).name; }
+
+const char* to_string(work_error_class kind) noexcept {
+  switch (kind) {
+    case local_programming:
+      return "local programming error";
+    case local_resource:
+      return "local resource";
+    case remote:
+      return "remote";
+    case transport:
+      return "transport";
+    case timeout:
+      return "timeout";
+    case flushed:
+      return "flushed";
+    case fatal:
+      return "fatal";
+    case unknown:
+      return "unknown";
+  }
+  return "unknown";
+}
+
+work_error_class work_error::error_class() const noexcept { return describe(status_).error_class; }
+
+const char* work_error::hint() const noexcept { return describe(status_).hint; }
+
+std::size_t work_error::format(std::span<char> buffer) const noexcept {
+  const status_description& description = describe(status_);
+  const int length = std::snprintf(buffer.data(), buffer.size(),
+                                   "%s: %s (status %u, vendor code 0x%" PRIx32 ", wr_id %" PRIu64
+                                   ", queue pair 0x%06" PRIx32 "); %s",
+                                   operation_ ? to_string(*operation_) : "work request",
+                                   description.name, static_cast<unsigned>(status_), vendor_code_,
+                                   wr_id_, queue_pair_number_, description.hint);
+  return length < 0 ? 0 : static_cast<std::size_t>(length);
+}
+
+std::string work_error::message() const {
+  std::array<char, 512> text{};
+  format(text);
+  return text.data();
+}
+
+std::ostream& operator<<(std::ostream& out, const work_error& e) { return out << e.message(); }
+
+work_exception::work_exception(const work_error& cause)
+    : std::system_error(std::make_error_code(std::errc::io_error)), error_(cause) {
+  error_.format(text_);
+}
+
+namespace detail {
+
+void throw_work_error::operator()(const work_error& e) const {
+#if defined(__cpp_exceptions)
+  throw work_exception(e);
+#else
+  std::array<char, 512> line{};
+  e.format(line);
+  std::fprintf(stderr, "verbspp: value() of a failed request: %s\n", line.data());
+  std::abort();
+#endif
+}
+
+}  // namespace detail
+
+}  // namespace verbspp

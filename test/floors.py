@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that each floor of the library includes only itself and the floors below it, headers and
+sources alike, and that no two files of a floor include each other in a circle.
+
+    floors.py PROJECT
+"""
+
+import pathlib
+import re
+import sys
+
+# From the ground up; docs/design.md says what each one holds.
+FLOORS = ["base", "device", "memory", "work", "queue", "qp"]
+# The headers of more than one floor belong to no floor.
+ROOFS = {"verbspp/verbspp.hpp"}
+INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
+
+
+def floor_of(path):
+    """The floor of a header as it is included, or of a source; None for other people's headers."""
+    parts = path.removeprefix("verbspp/").split("/")
+    return parts[0] if len(parts) > 1 and parts[0] in FLOORS else None
+
+
+def files_of(project):
+    """All headers and sources, by the name that they are included by (sources: their path)."""
+    files = {}
+    for top in ["include", "lib"]:
+        for path in sorted((project / top).rglob("*.[ch]pp")):
+            files[str(path.relative_to(project / top))] = path
+    return files
+
+
+def problems(files):
+    includes = {name: INCLUDE.findall(path.read_text()) for name, path in files.items()}
+    for name, included in includes.items():
+        floor = floor_of(name)
+        if floor is None:
+            if name not in ROOFS:
+                yield f"{name}: is on no floor; there are {', '.join(FLOORS)}"
+            continue
+        for other in included:
+            if other in ROOFS:
+                yield f"{name}: includes {other}, which is for programs"
+            above = floor_of(other)
+            if above and FLOORS.index(above) > FLOORS.index(floor):
+                yield f"{name}: {floor} includes {other}, which is on a floor above it"
+    yield from circles(includes)
+
+
+def circles(includes):
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            yield "in a circle: " + " -> ".join([*path[path.index(name):], name])
+        if name in done or name in path:
+            return
+        path.append(name)
+        for other in includes.get(name, []):
+            yield from visit(other)
+        done.add(path.pop())
+
+    for name in includes:
+        yield from visit(name)
+
+
+def main():
+    project = pathlib.Path(sys.argv[1])
+    files = files_of(project)
+    if len(files) < 2 * len(FLOORS):
+        sys.exit(f"{project} does not look like the project")
+    found = list(problems(files))
+    print("\n".join(found) or f"{len(files)} files, every arrow points down")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
