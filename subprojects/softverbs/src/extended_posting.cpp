@@ -7,11 +7,13 @@
 #include "export.hpp"
 #include "faults.hpp"
 #include "next_library.hpp"
+#include "operation.hpp"
 #include "operations.hpp"
 #include "queue_pair.hpp"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -19,26 +21,6 @@
 using namespace softverbs;
 
 namespace {
-
-constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-constexpr std::uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-constexpr std::uint64_t windows = IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_LOCAL_INV;
-constexpr std::uint64_t atomics =
-    IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-
-std::uint64_t operations_of(ibv_qp_type transport) noexcept {
-  switch (transport) {
-    case IBV_QPT_RC:
-      return sends | writes | windows | atomics | IBV_QP_EX_WITH_RDMA_READ |
-             IBV_QP_EX_WITH_SEND_WITH_INV;
-    case IBV_QPT_UC:
-      return sends | writes | windows;
-    case IBV_QPT_UD:
-      return sends;
-    default:
-      return 0;
-  }
-}
 
 queue_pair& behind(ibv_qp_ex* pair) noexcept { return *static_cast<queue_pair*>(&pair->qp_base); }
 
@@ -122,7 +104,7 @@ int post(queue_pair& pair, request_batch& batch) {
     request.sg_list = batch.entries.data() + first_entry;
     if ((request.send_flags & IBV_SEND_INLINE) != 0)
       request.sg_list->addr += reinterpret_cast<std::uintptr_t>(batch.inline_data.data());
-    if (const int error = pair.requests.post(request)) {
+    if (const int error = pair.requests.post(request, posting::by_functions)) {
       pair.requests.take_back(before);
       return error;
     }
@@ -218,6 +200,15 @@ void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
           begin(to, IBV_WR_ATOMIC_FETCH_AND_ADD,
                 [=](ibv_send_wr& request) { request.wr.atomic = {address, add, 0, rkey}; });
         });
+#ifdef SOFTVERBS_HAS_ATOMIC_WRITE
+  offer(IBV_QP_EX_WITH_ATOMIC_WRITE, verbs.wr_atomic_write,
+        [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, const void* value) {
+          std::uint64_t number = 0;
+          std::memcpy(&number, value, sizeof(number));
+          begin(to, IBV_WR_ATOMIC_WRITE,
+                [=](ibv_send_wr& request) { request.wr.atomic = {address, number, 0, rkey}; });
+        });
+#endif
 }
 
 int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
@@ -229,7 +220,7 @@ int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
     return EOPNOTSUPP;
   if (!given(IBV_QP_INIT_ATTR_PD) || asked.pd->context != verbs) return EINVAL;
   if (given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
-      (asked.send_ops_flags & ~operations_of(asked.qp_type)) != 0)
+      (asked.send_ops_flags & ~operations_known.send_ops_flags(service::of(asked.qp_type))) != 0)
     return EOPNOTSUPP;
   return 0;
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
@@ -19,7 +21,40 @@ enum class packet_kind : std::uint8_t {
   datagram,
   compare_swap,
   fetch_add,
+  atomic_write,
 };
+
+/// Its packet carries two numbers, and nothing of the program's memory.
+constexpr bool carries_operands(packet_kind kind) noexcept {
+  return kind == packet_kind::compare_swap || kind == packet_kind::fetch_add ||
+         kind == packet_kind::atomic_write;
+}
+
+/// A request that is answered by itself and in its turn: by a read response, which may be empty.
+constexpr bool fetches(packet_kind kind) noexcept {
+  return kind == packet_kind::read_request || carries_operands(kind);
+}
+
+/// Its answer is the value before.
+constexpr bool gives_value(packet_kind kind) noexcept {
+  return kind == packet_kind::compare_swap || kind == packet_kind::fetch_add;
+}
+
+/// What the queue pair and the region of whoever carries it out have to allow.
+constexpr unsigned right_to(packet_kind kind) noexcept {
+  switch (kind) {
+    case packet_kind::write:
+    case packet_kind::atomic_write:
+      return IBV_ACCESS_REMOTE_WRITE;
+    case packet_kind::read_request:
+      return IBV_ACCESS_REMOTE_READ;
+    case packet_kind::compare_swap:
+    case packet_kind::fetch_add:
+      return IBV_ACCESS_REMOTE_ATOMIC;
+    default:
+      return 0;
+  }
+}
 
 /// Bits of packet_header::flags.
 namespace packet_flag {
@@ -70,8 +105,9 @@ struct packet_header {
 };
 static_assert(sizeof(packet_header) == 48 && std::is_trivially_copyable_v<packet_header>);
 
-/// The payload of compare_swap and fetch_add.
+/// The payload of what carries operands.
 struct atomic_operands {
+  /// Or the value of an atomic write.
   std::uint64_t compare_or_add;
   std::uint64_t swap;
 };

@@ -95,6 +95,7 @@ void queue_pair::on_packet(const packet& incoming) {
     case packet_kind::read_request:
     case packet_kind::compare_swap:
     case packet_kind::fetch_add:
+    case packet_kind::atomic_write:
       if (is_reliable()) responses.on_request(incoming);
       break;
     case packet_kind::acknowledge:

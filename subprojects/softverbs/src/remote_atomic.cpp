@@ -31,15 +31,24 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t compare_and_swap(std::uint64_t* value, std::
   return compare;
 }
 
+SOFTVERBS_AS_A_DEVICE std::uint64_t exchange(std::uint64_t* value, std::uint64_t next) noexcept {
+  return __atomic_exchange_n(value, next, __ATOMIC_SEQ_CST);
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
                                        std::byte* memory) noexcept {
   if (!is_writable(memory)) return std::nullopt;
   auto* value = reinterpret_cast<std::uint64_t*>(memory);
-  return kind == packet_kind::fetch_add
-             ? add(value, operands.compare_or_add)
-             : compare_and_swap(value, operands.compare_or_add, operands.swap);
+  switch (kind) {
+    case packet_kind::fetch_add:
+      return add(value, operands.compare_or_add);
+    case packet_kind::compare_swap:
+      return compare_and_swap(value, operands.compare_or_add, operands.swap);
+    default:
+      return exchange(value, operands.compare_or_add);
+  }
 }
 
 }  // namespace softverbs

@@ -37,41 +37,6 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
   return std::max(nanoseconds{4096} << timeout, shortest_try);
 }
 
-ibv_wc_opcode completed_as(ibv_wr_opcode opcode) noexcept {
-  switch (opcode) {
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-      return IBV_WC_RDMA_WRITE;
-    case IBV_WR_RDMA_READ:
-      return IBV_WC_RDMA_READ;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-      return IBV_WC_COMP_SWAP;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      return IBV_WC_FETCH_ADD;
-    case IBV_WR_BIND_MW:
-      return IBV_WC_BIND_MW;
-    case IBV_WR_LOCAL_INV:
-      return IBV_WC_LOCAL_INV;
-    default:
-      return IBV_WC_SEND;
-  }
-}
-
-packet_kind carried_by(ibv_wc_opcode opcode) noexcept {
-  switch (opcode) {
-    case IBV_WC_RDMA_WRITE:
-      return packet_kind::write;
-    case IBV_WC_RDMA_READ:
-      return packet_kind::read_request;
-    case IBV_WC_COMP_SWAP:
-      return packet_kind::compare_swap;
-    case IBV_WC_FETCH_ADD:
-      return packet_kind::fetch_add;
-    default:
-      return packet_kind::send;
-  }
-}
-
 bool with_immediate(ibv_wr_opcode opcode) noexcept {
   return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
@@ -89,31 +54,12 @@ requester::requester(queue_pair& pair, const ibv_qp_init_attr& granted)
       inline_(new std::byte[(std::size_t{mask_} + 1) * max_inline_]),
       datagrams_(granted.qp_type == IBV_QPT_UD ? new datagram[std::size_t{mask_} + 1] : nullptr) {}
 
-bool requester::carries(ibv_wr_opcode opcode) const noexcept {
-  switch (opcode) {
-    case IBV_WR_SEND:
-    case IBV_WR_SEND_WITH_IMM:
-      return true;
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_BIND_MW:
-    case IBV_WR_LOCAL_INV:
-      return pair_.is_connected();
-    case IBV_WR_SEND_WITH_INV:
-    case IBV_WR_RDMA_READ:
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-      return pair_.is_reliable();
-    default:
-      return false;
-  }
-}
-
-int requester::post(const ibv_send_wr& asked) {
+int requester::post(const ibv_send_wr& asked, posting way) {
   const ibv_qp_init_attr& initial = pair_.initial();
-  if (!carries(asked.opcode)) return EINVAL;
-  if (asked.opcode == IBV_WR_BIND_MW && (asked.bind_mw.mw == nullptr || asked.num_sge != 0))
-    return EINVAL;
+  const operation& what = operations_known[asked.opcode];
+  if (what.how < way || (what.services & service::of(pair_.qp_type)) == 0) return EINVAL;
+  if (asked.opcode == IBV_WR_BIND_MW && asked.bind_mw.mw == nullptr) return EINVAL;
+  if (!what.takes_memory && asked.num_sge != 0) return EINVAL;
   if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
   std::uint64_t length = 0;
   for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
@@ -126,9 +72,9 @@ int requester::post(const ibv_send_wr& asked) {
   work.wr_id = asked.wr_id;
   work.opcode = asked.opcode;
   work.length = length;
-  if (inlined && (length > max_inline_ || work.fetches())) return EINVAL;
+  if (inlined && (length > max_inline_ || what.fetches())) return EINVAL;
   // What a request doesn't need, its poster need not have set; it must not get onto the wire.
-  if (work.is_atomic()) {
+  if (what.has_operands()) {
     work.remote_address = asked.wr.atomic.remote_addr;
     work.rkey = asked.wr.atomic.rkey;
     work.operands = {asked.wr.atomic.compare_add, asked.wr.atomic.swap};
@@ -139,7 +85,7 @@ int requester::post(const ibv_send_wr& asked) {
         info.mw_access_flags,     info.addr,          info.length};
   } else if (asked.opcode == IBV_WR_LOCAL_INV || asked.opcode == IBV_WR_SEND_WITH_INV) {
     work.rkey = asked.invalidate_rkey;
-  } else if (completed_as(asked.opcode) != IBV_WC_SEND) {
+  } else if (what.carrier != packet_kind::send) {
     work.remote_address = asked.wr.rdma.remote_addr;
     work.rkey = asked.wr.rdma.rkey;
   }
@@ -177,7 +123,7 @@ ibv_wc_status requester::inspect(request& work) {
   work.fault = faults::judge(pair_, false);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
   const auto longest = pair_.is_connected() ? limits::message_bytes : limits::datagram_bytes;
-  if (work.length > longest || (work.is_atomic() && work.length != atomic_bytes))
+  if (work.length > longest || (gives_value(work.what().carrier) && work.length != atomic_bytes))
     return IBV_WC_LOC_LEN_ERR;
   if (!pair_.is_connected() && datagram_of(next_).domain != pair_.pd) return IBV_WC_LOC_QP_OP_ERR;
   // A depth of zero says that this queue pair doesn't fetch.
@@ -233,7 +179,7 @@ bool requester::transmit() {
       if (work.fenced && fetches_ > 0) return false;
       if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
         return false;
-      if (work.is_local()) {
+      if (work.what().local) {
         if (oldest_ != next_ || carry_out(work) != outcome::sent) return false;
         continue;
       }
@@ -280,11 +226,10 @@ void requester::begin(request& work) noexcept {
 
 packet_header requester::header_of(const request& work) noexcept {
   const auto message = static_cast<std::uint32_t>(work.length);
-  const packet_kind kind =
-      pair_.is_connected() ? carried_by(completed_as(work.opcode)) : packet_kind::datagram;
+  const packet_kind kind = pair_.is_connected() ? work.what().carrier : packet_kind::datagram;
   packet_header header = pair_.header(kind, work.first_psn + next_packet_);
   header.offset = next_packet_ * packet_bytes;
-  if (work.is_atomic())
+  if (work.what().has_operands())
     header.payload = sizeof(work.operands);
   else if (!work.fetches())
     header.payload = std::min(packet_bytes, message - header.offset);
@@ -313,7 +258,7 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
   const packet_header header = header_of(work);
   std::array<iovec, limits::gather_entries> pieces;
   int count = 1;
-  if (work.is_atomic())
+  if (work.what().has_operands())
     pieces[0] = {&work.operands, sizeof(work.operands)};
   else
     count = gather(next_, header.offset, header.payload, pieces.data());
@@ -569,7 +514,7 @@ void requester::complete(const request& work, ibv_wc_status status) {
   completion entry{};
   entry.wc.wr_id = work.wr_id;
   entry.wc.status = status;
-  entry.wc.opcode = completed_as(work.opcode);
+  entry.wc.opcode = work.what().completes_as;
   if (work.fetches()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
   if (status == work.fault.status) entry.wc.vendor_err = work.fault.vendor_code;
   entry.delay = work.fault.delay;

@@ -4,6 +4,7 @@
 #include "address.hpp"
 #include "engine.hpp"
 #include "faults.hpp"
+#include "operation.hpp"
 #include "packet.hpp"
 
 #include <infiniband/verbs.h>
@@ -30,7 +31,7 @@ class requester {
   requester(queue_pair& pair, const ibv_qp_init_attr& granted);
 
   /// As ibv_post_send, the state being right.
-  int post(const ibv_send_wr& request);
+  int post(const ibv_send_wr& request, posting way = posting::always);
   /// How many were posted; what was posted since then and not begun can be taken back.
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
@@ -69,15 +70,8 @@ class requester {
     faults::verdict fault;
     bool signaled, solicited, fenced, inlined;
 
-    /// It is finished by what comes back, not by an acknowledgement.
-    bool fetches() const noexcept { return opcode == IBV_WR_RDMA_READ || is_atomic(); }
-    /// Nothing of it gets onto the wire.
-    bool is_local() const noexcept {
-      return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
-    }
-    bool is_atomic() const noexcept {
-      return opcode == IBV_WR_ATOMIC_CMP_AND_SWP || opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-    }
+    const operation& what() const noexcept { return operations_known[opcode]; }
+    bool fetches() const noexcept { return what().fetches(); }
     std::uint32_t last_psn() const noexcept { return (first_psn + packets - 1) & psn_mask; }
   };
 
@@ -98,7 +92,6 @@ class requester {
   };
   datagram& datagram_of(std::uint32_t number) noexcept { return datagrams_[number & mask_]; }
 
-  bool carries(ibv_wr_opcode opcode) const noexcept;
   bool outstanding(std::uint32_t psn) const noexcept;
   ibv_wc_status inspect(request& work);
   /// The pieces of memory with `length` bytes from `offset`; negative if they may

@@ -18,17 +18,6 @@ constexpr unsigned packets_per_turn = 16;
 /// Long messages are acknowledged in between, so that the requester sees progress.
 constexpr unsigned packets_per_acknowledgement = 8;
 
-/// What the queue pair and the region have to allow.
-unsigned right_to(packet_kind kind) noexcept {
-  return kind == packet_kind::read_request ? unsigned{IBV_ACCESS_REMOTE_READ}
-                                           : unsigned{IBV_ACCESS_REMOTE_ATOMIC};
-}
-
-bool fetches(packet_kind kind) noexcept {
-  return kind == packet_kind::read_request || kind == packet_kind::compare_swap ||
-         kind == packet_kind::fetch_add;
-}
-
 /// What only a datagram tells, because nobody else could.
 void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
   completion.src_qp = header.source_qpn;
@@ -195,14 +184,14 @@ void responder::on_write(const packet& incoming) {
   if (end > message_.length || (last && end != message_.length))
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   // What the queue pair doesn't take at all is no matter of the memory.
-  if ((pair_.attributes().qp_access_flags & IBV_ACCESS_REMOTE_WRITE) == 0)
+  if ((pair_.attributes().qp_access_flags & right_to(header.kind)) == 0)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   // Nothing is touched by an empty write, so its key isn't looked at.
   if (message_.length != 0) {
     // The whole message on its first packet; on the others, the region could be
     // gone.
     std::byte* base = pair_.machine().regions.remote(pair_, message_.rkey, message_.address,
-                                                     message_.length, IBV_ACCESS_REMOTE_WRITE);
+                                                     message_.length, right_to(header.kind));
     if (base == nullptr || !pair_.machine().wire.staging().copy_out(
                                base + message_.arrived, incoming.payload, header.payload))
       return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
@@ -229,12 +218,13 @@ void responder::on_fetch(const packet& incoming) {
   wanted.kind = header.kind;
   wanted.address = header.address;
   wanted.rkey = header.key;
-  wanted.length = header.message;
+  wanted.length = wanted.answer = header.message;
   wanted.psn = header.psn;
   const bool reads = header.kind == packet_kind::read_request;
   if (!reads) {
     std::memcpy(&wanted.operands, incoming.payload, sizeof(wanted.operands));
     wanted.length = atomic_bytes;
+    wanted.answer = gives_value(header.kind) ? atomic_bytes : 0;
   }
   if (message_.open || (header.flags & whole) != whole || wanted.length > limits::message_bytes ||
       end_fetch_ - first_fetch_ >= pair_.attributes().max_dest_rd_atomic ||
@@ -366,11 +356,11 @@ void* responder::source_of(fetch& wanted) noexcept {
 bool responder::answer_fetch(fetch& wanted) {
   packet_header header = pair_.header(packet_kind::read_response, wanted.psn);
   header.offset = wanted.answered;
-  header.payload = std::min(packet_bytes, wanted.length - wanted.answered);
-  const bool empty = header.payload == 0;
-  const iovec piece{empty ? nullptr : source_of(wanted), header.payload};
-  const sent result = empty || piece.iov_base != nullptr
-                          ? pair_.send(header, &piece, empty ? 0 : 1, turn::answer)
+  header.payload = std::min(packet_bytes, wanted.answer - wanted.answered);
+  const bool touches_memory = wanted.length != 0;
+  const iovec piece{touches_memory ? source_of(wanted) : nullptr, header.payload};
+  const sent result = !touches_memory || piece.iov_base != nullptr
+                          ? pair_.send(header, &piece, header.payload == 0 ? 0 : 1, turn::answer)
                           : sent::fault;
   switch (result) {
     case sent::blocked:
@@ -384,7 +374,7 @@ bool responder::answer_fetch(fetch& wanted) {
       break;
   }
   wanted.answered += header.payload;
-  if (wanted.answered == wanted.length) ++first_fetch_;
+  if (wanted.answered == wanted.answer) ++first_fetch_;
   return true;
 }
 

@@ -43,13 +43,14 @@ class responder {
   std::uint32_t expected_psn() const noexcept { return expected_; }
 
  private:
-  /// What a peer waits for to come back: what it reads, or the value before an atomic. Or
-  /// what it got lately, and may ask for again.
+  /// What a peer waits for to come back: what it reads, the value before an atomic, or that an
+  /// atomic write is done. Or what it got lately, and may ask for again.
   struct fetch {
     packet_kind kind;
     std::uint64_t address;
     std::uint32_t rkey;
     std::uint32_t length;
+    std::uint32_t answer;  ///< bytes that go back
     std::uint32_t psn;
     atomic_operands operands;
     std::optional<std::uint64_t> value;  ///< the atomic's, once that has been carried out

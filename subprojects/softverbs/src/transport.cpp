@@ -255,6 +255,7 @@ bool transport::well_formed(std::size_t received) noexcept {
              header.payload <= sizeof(network_header) + limits::datagram_bytes;
     case packet_kind::compare_swap:
     case packet_kind::fetch_add:
+    case packet_kind::atomic_write:
       return header.payload == sizeof(atomic_operands);
     case packet_kind::read_request:
     case packet_kind::acknowledge:

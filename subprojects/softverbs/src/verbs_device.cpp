@@ -34,6 +34,13 @@ constexpr std::uint8_t port_disabled = 3;
 /// In kHz: the device's clock counts nanoseconds.
 constexpr std::uint64_t core_clock = 1'000'000;
 
+/// Of ibv_device_attr_ex::device_cap_flags_ex. Of these bits only the kernel's header has names.
+constexpr std::uint64_t extended_capabilities =
+#ifdef SOFTVERBS_HAS_ATOMIC_WRITE
+    std::uint64_t{1} << 40 |  // atomic write
+#endif
+    0;
+
 std::uint32_t verbs_type(network type) noexcept {
   switch (type) {
     case network::roce_v1:
@@ -143,7 +150,7 @@ int operations::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_in
   if (size < sizeof(attributes->orig_attr)) return EINVAL;
   ibv_device_attr_ex full{};
   describe_device(*soft_device_of(verbs), full.orig_attr);
-  full.device_cap_flags_ex = full.orig_attr.device_cap_flags;
+  full.device_cap_flags_ex = full.orig_attr.device_cap_flags | extended_capabilities;
   full.phys_port_cnt_ex = 1;
   full.completion_timestamp_mask = ~std::uint64_t{0};
   full.hca_core_clock = core_clock;

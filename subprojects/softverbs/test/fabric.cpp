@@ -289,3 +289,21 @@ connection::connection(const options& left_wants, const options& right_wants)
   left.connect(from_right);
   right.connect(from_left);
 }
+
+ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations) {
+  REQUIRE(ibv_destroy_qp(end.pair) == 0);
+  ibv_qp_init_attr_ex attributes{};
+  attributes.send_cq = attributes.recv_cq = end.queue;
+  attributes.qp_type = end.wanted.type;
+  attributes.cap = {end.wanted.send_requests, end.wanted.receive_requests, end.wanted.entries,
+                    end.wanted.entries, end.wanted.inline_data};
+  attributes.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  attributes.pd = end.domain;
+  attributes.send_ops_flags = operations;
+  end.pair = ibv_create_qp_ex(end.context, &attributes);
+  REQUIRE(end.pair != nullptr);
+  end.granted = attributes.cap;
+  ibv_qp_ex* build = ibv_qp_to_qp_ex(end.pair);
+  REQUIRE(build != nullptr);
+  return build;
+}

@@ -121,6 +121,10 @@ struct endpoint {
   std::uint32_t psn = 0;
 };
 
+/// Replaces the queue pair of an end, which isn't connected yet, by one whose requests are built by
+/// function calls.
+ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations);
+
 /// Two ends in this process, connected.
 struct connection {
   explicit connection(const options& wanted = {}) : connection(wanted, wanted) {}
