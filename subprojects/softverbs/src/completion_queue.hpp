@@ -17,6 +17,7 @@ namespace softverbs {
 class completion_queue;
 class device_context;
 class queue_pair;
+struct protection_domain;
 
 struct completion_channel final : ibv_comp_channel {
   event_queue<completion_queue*> events;
@@ -44,6 +45,8 @@ struct completion_queue_options {
   std::uint64_t fields = 0;
   bool single_threaded = false;
   bool ignores_overrun = false;
+  /// A parent domain, or null.
+  protection_domain* domain = nullptr;
 };
 
 /// A completion queue. The engine's lock protects it, but for what says otherwise.
@@ -82,6 +85,8 @@ class completion_queue final : public extensible_cq {
 
   /// 0 or an errno.
   int resize(std::uint32_t capacity);
+
+  const completion_queue_options& options() const noexcept { return options_; }
 
   /// Takes it off its channel. What the program has been told about it so far
   /// stays readable.

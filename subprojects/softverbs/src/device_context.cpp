@@ -34,6 +34,9 @@ void device_context::fill_operations() noexcept {
   query_rt_values = operations::query_rt_values;
   create_cq_ex = operations::create_cq_ex;
   create_qp_ex = operations::create_qp_ex;
+  alloc_td = operations::alloc_td;
+  dealloc_td = operations::dealloc_td;
+  alloc_parent_domain = operations::alloc_parent_domain;
   ibv_context_ops& base = verbs().ops;
   base._compat_query_device = ibv_query_device;
   base.alloc_mw = operations::alloc_mw;
@@ -93,6 +96,7 @@ void device_context::close(device_context* closing) noexcept {
   for (memory_region* region : closing->regions) delete region;
   for (address_handle* handle : closing->address_handles) delete handle;
   for (protection_domain* domain : closing->domains) delete domain;
+  for (thread_domain* domain : closing->thread_domains) delete domain;
   delete closing;
   if (usable) machine.detach();
 }

@@ -6,6 +6,7 @@
 #include "device.hpp"
 #include "event_queue.hpp"
 #include "memory_region.hpp"
+#include "protection_domain.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -41,6 +42,7 @@ class device_context final : private verbs_context {
   bool usable() const noexcept;
 
   std::unordered_set<protection_domain*> domains;
+  std::unordered_set<thread_domain*> thread_domains;
   std::unordered_set<memory_region*> regions;
   std::unordered_set<memory_window*> windows;
   std::unordered_set<completion_channel*> channels;

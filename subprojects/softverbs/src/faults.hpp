@@ -36,7 +36,9 @@ struct verb {
 /// else behind them.
 inline constexpr std::array verbs{
     verb{"ibv_alloc_mw", convention::null},
+    verb{"ibv_alloc_parent_domain", convention::null},
     verb{"ibv_alloc_pd", convention::null},
+    verb{"ibv_alloc_td", convention::null},
     verb{"ibv_attach_mcast", convention::returns_errno},
     verb{"ibv_bind_mw", convention::returns_errno},
     verb{"ibv_close_device", convention::minus_one},
@@ -50,6 +52,7 @@ inline constexpr std::array verbs{
     verb{"ibv_create_srq", convention::null},
     verb{"ibv_dealloc_mw", convention::returns_errno},
     verb{"ibv_dealloc_pd", convention::returns_errno},
+    verb{"ibv_dealloc_td", convention::returns_errno},
     verb{"ibv_dereg_mr", convention::returns_errno},
     verb{"ibv_destroy_ah", convention::returns_errno},
     verb{"ibv_destroy_comp_channel", convention::returns_errno},

@@ -2,6 +2,7 @@
 #include "memory_region.hpp"
 
 #include "device.hpp"
+#include "protection_domain.hpp"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ constexpr int populate_write = 23;
 
 std::byte* translate(const memory_region& region, const ibv_pd* domain, std::uint64_t address,
                      std::uint64_t length, unsigned right) noexcept {
-  if (region.pd != domain || (region.access & right) != right) return nullptr;
+  if (!same_domain(region.pd, domain) || (region.access & right) != right) return nullptr;
   if (address < region.iova) return nullptr;
   const std::uint64_t offset = address - region.iova;
   if (offset > region.length || length > region.length - offset) return nullptr;

@@ -14,11 +14,6 @@ namespace softverbs {
 
 class device_context;
 
-struct protection_domain final : ibv_pd {
-  /// Objects made from it, which keep it busy.
-  unsigned children = 0;
-};
-
 struct memory_region final : ibv_mr {
   /// What the address of the first byte is called in work requests.
   std::uint64_t iova = 0;

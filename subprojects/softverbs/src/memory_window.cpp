@@ -2,6 +2,7 @@
 #include "memory_window.hpp"
 
 #include "memory_region.hpp"
+#include "protection_domain.hpp"
 
 namespace softverbs {
 namespace {
@@ -44,7 +45,7 @@ void region_table::remove(memory_window& window) noexcept {
 
 bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcept {
   memory_window* bound = asked.window < slots_.size() ? slots_[asked.window].window : nullptr;
-  if (bound == nullptr || bound->pd != pair.pd) return false;
+  if (bound == nullptr || !same_domain(bound->pd, pair.pd)) return false;
   memory_window& window = *bound;
   const bool second_type = window.type == IBV_MW_TYPE_2;
   const bool only_unbinds = asked.region == 0 || asked.length == 0;
@@ -57,7 +58,8 @@ bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcep
   if (!second_type && zero_based) return false;
   const slot* target = only_unbinds ? nullptr : find(asked.region);
   memory_region* region = target == nullptr ? nullptr : target->region;
-  if (!only_unbinds && (region == nullptr || region->pd != pair.pd || !may_bind(*region, asked)))
+  if (!only_unbinds &&
+      (region == nullptr || !same_domain(region->pd, pair.pd) || !may_bind(*region, asked)))
     return false;
 
   unbind(window);
@@ -90,7 +92,8 @@ void region_table::forget(const ibv_qp& pair) noexcept {
 std::byte* region_table::through(const memory_window& window, const ibv_qp& asking,
                                  std::uint64_t address, std::uint64_t length,
                                  unsigned right) noexcept {
-  const bool open = window.type == IBV_MW_TYPE_2 ? window.pair == &asking : window.pd == asking.pd;
+  const bool open =
+      window.type == IBV_MW_TYPE_2 ? window.pair == &asking : same_domain(window.pd, asking.pd);
   if (window.region == nullptr || !open || (window.access & right) != right) return nullptr;
   if (address < window.start) return nullptr;
   const std::uint64_t offset = address - window.start;

@@ -14,6 +14,10 @@ int query_device_ex(ibv_context* verbs, const ibv_query_device_ex_input* input,
 
 int query_rt_values(ibv_context* verbs, ibv_values_ex* values);
 
+ibv_td* alloc_td(ibv_context* verbs, ibv_td_init_attr* attributes);
+int dealloc_td(ibv_td* domain);
+ibv_pd* alloc_parent_domain(ibv_context* verbs, ibv_parent_domain_init_attr* attributes);
+
 ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type);
 int bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding);
 int dealloc_mw(ibv_mw* window);

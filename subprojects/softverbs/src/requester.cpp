@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "requester.hpp"
 
+#include "protection_domain.hpp"
 #include "queue_pair.hpp"
 #include "remote_atomic.hpp"
 
@@ -125,7 +126,8 @@ ibv_wc_status requester::inspect(request& work) {
   const auto longest = pair_.is_connected() ? limits::message_bytes : limits::datagram_bytes;
   if (work.length > longest || (gives_value(work.what().carrier) && work.length != atomic_bytes))
     return IBV_WC_LOC_LEN_ERR;
-  if (!pair_.is_connected() && datagram_of(next_).domain != pair_.pd) return IBV_WC_LOC_QP_OP_ERR;
+  if (!pair_.is_connected() && !same_domain(datagram_of(next_).domain, pair_.pd))
+    return IBV_WC_LOC_QP_OP_ERR;
   // A depth of zero says that this queue pair doesn't fetch.
   if (work.fetches() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
   if (work.inlined) return IBV_WC_SUCCESS;

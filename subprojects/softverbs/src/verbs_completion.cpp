@@ -8,6 +8,7 @@
 #include "faults.hpp"
 #include "next_library.hpp"
 #include "operations.hpp"
+#include "protection_domain.hpp"
 
 #include <cerrno>
 #include <mutex>
@@ -39,11 +40,16 @@ completion_queue* create(ibv_context* verbs, int entries, void* user_context,
     const std::lock_guard held(device.owner().lock);
     device.completion_queues.insert(queue.get());
     if (channel != nullptr) ++channel->refcnt;
+    if (options.domain != nullptr) ++options.domain->children;
     return queue.release();
   } catch (const std::bad_alloc&) {
     errno = ENOMEM;
     return nullptr;
   }
+}
+
+bool is_parent_domain_of(const ibv_context* verbs, const protection_domain* domain) noexcept {
+  return domain != nullptr && domain->context == verbs && domain->is_parent_domain();
 }
 
 }  // namespace
@@ -99,9 +105,15 @@ ibv_cq_ex* operations::create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* att
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
   constexpr std::uint32_t flags =
       IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
-  const std::uint32_t asked =
-      (attributes->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attributes->flags : 0;
-  if ((attributes->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS}) != 0 ||
+  constexpr std::uint32_t known = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+  const auto given = [&](std::uint32_t attribute) {
+    return (attributes->comp_mask & attribute) != 0;
+  };
+  const std::uint32_t asked = given(IBV_CQ_INIT_ATTR_MASK_FLAGS) ? attributes->flags : 0;
+  auto* domain = static_cast<protection_domain*>(
+      given(IBV_CQ_INIT_ATTR_MASK_PD) ? attributes->parent_domain : nullptr);
+  if ((attributes->comp_mask & ~known) != 0 ||
+      (given(IBV_CQ_INIT_ATTR_MASK_PD) && !is_parent_domain_of(verbs, domain)) ||
       (asked & ~flags) != 0 ||
       attributes->cqe > static_cast<std::uint32_t>(limits::completion_entries) ||
       attributes->comp_vector >= static_cast<std::uint32_t>(limits::completion_vectors)) {
@@ -112,11 +124,12 @@ ibv_cq_ex* operations::create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* att
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  completion_queue* queue =
-      create(verbs, static_cast<int>(attributes->cqe), attributes->cq_context, attributes->channel,
-             static_cast<int>(attributes->comp_vector),
-             {attributes->wc_flags, (asked & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0,
-              (asked & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0});
+  completion_queue* queue = create(verbs, static_cast<int>(attributes->cqe), attributes->cq_context,
+                                   attributes->channel, static_cast<int>(attributes->comp_vector),
+                                   {attributes->wc_flags,
+                                    (asked & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 ||
+                                        (domain != nullptr && domain->thread != nullptr),
+                                    (asked & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0, domain});
   if (queue == nullptr) return nullptr;
   make_readable_one_by_one(*queue, attributes->wc_flags);
   return queue->extended();
@@ -150,6 +163,7 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
     if (ours->queue_pairs != 0) return EBUSY;
     device.completion_queues.erase(ours);
     ours->detach();
+    if (ours->options().domain != nullptr) --ours->options().domain->children;
     completion_events = ours->completion_events_reported;
     async_events = ours->async_events_reported;
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for protection domains, memory regions and memory windows.
+// The entry points for memory regions and memory windows.
 #include "device_context.hpp"
 #include "engine.hpp"
 #include "export.hpp"
 #include "faults.hpp"
 #include "next_library.hpp"
 #include "operations.hpp"
+#include "protection_domain.hpp"
 #include "queue_pair.hpp"
 
 #include <cerrno>
@@ -87,37 +88,6 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
 }
 
 }  // namespace
-
-SOFTVERBS_EXPORT ibv_pd* ibv_alloc_pd(ibv_context* verbs) {
-  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_alloc_pd)(verbs);
-  SOFTVERBS_FAULT(ibv_alloc_pd, verbs);
-  device_context& device = device_context::of(verbs);
-  if (!device.usable()) return failed<ibv_pd>(EIO);
-  try {
-    auto domain = std::make_unique<protection_domain>();
-    domain->context = verbs;
-    const std::lock_guard held(device.owner().lock);
-    if (device.domains.size() >= static_cast<std::size_t>(limits::protection_domains))
-      return failed<ibv_pd>(ENOMEM);
-    device.domains.insert(domain.get());
-    return domain.release();
-  } catch (const std::bad_alloc&) {
-    return failed<ibv_pd>(ENOMEM);
-  }
-}
-
-SOFTVERBS_EXPORT int ibv_dealloc_pd(ibv_pd* domain) {
-  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_dealloc_pd)(domain);
-  SOFTVERBS_FAULT(ibv_dealloc_pd, domain->context);
-  device_context& device = device_context::of(domain->context);
-  if (!device.usable()) return EIO;
-  const std::lock_guard held(device.owner().lock);
-  auto* ours = static_cast<protection_domain*>(domain);
-  if (ours->children != 0) return EBUSY;
-  device.domains.erase(ours);
-  delete ours;
-  return 0;
-}
 
 SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length,
                                           std::uint64_t iova, unsigned access) {

@@ -47,6 +47,8 @@ struct world {
     receives.attr = {4, 1, 0};
     shared = ibv_create_srq(domain, &receives);
     window = ibv_alloc_mw(domain, IBV_MW_TYPE_1);
+    ibv_td_init_attr one_thread{};
+    thread = ibv_alloc_td(verbs, &one_thread);
   }
   world(const world&) = delete;
   world& operator=(const world&) = delete;
@@ -80,6 +82,7 @@ struct world {
   ibv_ah* handle = nullptr;
   ibv_srq* shared = nullptr;
   ibv_mw* window = nullptr;
+  ibv_td* thread = nullptr;
 };
 
 /// What a call returned; 0 for a null pointer, 1 for any other.
@@ -93,7 +96,18 @@ long is_there(const Object* object) {
 const std::map<std::string, call>& calls() {
   static const std::map<std::string, call> result{
       {"ibv_alloc_mw", [](world& w) { return is_there(ibv_alloc_mw(w.domain, IBV_MW_TYPE_1)); }},
+      {"ibv_alloc_parent_domain",
+       [](world& w) {
+         ibv_parent_domain_init_attr attributes{};
+         attributes.pd = w.domain;
+         return is_there(ibv_alloc_parent_domain(w.verbs, &attributes));
+       }},
       {"ibv_alloc_pd", [](world& w) { return is_there(ibv_alloc_pd(w.verbs)); }},
+      {"ibv_alloc_td",
+       [](world& w) {
+         ibv_td_init_attr attributes{};
+         return is_there(ibv_alloc_td(w.verbs, &attributes));
+       }},
       {"ibv_attach_mcast",
        [](world& w) { return ibv_attach_mcast(w.datagrams, &w.path.grh.dgid, 0); }},
       {"ibv_bind_mw",
@@ -149,6 +163,7 @@ const std::map<std::string, call>& calls() {
        }},
       {"ibv_dealloc_mw", [](world& w) { return ibv_dealloc_mw(w.window); }},
       {"ibv_dealloc_pd", [](world& w) { return ibv_dealloc_pd(w.domain); }},
+      {"ibv_dealloc_td", [](world& w) { return ibv_dealloc_td(w.thread); }},
       {"ibv_dereg_mr", [](world& w) { return ibv_dereg_mr(w.region); }},
       {"ibv_destroy_ah", [](world& w) { return ibv_destroy_ah(w.handle); }},
       {"ibv_destroy_comp_channel", [](world& w) { return ibv_destroy_comp_channel(w.channel); }},
