@@ -19,6 +19,7 @@
 #include <verbspp/device/queue_pair_number.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/dmabuf_region.hpp>
+#include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/memory_window.hpp>
 #include <verbspp/memory/on_demand_paging.hpp>
