@@ -46,6 +46,7 @@
 #include <verbspp/queue/shared_receive_queue.hpp>
 #include <verbspp/work/address_handle.hpp>
 #include <verbspp/work/batch.hpp>
+#include <verbspp/work/batch_error.hpp>
 #include <verbspp/work/capacities.hpp>
 #include <verbspp/work/datagram.hpp>
 #include <verbspp/work/immediate_data.hpp>

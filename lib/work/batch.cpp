@@ -4,8 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <ostream>
-#include <string>
 
 namespace verbspp {
 
@@ -22,14 +20,5 @@ error detail::batch_too_long(const char* what, std::size_t limit) noexcept {
   return error::above_limit("fill batch", what, limit + 1, limit,
                             "give the batch larger template arguments");
 }
-
-std::string batch_error::message() const {
-  return cause_.message() + " (requests of the batch posted before: " + std::to_string(accepted_) +
-         ')';
-}
-
-std::ostream& operator<<(std::ostream& out, const batch_error& e) { return out << e.message(); }
-
-void detail::throw_batch_error::operator()(const batch_error& e) const { throw_error(e.cause()); }
 
 }  // namespace verbspp

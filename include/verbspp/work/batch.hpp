@@ -9,6 +9,7 @@
 #include <verbspp/memory/memory_window.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/window_part.hpp>
+#include <verbspp/work/batch_error.hpp>
 #include <verbspp/work/posting.hpp>
 #include <verbspp/work/transport.hpp>
 #include <verbspp/work/work_request.hpp>
@@ -17,47 +18,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <iosfwd>
 #include <optional>
-#include <string>
 #include <type_traits>
 #include <utility>
 
 namespace verbspp {
 
 struct queue_pair_capacities;
-
-/// A batch of which not everything was posted.
-class batch_error {
- public:
-  constexpr batch_error() noexcept = default;
-  constexpr batch_error(const error& cause, std::size_t accepted) noexcept
-      : cause_(cause), accepted_(accepted) {}
-
-  /// Why the first request that was not posted was refused.
-  [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
-  /// So many requests, the first ones, were posted and will complete.
-  [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
-  [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
-  [[nodiscard]] std::string message() const;
-
- private:
-  error cause_;
-  std::size_t accepted_ = 0;
-};
-
-std::ostream& operator<<(std::ostream& out, const batch_error& e);
-
-namespace detail {
-struct throw_batch_error {
-  [[noreturn]] void operator()(const batch_error& e) const;
-};
-}  // namespace detail
-
-/// That a batch was posted, or how far it came and why.
-using batch_result =
-    BOOST_OUTCOME_V2_NAMESPACE::basic_result<void, batch_error,
-                                             detail::throwing_policy<detail::throw_batch_error>>;
 
 namespace detail {
 

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+
+#include <cstddef>
+#include <iosfwd>
+#include <string>
+
+namespace verbspp {
+
+/// A batch of which not everything was posted.
+class batch_error {
+ public:
+  constexpr batch_error() noexcept = default;
+  constexpr batch_error(const error& cause, std::size_t accepted) noexcept
+      : cause_(cause), accepted_(accepted) {}
+
+  /// Why the first request that was not posted was refused.
+  [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
+  /// So many requests, the first ones, were posted and will complete.
+  [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
+  [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
+  [[nodiscard]] std::string message() const;
+
+ private:
+  error cause_;
+  std::size_t accepted_ = 0;
+};
+
+std::ostream& operator<<(std::ostream& out, const batch_error& e);
+
+namespace detail {
+struct throw_batch_error {
+  [[noreturn]] void operator()(const batch_error& e) const;
+};
+}  // namespace detail
+
+/// That a batch was posted, or how far it came and why.
+using batch_result =
+    BOOST_OUTCOME_V2_NAMESPACE::basic_result<void, batch_error,
+                                             detail::throwing_policy<detail::throw_batch_error>>;
+
+}  // namespace verbspp

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/work/batch_error.hpp>
+
+#include <ostream>
+#include <string>
+
+namespace verbspp {
+
+std::string batch_error::message() const {
+  return cause_.message() + " (requests of the batch posted before: " + std::to_string(accepted_) +
+         ')';
+}
+
+std::ostream& operator<<(std::ostream& out, const batch_error& e) { return out << e.message(); }
+
+void detail::throw_batch_error::operator()(const batch_error& e) const { throw_error(e.cause()); }
+
+}  // namespace verbspp
