@@ -11,7 +11,7 @@ import re
 import sys
 
 # From the ground up; docs/design.md says what each one holds.
-FLOORS = ["base", "device", "memory", "work", "queue", "qp"]
+FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp"]
 # The headers of more than one floor belong to no floor.
 ROOFS = {"verbspp/verbspp.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "quirks/rxe.hpp"
 #include "queue/completion_channel_state.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <new>
 #include <ostream>
@@ -17,35 +17,6 @@ namespace verbspp {
 namespace detail {
 
 namespace {
-
-// The extended queue of rdma-core's rxe provider, as of 2025, steps over a completion in
-// ibv_next_poll, also where that was the last one, and once more in ibv_end_poll, which the verbs
-// ask for: so after each session that takes everything it tells of completions that never were.
-// Sessions of a single completion do right; there, one as the library has them is several of these.
-
-/// The kernel's driver has no other vendor than this.
-bool is_rxe(const ibv_device_attr& device) noexcept {
-  return device.vendor_id == 0xffffff && device.vendor_part_id == 0;
-}
-
-using ending = void (*)(ibv_cq_ex*);
-std::atomic<ending> rxe_end{nullptr};
-/// This thread's session has ended already: sessions don't nest.
-thread_local bool has_ended = false;
-
-void mend_sessions(ibv_cq_ex& queue) noexcept {
-  rxe_end = queue.end_poll;
-  queue.next_poll = [](ibv_cq_ex* polled) {
-    rxe_end.load(std::memory_order_relaxed)(polled);
-    ibv_poll_cq_attr attributes{};
-    const int returned = polled->start_poll(polled, &attributes);
-    has_ended = returned != 0;
-    return returned;
-  };
-  queue.end_poll = [](ibv_cq_ex* polled) {
-    if (!std::exchange(has_ended, false)) rxe_end.load(std::memory_order_relaxed)(polled);
-  };
-}
 
 /// Checks the capacity and creates the queue by `create`, which is given the state and what the
 /// device is.
@@ -112,7 +83,7 @@ result<reference<completion_queue_state>> completion_queue_state::create_extende
                              ibv_cq_ex* const extended =
                                  ibv_create_cq_ex(parent.native_handle(), &initial);
                              if (extended == nullptr) return static_cast<ibv_cq*>(nullptr);
-                             if (is_rxe(device)) mend_sessions(*extended);
+                             if (is_rxe(device)) mend_rxe_sessions(*extended);
                              return ibv_cq_ex_to_cq(extended);
                            });
   if (created.has_error() && created.error() == error_kind::not_supported)

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "quirks/rxe.hpp"
+
+#include <atomic>
+#include <utility>
+
+namespace verbspp::detail {
+
+namespace {
+
+using ending = void (*)(ibv_cq_ex*);
+std::atomic<ending> rxe_end{nullptr};
+/// This thread's session has ended already: sessions don't nest.
+thread_local bool has_ended = false;
+
+}  // namespace
+
+bool is_rxe(const ibv_device_attr& device) noexcept {
+  // The kernel's driver has no other vendor than this.
+  return device.vendor_id == 0xffffff && device.vendor_part_id == 0;
+}
+
+void mend_rxe_sessions(ibv_cq_ex& queue) noexcept {
+  rxe_end = queue.end_poll;
+  queue.next_poll = [](ibv_cq_ex* polled) {
+    rxe_end.load(std::memory_order_relaxed)(polled);
+    ibv_poll_cq_attr attributes{};
+    const int returned = polled->start_poll(polled, &attributes);
+    has_ended = returned != 0;
+    return returned;
+  };
+  queue.end_poll = [](ibv_cq_ex* polled) {
+    if (!std::exchange(has_ended, false)) rxe_end.load(std::memory_order_relaxed)(polled);
+  };
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What Linux' own software driver, rdma_rxe, and its provider in rdma-core do otherwise than the
+/// verbs say, and what makes up for it.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace verbspp::detail {
+
+[[nodiscard]] bool is_rxe(const ibv_device_attr& device) noexcept;
+
+/// Makes the polling sessions of a new extended queue count right.
+///
+/// That of rdma-core's provider, as of 2025, steps over a completion in `ibv_next_poll`, also where
+/// that was the last one, and once more in `ibv_end_poll`, which the verbs ask for: so after each
+/// session that takes everything it tells of completions that never were. Sessions of a single
+/// completion do right; so here one as the library has them becomes several of these.
+void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
+
+}  // namespace verbspp::detail
