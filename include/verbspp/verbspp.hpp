@@ -10,6 +10,7 @@
 #include <verbspp/base/flags.hpp>
 #include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/device/device.hpp>

@@ -15,9 +15,9 @@ int make_nonblocking(int file_descriptor) noexcept {
   return 0;
 }
 
-result<bool> wait_readable(int file_descriptor, std::chrono::steady_clock::time_point deadline,
-                           const char* operation) noexcept {
+result<bool> wait_readable(int file_descriptor, wait_limit until, const char* operation) noexcept {
   using std::chrono::steady_clock;
+  const steady_clock::time_point deadline = until.deadline();
   for (;;) {
     timespec remaining{};
     if (const auto now = steady_clock::now(); now < deadline) {
@@ -26,9 +26,8 @@ result<bool> wait_readable(int file_descriptor, std::chrono::steady_clock::time_
       remaining.tv_sec = static_cast<std::time_t>(whole.count());
       remaining.tv_nsec = static_cast<long>(rest.count());
     }
-    const bool for_ever = deadline == steady_clock::time_point::max();
     pollfd entry{file_descriptor, POLLIN, 0};
-    const int ready = ::ppoll(&entry, 1, for_ever ? nullptr : &remaining, nullptr);
+    const int ready = ::ppoll(&entry, 1, until.is_forever() ? nullptr : &remaining, nullptr);
     if (ready == 0) return false;
     if (ready < 0 && errno == EINTR) continue;
     if (ready < 0) return error::from_errno(errno, "ppoll");

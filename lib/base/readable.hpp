@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 
 #include <cerrno>
 #include <chrono>
@@ -15,9 +16,8 @@ inline constexpr const char* device_is_gone =
 /// \returns the errno, 0 on success
 [[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
 
-/// Sleeps until a file descriptor of events is readable; false at the deadline.
-[[nodiscard]] result<bool> wait_readable(int file_descriptor,
-                                         std::chrono::steady_clock::time_point deadline,
+/// Sleeps until a file descriptor of events is readable; false at the limit.
+[[nodiscard]] result<bool> wait_readable(int file_descriptor, wait_limit until,
                                          const char* operation) noexcept;
 
 /// Reads one event: `read()` returns what `ibv_get_cq_event` and `ibv_get_async_event` do.

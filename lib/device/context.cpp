@@ -132,13 +132,12 @@ result<std::optional<async_event>> context::poll_async_event() const noexcept {
   return std::optional(event);
 }
 
-result<std::optional<async_event>> context::wait_async_event(
-    std::chrono::steady_clock::time_point deadline) const noexcept {
+result<std::optional<async_event>> context::wait_async_event(wait_limit until) const noexcept {
   for (;;) {
     VERBSPP_TRY(event, poll_async_event());
-    if (event || std::chrono::steady_clock::now() >= deadline) return event;
+    if (event || until.has_passed()) return event;
     VERBSPP_TRYV(
-        detail::wait_readable(async_event_file_descriptor(), deadline, "asynchronous events"));
+        detail::wait_readable(async_event_file_descriptor(), until, "asynchronous events"));
   }
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/base/detail/chrono.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/device/device.hpp>
 #include <verbspp/device/port.hpp>
@@ -84,11 +84,10 @@ class context {
   /// (`ibv_get_async_event`). Each goes to one caller, on whatever thread.
   /// \errors `driver` if the device is gone
   [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
-  /// The next asynchronous event; empty at the deadline and not before. `time_point::max()` is for
-  /// ever. Signals do not end it.
+  /// The next asynchronous event; empty at the limit and not before. Signals do not end it.
   /// \errors `driver` if the device is gone
   [[nodiscard]] result<std::optional<async_event>> wait_async_event(
-      std::chrono::steady_clock::time_point deadline) const noexcept;
+      wait_limit until) const noexcept;
   /// For epoll and poll: readable while there are asynchronous events; then call `poll_async_event`
   /// until it gives no more. Non-blocking. Nobody but the library may read it.
   [[nodiscard]] int async_event_file_descriptor() const noexcept {
