@@ -4,6 +4,7 @@
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/queue/completion_channel.hpp>
 
+#include <cassert>
 #include <cerrno>
 #include <new>
 #include <ostream>
@@ -11,8 +12,6 @@
 #include <utility>
 
 namespace verbspp {
-
-using std::chrono::steady_clock;
 
 namespace detail {
 
@@ -62,18 +61,18 @@ result<bool> completion_channel_state::read() noexcept {
 }
 
 template <class Condition>
-result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held, deadline until,
+result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held, wait_limit until,
                                             Condition condition) noexcept {
   for (;;) {
     if (condition()) return true;
-    const bool in_time = steady_clock::now() < until;
+    const bool in_time = !until.has_passed();
     if (someone_reads_) {
       // An event that was read here would leave the other thread asleep.
       if (!in_time) return false;
-      if (until == deadline::max())
+      if (until.is_forever())
         changed_.wait(held);
       else
-        changed_.wait_until(held, until);
+        changed_.wait_until(held, until.deadline());
       continue;
     }
     VERBSPP_TRY(got, read());
@@ -89,7 +88,8 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held, 
   }
 }
 
-result<reference<completion_queue_state>> completion_channel_state::take(deadline until) noexcept {
+result<reference<completion_queue_state>> completion_channel_state::take(
+    wait_limit until) noexcept {
   reference<completion_queue_state> taken;
   std::unique_lock held(lock_);
   VERBSPP_TRYV(wait(held, until, [&]() noexcept {
@@ -110,7 +110,7 @@ std::uint64_t completion_channel_state::settle(completion_queue_state& queue) no
 }
 
 result<bool> completion_channel_state::sleep(const completion_queue_state& queue,
-                                             std::uint64_t events, deadline until) noexcept {
+                                             std::uint64_t events, wait_limit until) noexcept {
   std::unique_lock held(lock_);
   return wait(held, until, [&]() noexcept { return queue.events.count != events; });
 }
@@ -136,6 +136,18 @@ void completion_channel_state::forget(completion_queue_state& queue) noexcept {
 }
 
 }  // namespace detail
+
+namespace {
+
+error channel_moved_from(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this completion channel was moved from"};
+}
+
+error queue_moved_from(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this completion queue was moved from"};
+}
+
+}  // namespace
 
 completion_channel::completion_channel(
     detail::reference<detail::completion_channel_state> state) noexcept
@@ -171,27 +183,38 @@ result<completion_channel> completion_channel::create(const class context& paren
 }
 
 result<std::optional<waitable_completion_queue>> completion_channel::poll() const noexcept {
-  return wait(steady_clock::time_point::min());
+  return wait(wait_limit::time_point::min());
 }
 
 result<std::optional<waitable_completion_queue>> completion_channel::wait(
-    steady_clock::time_point deadline) const noexcept {
-  VERBSPP_TRY(taken, state_->take(deadline));
+    wait_limit until) const noexcept {
+  if (!state_) return channel_moved_from("ibv_get_cq_event");
+  VERBSPP_TRY(taken, state_->take(until));
   if (!taken) return std::optional<waitable_completion_queue>();
   return std::optional(waitable_completion_queue(std::move(taken)));
 }
 
-int completion_channel::file_descriptor() const noexcept { return state_->native->fd; }
-const class context& completion_channel::context() const noexcept { return state_->owner; }
-ibv_comp_channel* completion_channel::native_handle() const noexcept { return state_->native; }
+int completion_channel::file_descriptor() const noexcept {
+  return state_ ? state_->native->fd : -1;
+}
+const class context& completion_channel::context() const& noexcept {
+  assert(state_ && "this completion channel was moved from");
+  return state_->owner;
+}
+context completion_channel::context() && noexcept { return std::as_const(*this).context(); }
+ibv_comp_channel* completion_channel::native_handle() const noexcept {
+  return state_ ? state_->native : nullptr;
+}
 
 std::ostream& operator<<(std::ostream& out, const completion_channel& channel) {
+  if (channel.native_handle() == nullptr) return out << "completion channel that was moved from";
   return out << "completion channel fd " << std::to_string(channel.file_descriptor()) << ", device "
              << channel.context().device_name();
 }
 
 result<waitable_completion_queue> waitable_completion_queue::create(
-    const completion_channel& channel, std::size_t capacity) noexcept {
+    const class completion_channel& channel, std::size_t capacity) noexcept {
+  if (!channel.state_) return channel_moved_from("ibv_create_cq");
   VERBSPP_TRY(state,
               detail::completion_queue_state::create(channel.context(), channel.state_, capacity));
   return waitable_completion_queue(std::move(state));
@@ -204,6 +227,7 @@ result<waitable_completion_queue> waitable_completion_queue::create(const class 
 }
 
 result<void> waitable_completion_queue::request_notification(notify_for which) const noexcept {
+  if (native_handle() == nullptr) return queue_moved_from("ibv_req_notify_cq");
   const int errnum =
       detail::errno_of(ibv_req_notify_cq(native_handle(), which == notify_for::solicited_only));
   if (errnum != 0) return error::from_errno(errnum, "ibv_req_notify_cq");
@@ -211,28 +235,28 @@ result<void> waitable_completion_queue::request_notification(notify_for which) c
 }
 
 result<std::span<const work_completion>> waitable_completion_queue::wait(
-    std::span<work_completion> slots, steady_clock::time_point deadline,
-    notify_for which) const noexcept {
-  if (slots.empty())
-    return error(error_kind::invalid_input, "waitable_completion_queue::wait",
-                 "there are no slots, so no completion could be taken");
-  detail::completion_channel_state& channel = *state().channel.get();
+    std::span<work_completion> slots, wait_limit until, notify_for which) const noexcept {
+  constexpr const char* operation = "wait for completions";
+  if (slots.empty()) return detail::no_slots(operation);
+  if (native_handle() == nullptr) return queue_moved_from(operation);
+  detail::completion_channel_state& channel = *state()->channel.get();
   for (;;) {
     VERBSPP_TRY(there, poll(slots));
-    if (!there.empty() || steady_clock::now() >= deadline) return there;
-    const std::uint64_t events = channel.settle(state());
+    if (!there.empty() || until.has_passed()) return there;
+    const std::uint64_t events = channel.settle(*state());
     VERBSPP_TRYV(request_notification(which));
     VERBSPP_TRY(meanwhile, poll(slots));
     if (!meanwhile.empty()) {
       channel.collect();
       return meanwhile;
     }
-    VERBSPP_TRYV(channel.sleep(state(), events, deadline));
+    VERBSPP_TRYV(channel.sleep(*state(), events, until));
   }
 }
 
-completion_channel waitable_completion_queue::channel() const noexcept {
-  return completion_channel(state().channel);
+completion_channel waitable_completion_queue::completion_channel() const noexcept {
+  using channel = class completion_channel;
+  return state() != nullptr ? channel(state()->channel) : channel({});
 }
 
 }  // namespace verbspp

@@ -4,12 +4,12 @@
 #include "base/readable.hpp"
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 
 #include <infiniband/verbs.h>
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -24,22 +24,20 @@ namespace verbspp::detail {
 /// wakes all who wait for its queue, and stays pending until somebody polls that queue or takes the
 /// event by itself.
 struct completion_channel_state : counted {
-  using deadline = std::chrono::steady_clock::time_point;
-
   completion_channel_state(context parent, ibv_comp_channel* created) noexcept
       : owner(std::move(parent)), native(created) {}
   completion_channel_state(const completion_channel_state&) = delete;
   completion_channel_state& operator=(const completion_channel_state&) = delete;
   ~completion_channel_state();
 
-  /// The queue of an event that nobody has been given; empty at the deadline.
-  [[nodiscard]] result<reference<completion_queue_state>> take(deadline until) noexcept;
+  /// The queue of an event that nobody has been given; empty at the limit.
+  [[nodiscard]] result<reference<completion_queue_state>> take(wait_limit until) noexcept;
 
   /// The number of the queue's events so far, which is about to be polled for all of them.
   [[nodiscard]] std::uint64_t settle(completion_queue_state& queue) noexcept;
-  /// Sleeps until the queue has had more events than that; false at the deadline.
+  /// Sleeps until the queue has had more events than that; false at the limit.
   [[nodiscard]] result<bool> sleep(const completion_queue_state& queue, std::uint64_t events,
-                                   deadline until) noexcept;
+                                   wait_limit until) noexcept;
 
   /// Reads the events that are there, unless somebody sleeps until they are: what is asked for and
   /// never read piles up in the kernel.
@@ -54,7 +52,7 @@ struct completion_channel_state : counted {
  private:
   /// Waits for a condition that events make true; needs the lock, and has it again afterwards.
   template <class Condition>
-  [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, deadline until,
+  [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, wait_limit until,
                                   Condition condition) noexcept;
   /// Reads one event, if there is one; needs the lock, and that nobody sleeps on the descriptor.
   [[nodiscard]] result<bool> read() noexcept;

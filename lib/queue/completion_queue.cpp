@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "quirks/rxe.hpp"
 #include "queue/completion_channel_state.hpp"
+#include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/queue/completion_queue.hpp>
@@ -61,6 +61,11 @@ error poll_failure(int returned) noexcept {
           "that can be outstanding on its queue pairs");
 }
 
+error no_slots(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation,
+          "there are no slots to fill, so no completion could ever be taken"};
+}
+
 result<reference<completion_queue_state>> completion_queue_state::create(
     const context& parent, reference<completion_channel_state> channel,
     std::size_t capacity) noexcept {
@@ -103,16 +108,17 @@ result<completion_queue> completion_queue::create(const class context& parent,
 
 bool async_event::concerns(const completion_queue& queue) const noexcept {
   // A queue at the same address that is younger than the event is another one.
-  return element() == async_event_element::completion_queue && is_at(queue.native_handle()) &&
-         queue.state().created_at < taken_at_;
+  return element() == async_event_element::completion_queue && queue.state() != nullptr &&
+         is_at(queue.native_handle()) && queue.state()->created_at < taken_at_;
 }
 
 std::ostream& operator<<(std::ostream& out, const completion_queue& queue) {
+  if (queue.state() == nullptr) return out << "completion queue that was moved from";
   // Not by the stream's own formatting of numbers, which the caller may have changed.
   out << "completion queue " << std::to_string(queue.native_handle()->handle) << ", room for "
       << std::to_string(queue.capacity());
-  if (queue.state().channel)
-    out << ", completion channel fd " << std::to_string(queue.state().channel->native->fd);
+  if (queue.state()->channel)
+    out << ", completion channel fd " << std::to_string(queue.state()->channel->native->fd);
   return out << ", device " << queue.context().device_name();
 }
 

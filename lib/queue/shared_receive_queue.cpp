@@ -15,6 +15,10 @@ namespace {
 
 constexpr const char* creating = "ibv_create_srq";
 
+error moved_from(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this shared receive queue was moved from"};
+}
+
 }  // namespace
 
 detail::shared_receive_queue_state::~shared_receive_queue_state() {
@@ -52,6 +56,7 @@ result<shared_receive_queue> shared_receive_queue::create(const class protection
 
 result<void> shared_receive_queue::arm_limit(std::uint32_t limit) const noexcept {
   constexpr const char* modifying = "ibv_modify_srq";
+  if (native_ == nullptr) return moved_from(modifying);
   if (limit > capacities().max_work_requests)
     return error::above_limit(modifying, "limit, receives", limit, capacities().max_work_requests,
                               "the queue holds no more, so the limit would be reached for ever");
@@ -63,19 +68,22 @@ result<void> shared_receive_queue::arm_limit(std::uint32_t limit) const noexcept
 }
 
 result<shared_receive_queue_status> shared_receive_queue::query() const noexcept {
+  constexpr const char* querying = "ibv_query_srq";
+  if (native_ == nullptr) return moved_from(querying);
   ibv_srq_attr attributes{};
   const int errnum = detail::errno_of(ibv_query_srq(native_, &attributes));
-  if (errnum != 0) return error::from_errno(errnum, "ibv_query_srq");
+  if (errnum != 0) return error::from_errno(errnum, querying);
   return shared_receive_queue_status{
       .capacities = {.max_work_requests = attributes.max_wr, .max_elements = attributes.max_sge},
       .limit = attributes.srq_limit};
 }
 
 bool async_event::concerns(const shared_receive_queue& queue) const noexcept {
-  return concerns(queue.native_handle()) && queue.state_->created_at < taken_at_;
+  return queue.state_ && concerns(queue.native_handle()) && queue.state_->created_at < taken_at_;
 }
 
 std::ostream& operator<<(std::ostream& out, const shared_receive_queue& queue) {
+  if (queue.native_handle() == nullptr) return out << "shared receive queue that was moved from";
   return out << "shared receive queue of " << std::to_string(queue.capacities().max_work_requests)
              << " receives, device " << queue.protection_domain().context().device_name();
 }

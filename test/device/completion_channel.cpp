@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../assertions.hpp"
 #include "device.hpp"
 #include "failing_verb.hpp"
 
@@ -112,8 +113,8 @@ TEST_CASE("waiting with nothing to come ends at the deadline, empty") {
     CHECK(clock::now() >= until);
   }
   CHECK(must(queue.wait(into, clock::time_point::min())).empty());
-  CHECK_FALSE(must(queue.channel().wait(clock::now() + moment)));
-  CHECK_FALSE(must(queue.channel().poll()));
+  CHECK_FALSE(must(queue.completion_channel().wait(clock::now() + moment)));
+  CHECK_FALSE(must(queue.completion_channel().poll()));
 }
 
 TEST_CASE("a deadline in the past still takes what is there") {
@@ -182,6 +183,66 @@ TEST_CASE("a completion right before the request for an event ends the wait") {
   CHECK(must(outcome).size() == 1);
   CHECK(clock::now() < until);
 }
+
+TEST_CASE("a wait may be told how long it may take") {
+  const testbed bed;
+  waiting ends(bed);
+  slots into;
+  const auto before = clock::now();
+  CHECK(must(ends.queue().wait(into, moment)).empty());
+  CHECK(clock::now() >= before + moment);
+  CHECK_FALSE(must(ends.channel.wait(moment)));
+  CHECK_FALSE(must(bed.context.wait_async_event(moment)));
+  for (const auto length : {std::chrono::seconds::min(), std::chrono::seconds(0)}) {
+    CHECK(must(ends.queue().wait(into, length)).empty());
+    CHECK_FALSE(must(ends.channel.wait(length)));
+  }
+  std::thread sender([&] { ends.send(0, 1); });
+  const auto outcome = ends.queue().wait(into, std::chrono::hours::max());
+  sender.join();
+  CHECK(must(outcome).front().wr_id() == 1);
+}
+
+// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what these are about
+TEST_CASE("a waitable queue that was moved from is refused") {
+  const testbed bed;
+  auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  const auto moved = std::move(queue);
+  slots into;
+  for (const error& e :
+       {failure_of(queue.wait(into, moment)), failure_of(queue.request_notification())}) {
+    CHECK(e == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("was moved from"));
+  }
+  CHECK(queue.native_handle() == nullptr);
+  CHECK(queue.completion_channel().native_handle() == nullptr);
+  queue = moved;
+  CHECK(must(queue.wait(into, moment)).empty());
+}
+
+TEST_CASE("a completion channel that was moved from is empty, and refused") {
+  const testbed bed;
+  auto channel = must(completion_channel::create(bed.context));
+  const auto moved = std::move(channel);
+  CHECK(channel.native_handle() == nullptr);
+  CHECK(channel.file_descriptor() == -1);
+  const completion_channel copy = channel;
+  CHECK(copy == channel);
+  CHECK(channel != moved);
+  for (const error& e : {failure_of(channel.poll()), failure_of(channel.wait(moment)),
+                         failure_of(waitable_completion_queue::create(channel, 4))}) {
+    CHECK(e == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("this completion channel was moved from"));
+  }
+  std::ostringstream text;
+  text << channel;
+  CHECK(text.str() == "completion channel that was moved from");
+  CHECK_THAT(assertion_in([&] { static_cast<void>(channel.context()); }),
+             Catch::Contains("this completion channel was moved from"));
+  channel = moved;
+  CHECK_FALSE(must(channel.poll()));
+}
+// NOLINTEND(bugprone-use-after-move)
 
 TEST_CASE("waiting without a slot is refused") {
   const testbed bed;
@@ -252,7 +313,7 @@ TEST_CASE("the event of a channel says which queue it is about") {
     const auto event = must(ends.channel.wait(deadline()));
     REQUIRE(event);
     CHECK(*event == ends.queues[which]);
-    CHECK(event->channel() == ends.channel);
+    CHECK(event->completion_channel() == ends.channel);
     CHECK(take_one(*event).wr_id() == which);
     let_arrive(bed);
     CHECK_FALSE(must(ends.channel.poll()));
@@ -504,8 +565,8 @@ TEST_CASE("a waitable queue keeps its channel and its context alive") {
   }();
   slots into;
   CHECK(must(queue.wait(into, clock::now() + moment)).empty());
-  const completion_channel channel = queue.channel();
-  CHECK(channel == queue.channel());
+  const completion_channel channel = queue.completion_channel();
+  CHECK(channel == queue.completion_channel());
   CHECK(channel.context() == queue.context());
   CHECK(queue.native_handle()->channel == channel.native_handle());
 }
@@ -533,9 +594,10 @@ TEST_CASE("completion queues and channels print what they are") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
   std::ostringstream text;
-  text << queue << '\n' << queue.channel() << '\n' << bed.left_queue;
-  CHECK_THAT(text.str(), Catch::Contains(device_name()) &&
-                             Catch::Contains("room for " + std::to_string(queue.capacity())) &&
-                             Catch::Contains("completion channel fd " +
-                                             std::to_string(queue.channel().file_descriptor())));
+  text << queue << '\n' << queue.completion_channel() << '\n' << bed.left_queue;
+  CHECK_THAT(text.str(),
+             Catch::Contains(device_name()) &&
+                 Catch::Contains("room for " + std::to_string(queue.capacity())) &&
+                 Catch::Contains("completion channel fd " +
+                                 std::to_string(queue.completion_channel().file_descriptor())));
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../assertions.hpp"
 #include "device.hpp"
+#include "failing_verb.hpp"
 
 #include <climits>
 #include <cstdint>
+#include <sstream>
+#include <type_traits>
+#include <utility>
 
 using namespace verbspp;
 using namespace verbspp::test;
@@ -56,7 +61,7 @@ TEST_CASE("polling takes no more than there are slots, and in order") {
   for (const work_completion& each : take(bed.left_queue, count)) CHECK(each.is_success());
 
   // All are there now, or will be: none is taken without a slot for it.
-  CHECK(must(bed.right_queue.poll({})).empty());
+  CHECK(failure_of(bed.right_queue.poll({})) == error_kind::invalid_input);
   std::vector<work_completion> slots(2);
   std::uint64_t next = 0;
   const auto deadline = clock::now() + patience;
@@ -102,4 +107,63 @@ TEST_CASE("sends and receives complete in the queues that were given for them") 
   must(pair.post_send({.id = 2, .elements = memory.gather(8, 8)}));
   CHECK(take_success(bed.left_queue, 2).operation() == work_operation::send);
   CHECK(take_success(bed.right_queue, 1).operation() == work_operation::receive);
+}
+
+TEST_CASE("polling without a slot is refused") {
+  const testbed bed;
+  const error e = failure_of(bed.left_queue.poll({}));
+  CHECK(e == error_kind::invalid_input);
+  CHECK_THAT(e.message(), Catch::Contains("ibv_poll_cq") && Catch::Contains("no slots to fill"));
+  std::vector<work_completion> none;
+  CHECK(failure_of(bed.left_queue.poll(none)) == error_kind::invalid_input);
+}
+
+// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what these are about
+TEST_CASE("a completion queue that was moved from is empty, and the other one works") {
+  const testbed bed;
+  completion_queue queue = must(completion_queue::create(bed.context, 4));
+  ibv_cq* const native = queue.native_handle();
+  const completion_queue moved = std::move(queue);
+  CHECK(moved.native_handle() == native);
+  CHECK(queue.native_handle() == nullptr);
+  CHECK(queue.capacity() == 0);
+  CHECK(queue != moved);
+  const completion_queue copy = queue;
+  CHECK(copy == queue);
+  std::ostringstream text;
+  text << queue;
+  CHECK(text.str() == "completion queue that was moved from");
+  queue = moved;
+  CHECK(queue == moved);
+  std::vector<work_completion> slots(1);
+  CHECK(must(queue.poll(slots)).empty());
+}
+
+TEST_CASE("polling a completion queue that was moved from is an assertion") {
+  const testbed bed;
+  completion_queue queue = must(completion_queue::create(bed.context, 4));
+  const completion_queue moved = std::move(queue);
+  std::vector<work_completion> slots(1);
+  CHECK_THAT(assertion_in([&] { static_cast<void>(queue.poll(slots)); }),
+             Catch::Contains("this completion queue was moved from"));
+  CHECK_THAT(assertion_in([&] { static_cast<void>(queue.context()); }),
+             Catch::Contains("this completion queue was moved from"));
+}
+// NOLINTEND(bugprone-use-after-move)
+
+TEST_CASE("a completion queue that is assigned to lets go of what it was at once") {
+  const testbed bed;
+  completion_queue queue = must(completion_queue::create(bed.context, 4));
+  const int before = live_objects();
+  queue = must(completion_queue::create(bed.context, 4));
+  CHECK(live_objects() == before);
+  queue = std::move(queue);
+  CHECK(queue.capacity() >= 4);
+}
+
+TEST_CASE("the context of a completion queue that is a temporary outlives it") {
+  const testbed bed;
+  const auto& context = must(completion_queue::create(bed.context, 4)).context();
+  static_assert(!std::is_reference_v<decltype(std::declval<completion_queue>().context())>);
+  CHECK(context == bed.context);
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../assertions.hpp"
 #include "device.hpp"
 #include <verbspp/queue/extended_completion_queue.hpp>
 
@@ -136,6 +137,23 @@ TEST_CASE("a polling session can't be nested, and ends with an exception") {
   CHECK_THROWS_WITH(throwing(), "visit");
   must(pair.left.post_write({.id = 3, .remote = target.remote()}));
   take_each(*queue, 1, [](const auto& completion) { CHECK(completion.wr_id() == 3); });
+}
+
+TEST_CASE("polling a queue from within its own polling session is an assertion") {
+  const testbed bed;
+  const auto queue = extended_queue<plain_fields>(bed);
+  if (!queue) return;
+  connected_pair pair =
+      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
+  buffer<> target(bed.domain, 8);
+  must(pair.left.post_write({.id = 1, .remote = target.remote()}));
+  std::vector<work_completion> slots(1);
+  take_each(*queue, 1, [&](const auto&) {
+    CHECK(must(bed.right_queue.poll(slots)).empty());
+    CHECK_THAT(assertion_in([&] { static_cast<void>(queue->poll(slots)); }),
+               Catch::Contains("poll from within the function that poll_each"));
+  });
+  CHECK(must(queue->poll(slots)).empty());
 }
 
 TEST_CASE("completions have timestamps that don't go back") {

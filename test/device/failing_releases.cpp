@@ -133,7 +133,7 @@ TEST_CASE("a parent that cannot be released because of a child that was not is r
     const failing_verb broken("ibv_destroy_cq", EIO);
     const auto queue = must(waitable_completion_queue::create(opened, 4));
     native = queue.native_handle();
-    channel = queue.channel().native_handle();
+    channel = queue.completion_channel().native_handle();
   }
   REQUIRE(collected.reports().size() == 2);
   check_told(collected.reports()[0], {EIO, error_kind::driver}, "ibv_destroy_cq");

@@ -263,7 +263,7 @@ TEST_CASE("a notification that cannot be requested says why") {
 TEST_CASE("events that cannot be read end every wait for them, and say why") {
   const testbed bed;
   const auto queue = must(waitable_completion_queue::create(bed.context, 4));
-  const completion_channel channel = queue.channel();
+  const completion_channel channel = queue.completion_channel();
   std::array<work_completion, 1> slots;
   const failing_call of_completions{.verb = "ibv_get_cq_event",
                                     .ways = {minus_one, convention::minus_one_alone}};

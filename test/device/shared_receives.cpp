@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../assertions.hpp"
 #include "device.hpp"
 
 #include <poll.h>
 
 #include <optional>
+#include <sstream>
 #include <string>
+#include <utility>
 
 using namespace verbspp;
 using namespace verbspp::test;
@@ -228,3 +231,27 @@ TEST_CASE("a shared receive queue with an unread event of its limit can be destr
   shared.reset();
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
+
+// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what this is about
+TEST_CASE("a shared receive queue that was moved from is empty, and refused") {
+  const testbed bed;
+  auto shared = shared_queue(bed, 4);
+  if (!shared) return;
+  const shared_receive_queue moved = *std::move(shared);
+  CHECK(shared->native_handle() == nullptr);
+  CHECK(shared->capacities().max_work_requests == 0);
+  CHECK(moved.capacities().max_work_requests >= 4);
+  for (const error& e : {failure_of(shared->arm_limit(0)), failure_of(shared->query())}) {
+    CHECK(e == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("this shared receive queue was moved from"));
+  }
+  std::ostringstream text;
+  text << *shared;
+  CHECK(text.str() == "shared receive queue that was moved from");
+  CHECK_THAT(assertion_in([&] { static_cast<void>(shared->protection_domain()); }),
+             Catch::Contains("this shared receive queue was moved from"));
+  CHECK(*shared != moved);
+  *shared = moved;
+  CHECK(*shared == moved);
+}
+// NOLINTEND(bugprone-use-after-move)

@@ -4,9 +4,9 @@
 /// one.
 #pragma once
 
-#include <verbspp/base/detail/chrono.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/work/work_completion.hpp>
@@ -49,6 +49,10 @@ enum class notify_for : int {
 /// one. A shared handle, cheap to copy; its queues keep it alive, and it keeps its context alive.
 /// Thread-safe. Each event goes to one caller of `poll` or `wait`, and to all who are in the `wait`
 /// of its queue.
+///
+/// A handle that was moved from is empty: its file descriptor is -1, its native handle null, and
+/// what asks the device is refused (`invalid_input`). But nobody may ask it for its context: that
+/// is an assertion.
 class completion_channel {
  public:
   /// `ibv_create_comp_channel`. Its file descriptor is non-blocking.
@@ -64,15 +68,15 @@ class completion_channel {
   /// The queue of the next event, if one is there; never blocks (`ibv_get_cq_event`).
   /// \errors `driver` if the device is gone
   [[nodiscard]] result<std::optional<waitable_completion_queue>> poll() const noexcept;
-  /// The queue of the next event; empty at the deadline and not before. `time_point::max()` is for
-  /// ever. Signals do not end it.
+  /// The queue of the next event; empty at the limit and not before. Signals do not end it.
   /// \errors `driver` if the device is gone
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(
-      std::chrono::steady_clock::time_point deadline) const noexcept;
+      wait_limit until) const noexcept;
 
   /// For epoll and poll: readable while there are events. Nobody but the library may read it.
   [[nodiscard]] int file_descriptor() const noexcept;
-  [[nodiscard]] const class context& context() const noexcept;
+  [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND;
+  [[nodiscard]] class context context() && noexcept;
   [[nodiscard]] ibv_comp_channel* native_handle() const noexcept;
   friend bool operator==(const completion_channel&, const completion_channel&) noexcept = default;
   friend std::ostream& operator<<(std::ostream& out, const completion_channel& channel);
@@ -91,8 +95,8 @@ class waitable_completion_queue : public completion_queue {
  public:
   /// Creates a queue for at least `capacity` completions, which reports to the channel.
   /// \errors as `completion_queue::create`
-  [[nodiscard]] static result<waitable_completion_queue> create(const completion_channel& channel,
-                                                                std::size_t capacity) noexcept;
+  [[nodiscard]] static result<waitable_completion_queue> create(
+      const class completion_channel& channel, std::size_t capacity) noexcept;
   /// The same with a channel of its own.
   [[nodiscard]] static result<waitable_completion_queue> create(const class context& parent,
                                                                 std::size_t capacity) noexcept;
@@ -104,15 +108,13 @@ class waitable_completion_queue : public completion_queue {
   /// channel; each completion goes to one of them. Does not allocate. With `solicited_only` it
   /// returns what is there, but sleeps through what was not solicited.
   ///
-  /// \returns the slots that were filled, the first ones; none at the deadline and not before.
-  /// `time_point::max()` is for ever, a deadline in the past makes it a `poll`. Signals do not end
-  /// it.
+  /// \returns the slots that were filled, the first ones; none at the limit and not before. Signals
+  /// do not end it.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
   /// is gone. A queue that breaks while it is slept on wakes nobody: the context's asynchronous
   /// events tell.
   [[nodiscard]] result<std::span<const work_completion>> wait(
-      std::span<work_completion> slots VERBSPP_LIFETIMEBOUND,
-      std::chrono::steady_clock::time_point deadline,
+      std::span<work_completion> slots VERBSPP_LIFETIMEBOUND, wait_limit until,
       notify_for which = notify_for::every_completion) const noexcept;
 
   /// Asks for one event of the next completion from now on (`ibv_req_notify_cq`): for what is there
@@ -121,7 +123,8 @@ class waitable_completion_queue : public completion_queue {
   [[nodiscard]] result<void> request_notification(
       notify_for which = notify_for::every_completion) const noexcept;
 
-  [[nodiscard]] completion_channel channel() const noexcept;
+  /// Where it reports: the channel that it was created for, or its own.
+  [[nodiscard]] class completion_channel completion_channel() const noexcept;
 
  private:
   friend class completion_channel;

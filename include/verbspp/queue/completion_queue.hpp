@@ -10,11 +10,13 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <span>
+#include <utility>
 
 namespace verbspp {
 
@@ -53,6 +55,10 @@ struct completion_queue_state : counted {
 
 /// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
 [[nodiscard]] error poll_failure(int returned) noexcept;
+[[nodiscard]] error no_slots(const char* operation) noexcept;
+
+/// The queue of this thread's polling session, for assertions: where there are none, it stays null.
+inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 
 }  // namespace detail
 
@@ -61,6 +67,10 @@ struct completion_queue_state : counted {
 /// A shared handle, cheap to copy; keeps its context alive. Thread-safe as libibverbs is: any
 /// thread may poll, each completion goes to one of them. One that can be slept on is a
 /// `waitable_completion_queue`. That it overran, the context's asynchronous events tell.
+///
+/// A handle that was moved from is empty: its native handle is null, it has room for nothing, and
+/// what asks the device is refused (`invalid_input`). But nobody may poll it, nor ask it for its
+/// context: these are assertions.
 class completion_queue {
  public:
   /// Creates a queue for at least `capacity` completions (`ibv_create_cq`).
@@ -74,10 +84,18 @@ class completion_queue {
 
   /// Takes the completions that are there, up to as many as there are slots; never blocks.
   ///
+  /// Not from within the function that `poll_each` of the same queue calls, which holds what this
+  /// would wait for: an assertion.
   /// \returns the slots that were filled, the first ones; none is a normal answer
-  /// \errors `driver` if the queue is broken, usually because it overran
+  /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken, usually
+  /// because it overran
   [[nodiscard]] VERBSPP_DATA_PATH result<std::span<const work_completion>> poll(
       std::span<work_completion> slots VERBSPP_LIFETIMEBOUND) const noexcept {
+    assert(native_ != nullptr && "this completion queue was moved from");
+    assert(detail::queue_in_session != native_ &&
+           "poll from within the function that poll_each of the same queue calls");
+    if (slots.empty()) [[unlikely]]
+      return detail::no_slots("ibv_poll_cq");
     const int wanted = slots.size() < INT_MAX ? static_cast<int>(slots.size()) : INT_MAX;
     const int filled = ibv_poll_cq(native_, wanted, reinterpret_cast<ibv_wc*>(slots.data()));
     if (filled < 0) [[unlikely]]
@@ -91,11 +109,25 @@ class completion_queue {
                              "this completion queue reports to no channel, so nobody can wait for "
                              "it: create it as a waitable_completion_queue") = delete;
 
+  completion_queue(const completion_queue&) noexcept = default;
+  completion_queue(completion_queue&& other) noexcept
+      : native_(std::exchange(other.native_, nullptr)), state_(std::move(other.state_)) {}
+  completion_queue& operator=(completion_queue other) noexcept {
+    std::swap(native_, other.native_);
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~completion_queue() = default;
+
   /// The number of completions that the device granted room for; at least what was asked for.
   [[nodiscard]] std::size_t capacity() const noexcept {
-    return static_cast<std::size_t>(native_->cqe);
+    return native_ != nullptr ? static_cast<std::size_t>(native_->cqe) : 0;
   }
-  [[nodiscard]] const class context& context() const noexcept { return state_->owner; }
+  [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND {
+    assert(native_ != nullptr && "this completion queue was moved from");
+    return state_->owner;
+  }
+  [[nodiscard]] class context context() && noexcept { return std::as_const(*this).context(); }
   [[nodiscard]] ibv_cq* native_handle() const noexcept { return native_; }
   friend bool operator==(const completion_queue&, const completion_queue&) noexcept = default;
   friend std::ostream& operator<<(std::ostream& out, const completion_queue& queue);
@@ -103,7 +135,8 @@ class completion_queue {
  protected:
   explicit completion_queue(detail::reference<detail::completion_queue_state> state) noexcept
       : native_(state->native), state_(std::move(state)) {}
-  [[nodiscard]] detail::completion_queue_state& state() const noexcept { return *state_.get(); }
+  /// Null if this was moved from.
+  [[nodiscard]] detail::completion_queue_state* state() const noexcept { return state_.get(); }
 
  private:
   friend class async_event;

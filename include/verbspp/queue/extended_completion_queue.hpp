@@ -15,6 +15,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -171,10 +172,19 @@ inline constinit ibv_poll_cq_attr no_poll_attributes{};
 /// How many polling sessions this thread may begin now: 1, and none while it is in one.
 inline constinit thread_local int free_polling_sessions = 1;
 
+/// Lets the assertion of `completion_queue::poll` know.
+VERBSPP_DATA_PATH void note_session([[maybe_unused]] const ibv_cq_ex* queue) noexcept {
+#ifndef NDEBUG
+  queue_in_session = reinterpret_cast<const ibv_cq*>(queue);
+#endif
+}
+
 /// A polling session of this thread, from `ibv_start_poll` to `ibv_end_poll`.
 class polling_session {
  public:
-  VERBSPP_DATA_PATH explicit polling_session(ibv_cq_ex* queue) noexcept : queue_(queue) {}
+  VERBSPP_DATA_PATH explicit polling_session(ibv_cq_ex* queue) noexcept : queue_(queue) {
+    note_session(queue);
+  }
   polling_session(const polling_session&) = delete;
   polling_session& operator=(const polling_session&) = delete;
   /// Unless `end` was called, which does not need the destructor to look: a visitor has thrown.
@@ -186,9 +196,11 @@ class polling_session {
   VERBSPP_DATA_PATH void end() noexcept {
     ibv_end_poll(std::exchange(queue_, nullptr));
     free_polling_sessions = 1;
+    note_session(nullptr);
   }
   /// Ends it after `ibv_next_poll` has returned that.
   [[nodiscard]] VERBSPP_DATA_PATH error fail(int returned) noexcept {
+    note_session(nullptr);
     return next_poll_failure(std::exchange(queue_, nullptr), returned);
   }
 
@@ -229,12 +241,14 @@ class extended_completion_queue : public completion_queue {
   template <class Visit>
   VERBSPP_DATA_PATH result<std::size_t> poll_each(Visit&& visit,
                                                   std::size_t most = SIZE_MAX) const {
+    assert(native_handle() != nullptr && "this completion queue was moved from");
     if (most == 0) [[unlikely]]
       return std::size_t{0};
     // Looked at and changed in one step: that is an instruction less.
     if (--detail::free_polling_sessions != 0) [[unlikely]]
       return detail::nested_polling();
-    ibv_cq_ex* const queue = extended_;
+    // libibverbs casts one to the other as well.
+    ibv_cq_ex* const queue = reinterpret_cast<ibv_cq_ex*>(native_handle());
     int returned = ibv_start_poll(queue, &detail::no_poll_attributes);
     // Where nothing has come there is time.
     if (returned != 0) [[unlikely]] {
@@ -264,10 +278,7 @@ class extended_completion_queue : public completion_queue {
  private:
   explicit extended_completion_queue(
       detail::reference<detail::completion_queue_state> state) noexcept
-      : completion_queue(std::move(state)),
-        extended_(reinterpret_cast<ibv_cq_ex*>(native_handle())) {}
-
-  ibv_cq_ex* extended_;  // the same queue: libibverbs casts one to the other as well
+      : completion_queue(std::move(state)) {}
 };
 
 }  // namespace verbspp

@@ -12,6 +12,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
@@ -54,6 +55,10 @@ struct shared_receive_queue_state : counted {
 ///
 /// A shared handle, cheap to copy; keeps its protection domain alive, and queue pairs keep it
 /// alive. Thread rule: as `ibv_srq`: posting is safe from several threads.
+///
+/// A handle that was moved from is empty: its native handle is null, it has room for nothing, and
+/// what asks the device is refused (`invalid_input`). But nobody may post to it, nor ask it for its
+/// protection domain: these are assertions.
 class shared_receive_queue {
  public:
   /// Creates a queue for at least so many receives (`ibv_create_srq`) of so many elements.
@@ -94,11 +99,27 @@ class shared_receive_queue {
   /// \errors `driver`
   [[nodiscard]] result<shared_receive_queue_status> query() const noexcept;
 
-  [[nodiscard]] const shared_receive_queue_capacities& capacities() const noexcept {
-    return state_->capacities;
+  shared_receive_queue(const shared_receive_queue&) noexcept = default;
+  shared_receive_queue(shared_receive_queue&& other) noexcept
+      : state_(std::move(other.state_)), native_(std::exchange(other.native_, nullptr)) {}
+  shared_receive_queue& operator=(shared_receive_queue other) noexcept {
+    std::swap(state_, other.state_);
+    std::swap(native_, other.native_);
+    return *this;
   }
-  [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
+  ~shared_receive_queue() = default;
+
+  /// What the device granted.
+  [[nodiscard]] shared_receive_queue_capacities capacities() const noexcept {
+    return state_ ? state_->capacities : shared_receive_queue_capacities{};
+  }
+  [[nodiscard]] const class protection_domain& protection_domain() const& noexcept
+      VERBSPP_LIFETIMEBOUND {
+    assert(state_ && "this shared receive queue was moved from");
     return state_->owner;
+  }
+  [[nodiscard]] class protection_domain protection_domain() && noexcept {
+    return std::as_const(*this).protection_domain();
   }
   [[nodiscard]] ibv_srq* native_handle() const noexcept { return native_; }
   /// True for copies of one handle.
