@@ -195,27 +195,26 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
   initial.pd = settings.domain->native_handle();
   VERBSPP_TRY(native, settings.extended_posting ? create_extended(initial, type, device)
                                                 : create_standard(initial));
-  return queue_pair_data{
-      .owner = queue_pair_owner(native.queue_pair, native.extended, *settings.domain,
-                                *settings.send_queue, *settings.receive_queue, settings.receives),
-      .local = {.type = type,
-                .number = queue_pair_number::assume(native.queue_pair->qp_num &
-                                                    queue_pair_number::maximum),
-                .link_layer = port.link_layer(),
-                .lid = port.lid(),
-                .address = gid.address,
-                .gid_type = gid.type,
-                .mtu = parameters.mtu.value_or(port.active_mtu()),
-                .send_psn = parameters.send_psn ? *parameters.send_psn : random_psn(),
-                .reads_as_initiator = type == transport::rc ? as_initiator : read_depth(0),
-                .reads_as_target = type == transport::rc ? as_target : read_depth(0),
-                .qkey = parameters.qkey},
-      .capacities = {.max_send_work_requests = initial.cap.max_send_wr,
-                     .max_receive_work_requests = initial.cap.max_recv_wr,
-                     .max_send_elements = initial.cap.max_send_sge,
-                     .max_receive_elements = initial.cap.max_recv_sge,
-                     .max_inline_data = initial.cap.max_inline_data},
-      .parameters = parameters};
+  return queue_pair_data(
+      queue_pair_owner(native.queue_pair, native.extended, *settings.domain, *settings.send_queue,
+                       *settings.receive_queue, settings.receives),
+      {.type = type,
+       .number = queue_pair_number::assume(native.queue_pair->qp_num & queue_pair_number::maximum),
+       .link_layer = port.link_layer(),
+       .lid = port.lid(),
+       .address = gid.address,
+       .gid_type = gid.type,
+       .mtu = parameters.mtu.value_or(port.active_mtu()),
+       .send_psn = parameters.send_psn ? *parameters.send_psn : random_psn(),
+       .reads_as_initiator = type == transport::rc ? as_initiator : read_depth(0),
+       .reads_as_target = type == transport::rc ? as_target : read_depth(0),
+       .qkey = parameters.qkey},
+      {.max_send_work_requests = initial.cap.max_send_wr,
+       .max_receive_work_requests = initial.cap.max_recv_wr,
+       .max_send_elements = initial.cap.max_send_sge,
+       .max_receive_elements = initial.cap.max_recv_sge,
+       .max_inline_data = initial.cap.max_inline_data},
+      parameters);
 }
 
 result<queue_pair_data> create_prepared(transport type,

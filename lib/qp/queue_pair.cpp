@@ -9,6 +9,7 @@
 #include <new>
 #include <ostream>
 #include <string>
+#include <utility>
 
 namespace verbspp::detail {
 
@@ -19,6 +20,42 @@ error moved_from(const char* operation) noexcept {
 }
 
 }  // namespace
+
+queue_pair_owner::queue_pair_owner(queue_pair_owner&& other) noexcept
+    : native_(std::exchange(other.native_, nullptr)),
+      extended_(std::exchange(other.extended_, nullptr)),
+      domain_(std::move(other.domain_)),
+      send_queue_(std::move(other.send_queue_)),
+      receive_queue_(std::move(other.receive_queue_)),
+      receives_(std::move(other.receives_)),
+      groups_(std::move(other.groups_)) {}
+
+queue_pair_owner& queue_pair_owner::operator=(queue_pair_owner&& other) noexcept {
+  // Taken out first, so that assigning to itself changes nothing; what was here goes with `taken`.
+  queue_pair_owner taken(std::move(other));
+  std::swap(native_, taken.native_);
+  std::swap(extended_, taken.extended_);
+  std::swap(domain_, taken.domain_);
+  std::swap(send_queue_, taken.send_queue_);
+  std::swap(receive_queue_, taken.receive_queue_);
+  std::swap(receives_, taken.receives_);
+  std::swap(groups_, taken.groups_);
+  return *this;
+}
+
+queue_pair_data::queue_pair_data(queue_pair_data&& other) noexcept
+    : owner(std::move(other.owner)),
+      local(std::exchange(other.local, {})),
+      capacities(std::exchange(other.capacities, {})),
+      parameters(std::exchange(other.parameters, {})) {}
+
+queue_pair_data& queue_pair_data::operator=(queue_pair_data&& other) noexcept {
+  owner = std::move(other.owner);
+  local = std::exchange(other.local, {});
+  capacities = std::exchange(other.capacities, {});
+  parameters = std::exchange(other.parameters, {});
+  return *this;
+}
 
 queue_pair_owner::~queue_pair_owner() {
   if (native_ == nullptr) return;

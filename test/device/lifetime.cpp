@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device.hpp"
+#include "transports.hpp"
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
 
@@ -104,6 +105,120 @@ TEST_CASE("a queue pair can be assigned over, which destroys the former one") {
   first = std::move(second);
   CHECK(first.number() == number);
   CHECK(must(first.query_state()) == queue_pair_state::init);
+}
+
+TEST_CASE("what is assigned to a queue pair ends the receives of the former one, at once") {
+  const testbed bed;
+  buffer<> inbox(bed.domain, 64);
+  buffer<> outbox(bed.domain, pattern(16, 1));
+  const std::vector<std::byte> untouched = inbox.bytes();
+  auto former = prepared_of<transport::ud>(bed, bed.left_queue);
+  auto replacement = prepared_of<transport::ud>(bed, bed.left_queue);
+  auto sender = must(prepared_of<transport::ud>(bed, bed.right_queue).activate());
+  const endpoint gone = former.endpoint();
+  auto receiver = must(std::move(former).activate());
+  auto active_replacement = must(std::move(replacement).activate());
+  must(receiver.post_receive({.id = 1, .elements = inbox.scatter()}));
+
+  receiver = std::move(active_replacement);
+  // Nobody tells whether a datagram arrives; so it is sent, and had its time.
+  const sender_to<transport::ud> destination(sender, gone);
+  const gather_element from = outbox.gather();
+  destination.send(sender, 2, from);
+  take_success(bed.right_queue, 2);
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+  CHECK(inbox.bytes() == untouched);
+  // Nothing holds the former one's memory any more, nor does a peer of a connection find it.
+  CHECK_NOTHROW(must(std::move(inbox.region()).deregister()));
+}
+
+TEST_CASE("a connected queue pair that was assigned to is gone for its peer") {
+  const testbed bed;
+  buffer<> inbox(bed.domain, 64);
+  buffer<> outbox(bed.domain, pattern(16, 1));
+  const std::vector<std::byte> untouched = inbox.bytes();
+  prepared left =
+      must(bed.left().ack_timeout(std::chrono::milliseconds(8)).ack_retry_count(1).build());
+  auto pair = connect(std::move(left), must(bed.right().build()));
+  must(pair.right.post_receive({.id = 1, .elements = inbox.scatter()}));
+  auto fresh = connect_to_itself(must(bed.right().build()));
+  const queue_pair_number number = fresh.number();
+
+  pair.right = std::move(fresh);
+  CHECK(pair.right.number() == number);
+  must(pair.left.post_send({.id = 2, .elements = outbox.gather()}));
+  CHECK(status_of(take_one(bed.left_queue)) == work_status::retry_exceeded);
+  CHECK(count_within_a_moment(bed.right_queue) == 0);
+  CHECK(inbox.bytes() == untouched);
+}
+
+TEST_CASE("assigning a queue pair to itself changes nothing") {
+  const testbed bed;
+  prepared pair = must(bed.left().build());
+  const endpoint before = pair.endpoint();
+  prepared& itself = pair;
+  pair = std::move(itself);
+  CHECK(pair.endpoint() == before);
+  CHECK(pair.protection_domain() == bed.domain);
+  CHECK(must(pair.query_state()) == queue_pair_state::init);
+  const connected works = connect_to_itself(std::move(pair));
+  CHECK(works.number() == before.number);
+}
+
+TEST_CASE("a queue pair can be assigned to twice, and after it was moved from") {
+  const release_watch watch;
+  const testbed bed;
+  prepared pair = must(bed.left().build());
+  const prepared taken = std::move(pair);
+  for (int i = 0; i < 2; ++i) {
+    prepared next = must(bed.left().build());
+    const queue_pair_number number = next.number();
+    pair = std::move(next);
+    CHECK(pair.number() == number);
+    CHECK(must(pair.query_state()) == queue_pair_state::init);
+  }
+  CHECK(must(taken.query_state()) == queue_pair_state::init);
+}
+
+TEST_CASE("a queue pair that was moved from is empty in every member") {
+  const testbed bed;
+  const auto check = [](auto pair) {
+    using queue_pair = decltype(pair);
+    // NOLINTBEGIN(bugprone-use-after-move)
+    const auto empty = [](const queue_pair& moved_from) {
+      CHECK(moved_from.number() == queue_pair_number(0));
+      CHECK(moved_from.native_handle() == nullptr);
+      CHECK(moved_from.endpoint() == endpoint{});
+      CHECK(moved_from.capacities() == queue_pair_capacities{});
+    };
+    queue_pair constructed = std::move(pair);
+    empty(pair);
+    CHECK(constructed.number() != queue_pair_number(0));
+    pair = std::move(constructed);
+    empty(constructed);
+    CHECK(pair.endpoint().number == pair.number());
+    CHECK(pair.capacities().max_send_work_requests >= 16);
+    // NOLINTEND(bugprone-use-after-move)
+  };
+  check(prepared_of<transport::rc>(bed, bed.left_queue));
+  check(must(prepared_of<transport::ud>(bed, bed.left_queue).activate()));
+}
+
+TEST_CASE("what a temporary queue pair tells outlives it") {
+  const testbed bed;
+  const endpoint& end = must(bed.left().send_psn(0x123456).build()).endpoint();
+  CHECK(end.send_psn == packet_sequence_number(0x123456));
+  const queue_pair_capacities& capacities = must(bed.left().build()).capacities();
+  CHECK(capacities.max_send_work_requests >= 16);
+  CHECK(must(bed.left().build()).protection_domain() == bed.domain);
+  const completion_queue& send_queue = must(bed.left().build()).send_completion_queue();
+  CHECK(send_queue == bed.left_queue);
+  const completion_queue& receive_queue = must(bed.left().build()).receive_completion_queue();
+  CHECK(receive_queue == bed.left_queue);
+  const ibv_qp_attr& attributes = must(must(bed.left().build()).query()).attributes();
+  CHECK(attributes.qp_state == IBV_QPS_INIT);
+  const ibv_qp_init_attr& initial = must(must(bed.left().build()).query()).initial();
+  CHECK(initial.qp_type == IBV_QPT_RC);
 }
 
 TEST_CASE("a queue pair with work outstanding can be destroyed, and then its memory") {

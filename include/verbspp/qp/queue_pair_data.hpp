@@ -49,24 +49,9 @@ class queue_pair_owner {
         send_queue_(std::move(send_queue)),
         receive_queue_(std::move(receive_queue)),
         receives_(std::move(receives)) {}
-  queue_pair_owner(queue_pair_owner&& other) noexcept
-      : native_(std::exchange(other.native_, nullptr)),
-        extended_(std::exchange(other.extended_, nullptr)),
-        domain_(std::move(other.domain_)),
-        send_queue_(std::move(other.send_queue_)),
-        receive_queue_(std::move(other.receive_queue_)),
-        receives_(std::move(other.receives_)),
-        groups_(std::move(other.groups_)) {}
-  queue_pair_owner& operator=(queue_pair_owner&& other) noexcept {
-    std::swap(native_, other.native_);
-    std::swap(extended_, other.extended_);
-    std::swap(domain_, other.domain_);
-    std::swap(send_queue_, other.send_queue_);
-    std::swap(receive_queue_, other.receive_queue_);
-    std::swap(receives_, other.receives_);
-    std::swap(groups_, other.groups_);
-    return *this;
-  }
+  queue_pair_owner(queue_pair_owner&& other) noexcept;
+  /// Destroys the queue pair that was there.
+  queue_pair_owner& operator=(queue_pair_owner&& other) noexcept;
   ~queue_pair_owner();
 
   [[nodiscard]] ibv_qp* native() const noexcept { return native_; }
@@ -113,8 +98,17 @@ struct connection_parameters {
   verbspp::flow_label flow_label;
 };
 
-/// A queue pair whatever its state, which only the types around it know.
+/// A queue pair whatever its state, which only the types around it know. One that was moved from is
+/// empty in every member.
 struct queue_pair_data {
+  queue_pair_data(queue_pair_owner made, const endpoint& end, const queue_pair_capacities& granted,
+                  const connection_parameters& given) noexcept
+      : owner(std::move(made)), local(end), capacities(granted), parameters(given) {}
+  queue_pair_data(queue_pair_data&& other) noexcept;
+  /// Destroys the queue pair that was there.
+  queue_pair_data& operator=(queue_pair_data&& other) noexcept;
+  ~queue_pair_data() = default;
+
   queue_pair_owner owner;
   endpoint local;
   queue_pair_capacities capacities;

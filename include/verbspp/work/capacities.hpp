@@ -41,6 +41,9 @@ struct queue_pair_capacities {
   std::uint32_t max_send_elements = 0;     ///< scatter-gather elements per request
   std::uint32_t max_receive_elements = 0;  ///< scatter-gather elements per request
   std::uint32_t max_inline_data = 0;       ///< bytes
+
+  friend bool operator==(const queue_pair_capacities&,
+                         const queue_pair_capacities&) noexcept = default;
 };
 
 }  // namespace verbspp
