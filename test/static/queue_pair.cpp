@@ -5,6 +5,7 @@
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <concepts>
+#include <type_traits>
 #include <utility>
 
 namespace {
@@ -86,6 +87,28 @@ static_assert(std::is_same_v<decltype(std::declval<rc<init>>().handshake(endpoin
                              result<rc<ready_to_send>>>);
 static_assert(rc<init>::type == transport::rc);
 static_assert(rc<init>::state == init);
+
+// What a queue pair refers to lives in it; a temporary one gives copies.
+template <class QueuePair, auto Accessor>
+using told_by = decltype(Accessor(std::declval<QueuePair>()));
+template <auto Accessor, class QueuePair = rc<init>>
+inline constexpr bool copied_from_temporaries =
+    std::is_lvalue_reference_v<told_by<QueuePair&, Accessor>> &&
+    std::is_lvalue_reference_v<told_by<const QueuePair&, Accessor>> &&
+    !std::is_reference_v<told_by<QueuePair, Accessor>> &&
+    !std::is_reference_v<told_by<const QueuePair, Accessor>>;
+#define TELLS(accessor) \
+  [](auto&& object) -> decltype(auto) { return std::forward<decltype(object)>(object).accessor(); }
+static_assert(copied_from_temporaries<TELLS(endpoint)>);
+static_assert(copied_from_temporaries<TELLS(capacities)>);
+static_assert(copied_from_temporaries<TELLS(protection_domain)>);
+static_assert(copied_from_temporaries<TELLS(send_completion_queue)>);
+static_assert(copied_from_temporaries<TELLS(receive_completion_queue)>);
+static_assert(copied_from_temporaries<TELLS(shared_receive_queue),
+                                      queue_pair<transport::rc, init, receive_queue_kind::shared>>);
+static_assert(copied_from_temporaries<TELLS(attributes), queue_pair_status>);
+static_assert(copied_from_temporaries<TELLS(initial), queue_pair_status>);
+#undef TELLS
 
 // Posting is not for those who may only look at the queue pair.
 static_assert(!Receives<const rc<init>>);

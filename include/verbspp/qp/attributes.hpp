@@ -5,6 +5,7 @@
 /// of `ibv_modify_qp` follows.
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/flags.hpp>
 #include <verbspp/device/path.hpp>
@@ -308,7 +309,10 @@ class queue_pair_attributes {
   }
 
   /// For the library: what was set.
-  [[nodiscard]] const detail::attribute_values& values() const noexcept { return values_; }
+  [[nodiscard]] const detail::attribute_values& values() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return values_;
+  }
+  [[nodiscard]] detail::attribute_values values() const&& noexcept { return values_; }
 
  private:
   template <transport, queue_pair_state, queue_pair_state, attribute_set>

@@ -68,10 +68,10 @@ concept KeepsState =
 /// One rule for what fails: a call that consumes the queue pair, and fails, has destroyed it, with
 /// the work posted to it; a call that does not consume it leaves it as it was.
 ///
-/// A move-only owner: destroying it destroys the queue pair and gives up the work that is
-/// outstanding, without completions. It keeps its protection domain and completion queues alive,
-/// not the memory of outstanding work. Thread rule: as `ibv_qp`: posting is safe from several
-/// threads; moving, handshake and destruction need exclusive access.
+/// A move-only owner: destroying it, or assigning to it, destroys the queue pair and gives up the
+/// work that is outstanding, without completions. It keeps its protection domain and completion
+/// queues alive, not the memory of outstanding work. Thread rule: as `ibv_qp`: posting is safe from
+/// several threads; moving, handshake and destruction need exclusive access.
 template <transport Transport, queue_pair_state State,
           receive_queue_kind Receives = receive_queue_kind::own,
           posting_interface Posting = posting_interface::standard>
@@ -97,17 +97,25 @@ class VERBSPP_CONSUMABLE queue_pair {
   queue_pair& operator=(const queue_pair&) = delete;
   ~queue_pair() = default;
 
-  /// What the peer needs in order to connect.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const struct endpoint& endpoint() const noexcept
+  // What these members refer to lives in the queue pair; of a temporary one they give copies.
+
+  /// What the peer needs in order to connect; of a queue pair that was moved from, an empty one.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const struct endpoint& endpoint() const& noexcept
       VERBSPP_LIFETIMEBOUND {
+    return data_.local;
+  }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED struct endpoint endpoint() const&& noexcept {
     return data_.local;
   }
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED queue_pair_number number() const noexcept {
     return data_.local.number;
   }
-  /// What the device granted.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const queue_pair_capacities& capacities() const noexcept
-      VERBSPP_LIFETIMEBOUND {
+  /// What the device granted; nothing, of a queue pair that was moved from.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const queue_pair_capacities& capacities()
+      const& noexcept VERBSPP_LIFETIMEBOUND {
+    return data_.capacities;
+  }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED queue_pair_capacities capacities() const&& noexcept {
     return data_.capacities;
   }
 
@@ -449,25 +457,47 @@ class VERBSPP_CONSUMABLE queue_pair {
     return detail::query(data_);
   }
 
+  // The handles of what the queue pair was made from: shared ones, to be copied where they are to
+  // outlive it. Those of a queue pair that was moved from are moved from, too.
+
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()
-      const noexcept VERBSPP_LIFETIMEBOUND {
+      const& noexcept VERBSPP_LIFETIMEBOUND {
+    return data_.owner.domain();
+  }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED class protection_domain protection_domain()
+      const&& noexcept {
     return data_.owner.domain();
   }
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const completion_queue& send_completion_queue()
-      const noexcept VERBSPP_LIFETIMEBOUND {
+      const& noexcept VERBSPP_LIFETIMEBOUND {
+    return data_.owner.send_queue();
+  }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED completion_queue
+  send_completion_queue() const&& noexcept {
     return data_.owner.send_queue();
   }
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const completion_queue& receive_completion_queue()
-      const noexcept VERBSPP_LIFETIMEBOUND {
+      const& noexcept VERBSPP_LIFETIMEBOUND {
+    return data_.owner.receive_queue();
+  }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED completion_queue
+  receive_completion_queue() const&& noexcept {
     return data_.owner.receive_queue();
   }
   /// Whose receives it uses, if not its own.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class shared_receive_queue& shared_receive_queue()
-      const noexcept VERBSPP_LIFETIMEBOUND
+      const& noexcept VERBSPP_LIFETIMEBOUND
     requires(Receives == receive_queue_kind::shared)
   {
     return *data_.owner.receives();
   }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED class shared_receive_queue shared_receive_queue()
+      const&& noexcept
+    requires(Receives == receive_queue_kind::shared)
+  {
+    return *data_.owner.receives();
+  }
+  /// Null if the queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED ibv_qp* native_handle() const noexcept {
     return data_.owner.native();
   }

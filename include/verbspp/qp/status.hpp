@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/number_of.hpp>
 #include <verbspp/device/queue_pair_number.hpp>
 #include <verbspp/memory/access.hpp>
@@ -51,8 +52,14 @@ class queue_pair_status {
             .max_inline_data = attributes_.cap.max_inline_data};
   }
   /// Everything that `ibv_query_qp` tells.
-  [[nodiscard]] const ibv_qp_attr& attributes() const noexcept { return attributes_; }
-  [[nodiscard]] const ibv_qp_init_attr& initial() const noexcept { return initial_; }
+  [[nodiscard]] const ibv_qp_attr& attributes() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return attributes_;
+  }
+  [[nodiscard]] ibv_qp_attr attributes() const&& noexcept { return attributes_; }
+  [[nodiscard]] const ibv_qp_init_attr& initial() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return initial_;
+  }
+  [[nodiscard]] ibv_qp_init_attr initial() const&& noexcept { return initial_; }
 
  private:
   ibv_qp_attr attributes_;
