@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../src/packet.hpp"
 #include "catch.hpp"
 #include "fabric.hpp"
 #include "intruder.hpp"
 #include "peer.hpp"
+#include "wire/packet.hpp"
 
 #include <sys/mman.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "../src/packet.hpp"
 #include "catch.hpp"
 #include "fabric.hpp"
 #include "intruder.hpp"
+#include "wire/packet.hpp"
 
 #include <sys/mman.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every verb that can fail on demand, by the table of the device itself.
-#include "../src/faults.hpp"
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "faults/faults.hpp"
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>

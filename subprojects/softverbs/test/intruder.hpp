@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "../src/packet.hpp"
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "wire/packet.hpp"
 
 #include <sys/socket.h>
 #include <sys/un.h>

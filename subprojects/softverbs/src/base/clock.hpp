@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace softverbs {
+
+/// Nanoseconds of the monotonic clock; 0 stands for never.
+using nanoseconds = std::int64_t;
+
+inline nanoseconds now() noexcept {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return nanoseconds{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace softverbs

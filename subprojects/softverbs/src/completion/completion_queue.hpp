@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/clock.hpp"
+#include "base/event_queue.hpp"
+#include "base/extensible.hpp"
+#include "machine/served.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+namespace softverbs {
+
+class completion_queue;
+class engine;
+class open_device;
+struct completion;
+struct protection_domain;
+
+/// Whose work requests complete. It is called under the engine's lock.
+class work_queues {
+ public:
+  /// The completion has been polled: what its request took up is free.
+  virtual void release(const completion& entry) noexcept = 0;
+  /// It came too late for a queue that is broken.
+  virtual void completion_lost() = 0;
+
+ protected:
+  ~work_queues() = default;
+};
+
+struct completion_channel final : ibv_comp_channel {
+  event_queue<completion_queue*> events;
+};
+
+/// What waits in a completion queue.
+struct completion {
+  ibv_wc wc;
+  work_queues* owner;
+  /// The owner's queue is free up to here, once this has been polled.
+  std::uint32_t frees_up_to;
+  bool of_send_queue;
+  bool solicited;
+  /// When it came, by the device's clock and by the wall's; if the program asked for it.
+  std::uint64_t timestamp;
+  std::uint64_t wallclock;
+  /// How late it comes; or when, once it is held back.
+  nanoseconds delay;
+};
+
+/// What a program that creates an extended completion queue may ask for besides.
+struct completion_queue_options {
+  /// Bits of ibv_create_cq_wc_flags.
+  std::uint64_t fields = 0;
+  bool single_threaded = false;
+  bool ignores_overrun = false;
+  /// A parent domain, or null.
+  protection_domain* domain = nullptr;
+};
+
+/// A completion queue. The engine's lock protects it, but for what says otherwise.
+class completion_queue final : public extensible_cq, private timed {
+ public:
+  completion_queue(open_device& owner, std::uint32_t capacity, completion_channel* channel,
+                   void* user_context, const completion_queue_options& options = {});
+  completion_queue(const completion_queue&) = delete;
+  completion_queue& operator=(const completion_queue&) = delete;
+  ~completion_queue();
+
+  /// What the device grants for a number of entries asked for.
+  static std::uint32_t granted(std::uint32_t asked) noexcept;
+
+  /// False if it is full: then the completion is lost, and the queue is broken.
+  bool push(const completion& entry);
+
+  /// As ibv_poll_cq: how many were given, negative if the queue is broken and
+  /// there are none left.
+  int poll(int wanted, ibv_wc* out) noexcept;
+
+  /// Takes out the next completion for `current`; 0, ENOENT or EIO.
+  int advance() noexcept;
+  /// What the functions that read a field read, without the lock.
+  const completion& current() const noexcept { return current_; }
+  /// While a thread reads one by one, others wait; unless the program said there are none.
+  void start_reading();
+  void stop_reading();
+
+  void request_notification(bool solicited_only) noexcept;
+
+  /// Drops what is left of a queue pair.
+  void forget(const work_queues& owner) noexcept;
+
+  /// 0 or an errno.
+  int resize(std::uint32_t capacity);
+
+  const completion_queue_options& options() const noexcept { return options_; }
+  softverbs::engine& engine() const noexcept;
+
+  /// Takes it off its channel. What the program has been told about it so far
+  /// stays readable.
+  void detach() noexcept;
+
+  /// Also without the lock: a poller looks here first.
+  bool empty() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
+
+  /// Completions were lost. Also without the lock.
+  bool is_broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
+
+  unsigned queue_pairs = 0;
+  unsigned completion_events_reported = 0;
+  unsigned async_events_reported = 0;
+
+ private:
+  enum class notify : std::uint8_t { off, solicited, any };
+  void set_notify(notify when) noexcept;
+  bool has_field(std::uint64_t field) const noexcept { return (options_.fields & field) != 0; }
+  const completion& take() noexcept;
+  void hold_back(const completion& entry);
+  bool give_out(const completion& entry);
+  /// Gives out what was delayed until now.
+  void on_deadline(nanoseconds time) override;
+
+  open_device& owner_;
+  completion_queue_options options_;
+  std::vector<completion> ring_;
+  std::uint32_t first_ = 0;
+  std::atomic<std::uint32_t> count_{0};
+  notify notify_ = notify::off;
+  std::atomic<bool> broken_{false};
+  /// In the order in which they come.
+  std::deque<completion> held_back_;
+  std::mutex reading_;
+  completion current_{};
+};
+
+}  // namespace softverbs

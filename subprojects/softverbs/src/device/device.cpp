@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device.hpp"
+
+#include <endian.h>
+
+#include <array>
+#include <cstdio>
+#include <cstring>
+
+namespace softverbs {
+namespace {
+
+constexpr std::uint16_t first_lid = 16;
+constexpr std::uint16_t subnet_manager_lid = 1;
+constexpr unsigned ethernet_gids = 6;
+
+struct device_table {
+  std::array<soft_device, max_devices> devices;
+
+  device_table() noexcept {
+    std::memset(static_cast<void*>(devices.data()), 0, sizeof(devices));
+    for (unsigned number = 0; number < max_devices; ++number) {
+      soft_device& device = devices[number];
+      device.number = static_cast<std::uint8_t>(number);
+      device.verbs.node_type = IBV_NODE_CA;
+      device.verbs.transport_type = IBV_TRANSPORT_IB;
+      std::snprintf(device.verbs.name, sizeof(device.verbs.name), "soft%u", number);
+      std::snprintf(device.verbs.dev_name, sizeof(device.verbs.dev_name), "softverbs%u", number);
+      std::snprintf(device.verbs.dev_path, sizeof(device.verbs.dev_path),
+                    "/sys/class/infiniband_verbs/softverbs%u", number);
+      std::snprintf(device.verbs.ibdev_path, sizeof(device.verbs.ibdev_path),
+                    "/sys/class/infiniband/soft%u", number);
+    }
+  }
+};
+
+device_table& table() noexcept {
+  static device_table result;
+  return result;
+}
+
+ibv_gid link_local_gid(std::uint64_t guid) noexcept {
+  ibv_gid gid{};
+  gid.global.subnet_prefix = htobe64(0xfe80'0000'0000'0000U);
+  gid.global.interface_id = htobe64(guid);
+  return gid;
+}
+
+/// 198.18.0.0/15 is set aside for test networks, so no real host has it.
+ibv_gid ipv4_gid(unsigned number) noexcept {
+  ibv_gid gid{};
+  gid.global.interface_id = htobe64(0x0000'ffff'c612'5300U + number + 1);
+  return gid;
+}
+
+ibv_gid unique_local_gid(unsigned number) noexcept {
+  ibv_gid gid{};
+  gid.global.subnet_prefix = htobe64(0xfd73'6f66'7476'0000U);
+  gid.global.interface_id = htobe64(std::uint64_t{number} + 1);
+  return gid;
+}
+
+}  // namespace
+
+bool is_ipv4(const ibv_gid& gid) noexcept {
+  return gid.global.subnet_prefix == 0 && be64toh(gid.global.interface_id) >> 32 == 0x0000'ffffU;
+}
+
+bool same(const ibv_gid& left, const ibv_gid& right) noexcept {
+  return std::memcmp(left.raw, right.raw, sizeof(left.raw)) == 0;
+}
+
+std::uint64_t soft_device::guid() const noexcept {
+  // An EUI-64 made of the locally administered MAC 02:53:56:00:00:<number>, as
+  // the kernel derives it (the local bit inverted).
+  return 0x0053'56ff'fe00'0000U + number;
+}
+
+std::uint16_t soft_device::lid() const noexcept {
+  return static_cast<std::uint16_t>(first_lid + number);
+}
+
+unsigned device_count() noexcept { return configured().devices; }
+
+soft_device& device_at(unsigned number) noexcept { return table().devices[number]; }
+
+const soft_device* soft_device_of(const ibv_device* device) noexcept {
+  for (const soft_device& candidate : table().devices)
+    if (&candidate.verbs == device) return &candidate;
+  return nullptr;
+}
+
+std::optional<gid_entry> gid_at(unsigned device, unsigned index) noexcept {
+  const std::uint64_t guid = device_at(device).guid();
+  if (configured().layer == link_layer::infiniband) {
+    if (index != 0) return std::nullopt;
+    return gid_entry{link_local_gid(guid), network::infiniband};
+  }
+  if (index >= ethernet_gids) return std::nullopt;
+  const network type = index % 2 == 0 ? network::roce_v1 : network::roce_v2;
+  switch (index / 2) {
+    case 0:
+      return gid_entry{link_local_gid(guid), type};
+    case 1:
+      return gid_entry{ipv4_gid(device), type};
+    default:
+      return gid_entry{unique_local_gid(device), type};
+  }
+}
+
+std::optional<std::uint8_t> device_of_gid(const ibv_gid& gid) noexcept {
+  // All numbers, not only this process' devices: the peer may have more.
+  for (unsigned number = 0; number < max_devices; ++number)
+    for (unsigned index = 0; index < limits::gid_entries; ++index) {
+      const auto entry = gid_at(number, index);
+      if (!entry) break;
+      if (same(entry->gid, gid)) return static_cast<std::uint8_t>(number);
+    }
+  return std::nullopt;
+}
+
+std::optional<std::uint8_t> device_of_lid(std::uint16_t lid) noexcept {
+  if (lid < first_lid || lid >= first_lid + max_devices) return std::nullopt;
+  return static_cast<std::uint8_t>(lid - first_lid);
+}
+
+void describe_device(const soft_device& device, ibv_device_attr& attributes) noexcept {
+  attributes = {};
+  std::snprintf(attributes.fw_ver, sizeof(attributes.fw_ver), "%s", SOFTVERBS_VERSION);
+  attributes.node_guid = htobe64(device.guid());
+  attributes.sys_image_guid = htobe64(device.guid());
+  attributes.max_mr_size = limits::region_bytes;
+  attributes.page_size_cap = 0xffff'f000U;
+  attributes.max_qp = limits::queue_pairs;
+  attributes.max_qp_wr = static_cast<int>(limits::work_requests);
+  attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
+                                IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_BAD_QKEY_CNTR |
+                                IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
+                                IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  attributes.max_sge = static_cast<int>(limits::gather_entries);
+  attributes.max_sge_rd = static_cast<int>(limits::gather_entries);
+  attributes.max_srq = limits::shared_receive_queues;
+  attributes.max_srq_wr = static_cast<int>(limits::work_requests);
+  attributes.max_srq_sge = static_cast<int>(limits::gather_entries);
+  attributes.max_cq = limits::completion_queues;
+  attributes.max_cqe = limits::completion_entries;
+  attributes.max_mr = limits::memory_regions;
+  attributes.max_mw = limits::memory_regions;
+  attributes.max_pd = limits::protection_domains;
+  attributes.max_qp_rd_atom = limits::outstanding_reads;
+  attributes.max_res_rd_atom = limits::outstanding_reads * limits::queue_pairs;
+  attributes.max_qp_init_rd_atom = limits::outstanding_reads;
+  attributes.atomic_cap = IBV_ATOMIC_HCA;
+  attributes.max_mcast_grp = limits::multicast_groups;
+  attributes.max_mcast_qp_attach = limits::multicast_members;
+  attributes.max_total_mcast_qp_attach = limits::multicast_groups * limits::multicast_members;
+  attributes.max_ah = limits::address_handles;
+  attributes.max_pkeys = 1;
+  attributes.local_ca_ack_delay = 15;
+  attributes.phys_port_cnt = 1;
+}
+
+void describe_port(const soft_device& device, ibv_port_attr& attributes) noexcept {
+  const bool ethernet = configured().layer == link_layer::ethernet;
+  attributes = {};
+  attributes.state = IBV_PORT_ACTIVE;
+  attributes.max_mtu = IBV_MTU_4096;
+  attributes.active_mtu = IBV_MTU_4096;
+  attributes.gid_tbl_len = static_cast<int>(limits::gid_entries);
+  attributes.port_cap_flags = IBV_PORT_CM_SUP;
+  attributes.max_msg_sz = limits::message_bytes;
+  attributes.pkey_tbl_len = 1;
+  attributes.max_vl_num = 1;
+  attributes.active_width = 2;   // 4x
+  attributes.active_speed = 32;  // 25 Gb/s a lane
+  attributes.phys_state = 5;     // link up
+  if (ethernet) {
+    attributes.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
+    attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
+    attributes.flags = IBV_QPF_GRH_REQUIRED;
+  } else {
+    attributes.lid = device.lid();
+    attributes.sm_lid = subnet_manager_lid;
+    attributes.subnet_timeout = 18;
+    attributes.link_layer = IBV_LINK_LAYER_INFINIBAND;
+  }
+}
+
+}  // namespace softverbs

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "faults/fault_grammar.hpp"
+
+#include "device/device.hpp"
+#include "faults/faults.hpp"
+
+#include <string.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <limits>
+#include <string>
+
+namespace softverbs::faults {
+namespace {
+
+template <typename Value>
+struct named {
+  std::string_view name;
+  Value value;
+};
+
+constexpr std::array occasions{
+    named<occasion>{"after", occasion::time},
+    named<occasion>{"completion", occasion::work},
+    named<occasion>{"send-completion", occasion::send},
+    named<occasion>{"receive-completion", occasion::receive},
+    named<occasion>{"packet", occasion::packet},
+};
+
+constexpr std::array changes{
+    named<effect_kind>{"port-down", effect_kind::port_down},
+    named<effect_kind>{"port-up", effect_kind::port_up},
+    named<effect_kind>{"device-fatal", effect_kind::device_fatal},
+    named<effect_kind>{"peer-lost", effect_kind::peer_lost},
+    named<effect_kind>{"peer-back", effect_kind::peer_back},
+};
+
+/// In the order of ibv_wc_status: as in IBV_WC_..., and in words.
+struct status_names {
+  std::string_view short_name;
+  std::string_view words;
+};
+constexpr std::array statuses{
+    status_names{"success", "success"},
+    status_names{"loc-len-err", "local-length-error"},
+    status_names{"loc-qp-op-err", "local-queue-pair-operation-error"},
+    status_names{"loc-eec-op-err", "local-ee-context-operation-error"},
+    status_names{"loc-prot-err", "local-protection-error"},
+    status_names{"wr-flush-err", "flushed"},
+    status_names{"mw-bind-err", "memory-window-bind-error"},
+    status_names{"bad-resp-err", "bad-response-error"},
+    status_names{"loc-access-err", "local-access-error"},
+    status_names{"rem-inv-req-err", "remote-invalid-request-error"},
+    status_names{"rem-access-err", "remote-access-error"},
+    status_names{"rem-op-err", "remote-operation-error"},
+    status_names{"retry-exc-err", "retry-exceeded"},
+    status_names{"rnr-retry-exc-err", "receiver-not-ready-retry-exceeded"},
+    status_names{"loc-rdd-viol-err", "local-rdd-violation-error"},
+    status_names{"rem-inv-rd-req-err", "remote-invalid-rd-request"},
+    status_names{"rem-abort-err", "remote-aborted"},
+    status_names{"inv-eecn-err", "invalid-ee-context-number"},
+    status_names{"inv-eec-state-err", "invalid-ee-context-state"},
+    status_names{"fatal-err", "fatal"},
+    status_names{"resp-timeout-err", "response-timeout"},
+    status_names{"general-err", "general-error"},
+    status_names{"tm-err", "tag-matching-error"},
+    status_names{"tm-rndv-incomplete", "tag-matching-rendezvous-incomplete"},
+};
+static_assert(statuses.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1);
+
+/// The largest number that ibv_wc_status can hold in C++.
+constexpr std::uint64_t highest_status = 31;
+constexpr std::uint64_t highest_errno = 4095;
+constexpr std::uint64_t highest_pair = 0xff'ffff;
+
+/// In small letters, with `-` for `_`.
+std::string plain(std::string_view text) {
+  std::string result(text);
+  for (char& letter : result) {
+    if (letter == '_') letter = '-';
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  return result;
+}
+
+template <typename Table>
+auto look_up(const Table& table, std::string_view name)
+    -> std::optional<decltype(table.front().value)> {
+  const std::string wanted = plain(name);
+  for (const auto& each : table)
+    if (each.name == wanted) return each.value;
+  return std::nullopt;
+}
+
+/// Decimal, or hexadecimal with 0x.
+std::optional<std::uint64_t> number(std::string_view text, std::uint64_t highest) noexcept {
+  const int base = text.starts_with("0x") ? 16 : 10;
+  if (base == 16) text.remove_prefix(2);
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size() || value > highest)
+    return std::nullopt;
+  return value;
+}
+
+std::optional<std::int64_t> duration(std::string_view text) noexcept {
+  struct unit {
+    std::string_view suffix;
+    std::int64_t nanoseconds;
+  };
+  constexpr std::array units{unit{"us", 1'000}, unit{"ms", 1'000'000}, unit{"s", 1'000'000'000}};
+  constexpr std::uint64_t longest = 1'000'000'000;
+  for (const auto& [suffix, nanoseconds] : units) {
+    if (!text.ends_with(suffix)) continue;
+    const auto count = number(text.substr(0, text.size() - suffix.size()), longest);
+    if (count) return static_cast<std::int64_t>(*count) * nanoseconds;
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> error_number(std::string_view text) {
+  if (const auto value = number(text, highest_errno); value && *value != 0)
+    return static_cast<int>(*value);
+  if (text == "ENOTSUP") return ENOTSUP;
+  if (text == "EWOULDBLOCK") return EWOULDBLOCK;
+  constexpr int highest_named = 133;
+  for (int value = 1; value <= highest_named; ++value)
+    if (const char* name = ::strerrorname_np(value); name != nullptr && text == name) return value;
+  return std::nullopt;
+}
+
+std::optional<int> status_number(std::string_view text) {
+  if (const auto value = number(text, highest_status)) return static_cast<int>(*value);
+  std::string wanted = plain(text);
+  if (wanted.starts_with("ibv-wc-")) wanted.erase(0, 7);
+  const auto found = std::find_if(statuses.begin(), statuses.end(), [&](const status_names& each) {
+    return each.short_name == wanted || each.words == wanted;
+  });
+  if (found == statuses.end()) return std::nullopt;
+  return static_cast<int>(found - statuses.begin());
+}
+
+/// Cuts `text` at the first `separator`, and gives what is behind it, if there is one.
+std::optional<std::string_view> cut(std::string_view& text, char separator) noexcept {
+  const std::size_t at = text.find(separator);
+  if (at == std::string_view::npos) return std::nullopt;
+  const std::string_view behind = text.substr(at + 1);
+  text = trimmed(text.substr(0, at));
+  return trimmed(behind);
+}
+
+class reader {
+ public:
+  explicit reader(const char*& problem) noexcept : problem_(problem) {}
+
+  std::optional<fault> read(std::string_view text) {
+    const auto result = cut(text, '=');
+    if (!result) {
+      if (!read_change(text) && problem_ == nullptr)
+        problem_ = "neither a change of state nor an occasion with `=` and what happens then";
+      if (problem_ != nullptr) return std::nullopt;
+    } else if (!read_occasion(text) || !read_effect(*result)) {
+      return std::nullopt;
+    }
+    return fault_;
+  }
+
+ private:
+  bool no(const char* why) noexcept {
+    problem_ = why;
+    return false;
+  }
+
+  bool read_occasion(std::string_view text) {
+    const auto count = cut(text, ':');
+    const auto pair = cut(text, '@');
+    if (const auto found = look_up(occasions, text)) {
+      fault_.when = *found;
+    } else {
+      fault_.when = occasion::verb;
+      fault_.verb = find(text);
+      if (fault_.verb == verbs.size())
+        return no("no verb that can fail has this name, nor any other occasion");
+    }
+    if (pair) {
+      if (fault_.when == occasion::verb || fault_.when == occasion::time)
+        return no("only completions and packets are those of a queue pair");
+      const auto wanted = number(*pair, highest_pair);
+      if (!wanted) return no("behind `@` there must be the number of a queue pair");
+      fault_.pair = static_cast<std::uint32_t>(*wanted);
+    }
+    return fault_.when == occasion::time ? read_time(count) : read_count(count);
+  }
+
+  bool read_time(std::optional<std::string_view> text) {
+    const auto time = text ? duration(*text) : std::nullopt;
+    if (!time) return no("`after` needs a time, such as `after:250ms`");
+    fault_.span = *time;
+    return true;
+  }
+
+  bool read_count(std::optional<std::string_view> text) {
+    if (!text) return true;
+    if (*text == "*") {
+      fault_.repeats = true;
+      return true;
+    }
+    if (text->ends_with('+')) {
+      fault_.repeats = true;
+      text->remove_suffix(1);
+    }
+    const auto first = number(*text, std::numeric_limits<std::uint64_t>::max());
+    if (!first || *first == 0) return no("behind `:` there must be N, `N+`, or `*`, from 1 on");
+    fault_.first = *first;
+    return true;
+  }
+
+  bool read_change(std::string_view text) {
+    const auto target = cut(text, '@');
+    const auto found = look_up(changes, text);
+    if (!found) return false;
+    fault_.what.kind = *found;
+    if (!target) return true;
+    const bool of_pair = *found == effect_kind::peer_lost || *found == effect_kind::peer_back;
+    const bool is_device = target->starts_with("soft");
+    const auto wanted =
+        is_device ? number(target->substr(4), max_devices - 1) : number(*target, highest_pair);
+    if (!wanted || of_pair == is_device)
+      return no(of_pair ? "a peer is that of a queue pair, such as `peer-lost@0x123`"
+                        : "ports are those of a device, such as `port-down@soft1`");
+    fault_.what.target = static_cast<std::uint32_t>(*wanted);
+    return true;
+  }
+
+  bool read_effect(std::string_view text) {
+    if (read_change(text)) return true;
+    if (problem_ != nullptr) return false;
+    effect& what = fault_.what;
+    const bool waits = fault_.when != occasion::packet && fault_.when != occasion::time;
+    if (const auto time = waits ? duration(text) : std::nullopt) {
+      what.kind = effect_kind::delay;
+      what.span = *time;
+      return true;
+    }
+    switch (fault_.when) {
+      case occasion::verb:
+        return read_error(text);
+      case occasion::packet:
+        what.kind = effect_kind::loss;
+        return plain(text) == "lost" || no("a packet can only be `lost`");
+      case occasion::time:
+        return no("all that happens after a time is a change of state, such as `port-down`");
+      default:
+        return read_status(text);
+    }
+  }
+
+  bool read_error(std::string_view text) {
+    effect& what = fault_.what;
+    what.kind = effect_kind::error;
+    if (text.starts_with("-1/")) {
+      what.told = form::minus_one;
+      text.remove_prefix(3);
+    } else if (text.starts_with('-') || text.starts_with('+')) {
+      what.told = text.front() == '-' ? form::negative : form::positive;
+      text.remove_prefix(1);
+    }
+    if (what.told != form::usual && verbs[fault_.verb].reports == convention::null)
+      return no("this verb returns a pointer: there is no other way to tell an error");
+    const auto error = error_number(text);
+    if (!error) return no("not an errno, by name or number");
+    what.number = *error;
+    return true;
+  }
+
+  bool read_status(std::string_view text) {
+    effect& what = fault_.what;
+    what.kind = effect_kind::status;
+    if (const auto vendor_code = cut(text, '/')) {
+      const auto value = number(*vendor_code, std::numeric_limits<std::uint32_t>::max());
+      if (!value) return no("behind `/` there must be a vendor's code");
+      what.vendor_code = static_cast<std::uint32_t>(*value);
+    }
+    const auto status = status_number(text);
+    if (!status || *status == IBV_WC_SUCCESS)
+      return no("not the status of a failed work request, by name or by a number up to 31");
+    what.number = *status;
+    return true;
+  }
+
+  fault fault_;
+  const char*& problem_;
+};
+
+}  // namespace
+
+std::string_view trimmed(std::string_view text) noexcept {
+  constexpr std::string_view blanks = " \t\n";
+  const std::size_t start = text.find_first_not_of(blanks);
+  if (start == std::string_view::npos) return {};
+  return text.substr(start, text.find_last_not_of(blanks) - start + 1);
+}
+
+std::optional<fault> read_fault(std::string_view text, const char*& problem) {
+  return reader(problem).read(text);
+}
+
+}  // namespace softverbs::faults

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "machine/progress_thread.hpp"
+
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <mutex>
+
+namespace softverbs {
+namespace {
+
+constexpr nanoseconds standby = 1'000'000;
+
+/// A program that only looks at its completion queue now and then, and spins on
+/// memory that a peer writes to meanwhile, must not be left alone with the device.
+constexpr nanoseconds longest_between_polls = 20'000;
+constexpr nanoseconds shortest_window = 200'000;
+constexpr nanoseconds long_between_polls = 50'000;
+constexpr nanoseconds neglect_remembered = 100'000'000;
+
+/// The kernel's structure, which libc doesn't have.
+struct scheduling {
+  std::uint32_t size;
+  std::uint32_t policy;
+  std::uint64_t flags;
+  std::int32_t nice;
+  std::uint32_t priority;
+  std::uint64_t runtime;
+  std::uint64_t deadline;
+  std::uint64_t period;
+};
+
+/// Asks for a short time slice, for which the scheduler (since Linux 6.12) lets a
+/// thread that wakes up run sooner: a program that spins on memory doesn't block
+/// then, for milliseconds, the one that will write there. Older kernels refuse.
+void ask_for_short_slices() noexcept {
+  scheduling wish{};
+  wish.size = sizeof(wish);
+  wish.runtime = 100'000;
+  ::syscall(SYS_sched_setattr, 0, &wish, 0U);
+}
+
+}  // namespace
+
+int progress_thread::start() noexcept {
+  doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (doorbell_ < 0) return errno;
+  stopping_ = false;
+  // Signals are the program's business, and so are the threads that handle them.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = ::pthread_create(&thread_, nullptr, &progress_thread::enter, this);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0) {
+    ::close(doorbell_);
+    doorbell_ = -1;
+    return error;
+  }
+  ::pthread_setname_np(thread_, "softverbs");
+  running_ = true;
+  return 0;
+}
+
+void progress_thread::stop() noexcept {
+  if (!running_) return;
+  stopping_ = true;
+  wake();
+  ::pthread_join(thread_, nullptr);
+  running_ = false;
+  ::close(doorbell_);
+  doorbell_ = -1;
+}
+
+void progress_thread::forget() noexcept {
+  if (doorbell_ >= 0) ::close(doorbell_);
+  doorbell_ = -1;
+  running_ = false;
+}
+
+void progress_thread::wake() noexcept {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(doorbell_, &one, sizeof(one));
+}
+
+void* progress_thread::enter(void* self) noexcept {
+  static_cast<progress_thread*>(self)->run();
+  return nullptr;
+}
+
+void progress_thread::sleep(int extra_descriptor, nanoseconds timeout) noexcept {
+  std::array<pollfd, 2> descriptors{pollfd{doorbell_, POLLIN, 0},
+                                    pollfd{extra_descriptor, POLLIN, 0}};
+  timespec time{};
+  time.tv_sec = timeout / 1'000'000'000;
+  time.tv_nsec = timeout % 1'000'000'000;
+  ::ppoll(descriptors.data(), extra_descriptor < 0 ? 1 : 2, timeout < 0 ? nullptr : &time, nullptr);
+  if (descriptors[0].revents != 0) {
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const ssize_t taken = ::read(doorbell_, &rings, sizeof(rings));
+  }
+}
+
+bool progress_thread::program_polls() noexcept {
+  const nanoseconds time = now();
+  const nanoseconds window = time - window_start_;
+  if (time < neglected_until_) return false;
+  if (window < shortest_window) return busy_polled_;
+  const std::uint32_t polls = polls_.load(std::memory_order_relaxed);
+  busy_polled_ = nanoseconds{polls - polls_seen_} * longest_between_polls >= window;
+  polls_seen_ = polls;
+  window_start_ = time;
+  return busy_polled_;
+}
+
+void progress_thread::notice_neglect() noexcept {
+  pollfd arrived{work_.descriptor(), POLLIN, 0};
+  const std::uint32_t before = polls_.load(std::memory_order_relaxed);
+  if (::poll(&arrived, 1, 0) != 1) return;
+  sleep(-1, long_between_polls);
+  if (polls_.load(std::memory_order_relaxed) == before)
+    neglected_until_ = now() + neglect_remembered;
+}
+
+void progress_thread::run() noexcept {
+  ask_for_short_slices();
+  while (!stopping_) {
+    std::unique_lock held(work_.lock());
+    if (!work_.has_sleepers() && program_polls()) {
+      doing_.store(activity::standby, std::memory_order_relaxed);
+      held.unlock();
+      sleep(-1, standby);
+      notice_neglect();
+      doing_.store(activity::working, std::memory_order_relaxed);
+      continue;
+    }
+    if (work_.progress(true)) {
+      held.unlock();
+      // A peer on the same processor may have to run for more to come.
+      ::sched_yield();
+      continue;
+    }
+    wakes_at_ = work_.next_deadline();
+    const nanoseconds timeout =
+        wakes_at_ == 0 ? nanoseconds{-1} : std::max(wakes_at_ - now(), nanoseconds{0});
+    // Set under the lock: whoever posts later sees it, whoever posted before has
+    // been served.
+    doing_.store(activity::asleep, std::memory_order_relaxed);
+    held.unlock();
+    sleep(work_.descriptor(), timeout);
+    doing_.store(activity::working, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace softverbs

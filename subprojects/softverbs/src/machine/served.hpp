@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/clock.hpp"
+
+#include <cstdint>
+
+namespace softverbs {
+
+struct packet;
+
+/// What has one deadline, which the engine keeps.
+class timed {
+ public:
+  timed() = default;
+  timed(const timed&) = delete;
+  timed& operator=(const timed&) = delete;
+
+  /// The time has come. Under the engine's lock.
+  virtual void on_deadline(nanoseconds time) = 0;
+
+  nanoseconds deadline() const noexcept { return deadline_; }
+
+ protected:
+  ~timed() = default;
+
+ private:
+  friend class engine;
+  nanoseconds deadline_ = 0;
+  bool listed_ = false;
+};
+
+/// All that the engine knows of a queue pair. It calls these under its lock.
+class served : public timed {
+ public:
+  virtual void on_packet(const packet& incoming) = 0;
+  /// True if there is more to do, for which nothing has to happen first.
+  virtual bool serve() = 0;
+
+  /// Also its place in the engine.
+  std::uint32_t number() const noexcept { return number_; }
+
+ protected:
+  ~served() = default;
+
+ private:
+  friend class engine;
+  std::uint32_t number_ = 0;
+  bool scheduled_ = false;
+};
+
+}  // namespace softverbs

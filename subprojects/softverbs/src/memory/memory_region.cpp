@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/memory_region.hpp"
+
+#include "device/device.hpp"
+#include "memory/protection_domain.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace softverbs {
+namespace {
+
+constexpr std::uint32_t index_shift = 8;
+/// Freed indexes rest until there are this many of them.
+constexpr std::size_t resting_indexes = 4096;
+
+/// Linux 5.14; older headers don't name them.
+constexpr int populate_read = 22;
+constexpr int populate_write = 23;
+
+std::byte* translate(const memory_region& region, const ibv_pd* domain, std::uint64_t address,
+                     std::uint64_t length, unsigned right) noexcept {
+  if (!same_domain(region.pd, domain) || (region.access & right) != right) return nullptr;
+  if (address < region.iova) return nullptr;
+  const std::uint64_t offset = address - region.iova;
+  if (offset > region.length || length > region.length - offset) return nullptr;
+  return static_cast<std::byte*>(region.addr) + offset;
+}
+
+/// mincore fails if any page of the range isn't mapped; what it says of the others
+/// is of no interest.
+bool is_mapped(std::uintptr_t start, std::size_t length, std::size_t page_size) noexcept {
+  std::array<unsigned char, 4096> resident{};
+  const std::size_t step = resident.size() * page_size;
+  for (std::size_t at = 0; at < length; at += step)
+    if (::mincore(reinterpret_cast<void*>(start + at), std::min(step, length - at),
+                  resident.data()) != 0)
+      return false;
+  return true;
+}
+
+/// Brings one page in as pinning would. Only the first and the last page of a
+/// region: all of a huge one would take its time and memory.
+int touch(std::uintptr_t page, std::size_t page_size, bool writes) noexcept {
+  void* memory = reinterpret_cast<void*>(page);
+  const int advice = writes ? populate_write : populate_read;
+  if (::madvise(memory, page_size, advice) == 0) return 0;
+  // Both a kernel that doesn't know the advice and memory that doesn't allow the
+  // access give EINVAL; only the kernel would mind it for no memory at all, too.
+  const bool known = ::madvise(memory, 0, advice) == 0;
+  return known ? EFAULT : 0;
+}
+
+}  // namespace
+
+int region_table::take_index(std::uint32_t& index) {
+  if (free_.size() >= resting_indexes ||
+      slots_.size() >= static_cast<std::size_t>(limits::memory_regions)) {
+    if (free_.empty()) return ENOMEM;
+    index = free_.front();
+    free_.pop_front();
+  } else {
+    // Index 0 stays unused, so that no key is 0.
+    if (slots_.empty()) slots_.emplace_back();
+    index = static_cast<std::uint32_t>(slots_.size());
+    slots_.emplace_back();
+  }
+  ++slots_[index].variant;
+  return 0;
+}
+
+void region_table::free(std::uint32_t index) noexcept {
+  slots_[index].region = nullptr;
+  slots_[index].window = nullptr;
+  free_.push_back(index);
+}
+
+std::uint32_t region_table::key_of(std::uint32_t index) const noexcept {
+  return index << index_shift | slots_[index].variant;
+}
+
+int region_table::add(memory_region& region) {
+  std::uint32_t index = 0;
+  if (const int error = take_index(index)) return error;
+  slots_[index].region = &region;
+  region.handle = index;
+  region.lkey = key_of(index);
+  region.rkey = region.lkey | remote_key_bit;
+  return 0;
+}
+
+void region_table::remove(const memory_region& region) noexcept { free(region.handle); }
+
+const region_table::slot* region_table::find(std::uint32_t key) const noexcept {
+  const std::uint32_t index = key >> index_shift;
+  if (index >= slots_.size()) return nullptr;
+  const slot& place = slots_[index];
+  return place.variant == (key & 0xff) ? &place : nullptr;
+}
+
+std::byte* region_table::local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
+                               std::uint64_t length, bool writes) const noexcept {
+  const slot* place = find(lkey);
+  if (place == nullptr || place->region == nullptr) return nullptr;
+  return translate(*place->region, domain, address, length,
+                   writes ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0U);
+}
+
+std::byte* region_table::remote(const ibv_qp& pair, std::uint32_t rkey, std::uint64_t address,
+                                std::uint64_t length, unsigned right) const noexcept {
+  const slot* place = (rkey & remote_key_bit) == 0 ? nullptr : find(rkey & ~remote_key_bit);
+  if (place == nullptr) return nullptr;
+  if (place->window != nullptr) return through(*place->window, pair, address, length, right);
+  if (place->region == nullptr) return nullptr;
+  return translate(*place->region, pair.pd, address, length, right);
+}
+
+int check_registration(const void* address, std::size_t length, std::uint64_t iova,
+                       unsigned access) noexcept {
+  constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  constexpr unsigned supported = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                 IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB;
+  constexpr unsigned known = supported | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND;
+  // Optional rights are those that a device may ignore.
+  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  if ((access & ~known) != 0) return EINVAL;
+  if ((access & needs_local_write) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  if ((access & ~supported) != 0) return EOPNOTSUPP;
+
+  const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  if (length == 0 || length > limits::region_bytes) return EINVAL;
+  if (start + length < start || iova + length < iova) return EINVAL;
+  // Devices translate whole pages.
+  if (((start ^ iova) & (page_size - 1)) != 0) return EINVAL;
+
+  const std::uintptr_t first = start & ~(page_size - 1);
+  const std::uintptr_t last = (start + length - 1) & ~(page_size - 1);
+  if (!is_mapped(first, last - first + page_size, page_size)) return EFAULT;
+  const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+  if (const int error = touch(first, page_size, writes)) return error;
+  return first == last ? 0 : touch(last, page_size, writes);
+}
+
+}  // namespace softverbs

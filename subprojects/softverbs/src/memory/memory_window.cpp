@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/memory_window.hpp"
+
+#include "memory/memory_region.hpp"
+#include "memory/protection_domain.hpp"
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
+constexpr std::uint32_t variable_part = 0xff;
+
+void unbind(memory_window& window) noexcept {
+  if (window.region != nullptr) --window.region->windows;
+  window.region = nullptr;
+}
+
+/// Whether the region may be seen through a window that was asked for so.
+bool may_bind(const memory_region& region, const window_binding& asked) noexcept {
+  if ((region.access & IBV_ACCESS_MW_BIND) == 0) return false;
+  if ((asked.access & writing) != 0 && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) return false;
+  if (asked.address < region.iova) return false;
+  const std::uint64_t offset = asked.address - region.iova;
+  return offset <= region.length && asked.length <= region.length - offset;
+}
+
+}  // namespace
+
+int region_table::add(memory_window& window) {
+  std::uint32_t index = 0;
+  if (const int error = take_index(index)) return error;
+  slots_[index].window = &window;
+  ++windows_;
+  window.handle = index;
+  window.rkey = key_of(index) | remote_key_bit;
+  return 0;
+}
+
+void region_table::remove(memory_window& window) noexcept {
+  unbind(window);
+  free(window.handle);
+  --windows_;
+}
+
+bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcept {
+  memory_window* bound = asked.window < slots_.size() ? slots_[asked.window].window : nullptr;
+  if (bound == nullptr || !same_domain(bound->pd, pair.pd)) return false;
+  memory_window& window = *bound;
+  const bool second_type = window.type == IBV_MW_TYPE_2;
+  const bool only_unbinds = asked.region == 0 || asked.length == 0;
+  const std::uint32_t key = key_of(asked.window) | remote_key_bit;
+  if ((asked.access & ~of_windows) != 0 || (key ^ asked.rkey) > variable_part || key == asked.rkey)
+    return false;
+  // What a queue pair has bound can only be invalidated.
+  if (second_type && (window.region != nullptr || only_unbinds)) return false;
+  const bool zero_based = (asked.access & IBV_ACCESS_ZERO_BASED) != 0;
+  if (!second_type && zero_based) return false;
+  const slot* target = only_unbinds ? nullptr : find(asked.region);
+  memory_region* region = target == nullptr ? nullptr : target->region;
+  if (!only_unbinds &&
+      (region == nullptr || !same_domain(region->pd, pair.pd) || !may_bind(*region, asked)))
+    return false;
+
+  unbind(window);
+  slots_[asked.window].variant = static_cast<std::uint8_t>(asked.rkey & variable_part);
+  if (region == nullptr) return true;
+  ++region->windows;
+  window.region = region;
+  window.pair = second_type ? &pair : nullptr;
+  window.start = zero_based ? 0 : asked.address;
+  window.length = asked.length;
+  window.memory = static_cast<std::byte*>(region->addr) + (asked.address - region->iova);
+  window.access = asked.access;
+  return true;
+}
+
+bool region_table::invalidate(const ibv_qp& pair, std::uint32_t rkey) noexcept {
+  const slot* place = (rkey & remote_key_bit) == 0 ? nullptr : find(rkey & ~remote_key_bit);
+  memory_window* window = place == nullptr ? nullptr : place->window;
+  if (window == nullptr || window->region == nullptr || window->pair != &pair) return false;
+  unbind(*window);
+  return true;
+}
+
+void region_table::forget(const ibv_qp& pair) noexcept {
+  if (windows_ == 0) return;
+  for (const slot& each : slots_)
+    if (each.window != nullptr && each.window->pair == &pair) unbind(*each.window);
+}
+
+std::byte* region_table::through(const memory_window& window, const ibv_qp& asking,
+                                 std::uint64_t address, std::uint64_t length,
+                                 unsigned right) noexcept {
+  const bool open =
+      window.type == IBV_MW_TYPE_2 ? window.pair == &asking : same_domain(window.pd, asking.pd);
+  if (window.region == nullptr || !open || (window.access & right) != right) return nullptr;
+  if (address < window.start) return nullptr;
+  const std::uint64_t offset = address - window.start;
+  if (offset > window.length || length > window.length - offset) return nullptr;
+  return window.memory + offset;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ibv_modify_qp and ibv_query_qp do.
+#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/state_table.hpp"
+
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+namespace softverbs {
+namespace {
+
+constexpr std::uint8_t only_port = 1;
+
+/// These are for privileged programs.
+bool is_controlled_key(std::uint32_t qkey) noexcept { return qkey >> 31 != 0; }
+
+bool may_control_keys() noexcept {
+  __user_cap_header_struct process{_LINUX_CAPABILITY_VERSION_3, 0};
+  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
+  return ::syscall(SYS_capget, &process, capabilities.data()) == 0 &&
+         (capabilities[0].effective & (1U << CAP_NET_RAW)) != 0;
+}
+
+bool is_mtu(ibv_mtu mtu) noexcept { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096; }
+
+}  // namespace
+
+int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept {
+  const auto given = [mask](int attribute) { return (mask & attribute) != 0; };
+  if (given(IBV_QP_CUR_STATE) && asked.cur_qp_state != now_in()) return EINVAL;
+  if (given(IBV_QP_PORT) && asked.port_num != only_port) return EINVAL;
+  if (given(IBV_QP_PKEY_INDEX) && asked.pkey_index != 0) return EINVAL;
+  if (given(IBV_QP_PATH_MTU) && !is_mtu(asked.path_mtu)) return EINVAL;
+  if (given(IBV_QP_TIMEOUT) && asked.timeout > 31) return EINVAL;
+  if (given(IBV_QP_RETRY_CNT) && asked.retry_cnt > 7) return EINVAL;
+  if (given(IBV_QP_RNR_RETRY) && asked.rnr_retry > 7) return EINVAL;
+  if (given(IBV_QP_MIN_RNR_TIMER) && asked.min_rnr_timer > 31) return EINVAL;
+  if (given(IBV_QP_MAX_QP_RD_ATOMIC) && asked.max_rd_atomic > limits::outstanding_reads)
+    return EINVAL;
+  if (given(IBV_QP_MAX_DEST_RD_ATOMIC) && asked.max_dest_rd_atomic > limits::outstanding_reads)
+    return EINVAL;
+  if (given(IBV_QP_PATH_MIG_STATE) && asked.path_mig_state > IBV_MIG_ARMED) return EINVAL;
+  if (given(IBV_QP_ALT_PATH)) {
+    // As the kernel: path migration is InfiniBand's.
+    if (configured().layer == link_layer::ethernet) return EINVAL;
+    route alternate;
+    if (asked.alt_port_num != only_port || asked.alt_pkey_index != 0 || asked.alt_timeout > 31)
+      return EINVAL;
+    if (const int error = find_route(owner_.device(), asked.alt_ah_attr, alternate)) return error;
+  }
+  return 0;
+}
+
+int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
+  const ibv_qp_state from = now_in();
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? asked.qp_state : from;
+  const bool new_path = (mask & IBV_QP_AV) != 0;
+  if ((mask & IBV_QP_QKEY) != 0 && is_controlled_key(asked.qkey) && !may_control_keys())
+    return EPERM;
+  // As the kernel, for which a new path of a connection in use is one of a new port.
+  const int understood = new_path && to != IBV_QPS_RTR ? mask | IBV_QP_PORT : mask;
+  if (!transition_is_valid(qp_type, from, to, understood)) return EINVAL;
+  // Nothing may be changed, and nothing new begun, before all that was begun has finished.
+  if (from == IBV_QPS_SQD && (to == IBV_QPS_SQD || to == IBV_QPS_RTS) && !requests.drained())
+    return EINVAL;
+  if (const int error = check_values(asked, mask)) return error;
+  route way;
+  if (new_path)
+    if (const int error = find_route(owner_.device(), asked.ah_attr, way)) return error;
+
+  // Nothing can fail any more.
+  if (new_path) route_ = way;
+  apply(asked, mask);
+  enter(to);
+  return 0;
+}
+
+void queue_pair::apply(const ibv_qp_attr& asked, int mask) {
+  const auto take = [&](int attribute, auto member) {
+    if ((mask & attribute) != 0) attributes_.*member = asked.*member;
+  };
+  take(IBV_QP_EN_SQD_ASYNC_NOTIFY, &ibv_qp_attr::en_sqd_async_notify);
+  take(IBV_QP_ACCESS_FLAGS, &ibv_qp_attr::qp_access_flags);
+  take(IBV_QP_PKEY_INDEX, &ibv_qp_attr::pkey_index);
+  take(IBV_QP_PORT, &ibv_qp_attr::port_num);
+  take(IBV_QP_QKEY, &ibv_qp_attr::qkey);
+  take(IBV_QP_AV, &ibv_qp_attr::ah_attr);
+  take(IBV_QP_PATH_MTU, &ibv_qp_attr::path_mtu);
+  take(IBV_QP_TIMEOUT, &ibv_qp_attr::timeout);
+  take(IBV_QP_RETRY_CNT, &ibv_qp_attr::retry_cnt);
+  take(IBV_QP_RNR_RETRY, &ibv_qp_attr::rnr_retry);
+  take(IBV_QP_MAX_QP_RD_ATOMIC, &ibv_qp_attr::max_rd_atomic);
+  take(IBV_QP_MAX_DEST_RD_ATOMIC, &ibv_qp_attr::max_dest_rd_atomic);
+  take(IBV_QP_MIN_RNR_TIMER, &ibv_qp_attr::min_rnr_timer);
+  take(IBV_QP_PATH_MIG_STATE, &ibv_qp_attr::path_mig_state);
+  take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_ah_attr);
+  take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_pkey_index);
+  take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_port_num);
+  take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_timeout);
+  // The numbers of the wire have 24 bits; drivers drop the rest.
+  if ((mask & IBV_QP_DEST_QPN) != 0) attributes_.dest_qp_num = asked.dest_qp_num & psn_mask;
+  if ((mask & IBV_QP_RQ_PSN) != 0) responses.expect_psn(asked.rq_psn & psn_mask);
+  if ((mask & IBV_QP_SQ_PSN) != 0) requests.set_psn(asked.sq_psn & psn_mask);
+}
+
+void queue_pair::enter(ibv_qp_state next) {
+  const ibv_qp_state before = now_in();
+  attributes_.qp_state = next;
+  state = next;
+  switch (next) {
+    case IBV_QPS_RESET: {
+      engine().set_deadline(*this, 0);
+      requests.reset();
+      responses.reset();
+      forget_completions();
+      regions().forget(*this);
+      route_ = {};
+      established_ = false;
+      const ibv_qp_cap capacities = attributes_.cap;
+      attributes_ = {};
+      attributes_.cap = capacities;
+      break;
+    }
+    case IBV_QPS_ERR:
+      enter_error();
+      break;
+    case IBV_QPS_RTS:
+      // What failed with the one that led there must not be carried out now.
+      if (before == IBV_QPS_SQE) requests.flush();
+      attributes_.en_sqd_async_notify = 0;
+      [[fallthrough]];
+    default:
+      if (next != before) engine().schedule(*this);
+  }
+}
+
+void queue_pair::query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) const noexcept {
+  attributes = attributes_;
+  attributes.cur_qp_state = attributes_.qp_state;
+  attributes.rq_psn = responses.expected_psn();
+  attributes.sq_psn = requests.psn();
+  attributes.sq_draining =
+      static_cast<std::uint8_t>(now_in() == IBV_QPS_SQD && !requests.drained());
+  attributes.en_sqd_async_notify = 0;
+  initial = initial_;
+}
+
+}  // namespace softverbs

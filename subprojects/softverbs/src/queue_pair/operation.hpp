@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "wire/packet.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace softverbs {
+
+/// The transport services that queue pairs are of, as bits.
+namespace service {
+inline constexpr std::uint8_t rc = 1;
+inline constexpr std::uint8_t uc = 2;
+inline constexpr std::uint8_t ud = 4;
+inline constexpr std::uint8_t connected = rc | uc;
+inline constexpr std::uint8_t all = connected | ud;
+
+constexpr std::uint8_t of(ibv_qp_type type) noexcept {
+  return type == IBV_QPT_RC ? rc : type == IBV_QPT_UC ? uc : type == IBV_QPT_UD ? ud : 0;
+}
+}  // namespace service
+
+/// How programs ask for an operation.
+enum class posting : std::uint8_t {
+  never,
+  by_functions,  ///< of ibv_qp_ex only
+  always,        ///< by ibv_post_send, too
+};
+
+/// What a requester has to know about an opcode.
+struct operation {
+  posting how = posting::never;
+  std::uint8_t services = 0;
+  ibv_wc_opcode completes_as = IBV_WC_SEND;
+  /// What it is on the wire of a connection; a local one never gets there.
+  packet_kind carrier = packet_kind::send;
+  /// The flag by which an extended queue pair asks for its function.
+  std::uint64_t send_ops_flag = 0;
+  bool local = false;
+  /// What is sent or fetched is gathered from or scattered to the program's memory.
+  bool takes_memory = true;
+
+  /// It is finished by what comes back, not by an acknowledgement.
+  constexpr bool fetches() const noexcept { return softverbs::fetches(carrier); }
+  constexpr bool has_operands() const noexcept { return carries_operands(carrier); }
+};
+
+/// The opcodes that the device knows, by their number.
+class operation_table {
+ public:
+  constexpr operation_table() {
+    add(IBV_WR_SEND, service::all, IBV_WC_SEND, packet_kind::send, IBV_QP_EX_WITH_SEND);
+    add(IBV_WR_SEND_WITH_IMM, service::all, IBV_WC_SEND, packet_kind::send,
+        IBV_QP_EX_WITH_SEND_WITH_IMM);
+    add(IBV_WR_SEND_WITH_INV, service::rc, IBV_WC_SEND, packet_kind::send,
+        IBV_QP_EX_WITH_SEND_WITH_INV);
+    add(IBV_WR_RDMA_WRITE, service::connected, IBV_WC_RDMA_WRITE, packet_kind::write,
+        IBV_QP_EX_WITH_RDMA_WRITE);
+    add(IBV_WR_RDMA_WRITE_WITH_IMM, service::connected, IBV_WC_RDMA_WRITE, packet_kind::write,
+        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
+    add(IBV_WR_RDMA_READ, service::rc, IBV_WC_RDMA_READ, packet_kind::read_request,
+        IBV_QP_EX_WITH_RDMA_READ);
+    add(IBV_WR_ATOMIC_CMP_AND_SWP, service::rc, IBV_WC_COMP_SWAP, packet_kind::compare_swap,
+        IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
+    add(IBV_WR_ATOMIC_FETCH_AND_ADD, service::rc, IBV_WC_FETCH_ADD, packet_kind::fetch_add,
+        IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+    operation& bind = add(IBV_WR_BIND_MW, service::connected, IBV_WC_BIND_MW, packet_kind::send,
+                          IBV_QP_EX_WITH_BIND_MW);
+    bind.local = true;
+    bind.takes_memory = false;
+    add(IBV_WR_LOCAL_INV, service::connected, IBV_WC_LOCAL_INV, packet_kind::send,
+        IBV_QP_EX_WITH_LOCAL_INV)
+        .local = true;
+#ifdef SOFTVERBS_HAS_ATOMIC_WRITE
+    operation& write = add(IBV_WR_ATOMIC_WRITE, service::rc, IBV_WC_ATOMIC_WRITE,
+                           packet_kind::atomic_write, IBV_QP_EX_WITH_ATOMIC_WRITE);
+    write.how = posting::by_functions;
+    write.takes_memory = false;
+#endif
+  }
+
+  /// Of a number that is no opcode, one that nobody may post.
+  constexpr const operation& operator[](ibv_wr_opcode opcode) const noexcept {
+    return rows_[static_cast<unsigned>(opcode) < known ? static_cast<unsigned>(opcode) : known];
+  }
+
+  /// The flags of all that a service has.
+  constexpr std::uint64_t send_ops_flags(std::uint8_t of_service) const noexcept {
+    std::uint64_t flags = 0;
+    for (const operation& row : rows_)
+      if ((row.services & of_service) != 0) flags |= row.send_ops_flag;
+    return flags;
+  }
+
+ private:
+  static constexpr std::size_t known = 16;
+
+  constexpr operation& add(ibv_wr_opcode opcode, std::uint8_t services, ibv_wc_opcode completes_as,
+                           packet_kind carrier, std::uint64_t send_ops_flag) {
+    return rows_[opcode] = {posting::always, services, completes_as, carrier, send_ops_flag};
+  }
+
+  std::array<operation, known + 1> rows_{};
+};
+
+inline constexpr operation_table operations_known;
+
+}  // namespace softverbs

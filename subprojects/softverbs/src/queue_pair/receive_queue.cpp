@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queue_pair/receive_queue.hpp"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace softverbs {
+
+receive_queue::receive_queue(std::uint32_t capacity, std::uint32_t max_entries)
+    : capacity_(capacity),
+      mask_(capacity == 0 ? 0 : capacity - 1),
+      max_entries_(max_entries),
+      // Not initialized: most of a deep queue is never used.
+      ring_(new receive[std::size_t{mask_} + 1]),
+      entries_(new ibv_sge[(std::size_t{mask_} + 1) * max_entries]) {}
+
+int receive_queue::post(const ibv_recv_wr& request) noexcept {
+  if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > max_entries_)
+    return EINVAL;
+  if (head_ - freed_ >= capacity_) return ENOMEM;
+  const std::uint32_t place = head_++ & mask_;
+  ibv_sge* entries = entries_.get() + std::size_t{place} * max_entries_;
+  ring_[place] = {request.wr_id, 0, entries, static_cast<std::uint32_t>(request.num_sge)};
+  std::copy_n(request.sg_list, request.num_sge, entries);
+  for (int entry = 0; entry < request.num_sge; ++entry)
+    ring_[place].length += request.sg_list[entry].length;
+  return 0;
+}
+
+void receive_queue::move_to(receive_queue& other) noexcept {
+  for (; !empty(); pop()) {
+    ibv_recv_wr request{};
+    request.wr_id = front().wr_id;
+    request.sg_list = const_cast<ibv_sge*>(front().entries);
+    request.num_sge = static_cast<int>(front().count);
+    other.post(request);
+  }
+}
+
+}  // namespace softverbs

@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queue_pair/responder.hpp"
+
+#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/remote_atomic.hpp"
+#include "queue_pair/shared_receive_queue.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned packets_per_turn = 16;
+
+/// Long messages are acknowledged in between, so that the requester sees progress.
+constexpr unsigned packets_per_acknowledgement = 8;
+
+/// What only a datagram tells, because nobody else could.
+void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
+  completion.src_qp = header.source_qpn;
+  completion.sl = header.service_level;
+  if ((header.flags & packet_flag::global) != 0) completion.wc_flags |= IBV_WC_GRH;
+  if (configured().layer == link_layer::infiniband && header.source_device < max_devices)
+    completion.slid = device_at(header.source_device).lid();
+}
+
+}  // namespace
+
+responder::responder(queue_pair& pair, const ibv_qp_init_attr& granted)
+    : pair_(pair),
+      own_(granted.cap.max_recv_wr, granted.cap.max_recv_sge),
+      shared_(static_cast<shared_receive_queue*>(granted.srq)) {}
+
+void responder::on_request(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  if (pair_.now_in() == IBV_QPS_RTR) pair_.communication_established();
+  if (!is_expected(header)) return;
+  refused_ = false;
+  switch (header.kind) {
+    case packet_kind::send:
+      return on_send(incoming);
+    case packet_kind::write:
+      return on_write(incoming);
+    default:
+      return on_fetch(incoming);
+  }
+}
+
+bool responder::is_expected(const packet_header& header) {
+  const std::int32_t distance = psn_distance(header.psn, expected_);
+  if (!pair_.is_reliable()) {
+    // Each message stands for itself; one that has a gap is dropped up to its end.
+    const bool first = (header.flags & packet_flag::first) != 0;
+    if (first) expected_ = header.psn;
+    message_.open = !first && message_.open && distance == 0;
+    return first || message_.open;
+  }
+  if (distance < 0) on_duplicate(header);
+  // Said once: all that was under way behind the lost one comes here, too.
+  if (distance > 0 && !refused_) refuse(refusal::sequence);
+  return distance == 0;
+}
+
+void responder::on_duplicate(const packet_header& header) {
+  if (!fetches(header.kind)) {
+    acknowledge_due_ = true;
+    pair_.engine().schedule(pair_);
+    return;
+  }
+  // Only what was carried out lately; the rest has nothing to do with us.
+  const std::uint32_t known = std::min(end_fetch_, most_fetches);
+  for (std::uint32_t back = 1; back <= known; ++back) {
+    fetch& wanted = fetches_[(end_fetch_ - back) % most_fetches];
+    if (wanted.psn != header.psn) continue;
+    // Still to be answered: that will do.
+    if (back <= end_fetch_ - first_fetch_) return;
+    fetch again = wanted;
+    again.answered = 0;
+    if (end_fetch_ - first_fetch_ >= limits::outstanding_reads) return;
+    fetches_[end_fetch_++ % most_fetches] = again;
+    pair_.engine().schedule(pair_);
+    return;
+  }
+}
+
+bool responder::continues(const packet_header& header) noexcept {
+  const bool first = (header.flags & packet_flag::first) != 0;
+  const bool last = (header.flags & packet_flag::last) != 0;
+  if (first == message_.open) return false;
+  if (first) {
+    message_ = {};
+    message_.open = true;
+    message_.kind = header.kind;
+    message_.length = header.message;
+    message_.rkey = header.key;
+    message_.address = header.address;
+  }
+  if (message_.kind != header.kind || header.offset != message_.arrived) return false;
+  // All but the last one are full, or numbers and offsets would not match.
+  return last || header.payload == packet_bytes;
+}
+
+bool responder::has_receive() {
+  if (shared_ == nullptr) return !own_.empty();
+  if (!taken_) taken_ = shared_->take(taken_entries_);
+  return taken_.has_value();
+}
+
+std::byte* responder::memory_of(const ibv_sge& piece) const noexcept {
+  const ibv_pd* domain = shared_ == nullptr ? pair_.pd : shared_->pd;
+  return pair_.regions().local(domain, piece.lkey, piece.addr, piece.length, true);
+}
+
+bool responder::may_fill() const noexcept {
+  const receive_queue::receive& work = current();
+  return std::all_of(work.entries, work.entries + work.count, [this](const ibv_sge& piece) {
+    return piece.length == 0 || memory_of(piece) != nullptr;
+  });
+}
+
+bool responder::fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) noexcept {
+  const receive_queue::receive& work = current();
+  for (std::uint32_t entry = 0; entry < work.count && length > 0; ++entry) {
+    ibv_sge piece = work.entries[entry];
+    if (offset >= piece.length) {
+      offset -= piece.length;
+      continue;
+    }
+    piece.addr += offset;
+    piece.length =
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
+    std::byte* to = memory_of(piece);
+    if (to == nullptr || !pair_.wire().staging().copy_out(to, from, piece.length)) return false;
+    from += piece.length;
+    length -= piece.length;
+    offset = 0;
+  }
+  return true;
+}
+
+void responder::on_send(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  const bool last = (header.flags & packet_flag::last) != 0;
+  if (!message_.open && !has_receive()) return refuse(refusal::receiver_not_ready);
+  if (!continues(header)) return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
+  if (end > current().length)
+    return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  if ((message_.arrived == 0 && !may_fill()) ||
+      !fill(message_.arrived, incoming.payload, header.payload))
+    return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::remote_operation, IBV_EVENT_QP_FATAL);
+  message_.arrived = static_cast<std::uint32_t>(end);
+  if (last && (header.flags & packet_flag::invalidate) != 0 &&
+      !pair_.regions().invalidate(pair_, header.key))
+    return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+  if (last && !receive_message(IBV_WC_RECV, message_.arrived, header)) return;
+  took(header);
+}
+
+void responder::on_datagram(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  if (!has_receive()) return;
+  if (header.payload > current().length)
+    return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::none, IBV_EVENT_QP_REQ_ERR);
+  // Without a network header, the room for it stays as it is.
+  const std::uint32_t skipped =
+      (header.flags & packet_flag::global) != 0 ? 0 : sizeof(network_header);
+  if (!may_fill() || !fill(skipped, incoming.payload + skipped, header.payload - skipped))
+    return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::none, IBV_EVENT_QP_FATAL);
+  receive_message(IBV_WC_RECV, header.payload, header);
+}
+
+void responder::on_write(const packet& incoming) {
+  const packet_header& header = incoming.header;
+  const bool last = (header.flags & packet_flag::last) != 0;
+  const bool notifies = last && (header.flags & packet_flag::immediate) != 0;
+  if (notifies && !has_receive()) return refuse(refusal::receiver_not_ready);
+  if (!continues(header)) return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
+  if (end > message_.length || (last && end != message_.length))
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  // What the queue pair doesn't take at all is no matter of the memory.
+  if ((pair_.attributes().qp_access_flags & right_to(header.kind)) == 0)
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  // Nothing is touched by an empty write, so its key isn't looked at.
+  if (message_.length != 0) {
+    // The whole message on its first packet; on the others, the region could be
+    // gone.
+    std::byte* base = pair_.regions().remote(pair_, message_.rkey, message_.address,
+                                             message_.length, right_to(header.kind));
+    if (base == nullptr ||
+        !pair_.wire().staging().copy_out(base + message_.arrived, incoming.payload, header.payload))
+      return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+  }
+  message_.arrived = static_cast<std::uint32_t>(end);
+  if (notifies && !receive_message(IBV_WC_RECV_RDMA_WITH_IMM, message_.length, header)) return;
+  took(header);
+}
+
+void responder::took(const packet_header& header) {
+  expected_ = (expected_ + 1) & psn_mask;
+  const bool last = (header.flags & packet_flag::last) != 0;
+  if (last) message_.open = false;
+  if (!pair_.is_reliable() || (!last && ++unacknowledged_ < packets_per_acknowledgement)) return;
+  unacknowledged_ = 0;
+  acknowledge_due_ = true;
+  pair_.engine().schedule(pair_);
+}
+
+void responder::on_fetch(const packet& incoming) {
+  constexpr std::uint8_t whole = packet_flag::first | packet_flag::last;
+  const packet_header& header = incoming.header;
+  fetch wanted{};
+  wanted.kind = header.kind;
+  wanted.address = header.address;
+  wanted.rkey = header.key;
+  wanted.length = wanted.answer = header.message;
+  wanted.psn = header.psn;
+  const bool reads = header.kind == packet_kind::read_request;
+  if (!reads) {
+    std::memcpy(&wanted.operands, incoming.payload, sizeof(wanted.operands));
+    wanted.length = atomic_bytes;
+    wanted.answer = gives_value(header.kind) ? atomic_bytes : 0;
+  }
+  if (message_.open || (header.flags & whole) != whole || wanted.length > limits::message_bytes ||
+      end_fetch_ - first_fetch_ >= pair_.attributes().max_dest_rd_atomic ||
+      (pair_.attributes().qp_access_flags & right_to(header.kind)) == 0)
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  if (wanted.length != 0 && memory_of(wanted) == nullptr)
+    return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+  if (!reads && wanted.address % atomic_bytes != 0)
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
+  fetches_[end_fetch_++ % most_fetches] = wanted;
+  expected_ = (expected_ + 1) & psn_mask;
+  pair_.engine().schedule(pair_);
+}
+
+std::byte* responder::memory_of(const fetch& wanted) const noexcept {
+  return pair_.regions().remote(pair_, wanted.rkey, wanted.address, wanted.length,
+                                right_to(wanted.kind));
+}
+
+bool responder::receive_message(ibv_wc_opcode opcode, std::uint32_t bytes,
+                                const packet_header& header) {
+  const faults::verdict fault = faults::judge(pair_.qp_num, true);
+  if (fault.status == IBV_WC_SUCCESS) {
+    complete_receive(IBV_WC_SUCCESS, opcode, bytes, &header, fault);
+    return true;
+  }
+  const refusal reason =
+      fault.status == IBV_WC_LOC_LEN_ERR ? refusal::invalid_request : refusal::remote_operation;
+  fail_receive(fault.status, reason, IBV_EVENT_QP_FATAL, fault);
+  return false;
+}
+
+void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
+                                 const packet_header* header, const faults::verdict& fault) {
+  completion entry{};
+  entry.wc.wr_id = current().wr_id;
+  entry.wc.status = status;
+  entry.wc.opcode = opcode;
+  entry.wc.byte_len = bytes;
+  entry.wc.src_qp = pair_.attributes().dest_qp_num;
+  entry.wc.slid = pair_.attributes().ah_attr.dlid;
+  entry.wc.sl = pair_.attributes().ah_attr.sl;
+  if (header != nullptr) {
+    if (header->kind == packet_kind::datagram) describe_sender(*header, entry.wc);
+    if ((header->flags & packet_flag::immediate) != 0) {
+      entry.wc.wc_flags |= IBV_WC_WITH_IMM;
+      entry.wc.imm_data = header->immediate;
+    }
+    if ((header->flags & packet_flag::invalidate) != 0) {
+      entry.wc.wc_flags |= IBV_WC_WITH_INV;
+      entry.wc.invalidated_rkey = header->key;
+    }
+    entry.solicited = (header->flags & packet_flag::solicited) != 0;
+  }
+  entry.wc.vendor_err = fault.vendor_code;
+  entry.delay = fault.delay;
+  entry.frees_up_to = shared_ == nullptr ? own_.pop() : 0;
+  taken_.reset();
+  entry.of_send_queue = false;
+  pair_.complete(*static_cast<completion_queue*>(pair_.recv_cq), entry);
+}
+
+void responder::refuse(refusal reason) {
+  if (!pair_.is_reliable()) {
+    message_.open = false;
+    return;
+  }
+  refused_ = true;
+  refusal_due_ = reason;
+  refused_psn_ = expected_;
+  pair_.engine().schedule(pair_);
+}
+
+void responder::refuse_for_good(refusal reason, ibv_event_type event) {
+  refuse(reason);
+  if (!pair_.is_reliable()) return;
+  pair_.raise(event);
+  pair_.enter_error();
+}
+
+void responder::fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event,
+                             const faults::verdict& fault) {
+  complete_receive(status, IBV_WC_RECV, 0, nullptr, fault);
+  if (pair_.is_reliable()) return refuse_for_good(reason, event);
+  pair_.enter_error();
+}
+
+packet_header responder::acknowledgement() const noexcept {
+  return pair_.header(packet_kind::acknowledge, expected_ - 1);
+}
+
+packet_header responder::refusal_header() const noexcept {
+  packet_header header = pair_.header(packet_kind::refuse, refused_psn_);
+  header.reason = refusal_due_;
+  header.rnr_timer = pair_.attributes().min_rnr_timer;
+  return header;
+}
+
+bool responder::answer() {
+  // In the order of the requests: an acknowledgement covers all that went before
+  // it.
+  unsigned budget = packets_per_turn;
+  while (first_fetch_ != end_fetch_ && refusal_due_ == refusal::none) {
+    fetch& wanted = fetches_[first_fetch_ % most_fetches];
+    if (budget-- == 0) return true;
+    if (!answer_fetch(wanted)) return false;
+  }
+  if (refusal_due_ != refusal::none) {
+    if (pair_.send(refusal_header(), nullptr, 0, turn::answer) == sent::blocked) return false;
+    refusal_due_ = refusal::none;
+    acknowledge_due_ = false;
+  }
+  if (acknowledge_due_) {
+    if (pair_.send(acknowledgement(), nullptr, 0, turn::answer) == sent::blocked) return false;
+    acknowledge_due_ = false;
+  }
+  return false;
+}
+
+void* responder::source_of(fetch& wanted) noexcept {
+  // Looked up for each packet: the region may be gone by now.
+  std::byte* memory = wanted.value ? nullptr : memory_of(wanted);
+  if (wanted.kind == packet_kind::read_request)
+    return memory == nullptr ? nullptr : memory + wanted.answered;
+  if (memory != nullptr) wanted.value = carry_out(wanted.kind, wanted.operands, memory);
+  return wanted.value ? &*wanted.value : nullptr;
+}
+
+bool responder::answer_fetch(fetch& wanted) {
+  packet_header header = pair_.header(packet_kind::read_response, wanted.psn);
+  header.offset = wanted.answered;
+  header.payload = std::min(packet_bytes, wanted.answer - wanted.answered);
+  const bool touches_memory = wanted.length != 0;
+  const iovec piece{touches_memory ? source_of(wanted) : nullptr, header.payload};
+  const sent result = !touches_memory || piece.iov_base != nullptr
+                          ? pair_.send(header, &piece, header.payload == 0 ? 0 : 1, turn::answer)
+                          : sent::fault;
+  switch (result) {
+    case sent::blocked:
+      return false;
+    case sent::fault:
+      // The region went away after the request had been accepted.
+      refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
+      refused_psn_ = wanted.psn;
+      return true;
+    default:
+      break;
+  }
+  wanted.answered += header.payload;
+  if (wanted.answered == wanted.answer) ++first_fetch_;
+  return true;
+}
+
+void responder::leave_answer() {
+  if (refusal_due_ != refusal::none)
+    pair_.wire().owe(refusal_header());
+  else if (acknowledge_due_ && first_fetch_ == end_fetch_)
+    pair_.wire().owe(acknowledgement());
+}
+
+void responder::flush() {
+  first_fetch_ = end_fetch_;
+  while (taken_ || !own_.empty()) complete_receive(IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, nullptr);
+  // Who waits for the shared queue to be his again can't know otherwise.
+  if (shared_ != nullptr && !std::exchange(told_last_, true))
+    pair_.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
+}
+
+void responder::reset() noexcept {
+  own_.reset();
+  taken_.reset();
+  told_last_ = false;
+  expected_ = 0;
+  message_ = {};
+  acknowledge_due_ = refused_ = false;
+  unacknowledged_ = 0;
+  refusal_due_ = refusal::none;
+  first_fetch_ = end_fetch_ = 0;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "faults/faults.hpp"
+#include "queue_pair/receive_queue.hpp"
+#include "wire/packet.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace softverbs {
+
+class queue_pair;
+class shared_receive_queue;
+struct packet;
+
+/// The half of a queue pair that carries out what its peer asks for, and that
+/// fills receives.
+class responder {
+ public:
+  responder(queue_pair& pair, const ibv_qp_init_attr& granted);
+
+  /// As ibv_post_recv, the state being right.
+  int post(const ibv_recv_wr& request) noexcept { return own_.post(request); }
+  void on_request(const packet& incoming);
+  void on_datagram(const packet& incoming);
+  /// Sends the answers that are due. False if some have to wait.
+  bool answer();
+  void flush();
+  void reset() noexcept;
+  void release(std::uint32_t up_to) noexcept {
+    if (shared_ == nullptr) own_.release(up_to);
+  }
+  /// Hands an acknowledgement or refusal that is due to the wire.
+  void leave_answer();
+
+  void expect_psn(std::uint32_t psn) noexcept { expected_ = psn; }
+  std::uint32_t expected_psn() const noexcept { return expected_; }
+
+ private:
+  /// What a peer waits for to come back: what it reads, the value before an atomic, or that an
+  /// atomic write is done. Or what it got lately, and may ask for again.
+  struct fetch {
+    packet_kind kind;
+    std::uint64_t address;
+    std::uint32_t rkey;
+    std::uint32_t length;
+    std::uint32_t answer;  ///< bytes that go back
+    std::uint32_t psn;
+    atomic_operands operands;
+    std::optional<std::uint64_t> value;  ///< the atomic's, once that has been carried out
+    std::uint32_t answered;
+  };
+  /// The message whose packets are coming in.
+  struct message {
+    packet_kind kind{};
+    bool open = false;
+    std::uint32_t arrived = 0;
+    std::uint32_t length = 0;  ///< write
+    std::uint32_t rkey = 0;
+    std::uint64_t address = 0;
+  };
+
+  void on_duplicate(const packet_header& header);
+  void on_send(const packet& incoming);
+  void on_write(const packet& incoming);
+  void on_fetch(const packet& incoming);
+  bool is_expected(const packet_header& header);
+  bool continues(const packet_header& header) noexcept;
+  /// Whether there is a receive to be filled; takes one if they are shared.
+  bool has_receive();
+  const receive_queue::receive& current() const noexcept {
+    return shared_ == nullptr ? own_.front() : *taken_;
+  }
+  std::byte* memory_of(const ibv_sge& piece) const noexcept;
+  bool may_fill() const noexcept;
+  bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) noexcept;
+  void took(const packet_header& header);
+  /// A message has come in completely. False if that fails.
+  bool receive_message(ibv_wc_opcode opcode, std::uint32_t bytes, const packet_header& header);
+  void complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
+                        const packet_header* header, const faults::verdict& fault = {});
+  /// Where nobody waits for answers, the message is dropped instead.
+  void refuse(refusal reason);
+  void refuse_for_good(refusal reason, ibv_event_type event);
+  /// It is the program's fault that the message can't be received.
+  void fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event,
+                    const faults::verdict& fault = {});
+  packet_header refusal_header() const noexcept;
+  packet_header acknowledgement() const noexcept;
+  bool answer_fetch(fetch& wanted);
+  /// Null if the memory may not be used, or not any more.
+  std::byte* memory_of(const fetch& wanted) const noexcept;
+  void* source_of(fetch& wanted) noexcept;
+
+  queue_pair& pair_;
+  receive_queue own_;
+  shared_receive_queue* shared_;  ///< null, or instead of the own one
+  /// Of the shared one. A message that is dropped leaves it to the next one.
+  std::optional<receive_queue::receive> taken_;
+  std::vector<ibv_sge> taken_entries_;
+  bool told_last_ = false;
+
+  std::uint32_t expected_ = 0;  ///< the packet sequence number that comes next
+  message message_;
+  bool acknowledge_due_ = false;
+  unsigned unacknowledged_ = 0;
+  /// Refused once, and not heard again of since: the rest is dropped silently.
+  bool refused_ = false;
+  refusal refusal_due_ = refusal::none;
+  std::uint32_t refused_psn_ = 0;
+
+  static constexpr std::uint32_t most_fetches = 32;
+  std::array<fetch, most_fetches> fetches_{};
+  std::uint32_t first_fetch_ = 0;  ///< not answered yet
+  std::uint32_t end_fetch_ = 0;
+};
+
+}  // namespace softverbs

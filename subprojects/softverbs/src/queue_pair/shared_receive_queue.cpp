@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queue_pair/shared_receive_queue.hpp"
+
+#include "machine/open_device.hpp"
+#include "memory/protection_domain.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+
+namespace softverbs {
+
+int shared_receive_queue::grant(ibv_srq_attr& asked) noexcept {
+  if (asked.max_wr == 0 || asked.max_wr > limits::work_requests ||
+      asked.max_sge > limits::gather_entries)
+    return EINVAL;
+  asked.max_wr = std::bit_ceil(asked.max_wr);
+  asked.max_sge = std::max(asked.max_sge, 1U);
+  return 0;
+}
+
+shared_receive_queue::shared_receive_queue(open_device& owner, protection_domain& domain,
+                                           const ibv_srq_attr& granted, void* user_context)
+    : ibv_srq{}, owner_(owner), waiting_(granted.max_wr, granted.max_sge) {
+  context = &owner.verbs();
+  srq_context = user_context;
+  pd = &domain;
+  ::pthread_mutex_init(&mutex, nullptr);
+  ::pthread_cond_init(&cond, nullptr);
+}
+
+shared_receive_queue::~shared_receive_queue() {
+  ::pthread_cond_destroy(&cond);
+  ::pthread_mutex_destroy(&mutex);
+}
+
+std::optional<receive_queue::receive> shared_receive_queue::take(std::vector<ibv_sge>& entries) {
+  if (waiting_.empty()) return std::nullopt;
+  receive_queue::receive taken = waiting_.front();
+  entries.assign(taken.entries, taken.entries + taken.count);
+  taken.entries = entries.data();
+  waiting_.release(waiting_.pop());
+  if (waiting_.size() < limit_) {
+    limit_ = 0;
+    ibv_async_event event{};
+    event.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+    event.element.srq = this;
+    owner_.async_events().push(event);
+  }
+  return taken;
+}
+
+int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
+  if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  ibv_srq_attr next = query();
+  if ((mask & IBV_SRQ_MAX_WR) != 0) next.max_wr = asked.max_wr;
+  if (const int error = grant(next)) return error;
+  if ((mask & IBV_SRQ_LIMIT) != 0) next.srq_limit = asked.srq_limit;
+  if (next.srq_limit > next.max_wr || waiting_.size() > next.max_wr) return EINVAL;
+  if (next.max_wr != waiting_.capacity()) {
+    receive_queue resized(next.max_wr, next.max_sge);
+    waiting_.move_to(resized);
+    waiting_ = std::move(resized);
+  }
+  limit_ = next.srq_limit;
+  return 0;
+}
+
+ibv_srq_attr shared_receive_queue::query() const noexcept {
+  return {waiting_.capacity(), waiting_.max_entries(), limit_};
+}
+
+}  // namespace softverbs

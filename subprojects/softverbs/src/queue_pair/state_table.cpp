@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "queue_pair/state_table.hpp"
+
+#include <array>
+
+namespace softverbs {
+namespace {
+
+struct attributes {
+  int required = 0;
+  int optional = 0;
+
+  bool fit(int mask) const noexcept {
+    mask &= ~IBV_QP_STATE;
+    return (required & ~mask) == 0 && (mask & ~(required | optional)) == 0;
+  }
+};
+
+struct transition {
+  ibv_qp_state from;
+  ibv_qp_state to;
+  attributes taken;
+};
+
+constexpr int initial = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+constexpr int with_path = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
+constexpr int connected =
+    IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
+constexpr int drained = IBV_QP_AV | with_path | IBV_QP_PATH_MIG_STATE;
+
+constexpr int repeating =
+    IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int reliable = connected | IBV_QP_MIN_RNR_TIMER;
+
+constexpr int unconnected = IBV_QP_CUR_STATE | IBV_QP_QKEY;
+
+// But for those to RESET and ERR, which take nothing.
+
+constexpr std::array of_rc{
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
+    transition{IBV_QPS_INIT,
+               IBV_QPS_RTR,
+               {path | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | repeating, reliable}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, reliable}},
+    transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+    transition{
+        IBV_QPS_SQD,
+        IBV_QPS_SQD,
+        {0, drained | repeating | IBV_QP_PORT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, reliable}},
+};
+
+constexpr std::array of_uc{
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
+    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path, with_path}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN, connected}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, connected}},
+    transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+    transition{IBV_QPS_SQD, IBV_QPS_SQD, {0, drained}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, connected}},
+    transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS}},
+};
+
+constexpr std::array of_ud{
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY}},
+    transition{IBV_QPS_INIT, IBV_QPS_RTR, {0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN, unconnected}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, unconnected}},
+    transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+    transition{IBV_QPS_SQD, IBV_QPS_SQD, {0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, unconnected}},
+    transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, unconnected}},
+};
+
+template <typename Rules>
+bool is_valid(const Rules& rules, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
+  for (const transition& rule : rules)
+    if (rule.from == from && rule.to == to) return rule.taken.fit(mask);
+  return false;
+}
+
+}  // namespace
+
+bool transition_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
+  if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET))
+    return attributes{}.fit(mask);
+  switch (type) {
+    case IBV_QPT_RC:
+      return is_valid(of_rc, from, to, mask);
+    case IBV_QPT_UC:
+      return is_valid(of_uc, from, to, mask);
+    case IBV_QPT_UD:
+      return is_valid(of_ud, from, to, mask);
+    default:
+      return false;
+  }
+}
+
+}  // namespace softverbs

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Asynchronous events and completion events, as far as reading them goes;
+// acknowledging them only counts in the public part of the objects, which
+// libibverbs does for any device.
+#include "faults/faults.hpp"
+#include "machine/engine.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/shared_receive_queue.hpp"
+#include "verbs/device_context.hpp"
+#include "verbs/export.hpp"
+#include "verbs/next_library.hpp"
+
+#include <mutex>
+
+using namespace softverbs;
+
+namespace {
+
+/// Such an event belongs to no object that could not go before it is acknowledged.
+bool is_of_device(ibv_event_type type) noexcept {
+  return type == IBV_EVENT_PORT_ACTIVE || type == IBV_EVENT_PORT_ERR ||
+         type == IBV_EVENT_DEVICE_FATAL;
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT int ibv_get_async_event(ibv_context* verbs, ibv_async_event* event) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_get_async_event)(verbs, event);
+  SOFTVERBS_FAULT(ibv_get_async_event, nullptr);
+  device_context& device = device_context::of(verbs);
+  for (;;) {
+    if (!device.async_events().take_token()) return -1;
+    const std::lock_guard held(device.engine().lock());
+    if (!device.async_events().pop(*event)) continue;
+    if (is_of_device(event->event_type)) return 0;
+    if (event->event_type == IBV_EVENT_CQ_ERR)
+      ++static_cast<completion_queue*>(event->element.cq)->async_events_reported;
+    else if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
+      ++static_cast<shared_receive_queue*>(event->element.srq)->async_events_reported;
+    else
+      ++static_cast<queue_pair*>(event->element.qp)->async_events_reported;
+    return 0;
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
+                                      void** user_context) {
+  if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_get_cq_event)(channel, queue, user_context);
+  SOFTVERBS_FAULT(ibv_get_cq_event, channel->context);
+  auto* events = &static_cast<completion_channel*>(channel)->events;
+  for (;;) {
+    if (!events->take_token()) return -1;
+    const std::lock_guard held(device_context::of(channel->context).engine().lock());
+    completion_queue* source = nullptr;
+    if (!events->pop(source)) continue;
+    ++source->completion_events_reported;
+    *queue = source;
+    *user_context = source->cq_context;
+    return 0;
+  }
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points for what datagrams need: address handles and multicast groups.
+#include "faults/faults.hpp"
+#include "machine/engine.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "verbs/device_context.hpp"
+#include "verbs/export.hpp"
+#include "verbs/next_library.hpp"
+
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <new>
+
+using namespace softverbs;
+
+namespace {
+
+ibv_ah* failed(int error) noexcept {
+  errno = error;
+  return nullptr;
+}
+
+/// Whether a queue pair may be a member at all, and the LID that the group is known by;
+/// 0 or an errno.
+int check_group(const ibv_qp* pair, const ibv_gid& gid, std::uint16_t& lid) noexcept {
+  if (!device_context::of(pair->context).usable()) return EIO;
+  const bool ethernet = configured().layer == link_layer::ethernet;
+  if (pair->qp_type != IBV_QPT_UD || !is_multicast(gid)) return EINVAL;
+  if (!ethernet && !is_multicast(lid)) return EINVAL;
+  if (ethernet) lid = 0;
+  return 0;
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_ah)(domain, attributes);
+  SOFTVERBS_FAULT(ibv_create_ah, domain->context);
+  device_context& device = device_context::of(domain->context);
+  route way;
+  if (!device.usable()) return failed(EIO);
+  if (const int error = find_route(device.device(), *attributes, way)) return failed(error);
+  try {
+    auto handle = std::make_unique<address_handle>();
+    handle->context = domain->context;
+    handle->pd = domain;
+    handle->to = describe(device.device(), *attributes, way);
+    const std::lock_guard held(device.engine().lock());
+    if (device.address_handles.size() >= static_cast<std::size_t>(limits::address_handles))
+      return failed(ENOMEM);
+    device.address_handles.insert(handle.get());
+    ++static_cast<protection_domain*>(domain)->children;
+    return handle.release();
+  } catch (const std::bad_alloc&) {
+    return failed(ENOMEM);
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_destroy_ah(ibv_ah* handle) {
+  if (!is_soft(handle)) return SOFTVERBS_NEXT(ibv_destroy_ah)(handle);
+  SOFTVERBS_FAULT(ibv_destroy_ah, handle->context);
+  device_context& device = device_context::of(handle->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.engine().lock());
+  auto* ours = static_cast<address_handle*>(handle);
+  device.address_handles.erase(ours);
+  --static_cast<protection_domain*>(ours->pd)->children;
+  delete ours;
+  return 0;
+}
+
+// libibverbs' own would look for the GID in the files of a kernel's device.
+SOFTVERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* verbs, std::uint8_t port, ibv_wc* completion,
+                                         ibv_grh* header, ibv_ah_attr* attributes) {
+  if (!is_soft(verbs))
+    return SOFTVERBS_NEXT(ibv_init_ah_from_wc)(verbs, port, completion, header, attributes);
+  SOFTVERBS_FAULT(ibv_init_ah_from_wc, verbs);
+  const int error =
+      port == 1 ? address_back(*soft_device_of(verbs), *completion, *header, *attributes) : EINVAL;
+  if (error == 0) return 0;
+  errno = error;
+  return -1;
+}
+
+SOFTVERBS_EXPORT ibv_ah* ibv_create_ah_from_wc(ibv_pd* domain, ibv_wc* completion, ibv_grh* header,
+                                               std::uint8_t port) {
+  if (!is_soft(domain))
+    return SOFTVERBS_NEXT(ibv_create_ah_from_wc)(domain, completion, header, port);
+  SOFTVERBS_FAULT(ibv_create_ah_from_wc, domain->context);
+  ibv_ah_attr attributes;
+  if (ibv_init_ah_from_wc(domain->context, port, completion, header, &attributes) != 0)
+    return nullptr;
+  return ibv_create_ah(domain, &attributes);
+}
+
+SOFTVERBS_EXPORT int ibv_attach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_attach_mcast)(pair, gid, lid);
+  SOFTVERBS_FAULT(ibv_attach_mcast, pair->context);
+  if (const int error = check_group(pair, *gid, lid)) return error;
+  softverbs::engine& engine = device_context::of(pair->context).engine();
+  try {
+    const std::lock_guard held(engine.lock());
+    return engine.join(*static_cast<queue_pair*>(pair), *gid, lid);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_detach_mcast(ibv_qp* pair, const ibv_gid* gid, std::uint16_t lid) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_detach_mcast)(pair, gid, lid);
+  SOFTVERBS_FAULT(ibv_detach_mcast, pair->context);
+  if (const int error = check_group(pair, *gid, lid)) return error;
+  softverbs::engine& engine = device_context::of(pair->context).engine();
+  const std::lock_guard held(engine.lock());
+  return engine.leave(*static_cast<queue_pair*>(pair), *gid, lid);
+}

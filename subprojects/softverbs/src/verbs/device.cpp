@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points that list, open and query devices.
+#include "device/device.hpp"
+
+#include "faults/faults.hpp"
+#include "machine/engine.hpp"
+#include "verbs/device_context.hpp"
+#include "verbs/export.hpp"
+#include "verbs/inline_calls.hpp"
+#include "verbs/next_library.hpp"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#undef ibv_query_port
+#undef ibv_get_device_list
+
+using namespace softverbs;
+
+namespace {
+
+/// In front of a list that the program got: what libibverbs wants back.
+struct list_header {
+  ibv_device** theirs;
+};
+
+constexpr std::uint32_t only_port = 1;
+constexpr std::uint16_t default_pkey = 0xffff;
+constexpr std::uint8_t port_disabled = 3;
+/// In kHz: the device's clock counts nanoseconds.
+constexpr std::uint64_t core_clock = 1'000'000;
+
+/// Of ibv_device_attr_ex::device_cap_flags_ex. Of these bits only the kernel's header has names.
+constexpr std::uint64_t extended_capabilities =
+#ifdef SOFTVERBS_HAS_ATOMIC_WRITE
+    std::uint64_t{1} << 40 |  // atomic write
+#endif
+    0;
+
+std::uint32_t verbs_type(network type) noexcept {
+  switch (type) {
+    case network::roce_v1:
+      return IBV_GID_TYPE_ROCE_V1;
+    case network::roce_v2:
+      return IBV_GID_TYPE_ROCE_V2;
+    default:
+      return IBV_GID_TYPE_IB;
+  }
+}
+
+ibv_gid_entry verbs_entry(const gid_entry& entry, std::uint32_t index) noexcept {
+  ibv_gid_entry result{};
+  result.gid = entry.gid;
+  result.gid_index = index;
+  result.port_num = only_port;
+  result.gid_type = verbs_type(entry.type);
+  return result;
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
+  const unsigned ours_count = faults::read_environment() ? device_count() : 0;
+  SOFTVERBS_FAULT(ibv_get_device_list, nullptr);
+  int theirs_count = 0;
+  ibv_device** theirs = nullptr;
+  if (auto* function = SOFTVERBS_NEXT(ibv_get_device_list)) theirs = function(&theirs_count);
+  if (theirs == nullptr) theirs_count = 0;
+
+  const std::size_t total = ours_count + static_cast<std::size_t>(theirs_count);
+  void* memory = std::calloc(1, sizeof(list_header) + (total + 1) * sizeof(ibv_device*));
+  if (memory == nullptr) {
+    if (theirs != nullptr) SOFTVERBS_NEXT(ibv_free_device_list)(theirs);
+    if (count != nullptr) *count = 0;
+    errno = ENOMEM;
+    return nullptr;
+  }
+  auto* header = new (memory) list_header{theirs};
+  auto** list = reinterpret_cast<ibv_device**>(header + 1);
+  // Real devices first: a program that takes the first one it sees should not
+  // change its mind because this library is there.
+  std::copy_n(theirs, theirs_count, list);
+  for (unsigned number = 0; number < ours_count; ++number)
+    list[static_cast<std::size_t>(theirs_count) + number] = &device_at(number).verbs;
+  if (count != nullptr) *count = static_cast<int>(total);
+  return list;
+}
+
+SOFTVERBS_EXPORT void ibv_free_device_list(ibv_device** list) {
+  if (list == nullptr) return;
+  auto* header = reinterpret_cast<list_header*>(list) - 1;
+  if (header->theirs != nullptr) SOFTVERBS_NEXT(ibv_free_device_list)(header->theirs);
+  std::free(header);
+}
+
+SOFTVERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
+  if (soft_device_of(device) == nullptr) return SOFTVERBS_NEXT(ibv_get_device_name)(device);
+  SOFTVERBS_FAULT(ibv_get_device_name, nullptr);
+  return device->name;
+}
+
+SOFTVERBS_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
+  const soft_device* soft = soft_device_of(device);
+  if (soft == nullptr) return SOFTVERBS_NEXT(ibv_get_device_guid)(device);
+  return htobe64(soft->guid());
+}
+
+SOFTVERBS_EXPORT int ibv_get_device_index(ibv_device* device) {
+  if (soft_device_of(device) == nullptr) return SOFTVERBS_NEXT(ibv_get_device_index)(device);
+  SOFTVERBS_FAULT(ibv_get_device_index, nullptr);
+  return -1;  // the kernel's numbers belong to its own devices
+}
+
+SOFTVERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
+  const soft_device* soft = soft_device_of(device);
+  if (soft == nullptr) return SOFTVERBS_NEXT(ibv_open_device)(device);
+  SOFTVERBS_FAULT(ibv_open_device, nullptr);
+  try {
+    device_context* opened = device_context::open(*soft);
+    return opened == nullptr ? nullptr : &opened->verbs();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_close_device(ibv_context* verbs) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_close_device)(verbs);
+  SOFTVERBS_FAULT(ibv_close_device, nullptr);
+  device_context::close(&device_context::of(verbs));
+  return 0;
+}
+
+SOFTVERBS_EXPORT int ibv_query_device(ibv_context* verbs, ibv_device_attr* attributes) {
+  const soft_device* soft = soft_device_of(verbs);
+  if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_device)(verbs, attributes);
+  SOFTVERBS_FAULT(ibv_query_device, verbs);
+  describe_device(*soft, *attributes);
+  return 0;
+}
+
+int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_input* input,
+                                  ibv_device_attr_ex* attributes, std::size_t size) {
+  SOFTVERBS_FAULT(ibv_query_device_ex, verbs);
+  if (input != nullptr && input->comp_mask != 0) return EINVAL;
+  if (size < sizeof(attributes->orig_attr)) return EINVAL;
+  ibv_device_attr_ex full{};
+  describe_device(*soft_device_of(verbs), full.orig_attr);
+  full.device_cap_flags_ex = full.orig_attr.device_cap_flags | extended_capabilities;
+  full.phys_port_cnt_ex = 1;
+  full.completion_timestamp_mask = ~std::uint64_t{0};
+  full.hca_core_clock = core_clock;
+  std::memset(static_cast<void*>(attributes), 0, size);
+  std::memcpy(static_cast<void*>(attributes), &full, std::min(size, sizeof(full)));
+  return 0;
+}
+
+int inline_calls::query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
+  SOFTVERBS_FAULT(ibv_query_rt_values_ex, verbs);
+  if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
+  // Ticks, not a time: hardware's clocks count by their own frequency.
+  if (values->comp_mask != 0) values->raw_clock = {0, now()};
+  return 0;
+}
+
+int inline_calls::query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes,
+                             std::size_t size) {
+  SOFTVERBS_FAULT(ibv_query_port, verbs);
+  if (port != only_port) return EINVAL;
+  ibv_port_attr full;
+  const soft_device& device = *soft_device_of(verbs);
+  describe_port(device, full);
+  if (faults::port_is_down(device.number)) {
+    full.state = IBV_PORT_DOWN;
+    full.phys_state = port_disabled;
+  }
+  std::memset(static_cast<void*>(attributes), 0, size);
+  std::memcpy(static_cast<void*>(attributes), &full, std::min(size, sizeof(full)));
+  return 0;
+}
+
+// What programs see under this name is the extended operation; this one is for
+// those built with headers that didn't have it, whose structure ends before
+// port_cap_flags2.
+SOFTVERBS_EXPORT int ibv_query_port(ibv_context* verbs, std::uint8_t port,
+                                    _compat_ibv_port_attr* attributes) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_query_port)(verbs, port, attributes);
+  constexpr std::size_t old_size = offsetof(ibv_port_attr, flags) + sizeof(ibv_port_attr::flags);
+  return inline_calls::query_port(verbs, port, reinterpret_cast<ibv_port_attr*>(attributes),
+                                  old_size);
+}
+
+SOFTVERBS_EXPORT int _ibv_query_gid_ex(ibv_context* verbs, std::uint32_t port, std::uint32_t index,
+                                       ibv_gid_entry* entry, std::uint32_t flags,
+                                       std::size_t size) {
+  const soft_device* soft = soft_device_of(verbs);
+  if (soft == nullptr)
+    return SOFTVERBS_NEXT(_ibv_query_gid_ex)(verbs, port, index, entry, flags, size);
+  SOFTVERBS_FAULT(ibv_query_gid_ex, verbs);
+  if (flags != 0 || port != only_port || index >= limits::gid_entries) return EINVAL;
+  const auto found = gid_at(soft->number, index);
+  if (!found) return ENODATA;
+  const ibv_gid_entry full = verbs_entry(*found, index);
+  std::memcpy(entry, &full, std::min(size, sizeof(full)));
+  return 0;
+}
+
+SOFTVERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* verbs, ibv_gid_entry* entries,
+                                              std::size_t most, std::uint32_t flags,
+                                              std::size_t size) {
+  const soft_device* soft = soft_device_of(verbs);
+  if (soft == nullptr)
+    return SOFTVERBS_NEXT(_ibv_query_gid_table)(verbs, entries, most, flags, size);
+  SOFTVERBS_FAULT(ibv_query_gid_table, verbs);
+  if (flags != 0) return -EINVAL;
+  std::size_t count = 0;
+  auto* to = reinterpret_cast<std::byte*>(entries);
+  for (std::uint32_t index = 0; index < limits::gid_entries; ++index) {
+    const auto found = gid_at(soft->number, index);
+    if (!found) continue;
+    if (count == most) return -EINVAL;
+    const ibv_gid_entry full = verbs_entry(*found, index);
+    std::memcpy(to + count++ * size, &full, std::min(size, sizeof(full)));
+  }
+  return static_cast<ssize_t>(count);
+}
+
+SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int index, ibv_gid* gid) {
+  const soft_device* soft = soft_device_of(verbs);
+  if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_gid)(verbs, port, index, gid);
+  SOFTVERBS_FAULT(ibv_query_gid, verbs);
+  if (port != only_port || index < 0 || static_cast<unsigned>(index) >= limits::gid_entries) {
+    errno = EINVAL;
+    return -1;
+  }
+  // An empty entry reads as zeros here.
+  const auto found = gid_at(soft->number, static_cast<unsigned>(index));
+  *gid = found ? found->gid : ibv_gid{};
+  return 0;
+}
+
+// Not public, but rdma-core's own programs use it. Its types are those of sysfs,
+// where InfiniBand and RoCE v1 are one.
+SOFTVERBS_EXPORT int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index,
+                                        int* type);
+int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, int* type) {
+  const soft_device* soft = soft_device_of(verbs);
+  if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_gid_type)(verbs, port, index, type);
+  SOFTVERBS_FAULT(ibv_query_gid_type, verbs);
+  if (port != only_port || index >= limits::gid_entries) {
+    errno = EINVAL;
+    return -1;
+  }
+  const auto found = gid_at(soft->number, index);
+  *type = found && found->type == network::roce_v2 ? 1 : 0;
+  return 0;
+}
+
+SOFTVERBS_EXPORT int ibv_query_pkey(ibv_context* verbs, std::uint8_t port, int index,
+                                    __be16* pkey) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_query_pkey)(verbs, port, index, pkey);
+  SOFTVERBS_FAULT(ibv_query_pkey, verbs);
+  if (port != only_port || index != 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  *pkey = htobe16(default_pkey);
+  return 0;
+}
+
+SOFTVERBS_EXPORT int ibv_get_pkey_index(ibv_context* verbs, std::uint8_t port, __be16 pkey) {
+  if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_get_pkey_index)(verbs, port, pkey);
+  SOFTVERBS_FAULT(ibv_get_pkey_index, verbs);
+  if (port != only_port || pkey != htobe16(default_pkey)) {
+    errno = EINVAL;
+    return -1;
+  }
+  return 0;
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verbs/device_context.hpp"
+
+#include "faults/faults.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/shared_receive_queue.hpp"
+#include "verbs/inline_calls.hpp"
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+namespace softverbs {
+
+device_context::device_context(const soft_device& device, softverbs::machine& machine) noexcept
+    : verbs_context{}, open_device(device, verbs_context::context, machine) {
+  sz = sizeof(verbs_context);
+  ibv_context& base = verbs();
+  base.device = const_cast<ibv_device*>(&device.verbs);
+  base.cmd_fd = -1;
+  base.async_fd = -1;
+  base.num_comp_vectors = limits::completion_vectors;
+  base.abi_compat = __VERBS_ABI_IS_EXTENDED;
+  ::pthread_mutex_init(&base.mutex, nullptr);
+  fill_operations();
+}
+
+device_context::~device_context() { ::pthread_mutex_destroy(&verbs().mutex); }
+
+void device_context::fill_operations() noexcept {
+  query_port = inline_calls::query_port;
+  query_device_ex = inline_calls::query_device_ex;
+  query_rt_values = inline_calls::query_rt_values;
+  create_cq_ex = inline_calls::create_cq_ex;
+  create_qp_ex = inline_calls::create_qp_ex;
+  alloc_td = inline_calls::alloc_td;
+  dealloc_td = inline_calls::dealloc_td;
+  alloc_parent_domain = inline_calls::alloc_parent_domain;
+  ibv_context_ops& base = verbs().ops;
+  base._compat_query_device = ibv_query_device;
+  base.alloc_mw = inline_calls::alloc_mw;
+  base.bind_mw = inline_calls::bind_mw;
+  base.dealloc_mw = inline_calls::dealloc_mw;
+  base.poll_cq = inline_calls::poll_cq;
+  base.req_notify_cq = inline_calls::req_notify_cq;
+  base.post_srq_recv = inline_calls::post_srq_recv;
+  base.post_send = inline_calls::post_send;
+  base.post_recv = inline_calls::post_recv;
+}
+
+bool device_context::usable() const noexcept { return &machine() == &machine::current(); }
+
+device_context* device_context::open(const soft_device& device) {
+  softverbs::machine& machine = machine::current();
+  auto* opened = new (std::nothrow) device_context(device, machine);
+  if (opened == nullptr) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  int error = opened->async_events().open() ? 0 : errno;
+  if (faults::is_broken(device.number)) error = EIO;
+  if (error == 0) error = machine.attach();
+  if (error != 0) {
+    delete opened;
+    errno = error;
+    return nullptr;
+  }
+  opened->verbs().async_fd = opened->async_events().descriptor();
+  const std::lock_guard held(machine.engine.lock());
+  machine.listen(device.number, opened->async_events());
+  faults::keep_time(machine);
+  return opened;
+}
+
+void device_context::close(device_context* closing) noexcept {
+  const bool usable = closing->usable();
+  softverbs::machine& machine = closing->machine();
+  if (usable) {
+    const std::lock_guard held(machine.engine.lock());
+    machine.stop_listening(closing->async_events());
+    for (queue_pair* pair : closing->queue_pairs) pair->leave_machine();
+    for (memory_window* window : closing->windows) machine.regions.remove(*window);
+    for (const memory_region* region : closing->regions) machine.regions.remove(*region);
+    for (completion_queue* queue : closing->completion_queues) queue->detach();
+  }
+  for (queue_pair* pair : closing->queue_pairs) delete pair;
+  for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
+  for (completion_queue* queue : closing->completion_queues) delete queue;
+  for (completion_channel* channel : closing->channels) delete channel;
+  for (memory_window* window : closing->windows) delete window;
+  for (memory_region* region : closing->regions) delete region;
+  for (address_handle* handle : closing->address_handles) delete handle;
+  for (protection_domain* domain : closing->domains) delete domain;
+  for (thread_domain* domain : closing->thread_domains) delete domain;
+  delete closing;
+  if (usable) machine.detach();
+}
+
+}  // namespace softverbs

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queue pairs whose requests are built by function calls: ibv_wr_start and what follows.
+#include "faults/faults.hpp"
+#include "machine/engine.hpp"
+#include "queue_pair/operation.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/request_batch.hpp"
+#include "verbs/device_context.hpp"
+#include "verbs/export.hpp"
+#include "verbs/inline_calls.hpp"
+#include "verbs/next_library.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+
+using namespace softverbs;
+
+namespace {
+
+queue_pair& behind(ibv_qp_ex* pair) noexcept { return *static_cast<queue_pair*>(&pair->qp_base); }
+
+template <typename Step>
+void build(ibv_qp_ex* pair, Step step) noexcept {
+  request_batch& batch = *behind(pair).batch;
+  if (batch.error == 0) try {
+      step(batch);
+    } catch (const std::bad_alloc&) {
+      batch.error = ENOMEM;
+    }
+}
+
+template <typename Fill>
+void begin(ibv_qp_ex* pair, ibv_wr_opcode opcode, Fill fill) noexcept {
+  build(pair, [&](request_batch& batch) {
+    request_batch::built& next = batch.requests.emplace_back();
+    next.first_entry = batch.entries.size();
+    next.request.wr_id = pair->wr_id;
+    next.request.opcode = opcode;
+    // Whether data is inline is said by where it is set.
+    next.request.send_flags = pair->wr_flags & ~unsigned{IBV_SEND_INLINE};
+    fill(next.request);
+  });
+}
+
+template <typename Set>
+void set(ibv_qp_ex* pair, Set change) noexcept {
+  build(pair, [&](request_batch& batch) {
+    if (batch.requests.empty())
+      batch.error = EINVAL;
+    else
+      change(batch, batch.requests.back());
+  });
+}
+
+void set_entries(ibv_qp_ex* pair, const ibv_sge* entries, std::size_t count) noexcept {
+  set(pair, [&](request_batch& batch, request_batch::built& last) {
+    last.first_entry = batch.entries.size();
+    last.request.num_sge =
+        static_cast<int>(std::min<std::size_t>(count, limits::gather_entries + 1));
+    batch.entries.insert(batch.entries.end(), entries, entries + last.request.num_sge);
+  });
+}
+
+void set_inline(ibv_qp_ex* pair, const ibv_data_buf* buffers, std::size_t count) noexcept {
+  set(pair, [&](request_batch& batch, request_batch::built& last) {
+    const std::size_t most = behind(pair).initial().cap.max_inline_data;
+    const std::size_t start = batch.inline_data.size();
+    for (std::size_t at = 0; at < count; ++at) {
+      if (buffers[at].length > most - (batch.inline_data.size() - start)) {
+        batch.error = EINVAL;
+        return;
+      }
+      const auto* from = static_cast<const std::byte*>(buffers[at].addr);
+      batch.inline_data.insert(batch.inline_data.end(), from, from + buffers[at].length);
+    }
+    last.first_entry = batch.entries.size();
+    last.request.num_sge = 1;
+    last.request.send_flags |= IBV_SEND_INLINE;
+    batch.entries.push_back(
+        {start, static_cast<std::uint32_t>(batch.inline_data.size() - start), 0});
+  });
+}
+
+void wr_start(ibv_qp_ex* pair) {
+  request_batch& batch = *behind(pair).batch;
+  batch.building.lock();
+  batch.error = 0;
+  batch.requests.clear();
+  batch.entries.clear();
+  batch.inline_data.clear();
+}
+
+/// All or nothing.
+int post(queue_pair& pair, request_batch& batch) {
+  const std::lock_guard held(pair.engine().lock());
+  if (!pair.takes_sends()) return EINVAL;
+  const std::uint32_t before = pair.requests.posted();
+  for (auto& [request, first_entry] : batch.requests) {
+    request.sg_list = batch.entries.data() + first_entry;
+    if ((request.send_flags & IBV_SEND_INLINE) != 0)
+      request.sg_list->addr += reinterpret_cast<std::uintptr_t>(batch.inline_data.data());
+    if (const int error = pair.requests.post(request, posting::by_functions)) {
+      pair.requests.take_back(before);
+      return error;
+    }
+  }
+  pair.engine().schedule(pair);
+  pair.engine().ring_doorbell();
+  return 0;
+}
+
+int wr_complete(ibv_qp_ex* pair) {
+  queue_pair& ours = behind(pair);
+  const std::lock_guard last_held(ours.batch->building, std::adopt_lock);
+  SOFTVERBS_FAULT(ibv_wr_complete, ours.context);
+  return ours.batch->error != 0 ? ours.batch->error : post(ours, *ours.batch);
+}
+
+void wr_abort(ibv_qp_ex* pair) { behind(pair).batch->building.unlock(); }
+
+/// Only the operations asked for, so that using another one shows.
+void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
+  ibv_qp_ex& verbs = *pair.extended();
+  verbs.wr_start = wr_start;
+  verbs.wr_complete = wr_complete;
+  verbs.wr_abort = wr_abort;
+  verbs.wr_set_sge = [](ibv_qp_ex* to, std::uint32_t lkey, std::uint64_t address,
+                        std::uint32_t length) {
+    const ibv_sge entry{address, length, lkey};
+    set_entries(to, &entry, 1);
+  };
+  verbs.wr_set_sge_list = [](ibv_qp_ex* to, std::size_t count, const ibv_sge* entries) {
+    set_entries(to, entries, count);
+  };
+  verbs.wr_set_inline_data = [](ibv_qp_ex* to, void* address, std::size_t length) {
+    const ibv_data_buf buffer{address, length};
+    set_inline(to, &buffer, 1);
+  };
+  verbs.wr_set_inline_data_list = [](ibv_qp_ex* to, std::size_t count,
+                                     const ibv_data_buf* buffers) {
+    set_inline(to, buffers, count);
+  };
+  if (pair.qp_type == IBV_QPT_UD)
+    verbs.wr_set_ud_addr = [](ibv_qp_ex* to, ibv_ah* handle, std::uint32_t qpn,
+                              std::uint32_t qkey) {
+      set(to, [&](request_batch&, request_batch::built& last) {
+        last.request.wr.ud = {handle, qpn, qkey};
+      });
+    };
+
+  const auto offer = [asked](std::uint64_t operation, auto& place, auto function) {
+    if ((asked & operation) != 0) place = function;
+  };
+  offer(IBV_QP_EX_WITH_SEND, verbs.wr_send,
+        [](ibv_qp_ex* to) { begin(to, IBV_WR_SEND, [](ibv_send_wr&) {}); });
+  offer(IBV_QP_EX_WITH_SEND_WITH_IMM, verbs.wr_send_imm, [](ibv_qp_ex* to, __be32 immediate) {
+    begin(to, IBV_WR_SEND_WITH_IMM, [=](ibv_send_wr& request) { request.imm_data = immediate; });
+  });
+  offer(IBV_QP_EX_WITH_SEND_WITH_INV, verbs.wr_send_inv, [](ibv_qp_ex* to, std::uint32_t rkey) {
+    begin(to, IBV_WR_SEND_WITH_INV, [=](ibv_send_wr& request) { request.invalidate_rkey = rkey; });
+  });
+  offer(IBV_QP_EX_WITH_LOCAL_INV, verbs.wr_local_inv, [](ibv_qp_ex* to, std::uint32_t rkey) {
+    begin(to, IBV_WR_LOCAL_INV, [=](ibv_send_wr& request) { request.invalidate_rkey = rkey; });
+  });
+  offer(IBV_QP_EX_WITH_BIND_MW, verbs.wr_bind_mw,
+        [](ibv_qp_ex* to, ibv_mw* window, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+          begin(to, IBV_WR_BIND_MW,
+                [=](ibv_send_wr& request) { request.bind_mw = {window, rkey, *info}; });
+        });
+  offer(IBV_QP_EX_WITH_RDMA_WRITE, verbs.wr_rdma_write,
+        [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address) {
+          begin(to, IBV_WR_RDMA_WRITE,
+                [=](ibv_send_wr& request) { request.wr.rdma = {address, rkey}; });
+        });
+  offer(IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM, verbs.wr_rdma_write_imm,
+        [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, __be32 immediate) {
+          begin(to, IBV_WR_RDMA_WRITE_WITH_IMM, [=](ibv_send_wr& request) {
+            request.wr.rdma = {address, rkey};
+            request.imm_data = immediate;
+          });
+        });
+  offer(IBV_QP_EX_WITH_RDMA_READ, verbs.wr_rdma_read,
+        [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address) {
+          begin(to, IBV_WR_RDMA_READ,
+                [=](ibv_send_wr& request) { request.wr.rdma = {address, rkey}; });
+        });
+  offer(IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP, verbs.wr_atomic_cmp_swp,
+        [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, std::uint64_t compare,
+           std::uint64_t swap) {
+          begin(to, IBV_WR_ATOMIC_CMP_AND_SWP,
+                [=](ibv_send_wr& request) { request.wr.atomic = {address, compare, swap, rkey}; });
+        });
+  offer(IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, verbs.wr_atomic_fetch_add,
+        [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, std::uint64_t add) {
+          begin(to, IBV_WR_ATOMIC_FETCH_AND_ADD,
+                [=](ibv_send_wr& request) { request.wr.atomic = {address, add, 0, rkey}; });
+        });
+#ifdef SOFTVERBS_HAS_ATOMIC_WRITE
+  offer(IBV_QP_EX_WITH_ATOMIC_WRITE, verbs.wr_atomic_write,
+        [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, const void* value) {
+          std::uint64_t number = 0;
+          std::memcpy(&number, value, sizeof(number));
+          begin(to, IBV_WR_ATOMIC_WRITE,
+                [=](ibv_send_wr& request) { request.wr.atomic = {address, number, 0, rkey}; });
+        });
+#endif
+}
+
+int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
+  constexpr std::uint32_t known =
+      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  const auto given = [&](std::uint32_t attribute) { return (asked.comp_mask & attribute) != 0; };
+  if ((asked.comp_mask & ~known) != 0 ||
+      (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && asked.create_flags != 0))
+    return EOPNOTSUPP;
+  if (!given(IBV_QP_INIT_ATTR_PD) || asked.pd->context != verbs) return EINVAL;
+  if (given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
+      (asked.send_ops_flags & ~operations_known.send_ops_flags(service::of(asked.qp_type))) != 0)
+    return EOPNOTSUPP;
+  return 0;
+}
+
+}  // namespace
+
+ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
+  SOFTVERBS_FAULT(ibv_create_qp_ex, verbs);
+  if (const int error = check(verbs, *attributes)) {
+    errno = error;
+    return nullptr;
+  }
+  std::unique_ptr<request_batch> batch;
+  const bool builds = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
+  if (builds) batch.reset(new (std::nothrow) request_batch);
+  if (builds && !batch) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+  // It begins like the plain structure, which verbs.h relies on, too.
+  ibv_qp* created =
+      inline_calls::create_qp(attributes->pd, reinterpret_cast<ibv_qp_init_attr*>(attributes));
+  if (created == nullptr || !builds) return created;
+  auto& pair = *static_cast<queue_pair*>(created);
+  pair.batch = std::move(batch);
+  make_buildable(pair, attributes->send_ops_flags);
+  return created;
+}
+
+SOFTVERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* pair) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_qp_to_qp_ex)(pair);
+  SOFTVERBS_FAULT(ibv_qp_to_qp_ex, nullptr);
+  auto* ours = static_cast<queue_pair*>(pair);
+  return ours->batch ? ours->extended() : nullptr;
+}

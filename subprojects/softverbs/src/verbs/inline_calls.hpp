@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+
+/// What the inline functions of verbs.h call through a context's tables.
+namespace softverbs::inline_calls {
+
+int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes, std::size_t size);
+int query_device_ex(ibv_context* verbs, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attributes, std::size_t size);
+
+int query_rt_values(ibv_context* verbs, ibv_values_ex* values);
+
+ibv_td* alloc_td(ibv_context* verbs, ibv_td_init_attr* attributes);
+int dealloc_td(ibv_td* domain);
+ibv_pd* alloc_parent_domain(ibv_context* verbs, ibv_parent_domain_init_attr* attributes);
+
+ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type);
+int bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding);
+int dealloc_mw(ibv_mw* window);
+
+ibv_cq_ex* create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes);
+int poll_cq(ibv_cq* queue, int wanted, ibv_wc* out);
+int req_notify_cq(ibv_cq* queue, int solicited_only);
+
+ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes);
+ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes);
+int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad);
+int post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** bad);
+int post_srq_recv(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_wr** bad);
+
+}  // namespace softverbs::inline_calls

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points for memory regions and memory windows.
+#include "faults/faults.hpp"
+#include "machine/engine.hpp"
+#include "memory/protection_domain.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "verbs/device_context.hpp"
+#include "verbs/export.hpp"
+#include "verbs/inline_calls.hpp"
+#include "verbs/next_library.hpp"
+
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#undef ibv_reg_mr
+#undef ibv_reg_mr_iova
+
+using namespace softverbs;
+
+namespace {
+
+template <typename Result>
+Result* failed(int error) noexcept {
+  errno = error;
+  return nullptr;
+}
+
+ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::uint64_t iova,
+                        unsigned access) {
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return failed<ibv_mr>(EIO);
+  if (const int error = check_registration(address, length, iova, access))
+    return failed<ibv_mr>(error);
+  try {
+    auto region = std::make_unique<memory_region>();
+    region->context = domain->context;
+    region->pd = domain;
+    region->addr = address;
+    region->length = length;
+    region->iova = iova;
+    region->access = access;
+    const std::lock_guard held(device.engine().lock());
+    device.regions.insert(region.get());
+    if (const int error = device.machine().regions.add(*region)) {
+      device.regions.erase(region.get());
+      return failed<ibv_mr>(error);
+    }
+    ++static_cast<protection_domain*>(domain)->children;
+    return region.release();
+  } catch (const std::bad_alloc&) {
+    return failed<ibv_mr>(ENOMEM);
+  }
+}
+
+/// As ibv_rereg_mr. The keys stay; after a failure, everything else does, too.
+int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, std::size_t length,
+               int access) noexcept {
+  const auto given = [flags](int change) { return (flags & change) != 0; };
+  const auto refused = [](int code, int error) {
+    errno = error;
+    return code;
+  };
+  constexpr int known =
+      IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+  const bool moves = given(IBV_REREG_MR_CHANGE_TRANSLATION);
+  if (flags == 0 || (flags & ~known) != 0 || (access != 0 && !given(IBV_REREG_MR_CHANGE_ACCESS)) ||
+      (given(IBV_REREG_MR_CHANGE_PD) && (domain == nullptr || domain->context != region.context)))
+    return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
+  device_context& device = device_context::of(region.context);
+  if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
+  const std::lock_guard held(device.engine().lock());
+  if (region.windows != 0) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
+  memory_region next = region;
+  if (moves) {
+    next.addr = address;
+    next.length = length;
+    next.iova = reinterpret_cast<std::uintptr_t>(address);
+  }
+  if (given(IBV_REREG_MR_CHANGE_PD)) next.pd = domain;
+  if (given(IBV_REREG_MR_CHANGE_ACCESS)) next.access = static_cast<unsigned>(access);
+  if (const int error = check_registration(next.addr, next.length, next.iova, next.access))
+    return refused(IBV_REREG_MR_ERR_CMD, error);
+  --static_cast<protection_domain*>(region.pd)->children;
+  ++static_cast<protection_domain*>(next.pd)->children;
+  region = next;
+  return 0;
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length,
+                                          std::uint64_t iova, unsigned access) {
+  if (!is_soft(domain))
+    return SOFTVERBS_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
+  // Programs don't call it by this name: it is what the macros of the other two may come to.
+  const bool moved = iova != reinterpret_cast<std::uintptr_t>(address);
+  const auto called =
+      moved ? faults::number_of("ibv_reg_mr_iova") : faults::number_of("ibv_reg_mr");
+  if (const auto failure = faults::strike(called, domain->context)) return *failure;
+  return register_memory(domain, address, length, iova, access);
+}
+
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::size_t length,
+                                         std::uint64_t iova, int access) {
+  if (!is_soft(domain))
+    return SOFTVERBS_NEXT(ibv_reg_mr_iova)(domain, address, length, iova, access);
+  SOFTVERBS_FAULT(ibv_reg_mr_iova, domain->context);
+  return register_memory(domain, address, length, iova, static_cast<unsigned>(access));
+}
+
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int access) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_reg_mr)(domain, address, length, access);
+  SOFTVERBS_FAULT(ibv_reg_mr, domain->context);
+  return register_memory(domain, address, length, reinterpret_cast<std::uintptr_t>(address),
+                         static_cast<unsigned>(access));
+}
+
+SOFTVERBS_EXPORT int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, void* address,
+                                  std::size_t length, int access) {
+  if (!is_soft(region))
+    return SOFTVERBS_NEXT(ibv_rereg_mr)(region, flags, domain, address, length, access);
+  SOFTVERBS_FAULT(ibv_rereg_mr, region->context);
+  return reregister(*static_cast<memory_region*>(region), flags, domain, address, length, access);
+}
+
+SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
+  if (!is_soft(region)) return SOFTVERBS_NEXT(ibv_dereg_mr)(region);
+  SOFTVERBS_FAULT(ibv_dereg_mr, region->context);
+  device_context& device = device_context::of(region->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.engine().lock());
+  auto* ours = static_cast<memory_region*>(region);
+  if (ours->windows != 0) return EBUSY;
+  device.machine().regions.remove(*ours);
+  device.regions.erase(ours);
+  --static_cast<protection_domain*>(ours->pd)->children;
+  delete ours;
+  return 0;
+}
+
+ibv_mw* inline_calls::alloc_mw(ibv_pd* domain, ibv_mw_type type) {
+  SOFTVERBS_FAULT(ibv_alloc_mw, domain->context);
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return failed<ibv_mw>(EIO);
+  if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return failed<ibv_mw>(EINVAL);
+  try {
+    auto window = std::make_unique<memory_window>();
+    window->context = domain->context;
+    window->pd = domain;
+    window->type = type;
+    const std::lock_guard held(device.engine().lock());
+    device.windows.insert(window.get());
+    if (const int error = device.machine().regions.add(*window)) {
+      device.windows.erase(window.get());
+      return failed<ibv_mw>(error);
+    }
+    ++static_cast<protection_domain*>(domain)->children;
+    return window.release();
+  } catch (const std::bad_alloc&) {
+    return failed<ibv_mw>(ENOMEM);
+  }
+}
+
+int inline_calls::dealloc_mw(ibv_mw* window) {
+  SOFTVERBS_FAULT(ibv_dealloc_mw, window->context);
+  device_context& device = device_context::of(window->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.engine().lock());
+  auto* ours = static_cast<memory_window*>(window);
+  device.machine().regions.remove(*ours);
+  device.windows.erase(ours);
+  --static_cast<protection_domain*>(ours->pd)->children;
+  delete ours;
+  return 0;
+}
+
+// A request like any other, which the device makes itself: windows of type 1 only.
+int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
+  SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
+  auto& ours = *static_cast<queue_pair*>(pair);
+  ibv_send_wr request{};
+  request.wr_id = binding->wr_id;
+  request.send_flags = binding->send_flags;
+  request.opcode = IBV_WR_BIND_MW;
+  request.bind_mw = {window, ibv_inc_rkey(window->rkey), binding->bind_info};
+  const std::lock_guard held(ours.engine().lock());
+  const int error = ours.takes_sends() ? ours.requests.post(request) : EINVAL;
+  if (error != 0) return error;
+  window->rkey = request.bind_mw.rkey;
+  ours.engine().schedule(ours);
+  ours.engine().ring_doorbell();
+  return 0;
+}

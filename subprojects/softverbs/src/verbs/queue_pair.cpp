@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points for queue pairs.
+#include "queue_pair/queue_pair.hpp"
+
+#include "faults/faults.hpp"
+#include "machine/engine.hpp"
+#include "queue_pair/shared_receive_queue.hpp"
+#include "verbs/device_context.hpp"
+#include "verbs/export.hpp"
+#include "verbs/inline_calls.hpp"
+#include "verbs/next_library.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+using namespace softverbs;
+
+namespace {
+
+constexpr std::uint32_t inline_granularity = 64;
+
+/// Rounds up what is asked for as devices do; 0 or an errno.
+int grant(ibv_qp_cap& capacities, bool shares_receives) noexcept {
+  if (shares_receives) capacities.max_recv_wr = capacities.max_recv_sge = 0;
+  if (capacities.max_send_wr > limits::work_requests ||
+      capacities.max_recv_wr > limits::work_requests ||
+      capacities.max_send_sge > limits::gather_entries ||
+      capacities.max_recv_sge > limits::gather_entries ||
+      capacities.max_inline_data > limits::inline_data)
+    return EINVAL;
+  const auto requests = [](std::uint32_t asked) { return asked == 0 ? 0 : std::bit_ceil(asked); };
+  capacities.max_send_wr = requests(capacities.max_send_wr);
+  capacities.max_recv_wr = requests(capacities.max_recv_wr);
+  if (capacities.max_send_wr != 0) capacities.max_send_sge = std::max(capacities.max_send_sge, 1U);
+  if (capacities.max_recv_wr != 0) capacities.max_recv_sge = std::max(capacities.max_recv_sge, 1U);
+  capacities.max_inline_data = (capacities.max_inline_data + inline_granularity - 1) /
+                               inline_granularity * inline_granularity;
+  return 0;
+}
+
+int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
+  const bool has_type = attributes.qp_type == IBV_QPT_RC || attributes.qp_type == IBV_QPT_UC ||
+                        attributes.qp_type == IBV_QPT_UD;
+  if (!has_type) return EOPNOTSUPP;
+  if (attributes.srq != nullptr && attributes.srq->context != domain->context) return EINVAL;
+  if (attributes.send_cq == nullptr || attributes.recv_cq == nullptr ||
+      attributes.send_cq->context != domain->context ||
+      attributes.recv_cq->context != domain->context)
+    return EINVAL;
+  return 0;
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_qp)(domain, attributes);
+  SOFTVERBS_FAULT(ibv_create_qp, domain->context);
+  return inline_calls::create_qp(domain, attributes);
+}
+
+ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
+  device_context& device = device_context::of(domain->context);
+  int error = device.usable() ? check(domain, *attributes) : EIO;
+  ibv_qp_init_attr granted = *attributes;
+  if (error == 0) error = grant(granted.cap, granted.srq != nullptr);
+  if (error == 0) try {
+      auto& owner = *static_cast<protection_domain*>(domain);
+      auto pair = std::make_unique<queue_pair>(device, owner, granted);
+      const std::lock_guard held(device.engine().lock());
+      device.queue_pairs.insert(pair.get());
+      error = pair->enter_machine();
+      if (error == 0) {
+        ++owner.children;
+        ++static_cast<completion_queue*>(granted.send_cq)->queue_pairs;
+        ++static_cast<completion_queue*>(granted.recv_cq)->queue_pairs;
+        if (granted.srq != nullptr) ++static_cast<shared_receive_queue*>(granted.srq)->queue_pairs;
+        attributes->cap = granted.cap;
+        return pair.release();
+      }
+      device.queue_pairs.erase(pair.get());
+    } catch (const std::bad_alloc&) {
+      error = ENOMEM;
+    }
+  errno = error;
+  return nullptr;
+}
+
+SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
+  SOFTVERBS_FAULT(ibv_destroy_qp, pair->context);
+  device_context& device = device_context::of(pair->context);
+  if (!device.usable()) return EIO;
+  auto* ours = static_cast<queue_pair*>(pair);
+  unsigned events = 0;
+  {
+    const std::lock_guard held(device.engine().lock());
+    if (device.engine().is_member(*ours)) return EBUSY;
+    ours->leave_machine();
+    device.queue_pairs.erase(ours);
+    ours->forget_completions();
+    for (ibv_cq* queue : {ours->send_cq, ours->recv_cq})
+      --static_cast<completion_queue*>(queue)->queue_pairs;
+    if (ours->srq != nullptr) --static_cast<shared_receive_queue*>(ours->srq)->queue_pairs;
+    --static_cast<protection_domain*>(ours->pd)->children;
+    device.async_events().drop([ours](const ibv_async_event& event) {
+      return event.event_type != IBV_EVENT_CQ_ERR &&
+             event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED && event.element.qp == ours;
+    });
+    events = ours->async_events_reported;
+  }
+  ::pthread_mutex_lock(&ours->mutex);
+  while (ours->events_completed != events) ::pthread_cond_wait(&ours->cond, &ours->mutex);
+  ::pthread_mutex_unlock(&ours->mutex);
+  delete ours;
+  return 0;
+}
+
+SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_modify_qp)(pair, attributes, mask);
+  SOFTVERBS_FAULT(ibv_modify_qp, pair->context);
+  device_context& device = device_context::of(pair->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.engine().lock());
+  const int error = static_cast<queue_pair*>(pair)->modify(*attributes, mask);
+  if (error == 0) device.engine().ring_doorbell();
+  return error;
+}
+
+SOFTVERBS_EXPORT int ibv_query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask,
+                                  ibv_qp_init_attr* initial) {
+  if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_query_qp)(pair, attributes, mask, initial);
+  SOFTVERBS_FAULT(ibv_query_qp, pair->context);
+  device_context& device = device_context::of(pair->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.engine().lock());
+  static_cast<queue_pair*>(pair)->query(*attributes, *initial);
+  pair->state = attributes->qp_state;
+  return 0;
+}
+
+int inline_calls::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
+  if (const auto failure = faults::strike(faults::number_of("ibv_post_send"), pair->context)) {
+    *bad = request;
+    return *failure;
+  }
+  auto* ours = static_cast<queue_pair*>(pair);
+  softverbs::engine& engine = ours->engine();
+  const std::lock_guard held(engine.lock());
+  int error = ours->takes_sends() ? 0 : EINVAL;
+  for (; request != nullptr; request = request->next) {
+    if (error == 0) error = ours->requests.post(*request);
+    if (error == 0) continue;
+    *bad = request;
+    break;
+  }
+  engine.schedule(*ours);
+  engine.ring_doorbell();
+  return error;
+}
+
+int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  if (const auto failure = faults::strike(faults::number_of("ibv_post_recv"), pair->context)) {
+    *bad = request;
+    return *failure;
+  }
+  auto* ours = static_cast<queue_pair*>(pair);
+  softverbs::engine& engine = ours->engine();
+  const std::lock_guard held(engine.lock());
+  int error = ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr ? EINVAL : 0;
+  for (; request != nullptr; request = request->next) {
+    if (error == 0) error = ours->responses.post(*request);
+    if (error == 0) continue;
+    *bad = request;
+    break;
+  }
+  // A receive has to wait for a packet, but in the error state it is flushed.
+  if (ours->now_in() == IBV_QPS_ERR) {
+    engine.schedule(*ours);
+    engine.ring_doorbell();
+  }
+  return error;
+}

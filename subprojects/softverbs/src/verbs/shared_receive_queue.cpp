@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points for shared receive queues.
+#include "queue_pair/shared_receive_queue.hpp"
+
+#include "faults/faults.hpp"
+#include "machine/engine.hpp"
+#include "verbs/device_context.hpp"
+#include "verbs/export.hpp"
+#include "verbs/inline_calls.hpp"
+#include "verbs/next_library.hpp"
+
+#include <cerrno>
+#include <memory>
+#include <mutex>
+#include <new>
+
+using namespace softverbs;
+
+SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attributes) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
+  SOFTVERBS_FAULT(ibv_create_srq, domain->context);
+  device_context& device = device_context::of(domain->context);
+  int error = device.usable() ? shared_receive_queue::grant(attributes->attr) : EIO;
+  if (error == 0) try {
+      auto& owner = *static_cast<protection_domain*>(domain);
+      auto queue = std::make_unique<shared_receive_queue>(device, owner, attributes->attr,
+                                                          attributes->srq_context);
+      const std::lock_guard held(device.engine().lock());
+      if (device.shared_receive_queues.size() <
+          static_cast<std::size_t>(limits::shared_receive_queues)) {
+        device.shared_receive_queues.insert(queue.get());
+        ++owner.children;
+        return queue.release();
+      }
+      error = ENOMEM;
+    } catch (const std::bad_alloc&) {
+      error = ENOMEM;
+    }
+  errno = error;
+  return nullptr;
+}
+
+SOFTVERBS_EXPORT int ibv_modify_srq(ibv_srq* queue, ibv_srq_attr* attributes, int mask) {
+  if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_modify_srq)(queue, attributes, mask);
+  SOFTVERBS_FAULT(ibv_modify_srq, queue->context);
+  device_context& device = device_context::of(queue->context);
+  if (!device.usable()) return EIO;
+  try {
+    const std::lock_guard held(device.engine().lock());
+    return static_cast<shared_receive_queue*>(queue)->modify(*attributes, mask);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
+}
+
+SOFTVERBS_EXPORT int ibv_query_srq(ibv_srq* queue, ibv_srq_attr* attributes) {
+  if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_query_srq)(queue, attributes);
+  SOFTVERBS_FAULT(ibv_query_srq, queue->context);
+  device_context& device = device_context::of(queue->context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.engine().lock());
+  *attributes = static_cast<shared_receive_queue*>(queue)->query();
+  return 0;
+}
+
+SOFTVERBS_EXPORT int ibv_destroy_srq(ibv_srq* queue) {
+  if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_destroy_srq)(queue);
+  SOFTVERBS_FAULT(ibv_destroy_srq, queue->context);
+  device_context& device = device_context::of(queue->context);
+  if (!device.usable()) return EIO;
+  auto* ours = static_cast<shared_receive_queue*>(queue);
+  unsigned events = 0;
+  {
+    const std::lock_guard held(device.engine().lock());
+    if (ours->queue_pairs != 0) return EBUSY;
+    device.shared_receive_queues.erase(ours);
+    --static_cast<protection_domain*>(ours->pd)->children;
+    device.async_events().drop([ours](const ibv_async_event& event) {
+      return event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && event.element.srq == ours;
+    });
+    events = ours->async_events_reported;
+  }
+  ::pthread_mutex_lock(&ours->mutex);
+  while (ours->events_completed != events) ::pthread_cond_wait(&ours->cond, &ours->mutex);
+  ::pthread_mutex_unlock(&ours->mutex);
+  delete ours;
+  return 0;
+}
+
+int inline_calls::post_srq_recv(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  if (const auto failure = faults::strike(faults::number_of("ibv_post_srq_recv"), queue->context)) {
+    *bad = request;
+    return *failure;
+  }
+  const std::lock_guard held(device_context::of(queue->context).engine().lock());
+  for (; request != nullptr; request = request->next)
+    if (const int error = static_cast<shared_receive_queue*>(queue)->post(*request)) {
+      *bad = request;
+      return error;
+    }
+  return 0;
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wire/address.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace softverbs {
+namespace {
+
+constexpr std::uint8_t only_port = 1;
+constexpr std::uint16_t first_multicast_lid = 0xc000;
+constexpr std::uint16_t permissive_lid = 0xffff;
+
+std::optional<std::uint8_t> index_of(unsigned device, const ibv_gid& gid, network type) noexcept {
+  for (std::uint8_t index = 0; index < limits::gid_entries; ++index) {
+    const auto entry = gid_at(device, index);
+    if (entry && entry->type == type && same(entry->gid, gid)) return index;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool is_multicast(const ibv_gid& gid) noexcept {
+  return is_ipv4(gid) ? (gid.raw[12] & 0xf0) == 0xe0 : gid.raw[0] == 0xff;
+}
+
+bool is_multicast(std::uint16_t lid) noexcept {
+  return lid >= first_multicast_lid && lid != permissive_lid;
+}
+
+int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) noexcept {
+  const bool ethernet = configured().layer == link_layer::ethernet;
+  way = {};
+  if (address.port_num != only_port) return EINVAL;
+  if (ethernet && address.is_global == 0) return EINVAL;
+  std::optional<gid_entry> source;
+  if (address.is_global != 0) {
+    if (address.grh.sgid_index >= limits::gid_entries) return EINVAL;
+    source = gid_at(from.number, address.grh.sgid_index);
+    if (!source) return ENODATA;
+    way.network = source->type;
+  }
+  if (ethernet) {
+    way.multicast = is_multicast(address.grh.dgid);
+    if (!way.multicast && is_ipv4(source->gid) != is_ipv4(address.grh.dgid)) return EINVAL;
+    way.device = device_of_gid(address.grh.dgid).value_or(nobody);
+    // What neighbour discovery says when nobody answers.
+    return way.multicast || way.device != nobody ? 0 : ETIMEDOUT;
+  }
+  // The subnet manager isn't asked for single addresses: a wrong one shows up when
+  // nobody answers the packets. Without a header, nobody knows the group.
+  way.multicast = is_multicast(address.dlid) && address.is_global != 0;
+  way.device = device_of_lid(address.dlid).value_or(nobody);
+  return 0;
+}
+
+destination describe(const soft_device& from, const ibv_ah_attr& address,
+                     const route& way) noexcept {
+  destination result;
+  result.way = way;
+  result.global = address.is_global != 0;
+  result.service_level = address.sl & 0xf;
+  if (configured().layer == link_layer::infiniband) result.lid = address.dlid;
+  if (result.global)
+    if (const auto source = gid_at(from.number, address.grh.sgid_index))
+      result.header = make_header(way.network, source->gid, address.grh);
+  return result;
+}
+
+int address_back(const soft_device& device, const ibv_wc& completion, const ibv_grh& header,
+                 ibv_ah_attr& address) noexcept {
+  address = {};
+  address.port_num = only_port;
+  address.dlid = completion.slid;
+  address.sl = completion.sl;
+  address.src_path_bits = completion.dlid_path_bits;
+  if ((completion.wc_flags & IBV_WC_GRH) == 0) return 0;
+  const auto said = read_header(header);
+  if (!said) return EPROTONOSUPPORT;
+  // InfiniBand's and RoCE v1's are the same.
+  const network type =
+      configured().layer == link_layer::infiniband ? network::infiniband : said->network;
+  // Who sent to a group can't be told which of our addresses to expect.
+  const auto index = index_of(device.number, said->target, type);
+  if (!index) return EINVAL;
+  address.is_global = 1;
+  address.grh = said->back;
+  address.grh.sgid_index = *index;
+  return 0;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that each folder of the sources includes only itself and the floors below it, and that no
+two headers include each other in a circle.
+
+    floors.py PROJECT
+"""
+
+import pathlib
+import re
+import sys
+
+# From the ground up; README.md says what each one holds.
+FLOORS = [
+    "base",
+    "device",
+    "memory",
+    "wire",
+    "machine",
+    "faults",
+    "completion",
+    "queue_pair",
+    "verbs",
+]
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+
+
+def problems(includes):
+    for name, included in includes.items():
+        floor = name.split("/")[0]
+        if floor not in FLOORS:
+            yield f"{name}: is on no floor; there are {', '.join(FLOORS)}"
+            continue
+        for other in included:
+            above = other.split("/")[0]
+            if other not in includes:
+                yield f"{name}: includes {other}, which is not there by its path from src"
+            elif above in FLOORS and FLOORS.index(above) > FLOORS.index(floor):
+                yield f"{name}: {floor} includes {other}, which is on a floor above it"
+    yield from circles(includes)
+
+
+def circles(includes):
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            yield "in a circle: " + " -> ".join([*path[path.index(name) :], name])
+        if name in done or name in path:
+            return
+        path.append(name)
+        for other in includes.get(name, []):
+            yield from visit(other)
+        done.add(path.pop())
+
+    for name in includes:
+        yield from visit(name)
+
+
+def main():
+    sources = pathlib.Path(sys.argv[1]) / "src"
+    includes = {
+        str(path.relative_to(sources)): INCLUDE.findall(path.read_text())
+        for path in sorted(sources.rglob("*.[ch]pp"))
+    }
+    if len(includes) < 2 * len(FLOORS):
+        sys.exit(f"{sources} does not look like the sources")
+    found = list(problems(includes))
+    print("\n".join(found) or f"{len(includes)} files, every arrow points down")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
