@@ -568,13 +568,26 @@ TEST_CASE("a modification in ERR fails, and the queue pair can still be brought 
   check_state(must(std::move(again).handshake(self)));
 }
 
-TEST_CASE("a state that is assumed wrongly makes the next transition fail") {
+TEST_CASE("a state that is claimed wrongly makes the next transition fail") {
   const testbed bed;
-  auto pair = bring<transport::uc, init>(bed).assume_state<ready_to_send>();
+  auto pair = bring<transport::uc, init>(bed).assume_state_unchecked<ready_to_send>();
   const error e = failure_of(
       std::move(pair).modify(attributes_for<transport::uc, ready_to_send, send_queue_drained>()));
   CHECK(e == error_kind::invalid_input);
   CHECK(std::string(e.operation()) == "modify RTS -> SQD");
+}
+
+TEST_CASE("the type follows what C code did to a queue pair, when it is told") {
+  const testbed bed;
+  auto pair = bring<transport::rc, ready_to_send>(bed);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_RESET;
+  REQUIRE(ibv_modify_qp(pair.native_handle(), &attributes, IBV_QP_STATE) == 0);
+  auto idle = std::move(pair).assume_state_unchecked<reset>();
+  check_state(idle);
+  auto again = must(std::move(idle).prepare());
+  const endpoint self = again.endpoint();
+  check_state(must(std::move(again).handshake(self)));
 }
 
 TEST_CASE("an RC queue pair that was moved from fails each call") {

@@ -88,6 +88,33 @@ static_assert(std::is_same_v<decltype(std::declval<rc<init>>().handshake(endpoin
 static_assert(rc<init>::type == transport::rc);
 static_assert(rc<init>::state == init);
 
+// A device moves a queue pair to ERR and SQE by itself, and to no other state.
+template <class QueuePair, queue_pair_state Actual>
+concept IsAssumed =
+    requires(QueuePair queue_pair) { std::move(queue_pair).template assume_state<Actual>(); };
+template <transport Transport, queue_pair_state State>
+constexpr bool is_assumed_as_the_device_does() {
+  using pair = queue_pair<Transport, State>;
+  constexpr bool stops =
+      Transport != transport::rc && (State == ready_to_send || State == send_queue_drained);
+  return !IsAssumed<pair, reset> && !IsAssumed<pair, init> && !IsAssumed<pair, ready_to_receive> &&
+         !IsAssumed<pair, ready_to_send> && !IsAssumed<pair, send_queue_drained> &&
+         IsAssumed<pair, send_queue_error> == stops && IsAssumed<pair, error> == (State != reset);
+}
+template <transport Transport>
+constexpr bool every_state_is_assumed_as_the_device_does() {
+  return is_assumed_as_the_device_does<Transport, reset>() &&
+         is_assumed_as_the_device_does<Transport, init>() &&
+         is_assumed_as_the_device_does<Transport, ready_to_receive>() &&
+         is_assumed_as_the_device_does<Transport, ready_to_send>() &&
+         is_assumed_as_the_device_does<Transport, send_queue_drained>() &&
+         is_assumed_as_the_device_does<Transport, send_queue_error>() &&
+         is_assumed_as_the_device_does<Transport, error>();
+}
+static_assert(every_state_is_assumed_as_the_device_does<transport::rc>());
+static_assert(every_state_is_assumed_as_the_device_does<transport::uc>());
+static_assert(every_state_is_assumed_as_the_device_does<transport::ud>());
+
 // What a queue pair refers to lives in it; a temporary one gives copies.
 template <class QueuePair, auto Accessor>
 using told_by = decltype(Accessor(std::declval<QueuePair>()));

@@ -135,7 +135,7 @@ class VERBSPP_CONSUMABLE queue_pair {
         [&](auto& data) { return detail::connect(data, remote); });
   }
   result<in_state<queue_pair_state::ready_to_send>> handshake(struct endpoint) &
-      VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init && Transport != transport::ud,
+      VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init && Connects<Transport>,
                              "the handshake consumes the queue pair: write "
                              "std::move(queue_pair).handshake(remote_endpoint)") = delete;
 
@@ -214,9 +214,22 @@ class VERBSPP_CONSUMABLE queue_pair {
   /// after one of a send on UC and UD. `query_state` tells; the word of the caller is not checked,
   /// but what does not follow from the true state fails then.
   template <queue_pair_state Actual>
+    requires EntersByItself<Transport, State, Actual>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES in_state<Actual>
   assume_state() && noexcept {
     return in_state<Actual>(std::move(data_));
+  }
+  /// The same queue pair, in whatever state the caller says: for one that was moved to another
+  /// state behind its type, by C code that was given the `native_handle`.
+  ///
+  /// Nothing checks the word of the caller, and the type allows from then on what belongs to that
+  /// state. The kernel refuses a transition that does not follow from the true state; but it may
+  /// take one that nobody meant, and requests that are posted in the wrong state are the device's
+  /// to judge: it may refuse them, or lose them without a completion.
+  template <queue_pair_state Claimed>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES in_state<Claimed>
+  assume_state_unchecked() && noexcept {
+    return in_state<Claimed>(std::move(data_));
   }
 
   /// The way to a queue pair, with the hop limit, traffic class and so on that the builder was

@@ -37,4 +37,28 @@ template <queue_pair_state State>
 concept Reset = detail::because(State == queue_pair_state::reset,
                                 "only a queue pair in RESET can be prepared: see to_reset()");
 
+namespace detail {
+/// A failed send of UC and UD stops what sends, which only RTS and SQD do.
+template <transport Transport, queue_pair_state State>
+inline constexpr bool stops_sending =
+    Transport != transport::rc &&
+    (State == queue_pair_state::ready_to_send || State == queue_pair_state::send_queue_drained);
+}  // namespace detail
+
+/// The device moves a queue pair to `Actual` without being told to.
+template <transport Transport, queue_pair_state State, queue_pair_state Actual>
+concept EntersByItself =
+    detail::because(
+        Actual == queue_pair_state::error || Actual == queue_pair_state::send_queue_error,
+        "a device moves a queue pair to no state but ERR and SQE by itself: for the "
+        "others there are handshake, modify, prepare and to_reset; a queue pair that "
+        "C code has moved is for assume_state_unchecked") &&
+    detail::because(Actual != queue_pair_state::error || State != queue_pair_state::reset,
+                    "a queue pair in RESET does nothing that could fail, so it does not move to "
+                    "ERR") &&
+    detail::because(
+        Actual != queue_pair_state::send_queue_error || detail::stops_sending<Transport, State>,
+        "only a UC or UD queue pair moves to SQE, from RTS or SQD: every other failure "
+        "leads to ERR");
+
 }  // namespace verbspp
