@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/limits.hpp"
 #include "qp/addressing.hpp"
+#include "qp/by_transport.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/qp/builder.hpp>
 
@@ -206,8 +207,8 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
        .gid_type = gid.type,
        .mtu = parameters.mtu.value_or(port.active_mtu()),
        .send_psn = parameters.send_psn ? *parameters.send_psn : random_psn(),
-       .reads_as_initiator = type == transport::rc ? as_initiator : read_depth(0),
-       .reads_as_target = type == transport::rc ? as_target : read_depth(0),
+       .reads_as_initiator = acknowledges(type) ? as_initiator : read_depth(0),
+       .reads_as_target = acknowledges(type) ? as_target : read_depth(0),
        .qkey = parameters.qkey},
       {.max_send_work_requests = initial.cap.max_send_wr,
        .max_receive_work_requests = initial.cap.max_recv_wr,

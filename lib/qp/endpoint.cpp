@@ -63,6 +63,18 @@ result<void> check_connectable(const endpoint& end, const char* operation) noexc
   return success();
 }
 
+/// Whether the encoded form has a queue key.
+bool has_qkey(transport type) noexcept {
+  switch (type) {
+    case transport::rc:
+    case transport::uc:
+      return false;
+    case transport::ud:
+      return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept {
@@ -81,7 +93,7 @@ std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept 
   detail::store_big_endian(out.subspan<psn_at, 3>(), send_psn.value());
   std::ranges::transform(address.bytes, out.begin() + gid_at,
                          [](std::uint8_t byte) { return std::byte(byte); });
-  if (type == transport::ud) detail::store_big_endian(out.subspan<qkey_at, 4>(), qkey.value());
+  if (has_qkey(type)) detail::store_big_endian(out.subspan<qkey_at, 4>(), qkey.value());
   return bytes;
 }
 
@@ -106,15 +118,16 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
     return bad_field("GID type (0..2)", in[gid_type_at]);
   const auto mtu = path_mtu::from_code(std::to_integer<unsigned>(in[mtu_at]));
   if (!mtu.has_value()) return bad_field("MTU code (1..5)", in[mtu_at]);
-  const bool has_qkey = in[transport_at] == static_cast<std::byte>(transport::ud);
+  const auto type = static_cast<transport>(in[transport_at]);
   for (const std::byte reserved : in.subspan<qkey_at>())
-    if (!has_qkey && reserved != std::byte{0}) return bad_field("reserved byte (0)", reserved);
+    if (!has_qkey(type) && reserved != std::byte{0})
+      return bad_field("reserved byte (0)", reserved);
 
   const auto number = [&]<std::size_t At, std::size_t Size>() {
     return static_cast<std::uint32_t>(detail::load_big_endian(in.subspan<At, Size>()));
   };
   endpoint end{
-      .type = static_cast<transport>(in[transport_at]),
+      .type = type,
       .number = queue_pair_number::assume(number.operator()<number_at, 3>()),
       .link_layer = static_cast<verbspp::link_layer>(in[link_layer_at]),
       .lid = verbspp::lid::assume(static_cast<std::uint16_t>(number.operator()<lid_at, 2>())),

@@ -3,6 +3,7 @@
 /// The bring-up that `build`, `handshake` and `activate` do: transitions like any user's, with what
 /// the builder was given.
 #include "qp/addressing.hpp"
+#include "qp/by_transport.hpp"
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <algorithm>
@@ -27,7 +28,7 @@ result<void> initialize(queue_pair_data& queue_pair) noexcept {
   const connection_parameters& given = queue_pair.parameters;
   const auto attributes =
       attributes_for<Transport, reset, init>().pkey_index(given.pkey_index).port(given.port);
-  if constexpr (Transport == transport::ud)
+  if constexpr (SendsDatagrams<Transport>)
     return modify(queue_pair, attributes.qkey(given.qkey));
   else
     return modify(queue_pair, attributes.access(given.access));
@@ -47,7 +48,7 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
                              .receive_psn(given.receive_psn.value_or(remote.send_psn));
   const auto sending =
       attributes_for<Transport, ready_to_receive, ready_to_send>().send_psn(local.send_psn);
-  if constexpr (Transport == transport::rc) {
+  if constexpr (Acknowledges<Transport>) {
     VERBSPP_TRYV(modify(
         queue_pair,
         receiving.max_reads_as_target(std::min(local.reads_as_target, remote.reads_as_initiator))
@@ -66,14 +67,9 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
 }  // namespace
 
 result<void> bring_to_init(queue_pair_data& queue_pair) noexcept {
-  switch (queue_pair.local.type) {
-    case transport::rc:
-      return initialize<transport::rc>(queue_pair);
-    case transport::uc:
-      return initialize<transport::uc>(queue_pair);
-    default:
-      return initialize<transport::ud>(queue_pair);
-  }
+  return by_transport(queue_pair.local.type, [&queue_pair]<transport Transport> {
+    return initialize<Transport>(queue_pair);
+  });
 }
 
 result<void> prepare_again(queue_pair_data& queue_pair) noexcept {
@@ -86,8 +82,12 @@ result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexce
   if (queue_pair.owner.native() == nullptr)
     return error(error_kind::invalid_input, "handshake",
                  "this queue pair was moved from, or has had its handshake");
-  return queue_pair.local.type == transport::rc ? connect_as<transport::rc>(queue_pair, remote)
-                                                : connect_as<transport::uc>(queue_pair, remote);
+  return by_transport(queue_pair.local.type, [&]<transport Transport>() -> result<void> {
+    if constexpr (Connects<Transport>)
+      return connect_as<Transport>(queue_pair, remote);
+    else
+      __builtin_unreachable();  // its type has no handshake
+  });
 }
 
 result<void> activate(queue_pair_data& queue_pair) noexcept {

@@ -74,13 +74,13 @@ concept ReceiveCompletionQueueGiven =
 
 template <transport Transport, parameter_set Given>
 concept AccessGiven =
-    detail::because(Transport == transport::ud || Given.contains(parameter::access),
+    detail::because(!Connects<Transport> || Given.contains(parameter::access),
                     "the access flags are missing: call .access(access::...) before .build() to "
                     "say what peers may do through this queue pair");
 
 template <transport Transport, parameter_set Given>
 concept QueueKeyGiven =
-    detail::because(Transport != transport::ud || Given.contains(parameter::qkey),
+    detail::because(!SendsDatagrams<Transport> || Given.contains(parameter::qkey),
                     "the queue key is missing: call .qkey(...) before .build() to say what "
                     "datagrams have to carry to be let in");
 
