@@ -53,7 +53,8 @@ inline bool wait_for_session(const wrapped_ends::extended_queue_type& queue,
 [[gnu::always_inline]] inline bool write(wrapped_ends& ends, std::uint64_t id) noexcept {
   const auto element = ends.outgoing.gather_unchecked(0, message_size);
   const auto remote = ends.remote.slice_unchecked(0, message_size);
-  if (!ends.queue_pair.post_write({.id = id, .elements = element, .remote = remote})) return false;
+  if (!ends.queue_pair.post_write({.elements = element, .remote = remote}, {.id = id}))
+    return false;
   return wait_for(ends.queue, id);
 }
 
@@ -72,7 +73,7 @@ bool loop_verbspp_send(wrapped_ends& ends, std::uint64_t operations) noexcept {
   for (std::uint64_t first = 0; first < operations; first += batch) {
     for (std::uint64_t id = first; id < first + batch; ++id) {
       const auto element = ends.outgoing.gather_unchecked(0, message_size);
-      if (!ends.queue_pair.post_send({.id = id, .elements = element})) return false;
+      if (!ends.queue_pair.post_send({.elements = element}, {.id = id})) return false;
     }
     if (!wait_for_batch(ends.queue, first)) return false;
   }
@@ -82,7 +83,7 @@ bool loop_verbspp_send(wrapped_ends& ends, std::uint64_t operations) noexcept {
 bool loop_verbspp_receive(wrapped_ends& ends, std::uint64_t operations) noexcept {
   for (std::uint64_t id = 0; id < operations; ++id) {
     const auto element = ends.incoming.scatter_unchecked(0, message_size);
-    if (!ends.queue_pair.post_receive({.id = id, .elements = element})) return false;
+    if (!ends.queue_pair.post_receive({.elements = element}, {.id = id})) return false;
     if (!wait_for(ends.queue, id)) return false;
   }
   return true;
@@ -93,7 +94,7 @@ bool loop_verbspp_list(wrapped_ends& ends, std::uint64_t operations) noexcept {
     const auto posted = ends.queue_pair.post_batch<batch>([&](auto& list) {
       for (std::uint64_t id = first; id < first + batch; ++id) {
         const auto element = ends.outgoing.gather_unchecked(0, message_size);
-        list.send({.id = id, .elements = element});
+        list.post_send({.elements = element}, {.id = id});
       }
     });
     if (!posted) return false;
@@ -107,7 +108,7 @@ bool loop_verbspp_extended(wrapped_ends& ends, std::uint64_t operations) noexcep
     const auto posted = ends.extended_pair.post_batch<1>([&](auto& single) {
       const auto element = ends.outgoing.gather_unchecked(0, message_size);
       const auto remote = ends.remote.slice_unchecked(0, message_size);
-      single.write({.id = id, .elements = element, .remote = remote});
+      single.post_write({.elements = element, .remote = remote}, {.id = id});
     });
     if (!posted) return false;
     if (!wait_for_session(ends.extended_queue, id)) return false;

@@ -45,7 +45,7 @@ transport_result<void> say_hello(std::string_view device_name) {
 
   // A prepared queue pair takes receives, so that the peer's first message finds one.
   VERBSPP_TRY(into, incoming.scatter());
-  VERBSPP_TRYV(right.post_receive({.id = 1, .elements = into}));
+  VERBSPP_TRYV(right.post_receive({.elements = into}, {.id = 1}));
 
   // Each end gives the other its endpoint (here: within one process), and connects. What was
   // prepared is gone then; only what is connected can send.
@@ -55,7 +55,7 @@ transport_result<void> say_hello(std::string_view device_name) {
   VERBSPP_TRY(receiver, std::move(right).handshake(left_end));
 
   VERBSPP_TRY(from, outgoing.gather());
-  VERBSPP_TRYV(sender.post_send({.id = 2, .elements = from}));
+  VERBSPP_TRYV(sender.post_send({.elements = from}, {.id = 2}));
 
   // One completion for the send, one for the receive.
   for (int i = 0; i < 2; ++i) {

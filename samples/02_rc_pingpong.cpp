@@ -137,7 +137,7 @@ class game {
     busy_ = true;
     my_turn_ = false;
     VERBSPP_TRY(message, outgoing_.gather(lines_.offset(started_++), given_.size.value()));
-    return queue_pair_.post_send({.id = sending, .elements = message});
+    return queue_pair_.post_send({.elements = message}, {.id = sending});
   }
 
   transport_result<void> take(const work_completion& completion) {
@@ -151,7 +151,7 @@ class game {
     } else {
       VERBSPP_TRYV(check(work.value().byte_count().value_or(0)));
       VERBSPP_TRY(memory, incoming_.scatter());
-      VERBSPP_TRYV(queue_pair_.post_receive({.id = receiving, .elements = memory}));
+      VERBSPP_TRYV(queue_pair_.post_receive({.elements = memory}, {.id = receiving}));
       my_turn_ = true;
       ++received_;
     }
@@ -279,7 +279,7 @@ transport_result<void> run(const options& given) {
                               given));
   VERBSPP_TRY(memory, incoming.scatter());
   for (std::uint32_t i = 0; i < depth; ++i)
-    VERBSPP_TRYV(prepared.post_receive({.id = game::receiving, .elements = memory}));
+    VERBSPP_TRYV(prepared.post_receive({.elements = memory}, {.id = game::receiving}));
   std::cout << "  local:  " << prepared.endpoint() << '\n' << std::flush;
 
   VERBSPP_TRY(connection, given.host ? rc_pingpong::tcp_connection::connect(

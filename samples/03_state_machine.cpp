@@ -78,8 +78,8 @@ transport_result<void> send_a_byte(connected& from, connected& to, const complet
                                    const memory_region<access::local_write>& memory) {
   VERBSPP_TRY(into, memory.scatter(0, 1));
   VERBSPP_TRY(out, memory.gather(1, 1));
-  VERBSPP_TRYV(to.post_receive({.id = 1, .elements = into}));
-  VERBSPP_TRYV(from.post_send({.id = 2, .elements = out}));
+  VERBSPP_TRYV(to.post_receive({.elements = into}, {.id = 1}));
+  VERBSPP_TRYV(from.post_send({.elements = out}, {.id = 2}));
   for (int i = 0; i < 2; ++i) {
     VERBSPP_TRY(completion, next_completion(queue));
     VERBSPP_TRY(work, completion.get());
@@ -110,7 +110,7 @@ transport_result<void> run(std::string_view device_name) {
   // A write to where the peer allows none breaks the connection.
   const remote_memory<access::remote_write> nowhere(0, 1, 0);
   VERBSPP_TRY(out, memory.gather(1, 1));
-  VERBSPP_TRYV(slow.post_write({.id = 3, .elements = out, .remote = nowhere}));
+  VERBSPP_TRYV(slow.post_write({.elements = out, .remote = nowhere}, {.id = 3}));
   VERBSPP_TRY(completion, next_completion(queue));
   if (const auto work = completion.get(); work.has_error()) std::cout << work.error() << '\n';
 

@@ -47,9 +47,9 @@ class inbox {
   transport_result<void> refill() {
     const auto posted = receives_.post_receive_batch<places>([&](auto& batch) {
       for (const std::uint64_t place : std::span(free_).first(free_places_))
-        batch.receive(
-            {.id = place,
-             .elements = memory_.region().scatter_unchecked(place * message_size, message_size)});
+        batch.post_receive(
+            {.elements = memory_.region().scatter_unchecked(place * message_size, message_size)},
+            {.id = place});
     });
     if (posted.has_error()) return posted.error().cause();
     std::cout << "posted " << free_places_ << " receives\n";
@@ -161,7 +161,7 @@ transport_result<void> run(std::string_view device_name) {
   for (connection* each : {&first, &second}) {
     const auto posted = each->client.post_batch<messages_per_client>([&](auto& batch) {
       for (std::size_t i = 0; i < messages_per_client; ++i)
-        batch.send({.elements = outgoing.gather_unchecked(0, message_size)});
+        batch.post_send({.elements = outgoing.gather_unchecked(0, message_size)});
     });
     if (posted.has_error()) return posted.error().cause();
   }

@@ -52,10 +52,14 @@
 #include <verbspp/work/capacities.hpp>
 #include <verbspp/work/datagram.hpp>
 #include <verbspp/work/immediate_data.hpp>
+#include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting.hpp>
+#include <verbspp/work/posting_interface.hpp>
 #include <verbspp/work/queue_pair_state.hpp>
+#include <verbspp/work/receive_queue_operations.hpp>
+#include <verbspp/work/send_queue_operations.hpp>
+#include <verbspp/work/tag.hpp>
 #include <verbspp/work/transport.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>
 #include <verbspp/work/work_error.hpp>
-#include <verbspp/work/work_request.hpp>

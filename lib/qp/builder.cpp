@@ -4,6 +4,7 @@
 #include "qp/by_transport.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/qp/builder.hpp>
+#include <verbspp/work/operations.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -95,42 +96,22 @@ error creation_failure(int errnum, const char* operation) noexcept {
                        : nullptr);
 }
 
-/// The operations of the extended posting interface that a transport has.
-std::uint64_t operations_of(transport type, const ibv_device_attr& device) noexcept {
-  constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-  constexpr std::uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-  constexpr std::uint64_t invalidations = IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV;
-  constexpr unsigned windows = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
-  const std::uint64_t binds =
-      (device.device_cap_flags & windows) != 0 ? std::uint64_t{IBV_QP_EX_WITH_BIND_MW} : 0;
-  switch (type) {
-    case transport::ud:
-      return sends;
-    case transport::uc:
-      return sends | writes | binds;
-    default:
-      break;
-  }
-  std::uint64_t all = sends | writes | binds | IBV_QP_EX_WITH_RDMA_READ;
-  if (device.atomic_cap != IBV_ATOMIC_NONE)
-    all |= IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-  if ((device.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0) all |= invalidations;
-  return all;
-}
-
 struct native_queue_pair {
   ibv_qp* queue_pair;
   ibv_qp_ex* extended;  ///< null unless it has the extended posting interface
 };
 
-result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transport type,
-                                          const ibv_device_attr& device) noexcept {
+result<native_queue_pair> create_extended(ibv_qp_init_attr_ex& initial, transport type) noexcept {
   constexpr const char* operation = "ibv_create_qp_ex";
   constexpr const char* advice =
       "the device has no extended posting interface: leave extended_posting out, and batches are "
       "posted as linked lists";
+  ibv_device_attr_ex device{};
+  if (const int errnum = errno_of(ibv_query_device_ex(initial.pd->context, nullptr, &device));
+      errnum != 0)
+    return error::from_errno(errnum, "ibv_query_device_ex");
   initial.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
-  initial.send_ops_flags = operations_of(type, device);
+  initial.send_ops_flags = send_operations::capabilities(type, device);
   errno = 0;
   ibv_qp* const created = ibv_create_qp_ex(initial.pd->context, &initial);
   if (created == nullptr)
@@ -194,7 +175,7 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
   initial.cap = capacities;
   initial.comp_mask = IBV_QP_INIT_ATTR_PD;
   initial.pd = settings.domain->native_handle();
-  VERBSPP_TRY(native, settings.extended_posting ? create_extended(initial, type, device)
+  VERBSPP_TRY(native, settings.extended_posting ? create_extended(initial, type)
                                                 : create_standard(initial));
   return queue_pair_data(
       queue_pair_owner(native.queue_pair, native.extended, *settings.domain, *settings.send_queue,

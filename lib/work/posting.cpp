@@ -79,6 +79,11 @@ error detail::no_such_operation(const char* operation) noexcept {
   return {error_kind::not_supported, operation, "the device does not have this operation"};
 }
 
+error detail::no_fence(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation,
+          "only RC has a fence: on UC and UD there are no reads for a request to wait for"};
+}
+
 error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept {
   return {error_kind::invalid_input, operation,
           to_no_bytes ? "a memory window of type 2 is not bound to no bytes, but closed by "

@@ -103,23 +103,24 @@ TEST_CASE("posting and polling don't allocate") {
     return [&] { return must(queue.poll(slots)).size(); };
   };
   const auto target = must(memory.remote().slice(32, 8));
-  CHECK(allocations_in([&] {
-          must(pair.right.post_receive({.id = 1, .elements = memory.scatter(0, 8)}));
-          must(pair.right.post_receive_batch<2>([&](auto& batch) {
-            batch.receive({.id = 2, .elements = memory.scatter(8, 8)});
-            batch.receive({.id = 3, .elements = memory.scatter(8, 8)});
-          }));
-          must(pair.left.post_send({.id = 4, .elements = memory.gather(16, 8)}));
-          must(pair.left.post_write({.id = 5, .elements = memory.gather(16, 8), .remote = target}));
-          must(pair.left.post_read({.id = 6, .elements = memory.scatter(24, 8), .remote = target}));
-          must(pair.left.post_batch<4>([&](auto& batch) {
-            batch.send({.id = 7, .elements = memory.gather(16, 8)});
-            batch.write({.id = 8, .elements = memory.gather(16, 8), .remote = target});
-          }));
-          poll_until(5, poll(bed.left_queue));
-          poll_until(2, poll(bed.right_queue));
-          static_cast<void>(poll(bed.left_queue)());
-        }) == 0);
+  CHECK(
+      allocations_in([&] {
+        must(pair.right.post_receive({.elements = memory.scatter(0, 8)}, {.id = 1}));
+        must(pair.right.post_receive_batch<2>([&](auto& batch) {
+          batch.post_receive({.elements = memory.scatter(8, 8)}, {.id = 2});
+          batch.post_receive({.elements = memory.scatter(8, 8)}, {.id = 3});
+        }));
+        must(pair.left.post_send({.elements = memory.gather(16, 8)}, {.id = 4}));
+        must(pair.left.post_write({.elements = memory.gather(16, 8), .remote = target}, {.id = 5}));
+        must(pair.left.post_read({.elements = memory.scatter(24, 8), .remote = target}, {.id = 6}));
+        must(pair.left.post_batch<4>([&](auto& batch) {
+          batch.post_send({.elements = memory.gather(16, 8)}, {.id = 7});
+          batch.post_write({.elements = memory.gather(16, 8), .remote = target}, {.id = 8});
+        }));
+        poll_until(5, poll(bed.left_queue));
+        poll_until(2, poll(bed.right_queue));
+        static_cast<void>(poll(bed.left_queue)());
+      }) == 0);
 }
 
 TEST_CASE("failures are told without allocating") {
@@ -134,10 +135,10 @@ TEST_CASE("failures are told without allocating") {
           const error refused = failure_of(pair.left.post_send({.elements = too_many}));
           refused.format(text);
           const batch_error batch = failure_of(pair.left.post_batch<1, 64>(
-              [&](auto& requests) { requests.send({.elements = too_many}); }));
+              [&](auto& requests) { requests.post_send({.elements = too_many}); }));
           batch.cause().format(text);
           move_to_error(pair.left.native_handle());
-          must(pair.left.post_send({.id = 9}));
+          must(pair.left.post_send({}, {.id = 9}));
           poll_until(1, [&] { return must(bed.left_queue.poll(slots)).size(); });
           failure_of(slots[0].get()).format(text);
         }) == 0);
@@ -152,7 +153,7 @@ TEST_CASE("posting to a shared receive queue does not allocate") {
   CHECK(allocations_in([&] {
           must(shared.post_receive({.elements = memory.scatter()}));
           must(shared.post_receive_batch<1>(
-              [&](auto& batch) { batch.receive({.elements = memory.scatter()}); }));
+              [&](auto& batch) { batch.post_receive({.elements = memory.scatter()}); }));
         }) == 0);
 }
 
@@ -172,8 +173,8 @@ TEST_CASE("the extended interfaces don't allocate, but what the visitor does is 
   const auto write_and_poll = [&](auto visit) {
     return allocations_in([&] {
       must(pair.post_batch<2>([&](auto& batch) {
-        batch.write({.elements = memory.gather(0, 8), .remote = memory.remote()});
-        batch.write({.elements = memory.gather(0, 8), .remote = memory.remote()});
+        batch.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()});
+        batch.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()});
       }));
       poll_until(2, [&] { return must(queue.poll_each(visit)); });
     });
@@ -191,7 +192,7 @@ TEST_CASE("waiting does not allocate, also where it sleeps") {
   connected_pair pair =
       connect(must(bed.left().build()), must(bed.builder(queue).access(all_rights).build()));
   std::array<work_completion, 4> slots;
-  for (const std::uint64_t id : {1U, 2U, 3U}) must(pair.right.post_receive({.id = id}));
+  for (const std::uint64_t id : {1U, 2U, 3U}) must(pair.right.post_receive({}, {.id = id}));
   std::size_t got = 0;
   std::thread sender([&] {
     std::this_thread::sleep_for(moment);

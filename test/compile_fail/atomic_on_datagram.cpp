@@ -11,6 +11,6 @@ using queue_pair_type = connected_queue_pair<transport::ud>;
 using queue_pair_type = connected_queue_pair<transport::rc>;
 #endif
 
-auto post(queue_pair_type& queue_pair, const compare_and_swap_request& request) {
+auto post(queue_pair_type& queue_pair, const compare_and_swap_operation& request) {
   return queue_pair.post_compare_and_swap(request);
 }

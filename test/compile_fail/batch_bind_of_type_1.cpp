@@ -15,5 +15,5 @@ constexpr auto type = memory_window_type::type_2;
 auto post(connected_queue_pair<transport::rc>& queue_pair, memory_window<type>& window,
           const window_part<access::remote_read>& part) {
   return queue_pair.post_batch<1>(
-      [&](auto& batch) { static_cast<void>(batch.bind(window, part, {.id = 1})); });
+      [&](auto& batch) { static_cast<void>(batch.post_bind(window, part, {.id = 1})); });
 }

@@ -12,6 +12,6 @@ using queue_pair_type = connected_queue_pair<transport::rc>;
 using queue_pair_type = connected_queue_pair<transport::ud>;
 #endif
 
-auto post(queue_pair_type& queue_pair, const datagram_request& request) {
+auto post(queue_pair_type& queue_pair, const datagram_operation& request) {
   return queue_pair.post_send(request);
 }

@@ -9,8 +9,8 @@ using enum queue_pair_state;
 
 auto post(connected_queue_pair<transport::ud>& queue_pair, const datagram_destination& to) {
 #ifdef MUST_FAIL
-  return queue_pair.post_send({.id = 1});
+  return queue_pair.post_send({}, {.id = 1});
 #else
-  return queue_pair.post_send({.id = 1, .to = to});
+  return queue_pair.post_send({.to = to}, {.id = 1});
 #endif
 }

@@ -11,6 +11,6 @@ using queue_pair_type = connected_queue_pair<transport::uc>;
 using queue_pair_type = connected_queue_pair<transport::rc>;
 #endif
 
-auto post(queue_pair_type& queue_pair, const local_invalidate_request& request) {
+auto post(queue_pair_type& queue_pair, const local_invalidate_operation& request) {
   return queue_pair.post_local_invalidate(request);
 }

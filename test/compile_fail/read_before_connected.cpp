@@ -10,6 +10,6 @@ using queue_pair = verbspp::prepared_queue_pair<verbspp::transport::rc>;
 using queue_pair = verbspp::connected_queue_pair<verbspp::transport::rc>;
 #endif
 
-auto post(queue_pair& queue_pair, const verbspp::read_request& request) {
+auto post(queue_pair& queue_pair, const verbspp::read_operation& request) {
   return queue_pair.post_read(request);
 }

@@ -12,6 +12,6 @@ using queue_pair_type = connected_queue_pair<transport::uc>;
 using queue_pair_type = connected_queue_pair<transport::rc>;
 #endif
 
-auto post(queue_pair_type& queue_pair, const read_request& request) {
+auto post(queue_pair_type& queue_pair, const read_operation& request) {
   return queue_pair.post_read(request);
 }

@@ -12,6 +12,6 @@ using queue_pair_type = connected_queue_pair<transport::rc, receive_queue_kind::
 using queue_pair_type = connected_queue_pair<transport::rc>;
 #endif
 
-auto post(queue_pair_type& queue_pair, const receive_request& request) {
+auto post(queue_pair_type& queue_pair, const receive_operation& request) {
   return queue_pair.post_receive(request);
 }

@@ -11,5 +11,5 @@ using element = verbspp::scatter_element;
 #endif
 
 auto receive(verbspp::connected_queue_pair<verbspp::transport::rc>& queue_pair, element part) {
-  return queue_pair.post_receive({.id = 1, .elements = part});
+  return queue_pair.post_receive({.elements = part}, {.id = 1});
 }

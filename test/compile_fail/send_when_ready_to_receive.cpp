@@ -12,6 +12,6 @@ using queue_pair_type = queue_pair<transport::rc, ready_to_receive>;
 using queue_pair_type = queue_pair<transport::rc, ready_to_send>;
 #endif
 
-auto post(queue_pair_type& queue_pair, const send_request& request) {
+auto post(queue_pair_type& queue_pair, const send_operation& request) {
   return queue_pair.post_send(request);
 }

@@ -12,6 +12,6 @@ using queue_pair_type = connected_queue_pair<transport::ud>;
 using queue_pair_type = connected_queue_pair<transport::uc>;
 #endif
 
-auto post(queue_pair_type& queue_pair, const write_request& request) {
+auto post(queue_pair_type& queue_pair, const write_operation& request) {
   return queue_pair.post_write(request);
 }

@@ -30,7 +30,8 @@ struct overrun {
             must(bed.builder(queue).access(all_rights).max_send_work_requests(128).build()))) {
     // No completion is taken; so at some point there is no room for the next one.
     for (std::uint64_t id = 0; id <= queue.capacity(); ++id)
-      must(pair.post_write({.id = id, .elements = memory.gather(0, 8), .remote = memory.remote()}));
+      must(pair.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()},
+                           {.id = id}));
   }
 
   completion_queue queue;
@@ -135,7 +136,7 @@ TEST_CASE("a peer's bad rkey is told at the queue pair that refused it") {
   buffer<> memory(bed.domain, 64);
   const remote_memory<access::remote_write> wrong(memory.remote().address(), 64,
                                                   memory.remote().rkey() ^ 0xff00);
-  must(left.post_write({.id = 1, .elements = memory.gather(0, 8), .remote = wrong}));
+  must(left.post_write({.elements = memory.gather(0, 8), .remote = wrong}, {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
   const auto event = must(bed.context.wait_async_event(clock::now() + moment));
   if (!event) SKIP("the device tells it only to the peer");

@@ -47,13 +47,14 @@ TEST_CASE("compare and swap swaps only what is as expected, and gives what was t
   const remote_word word = must(remote_word::at(target.remote(), 16));
 
   must(pair.left.post_compare_and_swap(
-      {.id = 1, .result = result.scatter(), .remote = word, .expected = before, .desired = after}));
+      {.result = result.scatter(), .remote = word, .expected = before, .desired = after},
+      {.id = 1}));
   CHECK(take_success(bed.left_queue, 1).operation() == work_operation::compare_and_swap);
   CHECK(word_at(result) == before);
   CHECK(word_at(target, 16) == after);
 
   must(pair.left.post_compare_and_swap(
-      {.id = 2, .result = result.scatter(), .remote = word, .expected = before, .desired = 1}));
+      {.result = result.scatter(), .remote = word, .expected = before, .desired = 1}, {.id = 2}));
   take_success(bed.left_queue, 2);
   CHECK(word_at(result) == after);
   CHECK(word_at(target, 16) == after);
@@ -70,8 +71,8 @@ TEST_CASE("fetch and add adds, wraps around, and gives what was there") {
   set_word(target, UINT64_MAX - 1);
   const remote_word word = must(remote_word::at(target.remote()));
   for (const std::uint64_t expected : {UINT64_MAX - 1, std::uint64_t{1}, std::uint64_t{4}}) {
-    must(pair.left.post_fetch_and_add(
-        {.id = expected, .result = result.scatter(), .remote = word, .addend = 3}));
+    must(pair.left.post_fetch_and_add({.result = result.scatter(), .remote = word, .addend = 3},
+                                      {.id = expected}));
     CHECK(take_success(bed.left_queue, expected).operation() == work_operation::fetch_and_add);
     CHECK(word_at(result) == expected);
   }
@@ -88,8 +89,8 @@ TEST_CASE("atomic operations of two queue pairs don't lose one another's") {
   const auto add = [&](connected& end, const completion_queue& queue) {
     words result(bed.domain, 8);
     for (std::uint64_t i = 0; i < rounds; ++i) {
-      must(end.post_fetch_and_add(
-          {.id = i, .result = result.scatter(), .remote = word, .addend = 1}));
+      must(end.post_fetch_and_add({.result = result.scatter(), .remote = word, .addend = 1},
+                                  {.id = i}));
       if (!take_one(queue).is_success()) throw failure(__FILE__, __LINE__, "an addition failed");
     }
   };
@@ -108,10 +109,9 @@ TEST_CASE("an atomic operation without the right is refused by the peer") {
   words result(bed.domain, 8);
   const remote_memory<access::remote_atomic> claimed(target.remote().address(), 8,
                                                      target.remote().rkey());
-  must(pair.left.post_fetch_and_add({.id = 1,
-                                     .result = result.scatter(),
-                                     .remote = must(remote_word::at(claimed)),
-                                     .addend = 1}));
+  must(pair.left.post_fetch_and_add(
+      {.result = result.scatter(), .remote = must(remote_word::at(claimed)), .addend = 1},
+      {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
   CHECK(target.bytes() == std::vector<std::byte>(8));
 }
@@ -137,10 +137,10 @@ TEST_CASE("the result of an atomic operation has eight bytes") {
   const words result(bed.domain, 16);
   for (const std::size_t length : {0U, 4U, 16U}) {
     const error e =
-        failure_of(pair.left.post_fetch_and_add({.id = 1,
-                                                 .result = result.scatter(0, length),
+        failure_of(pair.left.post_fetch_and_add({.result = result.scatter(0, length),
                                                  .remote = must(remote_word::at(target.remote())),
-                                                 .addend = 1}));
+                                                 .addend = 1},
+                                                {.id = 1}));
     CHECK(e == error_kind::invalid_input);
     CHECK_THAT(e.message(), Catch::Contains("ibv_post_send (fetch and add)") &&
                                 Catch::Contains("bytes for the result (8)"));

@@ -61,18 +61,18 @@ TEST_CASE("inline data above the limit is refused with both numbers, and nothing
     check(failure_of(left.post_send({.elements = too_long})));
     check(failure_of(left.post_write({.elements = too_long, .remote = target.remote()})));
     const batch_error batch = failure_of(left.template post_batch<2>([&](auto& requests) {
-      requests.write({.elements = too_long, .remote = target.remote()});
-      requests.write({.elements = too_long, .remote = target.remote()});
+      requests.post_write({.elements = too_long, .remote = target.remote()});
+      requests.post_write({.elements = too_long, .remote = target.remote()});
     }));
     check(batch.cause());
     CHECK(batch.accepted() == 0);
     CHECK(count_within_a_moment(bed.left_queue) == 0);
 
     const inline_payload longest(std::span<const std::byte>(bytes).first(limit));
-    must(left.post_write({.id = 1, .elements = longest, .remote = target.remote()}));
+    must(left.post_write({.elements = longest, .remote = target.remote()}, {.id = 1}));
     take_success(bed.left_queue, 1);
     must(left.template post_batch<1>([&](auto& requests) {
-      requests.write({.id = 2, .elements = longest, .remote = target.remote()});
+      requests.post_write({.elements = longest, .remote = target.remote()}, {.id = 2});
     }));
     take_success(bed.left_queue, 2);
     CHECK(target.front(limit) == pattern(limit, 60));
@@ -89,13 +89,13 @@ TEST_CASE("too many elements in a batch are refused with both numbers, and nothi
     REQUIRE(limit < room);
     const std::vector<gather_element> too_many(limit + 1, source.gather());
     const batch_error e = failure_of(left.template post_batch<1, room>([&](auto& requests) {
-      requests.write({.elements = too_many, .remote = target.remote()});
+      requests.post_write({.elements = too_many, .remote = target.remote()});
     }));
     check_above_limit(e.cause(), "scatter-gather elements", limit + 1, limit);
     CHECK(e.accepted() == 0);
     CHECK(count_within_a_moment(bed.left_queue) == 0);
     must(left.template post_batch<1>([&](auto& requests) {
-      requests.write({.id = 1, .elements = source.gather(), .remote = target.remote()});
+      requests.post_write({.elements = source.gather(), .remote = target.remote()}, {.id = 1});
     }));
     take_success(bed.left_queue, 1);
   });
@@ -113,7 +113,7 @@ TEST_CASE("too many elements of a shared receive are refused with both numbers")
   check_above_limit(failure_of(shared.post_receive({.elements = too_many})),
                     "scatter-gather elements", limit + 1, limit);
   const batch_error e = failure_of(shared.post_receive_batch<1, room>(
-      [&](auto& receives) { receives.receive({.elements = too_many}); }));
+      [&](auto& receives) { receives.post_receive({.elements = too_many}); }));
   check_above_limit(e.cause(), "scatter-gather elements", limit + 1, limit);
   must(shared.post_receive({.elements = inbox.scatter()}));
 }
@@ -125,7 +125,7 @@ TEST_CASE("an address handle of another protection domain is a local error of th
   auto sender = left_of(bed);
   const path way = must(sender.path_to(receiver.endpoint()));
   const address_handle foreign = must(address_handle::create(other, bed.port.number(), way));
-  must(sender.post_send({.id = 5, .to = foreign.destination(receiver.number(), test_key)}));
+  must(sender.post_send({.to = foreign.destination(receiver.number(), test_key)}, {.id = 5}));
   const work_error e = failure_of(take_one(bed.left_queue).get());
   INFO(e);
   CHECK(e.wr_id() == 5);
@@ -156,12 +156,12 @@ TEST_CASE("a port that is down is told before a queue pair is built, and by the 
     REQUIRE(event);
     CHECK(event->type() == async_event_type::port_error);
 
-    must(left.post_write({.id = 1, .remote = target.remote()}));
+    must(left.post_write({.remote = target.remote()}, {.id = 1}));
     const work_error failed = failure_of(take_one(bed.left_queue).get());
     CHECK(failed.status() == work_status::retry_exceeded);
     CHECK(failed.error_class() == work_error_class::timeout);
   }
   auto [next, peer] = connect(bed);
-  must(next.post_write({.id = 2, .remote = target.remote()}));
+  must(next.post_write({.remote = target.remote()}, {.id = 2}));
   take_success(bed.left_queue, 2);
 }

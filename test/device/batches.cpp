@@ -60,17 +60,15 @@ TEST_CASE("a batch is posted in order, whichever interface it goes through") {
     buffer<> inbox(bed.domain, 64);
     must(pair.right.template post_receive_batch<4>([&](auto& batch) {
       for (std::uint64_t id = 10; id < 13; ++id)
-        batch.receive({.id = id, .elements = inbox.scatter(16 * (id - 10), 16)});
+        batch.post_receive({.elements = inbox.scatter(16 * (id - 10), 16)}, {.id = id});
     }));
     must(pair.left.template post_batch<8>([&](auto& batch) {
-      batch.write({.id = 1, .elements = source.gather(0, 48), .remote = target.remote()});
-      batch.read({.id = 2, .elements = fetched.scatter(), .remote = target.remote()});
-      batch.send({.id = 3, .elements = source.gather(0, 16), .fenced = true});
-      batch.send({.id = 4,
-                  .elements = source.gather(16, 16),
-                  .immediate = immediate_data(0x1234),
-                  .signaled = false});
-      batch.write({.id = 5, .remote = target.remote(), .immediate = immediate_data(7)});
+      batch.post_write({.elements = source.gather(0, 48), .remote = target.remote()}, {.id = 1});
+      batch.post_read({.elements = fetched.scatter(), .remote = target.remote()}, {.id = 2});
+      batch.post_send({.elements = source.gather(0, 16), .fenced = true}, {.id = 3});
+      batch.post_send({.elements = source.gather(16, 16), .immediate = immediate_data(0x1234)},
+                      {.id = 4, .signaled = false});
+      batch.post_write({.remote = target.remote(), .immediate = immediate_data(7)}, {.id = 5});
     }));
     for (const std::uint64_t id : {1U, 2U, 3U, 5U}) take_success(bed.left_queue, id);
     CHECK(target.front(48) == source.front(48));
@@ -97,17 +95,17 @@ TEST_CASE("a batch with a request that cannot be posted posts nothing and says w
     buffer<> source(bed.domain, 64);
     buffer<> target(bed.domain, 32);
     const batch_error e = failure_of(pair.left.template post_batch<4>([&](auto& batch) {
-      batch.write({.id = 1, .elements = source.gather(0, 32), .remote = target.remote()});
-      batch.write({.id = 2, .elements = source.gather(), .remote = target.remote()});
-      batch.write({.id = 3, .elements = source.gather(0, 32), .remote = target.remote()});
+      batch.post_write({.elements = source.gather(0, 32), .remote = target.remote()}, {.id = 1});
+      batch.post_write({.elements = source.gather(), .remote = target.remote()}, {.id = 2});
+      batch.post_write({.elements = source.gather(0, 32), .remote = target.remote()}, {.id = 3});
     }));
     CHECK(e.accepted() == 0);
     CHECK(e.kind() == error_kind::invalid_input);
     CHECK_THAT(e.message(), Catch::Contains("the remote memory is shorter than that"));
     CHECK(count_within_a_moment(bed.left_queue) == 0);
     // The queue pair is as it was.
-    must(pair.left.post_write(
-        {.id = 4, .elements = source.gather(0, 8), .remote = target.remote()}));
+    must(pair.left.post_write({.elements = source.gather(0, 8), .remote = target.remote()},
+                              {.id = 4}));
     take_success(bed.left_queue, 4);
   });
 }
@@ -117,19 +115,19 @@ TEST_CASE("a batch longer than its storage is refused as a whole") {
   auto pair = connect_with<posting_interface::standard>(bed);
   buffer<> memory(bed.domain, 64);
   const batch_error requests = failure_of(pair.left.template post_batch<2>([&](auto& batch) {
-    for (int i = 0; i < 3; ++i) batch.send({});
+    for (int i = 0; i < 3; ++i) batch.post_send({});
   }));
   CHECK_THAT(requests.message(), Catch::Contains("requests of the batch"));
   const std::array two{memory.gather(0, 8), memory.gather(8, 8)};
   const batch_error elements = failure_of(pair.left.template post_batch<2, 3>([&](auto& batch) {
-    batch.send({.elements = two});
-    batch.send({.elements = two});
+    batch.post_send({.elements = two});
+    batch.post_send({.elements = two});
   }));
   CHECK_THAT(elements.message(), Catch::Contains("elements of the batch"));
   const batch_error receives =
       failure_of(pair.left.template post_receive_batch<1>([&](auto& batch) {
-        batch.receive({.elements = memory.scatter()});
-        batch.receive({.elements = memory.scatter()});
+        batch.post_receive({.elements = memory.scatter()});
+        batch.post_receive({.elements = memory.scatter()});
       }));
   CHECK_THAT(receives.message(), Catch::Contains("requests of the batch"));
   CHECK(count_within_a_moment(bed.left_queue) == 0);
@@ -147,19 +145,20 @@ TEST_CASE("the requests of a batch may share its elements as they like") {
   };
   // All of them for one request; the last of them after requests of two and of none; fewer of them
   // than requests.
-  must(pair.left.post_batch<3>(
-      [&](auto& batch) { batch.write({.id = 1, .elements = three, .remote = slice(0, 24)}); }));
+  must(pair.left.post_batch<3>([&](auto& batch) {
+    batch.post_write({.elements = three, .remote = slice(0, 24)}, {.id = 1});
+  }));
   must(pair.left.post_batch<4, 3>([&](auto& batch) {
-    batch.write({.id = 2, .elements = two, .remote = slice(24, 8)});
-    batch.write({.id = 3, .remote = slice(0, 0)});
-    batch.write({.id = 4, .elements = source.gather(32, 32), .remote = slice(32, 32)});
+    batch.post_write({.elements = two, .remote = slice(24, 8)}, {.id = 2});
+    batch.post_write({.remote = slice(0, 0)}, {.id = 3});
+    batch.post_write({.elements = source.gather(32, 32), .remote = slice(32, 32)}, {.id = 4});
   }));
   for (std::uint64_t id = 1; id <= 4; ++id) take_success(bed.left_queue, id);
   CHECK(target.bytes() == source.bytes());
   for (const std::size_t too_many : {3U, 4U}) {
     const batch_error e = failure_of(pair.left.post_batch<4, 2>([&](auto& batch) {
       for (std::size_t i = 0; i < too_many; ++i)
-        batch.write({.elements = source.gather(0, 8), .remote = slice(0, 8)});
+        batch.post_write({.elements = source.gather(0, 8), .remote = slice(0, 8)});
     }));
     CHECK_THAT(e.message(), Catch::Contains("elements of the batch: 3 is above the limit of 2"));
   }
@@ -174,7 +173,8 @@ TEST_CASE("a batch into a queue that fills up says how far it came") {
   buffer<> target(bed.domain, 8);
   // Nobody polls in between, so no place in the queue comes back.
   const batch_error e = failure_of(pair.left.template post_batch<64>([&](auto& batch) {
-    for (std::uint64_t id = 0; id < 64; ++id) batch.write({.id = id, .remote = target.remote()});
+    for (std::uint64_t id = 0; id < 64; ++id)
+      batch.post_write({.remote = target.remote()}, {.id = id});
   }));
   INFO(e.message());
   CHECK(e.kind() == error_kind::would_block);
@@ -187,14 +187,14 @@ TEST_CASE("a batch into a queue that fills up says how far it came") {
 TEST_CASE("an exception in the middle of a batch posts nothing") {
   with_each_interface([](const testbed& bed, auto pair) {
     CHECK_THROWS_AS(static_cast<void>(pair.left.template post_batch<4>([](auto& batch) {
-                      batch.send({.id = 1});
+                      batch.post_send({}, {.id = 1});
                       throw std::runtime_error("fill");
                     })),
                     std::runtime_error);
     CHECK(count_within_a_moment(bed.left_queue) == 0);
     buffer<> target(bed.domain, 8);
     must(pair.left.template post_batch<1>(
-        [&](auto& batch) { batch.write({.id = 2, .remote = target.remote()}); }));
+        [&](auto& batch) { batch.post_write({.remote = target.remote()}, {.id = 2}); }));
     take_success(bed.left_queue, 2);
   });
 }
@@ -204,12 +204,12 @@ TEST_CASE("inline data goes by a batch, whichever interface it goes through") {
     REQUIRE(pair.left.capacities().max_inline_data >= 16);
     buffer<> inbox(bed.domain, 32);
     const std::vector<std::byte> unregistered = pattern(16, 6);
-    must(pair.right.post_receive({.id = 1, .elements = inbox.scatter(0, 16)}));
+    must(pair.right.post_receive({.elements = inbox.scatter(0, 16)}, {.id = 1}));
     must(pair.left.template post_batch<2>([&](auto& batch) {
-      batch.send({.id = 2, .elements = inline_payload(unregistered)});
-      batch.write({.id = 3,
-                   .elements = inline_payload(unregistered),
-                   .remote = must(inbox.remote().slice(16, 16))});
+      batch.post_send({.elements = inline_payload(unregistered)}, {.id = 2});
+      batch.post_write(
+          {.elements = inline_payload(unregistered), .remote = must(inbox.remote().slice(16, 16))},
+          {.id = 3});
     }));
     take_success(bed.left_queue, 2);
     take_success(bed.left_queue, 3);
@@ -219,15 +219,55 @@ TEST_CASE("inline data goes by a batch, whichever interface it goes through") {
   });
 }
 
+TEST_CASE("inline bytes are taken when they are added to a batch, and may be gone after that") {
+  with_each_interface([](const testbed& bed, auto pair) {
+    buffer<> target(bed.domain, 48);
+    const auto slice = [&](std::size_t i) { return must(target.remote().slice(16 * i, 16)); };
+    must(pair.left.template post_batch<3>([&](auto& batch) {
+      std::array<std::byte, 16> message;
+      for (std::size_t i = 0; i < 3; ++i) {
+        message.fill(static_cast<std::byte>(0xa0 + i));
+        batch.post_write({.elements = inline_payload(message), .remote = slice(i)}, {.id = i});
+      }
+      message.fill(std::byte{0xff});
+    }));
+    for (const std::uint64_t id : {0U, 1U, 2U}) take_success(bed.left_queue, id);
+    for (std::size_t i = 0; i < 48; ++i)
+      CHECK(target.bytes()[i] == static_cast<std::byte>(0xa0 + i / 16));
+  });
+}
+
+TEST_CASE("a list has room for so many inline bytes, and says so") {
+  const testbed bed;
+  connected_pair pair =
+      connect(must(bed.left().max_inline_data(16).build()), must(bed.right().build()));
+  buffer<> target(bed.domain, 32);
+  const std::vector<std::byte> unregistered = pattern(16, 8);
+  const auto post = [&](auto& batch) {
+    for (const std::uint64_t id : {1U, 2U})
+      batch.post_write({.elements = inline_payload(unregistered),
+                        .remote = must(target.remote().slice(16 * (id - 1), 16))},
+                       {.id = id});
+  };
+  must(pair.left.post_batch<2, 2, 32>(post));
+  for (const std::uint64_t id : {1U, 2U}) take_success(bed.left_queue, id);
+  CHECK(target.front(16) == unregistered);
+  const batch_error e = failure_of(pair.left.post_batch<2, 2, 31>(post));
+  CHECK(e.accepted() == 0);
+  CHECK_THAT(e.message(),
+             Catch::Contains("inline bytes of the batch: 32 is above the limit of 31"));
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+}
+
 TEST_CASE("what is sent inline may change as soon as it is posted") {
   const testbed bed;
   connected_pair pair =
       connect(must(bed.left().max_inline_data(32).build()), must(bed.right().build()));
   REQUIRE(pair.left.capacities().max_inline_data >= 32);
   buffer<> inbox(bed.domain, 64);
-  must(pair.right.post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = 1}));
   std::vector<std::byte> unregistered = pattern(32, 5);
-  must(pair.left.post_send({.id = 2, .elements = inline_payload(unregistered)}));
+  must(pair.left.post_send({.elements = inline_payload(unregistered)}, {.id = 2}));
   std::memset(unregistered.data(), 0, unregistered.size());
   take_success(bed.left_queue, 2);
   CHECK(take_success(bed.right_queue, 1).byte_count() == 32U);
@@ -245,15 +285,15 @@ TEST_CASE("a datagram queue pair sends batches") {
     buffer<> source(bed.domain, pattern(32, 9));
     buffer<> inbox(bed.domain, 2 * 128);
     must(receiver.template post_receive_batch<2>([&](auto& batch) {
-      batch.receive({.id = 1, .elements = inbox.scatter(0, 128)});
-      batch.receive({.id = 2, .elements = inbox.scatter(128, 128)});
+      batch.post_receive({.elements = inbox.scatter(0, 128)}, {.id = 1});
+      batch.post_receive({.elements = inbox.scatter(128, 128)}, {.id = 2});
     }));
     const batch_error no_room = failure_of(receiver.template post_receive_batch<2>(
-        [&](auto& batch) { batch.receive({.id = 3, .elements = inbox.scatter(0, 39)}); }));
+        [&](auto& batch) { batch.post_receive({.elements = inbox.scatter(0, 39)}, {.id = 3}); }));
     CHECK_THAT(no_room.message(), Catch::Contains("40 or more"));
     must(sender.template post_batch<2>([&](auto& batch) {
-      batch.send({.id = 4, .elements = source.gather(0, 16), .to = to});
-      batch.send({.id = 5, .elements = source.gather(16, 16), .to = to});
+      batch.post_send({.elements = source.gather(0, 16), .to = to}, {.id = 4});
+      batch.post_send({.elements = source.gather(16, 16), .to = to}, {.id = 5});
     }));
     take_success(bed.left_queue, 4);
     take_success(bed.left_queue, 5);
@@ -298,7 +338,7 @@ TEST_CASE("an operation that the extended interface of a device lacks is refused
   const auto is_refused = [&](auto& call, auto add) {
     const auto before = std::exchange(call, nullptr);
     const auto outcome = pair.post_batch<2>([&](auto& batch) {
-      batch.send({.elements = memory.gather(0, 8)});
+      batch.post_send({.elements = memory.gather(0, 8)});
       add(batch);
     });
     call = before;
@@ -308,10 +348,12 @@ TEST_CASE("an operation that the extended interface of a device lacks is refused
     CHECK_THAT(e.message(), Catch::Contains("the device does not have this operation"));
   };
   is_refused(calls.wr_atomic_cmp_swp,
-             [&](auto& batch) { batch.compare_and_swap({.result = into, .remote = word}); });
+             [&](auto& batch) { batch.post_compare_and_swap({.result = into, .remote = word}); });
   is_refused(calls.wr_atomic_fetch_add,
-             [&](auto& batch) { batch.fetch_and_add({.result = into, .remote = word}); });
-  is_refused(calls.wr_send_inv, [&](auto& batch) { batch.send_with_invalidate({.rkey = 1}); });
-  is_refused(calls.wr_local_inv, [&](auto& batch) { batch.local_invalidate({.rkey = 1}); });
+             [&](auto& batch) { batch.post_fetch_and_add({.result = into, .remote = word}); });
+  is_refused(calls.wr_send_inv,
+             [&](auto& batch) { batch.post_send_with_invalidate({.rkey = remote_key(1U)}); });
+  is_refused(calls.wr_local_inv,
+             [&](auto& batch) { batch.post_local_invalidate({.rkey = remote_key(1U)}); });
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }

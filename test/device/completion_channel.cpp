@@ -40,8 +40,8 @@ struct waiting {
 
   /// Lets a receive complete in a queue, some time after.
   void send(std::size_t queue, std::uint64_t id, bool solicited = false) {
-    must(pairs[queue].right.post_receive({.id = id, .elements = memory.scatter()}));
-    must(pairs[queue].left.post_send({.id = id, .solicited = solicited}));
+    must(pairs[queue].right.post_receive({.elements = memory.scatter()}, {.id = id}));
+    must(pairs[queue].left.post_send({.solicited = solicited}, {.id = id}));
   }
   [[nodiscard]] const waitable_completion_queue& queue() const { return queues.front(); }
 
@@ -298,7 +298,7 @@ TEST_CASE("a failure is a solicited completion") {
   const testbed bed;
   waiting ends(bed);
   must(ends.queue().request_notification(notify_for::solicited_only));
-  must(ends.pairs[0].right.post_receive({.id = 1, .elements = ends.memory.scatter()}));
+  must(ends.pairs[0].right.post_receive({.elements = ends.memory.scatter()}, {.id = 1}));
   move_to_error(ends.pairs[0].right.native_handle());
   CHECK(must(ends.channel.wait(deadline())) == ends.queue());
   CHECK(status_of(take_one(ends.queue())) == work_status::flushed);
@@ -529,8 +529,8 @@ TEST_CASE("queues are destroyed while another thread takes the events of their c
     must(queue->request_notification());
     {
       connected alone = connect_to_itself(must(bed.builder(*queue).access(all_rights).build()));
-      must(alone.post_receive({.id = 1, .elements = memory.scatter()}));
-      must(alone.post_send({.id = 2}));
+      must(alone.post_receive({.elements = memory.scatter()}, {.id = 1}));
+      must(alone.post_send({}, {.id = 2}));
       for (int i = 0; i < round; ++i) std::this_thread::yield();
     }
     queue.reset();
@@ -549,8 +549,8 @@ TEST_CASE("an event that is read while its queue is being destroyed is nobody's"
     const auto queue = must(waitable_completion_queue::create(channel, 8));
     connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
     must(queue.request_notification());
-    must(alone.post_receive({.id = 1, .elements = memory.scatter()}));
-    must(alone.post_send({.id = 2}));
+    must(alone.post_receive({.elements = memory.scatter()}, {.id = 1}));
+    must(alone.post_send({}, {.id = 2}));
     wait_readable(channel.file_descriptor());
     before_next_destroy_cq([&] { none = !must(channel.poll()); });
   }

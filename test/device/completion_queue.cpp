@@ -56,8 +56,8 @@ TEST_CASE("polling takes no more than there are slots, and in order") {
   auto [left, right] = connect(bed);
   constexpr std::uint64_t count = 5;
   for (std::uint64_t id = 0; id < count; ++id)
-    must(right.post_receive({.id = id, .elements = memory.scatter()}));
-  for (std::uint64_t id = 0; id < count; ++id) must(left.post_send({.id = id}));
+    must(right.post_receive({.elements = memory.scatter()}, {.id = id}));
+  for (std::uint64_t id = 0; id < count; ++id) must(left.post_send({}, {.id = id}));
   for (const work_completion& each : take(bed.left_queue, count)) CHECK(each.is_success());
 
   // All are there now, or will be: none is taken without a slot for it.
@@ -103,8 +103,8 @@ TEST_CASE("sends and receives complete in the queues that were given for them") 
                             .access(access::local_write)
                             .build());
   connected pair = connect_to_itself(std::move(other));
-  must(pair.post_receive({.id = 1, .elements = memory.scatter(0, 8)}));
-  must(pair.post_send({.id = 2, .elements = memory.gather(8, 8)}));
+  must(pair.post_receive({.elements = memory.scatter(0, 8)}, {.id = 1}));
+  must(pair.post_send({.elements = memory.gather(8, 8)}, {.id = 2}));
   CHECK(take_success(bed.left_queue, 2).operation() == work_operation::send);
   CHECK(take_success(bed.right_queue, 1).operation() == work_operation::receive);
 }

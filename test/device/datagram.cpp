@@ -43,7 +43,7 @@ TEST_CASE("UD: a datagram reaches the queue pair of an endpoint, payload behind 
     const auto payload = pattern(size, 1);
     inbox arriving(bed, right, 5, size + 1);
     if (size == 0) {
-      must(left.post_send({.id = 6, .to = to}));
+      must(left.post_send({.to = to}, {.id = 6}));
       take_success(bed.left_queue, 6);
     } else {
       send(bed, left, to, payload);
@@ -120,7 +120,7 @@ TEST_CASE("UD: immediate data arrives, with a payload and without") {
   CHECK(datagram.immediate() == immediate_data(0x01020304));
   CHECK(datagram.payload().size() == 16);
   inbox without(bed, right, 2, 0);
-  must(left.post_send({.id = 3, .to = to, .immediate = immediate_data(0xfffffffe)}));
+  must(left.post_send({.to = to, .immediate = immediate_data(0xfffffffe)}, {.id = 3}));
   take_success(bed.left_queue, 3);
   const received_datagram empty = without.take();
   CHECK(empty.immediate() == immediate_data(0xfffffffe));
@@ -136,10 +136,10 @@ TEST_CASE("UD: elements are gathered, and scattered over the header and the payl
   buffer<> arriving(bed.domain, 200);
   const std::array into{arriving.scatter(0, header), arriving.scatter(100, 30),
                         arriving.scatter(150, 50)};
-  must(right.post_receive({.id = 1, .elements = into}));
+  must(right.post_receive({.elements = into}, {.id = 1}));
   const std::array from{outbox.gather(0, 20), outbox.gather(20, 30)};
-  must(
-      left.post_send({.id = 2, .elements = from, .to = way.destination(right.number(), test_key)}));
+  must(left.post_send({.elements = from, .to = way.destination(right.number(), test_key)},
+                      {.id = 2}));
   take_success(bed.left_queue, 2);
   CHECK(take_success(bed.right_queue, 1).byte_count() == header + 50);
   const std::span<const std::byte> arrived(arriving.bytes());
@@ -186,14 +186,10 @@ TEST_CASE("UD: one sender reaches several receivers, and itself") {
   buffer<> outbox(bed.domain, pattern(8, 8));
   const gather_element from = outbox.gather();
   // The same way, since it leads to the port; the number says to which queue pair.
-  must(alone.post_send({.id = 3,
-                        .elements = from,
-                        .to = way.destination(alone.number(), test_key),
-                        .signaled = false}));
-  must(alone.post_send({.id = 4,
-                        .elements = from,
-                        .to = way.destination(other.number(), test_key),
-                        .signaled = false}));
+  must(alone.post_send({.elements = from, .to = way.destination(alone.number(), test_key)},
+                       {.id = 3, .signaled = false}));
+  must(alone.post_send({.elements = from, .to = way.destination(other.number(), test_key)},
+                       {.id = 4, .signaled = false}));
   check_addresses(bed, own.take(), alone.endpoint(), alone.endpoint());
   check_addresses(bed, others.take(), alone.endpoint(), other.endpoint());
 }
@@ -274,15 +270,16 @@ TEST_CASE("UD: a receive without room for the header is refused before the devic
   auto right = right_of(bed);
   buffer<> memory(bed.domain, 64);
   for (const std::size_t size : {0U, 1U, 39U}) {
-    const error e = failure_of(right.post_receive({.id = 1, .elements = memory.scatter(0, size)}));
+    const error e =
+        failure_of(right.post_receive({.elements = memory.scatter(0, size)}, {.id = 1}));
     CHECK(e == error_kind::invalid_input);
     CHECK(e.native_errno() == 0);
     CHECK_THAT(e.message(), Catch::Contains("40 or more"));
   }
-  CHECK(failure_of(right.post_receive({.id = 1})) == error_kind::invalid_input);
-  must(right.post_receive({.id = 2, .elements = memory.scatter(0, 40)}));
+  CHECK(failure_of(right.post_receive({}, {.id = 1})) == error_kind::invalid_input);
+  must(right.post_receive({.elements = memory.scatter(0, 40)}, {.id = 2}));
   const std::array split{memory.scatter(0, 39), memory.scatter(39, 1)};
-  must(right.post_receive({.id = 3, .elements = split}));
+  must(right.post_receive({.elements = split}, {.id = 3}));
 }
 
 TEST_CASE("UD: a datagram longer than its receive fails where it arrives, and nowhere else") {
@@ -311,7 +308,7 @@ TEST_CASE("UD: a datagram longer than the MTU does not arrive") {
   const gather_element from = outbox.gather();
   const auto to = way.destination(right.number(), test_key);
   // Refused by the post, by the completion, or (Linux' rxe) by silence.
-  if (left.post_send({.id = 2, .elements = from, .to = to}).has_value()) {
+  if (left.post_send({.elements = from, .to = to}, {.id = 2}).has_value()) {
     const work_completion sent = take_one(bed.left_queue);
     CHECK(is_one_of(status_of(sent), {work_status::local_length_error, work_status::success}));
   }
@@ -323,7 +320,7 @@ TEST_CASE("UD: receives that are posted before the activation get datagrams afte
   auto left = left_of(bed);
   auto prepared = prepared_of<transport::ud>(bed, bed.right_queue);
   buffer<> memory(bed.domain, header + 8);
-  must(prepared.post_receive({.id = 1, .elements = memory.scatter()}));
+  must(prepared.post_receive({.elements = memory.scatter()}, {.id = 1}));
   const address_handle way = must(left.address_of(prepared.endpoint()));
   const auto to = way.destination(prepared.number(), test_key);
   send(bed, left, to, pattern(8, 15));
@@ -438,7 +435,7 @@ TEST_CASE("a reply needs the memory of the whole receive, where the address is i
   auto right = right_of(bed);
   const address_handle way = must(left.address_of(right.endpoint()));
   buffer<> memory(bed.domain, header + 8);
-  must(right.post_receive({.id = 1, .elements = memory.scatter()}));
+  must(right.post_receive({.elements = memory.scatter()}, {.id = 1}));
   send(bed, left, way.destination(right.number(), test_key), pattern(8, 18));
   const work_completion completion = take_one(bed.right_queue);
   const auto datagram =

@@ -33,7 +33,7 @@ class inbox {
       : memory_(bed.domain, std::vector<std::byte>(header + size, std::byte{0xee})),
         queue_(owner.receive_completion_queue()),
         id_(id) {
-    must(owner.post_receive({.id = id, .elements = memory_.scatter()}));
+    must(owner.post_receive({.elements = memory_.scatter()}, {.id = id}));
   }
   /// The datagram, once it has arrived.
   received_datagram take(int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
@@ -60,7 +60,7 @@ inline void send(const testbed& bed, connected_datagram& from, const datagram_de
                  const char* file = __builtin_FILE()) {
   buffer<> outbox(bed.domain, payload);
   const gather_element element = outbox.gather();
-  must(from.post_send({.id = 77, .elements = element, .to = to, .immediate = immediate}), line,
+  must(from.post_send({.elements = element, .to = to, .immediate = immediate}, {.id = 77}), line,
        file);
   take_success(from.send_completion_queue(), 77, line, file);
 }

@@ -46,8 +46,8 @@ TEST_CASE("an extended completion queue tells the fields that were asked for") {
   buffer<> outbox(bed.domain, pattern(48, 1));
   buffer<> inbox(bed.domain, 64);
   for (const std::uint64_t id : {1U, 2U, 3U})
-    must(pair.right.post_receive({.id = id, .elements = inbox.scatter()}));
-  must(pair.left.post_send({.elements = outbox.gather(), .signaled = false}));
+    must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = id}));
+  must(pair.left.post_send({.elements = outbox.gather()}, {.signaled = false}));
   must(pair.left.post_send({.elements = outbox.gather(0, 7), .immediate = immediate_data(0x55)}));
   take_success(bed.left_queue, 0);
   std::vector<std::uint32_t> lengths;
@@ -75,7 +75,7 @@ TEST_CASE("a polling session that took everything leaves nothing behind") {
   std::uint64_t expected = 0;
   for (std::uint64_t id = 0; id < 300;) {
     for (const std::uint64_t end = id + 3; id < end; ++id)
-      must(pair.left.post_write({.id = id, .remote = target.remote()}));
+      must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
     // Without a limit, so that the device says when there are no more.
     wait_until(
         [&] {
@@ -97,7 +97,7 @@ TEST_CASE("an extended completion queue tells failures") {
   connected_pair pair =
       connect(must(bed.left().build()), must(bed.builder(*queue).access(all_rights).build()));
   buffer<> inbox(bed.domain, 64);
-  must(pair.right.post_receive({.id = 9, .elements = inbox.scatter()}));
+  must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = 9}));
   move_to_error(pair.right.native_handle());
   take_each(*queue, 1, [&](const auto& completion) {
     CHECK_FALSE(static_cast<bool>(completion));
@@ -118,14 +118,14 @@ TEST_CASE("a polling session can't be nested, and ends with an exception") {
   connected_pair pair =
       connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
   buffer<> target(bed.domain, 8);
-  must(pair.left.post_write({.id = 1, .remote = target.remote()}));
+  must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
   take_each(*queue, 1, [&](const auto&) {
     const error e = failure_of(queue->poll_each([](const auto&) {}));
     CHECK(e == error_kind::busy);
     CHECK_THAT(e.message(), Catch::Contains("sessions don't nest"));
     CHECK(failure_of(other->poll_each([](const auto&) {})) == error_kind::busy);
   });
-  must(pair.left.post_write({.id = 2, .remote = target.remote()}));
+  must(pair.left.post_write({.remote = target.remote()}, {.id = 2}));
   const auto throwing = [&] {
     wait_until(
         [&] {
@@ -135,7 +135,7 @@ TEST_CASE("a polling session can't be nested, and ends with an exception") {
         "a completion");
   };
   CHECK_THROWS_WITH(throwing(), "visit");
-  must(pair.left.post_write({.id = 3, .remote = target.remote()}));
+  must(pair.left.post_write({.remote = target.remote()}, {.id = 3}));
   take_each(*queue, 1, [](const auto& completion) { CHECK(completion.wr_id() == 3); });
 }
 
@@ -165,7 +165,7 @@ TEST_CASE("completions have timestamps that don't go back") {
   CHECK(must(bed.context.device_clock_khz()) > 0);
   buffer<> target(bed.domain, 8);
   for (std::uint64_t id = 0; id < 8; ++id)
-    must(pair.left.post_write({.id = id, .remote = target.remote()}));
+    must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
   std::uint64_t last = 0;
   take_each(*queue, 8, [&](const auto& completion) {
     const std::uint64_t now = completion.get().value().timestamp();
@@ -182,7 +182,7 @@ TEST_CASE("an extended completion queue can be polled like any other") {
   connected_pair pair =
       connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
   buffer<> target(bed.domain, 8);
-  must(pair.left.post_write({.id = 1, .remote = target.remote()}));
+  must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
   take_success(*queue, 1);
 }
 

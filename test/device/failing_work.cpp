@@ -59,12 +59,12 @@ TEST_CASE("a request that cannot be posted says why, and the next one can") {
   const auto remote = must(memory.remote().slice(32, 32));
   auto& post_send = left.native_handle()->context->ops.post_send;
   check_failing(post("ibv_post_send (send)"), returns_errno, post_send,
-                [&] { return left.post_send({.elements = part, .signaled = false}); });
+                [&] { return left.post_send({.elements = part}, {.signaled = false}); });
   check_failing(post("ibv_post_send (RDMA write)"), returns_errno, post_send, [&] {
-    return left.post_write({.elements = part, .remote = remote, .signaled = false});
+    return left.post_write({.elements = part, .remote = remote}, {.signaled = false});
   });
   check_failing(post("ibv_post_send (RDMA read)"), returns_errno, post_send, [&] {
-    return left.post_read({.elements = into, .remote = remote, .signaled = false});
+    return left.post_read({.elements = into, .remote = remote}, {.signaled = false});
   });
   const remote_memory<access::remote_atomic> far(remote.address(), 8, remote.rkey());
   const remote_word word = must(remote_word::at(far, 0));
@@ -73,17 +73,17 @@ TEST_CASE("a request that cannot be posted says why, and the next one can") {
   check_failing(post_once("ibv_post_send (fetch and add)"), returns_errno, post_send,
                 [&] { return left.post_fetch_and_add({.result = into, .remote = word}); });
   check_failing(post_once("ibv_post_send (send with invalidate)"), returns_errno, post_send,
-                [&] { return left.post_send_with_invalidate({.rkey = 1}); });
+                [&] { return left.post_send_with_invalidate({.rkey = remote_key(1U)}); });
   check_failing(post_once("ibv_post_send (local invalidate)"), returns_errno, post_send,
-                [&] { return left.post_local_invalidate({.rkey = 1}); });
+                [&] { return left.post_local_invalidate({.rkey = remote_key(1U)}); });
   check_failing(post("ibv_post_send (batch)"), returns_errno, post_send, [&] {
     return left.post_batch<2>([&](auto& batch) {
-      batch.write({.elements = part, .remote = remote, .signaled = false});
-      batch.write({.id = 7, .elements = part, .remote = remote});
+      batch.post_write({.elements = part, .remote = remote}, {.signaled = false});
+      batch.post_write({.elements = part, .remote = remote}, {.id = 7});
     });
   });
   // What did succeed is all that was posted.
-  must(pair.right.post_receive({.id = 8, .elements = memory.scatter(16, 8)}));
+  must(pair.right.post_receive({.elements = memory.scatter(16, 8)}, {.id = 8}));
   take_success(bed.left_queue, 7);
   take_success(bed.right_queue, 8);
   CHECK(count_within_a_moment(bed.left_queue) == 0);
@@ -93,7 +93,7 @@ TEST_CASE("a request that cannot be posted says why, and the next one can") {
   const auto to = way.destination(datagrams.number(), test_key);
   check_failing(post("ibv_post_send (datagram)"), returns_errno,
                 datagrams.native_handle()->context->ops.post_send, [&] {
-                  return datagrams.post_send({.elements = part, .to = to, .signaled = false});
+                  return datagrams.post_send({.elements = part, .to = to}, {.signaled = false});
                 });
 }
 
@@ -120,11 +120,11 @@ TEST_CASE("a receive that cannot be posted says why, and the next one can") {
   const auto into = memory.scatter();
   auto& pointers = pair.native_handle()->context->ops;
   check_failing(post("ibv_post_recv"), returns_errno, pointers.post_recv,
-                [&] { return pair.post_receive({.id = 1, .elements = into}); });
+                [&] { return pair.post_receive({.elements = into}, {.id = 1}); });
   check_failing(post("ibv_post_recv"), returns_errno, pointers.post_recv, [&] {
     return pair.post_receive_batch<2>([&](auto& batch) {
-      batch.receive({.id = 2, .elements = into});
-      batch.receive({.id = 3, .elements = into});
+      batch.post_receive({.elements = into}, {.id = 2});
+      batch.post_receive({.elements = into}, {.id = 3});
     });
   });
   move_to_error(pair.native_handle());
@@ -136,7 +136,8 @@ TEST_CASE("a receive that cannot be posted says why, and the next one can") {
   check_failing(post("ibv_post_srq_recv"), returns_errno, pointers.post_srq_recv,
                 [&] { return shared.post_receive({.elements = into}); });
   check_failing(post("ibv_post_srq_recv"), returns_errno, pointers.post_srq_recv, [&] {
-    return shared.post_receive_batch<1>([&](auto& batch) { batch.receive({.elements = into}); });
+    return shared.post_receive_batch<1>(
+        [&](auto& batch) { batch.post_receive({.elements = into}); });
   });
 }
 
@@ -149,7 +150,7 @@ TEST_CASE("a batch that the extended interface cannot post says why, and the nex
   auto left = must(std::move(alone).handshake(itself));
   buffer<> target(bed.domain, 8);
   auto& pointer = ibv_qp_to_qp_ex(left.native_handle())->wr_complete;
-  const auto fill = [&](auto& batch) { batch.write({.id = 1, .remote = target.remote()}); };
+  const auto fill = [&](auto& batch) { batch.post_write({.remote = target.remote()}, {.id = 1}); };
   for (const expected_failure& each : failures_of_posts())
     for (const int returned : {each.errnum, -each.errnum, -1}) {
       CAPTURE(each.errnum, returned);
@@ -207,7 +208,7 @@ TEST_CASE("a polling session that cannot start, or go on, is an error of the dri
   const auto note = [&](const auto& completion) { seen.push_back(completion.wr_id()); };
 
   std::uint64_t id = 0;
-  must(left.post_write({.id = ++id, .remote = target.remote()}));
+  must(left.post_write({.remote = target.remote()}, {.id = ++id}));
   check_failing({.verb = "ibv_start_poll", .failures = failures}, returns_errno,
                 pointers.start_poll, [&] { return queue.poll_each(note); });
   wait_until([&] { return !seen.empty() || must(queue.poll_each(note)) != 0; }, "a completion");
@@ -223,7 +224,7 @@ TEST_CASE("a polling session that cannot start, or go on, is an error of the dri
   check_failing({.verb = "ibv_next_poll", .failures = failures}, returns_errno, pointers.next_poll,
                 [&]() -> result<std::size_t> {
                   seen.clear();
-                  must(left.post_write({.id = ++id, .remote = target.remote()}));
+                  must(left.post_write({.remote = target.remote()}, {.id = ++id}));
                   for (const auto deadline = clock::now() + patience; clock::now() < deadline;) {
                     VERBSPP_TRY(count, queue.poll_each(note));
                     if (count != 0) return count;

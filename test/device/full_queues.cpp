@@ -50,9 +50,8 @@ TEST_CASE("a full send queue would block, and nothing that it took is lost") {
   const std::uint64_t queried = query(left.native_handle()).initial.cap.max_send_wr;
   const std::uint64_t count = fill(
       [&](std::uint64_t id) {
-        return left.post_send({.id = id,
-                               .elements = outbox.gather(id % 256, 1),
-                               .signaled = id + 1 >= std::min(granted, queried)});
+        return left.post_send({.elements = outbox.gather(id % 256, 1)},
+                              {.id = id, .signaled = id + 1 >= std::min(granted, queried)});
       },
       granted, queried);
   // Full is full, for each operation.
@@ -62,10 +61,10 @@ TEST_CASE("a full send queue would block, and nothing that it took is lost") {
         error_kind::would_block);
   // The receive queue is another one.
   buffer<> inbox(bed.domain, 256);
-  must(left.post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));
 
   for (std::uint64_t id = 0; id < count; ++id) {
-    must(right.post_receive({.id = id, .elements = inbox.scatter(id % 256, 1)}));
+    must(right.post_receive({.elements = inbox.scatter(id % 256, 1)}, {.id = id}));
     CHECK(take_success(bed.right_queue, id).byte_count() == 1U);
     CHECK(inbox.bytes()[id % 256] == outbox.bytes()[id % 256]);
   }
@@ -73,8 +72,8 @@ TEST_CASE("a full send queue would block, and nothing that it took is lost") {
   const std::uint64_t signaled = count - std::min(granted, queried) + 1;
   CHECK(take(bed.left_queue, signaled).back().wr_id() == count - 1);
   for (std::uint64_t id = 0; id < granted; ++id) {
-    must(right.post_receive({.id = id, .elements = inbox.scatter()}));
-    must(left.post_send({.id = id}));
+    must(right.post_receive({.elements = inbox.scatter()}, {.id = id}));
+    must(left.post_send({}, {.id = id}));
   }
   for (std::uint64_t id = 0; id < granted; ++id) {
     take_success(bed.left_queue, id);
@@ -90,21 +89,21 @@ TEST_CASE("a full receive queue would block, and nothing that it took is lost") 
   buffer<> inbox(bed.domain, 1024);
   const std::uint64_t count = fill(
       [&](std::uint64_t id) {
-        return second.post_receive({.id = id, .elements = inbox.scatter(id % 1024, 1)});
+        return second.post_receive({.elements = inbox.scatter(id % 1024, 1)}, {.id = id});
       },
       second.capacities().max_receive_work_requests,
       query(second.native_handle()).initial.cap.max_recv_wr);
 
   auto [left, right] = connect(std::move(first), std::move(second));
-  CHECK(failure_of(right.post_receive({.id = 1})) == error_kind::would_block);
+  CHECK(failure_of(right.post_receive({}, {.id = 1})) == error_kind::would_block);
   buffer<> outbox(bed.domain, pattern(1024, 51));
   for (std::uint64_t id = 0; id < count; ++id) {
-    must(left.post_send({.id = id, .elements = outbox.gather(id % 1024, 1)}));
+    must(left.post_send({.elements = outbox.gather(id % 1024, 1)}, {.id = id}));
     take_success(bed.left_queue, id);
     CHECK(take_success(bed.right_queue, id).byte_count() == 1U);
     CHECK(inbox.bytes()[id % 1024] == outbox.bytes()[id % 1024]);
     // A completion that was taken makes room for one more.
-    if (id == 0) must(right.post_receive({.id = count, .elements = inbox.scatter()}));
+    if (id == 0) must(right.post_receive({.elements = inbox.scatter()}, {.id = count}));
   }
 }
 
@@ -115,9 +114,9 @@ TEST_CASE("a place in the send queue is free when its completion has been taken"
   buffer<> memory(bed.domain, 32);
   const std::uint64_t rounds = 5 * left.capacities().max_send_work_requests;
   for (std::uint64_t id = 0; id < rounds; ++id) {
-    must(left.post_write({.id = id,
-                          .elements = memory.gather(0, 16),
-                          .remote = must(memory.remote().slice(16, 16))}));
+    must(left.post_write(
+        {.elements = memory.gather(0, 16), .remote = must(memory.remote().slice(16, 16))},
+        {.id = id}));
     take_success(bed.left_queue, id);
   }
 }
@@ -129,10 +128,9 @@ TEST_CASE("unsignaled requests give their place back with a later signaled one")
   buffer<> memory(bed.domain, 32);
   const std::uint64_t every = left.capacities().max_send_work_requests;
   for (std::uint64_t id = 1; id <= 6 * every; ++id) {
-    must(left.post_write({.id = id,
-                          .elements = memory.gather(0, 16),
-                          .remote = must(memory.remote().slice(16, 16)),
-                          .signaled = id % every == 0}));
+    must(left.post_write(
+        {.elements = memory.gather(0, 16), .remote = must(memory.remote().slice(16, 16))},
+        {.id = id, .signaled = id % every == 0}));
     if (id % every == 0) take_success(bed.left_queue, id);
   }
 }
@@ -162,7 +160,7 @@ TEST_CASE("too many elements are refused with their number and the limit") {
   check(failure_of(left.post_receive({.elements = into})), receives);
 
   // Nothing of it was posted.
-  must(left.post_write({.id = 5, .elements = memory.gather(0, 8), .remote = memory.remote()}));
+  must(left.post_write({.elements = memory.gather(0, 8), .remote = memory.remote()}, {.id = 5}));
   take_success(bed.left_queue, 5);
   CHECK(count_within_a_moment(bed.left_queue) == 0);
 }

@@ -34,14 +34,14 @@ void check_names_both(const error& e, const std::string& field, const std::strin
 void check_traffic(const testbed& bed, connected& left, connected& right) {
   buffer<> outbox(bed.domain, pattern(64, 1));
   buffer<> inbox(bed.domain, 64);
-  must(right.post_receive({.id = 1, .elements = inbox.scatter()}));
-  must(left.post_send({.id = 2, .elements = outbox.gather()}));
+  must(right.post_receive({.elements = inbox.scatter()}, {.id = 1}));
+  must(left.post_send({.elements = outbox.gather()}, {.id = 2}));
   take_success(bed.left_queue, 2);
   CHECK(take_success(bed.right_queue, 1).byte_count() == 64U);
   CHECK(inbox.bytes() == outbox.bytes());
   std::ranges::fill(inbox.content(), std::byte{0});
-  must(left.post_receive({.id = 3, .elements = inbox.scatter()}));
-  must(right.post_send({.id = 4, .elements = outbox.gather()}));
+  must(left.post_receive({.elements = inbox.scatter()}, {.id = 3}));
+  must(right.post_send({.elements = outbox.gather()}, {.id = 4}));
   take_success(bed.right_queue, 4);
   take_success(bed.left_queue, 3);
   CHECK(inbox.bytes() == outbox.bytes());
@@ -80,8 +80,8 @@ TEST_CASE("a queue pair can be connected to itself") {
   const testbed bed;
   connected alone = connect_to_itself(must(bed.left().build()));
   buffer<> memory(bed.domain, pattern(200, 3));
-  must(alone.post_receive({.id = 1, .elements = memory.scatter(100, 100)}));
-  must(alone.post_send({.id = 2, .elements = memory.gather(0, 100)}));
+  must(alone.post_receive({.elements = memory.scatter(100, 100)}, {.id = 1}));
+  must(alone.post_send({.elements = memory.gather(0, 100)}, {.id = 2}));
   std::size_t received = 0;
   for (const work_completion& each : take(bed.left_queue, 2)) {
     CHECK(each.is_success());
@@ -203,7 +203,7 @@ TEST_CASE("an address that nobody has is noticed, by the handshake or by the fir
   }
   // InfiniBand asks nobody, and an interface without ARP resolves everything.
   connected left = std::move(outcome).assume_value();
-  must(left.post_send({.id = 1}));
+  must(left.post_send({}, {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::retry_exceeded);
 }
 
@@ -214,7 +214,7 @@ TEST_CASE("a queue pair number that nobody has is noticed by the first send") {
   remote.number = number_of_nobody(bed);
   connected left = must(std::move(pair).handshake(remote));
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
-  must(left.post_send({.id = 7}));
+  must(left.post_send({}, {.id = 7}));
   const work_completion completion = take_one(bed.left_queue);
   const work_error failed = failure_of(completion.get());
   CHECK(failed.status() == work_status::retry_exceeded);
@@ -238,7 +238,8 @@ TEST_CASE("a failed handshake leaves nothing behind") {
                              .access(access::local_write)
                              .build());
     const scatter_element into = must(region.scatter());
-    for (std::uint64_t id = 0; id < 4; ++id) must(pair.post_receive({.id = id, .elements = into}));
+    for (std::uint64_t id = 0; id < 4; ++id)
+      must(pair.post_receive({.elements = into}, {.id = id}));
     endpoint remote = pair.endpoint();
     remote.type = transport::uc;
     CHECK(failure_of(std::move(pair).handshake(remote)) == error_kind::mismatch);
@@ -275,10 +276,10 @@ TEST_CASE("receives that were posted before the handshake get the first messages
   prepared first = must(bed.left().build());
   prepared second = must(bed.right().build());
   for (std::size_t i = 0; i < 3; ++i)
-    must(second.post_receive({.id = i, .elements = inbox.scatter(i * 32, 32)}));
+    must(second.post_receive({.elements = inbox.scatter(i * 32, 32)}, {.id = i}));
   auto [left, right] = connect(std::move(first), std::move(second));
   for (std::size_t i = 0; i < 3; ++i)
-    must(left.post_send({.id = i, .elements = outbox.gather(i * 32, 32)}));
+    must(left.post_send({.elements = outbox.gather(i * 32, 32)}, {.id = i}));
   for (std::size_t i = 0; i < 3; ++i) {
     take_success(bed.left_queue, i);
     CHECK(take_success(bed.right_queue, i).byte_count() == 32U);
@@ -290,7 +291,7 @@ TEST_CASE("receives of a prepared queue pair do not complete before there is a m
   const testbed bed;
   buffer<> inbox(bed.domain, 32);
   prepared pair = must(bed.left().build());
-  must(pair.post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(pair.post_receive({.elements = inbox.scatter()}, {.id = 1}));
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   CHECK(must(pair.query_state()) == queue_pair_state::init);
 }

@@ -102,7 +102,7 @@ TEST_CASE("a request ends with each status, and those behind it are flushed") {
     const failing_device fails(
         fault("send-completion", 2, each.status, vendor_code_of(each.status)).c_str());
     for (const std::uint64_t id : {701U, 702U, 703U})
-      must(left.post_write({.id = id, .remote = target.remote()}));
+      must(left.post_write({.remote = target.remote()}, {.id = id}));
     take_success(bed.left_queue, 701);
     check_told(failure_of(take_one(bed.left_queue).get()), each, 702, left.number());
     const work_error behind = failure_of(take_one(bed.left_queue).get());
@@ -120,8 +120,8 @@ TEST_CASE("a receive ends with each status") {
     auto [left, right] = connect(bed);
     const failing_device fails(
         fault("receive-completion", 1, each.status, vendor_code_of(each.status)).c_str());
-    must(right.post_receive({.id = 801, .elements = inbox.scatter()}));
-    must(left.post_send({.id = 802}));
+    must(right.post_receive({.elements = inbox.scatter()}, {.id = 801}));
+    must(left.post_send({}, {.id = 802}));
     check_told(failure_of(take_one(bed.right_queue).get()), each, 801, right.number());
     // Whoever sent it does not take it for received.
     CHECK(failure_of(take_one(bed.left_queue).get()).wr_id() == 802);
@@ -141,7 +141,7 @@ TEST_CASE("an extended completion queue tells each status") {
     const failing_device fails(
         fault("send-completion", 2, each.status, vendor_code_of(each.status)).c_str());
     for (const std::uint64_t id : {901U, 902U, 903U})
-      must(left.post_write({.id = id, .remote = target.remote()}));
+      must(left.post_write({.remote = target.remote()}, {.id = id}));
     const std::vector<work_error> failures = take_failures(queue, 2);
     REQUIRE(failures.size() == 2);
     check_told(failures[0], each, 902, left.number());

@@ -69,8 +69,8 @@ TEST_CASE("a queue pair works when the handles of its parents are gone") {
   all.domain.reset();
   const completion_queue queue = all.pair->send_completion_queue();
   all.queue.reset();
-  must(all.pair->post_receive({.id = 1, .elements = must(all.region->scatter(0, 8))}));
-  must(all.pair->post_send({.id = 2, .elements = must(all.region->gather(8, 8))}));
+  must(all.pair->post_receive({.elements = must(all.region->scatter(0, 8))}, {.id = 1}));
+  must(all.pair->post_send({.elements = must(all.region->gather(8, 8))}, {.id = 2}));
   for (const work_completion& each : take(queue, 2)) CHECK(each.is_success());
   CHECK(all.pair->protection_domain() == all.region->protection_domain());
   CHECK_NOTHROW(must(all.pair->protection_domain().context().query_device()));
@@ -91,7 +91,7 @@ TEST_CASE("a prepared queue pair can be given up") {
   {
     prepared pair = must(bed.left().build());
     for (std::uint64_t id = 0; id < 4; ++id)
-      must(pair.post_receive({.id = id, .elements = memory.scatter()}));
+      must(pair.post_receive({.elements = memory.scatter()}, {.id = id}));
   }
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   CHECK_NOTHROW(must(std::move(memory.region()).deregister()));
@@ -118,7 +118,7 @@ TEST_CASE("what is assigned to a queue pair ends the receives of the former one,
   const endpoint gone = former.endpoint();
   auto receiver = must(std::move(former).activate());
   auto active_replacement = must(std::move(replacement).activate());
-  must(receiver.post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(receiver.post_receive({.elements = inbox.scatter()}, {.id = 1}));
 
   receiver = std::move(active_replacement);
   // Nobody tells whether a datagram arrives; so it is sent, and had its time.
@@ -140,13 +140,13 @@ TEST_CASE("a connected queue pair that was assigned to is gone for its peer") {
   prepared left =
       must(bed.left().ack_timeout(std::chrono::milliseconds(8)).ack_retry_count(1).build());
   auto pair = connect(std::move(left), must(bed.right().build()));
-  must(pair.right.post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = 1}));
   auto fresh = connect_to_itself(must(bed.right().build()));
   const queue_pair_number number = fresh.number();
 
   pair.right = std::move(fresh);
   CHECK(pair.right.number() == number);
-  must(pair.left.post_send({.id = 2, .elements = outbox.gather()}));
+  must(pair.left.post_send({.elements = outbox.gather()}, {.id = 2}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::retry_exceeded);
   CHECK(count_within_a_moment(bed.right_queue) == 0);
   CHECK(inbox.bytes() == untouched);
@@ -230,12 +230,12 @@ TEST_CASE("a queue pair with work outstanding can be destroyed, and then its mem
     {
       auto [left, right] = connect(bed);
       for (std::uint64_t id = 0; id < 4; ++id) {
-        must(left.post_receive({.id = id, .elements = near->scatter()}));
-        must(right.post_receive({.id = id, .elements = far->scatter()}));
-        must(left.post_send({.id = id, .elements = near->gather()}));
-        must(left.post_write({.id = id, .elements = near->gather(), .remote = far->remote()}));
-        must(left.post_read({.id = id, .elements = near->scatter(), .remote = far->remote()}));
-        must(right.post_write({.id = id, .elements = far->gather(), .remote = near->remote()}));
+        must(left.post_receive({.elements = near->scatter()}, {.id = id}));
+        must(right.post_receive({.elements = far->scatter()}, {.id = id}));
+        must(left.post_send({.elements = near->gather()}, {.id = id}));
+        must(left.post_write({.elements = near->gather(), .remote = far->remote()}, {.id = id}));
+        must(left.post_read({.elements = near->scatter(), .remote = far->remote()}, {.id = id}));
+        must(right.post_write({.elements = far->gather(), .remote = near->remote()}, {.id = id}));
       }
       // Catches it at different points.
       std::array<work_completion, 4> slots;
@@ -262,7 +262,7 @@ TEST_CASE("memory can be released while a peer still writes to it") {
   auto far = std::make_unique<buffer<>>(bed.domain, size);
   const auto remote = far->remote();
   for (std::uint64_t id = 0; id < 8; ++id)
-    must(left.post_write({.id = id, .elements = near.gather(), .remote = remote}));
+    must(left.post_write({.elements = near.gather(), .remote = remote}, {.id = id}));
   must(std::move(far->region()).deregister());
   far.reset();
   // The writes that came too late are refused, and those behind them flushed.
@@ -287,8 +287,8 @@ TEST_CASE("hundreds of queue pairs come and go") {
   buffer<> memory(bed.domain, 64);
   for (std::uint64_t i = 0; i < 100; ++i) {
     auto [left, right] = connect(bed);
-    must(right.post_receive({.id = i, .elements = memory.scatter(0, 32)}));
-    must(left.post_send({.id = i, .elements = memory.gather(32, 32)}));
+    must(right.post_receive({.elements = memory.scatter(0, 32)}, {.id = i}));
+    must(left.post_send({.elements = memory.gather(32, 32)}, {.id = i}));
     take_success(bed.left_queue, i);
     take_success(bed.right_queue, i);
   }
@@ -301,8 +301,8 @@ TEST_CASE("many queue pairs live at once") {
   for (int i = 0; i < 50; ++i) pairs.push_back(connect(bed));
   buffer<> memory(bed.domain, 64);
   for (std::uint64_t i = 0; i < pairs.size(); ++i) {
-    must(pairs[i].right.post_receive({.id = i, .elements = memory.scatter(0, 32)}));
-    must(pairs[i].left.post_send({.id = i, .elements = memory.gather(32, 32)}));
+    must(pairs[i].right.post_receive({.elements = memory.scatter(0, 32)}, {.id = i}));
+    must(pairs[i].left.post_send({.elements = memory.gather(32, 32)}, {.id = i}));
   }
   for (const work_completion& each : take(bed.left_queue, pairs.size())) {
     REQUIRE(each.is_success());

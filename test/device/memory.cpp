@@ -84,7 +84,7 @@ work_status write_to(const testbed& bed, const Remote& remote,
                      const std::vector<std::byte>& bytes) {
   auto [left, right] = connect(bed);
   const buffer<> source(bed.domain, bytes);
-  must(left.post_write({.id = 1, .elements = source.gather(), .remote = remote}));
+  must(left.post_write({.elements = source.gather(), .remote = remote}, {.id = 1}));
   return status_of(take_one(bed.left_queue));
 }
 
@@ -291,8 +291,8 @@ TEST_CASE("a region can start at an address of the program's choice") {
     CHECK(write_to(bed, must(region.remote().slice(1000, 100)), content) == work_status::success);
     CHECK(std::equal(content.begin(), content.end(), memory.bytes.begin() + 1000));
     auto [left, right] = connect(bed);
-    must(right.post_receive({.id = 1, .elements = must(region.scatter(2000, 100))}));
-    must(left.post_send({.id = 2, .elements = must(region.gather(1000, 100))}));
+    must(right.post_receive({.elements = must(region.scatter(2000, 100))}, {.id = 1}));
+    must(left.post_send({.elements = must(region.gather(1000, 100))}, {.id = 2}));
     CHECK(take_one(bed.left_queue).is_success());
     CHECK(take_one(bed.right_queue).is_success());
     CHECK(std::equal(content.begin(), content.end(), memory.bytes.begin() + 2000));

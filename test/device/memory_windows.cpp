@@ -74,9 +74,9 @@ remote_memory<Rights> bind(QueuePair& by, memory_window<Type>& window,
 /// The left end writes the front of a buffer.
 work_status write(const testbed& bed, connected& left, const remote_destination& to,
                   const buffer<>& from) {
-  must(left.post_write({.id = 60,
-                        .elements = from.gather(0, static_cast<std::size_t>(to.memory().length())),
-                        .remote = to}));
+  must(left.post_write(
+      {.elements = from.gather(0, static_cast<std::size_t>(to.memory().length())), .remote = to},
+      {.id = 60}));
   return status_of(take_one(bed.left_queue));
 }
 
@@ -124,7 +124,7 @@ void with_each_interface(Test test) {
 
 /// Invalidates by the right end, and waits for it.
 void invalidate(connected& by, std::uint32_t rkey, int line = __builtin_LINE()) {
-  must(by.post_local_invalidate({.id = 70, .rkey = rkey}), line);
+  must(by.post_local_invalidate({.rkey = remote_key(rkey)}, {.id = 70}), line);
   CHECK(take_success(by.send_completion_queue(), 70, line).operation() ==
         work_operation::local_invalidate);
 }
@@ -172,7 +172,7 @@ TEST_CASE("a window gives peers the rights it is bound with, to a part of memory
     CHECK(far.length() == 128);
 
     buffer<> here(bed.domain, 128);
-    must(pair.left.post_read({.id = 1, .elements = here.scatter(), .remote = far}));
+    must(pair.left.post_read({.elements = here.scatter(), .remote = far}, {.id = 1}));
     take_success(bed.left_queue, 1);
     std::vector<std::byte> expected = memory.bytes();
     CHECK(std::equal(here.bytes().begin(), here.bytes().end(), expected.begin() + 64));
@@ -199,10 +199,10 @@ TEST_CASE("a window gives atomic operations") {
     if (!window) return;
     const auto far = bind(pair.right, *window, part_of<access::remote_atomic>(memory, 32, 8));
     const buffer<> result(bed.domain, 8);
-    must(pair.left.post_fetch_and_add({.id = 1,
-                                       .result = result.scatter(),
+    must(pair.left.post_fetch_and_add({.result = result.scatter(),
                                        .remote = must(remote_word::at(far)),
-                                       .addend = 0x0101010101010101}));
+                                       .addend = 0x0101010101010101},
+                                      {.id = 1}));
     take_success(bed.left_queue, 1);
     std::vector<std::byte> expected(64);
     std::fill_n(expected.begin() + 32, 8, std::byte{1});
@@ -323,9 +323,9 @@ TEST_CASE("a window of type 2 is closed by its peer, whose message names it") {
   auto window = window_of<type_2>(bed.domain);
   if (!window) return;
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
-  must(pair.right.post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = 1}));
   must(pair.left.post_send_with_invalidate(
-      {.id = 2, .elements = source.gather(0, 16), .rkey = far.rkey()}));
+      {.elements = source.gather(0, 16), .rkey = remote_key(far.rkey())}, {.id = 2}));
   take_success(bed.left_queue, 2);
   const completed_work received = take_success(bed.right_queue, 1);
   CHECK(received.byte_count() == 16U);
@@ -439,16 +439,17 @@ TEST_CASE("a window is bound and given to the peer by one batch, whichever inter
     // The second time it is closed in the same batch.
     for (const std::size_t offset : {0U, 64U}) {
       const std::uint32_t before = window->rkey();
-      must(left.post_receive({.id = 1, .elements = inbox.scatter()}));
+      must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));
       must(right.template post_batch<3>([&](auto& batch) {
-        if (offset != 0) batch.local_invalidate({.rkey = before, .signaled = false});
+        if (offset != 0)
+          batch.post_local_invalidate({.rkey = remote_key(before)}, {.signaled = false});
         const auto far =
-            batch.bind(*window, part_of<both_ways>(memory, offset, 64), {.signaled = false});
+            batch.post_bind(*window, part_of<both_ways>(memory, offset, 64), {.signaled = false});
         CHECK(far.rkey() != before);
         CHECK(window->rkey() == before);  // the driver is still to look at it
         const auto encoded = far.encode();
         std::copy(encoded.begin(), encoded.end(), outbox.content().begin());
-        batch.send({.id = 2, .elements = outbox.gather()});
+        batch.post_send({.elements = outbox.gather()}, {.id = 2});
       }));
       CHECK(window->rkey() != before);
       take_success(bed.right_queue, 2);
@@ -473,25 +474,25 @@ TEST_CASE("a window of a batch that is refused is as it was") {
     const auto part = part_of<both_ways>(memory, 0, 64);
     const auto refusal = [&](auto add) {
       const batch_error e = failure_of(right.template post_batch<2>([&](auto& batch) {
-        static_cast<void>(batch.bind(*window, part, {.id = 1}));
+        static_cast<void>(batch.post_bind(*window, part, {.id = 1}));
         add(batch);
       }));
       CHECK(e.accepted() == 0);
       CHECK(window->rkey() == before);
       return e.message();
     };
-    CHECK_THAT(
-        refusal([&](auto& batch) {
-          batch.write({.elements = source.gather(), .remote = must(source.remote().slice(0, 8))});
-        }),
-        Catch::Contains("the remote memory is shorter"));
     CHECK_THAT(refusal([&](auto& batch) {
-                 static_cast<void>(batch.bind(*window, part_of<both_ways>(memory, 0, 0), {}));
+                 batch.post_write(
+                     {.elements = source.gather(), .remote = must(source.remote().slice(0, 8))});
+               }),
+               Catch::Contains("the remote memory is shorter"));
+    CHECK_THAT(refusal([&](auto& batch) {
+                 static_cast<void>(batch.post_bind(*window, part_of<both_ways>(memory, 0, 0)));
                }),
                Catch::Contains("bind memory window") && Catch::Contains("invalidating its rkey"));
     CHECK_THAT(refusal([&](auto& batch) {
-                 static_cast<void>(batch.bind(*window, part, {}));
-                 static_cast<void>(batch.bind(*window, part, {}));
+                 static_cast<void>(batch.post_bind(*window, part));
+                 static_cast<void>(batch.post_bind(*window, part));
                }),
                Catch::Contains("of the batch") && Catch::Contains("larger template arguments"));
     CHECK(count_within_a_moment(bed.right_queue) == 0);
@@ -515,9 +516,10 @@ TEST_CASE("a window whose bind is among the accepted requests of a batch has its
   const std::uint32_t before = bound->rkey();
   const std::uint32_t refused_before = refused->rkey();
   const batch_error e = failure_of(pair.right.post_batch<66>([&](auto& batch) {
-    static_cast<void>(batch.bind(*bound, part, {.id = 0}));
-    for (std::uint64_t id = 1; id < 64; ++id) batch.write({.id = id, .remote = target.remote()});
-    static_cast<void>(batch.bind(*refused, part, {.id = 64}));
+    static_cast<void>(batch.post_bind(*bound, part, {.id = 0}));
+    for (std::uint64_t id = 1; id < 64; ++id)
+      batch.post_write({.remote = target.remote()}, {.id = id});
+    static_cast<void>(batch.post_bind(*refused, part, {.id = 64}));
   }));
   CHECK(e.kind() == error_kind::would_block);
   REQUIRE(e.accepted() >= 1);
@@ -541,10 +543,10 @@ TEST_CASE("a bind can go without a completion, and wait for the reads before it"
     buffer<> here(bed.domain, 64);
     auto window = window_of<Type>(bed.domain);
     if (!window) return;
-    must(pair.right.post_read({.id = 1, .elements = here.scatter(), .remote = there.remote()}));
+    must(pair.right.post_read({.elements = here.scatter(), .remote = there.remote()}, {.id = 1}));
     const auto far = must(pair.right.post_bind(*window, part_of<both_ways>(memory, 0, 64),
-                                               {.id = 2, .signaled = false, .fenced = true}));
-    must(pair.right.post_write({.id = 3, .remote = there.remote()}));
+                                               {.fenced = true}, {.id = 2, .signaled = false}));
+    must(pair.right.post_write({.remote = there.remote()}, {.id = 3}));
     take_success(bed.right_queue, 1);
     take_success(bed.right_queue, 3);
     CHECK(write(bed, pair.left, far, there) == work_status::success);
@@ -562,9 +564,9 @@ TEST_CASE("UC: a window lets writes in") {
     auto window = window_of<Type>(bed.domain);
     if (!window) return;
     const auto far = bind(pair.right, *window, part_of<access::remote_write>(memory, 0, 64));
-    must(pair.right.post_receive({.id = 1}));
+    must(pair.right.post_receive({}, {.id = 1}));
     must(pair.left.post_write(
-        {.id = 2, .elements = source.gather(), .remote = far, .immediate = immediate_data(14)}));
+        {.elements = source.gather(), .remote = far, .immediate = immediate_data(14)}, {.id = 2}));
     take_success(bed.left_queue, 2);
     CHECK(take_success(bed.right_queue, 1).immediate() == immediate_data(14));
     CHECK(memory.bytes() == source.bytes());

@@ -134,10 +134,10 @@ TEST_CASE("a multicast reaches every member once, and nobody else") {
   const auto place = [&](std::size_t number) {
     return memory.scatter(number * (header + 8), header + 8);
   };
-  must(first.post_receive({.id = 0, .elements = place(0)}));
-  must(second.post_receive({.id = 1, .elements = place(1)}));
-  must(stranger.post_receive({.id = 2, .elements = place(2)}));
-  must(sender.post_receive({.id = 3, .elements = place(3)}));
+  must(first.post_receive({.elements = place(0)}, {.id = 0}));
+  must(second.post_receive({.elements = place(1)}, {.id = 1}));
+  must(stranger.post_receive({.elements = place(2)}, {.id = 2}));
+  must(sender.post_receive({.elements = place(3)}, {.id = 3}));
   send(bed, sender, to_all.destination_group(test_key), pattern(8, 19));
 
   std::vector<work_completion> arrived;

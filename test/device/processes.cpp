@@ -160,17 +160,17 @@ connected connect_over(const peer_link& connection, prepared pair) {
 void answer_messages(const testbed& bed, const peer_link& connection) {
   buffer<> memory(bed.domain, message_size);
   prepared pair = must(bed.left().build());
-  must(pair.post_receive({.id = 1, .elements = memory.scatter()}));
+  must(pair.post_receive({.elements = memory.scatter()}, {.id = 1}));
   connected right = connect_over(connection, std::move(pair));
   for (int round = 0; round < 20; ++round) {
     const completed_work received = take_success(bed.left_queue, 1);
     if (received.byte_count() != message_size)
       throw failure(__FILE__, __LINE__, "a message of another size came");
     std::ranges::reverse(memory.content());
-    must(
-        right.post_send({.id = 2, .elements = memory.gather(), .immediate = received.immediate()}));
+    must(right.post_send({.elements = memory.gather(), .immediate = received.immediate()},
+                         {.id = 2}));
     take_success(bed.left_queue, 2);
-    must(right.post_receive({.id = 1, .elements = memory.scatter()}));
+    must(right.post_receive({.elements = memory.scatter()}, {.id = 1}));
     connection.meet();
   }
 }
@@ -217,9 +217,9 @@ TEST_CASE("messages go to another process and back") {
   buffer<> inbox(bed.domain, message_size);
   connected left = connect_over(peer.connection(), must(bed.left().build()));
   for (std::uint32_t round = 0; round < 20; ++round) {
-    must(left.post_receive({.id = 1, .elements = inbox.scatter()}));
-    must(
-        left.post_send({.id = 2, .elements = outbox.gather(), .immediate = immediate_data(round)}));
+    must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));
+    must(left.post_send({.elements = outbox.gather(), .immediate = immediate_data(round)},
+                        {.id = 2}));
     for (const work_completion& each : take(bed.left_queue, 2)) {
       const completed_work work = must(each.get());
       if (work.is_receive()) CHECK(work.immediate() == immediate_data(round));
@@ -239,11 +239,11 @@ TEST_CASE("memory of another process is read and written without its doing") {
   const auto far = peer.connection().take<writable>();
   CHECK(far.length() == message_size);
   buffer<> memory(bed.domain, message_size);
-  must(left.post_read({.id = 1, .elements = memory.scatter(), .remote = far}));
+  must(left.post_read({.elements = memory.scatter(), .remote = far}, {.id = 1}));
   take_success(bed.left_queue, 1);
   CHECK(memory.bytes() == pattern(message_size, 60));
   std::ranges::copy(pattern(message_size, 61), memory.content().begin());
-  must(left.post_write({.id = 2, .elements = memory.gather(), .remote = far}));
+  must(left.post_write({.elements = memory.gather(), .remote = far}, {.id = 2}));
   take_success(bed.left_queue, 2);
   peer.connection().meet();
   CHECK(peer.ends_well());
@@ -258,7 +258,7 @@ TEST_CASE("a process that is killed in the middle of a stream is noticed") {
   constexpr std::uint64_t window = 8;
   std::uint64_t posted = 0, completed = 0;
   const auto post = [&] {
-    must(left.post_send({.id = posted, .elements = memory.gather()}));
+    must(left.post_send({.elements = memory.gather()}, {.id = posted}));
     ++posted;
   };
   while (posted < window) post();
@@ -289,8 +289,8 @@ TEST_CASE("a process that is killed in the middle of a stream is noticed") {
 
   // The device is as good as before for everybody else.
   auto [other_left, other_right] = connect(bed);
-  must(other_right.post_receive({.id = 1, .elements = memory.scatter()}));
-  must(other_left.post_send({.id = 2}));
+  must(other_right.post_receive({.elements = memory.scatter()}, {.id = 1}));
+  must(other_left.post_send({}, {.id = 2}));
   take_success(bed.left_queue, 2);
   take_success(bed.right_queue, 1);
 }
@@ -302,7 +302,7 @@ TEST_CASE("after a child was killed, the next one is talked to as well") {
     connected left = connect_over(peer.connection(), must(bed.left().build()));
     const auto far = peer.connection().take<writable>();
     buffer<> memory(bed.domain, message_size);
-    must(left.post_read({.id = 1, .elements = memory.scatter(), .remote = far}));
+    must(left.post_read({.elements = memory.scatter(), .remote = far}, {.id = 1}));
     take_success(bed.left_queue, 1);
     CHECK(memory.bytes() == pattern(message_size, 60));
     peer.kill();

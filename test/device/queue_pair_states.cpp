@@ -204,7 +204,7 @@ void recover(const testbed& bed) {
 
   // Work that is outstanding comes back before RESET would swallow it.
   buffer<> memory(bed.domain, 64);
-  must(pair.left.post_receive({.id = 1, .elements = memory.scatter()}));
+  must(pair.left.post_receive({.elements = memory.scatter()}, {.id = 1}));
   auto failed = must(std::move(pair.left).to_error());
   CHECK(status_of(take_one(bed.left_queue)) == work_status::flushed);
 
@@ -234,8 +234,8 @@ void drain(const testbed& bed) {
   buffer<> outbox(bed.domain, pattern(size, 3));
   buffer<> inbox(bed.domain, (before + 2) * (header + size));
   for (std::uint64_t id = 0; id < before + 2; ++id)
-    must(receiver.post_receive(
-        {.id = id, .elements = inbox.scatter(id * (header + size), header + size)}));
+    must(receiver.post_receive({.elements = inbox.scatter(id * (header + size), header + size)},
+                               {.id = id}));
   const sender_to<Transport> destination(sender, receiver.endpoint());
   const gather_element from = outbox.gather();
   for (std::uint64_t id = 0; id < before; ++id) destination.send(sender, id, from);
@@ -298,7 +298,7 @@ void recover_from_send_queue_error(const testbed& bed) {
   constexpr std::size_t header = header_of<Transport>;
   buffer<> inbox(bed.domain, header + 16);
   buffer<> outbox(bed.domain, pattern(16, 4));
-  must(stopped.post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(stopped.post_receive({.elements = inbox.scatter()}, {.id = 1}));
   const gather_element from = outbox.gather();
   const sender_to<Transport> back(right, stopped.endpoint());
   back.send(right, 2, from);
@@ -448,7 +448,7 @@ TEST_CASE("RESET gives up what is outstanding, without completions") {
   auto [left, right] = connect_both<transport::rc>(bed);
   buffer<> memory(bed.domain, 64);
   for (std::uint64_t id = 0; id < 4; ++id)
-    must(right.post_receive({.id = id, .elements = memory.scatter()}));
+    must(right.post_receive({.elements = memory.scatter()}, {.id = id}));
   const auto idle = must(std::move(right).to_reset());
   CHECK(count_within_a_moment(bed.right_queue) == 0);
   check_state(idle);
@@ -501,8 +501,8 @@ TEST_CASE("a failed transition destroys the queue pair, and leaves nothing behin
     };
     // Each of them is in ERR, which its type does not know; and has receives posted.
     const auto broken = [&](auto pair) {
-      must(pair.post_receive({.id = 1, .elements = memory.scatter()}));
-      must(pair.post_receive({.id = 2, .elements = memory.scatter()}));
+      must(pair.post_receive({.elements = memory.scatter()}, {.id = 1}));
+      must(pair.post_receive({.elements = memory.scatter()}, {.id = 2}));
       move_to_error(pair.native_handle());
       for (const work_completion& each : take(bed.left_queue, 2))
         CHECK(status_of(each) == work_status::flushed);
@@ -549,8 +549,8 @@ TEST_CASE("a modification that fails leaves the queue pair and its endpoint as t
         attributes_for<transport::rc, send_queue_drained, ready_to_send>()));
   }
   buffer<> memory(bed.domain, pattern(64, 8));
-  must(connected.post_receive({.id = 1, .elements = memory.scatter(0, 32)}));
-  must(connected.post_send({.id = 2, .elements = memory.gather(32, 32)}));
+  must(connected.post_receive({.elements = memory.scatter(0, 32)}, {.id = 1}));
+  must(connected.post_send({.elements = memory.gather(32, 32)}, {.id = 2}));
   for (const work_completion& each : take(bed.left_queue, 2)) CHECK(each.is_success());
 }
 

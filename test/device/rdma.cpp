@@ -39,9 +39,9 @@ TEST_CASE("an RDMA write puts its bytes where it was told, and nowhere else") {
     INFO(size << " bytes");
     constexpr std::size_t offset = 9;
     buffer<> to(bed.domain, std::vector<std::byte>(size + 20, std::byte{0xaa}));
-    must(left.post_write({.id = 1,
-                          .elements = from.gather(0, size),
-                          .remote = must(to.remote().slice(offset, size))}));
+    must(left.post_write(
+        {.elements = from.gather(0, size), .remote = must(to.remote().slice(offset, size))},
+        {.id = 1}));
     const completed_work written = take_success(bed.left_queue, 1);
     CHECK(written.operation() == work_operation::rdma_write);
     CHECK_FALSE(written.byte_count());
@@ -55,12 +55,13 @@ TEST_CASE("an RDMA write leaves the peer's receives alone") {
   const testbed bed;
   auto [left, right] = connect(bed);
   buffer<> memory(bed.domain, 64);
-  must(right.post_receive({.id = 1, .elements = memory.scatter(0, 16)}));
+  must(right.post_receive({.elements = memory.scatter(0, 16)}, {.id = 1}));
   must(left.post_write(
-      {.id = 2, .elements = memory.gather(16, 16), .remote = must(memory.remote().slice(32, 16))}));
+      {.elements = memory.gather(16, 16), .remote = must(memory.remote().slice(32, 16))},
+      {.id = 2}));
   take_success(bed.left_queue, 2);
   CHECK(count_within_a_moment(bed.right_queue) == 0);
-  must(left.post_send({.id = 3, .elements = memory.gather(16, 16)}));
+  must(left.post_send({.elements = memory.gather(16, 16)}, {.id = 3}));
   take_success(bed.left_queue, 3);
   take_success(bed.right_queue, 1);
 }
@@ -75,12 +76,12 @@ TEST_CASE("an RDMA write with immediate data uses up a receive, which tells the 
   for (const std::size_t size : sizes) {
     INFO(size << " bytes");
     // The receive's own memory is neither needed nor touched.
-    must(right.post_receive({.id = 1, .elements = unused.scatter()}));
-    must(left.post_write({.id = 2,
-                          .elements = from.gather(0, size),
+    must(right.post_receive({.elements = unused.scatter()}, {.id = 1}));
+    must(left.post_write({.elements = from.gather(0, size),
                           .remote = to.remote(),
                           .immediate = immediate_data(static_cast<std::uint32_t>(size) + 0xabc),
-                          .solicited = true}));
+                          .solicited = true},
+                         {.id = 2}));
     CHECK(take_success(bed.left_queue, 2).operation() == work_operation::rdma_write);
     const completed_work noticed = take_success(bed.right_queue, 1);
     CHECK(noticed.operation() == work_operation::receive_of_rdma_write);
@@ -102,9 +103,9 @@ TEST_CASE("an RDMA read brings the peer's bytes") {
     INFO(size << " bytes");
     constexpr std::size_t offset = 5;
     buffer<> to(bed.domain, std::vector<std::byte>(size + 20, std::byte{0xbb}));
-    must(left.post_read({.id = 1,
-                         .elements = to.scatter(offset, size),
-                         .remote = must(from.remote().slice(3, size))}));
+    must(left.post_read(
+        {.elements = to.scatter(offset, size), .remote = must(from.remote().slice(3, size))},
+        {.id = 1}));
     const completed_work done = take_success(bed.left_queue, 1);
     CHECK(done.operation() == work_operation::rdma_read);
     CHECK_FALSE(done.is_receive());
@@ -126,7 +127,7 @@ TEST_CASE("RDMA gathers and scatters several elements") {
   buffer<> near(bed.domain, pattern(10000, 23));
   const std::vector<gather_element> from{near.gather(0, 1), near.gather(10, 4999),
                                          near.gather(6000, 1000)};
-  must(left.post_write({.id = 1, .elements = from, .remote = far.remote()}));
+  must(left.post_write({.elements = from, .remote = far.remote()}, {.id = 1}));
   take_success(bed.left_queue, 1);
   std::vector<std::byte> expected;
   for (const gather_element& each : from) {
@@ -138,7 +139,7 @@ TEST_CASE("RDMA gathers and scatters several elements") {
   buffer<> back(bed.domain, 10000);
   const std::vector<scatter_element> into{back.scatter(3000, 3000), back.scatter(0, 1000),
                                           back.scatter(7000, 2000)};
-  must(left.post_read({.id = 2, .elements = into, .remote = far.remote()}));
+  must(left.post_read({.elements = into, .remote = far.remote()}, {.id = 2}));
   CHECK(take_success(bed.left_queue, 2).byte_count() == 6000U);
   CHECK(std::equal(expected.begin(), expected.begin() + 3000, back.bytes().begin() + 3000));
   CHECK(std::equal(expected.begin() + 3000, expected.begin() + 4000, back.bytes().begin()));
@@ -154,8 +155,8 @@ TEST_CASE("remote memory that is too short is refused before the device is asked
   const std::vector<gather_element> from{near.gather(0, 16), near.gather(16, 16)};
   const std::vector<scatter_element> into{near.scatter(0, 16), near.scatter(16, 16)};
   for (const error& e :
-       {failure_of(left.post_write({.id = 1, .elements = from, .remote = shorter})),
-        failure_of(left.post_read({.id = 2, .elements = into, .remote = shorter}))}) {
+       {failure_of(left.post_write({.elements = from, .remote = shorter}, {.id = 1})),
+        failure_of(left.post_read({.elements = into, .remote = shorter}, {.id = 2}))}) {
     INFO(e);
     CHECK(e == error_kind::invalid_input);
     CHECK(e.native_errno() == 0);
@@ -163,7 +164,7 @@ TEST_CASE("remote memory that is too short is refused before the device is asked
   }
   // Nothing was posted, and the connection is as it was.
   CHECK(count_within_a_moment(bed.left_queue) == 0);
-  must(left.post_write({.id = 3, .elements = from, .remote = must(far.remote().slice(0, 32))}));
+  must(left.post_write({.elements = from, .remote = must(far.remote().slice(0, 32))}, {.id = 3}));
   take_success(bed.left_queue, 3);
 }
 
@@ -176,9 +177,9 @@ TEST_CASE("more reads than may be outstanding at once complete all the same, in 
   buffer<> far(bed.domain, pattern(count * size, 24));
   buffer<> near(bed.domain, count * size);
   for (std::size_t id = 0; id < count; ++id)
-    must(left.post_read({.id = id,
-                         .elements = near.scatter(id * size, size),
-                         .remote = must(far.remote().slice(id * size, size))}));
+    must(left.post_read({.elements = near.scatter(id * size, size),
+                         .remote = must(far.remote().slice(id * size, size))},
+                        {.id = id}));
   for (std::size_t id = 0; id < count; ++id)
     CHECK(take_success(bed.left_queue, id).byte_count() == size);
   CHECK(near.bytes() == far.bytes());
@@ -191,10 +192,10 @@ TEST_CASE("writes, reads and sends of one queue pair take effect in the order of
   buffer<> far(bed.domain, 8192);
   buffer<> back(bed.domain, 8192);
   buffer<> inbox(bed.domain, 16);
-  must(right.post_receive({.id = 9, .elements = inbox.scatter()}));
-  must(left.post_write({.id = 1, .elements = near.gather(), .remote = far.remote()}));
-  must(left.post_read({.id = 2, .elements = back.scatter(), .remote = far.remote()}));
-  must(left.post_send({.id = 3, .elements = near.gather(0, 16)}));
+  must(right.post_receive({.elements = inbox.scatter()}, {.id = 9}));
+  must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = 1}));
+  must(left.post_read({.elements = back.scatter(), .remote = far.remote()}, {.id = 2}));
+  must(left.post_send({.elements = near.gather(0, 16)}, {.id = 3}));
   // The message has come, so what was written before it is there.
   take_success(bed.right_queue, 9);
   CHECK(far.bytes() == near.bytes());
@@ -209,9 +210,10 @@ TEST_CASE("both ends write to each other and read from each other") {
   buffer<> right_memory(bed.domain, pattern(4096, 27));
   buffer<> left_copy(bed.domain, 4096);
   buffer<> right_copy(bed.domain, 4096);
-  must(left.post_read({.id = 1, .elements = left_copy.scatter(), .remote = right_memory.remote()}));
-  must(
-      right.post_read({.id = 2, .elements = right_copy.scatter(), .remote = left_memory.remote()}));
+  must(left.post_read({.elements = left_copy.scatter(), .remote = right_memory.remote()},
+                      {.id = 1}));
+  must(right.post_read({.elements = right_copy.scatter(), .remote = left_memory.remote()},
+                       {.id = 2}));
   take_success(bed.left_queue, 1);
   take_success(bed.right_queue, 2);
   CHECK(left_copy.bytes() == right_memory.bytes());
@@ -225,7 +227,7 @@ TEST_CASE("a remote handle that travelled as bytes works as the original") {
   buffer<> far(bed.domain, 100);
   using handle = remote_memory<access::remote_write>;
   const handle decoded = must(handle::decode(far.remote().encode()));
-  must(left.post_write({.id = 1, .elements = near.gather(), .remote = decoded}));
+  must(left.post_write({.elements = near.gather(), .remote = decoded}, {.id = 1}));
   take_success(bed.left_queue, 1);
   CHECK(far.bytes() == near.bytes());
 }

@@ -81,8 +81,8 @@ TEST_CASE("registered buffers send, receive, and are written field by field") {
   auto source = must(slots_buffer::allocate(bed.domain, 4));
   auto target = must(slots_buffer::allocate(bed.domain, 4));
   source[1] = {.state = 1, .count = 2, .marks = {3, 4, 5, 6}, .tail = {7, 8}};
-  must(right.post_receive({.id = 1, .elements = must(target.scatter(2, 1))}));
-  must(left.post_send({.id = 2, .elements = must(source.gather(1, 1))}));
+  must(right.post_receive({.elements = must(target.scatter(2, 1))}, {.id = 1}));
+  must(left.post_send({.elements = must(source.gather(1, 1))}, {.id = 2}));
   take_success(bed.left_queue, 2);
   take_success(bed.right_queue, 1);
   CHECK(target[2].count == 2);
@@ -91,9 +91,9 @@ TEST_CASE("registered buffers send, receive, and are written field by field") {
   const auto remote = must(remote_array<slot, remote_write_rights>::of(target.remote()));
   const auto field = must(remote.element(3)).field(&slot::count);
   must(left.post_write(
-      {.id = 3,
-       .elements = must(source.region().gather(sizeof(slot) + offsetof(slot, count), 8)),
-       .remote = field}));
+      {.elements = must(source.region().gather(sizeof(slot) + offsetof(slot, count), 8)),
+       .remote = field},
+      {.id = 3}));
   take_success(bed.left_queue, 3);
   CHECK(target[3].count == 2);
   CHECK(target[3].state == 0);
@@ -126,7 +126,7 @@ TEST_CASE("a registered buffer gets huge pages, or normal ones, and says which")
     // Works the same, whatever it got.
     auto [left, right] = connect(bed);
     auto other = must(bytes_buffer::allocate(bed.domain, size));
-    must(left.post_read({.id = 1, .elements = must(other.scatter()), .remote = buffer.remote()}));
+    must(left.post_read({.elements = must(other.scatter()), .remote = buffer.remote()}, {.id = 1}));
     take_success(bed.left_queue, 1);
     CHECK(other[size - 1] == std::byte{1});
   }

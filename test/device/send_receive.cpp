@@ -42,8 +42,8 @@ TEST_CASE("a message of any size arrives as it was sent") {
   for (const std::size_t size : sizes) {
     INFO(size << " bytes");
     std::ranges::fill(inbox.content(), std::byte{0xee});
-    must(right.post_receive({.id = 1, .elements = inbox.scatter()}));
-    must(left.post_send({.id = 2, .elements = outbox.gather(0, size)}));
+    must(right.post_receive({.elements = inbox.scatter()}, {.id = 1}));
+    must(left.post_send({.elements = outbox.gather(0, size)}, {.id = 2}));
     const completed_work sent = take_success(bed.left_queue, 2);
     CHECK(sent.operation() == work_operation::send);
     CHECK_FALSE(sent.byte_count());
@@ -61,8 +61,8 @@ TEST_CASE("a message of any size arrives as it was sent") {
 TEST_CASE("a message of no elements needs a receive of none") {
   const testbed bed;
   auto [left, right] = connect(bed);
-  must(right.post_receive({.id = 1}));
-  must(left.post_send({.id = 2, .immediate = immediate_data(3)}));
+  must(right.post_receive({}, {.id = 1}));
+  must(left.post_send({.immediate = immediate_data(3)}, {.id = 2}));
   take_success(bed.left_queue, 2);
   const completed_work received = take_success(bed.right_queue, 1);
   CHECK(received.byte_count() == 0U);
@@ -97,8 +97,8 @@ TEST_CASE("elements of uneven lengths are gathered and scattered in order") {
       room += taken;
     }
     REQUIRE(room >= expected.size());
-    must(right.post_receive({.id = 1, .elements = into}));
-    must(left.post_send({.id = 2, .elements = from}));
+    must(right.post_receive({.elements = into}, {.id = 1}));
+    must(left.post_send({.elements = from}, {.id = 2}));
     take_success(bed.left_queue, 2);
     CHECK(take_success(bed.right_queue, 1).byte_count() == expected.size());
 
@@ -118,9 +118,9 @@ TEST_CASE("immediate data arrives as the same number, in both directions") {
   auto [left, right] = connect(bed);
   buffer<> memory(bed.domain, 32);
   for (const std::uint32_t value : {0U, 1U, 0x01020304U, 0xffffffffU}) {
-    must(right.post_receive({.id = 1, .elements = memory.scatter(16, 16)}));
-    must(left.post_send(
-        {.id = 2, .elements = memory.gather(0, 16), .immediate = immediate_data(value)}));
+    must(right.post_receive({.elements = memory.scatter(16, 16)}, {.id = 1}));
+    must(left.post_send({.elements = memory.gather(0, 16), .immediate = immediate_data(value)},
+                        {.id = 2}));
     take_success(bed.left_queue, 2);
     const completed_work there = take_success(bed.right_queue, 1);
     REQUIRE(there.immediate());
@@ -128,8 +128,8 @@ TEST_CASE("immediate data arrives as the same number, in both directions") {
     CHECK(there.byte_count() == 16U);
     CHECK_FALSE(there.invalidated_rkey());
 
-    must(left.post_receive({.id = 3, .elements = memory.scatter(16, 16)}));
-    must(right.post_send({.id = 4, .immediate = immediate_data(~value)}));
+    must(left.post_receive({.elements = memory.scatter(16, 16)}, {.id = 3}));
+    must(right.post_send({.immediate = immediate_data(~value)}, {.id = 4}));
     take_success(bed.right_queue, 4);
     const completed_work back = take_success(bed.left_queue, 3);
     REQUIRE(back.immediate());
@@ -141,8 +141,8 @@ TEST_CASE("immediate data arrives as the same number, in both directions") {
 TEST_CASE("immediate data is in network byte order on the wire") {
   const testbed bed;
   auto [left, right] = connect(bed);
-  must(right.post_receive({.id = 1}));
-  must(left.post_send({.id = 2, .immediate = immediate_data(0x01020304)}));
+  must(right.post_receive({}, {.id = 1}));
+  must(left.post_send({.immediate = immediate_data(0x01020304)}, {.id = 2}));
   take_success(bed.left_queue, 2);
   const work_completion received = take_one(bed.right_queue);
   REQUIRE(received.is_success());
@@ -153,8 +153,8 @@ TEST_CASE("a solicited send is a send") {
   const testbed bed;
   auto [left, right] = connect(bed);
   buffer<> memory(bed.domain, pattern(32, 7));
-  must(right.post_receive({.id = 1, .elements = memory.scatter(16, 16)}));
-  must(left.post_send({.id = 2, .elements = memory.gather(0, 16), .solicited = true}));
+  must(right.post_receive({.elements = memory.scatter(16, 16)}, {.id = 1}));
+  must(left.post_send({.elements = memory.gather(0, 16), .solicited = true}, {.id = 2}));
   CHECK(take_success(bed.left_queue, 2).operation() == work_operation::send);
   CHECK(take_success(bed.right_queue, 1).byte_count() == 16U);
 }
@@ -165,12 +165,12 @@ TEST_CASE("an unsignaled send gives no completion, but arrives") {
   buffer<> outbox(bed.domain, pattern(3 * 16, 8));
   buffer<> inbox(bed.domain, 3 * 16);
   for (std::size_t i = 0; i < 3; ++i)
-    must(right.post_receive({.id = i, .elements = inbox.scatter(i * 16, 16)}));
-  must(left.post_send({.id = 10, .elements = outbox.gather(0, 16), .signaled = false}));
-  must(left.post_send({.id = 11, .elements = outbox.gather(16, 16), .signaled = false}));
+    must(right.post_receive({.elements = inbox.scatter(i * 16, 16)}, {.id = i}));
+  must(left.post_send({.elements = outbox.gather(0, 16)}, {.id = 10, .signaled = false}));
+  must(left.post_send({.elements = outbox.gather(16, 16)}, {.id = 11, .signaled = false}));
   for (std::size_t i = 0; i < 2; ++i) take_success(bed.right_queue, i);
   CHECK(count_within_a_moment(bed.left_queue) == 0);
-  must(left.post_send({.id = 12, .elements = outbox.gather(32, 16)}));
+  must(left.post_send({.elements = outbox.gather(32, 16)}, {.id = 12}));
   take_success(bed.left_queue, 12);
   take_success(bed.right_queue, 2);
   CHECK(inbox.bytes() == outbox.bytes());
@@ -181,8 +181,8 @@ TEST_CASE("a queue pair that signals all sends signals those that did not ask") 
   const testbed bed;
   auto [left, right] =
       connect(must(bed.left().signal_all_sends().build()), must(bed.right().build()));
-  must(right.post_receive({.id = 1}));
-  must(left.post_send({.id = 2, .signaled = false}));
+  must(right.post_receive({}, {.id = 1}));
+  must(left.post_send({}, {.id = 2, .signaled = false}));
   take_success(bed.left_queue, 2);
   take_success(bed.right_queue, 1);
 }
@@ -197,7 +197,7 @@ TEST_CASE("thousands of messages arrive in order") {
   const auto incoming = must(register_memory<access::local_write>(bed.domain, arrived));
   const auto slot = [](std::uint64_t id) { return static_cast<std::size_t>(id % window) * 8; };
   for (std::uint64_t id = 0; id < window; ++id)
-    must(right.post_receive({.id = id, .elements = must(incoming.scatter(slot(id), 8))}));
+    must(right.post_receive({.elements = must(incoming.scatter(slot(id), 8))}, {.id = id}));
 
   std::uint64_t posted = 0, sent = 0, received = 0;
   bool in_order = true;
@@ -207,7 +207,7 @@ TEST_CASE("thousands of messages arrive in order") {
     // A send's memory and its receive's are both free before the slot is used again.
     while (posted < count && posted < std::min(sent, received) + window) {
       numbers[posted % window] = posted * 3;
-      must(left.post_send({.id = posted, .elements = must(outgoing.gather(slot(posted), 8))}));
+      must(left.post_send({.elements = must(outgoing.gather(slot(posted), 8))}, {.id = posted}));
       ++posted;
     }
     for (const work_completion& each : must(bed.left_queue.poll(slots))) {
@@ -217,8 +217,8 @@ TEST_CASE("thousands of messages arrive in order") {
     for (const work_completion& each : must(bed.right_queue.poll(slots))) {
       must(each.get());
       in_order = in_order && each.wr_id() == received && arrived[received % window] == received * 3;
-      must(right.post_receive(
-          {.id = received + window, .elements = must(incoming.scatter(slot(received), 8))}));
+      must(right.post_receive({.elements = must(incoming.scatter(slot(received), 8))},
+                              {.id = received + window}));
       ++received;
     }
     if (!in_order || clock::now() > deadline) break;
@@ -236,10 +236,10 @@ TEST_CASE("both directions at once carry what was sent") {
   buffer<> left_out(bed.domain, pattern(size, 10)), right_out(bed.domain, pattern(size, 11));
   buffer<> left_in(bed.domain, size), right_in(bed.domain, size);
   for (std::uint64_t id = 0; id < rounds; ++id) {
-    must(left.post_receive({.id = 1, .elements = left_in.scatter()}));
-    must(right.post_receive({.id = 1, .elements = right_in.scatter()}));
-    must(left.post_send({.id = 2, .elements = left_out.gather()}));
-    must(right.post_send({.id = 2, .elements = right_out.gather()}));
+    must(left.post_receive({.elements = left_in.scatter()}, {.id = 1}));
+    must(right.post_receive({.elements = right_in.scatter()}, {.id = 1}));
+    must(left.post_send({.elements = left_out.gather()}, {.id = 2}));
+    must(right.post_send({.elements = right_out.gather()}, {.id = 2}));
     for (const auto* queue : {&bed.left_queue, &bed.right_queue})
       for (const work_completion& each : take(*queue, 2)) must(each.get());
     if (left_in.bytes() != right_out.bytes() || right_in.bytes() != left_out.bytes())
@@ -266,8 +266,8 @@ TEST_CASE("two threads use queue pairs of their own and one completion queue") {
       const std::uint64_t done =
           std::min<std::uint64_t>(completed[2 * number], completed[2 * number + 1]);
       while (posted < count && posted < done + 8) {
-        must(pair.post_receive({.id = 2 * number + 1, .elements = memory.scatter(64, 64)}));
-        must(pair.post_send({.id = 2 * number, .elements = memory.gather(0, 64)}));
+        must(pair.post_receive({.elements = memory.scatter(64, 64)}, {.id = 2 * number + 1}));
+        must(pair.post_send({.elements = memory.gather(0, 64)}, {.id = 2 * number}));
         ++posted;
       }
       // Takes what is of the other thread as well.
@@ -304,9 +304,9 @@ TEST_CASE("a fenced send carries what the read before it has brought") {
     buffer<> far(bed.domain, pattern(size, 100 + round));
     buffer<> near(bed.domain, size);
     buffer<> inbox(bed.domain, size);
-    must(right.post_receive({.id = 1, .elements = inbox.scatter()}));
-    must(left.post_read({.id = 2, .elements = near.scatter(), .remote = far.remote()}));
-    must(left.post_send({.id = 3, .elements = near.gather(), .fenced = true}));
+    must(right.post_receive({.elements = inbox.scatter()}, {.id = 1}));
+    must(left.post_read({.elements = near.scatter(), .remote = far.remote()}, {.id = 2}));
+    must(left.post_send({.elements = near.gather(), .fenced = true}, {.id = 3}));
     take_success(bed.left_queue, 2);
     take_success(bed.left_queue, 3);
     take_success(bed.right_queue, 1);

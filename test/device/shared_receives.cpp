@@ -46,17 +46,17 @@ TEST_CASE("queue pairs take receives from the queue that they share") {
   connected to_second = must(std::move(second_peer).handshake(second_address));
 
   buffer<> inbox(bed.domain, 64);
-  must(shared->post_receive({.id = 1, .elements = inbox.scatter(0, 32)}));
+  must(shared->post_receive({.elements = inbox.scatter(0, 32)}, {.id = 1}));
   must(shared->post_receive_batch<2>(
-      [&](auto& batch) { batch.receive({.id = 2, .elements = inbox.scatter(32, 32)}); }));
+      [&](auto& batch) { batch.post_receive({.elements = inbox.scatter(32, 32)}, {.id = 2}); }));
   buffer<> outbox(bed.domain, pattern(64, 3));
-  must(to_second.post_send({.id = 3, .elements = outbox.gather(0, 32)}));
+  must(to_second.post_send({.elements = outbox.gather(0, 32)}, {.id = 3}));
   take_success(bed.left_queue, 3);
   const work_completion oldest = take_one(bed.right_queue);
   CHECK(oldest.is_success());
   CHECK(oldest.wr_id() == 1);
   CHECK(oldest.queue_pair_number() == second.number().value());
-  must(to_first.post_send({.id = 4, .elements = outbox.gather(32, 32)}));
+  must(to_first.post_send({.elements = outbox.gather(32, 32)}, {.id = 4}));
   take_success(bed.left_queue, 4);
   const work_completion next = take_one(bed.right_queue);
   CHECK(next.wr_id() == 2);
@@ -74,7 +74,7 @@ TEST_CASE("a shared receive queue that is full would block") {
   std::uint32_t posted = 0;
   // Some drivers round the room up and say the number that was asked for.
   for (; posted < 4 * room + 16 && !refused; ++posted) {
-    const auto outcome = shared->post_receive({.id = posted, .elements = inbox.scatter()});
+    const auto outcome = shared->post_receive({.elements = inbox.scatter()}, {.id = posted});
     if (outcome.has_error()) refused = outcome.error();
   }
   REQUIRE(refused);
@@ -104,7 +104,7 @@ TEST_CASE("a shared receive queue lives as long as a queue pair uses it") {
   auto queue_pair = must(bed.left().shared_receive_queue(*shared).build());
   shared.reset();
   buffer<> inbox(bed.domain, 8);
-  must(queue_pair.shared_receive_queue().post_receive({.id = 1, .elements = inbox.scatter()}));
+  must(queue_pair.shared_receive_queue().post_receive({.elements = inbox.scatter()}, {.id = 1}));
 }
 
 TEST_CASE(
@@ -149,11 +149,11 @@ TEST_CASE("a shared receive queue that falls below its limit tells so once, and 
   std::uint64_t taken = 0;
   const auto post = [&](std::uint64_t count) {
     for (const std::uint64_t end = posted + count; posted < end; ++posted)
-      must(shared->post_receive({.id = posted, .elements = inbox.scatter()}));
+      must(shared->post_receive({.elements = inbox.scatter()}, {.id = posted}));
   };
   const auto consume = [&](std::uint64_t count) {
     for (const std::uint64_t end = taken + count; taken < end; ++taken) {
-      must(left.post_send({.id = taken}));
+      must(left.post_send({}, {.id = taken}));
       take_success(bed.left_queue, taken);
       take_success(bed.right_queue, taken);
     }

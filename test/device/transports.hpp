@@ -90,9 +90,9 @@ class sender_to {
   void send(queue_pair<Transport, State>& from, std::uint64_t id, gather_list elements,
             int line = __builtin_LINE(), const char* file = __builtin_FILE()) const {
     if constexpr (Transport == transport::ud)
-      must(from.post_send({.id = id, .elements = elements, .to = *destination_}), line, file);
+      must(from.post_send({.elements = elements, .to = *destination_}, {.id = id}), line, file);
     else
-      must(from.post_send({.id = id, .elements = elements}), line, file);
+      must(from.post_send({.elements = elements}, {.id = id}), line, file);
   }
 
  private:
@@ -113,7 +113,7 @@ void check_message(const testbed& bed, connected_queue_pair<Transport>& left,
   constexpr std::size_t header = header_of<Transport>;
   buffer<> outbox(bed.domain, pattern(size, seed));
   buffer<> inbox(bed.domain, header + size);
-  must(right.post_receive({.id = 101, .elements = inbox.scatter()}), line, file);
+  must(right.post_receive({.elements = inbox.scatter()}, {.id = 101}), line, file);
   const sender_to<Transport> sender(left, right.endpoint());
   const gather_element from = outbox.gather();
   sender.send(left, 102, from, line, file);

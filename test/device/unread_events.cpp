@@ -22,7 +22,7 @@ struct writer {
         memory(bed.domain, 8),
         pair(connect_to_itself(must(bed.builder(queue).access(all_rights).build()))) {}
 
-  void write(std::uint64_t id) { must(pair.post_write({.id = id, .remote = memory.remote()})); }
+  void write(std::uint64_t id) { must(pair.post_write({.remote = memory.remote()}, {.id = id})); }
   /// Lets an event of the queue come that nobody takes.
   void leave_event(std::uint64_t id) {
     must(queue.request_notification());
@@ -72,8 +72,8 @@ struct late_arrivals {
   }
   static int request(ibv_cq* asked, int solicited_only) {
     const int returned = current->original(asked, solicited_only);
-    must(current->pair.right.post_receive({.id = 1}));
-    must(current->pair.left.post_send({.id = 2}));
+    must(current->pair.right.post_receive({}, {.id = 1}));
+    must(current->pair.left.post_send({}, {.id = 2}));
     take_success(current->sent, 2);
     // The sender knows before the receiver's program can: give it a moment.
     std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -55,7 +55,7 @@ void check_write_is_lost(const testbed& bed, ends& pair, buffer<>& target,
                          const remote_memory<access::remote_write>& far) {
   buffer<> outbox(bed.domain, pattern(static_cast<std::size_t>(far.length()), 7));
   const std::vector<std::byte> before = target.bytes();
-  must(pair.left.post_write({.id = 1, .elements = outbox.gather(), .remote = far}));
+  must(pair.left.post_write({.elements = outbox.gather(), .remote = far}, {.id = 1}));
   take_success(bed.left_queue, 1);
   CHECK(count_within_a_moment(bed.right_queue) == 0);
   CHECK(target.bytes() == before);
@@ -73,8 +73,8 @@ TEST_CASE("UC: a message of any size arrives, in both directions") {
     INFO(size << " bytes");
     buffer<> inbox(bed.domain, std::vector<std::byte>(size + 1, std::byte{0xee}));
     const auto transfer = [&](connected_unreliable& from, connected_unreliable& to) {
-      must(to.post_receive({.id = 1, .elements = inbox.scatter()}));
-      must(from.post_send({.id = 2, .elements = outbox.gather(0, size)}));
+      must(to.post_receive({.elements = inbox.scatter()}, {.id = 1}));
+      must(from.post_send({.elements = outbox.gather(0, size)}, {.id = 2}));
       CHECK(take_success(from.send_completion_queue(), 2).operation() == work_operation::send);
       const completed_work received = take_success(to.receive_completion_queue(), 1);
       CHECK(received.operation() == work_operation::receive);
@@ -93,20 +93,20 @@ TEST_CASE("UC: immediate data arrives with a send and with a write") {
   const testbed bed;
   auto [left, right] = connected_ends(bed);
   buffer<> memory(bed.domain, pattern(64, 2));
-  must(right.post_receive({.id = 1, .elements = memory.scatter(32, 16)}));
-  must(left.post_send(
-      {.id = 2, .elements = memory.gather(0, 16), .immediate = immediate_data(0x01020304)}));
+  must(right.post_receive({.elements = memory.scatter(32, 16)}, {.id = 1}));
+  must(left.post_send({.elements = memory.gather(0, 16), .immediate = immediate_data(0x01020304)},
+                      {.id = 2}));
   take_success(bed.left_queue, 2);
   const completed_work sent = take_success(bed.right_queue, 1);
   CHECK(sent.operation() == work_operation::receive);
   CHECK(sent.byte_count() == 16U);
   CHECK(sent.immediate() == immediate_data(0x01020304));
 
-  must(left.post_receive({.id = 3}));
-  must(right.post_write({.id = 4,
-                         .elements = memory.gather(0, 16),
+  must(left.post_receive({}, {.id = 3}));
+  must(right.post_write({.elements = memory.gather(0, 16),
                          .remote = must(memory.remote().slice(48, 16)),
-                         .immediate = immediate_data(5)}));
+                         .immediate = immediate_data(5)},
+                        {.id = 4}));
   CHECK(take_success(bed.right_queue, 4).operation() == work_operation::rdma_write);
   const completed_work written = take_success(bed.left_queue, 3);
   CHECK(written.operation() == work_operation::receive_of_rdma_write);
@@ -122,21 +122,21 @@ TEST_CASE("UC: an RDMA write of any size arrives, in both directions, and uses u
   const auto sizes = telling_sizes(bed);
   buffer<> outbox(bed.domain, pattern(sizes.back(), 3));
   buffer<> inbox(bed.domain, 16);
-  must(pair.left.post_receive({.id = 9, .elements = inbox.scatter()}));
-  must(pair.right.post_receive({.id = 9, .elements = inbox.scatter()}));
+  must(pair.left.post_receive({.elements = inbox.scatter()}, {.id = 9}));
+  must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = 9}));
   for (const std::size_t size : sizes) {
     INFO(size << " bytes");
     const auto transfer = [&](connected_unreliable& from, connected_unreliable& to) {
       buffer<> target(bed.domain, std::vector<std::byte>(size + 20, std::byte{0xaa}));
-      must(from.post_write({.id = 1,
-                            .elements = outbox.gather(0, size),
-                            .remote = must(target.remote().slice(9, size))}));
+      must(from.post_write(
+          {.elements = outbox.gather(0, size), .remote = must(target.remote().slice(9, size))},
+          {.id = 1}));
       take_success(from.send_completion_queue(), 1);
       // Nobody says when it is there; but what follows comes after it.
-      must(from.post_write({.id = 2, .remote = target.remote(), .immediate = immediate_data(1)}));
+      must(from.post_write({.remote = target.remote(), .immediate = immediate_data(1)}, {.id = 2}));
       take_success(from.send_completion_queue(), 2);
       CHECK(take_success(to.receive_completion_queue(), 9).byte_count() == 0U);
-      must(to.post_receive({.id = 9, .elements = inbox.scatter()}));
+      must(to.post_receive({.elements = inbox.scatter()}, {.id = 9}));
       CHECK(std::equal(outbox.bytes().begin(),
                        outbox.bytes().begin() + static_cast<std::ptrdiff_t>(size),
                        target.bytes().begin() + 9));
@@ -154,7 +154,7 @@ TEST_CASE("UC: a message without a receive is lost, and only that") {
   auto pair = connected_ends(bed);
   buffer<> outbox(bed.domain, pattern(64, 4));
   for (std::uint64_t id = 0; id < 3; ++id) {
-    must(pair.left.post_send({.id = id, .elements = outbox.gather()}));
+    must(pair.left.post_send({.elements = outbox.gather()}, {.id = id}));
     take_success(bed.left_queue, id);
   }
   CHECK(count_within_a_moment(bed.right_queue) == 0);
@@ -167,10 +167,9 @@ TEST_CASE("UC: a write with immediate data but without a receive is lost, and on
   auto pair = connected_ends(bed);
   buffer<> outbox(bed.domain, pattern(64, 5));
   buffer<> target(bed.domain, 64);
-  must(pair.left.post_write({.id = 1,
-                             .elements = outbox.gather(),
-                             .remote = target.remote(),
-                             .immediate = immediate_data(1)}));
+  must(pair.left.post_write(
+      {.elements = outbox.gather(), .remote = target.remote(), .immediate = immediate_data(1)},
+      {.id = 1}));
   take_success(bed.left_queue, 1);
   CHECK(count_within_a_moment(bed.right_queue) == 0);
   check_whole(bed, pair);
@@ -202,8 +201,8 @@ TEST_CASE("UC: a message longer than its receive fails where it arrives, and now
   const testbed bed;
   auto [left, right] = connected_ends(bed);
   buffer<> memory(bed.domain, 256);
-  must(right.post_receive({.id = 11, .elements = memory.scatter(0, 63)}));
-  must(left.post_send({.id = 1, .elements = memory.gather(128, 64)}));
+  must(right.post_receive({.elements = memory.scatter(0, 63)}, {.id = 11}));
+  must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 1}));
   take_success(bed.left_queue, 1);
   const work_completion receive = take_one(bed.right_queue);
   CHECK(receive.wr_id() == 11);
@@ -229,8 +228,8 @@ TEST_CASE("UC: unsignaled sends, several elements and thousands of messages") {
     const std::array into{inbox.scatter(slot(id), 7), inbox.scatter(slot(id) + 7, 9)};
     const std::array from{outbox.gather(slot(id), 9), outbox.gather(slot(id) + 9, 7)};
     const bool signaled = id % 4 == 3;
-    must(right.post_receive({.id = id, .elements = into}));
-    must(left.post_send({.id = id, .elements = from, .signaled = signaled}));
+    must(right.post_receive({.elements = into}, {.id = id}));
+    must(left.post_send({.elements = from}, {.id = id, .signaled = signaled}));
     if (signaled) take_success(bed.left_queue, id);
     const completed_work received = take_success(bed.right_queue, id);
     if (received.byte_count() != 16U || inbox.bytes()[slot(id)] != std::byte(id) ||
@@ -306,7 +305,7 @@ TEST_CASE("UC: a peer that is not there is noticed by nobody, unless its address
   SECTION("a queue pair number that nobody has") {
     endpoint remote = right_of(bed).endpoint();
     auto left = must(left_of(bed).handshake(remote));
-    must(left.post_send({.id = 1}));
+    must(left.post_send({}, {.id = 1}));
     take_success(bed.left_queue, 1);
     CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   }
@@ -318,7 +317,7 @@ TEST_CASE("UC: a peer that is not there is noticed by nobody, unless its address
       remote.lid = 0xbffe;
     auto outcome = left_of(bed).handshake(remote);
     if (outcome.has_value()) {
-      must(outcome.assume_value().post_send({.id = 1}));
+      must(outcome.assume_value().post_send({}, {.id = 1}));
       take_success(bed.left_queue, 1);
     } else {
       INFO(outcome.error());
@@ -333,11 +332,27 @@ TEST_CASE("UC: a peer that is not there is noticed by nobody, unless its address
       const connected_unreliable gone = std::move(pair.right);
     }
     for (std::uint64_t id = 0; id < 4; ++id) {
-      must(pair.left.post_send({.id = id}));
+      must(pair.left.post_send({}, {.id = id}));
       take_success(bed.left_queue, id);
     }
     CHECK(must(pair.left.query_state()) == queue_pair_state::ready_to_send);
   }
+}
+
+TEST_CASE("UC: a fence is refused, in a batch as well: there are no reads to wait for") {
+  const testbed bed;
+  auto pair = connect_both(prepared_of<transport::uc>(bed, bed.left_queue),
+                           prepared_of<transport::uc>(bed, bed.right_queue));
+  const error single = failure_of(pair.left.post_send({.fenced = true}, {.id = 1}));
+  CHECK(single == error_kind::invalid_input);
+  CHECK_THAT(single.message(), Catch::Contains("only RC has a fence"));
+  const batch_error batched = failure_of(pair.left.post_batch<2>([](auto& batch) {
+    batch.post_send({}, {.id = 2});
+    batch.post_send({.fenced = true}, {.id = 3});
+  }));
+  CHECK(batched.accepted() == 0);
+  CHECK_THAT(batched.message(), Catch::Contains("only RC has a fence"));
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
 }
 
 TEST_CASE("UC: a queue pair can be connected to itself") {
@@ -346,8 +361,8 @@ TEST_CASE("UC: a queue pair can be connected to itself") {
   const endpoint self = prepared.endpoint();
   auto alone = must(std::move(prepared).handshake(self));
   buffer<> memory(bed.domain, pattern(64, 6));
-  must(alone.post_receive({.id = 1, .elements = memory.scatter(32, 32)}));
-  must(alone.post_send({.id = 2, .elements = memory.gather(0, 32)}));
+  must(alone.post_receive({.elements = memory.scatter(32, 32)}, {.id = 1}));
+  must(alone.post_send({.elements = memory.gather(0, 32)}, {.id = 2}));
   for (const work_completion& each : take(bed.left_queue, 2)) CHECK(each.is_success());
   CHECK(
       std::equal(memory.bytes().begin(), memory.bytes().begin() + 32, memory.bytes().begin() + 32));

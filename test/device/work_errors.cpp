@@ -29,7 +29,7 @@ void check_failed(const work_completion& completion, std::uint64_t id, const con
 /// After a failure, the queue pair is in ERR and what is posted later is flushed.
 void check_broken(connected& pair, const completion_queue& queue) {
   wait_for_error_state(pair);
-  must(pair.post_send({.id = 901, .signaled = false}));
+  must(pair.post_send({}, {.id = 901, .signaled = false}));
   check_failed(take_one(queue), 901, pair, {flushed}, work_error_class::flushed);
 }
 
@@ -52,15 +52,15 @@ void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t addre
   auto& [left, right] = pair;
   buffer<> memory(bed.domain, static_cast<std::size_t>(length));
   buffer<> receives(bed.domain, 16);
-  must(right.post_receive({.id = 11, .elements = receives.scatter()}));
+  must(right.post_receive({.elements = receives.scatter()}, {.id = 11}));
   if (reads)
-    must(left.post_read({.id = 1,
-                         .elements = memory.scatter(),
-                         .remote = remote_memory<access::remote_read>(address, length, rkey)}));
+    must(left.post_read({.elements = memory.scatter(),
+                         .remote = remote_memory<access::remote_read>(address, length, rkey)},
+                        {.id = 1}));
   else
-    must(left.post_write({.id = 1,
-                          .elements = memory.gather(),
-                          .remote = remote_memory<access::remote_write>(address, length, rkey)}));
+    must(left.post_write({.elements = memory.gather(),
+                          .remote = remote_memory<access::remote_write>(address, length, rkey)},
+                         {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, statuses, work_error_class::remote);
   check_broken(left, bed.left_queue);
   // Who was accessed in the wrong way breaks the connection as well.
@@ -104,8 +104,8 @@ struct stale_memory {
 void check_send_refused_here(const testbed& bed, const gather_element& from) {
   auto [left, right] = connect(bed);
   buffer<> inbox(bed.domain, 4096);
-  must(right.post_receive({.id = 11, .elements = inbox.scatter()}));
-  must(left.post_send({.id = 1, .elements = from}));
+  must(right.post_receive({.elements = inbox.scatter()}, {.id = 11}));
+  must(left.post_send({.elements = from}, {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, local_mistakes,
                work_error_class::local_programming);
   check_broken(left, bed.left_queue);
@@ -117,8 +117,8 @@ void check_send_refused_here(const testbed& bed, const gather_element& from) {
 void check_receive_refused_there(const testbed& bed, const scatter_element& into) {
   auto [left, right] = connect(bed);
   buffer<> outbox(bed.domain, 64);
-  must(right.post_receive({.id = 11, .elements = into}));
-  must(left.post_send({.id = 1, .elements = outbox.gather()}));
+  must(right.post_receive({.elements = into}, {.id = 11}));
+  must(left.post_send({.elements = outbox.gather()}, {.id = 1}));
   check_failed(take_one(bed.right_queue), 11, right, local_mistakes,
                work_error_class::local_programming);
   check_failed(take_one(bed.left_queue), 1, left, {remote_operation_error},
@@ -133,10 +133,10 @@ TEST_CASE("a message longer than its receive fails on both ends") {
   const testbed bed;
   auto [left, right] = connect(bed);
   buffer<> memory(bed.domain, 256);
-  must(right.post_receive({.id = 11, .elements = memory.scatter(0, 63)}));
-  must(right.post_receive({.id = 12, .elements = memory.scatter(0, 128)}));
-  must(left.post_send({.id = 1, .elements = memory.gather(128, 64)}));
-  must(left.post_send({.id = 2, .elements = memory.gather(128, 64)}));
+  must(right.post_receive({.elements = memory.scatter(0, 63)}, {.id = 11}));
+  must(right.post_receive({.elements = memory.scatter(0, 128)}, {.id = 12}));
+  must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 1}));
+  must(left.post_send({.elements = memory.gather(128, 64)}, {.id = 2}));
 
   // Linux 6.1's rxe takes the receive for malformed; later ones tell both sides the same.
   const work_completion receive = take_one(bed.right_queue);
@@ -276,9 +276,9 @@ TEST_CASE("a read into memory that the device may not write is a local error") {
   auto [left, right] = connect(bed);
   buffer<> far(bed.domain, 64);
   const buffer<access::local_read> near(bed.domain, 64);
-  must(left.post_read({.id = 1,
-                       .elements = scatter_element::from_native(near.gather().native()),
-                       .remote = far.remote()}));
+  must(left.post_read(
+      {.elements = scatter_element::from_native(near.gather().native()), .remote = far.remote()},
+      {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, local_mistakes,
                work_error_class::local_programming);
   check_broken(left, bed.left_queue);
@@ -289,7 +289,7 @@ TEST_CASE("without a receive and without retries a send fails as receiver not re
   auto [left, right] = connect(must(bed.left().rnr_retry_count(0).build()),
                                must(bed.right().min_rnr_timer(1).build()));
   buffer<> memory(bed.domain, 64);
-  must(left.post_send({.id = 1, .elements = memory.gather()}));
+  must(left.post_send({.elements = memory.gather()}, {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, {receiver_not_ready_retry_exceeded},
                work_error_class::timeout);
   check_broken(left, bed.left_queue);
@@ -300,9 +300,9 @@ TEST_CASE("a few retries for a receiver that is never ready end as well") {
   const testbed bed;
   auto [left, right] = connect(must(bed.left().rnr_retry_count(2).build()),
                                must(bed.right().min_rnr_timer(1).build()));
-  must(left.post_write({.id = 1,
-                        .remote = remote_memory<access::remote_write>(0, 0, 0),
-                        .immediate = immediate_data(1)}));
+  must(left.post_write(
+      {.remote = remote_memory<access::remote_write>(0, 0, 0), .immediate = immediate_data(1)},
+      {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, {receiver_not_ready_retry_exceeded},
                work_error_class::timeout);
 }
@@ -312,9 +312,9 @@ TEST_CASE("with unlimited retries a send waits for its receive") {
   auto [left, right] = connect(bed);
   buffer<> outbox(bed.domain, pattern(9000, 40));
   buffer<> inbox(bed.domain, 9000);
-  must(left.post_send({.id = 1, .elements = outbox.gather()}));
+  must(left.post_send({.elements = outbox.gather()}, {.id = 1}));
   CHECK(count_within_a_moment(bed.left_queue) == 0);
-  must(right.post_receive({.id = 11, .elements = inbox.scatter()}));
+  must(right.post_receive({.elements = inbox.scatter()}, {.id = 11}));
   take_success(bed.right_queue, 11);
   take_success(bed.left_queue, 1);
   CHECK(inbox.bytes() == outbox.bytes());
@@ -326,13 +326,13 @@ TEST_CASE("a peer that is destroyed is noticed by the next send") {
       must(bed.left().ack_timeout(14).ack_retry_count(1).build()), must(bed.right().build()));
   connected left = std::move(pair->left);
   buffer<> memory(bed.domain, 64);
-  must(pair->right.post_receive({.id = 11, .elements = memory.scatter(0, 32)}));
-  must(left.post_send({.id = 1, .elements = memory.gather(32, 32)}));
+  must(pair->right.post_receive({.elements = memory.scatter(0, 32)}, {.id = 11}));
+  must(left.post_send({.elements = memory.gather(32, 32)}, {.id = 1}));
   take_success(bed.left_queue, 1);
   take_success(bed.right_queue, 11);
   pair.reset();
-  must(left.post_send({.id = 2, .elements = memory.gather(32, 32)}));
-  must(left.post_send({.id = 3, .elements = memory.gather(32, 32)}));
+  must(left.post_send({.elements = memory.gather(32, 32)}, {.id = 2}));
+  must(left.post_send({.elements = memory.gather(32, 32)}, {.id = 3}));
   check_failed(take_one(bed.left_queue), 2, left, {retry_exceeded}, work_error_class::timeout);
   check_failed(take_one(bed.left_queue), 3, left, {flushed}, work_error_class::flushed);
   check_broken(left, bed.left_queue);
@@ -347,7 +347,7 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is noticed") {
   buffer<> near(bed.domain, size);
   buffer<> far(bed.domain, size);
   for (std::uint64_t id = 0; id < 8; ++id)
-    must(left.post_write({.id = id, .elements = near.gather(), .remote = far.remote()}));
+    must(left.post_write({.elements = near.gather(), .remote = far.remote()}, {.id = id}));
   pair.reset();
   // The first ones may have been faster. One fails, the others behind it are flushed.
   std::size_t succeeded = 0, exceeded = 0, flushed_behind = 0;
@@ -378,8 +378,8 @@ TEST_CASE("moving to ERR flushes what is outstanding, in order") {
   constexpr std::uint64_t count = 8;
   // Nothing goes through: the peer has no receives, and the wait for them has no end.
   for (std::uint64_t id = 0; id < count; ++id) {
-    must(left.post_send({.id = id, .elements = memory.gather(0, 32), .signaled = id % 2 == 0}));
-    must(left.post_receive({.id = 100 + id, .elements = memory.scatter(32, 32)}));
+    must(left.post_send({.elements = memory.gather(0, 32)}, {.id = id, .signaled = id % 2 == 0}));
+    must(left.post_receive({.elements = memory.scatter(32, 32)}, {.id = 100 + id}));
   }
   CHECK(count_within_a_moment(bed.left_queue) == 0);
   move_to_error(left.native_handle());
@@ -400,14 +400,14 @@ TEST_CASE("what is posted in ERR is flushed") {
   auto [left, right] = connect(bed);
   buffer<> memory(bed.domain, 64);
   move_to_error(left.native_handle());
-  must(left.post_send({.id = 1, .elements = memory.gather()}));
+  must(left.post_send({.elements = memory.gather()}, {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, {flushed}, work_error_class::flushed);
-  must(left.post_write({.id = 2, .elements = memory.gather(), .remote = memory.remote()}));
-  must(left.post_read({.id = 3, .elements = memory.scatter(), .remote = memory.remote()}));
+  must(left.post_write({.elements = memory.gather(), .remote = memory.remote()}, {.id = 2}));
+  must(left.post_read({.elements = memory.scatter(), .remote = memory.remote()}, {.id = 3}));
   for (std::uint64_t id = 2; id <= 3; ++id)
     check_failed(take_one(bed.left_queue), id, left, {flushed}, work_error_class::flushed);
 
-  must(left.post_receive({.id = 4, .elements = memory.scatter()}));
+  must(left.post_receive({.elements = memory.scatter()}, {.id = 4}));
   // rxe takes receives without a call into the kernel, which so doesn't see them until asked again.
   if (!device_name().starts_with("soft")) move_to_error(left.native_handle());
   check_failed(take_one(bed.left_queue), 4, left, {flushed}, work_error_class::flushed);
@@ -419,10 +419,10 @@ TEST_CASE("a failure of one queue pair leaves the others of its completion queue
   auto [other_left, other_right] = connect(bed);
   buffer<> memory(bed.domain, 64);
   must(left.post_write(
-      {.id = 1, .elements = memory.gather(), .remote = stale_memory::of(bed.domain, 64).far}));
+      {.elements = memory.gather(), .remote = stale_memory::of(bed.domain, 64).far}, {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, access_refusals, work_error_class::remote);
-  must(other_right.post_receive({.id = 11, .elements = memory.scatter(0, 32)}));
-  must(other_left.post_send({.id = 2, .elements = memory.gather(32, 32)}));
+  must(other_right.post_receive({.elements = memory.scatter(0, 32)}, {.id = 11}));
+  must(other_left.post_send({.elements = memory.gather(32, 32)}, {.id = 2}));
   take_success(bed.left_queue, 2);
   take_success(bed.right_queue, 11);
 }

@@ -91,16 +91,16 @@ using prepared = prepared_queue_pair<transport::rc>;
 using connected = connected_queue_pair<transport::rc>;
 
 static_assert(noexcept(std::move(an<prepared>()).handshake(an<endpoint>())));
-static_assert(noexcept(an<prepared>().post_receive(an<receive_request>())));
-static_assert(noexcept(an<connected>().post_receive(an<receive_request>())));
-static_assert(noexcept(an<connected>().post_send(an<send_request>())));
-static_assert(noexcept(an<connected>().post_write(an<write_request>())));
-static_assert(noexcept(an<connected>().post_read(an<read_request>())));
+static_assert(noexcept(an<prepared>().post_receive(an<receive_operation>())));
+static_assert(noexcept(an<connected>().post_receive(an<receive_operation>())));
+static_assert(noexcept(an<connected>().post_send(an<send_operation>())));
+static_assert(noexcept(an<connected>().post_write(an<write_operation>())));
+static_assert(noexcept(an<connected>().post_read(an<read_operation>())));
 using readable_part = window_part<access::remote_read>;
 static_assert(noexcept(an<connected>().post_bind(an<memory_window<memory_window_type::type_1>>(),
-                                                 an<readable_part>(), an<bind_request>())));
+                                                 an<readable_part>(), an<work_tag>())));
 static_assert(noexcept(an<connected>().post_bind(an<memory_window<memory_window_type::type_2>>(),
-                                                 an<readable_part>(), an<bind_request>())));
+                                                 an<readable_part>(), an<work_tag>())));
 static_assert(noexcept(an<connected>().query_state()));
 
 // Every class that owns or shares a verbs object is destroyed without throwing.

@@ -14,19 +14,21 @@ using namespace verbspp;
 using enum queue_pair_state;
 
 template <class QueuePair>
-concept Receives = requires(QueuePair& queue_pair, const receive_request& request) {
+concept Receives = requires(QueuePair& queue_pair, const receive_operation& request) {
   queue_pair.post_receive(request);
 };
 template <class QueuePair>
-concept Sends =
-    requires(QueuePair& queue_pair, const send_request& request) { queue_pair.post_send(request); };
+concept Sends = requires(QueuePair& queue_pair, const send_operation& request) {
+  queue_pair.post_send(request);
+};
 template <class QueuePair>
-concept Writes = requires(QueuePair& queue_pair, const write_request& request) {
+concept Writes = requires(QueuePair& queue_pair, const write_operation& request) {
   queue_pair.post_write(request);
 };
 template <class QueuePair>
-concept Reads =
-    requires(QueuePair& queue_pair, const read_request& request) { queue_pair.post_read(request); };
+concept Reads = requires(QueuePair& queue_pair, const read_operation& request) {
+  queue_pair.post_read(request);
+};
 template <class QueuePair>
 concept ShakesHands = requires(QueuePair queue_pair, const endpoint& remote) {
   std::move(queue_pair).handshake(remote);

@@ -42,10 +42,10 @@ static_assert(Plain<on_demand_paging>);
 static_assert(Plain<remote_destination>);
 static_assert(Plain<remote_source>);
 static_assert(Plain<immediate_data>);
-static_assert(Plain<send_request>);
-static_assert(Plain<receive_request>);
-static_assert(Plain<write_request>);
-static_assert(Plain<read_request>);
+static_assert(Plain<send_operation>);
+static_assert(Plain<receive_operation>);
+static_assert(Plain<write_operation>);
+static_assert(Plain<read_operation>);
 static_assert(Plain<async_event>);
 static_assert(Plain<work_error>);
 static_assert(Plain<completed_work>);
@@ -87,7 +87,7 @@ static_assert(sizeof(remote_memory<access::remote_read>) == 24, "address, length
 static_assert(sizeof(remote_object<int, access::remote_read>) == 24);
 static_assert(sizeof(remote_destination) == 24);
 static_assert(sizeof(remote_source) == 24);
-static_assert(sizeof(gather_list) == 2 * sizeof(void*));
+static_assert(sizeof(gather_list) == 3 * sizeof(void*));
 
 static_assert(endpoint::encoded_size == 36);
 static_assert(remote_memory<access::remote_read>::encoded_size == 24);

@@ -62,13 +62,53 @@ TEST_CASE("a list of elements is none, one, or a range of them") {
 
   CHECK(gather_list().empty());
   CHECK(gather_list().native() == nullptr);
-  CHECK(shows<gather_element>(three[0], std::span(three).first(1)));
   CHECK(shows<gather_element>(three, three));
   CHECK(shows<gather_element>(some, some));
   CHECK(shows<gather_element>(std::span(three).subspan(1), std::span(three).subspan(1)));
   CHECK(shows<gather_element>(std::span(some), some));
   CHECK(gather_list(none).empty());
   CHECK(gather_list(std::span<const gather_element>()).empty());
+}
+
+TEST_CASE("a list of one element has a copy of it") {
+  auto element = gathered(1, 10, 4);
+  gather_list list = element;
+  element = gathered(2, 20, 5);
+  const gather_list copy = list;
+  list = gather_list();
+  REQUIRE(copy.size() == 1);
+  CHECK_FALSE(copy.empty());
+  CHECK(copy.begin()->address() == 1);
+  CHECK(copy.begin() + 1 == copy.end());
+  CHECK(copy.native()->length == 10);
+  CHECK(copy.native()->lkey == 4);
+  CHECK(copy.total_length() == 10);
+  CHECK(static_cast<const void*>(copy.native()) == &*copy.begin());
+  CHECK(static_cast<const void*>(copy.native()) != &element);
+}
+
+TEST_CASE("bytes, text and objects can be sent inline") {
+  struct header {
+    std::uint32_t length;
+    std::uint32_t kind;
+  };
+  const header object{1, 2};
+  const std::string text = "hello";
+  const std::array<std::byte, 3> bytes{};
+  const auto shows_bytes = [](const verbspp::inline_payload& payload, const void* first,
+                              std::size_t length) {
+    const gather_list list = payload;
+    return list.is_inline() && list.size() == 1 &&
+           list.native()->addr == reinterpret_cast<std::uintptr_t>(first) &&
+           list.native()->length == length;
+  };
+  CHECK(shows_bytes(verbspp::inline_payload(object), &object, sizeof object));
+  CHECK(shows_bytes(verbspp::inline_payload(text), text.data(), 5));
+  CHECK(shows_bytes(verbspp::inline_payload(std::string_view(text).substr(1)), text.data() + 1, 4));
+  CHECK(shows_bytes(verbspp::inline_payload("hello"), "hello", 5));
+  CHECK(shows_bytes(verbspp::inline_payload(bytes), bytes.data(), 3));
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, const header*>);
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::vector<int>>);
 }
 
 TEST_CASE("a list of elements is seen by libibverbs as it is") {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <type_traits>
 
 namespace verbspp {
@@ -57,39 +58,59 @@ static_assert(sizeof(scatter_element) == sizeof(ibv_sge) &&
               std::is_standard_layout_v<scatter_element> &&
               std::is_trivially_copyable_v<scatter_element>);
 
-/// Bytes that travel within the request itself: they need no registration, are read while posting,
-/// and may change as soon as that has returned. At most `capacities().max_inline_data`.
+/// What can be sent inline as it is.
+template <class Object>
+concept InlineObject =
+    std::is_trivially_copyable_v<Object> && !std::is_pointer_v<Object> &&
+    !std::is_array_v<Object> && !std::is_convertible_v<const Object&, std::string_view> &&
+    !std::is_convertible_v<const Object&, std::span<const std::byte>>;
+
+/// Bytes that travel within the request itself: they need no registration, and may change as soon
+/// as the request was posted, or was added to a batch. At most `capacities().max_inline_data`.
+///
+/// A view: the bytes have to live until then.
 class inline_payload {
  public:
   explicit inline_payload(std::span<const std::byte> bytes VERBSPP_LIFETIMEBOUND) noexcept
-      : native_(gather_element::from_native(
-            {.addr = reinterpret_cast<std::uintptr_t>(bytes.data()),
-             .length =
-                 bytes.size() < UINT32_MAX ? static_cast<std::uint32_t>(bytes.size()) : UINT32_MAX,
-             .lkey = 0})) {}
+      : inline_payload(bytes.data(), bytes.size()) {}
+  explicit inline_payload(std::string_view text VERBSPP_LIFETIMEBOUND) noexcept
+      : inline_payload(text.data(), text.size()) {}
+  /// The bytes of one object: `inline_payload(header)`.
+  template <class Object>
+    requires InlineObject<Object>
+  explicit inline_payload(const Object& object VERBSPP_LIFETIMEBOUND) noexcept
+      : inline_payload(static_cast<const void*>(&object), sizeof(Object)) {}
 
-  [[nodiscard]] const gather_element& element() const noexcept VERBSPP_LIFETIMEBOUND {
+  [[nodiscard]] const gather_element& element() const& noexcept VERBSPP_LIFETIMEBOUND {
     return native_;
   }
+  [[nodiscard]] gather_element element() && noexcept { return native_; }
 
  private:
+  inline_payload(const void* first, std::size_t length) noexcept
+      : native_(gather_element::from_native(
+            {.addr = reinterpret_cast<std::uintptr_t>(first),
+             .length = length < UINT32_MAX ? static_cast<std::uint32_t>(length) : UINT32_MAX,
+             .lkey = 0})) {}
+
   gather_element native_;
 };
 
 /// The elements of one work request: none, one, or a contiguous range of them.
 ///
-/// A view: the elements have to live until the request has been posted (not until it completes;
-/// libibverbs copies them).
+/// None and one are held by value, and so is where inline bytes are: a request of these can be
+/// stored and returned. A range is viewed: its elements have to live until the request has been
+/// posted (not until it completes; libibverbs copies them).
 template <class Element>
 class element_list {
  public:
-  constexpr element_list() noexcept = default;
-  constexpr element_list(const Element& single VERBSPP_LIFETIMEBOUND) noexcept
-      : first_(&single), size_(1) {}
+  constexpr element_list() noexcept : first_(nullptr) {}
+  constexpr element_list(const Element& single) noexcept
+      : single_(single), size_(1), kind_(kind::single) {}
   /// What is sent inline; only for what the device reads.
   element_list(const inline_payload& payload VERBSPP_LIFETIMEBOUND) noexcept
     requires std::is_same_v<Element, gather_element>
-      : first_(&payload.element()), size_(1), inline_(true) {}
+      : single_(payload.element()), size_(1), kind_(kind::inlined) {}
   template <class Range>
     requires std::is_convertible_v<Range&&, std::span<const Element>> &&
              (!std::is_convertible_v<Range &&, const Element&>)
@@ -103,10 +124,14 @@ class element_list {
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
-  [[nodiscard]] constexpr const Element* begin() const noexcept { return first_; }
-  [[nodiscard]] constexpr const Element* end() const noexcept { return first_ + size_; }
+  [[nodiscard]] constexpr const Element* begin() const noexcept VERBSPP_LIFETIMEBOUND {
+    return kind_ == kind::range ? first_ : &single_;
+  }
+  [[nodiscard]] constexpr const Element* end() const noexcept VERBSPP_LIFETIMEBOUND {
+    return begin() + size_;
+  }
 
-  [[nodiscard]] constexpr bool is_inline() const noexcept { return inline_; }
+  [[nodiscard]] constexpr bool is_inline() const noexcept { return kind_ == kind::inlined; }
   /// The sum of the lengths, in bytes.
   [[nodiscard]] std::uint64_t total_length() const noexcept {
     std::uint64_t total = 0;
@@ -114,17 +139,22 @@ class element_list {
     return total;
   }
   /// The list as a work request of libibverbs takes it, which does not write to it.
-  [[nodiscard]] ibv_sge* native() const noexcept {
-    return reinterpret_cast<ibv_sge*>(const_cast<Element*>(first_));
+  [[nodiscard]] ibv_sge* native() const noexcept VERBSPP_LIFETIMEBOUND {
+    return reinterpret_cast<ibv_sge*>(const_cast<Element*>(begin()));
   }
 
  private:
+  enum class kind : std::uint8_t { range, single, inlined };
+
   constexpr element_list(std::span<const Element> range, int) noexcept
       : first_(range.data()), size_(static_cast<std::uint32_t>(range.size())) {}
 
-  const Element* first_ = nullptr;
-  std::uint32_t size_ = 0;  // 32 bits, so that the list stays two words
-  bool inline_ = false;
+  union {
+    const Element* first_;  // of a range
+    Element single_;
+  };
+  std::uint32_t size_ = 0;  // 32 bits, so that the list stays three words
+  kind kind_ = kind::range;
 };
 
 using gather_list = element_list<gather_element>;

@@ -23,8 +23,11 @@
 #include <verbspp/work/address_handle.hpp>
 #include <verbspp/work/batch.hpp>
 #include <verbspp/work/datagram.hpp>
+#include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting.hpp>
-#include <verbspp/work/work_request.hpp>
+#include <verbspp/work/receive_queue_operations.hpp>
+#include <verbspp/work/send_queue_operations.hpp>
+#include <verbspp/work/tag.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -75,7 +78,11 @@ concept KeepsState =
 template <transport Transport, queue_pair_state State,
           receive_queue_kind Receives = receive_queue_kind::own,
           posting_interface Posting = posting_interface::standard>
-class VERBSPP_CONSUMABLE queue_pair {
+class VERBSPP_CONSUMABLE queue_pair
+    : public send_queue_operations<queue_pair<Transport, State, Receives, Posting>, Transport,
+                                   State, Posting>,
+      public receive_queue_operations<queue_pair<Transport, State, Receives, Posting>, State,
+                                      Receives> {
   // The same, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Transport>>;
@@ -282,22 +289,6 @@ class VERBSPP_CONSUMABLE queue_pair {
     return data_.owner.leave(group, multicast_lid);
   }
 
-  /// Provides memory for a message of the peer's (`ibv_post_recv`). The memory belongs to the
-  /// device until the completion. On UD its first 40 bytes are for the global route header;
-  /// `received_datagram` has the payload after it.
-  /// \errors `would_block` if the receive queue is full, `invalid_input` for too many elements,
-  /// `driver`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_receive(
-      const receive_request& request) noexcept
-    requires OwnReceiveQueue<Receives> && AcceptsReceives<State>
-  {
-    if constexpr (shortest_receive != 0)
-      if (request.elements.total_length() < shortest_receive) [[unlikely]]
-        return detail::no_room_for_header(request.elements.total_length());
-    return detail::post_one_receive(
-        request, detail::posting_receive, data_.capacities.max_receive_elements,
-        [this](auto* list, auto* rejected) { return ibv_post_recv(native_qp(), list, rejected); });
-  }
   /// Posts up to `Requests` receives with one doorbell: those that `fill` gives to the
   /// `receive_batch` that it is called with. Storage for them, and for `Elements` elements, is on
   /// the stack.
@@ -317,134 +308,31 @@ class VERBSPP_CONSUMABLE queue_pair {
                      });
   }
 
-  /// Sends a message into the receive that the peer posted first (`ibv_post_send`). The memory must
-  /// stay as it is until the completion.
-  /// \errors `would_block` if the send queue is full, `invalid_input` for too many elements,
-  /// `driver`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_send(
-      const send_request& request) noexcept
-    requires SendsToItsPeer<Transport> && AcceptsSends<State>
-  {
-    return post(request);
-  }
-
-  /// Sends a datagram to the queue pair that it names, into a receive posted there
-  /// (`ibv_post_send`); at most the path MTU. Whether it arrives, nobody tells. The memory must
-  /// stay as it is until the completion, and the address handle must live until then.
-  /// \errors as above
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_send(
-      const datagram_request& request) noexcept
-    requires SendsDatagrams<Transport> && AcceptsSends<State>
-  {
-    return post(request);
-  }
-
-  /// Writes to the peer's memory (`ibv_post_send`). The memory here must stay as it is until the
-  /// completion.
-  /// \errors as `post_send`, and `invalid_input` if the remote memory is shorter than the elements
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_write(
-      const write_request& request) noexcept
-    requires CarriesWrites<Transport> && AcceptsSends<State>
-  {
-    return post(request);
-  }
-
-  /// Reads from the peer's memory (`ibv_post_send`). The memory here belongs to the device until
-  /// the completion.
-  /// \errors as `post_write`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_read(
-      const read_request& request) noexcept
-    requires CarriesReads<Transport> && AcceptsSends<State>
-  {
-    return post(request);
-  }
-
-  /// Compares a word of the peer's memory, and swaps it if it is as expected, in one step
-  /// (`ibv_post_send`). The memory of the result belongs to the device until the completion.
-  /// \errors as `post_send`, and `invalid_input` if the memory for the result is not 8 bytes long
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_compare_and_swap(
-      const compare_and_swap_request& request) noexcept
-    requires CarriesAtomics<Transport> && AcceptsSends<State>
-  {
-    return post(request);
-  }
-  /// Adds to a word of the peer's memory in one step (`ibv_post_send`).
-  /// \errors as `post_compare_and_swap`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_fetch_and_add(
-      const fetch_and_add_request& request) noexcept
-    requires CarriesAtomics<Transport> && AcceptsSends<State>
-  {
-    return post(request);
-  }
-
-  /// Sends, and makes an rkey of the peer's void (`ibv_post_send`), where the device can:
-  /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
-  /// \errors as `post_send`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void>
-  post_send_with_invalidate(const send_with_invalidate_request& request) noexcept
-    requires CarriesInvalidation<Transport> && AcceptsSends<State>
-  {
-    return post(request);
-  }
-  /// Makes an rkey of this side void (`ibv_post_send`), where the device can.
-  /// \errors as `post_send`
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<void> post_local_invalidate(
-      const local_invalidate_request& request) noexcept
-    requires CarriesInvalidation<Transport> && AcceptsSends<State>
-  {
-    return post(request);
-  }
-
-  /// Binds a memory window to a part of a region (`ibv_bind_mw` for type 1, `ibv_post_send` for
-  /// type 2): once the bind has completed, in the send completion queue, the peer has access by the
-  /// handle that this returns, as far as this queue pair's access flags allow. The window's former
-  /// handle is void then, and a part of no bytes leaves a window of type 1 without a new one.
-  /// \errors as `post_send`, and `invalid_input` if window and region are of different protection
-  /// domains, or for a window of type 2 and no bytes; `not_supported` by devices that do not bind
-  /// so much at once (2 GiB). Then the window is as it was
-  template <memory_window_type Type, access_flags Rights>
-    requires BindsWindows<Transport> && AcceptsSends<State>
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<remote_memory<Rights>>
-  post_bind(memory_window<Type>& window, const window_part<Rights>& part,
-            const bind_request& request) noexcept {
-    ibv_mw* const native = window.native_handle();
-    if constexpr (Type == memory_window_type::type_2) {
-      const detail::window_binding binding(native, part, request);
-      VERBSPP_TRYV(post(binding));
-      native->rkey = binding.rkey;
-    } else {
-      if (!detail::is_of_domain(native, part.native())) [[unlikely]]
-        return detail::cannot_bind(detail::binding_at_once, false);
-      ibv_mw_bind binding{
-          .wr_id = request.id, .send_flags = detail::flags_of(request), .bind_info = part.native()};
-      const int returned = ibv_bind_mw(native_qp(), native, &binding);
-      if (returned != 0) [[unlikely]]
-        return detail::post_failure(returned, detail::binding_at_once, 0, 0);
-    }
-    return part.remote(native->rkey);
-  }
-
   /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the `send_batch`
   /// that it is called with.
   ///
-  /// A linked list on the stack, with room for `Elements` elements (`ibv_post_send`); of a queue
-  /// pair that was built with `extended_posting`, the calls from `ibv_wr_start` to
-  /// `ibv_wr_complete`, which post either all or nothing. If `fill` throws, nothing is posted.
-  /// \errors as of the requests alone, with the number of those that were posted
-  template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
+  /// A linked list on the stack, with room for `Elements` elements and `InlineBytes` bytes that are
+  /// sent inline (`ibv_post_send`); of a queue pair that was built with `extended_posting`, the
+  /// calls from `ibv_wr_start` to `ibv_wr_complete`, which post either all or nothing. If `fill`
+  /// throws, nothing is posted. Nothing else can be posted to the queue pair from within `fill`:
+  /// drivers hold its lock from start to complete.
+  /// \errors as of the requests alone, with the number of those that were posted; `invalid_input`
+  /// for more than there is room for
+  template <std::size_t Requests, std::size_t Elements = Requests,
+            std::size_t InlineBytes = 64 * Requests, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
     requires AcceptsSends<State>
   {
     if constexpr (Posting == posting_interface::extended) {
-      detail::extended_posting calls(native_extended());
-      send_batch<Transport, decltype(calls), Requests> batch(calls);
+      detail::extended_posting<Transport, ibv_qp_ex> calls(native_extended());
+      send_batch<Transport, Posting, decltype(calls), Requests> batch(calls);
       fill(batch);
       return calls.post(data_.capacities,
                         [&batch]() __attribute__((always_inline)) { batch.keep_keys(Requests); });
     } else {
-      detail::list_storage<ibv_send_wr, Requests, Elements> storage;
+      detail::list_storage<ibv_send_wr, Requests, Elements, InlineBytes> storage;
       detail::listed_posting list(storage);
-      send_batch<Transport, decltype(list), Requests> batch(list);
+      send_batch<Transport, Posting, decltype(list), Requests> batch(list);
       fill(batch);
       // Without the attribute, what counts the batch would not stay in registers.
       return list.post("ibv_post_send (batch)", data_.capacities,
@@ -543,21 +431,48 @@ class VERBSPP_CONSUMABLE queue_pair {
         [](auto& data) { return detail::modify(data, attributes_for<Transport, State, To>()); });
   }
 
-  template <class Request>
-  [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Request& request) noexcept {
-    if (!detail::is_sound(request)) [[unlikely]]
-      return detail::unsoundness(request);
-    ibv_send_wr native;
-    detail::fill(native, request);
-    const detail::native_elements elements = detail::elements_of(request);
-    native.sg_list = elements.first;
-    native.num_sge = static_cast<int>(elements.size);
-    native.next = nullptr;
-    ibv_send_wr* rejected;
-    const int returned = ibv_post_send(native_qp(), &native, &rejected);
-    if (returned != 0) [[unlikely]]
-      return detail::post_failure(returned, detail::name_of(request), native, data_.capacities);
-    return success();
+  // What is inherited gives requests here.
+  friend send_queue_operations<queue_pair, Transport, State, Posting>;
+  friend receive_queue_operations<queue_pair, State, Receives>;
+
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
+                                                    work_tag tag) noexcept {
+    return detail::post_one<Transport>(native_qp(), data_.capacities, operation, tag);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const receive_operation& operation,
+                                                    receive_tag tag) noexcept {
+    if constexpr (shortest_receive != 0)
+      if (operation.elements.total_length() < shortest_receive) [[unlikely]]
+        return detail::no_room_for_header(operation.elements.total_length());
+    return detail::post_one_receive(
+        operation, tag, detail::posting_receive, data_.capacities.max_receive_elements,
+        [this](auto* list, auto* rejected) { return ibv_post_recv(native_qp(), list, rejected); });
+  }
+  template <memory_window_type Type, access_flags Rights>
+  [[nodiscard]] VERBSPP_DATA_PATH result<remote_memory<Rights>> take_bind(
+      memory_window<Type>& window, const window_part<Rights>& part, bind_options options,
+      work_tag tag) noexcept {
+    ibv_mw* const native = window.native_handle();
+    if constexpr (Type == memory_window_type::type_2) {
+      const detail::bind_operation bind(native, part, options);
+      VERBSPP_TRYV(take(bind, tag));
+      native->rkey = bind.rkey;
+    } else {
+      if (!detail::is_of_domain(native, part.native())) [[unlikely]]
+        return detail::cannot_bind(detail::binding_at_once, false);
+      if constexpr (Transport != transport::rc)
+        if (options.fenced) [[unlikely]]
+          return detail::no_fence(detail::binding_at_once);
+      ibv_mw_bind binding{.wr_id = tag.id,
+                          .send_flags = (tag.signaled ? unsigned{IBV_SEND_SIGNALED} : 0U) |
+                                        detail::fenced_if(options.fenced),
+                          .bind_info = part.native()};
+      const int returned = ibv_bind_mw(native_qp(), native, &binding);
+      if (returned != 0) [[unlikely]]
+        return detail::post_failure(returned, detail::binding_at_once, 0, 0);
+    }
+    return part.remote(native->rkey);
   }
 
   /// What a receive must be able to hold.

@@ -7,8 +7,9 @@
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/work/batch.hpp>
 #include <verbspp/work/capacities.hpp>
+#include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting.hpp>
-#include <verbspp/work/work_request.hpp>
+#include <verbspp/work/tag.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -72,10 +73,10 @@ class shared_receive_queue {
   /// belongs to the device until the completion, which the queue pair's completion queue gets. If
   /// UD queue pairs use the queue, the first 40 bytes are for the global route header.
   /// \errors `would_block` if the queue is full, `invalid_input` for too many elements, `driver`
-  [[nodiscard]] VERBSPP_DATA_PATH result<void> post_receive(
-      const receive_request& request) const noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> post_receive(const receive_operation& what,
+                                                            receive_tag tag = {}) const noexcept {
     return detail::post_one_receive(
-        request, operation, state_->capacities.max_elements,
+        what, tag, operation, state_->capacities.max_elements,
         [this](auto* list, auto* rejected) { return ibv_post_srq_recv(native_, list, rejected); });
   }
   /// Posts up to `Requests` receives with one doorbell; see `queue_pair::post_receive_batch`.

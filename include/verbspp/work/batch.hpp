@@ -11,20 +11,20 @@
 #include <verbspp/memory/window_part.hpp>
 #include <verbspp/work/batch_error.hpp>
 #include <verbspp/work/posting.hpp>
+#include <verbspp/work/posting_interface.hpp>
+#include <verbspp/work/receive_queue_operations.hpp>
+#include <verbspp/work/send_queue_operations.hpp>
 #include <verbspp/work/transport.hpp>
-#include <verbspp/work/work_request.hpp>
 
 #include <infiniband/verbs.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
-#include <type_traits>
 #include <utility>
 
 namespace verbspp {
-
-struct queue_pair_capacities;
 
 namespace detail {
 
@@ -35,7 +35,7 @@ namespace detail {
 [[nodiscard]] error batch_too_long(const char* what, std::size_t limit) noexcept;
 
 /// A batch on its way through the extended interface.
-template <class Native>
+template <transport Transport, class Native>
 class extended_posting {
  public:
   VERBSPP_DATA_PATH explicit extended_posting(Native* native) noexcept : native_(native) {
@@ -49,33 +49,28 @@ class extended_posting {
       ibv_wr_abort(native_);
   }
 
-  template <class Request>
-  VERBSPP_DATA_PATH void add(const Request& request) noexcept {
-    if (!is_sound(request)) [[unlikely]]
-      return refuse(unsoundness(request));
-    if (!has_call(native_, request)) [[unlikely]]
-      return refuse(no_such_operation(name_of(request)));
-    native_->wr_id = request.id;
+  template <class Operation>
+  VERBSPP_DATA_PATH void add(const Operation& operation, work_tag tag) noexcept {
+    using traits = operation_traits<Operation>;
+    if (!is_sound<Transport>(operation)) [[unlikely]]
+      return refuse(unsoundness<Transport>(operation));
+    if (!traits::has_call(native_)) [[unlikely]]
+      return refuse(no_such_operation(traits::name));
+    native_->wr_id = tag.id;
     // The calls say whether data is inline, but some drivers (rxe) look at the flag.
-    native_->wr_flags = flags_of(request);
-    start(native_, request);
-    const native_elements elements = elements_of(request);
-    if constexpr (requires { request.elements.is_inline(); })
-      if (request.elements.is_inline()) {
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs has the one as the other
-        ibv_wr_set_inline_data(native_, reinterpret_cast<void*>(elements.first->addr),
-                               elements.first->length);
-        if (elements.first->length > longest_inline_) longest_inline_ = elements.first->length;
-        return;
-      }
-    if constexpr (!std::is_same_v<Request, local_invalidate_request> &&
-                  !std::is_same_v<Request, window_binding>) {
-      if (elements.size == 1) [[likely]] {
-        ibv_wr_set_sge(native_, elements.first->lkey, elements.first->addr, elements.first->length);
-      } else {
-        ibv_wr_set_sge_list(native_, elements.size, elements.first);
-        if (elements.size > most_elements_) most_elements_ = elements.size;
-      }
+    native_->wr_flags = flags_of(operation, tag);
+    traits::start(native_, operation);
+    const native_elements elements = traits::elements(operation);
+    if (elements.is_inline) {
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs has the one as the other
+      ibv_wr_set_inline_data(native_, reinterpret_cast<void*>(elements.first->addr),
+                             elements.first->length);
+      if (elements.first->length > longest_inline_) longest_inline_ = elements.first->length;
+    } else if (elements.size == 1) [[likely]] {
+      ibv_wr_set_sge(native_, elements.first->lkey, elements.first->addr, elements.first->length);
+    } else if (elements.first != nullptr) {
+      ibv_wr_set_sge_list(native_, elements.size, elements.first);
+      if (elements.size > most_elements_) most_elements_ = elements.size;
     }
   }
 
@@ -106,44 +101,60 @@ class extended_posting {
   std::optional<error> failure_;
 };
 
+/// What the lists of one batch may take of the stack: threads with small stacks are usual.
+inline constexpr std::size_t largest_list = std::size_t{256} * 1024;
+
 /// Where the list of a batch is. Written as requests come; to clear it first would cost more than
 /// to fill it.
-template <class Native, std::size_t Requests, std::size_t Elements>
+template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes = 0>
 struct list_storage {
+  static_assert(Requests > 0, "a batch takes at least one request");
+  static_assert(because(Requests <= largest_list / sizeof(Native) &&
+                            Elements <= largest_list / sizeof(ibv_sge) &&
+                            InlineBytes <= largest_list &&
+                            Requests * sizeof(Native) + Elements * sizeof(ibv_sge) + InlineBytes <=
+                                largest_list,
+                        "the list of a batch is on the stack, and this one would take more than "
+                        "256 KiB of it: post several batches of fewer requests"));
+
   Native requests[Requests];
-  ibv_sge elements[Elements];
+  ibv_sge elements[Elements > 0 ? Elements : 1];
+  std::byte inline_bytes[InlineBytes > 0 ? InlineBytes : 1];
 };
 
 /// A batch as a linked list. The list is elsewhere, since its address is given away: what counts it
 /// can stay in registers.
-template <class Native, std::size_t Requests, std::size_t Elements>
+template <class Native, std::size_t Requests, std::size_t Elements, std::size_t InlineBytes>
 class listed_posting {
  public:
   VERBSPP_DATA_PATH explicit listed_posting(
-      list_storage<Native, Requests, Elements>& storage) noexcept
+      list_storage<Native, Requests, Elements, InlineBytes>& storage) noexcept
       : storage_(storage) {}
   listed_posting(const listed_posting&) = delete;
   listed_posting& operator=(const listed_posting&) = delete;
 
-  template <class Request>
-  VERBSPP_DATA_PATH void add(const Request& request) noexcept {
-    const native_elements elements = elements_of(request);
+  /// Adds a request with these elements; `fill` writes the rest of it.
+  template <class Fill>
+  VERBSPP_DATA_PATH void add(const native_elements& elements, Fill fill) noexcept {
     // One by one: clang makes a single condition of "||", which takes more instructions.
     if (next_ == storage_.requests + Requests) [[unlikely]]
       return refuse(batch_too_long("requests of the batch", Requests));
-    if (!is_sound(request)) [[unlikely]]
-      return refuse(unsoundness(request));
     // A request of one element leaves that as it is: nothing is compared where all are such.
     spare_elements_ -= static_cast<std::ptrdiff_t>(elements.size) - 1;
     if (spare_elements_ < 0) [[unlikely]]
       if (elements.size > static_cast<std::size_t>(storage_.elements + Elements - next_element_))
         return refuse(batch_too_long("elements of the batch", Elements));
     Native& native = *next_;
-    fill(native, request);
+    if (elements.is_inline) {
+      if (!take_inline(*elements.first)) [[unlikely]]
+        return refuse(batch_too_long("inline bytes of the batch", InlineBytes));
+    } else {
+      for (std::size_t i = 0; i < elements.size; ++i) next_element_[i] = elements.first[i];
+    }
+    fill(native);
     native.next = ++next_;
     native.sg_list = next_element_;
     native.num_sge = static_cast<int>(elements.size);
-    for (std::size_t i = 0; i < elements.size; ++i) next_element_[i] = elements.first[i];
     next_element_ += elements.size;
   }
   VERBSPP_DATA_PATH void refuse(const error& cause) noexcept {
@@ -182,9 +193,23 @@ class listed_posting {
             static_cast<std::size_t>(rejected - first)};
   }
 
-  list_storage<Native, Requests, Elements>& storage_;
+  /// Copies the bytes to where they stay until the list is posted; false if there is no room.
+  [[nodiscard]] VERBSPP_DATA_PATH bool take_inline(const ibv_sge& bytes) noexcept {
+    if (bytes.length > InlineBytes - inline_bytes_) [[unlikely]]
+      return false;
+    std::byte* const copy = storage_.inline_bytes + inline_bytes_;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs has the one as the other
+    const auto* const from = reinterpret_cast<const std::byte*>(bytes.addr);
+    if (bytes.length != 0) std::memcpy(copy, from, bytes.length);
+    *next_element_ = {reinterpret_cast<std::uintptr_t>(copy), bytes.length, bytes.lkey};
+    inline_bytes_ += bytes.length;
+    return true;
+  }
+
+  list_storage<Native, Requests, Elements, InlineBytes>& storage_;
   Native* next_ = storage_.requests;
   ibv_sge* next_element_ = storage_.elements;
+  std::size_t inline_bytes_ = 0;  ///< that were copied
   /// How many there are beyond one for each request that there is room for. Below 0 there may still
   /// be as many as the batch needs.
   std::ptrdiff_t spare_elements_ = std::ptrdiff_t{Elements} - std::ptrdiff_t{Requests};
@@ -195,90 +220,44 @@ class listed_posting {
 
 /// What `post_receive_batch` hands to its function: takes receives of `Shortest` bytes or more, as
 /// a `send_batch` takes requests.
-template <class Posting, std::size_t Shortest = 0>
-class receive_batch {
+template <class List, std::size_t Shortest = 0>
+class receive_batch
+    : public receive_queue_operations<receive_batch<List, Shortest>, queue_pair_state::init,
+                                      receive_queue_kind::own> {
  public:
-  VERBSPP_DATA_PATH explicit receive_batch(Posting& posting) noexcept : posting_(posting) {}
+  /// For the library.
+  VERBSPP_DATA_PATH explicit receive_batch(List& list) noexcept : list_(list) {}
   receive_batch(const receive_batch&) = delete;
   receive_batch& operator=(const receive_batch&) = delete;
-
-  VERBSPP_DATA_PATH void receive(const receive_request& request) noexcept {
-    if constexpr (Shortest != 0)
-      if (request.elements.total_length() < Shortest) [[unlikely]]
-        return posting_.refuse(detail::no_room_for_header(request.elements.total_length()));
-    posting_.add(request);
-  }
+  ~receive_batch() = default;
 
  private:
-  Posting& posting_;
+  friend receive_queue_operations<receive_batch, queue_pair_state::init, receive_queue_kind::own>;
+
+  VERBSPP_DATA_PATH void take(const receive_operation& operation, receive_tag tag) noexcept {
+    if constexpr (Shortest != 0)
+      if (operation.elements.total_length() < Shortest) [[unlikely]]
+        return list_.refuse(detail::no_room_for_header(operation.elements.total_length()));
+    list_.add(detail::native_of(operation.elements),
+              [&](ibv_recv_wr& native) { native.wr_id = tag.id; });
+  }
+
+  List& list_;
 };
 
-/// What `queue_pair::post_batch` hands to its function: takes requests, which are posted together
-/// when the function returns. The elements of a request need to live only until the call that adds
-/// it returns.
-template <transport Transport, class Posting, std::size_t Requests>
-class send_batch {
+/// What `queue_pair::post_batch` hands to its function: takes all that the queue pair takes, which
+/// is posted together when the function returns. What a request views, elements as well as inline
+/// bytes, needs to live only until the call that adds it returns.
+template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
+class send_batch
+    : public send_queue_operations<send_batch<Transport, Posting, List, Requests>, Transport,
+                                   queue_pair_state::ready_to_send, Posting> {
  public:
-  VERBSPP_DATA_PATH explicit send_batch(Posting& posting) noexcept : posting_(posting) {}
+  /// For the library.
+  VERBSPP_DATA_PATH explicit send_batch(List& list) noexcept : list_(list) {}
   send_batch(const send_batch&) = delete;
   send_batch& operator=(const send_batch&) = delete;
-
-  VERBSPP_DATA_PATH void send(const send_request& request) noexcept
-    requires SendsToItsPeer<Transport>
-  {
-    posting_.add(request);
-  }
-  VERBSPP_DATA_PATH void send(const datagram_request& request) noexcept
-    requires SendsDatagrams<Transport>
-  {
-    posting_.add(request);
-  }
-  VERBSPP_DATA_PATH void write(const write_request& request) noexcept
-    requires CarriesWrites<Transport>
-  {
-    posting_.add(request);
-  }
-  VERBSPP_DATA_PATH void read(const read_request& request) noexcept
-    requires CarriesReads<Transport>
-  {
-    posting_.add(request);
-  }
-  VERBSPP_DATA_PATH void compare_and_swap(const compare_and_swap_request& request) noexcept
-    requires CarriesAtomics<Transport>
-  {
-    posting_.add(request);
-  }
-  VERBSPP_DATA_PATH void fetch_and_add(const fetch_and_add_request& request) noexcept
-    requires CarriesAtomics<Transport>
-  {
-    posting_.add(request);
-  }
-  VERBSPP_DATA_PATH void send_with_invalidate(const send_with_invalidate_request& request) noexcept
-    requires CarriesInvalidation<Transport>
-  {
-    posting_.add(request);
-  }
-  VERBSPP_DATA_PATH void local_invalidate(const local_invalidate_request& request) noexcept
-    requires CarriesInvalidation<Transport>
-  {
-    posting_.add(request);
-  }
-  /// Adds a bind, as of `queue_pair::post_bind`, of a window that this batch binds once. Its handle
-  /// is worth something only if the bind is posted.
-  template <memory_window_type Type, access_flags Rights>
-    requires BindsWindows<Transport> && BoundByRequest<Type>
-  [[nodiscard]] VERBSPP_DATA_PATH remote_memory<Rights> bind(memory_window<Type>& window,
-                                                             const window_part<Rights>& part,
-                                                             const bind_request& request) noexcept {
-    const detail::window_binding binding(window.native_handle(), part, request);
-    if (binds_ == Requests) [[unlikely]] {
-      posting_.refuse(detail::batch_too_long("binds of the batch", Requests));
-    } else {
-      bound_[binds_++] = {binding.window, binding.rkey, posting_.next_place()};
-      posting_.add(binding);
-    }
-    return part.remote(binding.rkey);
-  }
+  ~send_batch() = default;
 
   /// For the library: the windows whose binds were posted, those of the first requests, get their
   /// new keys. Not earlier: drivers look at the old ones while they post.
@@ -288,13 +267,42 @@ class send_batch {
   }
 
  private:
+  friend send_queue_operations<send_batch, Transport, queue_pair_state::ready_to_send, Posting>;
+
   struct bound_window {
     ibv_mw* window;
     std::uint32_t rkey;
     std::size_t place;
   };
 
-  Posting& posting_;
+  template <class Operation>
+  VERBSPP_DATA_PATH void take(const Operation& operation, work_tag tag) noexcept {
+    if constexpr (Posting == posting_interface::extended) {
+      list_.add(operation, tag);
+    } else {
+      if (!detail::is_sound<Transport>(operation)) [[unlikely]]
+        return list_.refuse(detail::unsoundness<Transport>(operation));
+      list_.add(operation_traits<Operation>::elements(operation),
+                [&](ibv_send_wr& native) { detail::fill(native, operation, tag); });
+    }
+  }
+  template <memory_window_type Type, access_flags Rights>
+    requires BoundByRequest<Type>
+  [[nodiscard]] VERBSPP_DATA_PATH remote_memory<Rights> take_bind(memory_window<Type>& window,
+                                                                  const window_part<Rights>& part,
+                                                                  bind_options options,
+                                                                  work_tag tag) noexcept {
+    const detail::bind_operation bind(window.native_handle(), part, options);
+    if (binds_ == Requests) [[unlikely]] {
+      list_.refuse(detail::batch_too_long("binds of the batch", Requests));
+    } else {
+      bound_[binds_++] = {bind.window, bind.rkey, list_.next_place()};
+      take(bind, tag);
+    }
+    return part.remote(bind.rkey);
+  }
+
+  List& list_;
   std::size_t binds_ = 0;
   bound_window bound_[Requests];  // written as binds come; nothing where none does
 };

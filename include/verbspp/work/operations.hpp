@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The operations: what a request does, as plain values, each with one trait that says what it is
+/// to libibverbs. How a request is tracked is beside it, in a tag.
+///
+/// An operation is written where it is posted: `post_write({.elements = part, .remote = memory})`.
+/// It can be stored and returned as well; then only a *range* of elements and inline bytes are
+/// viewed, and have to live until the request was posted.
+///
+/// To add one: its value, its trait and its place in `send_operations` here; its function in
+/// send_queue_operations.hpp; its name among `work_operation` in work_error.hpp and its source.
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/error.hpp>
+#include <verbspp/memory/keys.hpp>
+#include <verbspp/memory/memory_window.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+#include <verbspp/memory/remote_word.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/window_part.hpp>
+#include <verbspp/work/address_handle.hpp>
+#include <verbspp/work/immediate_data.hpp>
+#include <verbspp/work/transport.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace verbspp {
+
+/// What an operation is to libibverbs. Specialized for each, here and nowhere else; nothing of it
+/// is found by the names of members:
+///
+/// - `name`: the call and the operation, as errors have it;
+/// - `carried_by(transport)`: which queue pairs take it;
+/// - `capability`: what of `ibv_qp_create_send_ops_flags` the extended interface needs for it;
+/// - `offered_by(device)`: whether a device has it at all;
+/// - `only_extended`: whether `ibv_post_send` lacks it;
+/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it;
+/// - `elements(operation)`: the memory of this side;
+/// - `flags(operation)`: of `ibv_send_flags`, besides signaled and inline;
+/// - `is_sound(operation)`, `unsoundness(operation)`: what can be wrong with its values, whatever
+///   the queue pair;
+/// - `describe(native, operation)`: fills what is its own in a request of `ibv_post_send`;
+/// - `start(queue_pair, operation)`: its call of the extended interface.
+template <class Operation>
+struct operation_traits;
+
+namespace detail {
+
+/// The memory of a request as a range of `ibv_sge`, or the bytes that are sent inline.
+struct native_elements {
+  ibv_sge* first = nullptr;
+  std::size_t size = 0;
+  bool is_inline = false;
+};
+
+template <class Element>
+[[nodiscard]] VERBSPP_DATA_PATH native_elements
+native_of(const element_list<Element>& elements) noexcept {
+  return {elements.native(), elements.size(), elements.is_inline()};
+}
+[[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const scatter_element& single) noexcept {
+  return {const_cast<ibv_sge*>(&single.native()), 1, false};
+}
+
+[[nodiscard]] VERBSPP_DATA_PATH unsigned solicited_if(bool asked) noexcept {
+  return asked ? unsigned{IBV_SEND_SOLICITED} : 0U;
+}
+[[nodiscard]] VERBSPP_DATA_PATH unsigned fenced_if(bool asked) noexcept {
+  return asked ? unsigned{IBV_SEND_FENCE} : 0U;
+}
+
+// What is wrong with the values of an operation; out of line since it is rare.
+[[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
+                                     std::uint64_t remote) noexcept;
+[[nodiscard]] error no_word(const char* operation, std::uint32_t length) noexcept;
+[[nodiscard]] error no_remote_word(const char* operation, std::uint64_t address,
+                                   std::uint64_t length) noexcept;
+[[nodiscard]] error cannot_bind(const char* operation, bool to_no_bytes) noexcept;
+
+/// What most operations are.
+struct usual_operation {
+  static constexpr bool only_extended = false;
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& /*device*/) noexcept {
+    return true;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* /*to*/) noexcept {
+    return true;
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& /*operation*/) noexcept {
+    return true;
+  }
+  template <class Operation>
+  [[nodiscard]] static error unsoundness(const Operation& /*operation*/) noexcept {
+    return {};
+  }
+};
+
+/// Of remote memory that has to be as long as the elements together. Inline as well, since a value
+/// whose address is given away has to be built in memory first.
+template <class Traits>
+struct of_remote_memory : usual_operation {
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& operation) noexcept {
+    return operation.elements.total_length() <= operation.remote.memory().length();
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const Operation& operation) noexcept {
+    return remote_too_short(Traits::name, operation.elements.total_length(),
+                            operation.remote.memory().length());
+  }
+};
+
+/// With a result of eight bytes.
+template <class Traits>
+struct atomic_operation : usual_operation {
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc;
+  }
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
+    return device.orig_attr.atomic_cap != IBV_ATOMIC_NONE;
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static native_elements elements(
+      const Operation& operation) noexcept {
+    return native_of(operation.result);
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const Operation& operation) noexcept {
+    return fenced_if(operation.fenced);
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& operation) noexcept {
+    return operation.result.length() == sizeof(std::uint64_t);
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const Operation& operation) noexcept {
+    return no_word(Traits::name, operation.result.length());
+  }
+};
+
+/// Makes a key void, where the device can.
+struct invalidation : usual_operation {
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc;
+  }
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
+    return (device.orig_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
+  }
+};
+
+}  // namespace detail
+
+/// Takes the elements' bytes to the peer, into the receive that it posted first.
+struct send_operation {
+  gather_list elements{};
+  std::optional<immediate_data> immediate{};
+  bool solicited = false;  ///< wakes a peer that waits for solicited events only
+  bool fenced = false;     ///< RC: starts only when the RDMA reads posted before it have finished
+};
+
+template <>
+struct operation_traits<send_operation> : detail::usual_operation {
+  static constexpr const char* name = "ibv_post_send (send)";
+  static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc || type == transport::uc;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const send_operation& operation) noexcept {
+    return detail::native_of(operation.elements);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const send_operation& operation) noexcept {
+    return detail::solicited_if(operation.solicited) | detail::fenced_if(operation.fenced);
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const send_operation& operation) noexcept {
+    native.opcode = operation.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+    if (operation.immediate) native.imm_data = operation.immediate->network();
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const send_operation& operation) noexcept {
+    if (operation.immediate)
+      ibv_wr_send_imm(to, operation.immediate->network());
+    else
+      ibv_wr_send(to);
+  }
+};
+
+/// Takes the elements' bytes to a UD queue pair, into the receive that was posted there first.
+struct datagram_operation {
+  gather_list elements{};
+  datagram_destination to;
+  std::optional<immediate_data> immediate{};
+  bool solicited = false;
+};
+
+template <>
+struct operation_traits<datagram_operation> : detail::usual_operation {
+  static constexpr const char* name = "ibv_post_send (datagram)";
+  static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::ud;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const datagram_operation& operation) noexcept {
+    return detail::native_of(operation.elements);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
+      const datagram_operation& operation) noexcept {
+    return detail::solicited_if(operation.solicited);
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const datagram_operation& operation) noexcept {
+    native.opcode = operation.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
+    if (operation.immediate) native.imm_data = operation.immediate->network();
+    native.wr.ud.ah = operation.to.handle();
+    native.wr.ud.remote_qpn = operation.to.number().value();
+    native.wr.ud.remote_qkey = operation.to.key().value();
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const datagram_operation& operation) noexcept {
+    if (operation.immediate)
+      ibv_wr_send_imm(to, operation.immediate->network());
+    else
+      ibv_wr_send(to);
+    ibv_wr_set_ud_addr(to, operation.to.handle(), operation.to.number().value(),
+                       operation.to.key().value());
+  }
+};
+
+/// Provides memory for one message of the peer's. It goes to a receive queue, and so has no trait
+/// of a send queue's operation.
+struct receive_operation {
+  scatter_list elements{};
+};
+
+/// Takes the elements' bytes into the peer's memory; only with immediate data does the peer notice,
+/// and needs a receive for it.
+struct write_operation {
+  gather_list elements{};
+  remote_destination remote;  ///< at least as long as the elements together
+  std::optional<immediate_data> immediate{};
+  bool solicited = false;  ///< only with immediate data
+  bool fenced = false;     ///< RC
+};
+
+template <>
+struct operation_traits<write_operation>
+    : detail::of_remote_memory<operation_traits<write_operation>> {
+  static constexpr const char* name = "ibv_post_send (RDMA write)";
+  static constexpr std::uint64_t capability =
+      IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc || type == transport::uc;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const write_operation& operation) noexcept {
+    return detail::native_of(operation.elements);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const write_operation& operation) noexcept {
+    return detail::solicited_if(operation.solicited) | detail::fenced_if(operation.fenced);
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const write_operation& operation) noexcept {
+    native.opcode = operation.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+    if (operation.immediate) native.imm_data = operation.immediate->network();
+    native.wr.rdma.remote_addr = operation.remote.memory().address();
+    native.wr.rdma.rkey = operation.remote.memory().rkey();
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const write_operation& operation) noexcept {
+    const auto& remote = operation.remote.memory();
+    if (operation.immediate)
+      ibv_wr_rdma_write_imm(to, remote.rkey(), remote.address(), operation.immediate->network());
+    else
+      ibv_wr_rdma_write(to, remote.rkey(), remote.address());
+  }
+};
+
+/// Fills the elements from the peer's memory.
+struct read_operation {
+  scatter_list elements{};
+  remote_source remote;  ///< at least as long as the elements together
+  bool fenced = false;
+};
+
+template <>
+struct operation_traits<read_operation>
+    : detail::of_remote_memory<operation_traits<read_operation>> {
+  static constexpr const char* name = "ibv_post_send (RDMA read)";
+  static constexpr std::uint64_t capability = IBV_QP_EX_WITH_RDMA_READ;
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const read_operation& operation) noexcept {
+    return detail::native_of(operation.elements);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const read_operation& operation) noexcept {
+    return detail::fenced_if(operation.fenced);
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const read_operation& operation) noexcept {
+    native.opcode = IBV_WR_RDMA_READ;
+    native.wr.rdma.remote_addr = operation.remote.memory().address();
+    native.wr.rdma.rkey = operation.remote.memory().rkey();
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const read_operation& operation) noexcept {
+    ibv_wr_rdma_read(to, operation.remote.memory().rkey(), operation.remote.memory().address());
+  }
+};
+
+/// Replaces the remote word by `desired` if it equals `expected`; either way the result is the
+/// value that it had before, in host byte order.
+struct compare_and_swap_operation {
+  scatter_element result;  ///< 8 bytes
+  remote_word remote;
+  std::uint64_t expected = 0;
+  std::uint64_t desired = 0;
+  bool fenced = false;
+};
+
+template <>
+struct operation_traits<compare_and_swap_operation>
+    : detail::atomic_operation<operation_traits<compare_and_swap_operation>> {
+  static constexpr const char* name = "ibv_post_send (compare and swap)";
+  static constexpr std::uint64_t capability = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
+    return to->wr_atomic_cmp_swp != nullptr;
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const compare_and_swap_operation& operation) noexcept {
+    native.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
+    native.wr.atomic = {.remote_addr = operation.remote.address(),
+                        .compare_add = operation.expected,
+                        .swap = operation.desired,
+                        .rkey = operation.remote.rkey()};
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
+                                      const compare_and_swap_operation& operation) noexcept {
+    ibv_wr_atomic_cmp_swp(to, operation.remote.rkey(), operation.remote.address(),
+                          operation.expected, operation.desired);
+  }
+};
+
+/// Adds to the remote word; the result is the value that it had before, in host byte order.
+struct fetch_and_add_operation {
+  scatter_element result;  ///< 8 bytes
+  remote_word remote;
+  std::uint64_t addend = 0;
+  bool fenced = false;
+};
+
+template <>
+struct operation_traits<fetch_and_add_operation>
+    : detail::atomic_operation<operation_traits<fetch_and_add_operation>> {
+  static constexpr const char* name = "ibv_post_send (fetch and add)";
+  static constexpr std::uint64_t capability = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
+    return to->wr_atomic_fetch_add != nullptr;
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const fetch_and_add_operation& operation) noexcept {
+    native.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    native.wr.atomic = {.remote_addr = operation.remote.address(),
+                        .compare_add = operation.addend,
+                        .swap = 0,
+                        .rkey = operation.remote.rkey()};
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
+                                      const fetch_and_add_operation& operation) noexcept {
+    ibv_wr_atomic_fetch_add(to, operation.remote.rkey(), operation.remote.address(),
+                            operation.addend);
+  }
+};
+
+/// As `send_operation`, and makes an rkey of the peer's void before the peer sees the completion,
+/// which names it. What the peer granted by that rkey (a memory window, or a region where the
+/// device can) cannot be used any more.
+struct send_with_invalidate_operation {
+  gather_list elements{};
+  remote_key rkey;  ///< the peer's
+  bool solicited = false;
+  bool fenced = false;
+};
+
+template <>
+struct operation_traits<send_with_invalidate_operation> : detail::invalidation {
+  static constexpr const char* name = "ibv_post_send (send with invalidate)";
+  static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND_WITH_INV;
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
+    return to->wr_send_inv != nullptr;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const send_with_invalidate_operation& operation) noexcept {
+    return detail::native_of(operation.elements);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
+      const send_with_invalidate_operation& operation) noexcept {
+    return detail::solicited_if(operation.solicited) | detail::fenced_if(operation.fenced);
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const send_with_invalidate_operation& operation) noexcept {
+    native.opcode = IBV_WR_SEND_WITH_INV;
+    native.invalidate_rkey = operation.rkey.value();
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
+                                      const send_with_invalidate_operation& operation) noexcept {
+    ibv_wr_send_inv(to, operation.rkey.value());
+  }
+};
+
+/// Makes an rkey of this side void.
+struct local_invalidate_operation {
+  remote_key rkey;
+  bool fenced = false;
+};
+
+template <>
+struct operation_traits<local_invalidate_operation> : detail::invalidation {
+  static constexpr const char* name = "ibv_post_send (local invalidate)";
+  static constexpr std::uint64_t capability = IBV_QP_EX_WITH_LOCAL_INV;
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
+    return to->wr_local_inv != nullptr;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const local_invalidate_operation& /*operation*/) noexcept {
+    return {};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
+      const local_invalidate_operation& operation) noexcept {
+    return detail::fenced_if(operation.fenced);
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const local_invalidate_operation& operation) noexcept {
+    native.opcode = IBV_WR_LOCAL_INV;
+    native.invalidate_rkey = operation.rkey.value();
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
+                                      const local_invalidate_operation& operation) noexcept {
+    ibv_wr_local_inv(to, operation.rkey.value());
+  }
+};
+
+/// How a memory window is bound; which one, and to what, are arguments of their own.
+struct bind_options {
+  bool fenced = false;  ///< RC
+};
+
+namespace detail {
+
+/// A bind as a request of the device: of a window of type 2, whose next key the program chooses.
+/// Only made and posted in one call, so that its references live long enough.
+struct bind_operation {
+  ibv_mw* window;
+  std::uint32_t rkey;  ///< that the window has as soon as it is bound
+  const ibv_mw_bind_info& part;
+  bool fenced;
+
+  template <access_flags Rights>
+  VERBSPP_DATA_PATH bind_operation(ibv_mw* bound,
+                                   const window_part<Rights>& to VERBSPP_LIFETIMEBOUND,
+                                   bind_options options) noexcept
+      : window(bound), rkey(ibv_inc_rkey(bound->rkey)), part(to.native()), fenced(options.fenced) {}
+};
+
+/// A window and what it shows are of one protection domain.
+[[nodiscard]] VERBSPP_DATA_PATH bool is_of_domain(const ibv_mw* window,
+                                                  const ibv_mw_bind_info& part) noexcept {
+  return window->pd == part.mr->pd;
+}
+
+}  // namespace detail
+
+template <>
+struct operation_traits<detail::bind_operation> : detail::usual_operation {
+  static constexpr const char* name = "ibv_post_send (bind memory window)";
+  static constexpr std::uint64_t capability = IBV_QP_EX_WITH_BIND_MW;
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc || type == transport::uc;
+  }
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
+    constexpr unsigned type_2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    return (device.orig_attr.device_cap_flags & type_2) != 0;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
+    return to->wr_bind_mw != nullptr;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const detail::bind_operation& /*operation*/) noexcept {
+    return {};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
+      const detail::bind_operation& operation) noexcept {
+    return detail::fenced_if(operation.fenced);
+  }
+  /// No bytes are for windows of type 1.
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
+      const detail::bind_operation& operation) noexcept {
+    return operation.part.length != 0 && detail::is_of_domain(operation.window, operation.part);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
+      const detail::bind_operation& operation) noexcept {
+    return detail::cannot_bind(name, operation.part.length == 0);
+  }
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
+                                         const detail::bind_operation& operation) noexcept {
+    native.opcode = IBV_WR_BIND_MW;
+    native.imm_data = 0;  // rxe refuses another one
+    native.bind_mw = {.mw = operation.window, .rkey = operation.rkey, .bind_info = operation.part};
+  }
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
+                                      const detail::bind_operation& operation) noexcept {
+    ibv_wr_bind_mw(to, operation.window, operation.rkey, &operation.part);
+  }
+};
+
+namespace detail {
+
+template <class... Operations>
+struct operation_list {
+  /// What of `ibv_qp_create_send_ops_flags` a queue pair of that transport needs, so that its
+  /// extended interface has all that the device offers.
+  [[nodiscard]] static std::uint64_t capabilities(transport type,
+                                                  const ibv_device_attr_ex& device) noexcept {
+    return ((operation_traits<Operations>::carried_by(type) &&
+                     operation_traits<Operations>::offered_by(device)
+                 ? operation_traits<Operations>::capability
+                 : 0) |
+            ...);
+  }
+};
+
+/// All that a send queue takes.
+using send_operations =
+    operation_list<send_operation, datagram_operation, write_operation, read_operation,
+                   compare_and_swap_operation, fetch_and_add_operation,
+                   send_with_invalidate_operation, local_invalidate_operation, bind_operation>;
+
+}  // namespace detail
+
+}  // namespace verbspp

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/work/operations.hpp>
+#include <verbspp/work/posting_interface.hpp>
+#include <verbspp/work/queue_pair_state.hpp>
+#include <verbspp/work/tag.hpp>
+
+namespace verbspp {
+
+/// What whatever has a receive queue takes: a queue pair, a shared receive queue, a batch of
+/// receives. `Poster` inherits this, and has `take(operation, tag)`.
+///
+/// The memory belongs to the device until the completion. On UD its first 40 bytes are for the
+/// global route header; `received_datagram` has the payload after it.
+/// \errors of queues: `would_block` if the queue is full; `invalid_input` for too many elements, or
+/// too few bytes on UD; `driver`
+template <class Poster, queue_pair_state State, receive_queue_kind Receives>
+class VERBSPP_CONSUMABLE receive_queue_operations {
+ public:
+  /// Provides memory for one message.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_receive(
+      const receive_operation& operation, receive_tag tag = {}) noexcept
+    requires OwnReceiveQueue<Receives> && AcceptsReceives<State>
+  {
+    return static_cast<Poster&>(*this).take(operation, tag);
+  }
+
+ protected:
+  receive_queue_operations() noexcept = default;
+  receive_queue_operations(receive_queue_operations&&) noexcept = default;
+  receive_queue_operations& operator=(receive_queue_operations&&) noexcept = default;
+  ~receive_queue_operations() = default;
+};
+
+}  // namespace verbspp

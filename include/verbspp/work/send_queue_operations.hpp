@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The one list of the operations of a send queue, with their documentation and constraints.
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/memory_window.hpp>
+#include <verbspp/memory/window_part.hpp>
+#include <verbspp/work/operations.hpp>
+#include <verbspp/work/posting_interface.hpp>
+#include <verbspp/work/queue_pair_state.hpp>
+#include <verbspp/work/tag.hpp>
+#include <verbspp/work/transport.hpp>
+
+#include <type_traits>
+
+namespace verbspp {
+
+namespace detail {
+/// What a send queue of that transport sends: to its peer, or to whom each datagram names.
+template <transport Transport>
+using sent_by = std::conditional_t<Transport == transport::ud, datagram_operation, send_operation>;
+}  // namespace detail
+
+/// The operations that whatever has a send queue takes: a queue pair, a batch.
+///
+/// `Poster` inherits this, and does with each what it does: a queue pair posts it and returns a
+/// `result<void>`, a batch keeps it until it is posted as a whole and returns nothing. `Poster` has
+/// `take(operation, tag)`, and `take_bind(window, part, options, tag)`, which returns the handle
+/// for peers. What the transport, the state or the posting interface does not allow does not
+/// compile.
+///
+/// The memory of a request must stay as it is until the request has completed. Errors are those of
+/// `Poster`; a queue pair's are:
+/// \errors `would_block` if the send queue is full; `invalid_input` for too many elements or inline
+/// bytes, for values that don't fit together as described here, and for a fence on another
+/// transport than RC; `driver`
+template <class Poster, transport Transport, queue_pair_state State, posting_interface Posting>
+class VERBSPP_CONSUMABLE send_queue_operations {
+ public:
+  /// Sends a message into the receive that the peer posted first. On UD, sends a datagram of at
+  /// most the path MTU to the queue pair that it names, into a receive posted there; whether it
+  /// arrives, nobody tells, and the address handle must live until the completion.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send(
+      const detail::sent_by<Transport>& operation, work_tag tag = {}) noexcept
+    requires AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+
+  /// Writes to the peer's memory, which has to be at least as long as the elements together.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_write(
+      const write_operation& operation, work_tag tag = {}) noexcept
+    requires CarriesWrites<Transport> && AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+
+  /// Reads from the peer's memory, which has to be at least as long as the elements together. The
+  /// memory here belongs to the device until the completion.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_read(
+      const read_operation& operation, work_tag tag = {}) noexcept
+    requires CarriesReads<Transport> && AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+
+  /// Compares a word of the peer's memory, and swaps it if it is as expected, in one step. The
+  /// memory of the result, of 8 bytes, belongs to the device until the completion.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_compare_and_swap(
+      const compare_and_swap_operation& operation, work_tag tag = {}) noexcept
+    requires CarriesAtomics<Transport> && AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+  /// Adds to a word of the peer's memory in one step. The memory of the result, of 8 bytes, belongs
+  /// to the device until the completion.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
+      const fetch_and_add_operation& operation, work_tag tag = {}) noexcept
+    requires CarriesAtomics<Transport> && AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+
+  /// Sends, and makes an rkey of the peer's void, where the device can:
+  /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send_with_invalidate(
+      const send_with_invalidate_operation& operation, work_tag tag = {}) noexcept
+    requires CarriesInvalidation<Transport> && AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+  /// Makes an rkey of this side void, where the device can.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
+      const local_invalidate_operation& operation, work_tag tag = {}) noexcept
+    requires CarriesInvalidation<Transport> && AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+
+  /// Binds a memory window to a part of a region: once the bind has completed, in the send
+  /// completion queue, the peer has access by the handle that this returns, as far as the queue
+  /// pair's access flags allow. The window's former handle is void then, and a part of no bytes
+  /// leaves a window of type 1 without a new one. In a batch, windows are of type 2, each is bound
+  /// once, and the handle is worth something only if the bind is posted.
+  /// \errors besides, `invalid_input` if window and region are of different protection domains, or
+  /// for a window of type 2 and no bytes; `not_supported` by devices that do not bind so much at
+  /// once (2 GiB). Then the window is as it was
+  template <memory_window_type Type, access_flags Rights>
+    requires BindsWindows<Transport> && AcceptsSends<State>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(
+      memory_window<Type>& window, const window_part<Rights>& part, bind_options options,
+      work_tag tag) noexcept {
+    return poster().take_bind(window, part, options, tag);
+  }
+  template <memory_window_type Type, access_flags Rights>
+    requires BindsWindows<Transport> && AcceptsSends<State>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(
+      memory_window<Type>& window, const window_part<Rights>& part, work_tag tag = {}) noexcept {
+    return poster().take_bind(window, part, bind_options{}, tag);
+  }
+
+ protected:
+  send_queue_operations() noexcept = default;
+  send_queue_operations(send_queue_operations&&) noexcept = default;
+  send_queue_operations& operator=(send_queue_operations&&) noexcept = default;
+  ~send_queue_operations() = default;
+
+ private:
+  [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept { return static_cast<Poster&>(*this); }
+};
+
+}  // namespace verbspp

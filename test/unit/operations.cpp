@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include <verbspp/work/operations.hpp>
+#include <verbspp/work/posting.hpp>
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+using verbspp::immediate_data;
+
+TEST_CASE("immediate data travels in network byte order") {
+  const auto network = immediate_data(0x01020304).network();
+  std::array<unsigned char, 4> wire{};
+  std::memcpy(wire.data(), &network, wire.size());
+  CHECK(wire == std::array<unsigned char, 4>{1, 2, 3, 4});
+}
+
+TEST_CASE("immediate data is the same number at both ends") {
+  for (const std::uint32_t value : {0U, 1U, 0x01020304U, 0x80000000U, 0xffffffffU}) {
+    const immediate_data sent(value);
+    const auto received = immediate_data::from_network(sent.network());
+    CHECK(received.value() == value);
+    CHECK(received == sent);
+  }
+  CHECK_FALSE(immediate_data(1) == immediate_data(2));
+}
+
+TEST_CASE("a request asks for a completion and nothing else unless told") {
+  const verbspp::work_tag tag;
+  CHECK(tag.id == 0);
+  CHECK(tag.signaled);
+  CHECK(verbspp::receive_tag{}.id == 0);
+  const verbspp::send_operation send;
+  CHECK(send.elements.empty());
+  CHECK_FALSE(send.immediate);
+  CHECK_FALSE(send.solicited);
+  CHECK_FALSE(send.fenced);
+  const verbspp::remote_memory<verbspp::access::all_remote> memory(1, 2, 3);
+  const verbspp::write_operation write{.remote = memory};
+  CHECK_FALSE(write.immediate);
+  CHECK_FALSE(write.solicited);
+  CHECK_FALSE(write.fenced);
+  const verbspp::read_operation read{.remote = memory};
+  CHECK_FALSE(read.fenced);
+}
+
+namespace {
+
+verbspp::send_operation greeting() {
+  const auto part = verbspp::gather_element::from_native({0x1000, 64, 7});
+  return {.elements = part, .solicited = true};
+}
+
+}  // namespace
+
+TEST_CASE("an operation can be returned, stored and copied") {
+  std::vector<verbspp::send_operation> stored;
+  for (int i = 0; i < 3; ++i) stored.push_back(greeting());
+  const auto copy = stored;
+  stored.clear();
+  stored.shrink_to_fit();
+  for (const auto& each : copy) {
+    ibv_send_wr native;
+    std::memset(&native, 0xee, sizeof native);
+    verbspp::detail::fill(native, each, {.id = 9, .signaled = false});
+    CHECK(native.wr_id == 9);
+    CHECK(native.opcode == IBV_WR_SEND);
+    CHECK(native.send_flags == IBV_SEND_SOLICITED);
+    const auto elements = verbspp::operation_traits<verbspp::send_operation>::elements(each);
+    REQUIRE(elements.size == 1);
+    CHECK(elements.first->addr == 0x1000);
+    CHECK(elements.first->length == 64);
+    CHECK(elements.first->lkey == 7);
+  }
+}
+
+TEST_CASE("what the extended interface needs follows from the operations that a device offers") {
+  using namespace verbspp;
+  using detail::send_operations;
+  constexpr std::uint64_t sends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  constexpr std::uint64_t writes = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
+  ibv_device_attr_ex device{};
+  CHECK(send_operations::capabilities(transport::ud, device) == sends);
+  CHECK(send_operations::capabilities(transport::uc, device) == (sends | writes));
+  CHECK(send_operations::capabilities(transport::rc, device) ==
+        (sends | writes | IBV_QP_EX_WITH_RDMA_READ));
+
+  device.orig_attr.device_cap_flags = IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  CHECK(send_operations::capabilities(transport::uc, device) ==
+        (sends | writes | IBV_QP_EX_WITH_BIND_MW));
+  device.orig_attr.device_cap_flags |= IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  device.orig_attr.atomic_cap = IBV_ATOMIC_HCA;
+  CHECK(send_operations::capabilities(transport::ud, device) == sends);
+  CHECK(send_operations::capabilities(transport::rc, device) ==
+        (sends | writes | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_BIND_MW |
+         IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_LOCAL_INV |
+         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD));
+}
+
+TEST_CASE(
+    "a bind has the window's next key, the part, and no immediate data, which drivers refuse") {
+  using namespace verbspp;
+  ibv_mw window{};
+  window.rkey = 0x123456ff;
+  ibv_mr region{};
+  const auto part = window_part<access::remote_read>::from_native(&region, 0x1000, 64);
+  ibv_send_wr native;
+  std::memset(&native, 0xee, sizeof native);
+  detail::fill(native, detail::bind_operation(&window, part, {.fenced = true}), {.id = 7});
+  CHECK(native.wr_id == 7);
+  CHECK(native.opcode == IBV_WR_BIND_MW);
+  CHECK(native.send_flags == (IBV_SEND_SIGNALED | IBV_SEND_FENCE));
+  CHECK(native.imm_data == 0);
+  CHECK(native.bind_mw.mw == &window);
+  CHECK(native.bind_mw.rkey == 0x12345600);  // only the last eight bits are the program's
+  CHECK(native.bind_mw.bind_info.mr == &region);
+  CHECK(native.bind_mw.bind_info.addr == 0x1000);
+  CHECK(native.bind_mw.bind_info.length == 64);
+  CHECK(native.bind_mw.bind_info.mw_access_flags == IBV_ACCESS_REMOTE_READ);
+  CHECK(window.rkey == 0x123456ff);
+}
