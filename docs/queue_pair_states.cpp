@@ -30,30 +30,30 @@ constexpr columns others{{{"raw packet", &transition_row::raw_packet},
                           {"XRC send", &transition_row::xrc_send},
                           {"XRC receive", &transition_row::xrc_receive}}};
 
-constexpr std::array attributes{attribute::pkey_index,
-                                attribute::port,
-                                attribute::access,
-                                attribute::qkey,
-                                attribute::path,
-                                attribute::path_mtu,
-                                attribute::destination,
-                                attribute::receive_psn,
-                                attribute::max_reads_as_target,
-                                attribute::min_rnr_timer,
-                                attribute::send_psn,
-                                attribute::ack_timeout,
-                                attribute::ack_retry_count,
-                                attribute::rnr_retry_count,
-                                attribute::max_reads_as_initiator,
-                                attribute::current_state,
-                                attribute::alternate_path,
-                                attribute::path_migration,
-                                attribute::notify_when_drained,
-                                attribute::rate_limit};
+constexpr std::array attributes{queue_pair_attribute::pkey_index,
+                                queue_pair_attribute::port,
+                                queue_pair_attribute::access,
+                                queue_pair_attribute::qkey,
+                                queue_pair_attribute::path,
+                                queue_pair_attribute::path_mtu,
+                                queue_pair_attribute::destination,
+                                queue_pair_attribute::receive_psn,
+                                queue_pair_attribute::max_reads_as_target,
+                                queue_pair_attribute::min_rnr_timer,
+                                queue_pair_attribute::send_psn,
+                                queue_pair_attribute::ack_timeout,
+                                queue_pair_attribute::ack_retry_count,
+                                queue_pair_attribute::rnr_retry_count,
+                                queue_pair_attribute::max_reads_as_initiator,
+                                queue_pair_attribute::current_state,
+                                queue_pair_attribute::alternate_path,
+                                queue_pair_attribute::path_migration,
+                                queue_pair_attribute::notify_when_drained,
+                                queue_pair_attribute::rate_limit};
 
 constexpr int all_attributes = [] {
   int all = 0;
-  for (const attribute each : attributes) all |= static_cast<int>(each);
+  for (const queue_pair_attribute each : attributes) all |= static_cast<int>(each);
   return all;
 }();
 // None that the table has is left out.
@@ -94,7 +94,7 @@ void print_diagram(std::ostream& out) {
          "}\n";
 }
 
-char letter(const transition_attributes& of, attribute which) {
+char letter(const transition_attributes& of, queue_pair_attribute which) {
   const int bit = static_cast<int>(which);
   return (of.required & bit) != 0 ? 'R' : (of.optional & bit) != 0 ? 'o' : ' ';
 }
@@ -107,7 +107,7 @@ struct table_line {
 
 std::vector<table_line> lines_of(const transition_row& row, const columns& types) {
   std::vector<table_line> lines;
-  for (const attribute which : attributes) {
+  for (const queue_pair_attribute which : attributes) {
     std::string letters;
     for (const named_column& each : types) letters += letter(row.*each.type, which);
     if (letters.find_first_not_of(' ') == std::string::npos) continue;

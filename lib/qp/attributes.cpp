@@ -3,47 +3,47 @@
 
 namespace verbspp {
 
-const char* to_string(attribute which) noexcept {
+const char* to_string(queue_pair_attribute which) noexcept {
   switch (which) {
-    case attribute::current_state:
+    case queue_pair_attribute::current_state:
       return "current state";
-    case attribute::notify_when_drained:
+    case queue_pair_attribute::notify_when_drained:
       return "notify when drained";
-    case attribute::access:
+    case queue_pair_attribute::access:
       return "access flags";
-    case attribute::pkey_index:
+    case queue_pair_attribute::pkey_index:
       return "pkey index";
-    case attribute::port:
+    case queue_pair_attribute::port:
       return "port";
-    case attribute::qkey:
+    case queue_pair_attribute::qkey:
       return "queue key";
-    case attribute::path:
+    case queue_pair_attribute::path:
       return "path";
-    case attribute::path_mtu:
+    case queue_pair_attribute::path_mtu:
       return "path MTU";
-    case attribute::ack_timeout:
+    case queue_pair_attribute::ack_timeout:
       return "ACK timeout";
-    case attribute::ack_retry_count:
+    case queue_pair_attribute::ack_retry_count:
       return "ACK retry count";
-    case attribute::rnr_retry_count:
+    case queue_pair_attribute::rnr_retry_count:
       return "RNR retry count";
-    case attribute::receive_psn:
+    case queue_pair_attribute::receive_psn:
       return "receive PSN";
-    case attribute::max_reads_as_initiator:
+    case queue_pair_attribute::max_reads_as_initiator:
       return "max reads as initiator";
-    case attribute::alternate_path:
+    case queue_pair_attribute::alternate_path:
       return "alternate path";
-    case attribute::min_rnr_timer:
+    case queue_pair_attribute::min_rnr_timer:
       return "min RNR NAK timer";
-    case attribute::send_psn:
+    case queue_pair_attribute::send_psn:
       return "send PSN";
-    case attribute::max_reads_as_target:
+    case queue_pair_attribute::max_reads_as_target:
       return "max reads as target";
-    case attribute::path_migration:
+    case queue_pair_attribute::path_migration:
       return "path migration state";
-    case attribute::destination:
+    case queue_pair_attribute::destination:
       return "destination queue pair";
-    case attribute::rate_limit:
+    case queue_pair_attribute::rate_limit:
       return "rate limit";
   }
   return "unknown attribute";

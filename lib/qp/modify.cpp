@@ -36,7 +36,7 @@ const char* name_of(queue_pair_state from, queue_pair_state to) noexcept {
   return names_of_transitions[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)].data();
 }
 
-const char* usual_cause(int errnum, queue_pair_state to, attribute_set given) noexcept {
+const char* usual_cause(int errnum, queue_pair_state to, queue_pair_attribute_set given) noexcept {
   switch (errnum) {
     case ETIMEDOUT:
     case ENETUNREACH:
@@ -45,15 +45,15 @@ const char* usual_cause(int errnum, queue_pair_state to, attribute_set given) no
              "this port (ping the IP address behind the GID), and that it is the peer's present "
              "one";
     case EPERM:
-      return given.contains(attribute::qkey)
+      return given.contains(queue_pair_attribute::qkey)
                  ? "a queue key with its highest bit set needs CAP_NET_RAW"
                  : nullptr;
     case EINVAL:
-      if (to == queue_pair_state::ready_to_receive && given.contains(attribute::path))
+      if (to == queue_pair_state::ready_to_receive && given.contains(queue_pair_attribute::path))
         return "usually the GID index, the path MTU (above a port's active MTU) or the port number";
-      if (given.contains(attribute::alternate_path))
+      if (given.contains(queue_pair_attribute::alternate_path))
         return "Linux takes alternate paths on InfiniBand ports only";
-      if (given.contains(attribute::ack_timeout))
+      if (given.contains(queue_pair_attribute::ack_timeout))
         return "usually a timeout, retry count or read depth that the device does not take";
       return "usually the queue pair is in another state than its type says: a failure moves it to "
              "ERR or SQE by itself, which query_state() tells";
@@ -81,7 +81,7 @@ result<void> move_to_port(endpoint& local, connection_parameters& parameters,
 }  // namespace
 
 result<void> modify(queue_pair_data& queue_pair, queue_pair_state from, queue_pair_state to,
-                    attribute_set given, const attribute_values& values) noexcept {
+                    queue_pair_attribute_set given, const attribute_values& values) noexcept {
   const char* const operation = name_of(from, to);
   ibv_qp* const native = queue_pair.owner.native();
   if (native == nullptr)
@@ -92,7 +92,7 @@ result<void> modify(queue_pair_data& queue_pair, queue_pair_state from, queue_pa
   ibv_qp_attr attributes = values.native;
   attributes.qp_state = static_cast<ibv_qp_state>(to);
   const context& context = queue_pair.owner.domain().context();
-  if (given.contains(attribute::port)) {
+  if (given.contains(queue_pair_attribute::port)) {
     const auto number = port_number::assume(attributes.port_num);
     if (number != parameters.port)
       VERBSPP_TRYV(move_to_port(local, parameters, context, number, operation));
@@ -110,9 +110,9 @@ result<void> modify(queue_pair_data& queue_pair, queue_pair_state from, queue_pa
   const int errnum = errno_of(ibv_modify_qp(native, &attributes, given.bits | IBV_QP_STATE));
   if (errnum != 0) return error::from_errno(errnum, operation, usual_cause(errnum, to, given));
 
-  if (given.contains(attribute::send_psn))
+  if (given.contains(queue_pair_attribute::send_psn))
     local.send_psn = packet_sequence_number::assume(attributes.sq_psn);
-  if (given.contains(attribute::qkey)) local.qkey = queue_key::assume(attributes.qkey);
+  if (given.contains(queue_pair_attribute::qkey)) local.qkey = queue_key::assume(attributes.qkey);
   queue_pair.local = local;
   queue_pair.parameters = parameters;
   return success();

@@ -12,19 +12,19 @@ namespace {
 
 using namespace verbspp;
 
-constexpr parameter_set pd = parameter::protection_domain;
-constexpr parameter_set send_cq = parameter::send_completion_queue;
-constexpr parameter_set receive_cq = parameter::receive_completion_queue;
-constexpr parameter_set rights = parameter::access;
-constexpr parameter_set nothing{};
-constexpr auto everything = parameter_set::from_bits((1U << 25) - 1);
+constexpr queue_pair_parameter_set pd = queue_pair_parameter::protection_domain;
+constexpr queue_pair_parameter_set send_cq = queue_pair_parameter::send_completion_queue;
+constexpr queue_pair_parameter_set receive_cq = queue_pair_parameter::receive_completion_queue;
+constexpr queue_pair_parameter_set rights = queue_pair_parameter::access;
+constexpr queue_pair_parameter_set nothing{};
+constexpr auto everything = queue_pair_parameter_set::from_bits((1U << 25) - 1);
 
-template <parameter_set Given>
+template <queue_pair_parameter_set Given>
 using builder = queue_pair_builder<transport::rc, Given>;
 
 // build() needs all of the four required parameters, and no other one.
 
-template <parameter_set Given>
+template <queue_pair_parameter_set Given>
 concept CanBuild = requires(const builder<Given>& given) { given.build(); };
 
 static_assert(!CanBuild<nothing>);
@@ -77,32 +77,32 @@ GIVES(send_cq, send_completion_queue, std::declval<const queue&>());
 GIVES(receive_cq, receive_completion_queue, std::declval<const queue&>());
 GIVES(send_cq | receive_cq, completion_queue, std::declval<const queue&>());
 GIVES(rights, access, access::local_write);
-GIVES(parameter::max_send_work_requests, max_send_work_requests, 1);
-GIVES(parameter::max_receive_work_requests, max_receive_work_requests, 1);
-GIVES(parameter::max_send_elements, max_send_elements, 1);
-GIVES(parameter::max_receive_elements, max_receive_elements, 1);
-GIVES(parameter::max_inline_data, max_inline_data, 1);
-GIVES(parameter::signal_all_sends, signal_all_sends);
-GIVES(parameter::port, port, 1);
-GIVES(parameter::pkey_index, pkey_index, 1);
-GIVES(parameter::gid_index, gid_index, 1);
-GIVES(parameter::rnr_retry_count, rnr_retry_count, 1);
-GIVES(parameter::ack_retry_count, ack_retry_count, 1);
-GIVES(parameter::min_rnr_timer, min_rnr_timer, 1);
-GIVES(parameter::ack_timeout, ack_timeout, 1);
-GIVES(parameter::path_mtu, path_mtu, 1024);
-GIVES(parameter::send_psn, send_psn, 1);
-GIVES(parameter::receive_psn, receive_psn, 1);
-GIVES(parameter::max_reads_as_initiator, max_reads_as_initiator, 1);
-GIVES(parameter::max_reads_as_target, max_reads_as_target, 1);
-GIVES(parameter::service_level, service_level, 1);
-GIVES(parameter::hop_limit, hop_limit, 1);
-GIVES(parameter::traffic_class, traffic_class, 1);
+GIVES(queue_pair_parameter::max_send_work_requests, max_send_work_requests, 1);
+GIVES(queue_pair_parameter::max_receive_work_requests, max_receive_work_requests, 1);
+GIVES(queue_pair_parameter::max_send_elements, max_send_elements, 1);
+GIVES(queue_pair_parameter::max_receive_elements, max_receive_elements, 1);
+GIVES(queue_pair_parameter::max_inline_data, max_inline_data, 1);
+GIVES(queue_pair_parameter::signal_all_sends, signal_all_sends);
+GIVES(queue_pair_parameter::port, port, 1);
+GIVES(queue_pair_parameter::pkey_index, pkey_index, 1);
+GIVES(queue_pair_parameter::gid_index, gid_index, 1);
+GIVES(queue_pair_parameter::rnr_retry_count, rnr_retry_count, 1);
+GIVES(queue_pair_parameter::ack_retry_count, ack_retry_count, 1);
+GIVES(queue_pair_parameter::min_rnr_timer, min_rnr_timer, 1);
+GIVES(queue_pair_parameter::ack_timeout, ack_timeout, 1);
+GIVES(queue_pair_parameter::path_mtu, path_mtu, 1024);
+GIVES(queue_pair_parameter::send_psn, send_psn, 1);
+GIVES(queue_pair_parameter::receive_psn, receive_psn, 1);
+GIVES(queue_pair_parameter::max_reads_as_initiator, max_reads_as_initiator, 1);
+GIVES(queue_pair_parameter::max_reads_as_target, max_reads_as_target, 1);
+GIVES(queue_pair_parameter::service_level, service_level, 1);
+GIVES(queue_pair_parameter::hop_limit, hop_limit, 1);
+GIVES(queue_pair_parameter::traffic_class, traffic_class, 1);
 
 #undef GIVES
 
 // One completion queue for both directions is both of them.
-template <parameter_set Given>
+template <queue_pair_parameter_set Given>
 concept TakesOneQueueForBoth =
     requires(const builder<Given>& given, const queue& both) { given.completion_queue(both); };
 static_assert(TakesOneQueueForBoth<nothing>);
@@ -110,6 +110,6 @@ static_assert(!TakesOneQueueForBoth<send_cq>);
 static_assert(!TakesOneQueueForBoth<receive_cq>);
 
 // No two parameters share a bit.
-static_assert(parameter_set(parameter::traffic_class).bits == 1U << 24);
+static_assert(queue_pair_parameter_set(queue_pair_parameter::traffic_class).bits == 1U << 24);
 
 }  // namespace

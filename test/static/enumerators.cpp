@@ -136,16 +136,16 @@ static_assert(!std::is_convertible_v<transport, int>);
 static_assert(!std::is_convertible_v<access_flag, unsigned>);
 static_assert(!std::is_convertible_v<unsigned, access_flags>);
 static_assert(!std::is_convertible_v<access_flags, unsigned>);
-static_assert(!std::is_convertible_v<parameter, access_flags>);
-static_assert(!std::is_convertible_v<access_flag, parameter_set>);
+static_assert(!std::is_convertible_v<queue_pair_parameter, access_flags>);
+static_assert(!std::is_convertible_v<access_flag, queue_pair_parameter_set>);
 
 template <class Left, class Right>
 concept CanBeJoined = requires(Left left, Right right) { left | right; };
 static_assert(CanBeJoined<access_flag, access_flag>);
 static_assert(CanBeJoined<access_flags, access_flag>);
 static_assert(CanBeJoined<access_flag, access_flags>);
-static_assert(!CanBeJoined<access_flag, parameter>);
-static_assert(!CanBeJoined<access_flags, parameter_set>);
+static_assert(!CanBeJoined<access_flag, queue_pair_parameter>);
+static_assert(!CanBeJoined<access_flags, queue_pair_parameter_set>);
 static_assert(!CanBeJoined<access_flags, unsigned>);
 static_assert(!CanBeJoined<port_state, port_state>, "not a set of bits");
 

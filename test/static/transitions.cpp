@@ -12,39 +12,43 @@ namespace {
 
 using namespace verbspp;
 
-template <class Attributes, attribute Which>
+template <class Attributes, queue_pair_attribute Which>
 concept Sets = requires(const Attributes& attributes) {
-  requires(Which == attribute::current_state && requires { attributes.current_state(); }) ||
-              (Which == attribute::notify_when_drained &&
+  requires(Which == queue_pair_attribute::current_state &&
+           requires { attributes.current_state(); }) ||
+              (Which == queue_pair_attribute::notify_when_drained &&
                requires { attributes.notify_when_drained(); }) ||
-              (Which == attribute::access && requires { attributes.access(access_flags{}); }) ||
-              (Which == attribute::pkey_index &&
+              (Which == queue_pair_attribute::access &&
+               requires { attributes.access(access_flags{}); }) ||
+              (Which == queue_pair_attribute::pkey_index &&
                requires { attributes.pkey_index(pkey_index{}); }) ||
-              (Which == attribute::port && requires { attributes.port(port_number{}); }) ||
-              (Which == attribute::qkey && requires { attributes.qkey(queue_key{}); }) ||
-              (Which == attribute::path && requires { attributes.path(roce_path{}); }) ||
-              (Which == attribute::path_mtu && requires { attributes.path_mtu(path_mtu{}); }) ||
-              (Which == attribute::ack_timeout && requires {
-                attributes.ack_timeout(ack_timeout{});
-              }) || (Which == attribute::ack_retry_count && requires {
-                attributes.ack_retry_count(retry_count{});
-              }) || (Which == attribute::rnr_retry_count && requires {
-                attributes.rnr_retry_count(rnr_retry_count{});
-              }) || (Which == attribute::receive_psn && requires {
-                attributes.receive_psn(packet_sequence_number{});
-              }) || (Which == attribute::max_reads_as_initiator && requires {
-                attributes.max_reads_as_initiator(read_depth{});
-              }) || (Which == attribute::alternate_path && requires(const alternate_path& other) {
-                attributes.alternate_path(other);
-              }) || (Which == attribute::min_rnr_timer && requires {
+              (Which == queue_pair_attribute::port &&
+               requires { attributes.port(port_number{}); }) ||
+              (Which == queue_pair_attribute::qkey && requires { attributes.qkey(queue_key{}); }) ||
+              (Which == queue_pair_attribute::path && requires { attributes.path(roce_path{}); }) ||
+              (Which == queue_pair_attribute::path_mtu &&
+               requires { attributes.path_mtu(path_mtu{}); }) ||
+              (Which == queue_pair_attribute::ack_timeout &&
+               requires { attributes.ack_timeout(ack_timeout{}); }) ||
+              (Which == queue_pair_attribute::ack_retry_count &&
+               requires { attributes.ack_retry_count(retry_count{}); }) ||
+              (Which == queue_pair_attribute::rnr_retry_count &&
+               requires { attributes.rnr_retry_count(rnr_retry_count{}); }) ||
+              (Which == queue_pair_attribute::receive_psn &&
+               requires { attributes.receive_psn(packet_sequence_number{}); }) ||
+              (Which == queue_pair_attribute::max_reads_as_initiator &&
+               requires { attributes.max_reads_as_initiator(read_depth{}); }) ||
+              (Which == queue_pair_attribute::alternate_path &&
+               requires(const alternate_path& other) { attributes.alternate_path(other); }) ||
+              (Which == queue_pair_attribute::min_rnr_timer && requires {
                 attributes.min_rnr_timer(min_rnr_timer{});
-              }) || (Which == attribute::send_psn && requires {
+              }) || (Which == queue_pair_attribute::send_psn && requires {
                 attributes.send_psn(packet_sequence_number{});
-              }) || (Which == attribute::max_reads_as_target && requires {
+              }) || (Which == queue_pair_attribute::max_reads_as_target && requires {
                 attributes.max_reads_as_target(read_depth{});
-              }) || (Which == attribute::path_migration && requires {
+              }) || (Which == queue_pair_attribute::path_migration && requires {
                 attributes.path_migration(path_migration_state::armed);
-              }) || (Which == attribute::destination && requires {
+              }) || (Which == queue_pair_attribute::destination && requires {
                 attributes.destination(queue_pair_number{});
               });
 };
@@ -59,25 +63,27 @@ concept Modifies = requires(QueuePair& queue_pair, const Attributes& attributes)
 };
 
 /// The setter exists if and only if the table has the attribute, and only once.
-template <transport Transport, queue_pair_state From, queue_pair_state To, attribute Which>
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute Which>
 constexpr bool setter_follows_table() {
   constexpr auto taken = transition(static_cast<ibv_qp_type>(Transport),
                                     static_cast<ibv_qp_state>(From), static_cast<ibv_qp_state>(To));
   constexpr int mask = taken ? taken->required | taken->optional : 0;
   constexpr bool expected = (mask & static_cast<int>(Which)) != 0;
   return Sets<queue_pair_attributes<Transport, From, To>, Which> == expected &&
-         !Sets<queue_pair_attributes<Transport, From, To, attribute_set(Which)>, Which>;
+         !Sets<queue_pair_attributes<Transport, From, To, queue_pair_attribute_set(Which)>, Which>;
 }
 
 /// Where there is a transition, what is required suffices, and each single attribute of that is
 /// necessary.
-template <transport Transport, queue_pair_state From, queue_pair_state To, attribute Which>
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute Which>
 constexpr bool requirement_follows_table() {
   constexpr auto taken = transition(static_cast<ibv_qp_type>(Transport),
                                     static_cast<ibv_qp_state>(From), static_cast<ibv_qp_state>(To));
   constexpr int required = taken ? taken->required : 0;
-  constexpr auto all = attribute_set::from_bits(required);
-  constexpr auto others = all - attribute_set(Which);
+  constexpr auto all = queue_pair_attribute_set::from_bits(required);
+  constexpr auto others = all - queue_pair_attribute_set(Which);
   using complete = queue_pair_attributes<Transport, From, To, all>;
   using incomplete = queue_pair_attributes<Transport, From, To, others>;
   using queue_pair = verbspp::queue_pair<Transport, From>;
@@ -92,25 +98,25 @@ constexpr bool requirement_follows_table() {
            !Modifies<queue_pair, complete>;
 }
 
-constexpr attribute attributes[] = {attribute::current_state,
-                                    attribute::notify_when_drained,
-                                    attribute::access,
-                                    attribute::pkey_index,
-                                    attribute::port,
-                                    attribute::qkey,
-                                    attribute::path,
-                                    attribute::path_mtu,
-                                    attribute::ack_timeout,
-                                    attribute::ack_retry_count,
-                                    attribute::rnr_retry_count,
-                                    attribute::receive_psn,
-                                    attribute::max_reads_as_initiator,
-                                    attribute::alternate_path,
-                                    attribute::min_rnr_timer,
-                                    attribute::send_psn,
-                                    attribute::max_reads_as_target,
-                                    attribute::path_migration,
-                                    attribute::destination};
+constexpr queue_pair_attribute attributes[] = {queue_pair_attribute::current_state,
+                                               queue_pair_attribute::notify_when_drained,
+                                               queue_pair_attribute::access,
+                                               queue_pair_attribute::pkey_index,
+                                               queue_pair_attribute::port,
+                                               queue_pair_attribute::qkey,
+                                               queue_pair_attribute::path,
+                                               queue_pair_attribute::path_mtu,
+                                               queue_pair_attribute::ack_timeout,
+                                               queue_pair_attribute::ack_retry_count,
+                                               queue_pair_attribute::rnr_retry_count,
+                                               queue_pair_attribute::receive_psn,
+                                               queue_pair_attribute::max_reads_as_initiator,
+                                               queue_pair_attribute::alternate_path,
+                                               queue_pair_attribute::min_rnr_timer,
+                                               queue_pair_attribute::send_psn,
+                                               queue_pair_attribute::max_reads_as_target,
+                                               queue_pair_attribute::path_migration,
+                                               queue_pair_attribute::destination};
 constexpr std::size_t attribute_count = std::size(attributes);
 constexpr std::size_t state_count = 7;
 

@@ -19,7 +19,7 @@ concept Plain = std::is_trivially_copyable_v<Value> && std::is_trivially_destruc
 
 static_assert(Plain<error>);
 static_assert(Plain<access_flags>);
-static_assert(Plain<parameter_set>);
+static_assert(Plain<queue_pair_parameter_set>);
 static_assert(Plain<gid>);
 static_assert(Plain<gid_entry>);
 static_assert(Plain<port_attributes>);
@@ -61,7 +61,7 @@ static_assert(LaidOutAs<gather_element, ibv_sge>);
 static_assert(LaidOutAs<scatter_element, ibv_sge>);
 static_assert(LaidOutAs<work_completion, ibv_wc>);
 static_assert(LaidOutAs<access_flags, unsigned>);
-static_assert(LaidOutAs<parameter_set, std::uint32_t>);
+static_assert(LaidOutAs<queue_pair_parameter_set, std::uint32_t>);
 static_assert(LaidOutAs<immediate_data, std::uint32_t>);
 static_assert(LaidOutAs<queue_pair_number, std::uint32_t>);
 static_assert(LaidOutAs<packet_sequence_number, std::uint32_t>);

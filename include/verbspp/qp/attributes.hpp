@@ -24,7 +24,7 @@
 namespace verbspp {
 
 /// What a transition can be given; the values are those of `ibv_qp_attr_mask`.
-enum class attribute : int {
+enum class queue_pair_attribute : int {
   current_state = IBV_QP_CUR_STATE,
   notify_when_drained = IBV_QP_EN_SQD_ASYNC_NOTIFY,
   access = IBV_QP_ACCESS_FLAGS,
@@ -48,12 +48,12 @@ enum class attribute : int {
 };
 
 /// The name of its setter, in words; "unknown attribute" for a number that is none of them.
-[[nodiscard]] const char* to_string(attribute which) noexcept;
+[[nodiscard]] const char* to_string(queue_pair_attribute which) noexcept;
 
 template <>
-inline constexpr bool is_flag_bit<attribute> = true;
+inline constexpr bool is_flag_bit<queue_pair_attribute> = true;
 
-using attribute_set = flags<attribute>;
+using queue_pair_attribute_set = flags<queue_pair_attribute>;
 
 /// Where automatic path migration stands; the values are those of `ibv_mig_state`.
 enum class path_migration_state : std::uint8_t {
@@ -80,14 +80,15 @@ inline constexpr std::optional<transition_attributes> transition_of =
     transition(static_cast<ibv_qp_type>(Transport), static_cast<ibv_qp_state>(From),
                static_cast<ibv_qp_state>(To));
 
-template <transport Transport, queue_pair_state From, queue_pair_state To, attribute Attribute>
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute Attribute>
 inline constexpr bool takes =
     transition_of<Transport, From, To> &&
     ((transition_of<Transport, From, To>->required | transition_of<Transport, From, To>->optional) &
      static_cast<int>(Attribute)) != 0;
 
-template <transport Transport, queue_pair_state From, queue_pair_state To, attribute_set Given,
-          attribute Attribute>
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute_set Given, queue_pair_attribute Attribute>
 inline constexpr bool lacks =
     transition_of<Transport, From, To> &&
     (transition_of<Transport, From, To>->required & static_cast<int>(Attribute)) != 0 &&
@@ -108,57 +109,63 @@ concept TransitionExists =
                     "a queue pair of this transport has no such transition: the state diagram in "
                     "docs/queue_pair_states.md shows those there are");
 
-template <transport Transport, queue_pair_state From, queue_pair_state To, attribute Attribute>
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute Attribute>
 concept TakesAttribute =
     detail::because(detail::takes<Transport, From, To, Attribute>,
                     "this transition does not take this attribute: the table in "
                     "docs/queue_pair_states.md shows what each one takes");
 
-template <attribute_set Given, attribute Attribute>
+template <queue_pair_attribute_set Given, queue_pair_attribute Attribute>
 concept AttributeNotGivenYet = detail::because(
     !Given.contains(Attribute),
     "this attribute was given already: each attribute of a transition can be given once");
 
 /// There is such a transition, and everything that it requires was given.
-template <transport Transport, queue_pair_state From, queue_pair_state To, attribute_set Given>
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute_set Given>
 concept NoAttributeMissing =
     TransitionExists<Transport, From, To> &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::pkey_index>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::pkey_index>,
                     "the pkey index is missing: this transition requires .pkey_index(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::port>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::port>,
                     "the port is missing: this transition requires .port(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::access>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::access>,
                     "the access flags are missing: this transition requires .access(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::qkey>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::qkey>,
                     "the queue key is missing: this transition requires .qkey(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::path>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::path>,
                     "the path to the peer is missing: this transition requires .path(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::path_mtu>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::path_mtu>,
                     "the path MTU is missing: this transition requires .path_mtu(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::destination>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::destination>,
                     "the queue pair number of the peer is missing: this transition requires "
                     ".destination(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::receive_psn>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::receive_psn>,
                     "the receive PSN is missing: this transition requires .receive_psn(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::max_reads_as_target>,
-                    "the number of reads as target is missing: this transition requires "
-                    ".max_reads_as_target(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::min_rnr_timer>,
+    detail::because(
+        !detail::lacks<Transport, From, To, Given, queue_pair_attribute::max_reads_as_target>,
+        "the number of reads as target is missing: this transition requires "
+        ".max_reads_as_target(...)") &&
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::min_rnr_timer>,
                     "the min RNR NAK timer is missing: this transition requires "
                     ".min_rnr_timer(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::send_psn>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::send_psn>,
                     "the send PSN is missing: this transition requires .send_psn(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::ack_timeout>,
+    detail::because(!detail::lacks<Transport, From, To, Given, queue_pair_attribute::ack_timeout>,
                     "the ACK timeout is missing: this transition requires .ack_timeout(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::ack_retry_count>,
-                    "the ACK retry count is missing: this transition requires "
-                    ".ack_retry_count(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::rnr_retry_count>,
-                    "the RNR retry count is missing: this transition requires "
-                    ".rnr_retry_count(...)") &&
-    detail::because(!detail::lacks<Transport, From, To, Given, attribute::max_reads_as_initiator>,
-                    "the number of reads as initiator is missing: this transition requires "
-                    ".max_reads_as_initiator(...)");
+    detail::because(
+        !detail::lacks<Transport, From, To, Given, queue_pair_attribute::ack_retry_count>,
+        "the ACK retry count is missing: this transition requires "
+        ".ack_retry_count(...)") &&
+    detail::because(
+        !detail::lacks<Transport, From, To, Given, queue_pair_attribute::rnr_retry_count>,
+        "the RNR retry count is missing: this transition requires "
+        ".rnr_retry_count(...)") &&
+    detail::because(
+        !detail::lacks<Transport, From, To, Given, queue_pair_attribute::max_reads_as_initiator>,
+        "the number of reads as initiator is missing: this transition requires "
+        ".max_reads_as_initiator(...)");
 
 /// The attributes of one transition of one transport; its type knows which ones it has.
 ///
@@ -167,133 +174,141 @@ concept NoAttributeMissing =
 /// leaves the one it was called on as it was. `queue_pair::modify` takes it once nothing that is
 /// required is missing.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
-          attribute_set Given = attribute_set{}>
+          queue_pair_attribute_set Given = queue_pair_attribute_set{}>
 class queue_pair_attributes {
  public:
-  static constexpr attribute_set given = Given;
+  static constexpr queue_pair_attribute_set given = Given;
 
   queue_pair_attributes() noexcept = default;
 
   /// The state that the program believes the queue pair in; the transition fails if it is not.
   [[nodiscard]] auto current_state() const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::current_state> &&
-             AttributeNotGivenYet<Given, attribute::current_state>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::current_state> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::current_state>
   {
-    return with<attribute::current_state>(
+    return with<queue_pair_attribute::current_state>(
         [](auto& v) { v.native.cur_qp_state = static_cast<ibv_qp_state>(From); });
   }
   /// Asks for the asynchronous event `IBV_EVENT_SQ_DRAINED` once what was started has finished.
   [[nodiscard]] auto notify_when_drained() const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::notify_when_drained> &&
-             AttributeNotGivenYet<Given, attribute::notify_when_drained>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::notify_when_drained> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::notify_when_drained>
   {
-    return with<attribute::notify_when_drained>([](auto& v) { v.native.en_sqd_async_notify = 1; });
+    return with<queue_pair_attribute::notify_when_drained>(
+        [](auto& v) { v.native.en_sqd_async_notify = 1; });
   }
   /// What the peer may do through this queue pair.
   [[nodiscard]] auto access(access_flags rights) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::access> &&
-             AttributeNotGivenYet<Given, attribute::access>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::access> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::access>
   {
-    return with<attribute::access>([&](auto& v) { v.native.qp_access_flags = rights.bits; });
+    return with<queue_pair_attribute::access>(
+        [&](auto& v) { v.native.qp_access_flags = rights.bits; });
   }
   [[nodiscard]] auto pkey_index(verbspp::pkey_index index) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::pkey_index> &&
-             AttributeNotGivenYet<Given, attribute::pkey_index>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::pkey_index> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::pkey_index>
   {
-    return with<attribute::pkey_index>([&](auto& v) { v.native.pkey_index = index.value(); });
+    return with<queue_pair_attribute::pkey_index>(
+        [&](auto& v) { v.native.pkey_index = index.value(); });
   }
   [[nodiscard]] auto port(port_number number) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::port> &&
-             AttributeNotGivenYet<Given, attribute::port>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::port> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::port>
   {
-    return with<attribute::port>([&](auto& v) { v.native.port_num = number.value(); });
+    return with<queue_pair_attribute::port>([&](auto& v) { v.native.port_num = number.value(); });
   }
   /// What datagrams have to carry to be let in.
   [[nodiscard]] auto qkey(queue_key key) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::qkey> &&
-             AttributeNotGivenYet<Given, attribute::qkey>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::qkey> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::qkey>
   {
-    return with<attribute::qkey>([&](auto& v) { v.native.qkey = key.value(); });
+    return with<queue_pair_attribute::qkey>([&](auto& v) { v.native.qkey = key.value(); });
   }
   /// The way to the peer: an `infiniband_path` or a `roce_path`, as the port's link layer wants it.
   [[nodiscard]] auto path(const class path& way) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::path> &&
-             AttributeNotGivenYet<Given, attribute::path>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::path> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::path>
   {
-    return with<attribute::path>([&](auto& v) { v.way = way; });
+    return with<queue_pair_attribute::path>([&](auto& v) { v.way = way; });
   }
   [[nodiscard]] auto path_mtu(verbspp::path_mtu mtu) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::path_mtu> &&
-             AttributeNotGivenYet<Given, attribute::path_mtu>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::path_mtu> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::path_mtu>
   {
-    return with<attribute::path_mtu>([&](auto& v) { v.native.path_mtu = mtu.native(); });
+    return with<queue_pair_attribute::path_mtu>([&](auto& v) { v.native.path_mtu = mtu.native(); });
   }
   /// The peer's queue pair.
   [[nodiscard]] auto destination(queue_pair_number number) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::destination> &&
-             AttributeNotGivenYet<Given, attribute::destination>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::destination> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::destination>
   {
-    return with<attribute::destination>([&](auto& v) { v.native.dest_qp_num = number.value(); });
+    return with<queue_pair_attribute::destination>(
+        [&](auto& v) { v.native.dest_qp_num = number.value(); });
   }
   /// The peer's send PSN.
   [[nodiscard]] auto receive_psn(packet_sequence_number psn) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::receive_psn> &&
-             AttributeNotGivenYet<Given, attribute::receive_psn>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::receive_psn> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::receive_psn>
   {
-    return with<attribute::receive_psn>([&](auto& v) { v.native.rq_psn = psn.value(); });
+    return with<queue_pair_attribute::receive_psn>([&](auto& v) { v.native.rq_psn = psn.value(); });
   }
   [[nodiscard]] auto send_psn(packet_sequence_number psn) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::send_psn> &&
-             AttributeNotGivenYet<Given, attribute::send_psn>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::send_psn> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::send_psn>
   {
-    return with<attribute::send_psn>([&](auto& v) { v.native.sq_psn = psn.value(); });
+    return with<queue_pair_attribute::send_psn>([&](auto& v) { v.native.sq_psn = psn.value(); });
   }
   [[nodiscard]] auto ack_timeout(verbspp::ack_timeout timeout) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::ack_timeout> &&
-             AttributeNotGivenYet<Given, attribute::ack_timeout>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::ack_timeout> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::ack_timeout>
   {
-    return with<attribute::ack_timeout>([&](auto& v) { v.native.timeout = timeout.code(); });
+    return with<queue_pair_attribute::ack_timeout>(
+        [&](auto& v) { v.native.timeout = timeout.code(); });
   }
   [[nodiscard]] auto ack_retry_count(retry_count count) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::ack_retry_count> &&
-             AttributeNotGivenYet<Given, attribute::ack_retry_count>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::ack_retry_count> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::ack_retry_count>
   {
-    return with<attribute::ack_retry_count>([&](auto& v) { v.native.retry_cnt = count.value(); });
+    return with<queue_pair_attribute::ack_retry_count>(
+        [&](auto& v) { v.native.retry_cnt = count.value(); });
   }
   [[nodiscard]] auto rnr_retry_count(verbspp::rnr_retry_count count) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::rnr_retry_count> &&
-             AttributeNotGivenYet<Given, attribute::rnr_retry_count>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::rnr_retry_count> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::rnr_retry_count>
   {
-    return with<attribute::rnr_retry_count>([&](auto& v) { v.native.rnr_retry = count.code(); });
+    return with<queue_pair_attribute::rnr_retry_count>(
+        [&](auto& v) { v.native.rnr_retry = count.code(); });
   }
   [[nodiscard]] auto min_rnr_timer(verbspp::min_rnr_timer timer) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::min_rnr_timer> &&
-             AttributeNotGivenYet<Given, attribute::min_rnr_timer>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::min_rnr_timer> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::min_rnr_timer>
   {
-    return with<attribute::min_rnr_timer>([&](auto& v) { v.native.min_rnr_timer = timer.code(); });
+    return with<queue_pair_attribute::min_rnr_timer>(
+        [&](auto& v) { v.native.min_rnr_timer = timer.code(); });
   }
   /// RDMA reads and atomics of this side that may be outstanding at once.
   [[nodiscard]] auto max_reads_as_initiator(read_depth depth) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::max_reads_as_initiator> &&
-             AttributeNotGivenYet<Given, attribute::max_reads_as_initiator>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_initiator> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::max_reads_as_initiator>
   {
-    return with<attribute::max_reads_as_initiator>(
+    return with<queue_pair_attribute::max_reads_as_initiator>(
         [&](auto& v) { v.native.max_rd_atomic = depth.value(); });
   }
   /// RDMA reads and atomics of the peer's that may be outstanding at once.
   [[nodiscard]] auto max_reads_as_target(read_depth depth) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::max_reads_as_target> &&
-             AttributeNotGivenYet<Given, attribute::max_reads_as_target>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_target> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::max_reads_as_target>
   {
-    return with<attribute::max_reads_as_target>(
+    return with<queue_pair_attribute::max_reads_as_target>(
         [&](auto& v) { v.native.max_dest_rd_atomic = depth.value(); });
   }
   /// Linux takes one on InfiniBand ports only.
   [[nodiscard]] auto alternate_path(const struct alternate_path& other) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::alternate_path> &&
-             AttributeNotGivenYet<Given, attribute::alternate_path>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::alternate_path> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::alternate_path>
   {
-    return with<attribute::alternate_path>([&](auto& v) {
+    return with<queue_pair_attribute::alternate_path>([&](auto& v) {
       v.alternate = other.way;
       v.native.alt_port_num = other.port.value();
       v.native.alt_pkey_index = other.pkey_index.value();
@@ -301,10 +316,10 @@ class queue_pair_attributes {
     });
   }
   [[nodiscard]] auto path_migration(path_migration_state state) const noexcept
-    requires TakesAttribute<Transport, From, To, attribute::path_migration> &&
-             AttributeNotGivenYet<Given, attribute::path_migration>
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::path_migration> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::path_migration>
   {
-    return with<attribute::path_migration>(
+    return with<queue_pair_attribute::path_migration>(
         [&](auto& v) { v.native.path_mig_state = static_cast<ibv_mig_state>(state); });
   }
 
@@ -315,11 +330,11 @@ class queue_pair_attributes {
   [[nodiscard]] detail::attribute_values values() const&& noexcept { return values_; }
 
  private:
-  template <transport, queue_pair_state, queue_pair_state, attribute_set>
+  template <transport, queue_pair_state, queue_pair_state, queue_pair_attribute_set>
   friend class queue_pair_attributes;
 
   /// The set that has `Added` as well.
-  template <attribute Added, class Set>
+  template <queue_pair_attribute Added, class Set>
   [[nodiscard]] auto with(Set set) const noexcept {
     queue_pair_attributes<Transport, From, To, Given | Added> next;
     next.values_ = values_;

@@ -17,7 +17,7 @@
 namespace verbspp {
 
 /// What a queue pair builder can be given, a bit each.
-enum class parameter : std::uint32_t {
+enum class queue_pair_parameter : std::uint32_t {
   protection_domain = 1U << 0,
   send_completion_queue = 1U << 1,
   receive_completion_queue = 1U << 2,
@@ -50,61 +50,62 @@ enum class parameter : std::uint32_t {
 };
 
 template <>
-inline constexpr bool is_flag_bit<parameter> = true;
+inline constexpr bool is_flag_bit<queue_pair_parameter> = true;
 
-using parameter_set = flags<parameter>;
+using queue_pair_parameter_set = flags<queue_pair_parameter>;
 
-template <parameter_set Given>
+template <queue_pair_parameter_set Given>
 concept ProtectionDomainGiven =
-    detail::because(Given.contains(parameter::protection_domain),
+    detail::because(Given.contains(queue_pair_parameter::protection_domain),
                     "the protection domain is missing: call .protection_domain(pd) before "
                     ".build()");
 
-template <parameter_set Given>
+template <queue_pair_parameter_set Given>
 concept SendCompletionQueueGiven =
-    detail::because(Given.contains(parameter::send_completion_queue),
+    detail::because(Given.contains(queue_pair_parameter::send_completion_queue),
                     "the send completion queue is missing: call .send_completion_queue(cq) or "
                     ".completion_queue(cq) before .build()");
 
-template <parameter_set Given>
+template <queue_pair_parameter_set Given>
 concept ReceiveCompletionQueueGiven =
-    detail::because(Given.contains(parameter::receive_completion_queue),
+    detail::because(Given.contains(queue_pair_parameter::receive_completion_queue),
                     "the receive completion queue is missing: call .receive_completion_queue(cq) "
                     "or .completion_queue(cq) before .build()");
 
-template <transport Transport, parameter_set Given>
+template <transport Transport, queue_pair_parameter_set Given>
 concept AccessGiven =
-    detail::because(!Connects<Transport> || Given.contains(parameter::access),
+    detail::because(!Connects<Transport> || Given.contains(queue_pair_parameter::access),
                     "the access flags are missing: call .access(access::...) before .build() to "
                     "say what peers may do through this queue pair");
 
-template <transport Transport, parameter_set Given>
+template <transport Transport, queue_pair_parameter_set Given>
 concept QueueKeyGiven =
-    detail::because(!SendsDatagrams<Transport> || Given.contains(parameter::qkey),
+    detail::because(!SendsDatagrams<Transport> || Given.contains(queue_pair_parameter::qkey),
                     "the queue key is missing: call .qkey(...) before .build() to say what "
                     "datagrams have to carry to be let in");
 
-template <transport Transport, parameter_set Given>
+template <transport Transport, queue_pair_parameter_set Given>
 concept NoParameterMissing = ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
                              ReceiveCompletionQueueGiven<Given> && AccessGiven<Transport, Given> &&
                              QueueKeyGiven<Transport, Given>;
 
-template <parameter_set Given, parameter Parameter>
+template <queue_pair_parameter_set Given, queue_pair_parameter Parameter>
 concept NotGivenYet = detail::because(!Given.contains(Parameter),
                                       "this parameter was given already: each parameter of the "
                                       "queue pair builder can be given once");
 
-template <parameter_set Given>
+template <queue_pair_parameter_set Given>
 concept NoSharedReceives =
-    detail::because(!Given.contains(parameter::shared_receive_queue),
+    detail::because(!Given.contains(queue_pair_parameter::shared_receive_queue),
                     "this queue pair takes its receives from a shared receive queue, whose size "
                     "is given at its creation");
 
-template <parameter_set Given>
-concept NoOwnReceives = detail::because(
-    !Given.intersects(parameter::max_receive_work_requests | parameter::max_receive_elements),
-    "with a shared receive queue there is no receive queue of the queue pair's own "
-    "to size");
+template <queue_pair_parameter_set Given>
+concept NoOwnReceives =
+    detail::because(!Given.intersects(queue_pair_parameter::max_receive_work_requests |
+                                      queue_pair_parameter::max_receive_elements),
+                    "with a shared receive queue there is no receive queue of the queue pair's own "
+                    "to size");
 
 namespace detail {
 
@@ -142,212 +143,231 @@ struct queue_pair_settings {
 /// `build_queue_pair<transport::rc>()` starts one. Each setter returns the builder of the larger
 /// set, and leaves the one it was called on as it was; so a builder can be kept as a template for
 /// several queue pairs. `build()` exists once everything required was given.
-template <transport Transport, parameter_set Given = parameter_set{}>
+template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class queue_pair_builder {
  public:
   /// Whether the queue pair will have receives of its own.
-  static constexpr receive_queue_kind receives = Given.contains(parameter::shared_receive_queue)
-                                                     ? receive_queue_kind::shared
-                                                     : receive_queue_kind::own;
+  static constexpr receive_queue_kind receives =
+      Given.contains(queue_pair_parameter::shared_receive_queue) ? receive_queue_kind::shared
+                                                                 : receive_queue_kind::own;
   /// How batches will be posted.
-  static constexpr posting_interface posting = Given.contains(parameter::extended_posting)
-                                                   ? posting_interface::extended
-                                                   : posting_interface::standard;
+  static constexpr posting_interface posting =
+      Given.contains(queue_pair_parameter::extended_posting) ? posting_interface::extended
+                                                             : posting_interface::standard;
 
   queue_pair_builder() noexcept = default;
 
   /// Required. The protection domain of the queue pair, and so of the memory it uses.
   [[nodiscard]] auto protection_domain(const class protection_domain& domain) const noexcept
-    requires NotGivenYet<Given, parameter::protection_domain>
+    requires NotGivenYet<Given, queue_pair_parameter::protection_domain>
   {
-    return with<parameter::protection_domain>([&](auto& s) { s.domain = domain; });
+    return with<queue_pair_parameter::protection_domain>([&](auto& s) { s.domain = domain; });
   }
   /// Required. Where sends, writes and reads complete.
   [[nodiscard]] auto send_completion_queue(const class completion_queue& queue) const noexcept
-    requires NotGivenYet<Given, parameter::send_completion_queue>
+    requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue>
   {
-    return with<parameter::send_completion_queue>([&](auto& s) { s.send_queue = queue; });
+    return with<queue_pair_parameter::send_completion_queue>(
+        [&](auto& s) { s.send_queue = queue; });
   }
   /// Required. Where receives complete; may be the same as the send completion queue.
   [[nodiscard]] auto receive_completion_queue(const class completion_queue& queue) const noexcept
-    requires NotGivenYet<Given, parameter::receive_completion_queue>
+    requires NotGivenYet<Given, queue_pair_parameter::receive_completion_queue>
   {
-    return with<parameter::receive_completion_queue>([&](auto& s) { s.receive_queue = queue; });
+    return with<queue_pair_parameter::receive_completion_queue>(
+        [&](auto& s) { s.receive_queue = queue; });
   }
   /// One completion queue for both directions.
   [[nodiscard]] auto completion_queue(const class completion_queue& queue) const noexcept
-    requires NotGivenYet<Given, parameter::send_completion_queue> &&
-             NotGivenYet<Given, parameter::receive_completion_queue>
+    requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue> &&
+             NotGivenYet<Given, queue_pair_parameter::receive_completion_queue>
   {
-    constexpr auto both = parameter::send_completion_queue | parameter::receive_completion_queue;
+    constexpr auto both = queue_pair_parameter::send_completion_queue |
+                          queue_pair_parameter::receive_completion_queue;
     return with<both>([&](auto& s) { s.send_queue = s.receive_queue = queue; });
   }
   /// Required on RC and UC. What the peer may do through this queue pair: local write for its sends
   /// into receives, remote read, remote write, remote atomic. The memory has to grant it as well.
   [[nodiscard]] auto access(access_flags rights) const noexcept
-    requires Connects<Transport> && NotGivenYet<Given, parameter::access>
+    requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::access>
   {
-    return with<parameter::access>([&](auto& s) { s.connection.access = rights; });
+    return with<queue_pair_parameter::access>([&](auto& s) { s.connection.access = rights; });
   }
   /// Required on UD. What datagrams have to carry to be let in. The peers get it with the endpoint.
   [[nodiscard]] auto qkey(queue_key key) const noexcept
-    requires SendsDatagrams<Transport> && NotGivenYet<Given, parameter::qkey>
+    requires SendsDatagrams<Transport> && NotGivenYet<Given, queue_pair_parameter::qkey>
   {
-    return with<parameter::qkey>([&](auto& s) { s.connection.qkey = key; });
+    return with<queue_pair_parameter::qkey>([&](auto& s) { s.connection.qkey = key; });
   }
   /// Takes receives from there; the queue pair has no `post_receive` then.
   [[nodiscard]] auto shared_receive_queue(const class shared_receive_queue& queue) const noexcept
-    requires NotGivenYet<Given, parameter::shared_receive_queue> && NoOwnReceives<Given>
+    requires NotGivenYet<Given, queue_pair_parameter::shared_receive_queue> && NoOwnReceives<Given>
   {
-    return with<parameter::shared_receive_queue>([&](auto& s) { s.receives = queue; });
+    return with<queue_pair_parameter::shared_receive_queue>([&](auto& s) { s.receives = queue; });
   }
 
   /// The length of the send queue; 16 by default, up to the device's limit.
   [[nodiscard]] auto max_send_work_requests(work_request_count count) const noexcept
-    requires NotGivenYet<Given, parameter::max_send_work_requests>
+    requires NotGivenYet<Given, queue_pair_parameter::max_send_work_requests>
   {
-    return with<parameter::max_send_work_requests>(
+    return with<queue_pair_parameter::max_send_work_requests>(
         [&](auto& s) { s.max_send_work_requests = count; });
   }
   /// The length of the receive queue; 16 by default, up to the device's limit.
   [[nodiscard]] auto max_receive_work_requests(work_request_count count) const noexcept
-    requires NotGivenYet<Given, parameter::max_receive_work_requests> && NoSharedReceives<Given>
+    requires NotGivenYet<Given, queue_pair_parameter::max_receive_work_requests> &&
+             NoSharedReceives<Given>
   {
-    return with<parameter::max_receive_work_requests>(
+    return with<queue_pair_parameter::max_receive_work_requests>(
         [&](auto& s) { s.max_receive_work_requests = count; });
   }
   /// Scatter-gather elements per send; the smaller of 16 and the device's limit by default.
   [[nodiscard]] auto max_send_elements(element_count count) const noexcept
-    requires NotGivenYet<Given, parameter::max_send_elements>
+    requires NotGivenYet<Given, queue_pair_parameter::max_send_elements>
   {
-    return with<parameter::max_send_elements>([&](auto& s) { s.max_send_elements = count; });
+    return with<queue_pair_parameter::max_send_elements>(
+        [&](auto& s) { s.max_send_elements = count; });
   }
   /// Scatter-gather elements per receive; the smaller of 16 and the device's limit by default.
   [[nodiscard]] auto max_receive_elements(element_count count) const noexcept
-    requires NotGivenYet<Given, parameter::max_receive_elements> && NoSharedReceives<Given>
+    requires NotGivenYet<Given, queue_pair_parameter::max_receive_elements> &&
+             NoSharedReceives<Given>
   {
-    return with<parameter::max_receive_elements>([&](auto& s) { s.max_receive_elements = count; });
+    return with<queue_pair_parameter::max_receive_elements>(
+        [&](auto& s) { s.max_receive_elements = count; });
   }
   /// Bytes that a send may carry inline; 0 by default. The verbs report no limit of the device.
   [[nodiscard]] auto max_inline_data(inline_size size) const noexcept
-    requires NotGivenYet<Given, parameter::max_inline_data>
+    requires NotGivenYet<Given, queue_pair_parameter::max_inline_data>
   {
-    return with<parameter::max_inline_data>([&](auto& s) { s.max_inline_data = size; });
+    return with<queue_pair_parameter::max_inline_data>([&](auto& s) { s.max_inline_data = size; });
   }
   /// Batches go through the extended posting interface (`ibv_wr_start` to `ibv_wr_complete`), which
   /// writes into the device's queue without a list in between. A device without it refuses to build
   /// (`not_supported`); what `post_batch` takes is the same either way.
   [[nodiscard]] auto extended_posting() const noexcept
-    requires NotGivenYet<Given, parameter::extended_posting>
+    requires NotGivenYet<Given, queue_pair_parameter::extended_posting>
   {
-    return with<parameter::extended_posting>([](auto& s) { s.extended_posting = true; });
+    return with<queue_pair_parameter::extended_posting>([](auto& s) { s.extended_posting = true; });
   }
   /// Makes every request of the send queue signaled, whatever it says itself.
   [[nodiscard]] auto signal_all_sends() const noexcept
-    requires NotGivenYet<Given, parameter::signal_all_sends>
+    requires NotGivenYet<Given, queue_pair_parameter::signal_all_sends>
   {
-    return with<parameter::signal_all_sends>([](auto& s) { s.signal_all_sends = true; });
+    return with<queue_pair_parameter::signal_all_sends>([](auto& s) { s.signal_all_sends = true; });
   }
   /// The device's port; the first active one by default.
   [[nodiscard]] auto port(port_number number) const noexcept
-    requires NotGivenYet<Given, parameter::port>
+    requires NotGivenYet<Given, queue_pair_parameter::port>
   {
-    return with<parameter::port>([&](auto& s) { s.port = number; });
+    return with<queue_pair_parameter::port>([&](auto& s) { s.port = number; });
   }
   /// The partition, as an index into the port's pkey table; 0 by default.
   [[nodiscard]] auto pkey_index(verbspp::pkey_index index) const noexcept
-    requires NotGivenYet<Given, parameter::pkey_index>
+    requires NotGivenYet<Given, queue_pair_parameter::pkey_index>
   {
-    return with<parameter::pkey_index>([&](auto& s) { s.connection.pkey_index = index; });
+    return with<queue_pair_parameter::pkey_index>(
+        [&](auto& s) { s.connection.pkey_index = index; });
   }
   /// The local address, as an index into the port's GID table. By default the best one: RoCE v2
   /// before v1, IPv4-mapped before global IPv6 before link-local.
   [[nodiscard]] auto gid_index(verbspp::gid_index index) const noexcept
-    requires NotGivenYet<Given, parameter::gid_index>
+    requires NotGivenYet<Given, queue_pair_parameter::gid_index>
   {
-    return with<parameter::gid_index>([&](auto& s) { s.gid_index = index; });
+    return with<queue_pair_parameter::gid_index>([&](auto& s) { s.gid_index = index; });
   }
   /// Unlimited by default.
   [[nodiscard]] auto rnr_retry_count(verbspp::rnr_retry_count count) const noexcept
-    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::rnr_retry_count>
+    requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::rnr_retry_count>
   {
-    return with<parameter::rnr_retry_count>([&](auto& s) { s.connection.rnr_retries = count; });
+    return with<queue_pair_parameter::rnr_retry_count>(
+        [&](auto& s) { s.connection.rnr_retries = count; });
   }
   /// 7 by default.
   [[nodiscard]] auto ack_retry_count(retry_count count) const noexcept
-    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::ack_retry_count>
+    requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_retry_count>
   {
-    return with<parameter::ack_retry_count>([&](auto& s) { s.connection.retries = count; });
+    return with<queue_pair_parameter::ack_retry_count>(
+        [&](auto& s) { s.connection.retries = count; });
   }
   /// Code 12 (0.64 ms) by default.
   [[nodiscard]] auto min_rnr_timer(verbspp::min_rnr_timer timer) const noexcept
-    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::min_rnr_timer>
+    requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::min_rnr_timer>
   {
-    return with<parameter::min_rnr_timer>([&](auto& s) { s.connection.min_rnr_timer = timer; });
+    return with<queue_pair_parameter::min_rnr_timer>(
+        [&](auto& s) { s.connection.min_rnr_timer = timer; });
   }
   /// Code 14 (67.1 ms) by default; a peer that is gone is noticed after about
   /// ACK timeout x (ACK retry count + 1), at most four times that.
   [[nodiscard]] auto ack_timeout(verbspp::ack_timeout timeout) const noexcept
-    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::ack_timeout>
+    requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_timeout>
   {
-    return with<parameter::ack_timeout>([&](auto& s) { s.connection.ack_timeout = timeout; });
+    return with<queue_pair_parameter::ack_timeout>(
+        [&](auto& s) { s.connection.ack_timeout = timeout; });
   }
   /// By default the smaller of what both ends take.
   [[nodiscard]] auto path_mtu(verbspp::path_mtu mtu) const noexcept
-    requires Connects<Transport> && NotGivenYet<Given, parameter::path_mtu>
+    requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::path_mtu>
   {
-    return with<parameter::path_mtu>([&](auto& s) { s.connection.mtu = mtu; });
+    return with<queue_pair_parameter::path_mtu>([&](auto& s) { s.connection.mtu = mtu; });
   }
   /// Random by default.
   [[nodiscard]] auto send_psn(packet_sequence_number psn) const noexcept
-    requires NotGivenYet<Given, parameter::send_psn>
+    requires NotGivenYet<Given, queue_pair_parameter::send_psn>
   {
-    return with<parameter::send_psn>([&](auto& s) { s.connection.send_psn = psn; });
+    return with<queue_pair_parameter::send_psn>([&](auto& s) { s.connection.send_psn = psn; });
   }
   /// The peer's send PSN, from its endpoint, by default.
   [[nodiscard]] auto receive_psn(packet_sequence_number psn) const noexcept
-    requires Connects<Transport> && NotGivenYet<Given, parameter::receive_psn>
+    requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::receive_psn>
   {
-    return with<parameter::receive_psn>([&](auto& s) { s.connection.receive_psn = psn; });
+    return with<queue_pair_parameter::receive_psn>(
+        [&](auto& s) { s.connection.receive_psn = psn; });
   }
   /// RDMA reads and atomics of this side that may be outstanding at once; the smaller of 16 and
   /// what both devices grant by default.
   [[nodiscard]] auto max_reads_as_initiator(read_depth depth) const noexcept
-    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::max_reads_as_initiator>
+    requires Acknowledges<Transport> &&
+             NotGivenYet<Given, queue_pair_parameter::max_reads_as_initiator>
   {
-    return with<parameter::max_reads_as_initiator>(
+    return with<queue_pair_parameter::max_reads_as_initiator>(
         [&](auto& s) { s.max_reads_as_initiator = depth; });
   }
   /// RDMA reads and atomics of the peer's that may be outstanding at once; the default likewise.
   [[nodiscard]] auto max_reads_as_target(read_depth depth) const noexcept
-    requires Acknowledges<Transport> && NotGivenYet<Given, parameter::max_reads_as_target>
+    requires Acknowledges<Transport> &&
+             NotGivenYet<Given, queue_pair_parameter::max_reads_as_target>
   {
-    return with<parameter::max_reads_as_target>([&](auto& s) { s.max_reads_as_target = depth; });
+    return with<queue_pair_parameter::max_reads_as_target>(
+        [&](auto& s) { s.max_reads_as_target = depth; });
   }
   /// 0 by default.
   [[nodiscard]] auto service_level(verbspp::service_level level) const noexcept
-    requires NotGivenYet<Given, parameter::service_level>
+    requires NotGivenYet<Given, queue_pair_parameter::service_level>
   {
-    return with<parameter::service_level>([&](auto& s) { s.connection.service_level = level; });
+    return with<queue_pair_parameter::service_level>(
+        [&](auto& s) { s.connection.service_level = level; });
   }
   /// 64 by default; used wherever packets carry a GRH, so always on Ethernet.
   [[nodiscard]] auto hop_limit(verbspp::hop_limit limit) const noexcept
-    requires NotGivenYet<Given, parameter::hop_limit>
+    requires NotGivenYet<Given, queue_pair_parameter::hop_limit>
   {
-    return with<parameter::hop_limit>([&](auto& s) { s.connection.hop_limit = limit; });
+    return with<queue_pair_parameter::hop_limit>([&](auto& s) { s.connection.hop_limit = limit; });
   }
   /// 0 by default; used wherever packets carry a GRH.
   [[nodiscard]] auto traffic_class(verbspp::traffic_class value) const noexcept
-    requires NotGivenYet<Given, parameter::traffic_class>
+    requires NotGivenYet<Given, queue_pair_parameter::traffic_class>
   {
-    return with<parameter::traffic_class>([&](auto& s) { s.connection.traffic_class = value; });
+    return with<queue_pair_parameter::traffic_class>(
+        [&](auto& s) { s.connection.traffic_class = value; });
   }
 
   /// 0 by default; used wherever packets carry a GRH.
   [[nodiscard]] auto flow_label(verbspp::flow_label label) const noexcept
-    requires NotGivenYet<Given, parameter::flow_label>
+    requires NotGivenYet<Given, queue_pair_parameter::flow_label>
   {
-    return with<parameter::flow_label>([&](auto& s) { s.connection.flow_label = label; });
+    return with<queue_pair_parameter::flow_label>(
+        [&](auto& s) { s.connection.flow_label = label; });
   }
 
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
@@ -375,11 +395,11 @@ class queue_pair_builder {
   }
 
  private:
-  template <transport, parameter_set>
+  template <transport, queue_pair_parameter_set>
   friend class queue_pair_builder;
 
   /// The builder that has been given `Added` as well.
-  template <parameter_set Added, class Set>
+  template <queue_pair_parameter_set Added, class Set>
   [[nodiscard]] auto with(Set set) const noexcept {
     queue_pair_builder<Transport, Given | Added> next;
     next.settings_ = settings_;

@@ -172,7 +172,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// \errors `mismatch` for a path that the port's link layer does not have; `invalid_input`,
   /// `timed_out` (the path's address does not resolve) and others from the device, with the
   /// transition's name; `invalid_input` if this queue pair was moved from
-  template <transport Theirs, queue_pair_state From, queue_pair_state To, attribute_set Given>
+  template <transport Theirs, queue_pair_state From, queue_pair_state To,
+            queue_pair_attribute_set Given>
     requires ForThisQueuePair<Theirs, From, Transport, State> &&
              NoAttributeMissing<Theirs, From, To, Given> && ChangesState<From, To>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<in_state<To>> modify(
@@ -181,7 +182,8 @@ class VERBSPP_CONSUMABLE queue_pair
   }
   /// Changes attributes within the state. After a failure they are as they were.
   /// \errors as of the transitions
-  template <transport Theirs, queue_pair_state From, queue_pair_state To, attribute_set Given>
+  template <transport Theirs, queue_pair_state From, queue_pair_state To,
+            queue_pair_attribute_set Given>
     requires ForThisQueuePair<Theirs, From, Transport, State> &&
              NoAttributeMissing<Theirs, From, To, Given> && KeepsState<From, To>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> modify(

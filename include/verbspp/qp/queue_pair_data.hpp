@@ -117,11 +117,12 @@ struct queue_pair_data {
 
 /// One `ibv_modify_qp`; what it changed is then in `queue_pair` as well.
 [[nodiscard]] result<void> modify(queue_pair_data& queue_pair, queue_pair_state from,
-                                  queue_pair_state to, attribute_set given,
+                                  queue_pair_state to, queue_pair_attribute_set given,
                                   const attribute_values& values) noexcept;
 
 /// The same of attributes whose type shows that they are complete.
-template <transport Transport, queue_pair_state From, queue_pair_state To, attribute_set Given>
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute_set Given>
   requires NoAttributeMissing<Transport, From, To, Given>
 [[nodiscard]] result<void> modify(
     queue_pair_data& queue_pair,
