@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "device/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/context.hpp>
 
@@ -39,14 +40,17 @@ detail::context_state::~context_state() {
 }
 
 result<ibv_device_attr> context::query_device() const noexcept {
+  constexpr const char* operation = "ibv_query_device";
+  VERBSPP_TRYV(detail::check_usable(operation, *this));
   ibv_device_attr attributes{};
   const int errnum = detail::errno_of(ibv_query_device(native_handle(), &attributes));
-  if (errnum != 0) return error::from_errno(errnum, "ibv_query_device");
+  if (errnum != 0) return error::from_errno(errnum, operation);
   return attributes;
 }
 
 result<std::uint64_t> context::device_clock_khz() const noexcept {
   constexpr const char* operation = "ibv_query_device_ex";
+  VERBSPP_TRYV(detail::check_usable(operation, *this));
   ibv_device_attr_ex attributes{};
   const int errnum = detail::errno_of(ibv_query_device_ex(native_handle(), nullptr, &attributes));
   if (errnum != 0) return error::from_errno(errnum, operation);
@@ -57,10 +61,12 @@ result<std::uint64_t> context::device_clock_khz() const noexcept {
 }
 
 result<port_attributes> context::query_port(port_number port) const noexcept {
+  constexpr const char* operation = "ibv_query_port";
+  VERBSPP_TRYV(detail::check_usable(operation, *this));
   ibv_port_attr attributes{};
   const int errnum = detail::errno_of(ibv_query_port(native_handle(), port.value(), &attributes));
   if (errnum != 0)
-    return error::from_errno(errnum, "ibv_query_port", errnum == EINVAL ? no_such_port : nullptr);
+    return error::from_errno(errnum, operation, errnum == EINVAL ? no_such_port : nullptr);
   return port_attributes(port, attributes);
 }
 
@@ -76,15 +82,17 @@ result<port_attributes> context::first_active_port() const noexcept {
 }
 
 result<gid_entry> context::query_gid(port_number port, gid_index index) const noexcept {
+  constexpr const char* operation = "ibv_query_gid_ex";
+  VERBSPP_TRYV(detail::check_usable(operation, *this));
   ibv_gid_entry native{};
   const int errnum =
       detail::errno_of(ibv_query_gid_ex(native_handle(), port.value(), index.value(), &native, 0));
   if (errnum == ENODATA)
-    return error::from_errno(errnum, "ibv_query_gid_ex")
+    return error::from_errno(errnum, operation)
         .as(error_kind::not_found, "the entry of the GID table is empty");
   if (errnum != 0)
     return error::from_errno(
-        errnum, "ibv_query_gid_ex",
+        errnum, operation,
         errnum == EINVAL ? "no such port, or the GID table is shorter" : nullptr);
   return entry_from(native);
 }
@@ -122,9 +130,11 @@ result<gid_table> context::query_gid_table(port_number port) const noexcept {
 }
 
 result<std::optional<async_event>> context::poll_async_event() const noexcept {
+  constexpr const char* operation = "ibv_get_async_event";
+  VERBSPP_TRYV(detail::check_usable(operation, *this));
   ibv_async_event native{};
   VERBSPP_TRY(got, detail::read_event([&] { return ibv_get_async_event(native_handle(), &native); },
-                                      "ibv_get_async_event"));
+                                      operation));
   if (!got) return std::optional<async_event>();
   // Until it is acknowledged the element cannot be destroyed.
   const async_event event = async_event::from_native(native);

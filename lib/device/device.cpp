@@ -12,6 +12,11 @@ namespace verbspp {
 
 detail::device_list_state::~device_list_state() { ibv_free_device_list(devices); }
 
+const char* detail::name_of(ibv_device* native) noexcept {
+  const char* const name = native != nullptr ? ibv_get_device_name(native) : nullptr;
+  return name != nullptr ? name : "";
+}
+
 result<device_list> device_list::query() noexcept {
   constexpr const char* operation = "ibv_get_device_list";
   int count = 0;
@@ -32,18 +37,31 @@ result<device_list> device_list::query() noexcept {
 }
 
 result<device> device_list::find(std::string_view name) const noexcept {
-  for (const device& candidate : *this)
-    if (name == candidate.name()) return candidate;
+  if (!name.empty())  // as a device without one would be
+    for (const device& candidate : *this)
+      if (name == candidate.name()) return candidate;
   return error(error_kind::not_found, "find device",
                empty() ? "this machine has no RDMA device: check `ibv_devices` and that the driver "
                          "and its provider library are installed"
                        : "no RDMA device has this name: `ibv_devices` lists those of this machine");
 }
 
-std::uint64_t device::guid() const noexcept { return be64toh(ibv_get_device_guid(native_)); }
+std::uint64_t device::guid() const noexcept {
+  return native_ != nullptr ? be64toh(ibv_get_device_guid(native_)) : 0;
+}
+
+ibv_node_type device::node_type() const noexcept {
+  return native_ != nullptr ? native_->node_type : IBV_NODE_UNKNOWN;
+}
+
+ibv_transport_type device::transport_type() const noexcept {
+  return native_ != nullptr ? native_->transport_type : IBV_TRANSPORT_UNKNOWN;
+}
 
 result<context> device::open() const noexcept {
   constexpr const char* operation = "ibv_open_device";
+  if (native_ == nullptr)
+    return error(error_kind::invalid_input, operation, "this device was moved from");
   errno = 0;
   ibv_context* const opened = ibv_open_device(native_);
   if (opened == nullptr) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/on_demand_paging.hpp>
@@ -92,6 +93,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
                                                         access_flags rights) noexcept {
   const auto place = reinterpret_cast<std::uintptr_t>(address);
   const char* const registering = start == place ? "ibv_reg_mr" : "ibv_reg_mr_iova";
+  VERBSPP_TRYV(check_usable(registering, domain));
   VERBSPP_TRYV(check_range(registering, place, length, start));
   VERBSPP_TRYV(check_on_demand(registering, domain, rights));
   errno = 0;
@@ -106,6 +108,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
                                                         const dmabuf_part& part, std::size_t length,
                                                         std::uint64_t start,
                                                         access_flags rights) noexcept {
+  VERBSPP_TRYV(check_usable(registering_dmabuf, domain));
   VERBSPP_TRYV(check_range(registering_dmabuf, part.offset, length, start));
   if (part.file_descriptor < 0)
     return error::out_of_range(registering_dmabuf, "file descriptor", part.file_descriptor,
@@ -152,6 +155,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
   int what = 0;
   ibv_pd* domain = nullptr;
   if (changes.domain) {
+    VERBSPP_TRYV(check_usable(reregistering, *changes.domain));
     if (changes.domain->context() != domain_.context())
       return error(error_kind::invalid_input, reregistering,
                    "the protection domain is of another context than the region's");

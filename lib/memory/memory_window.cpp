@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/memory_window.hpp>
 
@@ -55,6 +56,7 @@ const char* to_string(memory_window_type type) noexcept {
 namespace detail {
 
 result<void> memory_window_owner::allocate(memory_window_type type) noexcept {
+  VERBSPP_TRYV(check_usable(allocating, domain_));
   errno = 0;
   native_ = ibv_alloc_mw(domain_.native_handle(), static_cast<ibv_mw_type>(type));
   if (native_ == nullptr) return creation_failure(errno, domain_, type);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/usable.hpp"
 #include <verbspp/memory/on_demand_paging.hpp>
 
 #include <cerrno>
@@ -6,12 +7,14 @@
 namespace verbspp {
 
 result<on_demand_paging> on_demand_paging::query(const context& device) noexcept {
+  constexpr const char* operation = "ibv_query_device_ex";
+  VERBSPP_TRYV(detail::check_usable(operation, device));
   ibv_device_attr_ex attributes{};
   const int errnum =
       detail::errno_of(ibv_query_device_ex(device.native_handle(), nullptr, &attributes));
   // Without the extended query there is nothing that it could tell.
   if (errnum == ENOSYS || errnum == EOPNOTSUPP) return on_demand_paging{};
-  if (errnum != 0) return error::from_errno(errnum, "ibv_query_device_ex");
+  if (errnum != 0) return error::from_errno(errnum, operation);
   const ibv_odp_caps& can = attributes.odp_caps;
   return on_demand_paging{
       .supported = (can.general_caps & IBV_ODP_SUPPORT) != 0,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/limits.hpp"
+#include "memory/usable.hpp"
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
 #include <verbspp/base/destroy_failure.hpp>
@@ -73,6 +74,7 @@ result<port_attributes> port_of(const queue_pair_settings& settings,
 }
 
 result<void> check_parents(const queue_pair_settings& settings) noexcept {
+  VERBSPP_TRYV(check_usable(building, *settings.domain));
   const context& parent = settings.domain->context();
   if (settings.receives && settings.receives->protection_domain() != *settings.domain)
     return error(error_kind::invalid_input, building,

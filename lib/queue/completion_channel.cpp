@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "device/usable.hpp"
 #include "queue/completion_channel_state.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/queue/completion_channel.hpp>
@@ -160,6 +161,7 @@ completion_channel::~completion_channel() = default;
 
 result<completion_channel> completion_channel::create(const class context& parent) noexcept {
   constexpr const char* operation = "ibv_create_comp_channel";
+  VERBSPP_TRYV(detail::check_usable(operation, parent));
   errno = 0;
   ibv_comp_channel* const created = ibv_create_comp_channel(parent.native_handle());
   if (created == nullptr) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/limits.hpp"
+#include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
@@ -28,6 +29,7 @@ detail::shared_receive_queue_state::~shared_receive_queue_state() {
 result<shared_receive_queue> shared_receive_queue::create(const class protection_domain& domain,
                                                           work_request_count max_work_requests,
                                                           element_count max_elements) noexcept {
+  VERBSPP_TRYV(detail::check_usable(creating, domain));
   VERBSPP_TRY(device, domain.context().query_device());
   if (device.max_srq <= 0)
     return error(error_kind::not_supported, creating,

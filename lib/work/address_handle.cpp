@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/work/address_handle.hpp>
 #include <verbspp/work/datagram.hpp>
@@ -39,6 +40,7 @@ result<address_handle> address_handle::create(const class protection_domain& dom
 
 result<address_handle> address_handle::create(const class protection_domain& domain,
                                               port_number port, const path& way) noexcept {
+  VERBSPP_TRYV(detail::check_usable(creating, domain));
   VERBSPP_TRY(attributes, domain.context().query_port(port));
   VERBSPP_TRYV(detail::check_path(way, attributes.link_layer(), creating));
   return create(domain, way.native(port), creating);
@@ -48,6 +50,7 @@ result<address_handle> address_handle::create_reply(const class protection_domai
                                                     port_number port,
                                                     const received_datagram& datagram) noexcept {
   constexpr const char* operation = "ibv_init_ah_from_wc";
+  VERBSPP_TRYV(detail::check_usable(operation, domain));
   VERBSPP_TRY(attributes, domain.context().query_port(port));
   if (attributes.link_layer() == link_layer::ethernet && !datagram.has_global_route())
     return error(error_kind::invalid_input, operation,

@@ -294,6 +294,27 @@ TEST_CASE("a window of type 1 that is bound to no bytes lets nobody in, and lets
   CHECK_NOTHROW(must(std::move(region).deregister()));
 }
 
+TEST_CASE("a window that is assigned over lets nobody in, and lets the region go") {
+  const testbed bed;
+  connected_pair pair = connect(bed);
+  std::vector<std::byte> bytes(64);
+  auto region =
+      must(register_memory < access::local_write | access::window_bind > (bed.domain, bytes));
+  auto window = window_of<type_1>(bed.domain);
+  auto fresh = window_of<type_1>(bed.domain);
+  if (!window) return;
+  const auto far = bind(pair.right, *window, must(region.window_part<both_ways>(0, 64)));
+  ibv_mw* const kept = fresh->native_handle();
+  *window = std::move(*fresh);
+  CHECK(window->native_handle() == kept);
+  CHECK(fresh->native_handle() == nullptr);
+  auto& same = *window;
+  *window = std::move(same);
+  CHECK(window->native_handle() == kept);
+  CHECK(write_by_another(bed, far) == work_status::remote_access_error);
+  CHECK_NOTHROW(must(std::move(region).deregister()));
+}
+
 TEST_CASE("a window of type 2 is closed by its own side, and can be bound anew then") {
   const testbed bed;
   connected_pair pair = connect(bed);

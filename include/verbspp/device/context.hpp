@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace verbspp {
 
@@ -34,6 +36,15 @@ struct context_state : counted {
 /// The entries of a GID table that are in use, in the order of their index.
 class gid_table {
  public:
+  gid_table(gid_table&& other) noexcept
+      : entries_(std::move(other.entries_)), size_(std::exchange(other.size_, 0)) {}
+  gid_table& operator=(gid_table&& other) noexcept {
+    gid_table taken(std::move(other));
+    std::swap(entries_, taken.entries_);
+    std::swap(size_, taken.size_);
+    return *this;
+  }
+
   [[nodiscard]] std::span<const gid_entry> entries() const noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] const gid_entry* begin() const noexcept VERBSPP_LIFETIMEBOUND {
     return entries_.get();
@@ -54,7 +65,8 @@ class gid_table {
 };
 
 /// An opened device: a shared handle, cheap to copy, closed when the last copy and the last object
-/// made from it are gone. Thread-safe.
+/// made from it are gone. Thread-safe. What is asked of one that was moved from is an error
+/// (`invalid_input`), and so is what shall be made of it.
 class context {
  public:
   /// Limits and abilities of the device (`ibv_query_device`).
@@ -90,19 +102,25 @@ class context {
       wait_limit until) const noexcept;
   /// For epoll and poll: readable while there are asynchronous events; then call `poll_async_event`
   /// until it gives no more. Non-blocking. Nobody but the library may read it.
+  /// -1 if this context was moved from.
   [[nodiscard]] int async_event_file_descriptor() const noexcept {
-    return state_->native->async_fd;
+    return state_ ? state_->native->async_fd : -1;
   }
 
-  [[nodiscard]] const char* device_name() const noexcept {
-    return ibv_get_device_name(state_->native->device);
+  /// The kernel's name for the device, such as "mlx5_0"; empty if this context was moved from.
+  [[nodiscard]] const char* device_name() const noexcept VERBSPP_LIFETIMEBOUND {
+    return detail::name_of(state_ ? state_->native->device : nullptr);
   }
-  [[nodiscard]] ibv_context* native_handle() const noexcept { return state_->native; }
+  /// Null if this context was moved from.
+  [[nodiscard]] ibv_context* native_handle() const noexcept {
+    return state_ ? state_->native : nullptr;
+  }
   /// True for copies of one handle; a device opened twice gives two contexts.
   friend bool operator==(const context&, const context&) noexcept = default;
 
  private:
   friend class device;
+  friend class protection_domain;
   explicit context(detail::reference<detail::context_state> state) noexcept
       : state_(std::move(state)) {}
 

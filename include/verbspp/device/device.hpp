@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
 
@@ -9,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace verbspp {
 
@@ -27,24 +29,39 @@ struct device_list_state : counted {
   int count;
 };
 
+/// A device's name, never null: empty if there is no device, or libibverbs does not tell.
+[[nodiscard]] const char* name_of(ibv_device* native) noexcept;
+
 }  // namespace detail
 
 /// An RDMA device of this machine, not opened. Cheap to copy; keeps the list it came from alive.
 class device {
  public:
-  /// The kernel's name for it, such as "mlx5_0".
-  [[nodiscard]] const char* name() const noexcept { return ibv_get_device_name(native_); }
+  device(const device&) noexcept = default;
+  device(device&& other) noexcept
+      : list_(std::move(other.list_)), native_(std::exchange(other.native_, nullptr)) {}
+  device& operator=(device other) noexcept {
+    std::swap(list_, other.list_);
+    std::swap(native_, other.native_);
+    return *this;
+  }
+  ~device() = default;
+
+  /// The kernel's name for it, such as "mlx5_0"; empty if libibverbs does not tell.
+  [[nodiscard]] const char* name() const noexcept VERBSPP_LIFETIMEBOUND {
+    return detail::name_of(native_);
+  }
   /// The node GUID in host byte order.
   [[nodiscard]] std::uint64_t guid() const noexcept;
-  [[nodiscard]] ibv_node_type node_type() const noexcept { return native_->node_type; }
-  [[nodiscard]] ibv_transport_type transport_type() const noexcept {
-    return native_->transport_type;
-  }
+  [[nodiscard]] ibv_node_type node_type() const noexcept;
+  [[nodiscard]] ibv_transport_type transport_type() const noexcept;
 
   /// Opens the device (`ibv_open_device`); may be called again for further contexts.
-  /// \errors `permission` without access to /dev/infiniband, `resource_exhausted`, `driver`
+  /// \errors `permission` without access to /dev/infiniband, `resource_exhausted`, `driver`;
+  /// `invalid_input` if this device was moved from
   [[nodiscard]] result<context> open() const noexcept;
 
+  /// Null if this device was moved from.
   [[nodiscard]] ibv_device* native_handle() const noexcept { return native_; }
 
  private:
@@ -91,7 +108,7 @@ class device_list {
   [[nodiscard]] static result<device_list> query() noexcept;
 
   [[nodiscard]] std::size_t size() const noexcept {
-    return static_cast<std::size_t>(state_->count);
+    return state_ ? static_cast<std::size_t>(state_->count) : 0;
   }
   [[nodiscard]] bool empty() const noexcept { return size() == 0; }
   /// \pre index < size()

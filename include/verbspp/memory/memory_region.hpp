@@ -62,10 +62,12 @@ class memory_registration {
       : domain_(std::move(other.domain_)),
         native_(std::exchange(other.native_, nullptr)),
         range_(std::exchange(other.range_, {})) {}
+  /// What was registered before is deregistered here.
   memory_registration& operator=(memory_registration&& other) noexcept {
-    std::swap(domain_, other.domain_);
-    std::swap(native_, other.native_);
-    std::swap(range_, other.range_);
+    memory_registration taken(std::move(other));
+    std::swap(domain_, taken.domain_);
+    std::swap(native_, taken.native_);
+    std::swap(range_, taken.range_);
     return *this;
   }
   ~memory_registration();
@@ -265,9 +267,11 @@ class memory_region : public registered_region<Rights> {
   explicit memory_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
 
-  /// The registered memory.
+  /// The registered memory; empty if the region was moved from, or deregistered.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
-    return {static_cast<const std::byte*>(this->native()->addr), this->native()->length};
+    const ibv_mr* const native = this->native();
+    if (native == nullptr) return {};
+    return {static_cast<const std::byte*>(native->addr), native->length};
   }
 
   // Changing a registration (`ibv_rereg_mr`) is cheaper than making another one where the device

@@ -39,9 +39,11 @@ class memory_window_owner {
   explicit memory_window_owner(protection_domain domain) noexcept : domain_(std::move(domain)) {}
   memory_window_owner(memory_window_owner&& other) noexcept
       : domain_(std::move(other.domain_)), native_(std::exchange(other.native_, nullptr)) {}
+  /// The window of before is destroyed here.
   memory_window_owner& operator=(memory_window_owner&& other) noexcept {
-    std::swap(domain_, other.domain_);
-    std::swap(native_, other.native_);
+    memory_window_owner taken(std::move(other));
+    std::swap(domain_, taken.domain_);
+    std::swap(native_, taken.native_);
     return *this;
   }
   ~memory_window_owner();

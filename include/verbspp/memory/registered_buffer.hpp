@@ -47,12 +47,14 @@ class page_range {
   [[nodiscard]] static result<page_range> allocate(std::size_t count, std::size_t size,
                                                    const buffer_options& options) noexcept;
   page_range(page_range&& other) noexcept
-      : first_(std::exchange(other.first_, nullptr)), size_(other.size_), kind_(other.kind_) {}
-  page_range& operator=(page_range&& other) noexcept {
+      : first_(std::exchange(other.first_, nullptr)),
+        size_(std::exchange(other.size_, 0)),
+        kind_(std::exchange(other.kind_, page_kind::normal)) {}
+  page_range& operator=(page_range&&) = delete;  // frees before or after what? its owner knows
+  void swap(page_range& other) noexcept {
     std::swap(first_, other.first_);
     std::swap(size_, other.size_);
     std::swap(kind_, other.kind_);
-    return *this;
   }
   ~page_range();
 
@@ -120,10 +122,12 @@ class registered_buffer {
       : pages_(std::move(other.pages_)),
         region_(std::move(other.region_)),
         size_(std::exchange(other.size_, 0)) {}
+  /// The buffer of before is deregistered and freed here.
   registered_buffer& operator=(registered_buffer&& other) noexcept {
-    pages_ = std::move(other.pages_);
-    region_ = std::move(other.region_);
-    std::swap(size_, other.size_);
+    registered_buffer taken(std::move(other));
+    pages_.swap(taken.pages_);
+    std::swap(region_, taken.region_);
+    std::swap(size_, taken.size_);
     return *this;
   }
   ~registered_buffer() {

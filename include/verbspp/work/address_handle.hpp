@@ -59,8 +59,9 @@ class address_handle {
   address_handle(address_handle&& other) noexcept
       : native_(std::exchange(other.native_, nullptr)), domain_(std::move(other.domain_)) {}
   address_handle& operator=(address_handle&& other) noexcept {
-    std::swap(native_, other.native_);
-    std::swap(domain_, other.domain_);
+    address_handle taken(std::move(other));
+    std::swap(native_, taken.native_);
+    std::swap(domain_, taken.domain_);
     return *this;
   }
   address_handle(const address_handle&) = delete;

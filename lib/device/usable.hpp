@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/device/context.hpp>
+
+namespace verbspp::detail {
+
+[[nodiscard]] inline error context_moved_from(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this context was moved from"};
+}
+
+/// For what shall be made of a context, before it is given to libibverbs.
+/// \errors `invalid_input` if it was moved from
+[[nodiscard]] inline result<void> check_usable(const char* operation,
+                                               const context& parent) noexcept {
+  if (parent.native_handle() == nullptr) return context_moved_from(operation);
+  return success();
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/memory/protection_domain.hpp>
+
+namespace verbspp::detail {
+
+/// For what shall be made in a protection domain, before it is given to libibverbs.
+/// \errors `invalid_input` if it was moved from
+[[nodiscard]] inline result<void> check_usable(const char* operation,
+                                               const protection_domain& parent) noexcept {
+  if (parent.native_handle() == nullptr)
+    return error(error_kind::invalid_input, operation, "this protection domain was moved from");
+  return success();
+}
+
+}  // namespace verbspp::detail

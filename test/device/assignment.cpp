@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What is assigned to is destroyed in the assignment; what was moved from is empty in every
+/// member.
+
+#include "datagrams.hpp"
+#include "failing_verb.hpp"
+
+#include <array>
+#include <memory>
+#include <utility>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// `object = std::move(object)`, in a way that no compiler warns of.
+template <class Object>
+void assign_to_itself(Object& object) {
+  Object& same = object;
+  object = std::move(same);
+}
+
+/// An object after everything was taken out of it.
+template <class Object>
+[[nodiscard]] const Object& emptied(Object& object) {
+  const Object taken(std::move(object));
+  return object;
+}
+
+/// Checks that assigning destroys exactly what was there, at once, and that an object assigned to
+/// itself stays as it is.
+template <class Make>
+void check_assignment(Make make) {
+  auto left = make();
+  auto right = make();
+  auto* const kept = right.native_handle();
+  const int objects = live_objects();
+  left = std::move(right);
+  CHECK(live_objects() == objects - 1);
+  CHECK(left.native_handle() == kept);
+  CHECK(right.native_handle() == nullptr);  // NOLINT(bugprone-use-after-move): that is the point
+  assign_to_itself(left);
+  CHECK(live_objects() == objects - 1);
+  CHECK(left.native_handle() == kept);
+  right = make();
+  CHECK(live_objects() == objects);
+  left = std::move(right);
+  left = make();
+  CHECK(live_objects() == objects - 1);
+}
+
+}  // namespace
+
+TEST_CASE("what is assigned to is destroyed in the assignment") {
+  const testbed bed;
+  std::array<std::byte, 64> memory{};
+  SECTION("memory regions") {
+    check_assignment([&] { return must(register_memory<all_rights>(bed.domain, memory)); });
+  }
+  SECTION("registered buffers") {
+    check_assignment([&] { return must(registered_buffer<all_rights>::allocate(bed.domain, 64)); });
+  }
+  SECTION("address handles") {
+    connected_datagram pair = left_of(bed);
+    check_assignment([&] { return must(pair.address_of(pair.endpoint())); });
+  }
+  SECTION("protection domains") {
+    check_assignment([&] { return must(protection_domain::allocate(bed.context)); });
+  }
+  SECTION("contexts") {
+    check_assignment([] { return must(open_device(device_name())); });
+  }
+}
+
+TEST_CASE("a region that is assigned over is out of the peer's reach at once") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  const buffer<> source(bed.domain, pattern(32, 1));
+  std::array<std::byte, 32> before{};
+  std::array<std::byte, 32> after{};
+  auto region = must(register_memory<all_rights>(bed.domain, before));
+  const auto former = region.remote();
+  auto fresh = must(register_memory<all_rights>(bed.domain, after));
+  region = std::move(fresh);
+  must(left.post_write({.id = 1, .elements = source.gather(), .remote = former}));
+  CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
+}
+
+TEST_CASE("the region that is assigned over goes before its domain, the last of its context") {
+  const release_watch watch;
+  std::array<std::byte, 64> memory{};
+  const auto region = [&] {
+    const context opened = must(open_device(device_name()));
+    return must(register_memory<all_rights>(must(protection_domain::allocate(opened)), memory));
+  };
+  const int objects = live_objects();
+  {
+    auto kept = region();
+    kept = region();
+    CHECK(live_objects() == objects + 3);
+    auto* const domain = kept.native_handle()->pd;
+    kept = must(register_memory<all_rights>(kept.protection_domain(), memory));
+    CHECK(kept.native_handle()->pd == domain);
+    CHECK(live_objects() == objects + 3);
+  }
+  CHECK(live_objects() == objects);
+}
+
+TEST_CASE("the buffer that is assigned over is freed, but not before it is deregistered") {
+  const testbed bed;
+  auto first = must(registered_buffer<>::allocate(bed.domain, 100));
+  const auto second = must(registered_buffer<>::allocate(bed.domain, 100));
+  std::byte* const place = first.data();
+  std::byte seen{};
+  place[0] = std::byte{7};
+  before_next_dereg_mr([&] { seen = place[0]; });  // as the device could
+  first = must(registered_buffer<>::allocate(bed.domain, 200));
+  CHECK(seen == std::byte{7});
+  CHECK(first.size() == 200);
+  assign_to_itself(first);
+  CHECK(first.size() == 200);
+  first[199] = std::byte{1};
+}
+
+TEST_CASE("what was moved from is empty in every member") {
+  const testbed bed;
+  std::array<std::byte, 64> memory{};
+  {
+    auto region = must(register_memory<all_rights>(bed.domain, memory));
+    const auto& empty = emptied(region);
+    CHECK(empty.length() == 0);
+    CHECK(empty.start() == 0);
+    CHECK(empty.lkey() == 0);
+    CHECK(empty.native_handle() == nullptr);
+    CHECK(empty.bytes().empty());
+  }
+  {
+    auto buffer =
+        must(registered_buffer<all_rights>::allocate(bed.domain, 64, {.huge_pages = true}));
+    const auto& empty = emptied(buffer);
+    CHECK(empty.size() == 0);
+    CHECK(empty.data() == nullptr);
+    CHECK(empty.begin() == empty.end());
+    CHECK(empty.pages() == page_kind::normal);
+    CHECK(empty.native_handle() == nullptr);
+    CHECK(empty.region().length() == 0);
+  }
+  {
+    gid_table table = must(bed.context.query_gid_table(bed.port.number()));
+    REQUIRE_FALSE(table.empty());
+    const gid_table& empty = emptied(table);
+    CHECK(empty.empty());
+    CHECK(empty.size() == 0);
+    CHECK(empty.begin() == empty.end());
+    CHECK(empty.entries().empty());
+    table = must(bed.context.query_gid_table(bed.port.number()));
+    assign_to_itself(table);
+    CHECK(table.size() == static_cast<std::size_t>(table.end() - table.begin()));
+    CHECK_FALSE(table.empty());
+  }
+  {
+    device_list devices = must(device_list::query());
+    device one = devices[0];
+    const device_list& empty = emptied(devices);
+    CHECK(empty.empty());
+    CHECK(empty.begin() == empty.end());
+    CHECK(failure_of(empty.find(device_name())) == error_kind::not_found);
+    CHECK(emptied(one).native_handle() == nullptr);
+  }
+}
