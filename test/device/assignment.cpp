@@ -84,7 +84,7 @@ TEST_CASE("a region that is assigned over is out of the peer's reach at once") {
   const auto former = region.remote();
   auto fresh = must(register_memory<all_rights>(bed.domain, after));
   region = std::move(fresh);
-  must(left.post_write({.id = 1, .elements = source.gather(), .remote = former}));
+  must(left.post_write({.elements = source.gather(), .remote = former}, {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
 }
 
