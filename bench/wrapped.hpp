@@ -8,7 +8,7 @@
 
 /// What a program in verbspp would have at hand: the objects that `raw_ends` is made from.
 struct wrapped_ends {
-  using extended_queue_type = verbspp::extended_completion_queue<verbspp::completion_fields{}>;
+  using extended_queue_type = verbspp::extended_completion_queue<verbspp::completion_features{}>;
 
   verbspp::connected_queue_pair<verbspp::transport::rc> queue_pair;
   verbspp::completion_queue queue;

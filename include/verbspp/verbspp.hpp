@@ -42,8 +42,10 @@
 #include <verbspp/qp/status.hpp>
 #include <verbspp/qp/transition.hpp>
 #include <verbspp/queue/completion_channel.hpp>
+#include <verbspp/queue/completion_feature.hpp>
 #include <verbspp/queue/completion_queue.hpp>
-#include <verbspp/queue/extended_completion_queue.hpp>
+#include <verbspp/queue/completion_queue_with.hpp>
+#include <verbspp/queue/extended_completion.hpp>
 #include <verbspp/queue/queue_accounting.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
 #include <verbspp/work/address_handle.hpp>

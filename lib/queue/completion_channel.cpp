@@ -138,18 +138,6 @@ void completion_channel_state::forget(completion_queue_state& queue) noexcept {
 
 }  // namespace detail
 
-namespace {
-
-error channel_moved_from(const char* operation) noexcept {
-  return {error_kind::invalid_input, operation, "this completion channel was moved from"};
-}
-
-error queue_moved_from(const char* operation) noexcept {
-  return {error_kind::invalid_input, operation, "this completion queue was moved from"};
-}
-
-}  // namespace
-
 completion_channel::completion_channel(
     detail::reference<detail::completion_channel_state> state) noexcept
     : state_(std::move(state)) {}
@@ -184,13 +172,20 @@ result<completion_channel> completion_channel::create(const class context& paren
   return completion_channel(detail::reference<detail::completion_channel_state>(state));
 }
 
+completion_channel completion_channel::of(const detail::completion_queue_state* queue) noexcept {
+  return completion_channel(
+      queue != nullptr ? queue->channel : detail::reference<detail::completion_channel_state>());
+}
+
 result<std::optional<waitable_completion_queue>> completion_channel::poll() const noexcept {
   return wait(wait_limit::time_point::min());
 }
 
 result<std::optional<waitable_completion_queue>> completion_channel::wait(
     wait_limit until) const noexcept {
-  if (!state_) return channel_moved_from("ibv_get_cq_event");
+  if (!state_)
+    return error(error_kind::invalid_input, "ibv_get_cq_event",
+                 "this completion channel was moved from");
   VERBSPP_TRY(taken, state_->take(until));
   if (!taken) return std::optional<waitable_completion_queue>();
   return std::optional(waitable_completion_queue(std::move(taken)));
@@ -212,53 +207,6 @@ std::ostream& operator<<(std::ostream& out, const completion_channel& channel) {
   if (channel.native_handle() == nullptr) return out << "completion channel that was moved from";
   return out << "completion channel fd " << std::to_string(channel.file_descriptor()) << ", device "
              << channel.context().device_name();
-}
-
-result<waitable_completion_queue> waitable_completion_queue::create(
-    const class completion_channel& channel, std::size_t capacity) noexcept {
-  if (!channel.state_) return channel_moved_from("ibv_create_cq");
-  VERBSPP_TRY(state,
-              detail::completion_queue_state::create(channel.context(), channel.state_, capacity));
-  return waitable_completion_queue(std::move(state));
-}
-
-result<waitable_completion_queue> waitable_completion_queue::create(const class context& parent,
-                                                                    std::size_t capacity) noexcept {
-  VERBSPP_TRY(channel, completion_channel::create(parent));
-  return create(channel, capacity);
-}
-
-result<void> waitable_completion_queue::request_notification(notify_for which) const noexcept {
-  if (native_handle() == nullptr) return queue_moved_from("ibv_req_notify_cq");
-  const int errnum =
-      detail::errno_of(ibv_req_notify_cq(native_handle(), which == notify_for::solicited_only));
-  if (errnum != 0) return error::from_errno(errnum, "ibv_req_notify_cq");
-  return success();
-}
-
-result<std::span<const work_completion>> waitable_completion_queue::wait(
-    std::span<work_completion> slots, wait_limit until, notify_for which) const noexcept {
-  constexpr const char* operation = "wait for completions";
-  if (slots.empty()) return detail::no_slots(operation);
-  if (native_handle() == nullptr) return queue_moved_from(operation);
-  detail::completion_channel_state& channel = *state()->channel.get();
-  for (;;) {
-    VERBSPP_TRY(there, poll(slots));
-    if (!there.empty() || until.has_passed()) return there;
-    const std::uint64_t events = channel.settle(*state());
-    VERBSPP_TRYV(request_notification(which));
-    VERBSPP_TRY(meanwhile, poll(slots));
-    if (!meanwhile.empty()) {
-      channel.collect();
-      return meanwhile;
-    }
-    VERBSPP_TRYV(channel.sleep(*state(), events, until));
-  }
-}
-
-completion_channel waitable_completion_queue::completion_channel() const noexcept {
-  using channel = class completion_channel;
-  return state() != nullptr ? channel(state()->channel) : channel({});
 }
 
 }  // namespace verbspp

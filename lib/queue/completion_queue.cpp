@@ -3,10 +3,12 @@
 #include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/async_event.hpp>
+#include <verbspp/queue/completion_channel.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <new>
 #include <ostream>
 #include <string>
@@ -18,12 +20,42 @@ namespace detail {
 
 namespace {
 
-/// Checks the capacity and creates the queue by `create`, which is given the state and what the
-/// device is.
-template <class Create>
-result<reference<completion_queue_state>> create_by(const char* operation, const context& parent,
-                                                    reference<completion_channel_state> channel,
-                                                    std::size_t capacity, Create create) noexcept {
+/// Whether it takes `ibv_create_cq_ex` to make a queue.
+bool needs_extended_call(completion_features features) noexcept {
+  return features.intersects(completion_feature::extended | completion_feature::single_threaded);
+}
+
+const char* creation_of(completion_features features) noexcept {
+  return needs_extended_call(features) ? "ibv_create_cq_ex" : "ibv_create_cq";
+}
+
+/// The queue itself.
+ibv_cq* create_native(completion_queue_state& state, std::size_t capacity,
+                      const ibv_device_attr& device) noexcept {
+  ibv_context* const parent = state.owner.native_handle();
+  ibv_comp_channel* const channel = state.channel ? state.channel->native : nullptr;
+  if (!needs_extended_call(state.features))
+    return ibv_create_cq(parent, static_cast<int>(capacity), &state, channel, 0);
+  ibv_cq_init_attr_ex initial{};
+  initial.cqe = static_cast<std::uint32_t>(capacity);
+  initial.cq_context = &state;
+  initial.channel = channel;
+  initial.wc_flags = (state.features & all_completion_fields).bits;
+  if (state.features.contains(completion_feature::single_threaded)) {
+    initial.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+    initial.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+  }
+  ibv_cq_ex* const created = ibv_create_cq_ex(parent, &initial);
+  if (created == nullptr) return nullptr;
+  if (is_rxe(device)) mend_rxe_sessions(*created);
+  return ibv_cq_ex_to_cq(created);
+}
+
+result<reference<completion_queue_state>> create_queue(const context& parent,
+                                                       reference<completion_channel_state> channel,
+                                                       std::size_t capacity,
+                                                       completion_features features) noexcept {
+  const char* const operation = creation_of(features);
   if (capacity == 0)
     return error::out_of_range(operation, "capacity, completions", 0, "the smallest queue holds 1");
   VERBSPP_TRY(device, parent.query_device());
@@ -32,20 +64,28 @@ result<reference<completion_queue_state>> create_by(const char* operation, const
     return error::above_limit(operation, "capacity, completions", capacity, limit,
                               "the limit is the device's (max_cqe)");
   // First the state, since events find the queue by it.
-  reference<completion_queue_state> state(new (std::nothrow)
-                                              completion_queue_state(parent, std::move(channel)));
+  reference<completion_queue_state> state(
+      new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
   if (!state) return error::from_errno(ENOMEM, operation);
   errno = 0;
-  state->native = create(state.get(), device);
-  if (state->native == nullptr) return error::from_errno(errno, operation);
-  return state;
+  state->native = create_native(*state.get(), capacity, device);
+  if (state->native != nullptr) return state;
+  const error failure = error::from_errno(errno, operation);
+  if (!needs_extended_call(features) || failure != error_kind::not_supported) return failure;
+  return failure.as(error_kind::not_supported,
+                    "the device has no extended completion queues, or not with all of these "
+                    "features: ask for fewer, or take a plain completion_queue");
 }
 
 }  // namespace
 
-completion_queue_state::completion_queue_state(
-    context parent, reference<completion_channel_state> reports_to) noexcept
-    : owner(std::move(parent)), channel(std::move(reports_to)), created_at(moment_now()) {}
+completion_queue_state::completion_queue_state(context parent,
+                                               reference<completion_channel_state> reports_to,
+                                               completion_features with) noexcept
+    : owner(std::move(parent)),
+      channel(std::move(reports_to)),
+      features(with),
+      created_at(moment_now()) {}
 
 completion_queue_state::~completion_queue_state() {
   if (native == nullptr) return;
@@ -66,43 +106,38 @@ error no_slots(const char* operation) noexcept {
           "there are no slots to fill, so no completion could ever be taken"};
 }
 
-result<reference<completion_queue_state>> completion_queue_state::create(
-    const context& parent, reference<completion_channel_state> channel,
-    std::size_t capacity) noexcept {
-  ibv_comp_channel* const native_channel = channel ? channel->native : nullptr;
-  return create_by("ibv_create_cq", parent, std::move(channel), capacity,
-                   [&](completion_queue_state* state, const ibv_device_attr& /*device*/) {
-                     return ibv_create_cq(parent.native_handle(), static_cast<int>(capacity), state,
-                                          native_channel, 0);
-                   });
+error moved_from_queue(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this completion queue was moved from"};
 }
 
-result<reference<completion_queue_state>> completion_queue_state::create_extended(
-    const context& parent, std::size_t capacity, std::uint64_t fields) noexcept {
-  auto created = create_by("ibv_create_cq_ex", parent, {}, capacity,
-                           [&](completion_queue_state* state, const ibv_device_attr& device) {
-                             ibv_cq_init_attr_ex initial{};
-                             initial.cqe = static_cast<std::uint32_t>(capacity);
-                             initial.cq_context = state;
-                             initial.wc_flags = fields;
-                             ibv_cq_ex* const extended =
-                                 ibv_create_cq_ex(parent.native_handle(), &initial);
-                             if (extended == nullptr) return static_cast<ibv_cq*>(nullptr);
-                             if (is_rxe(device)) mend_rxe_sessions(*extended);
-                             return ibv_cq_ex_to_cq(extended);
-                           });
-  if (created.has_error() && created.error() == error_kind::not_supported)
-    return created.error().as(error_kind::not_supported,
-                              "the device has no extended completion queues, or not with all of "
-                              "these fields: ask for fewer, or take a plain completion_queue");
-  return created;
+error queue_without_features() noexcept {
+  return {error_kind::invalid_input, "completion_queue::with",
+          "this completion queue was not created with all of these features"};
+}
+
+result<reference<completion_queue_state>> completion_queue_state::create(
+    const context& parent, std::size_t capacity, completion_features features) noexcept {
+  if (!features.contains(completion_feature::waitable))
+    return create_queue(parent, {}, capacity, with_implied(features));
+  VERBSPP_TRY(channel, completion_channel::create(parent));
+  return create(channel, capacity, features);
+}
+
+result<reference<completion_queue_state>> completion_queue_state::create(
+    const completion_channel& channel, std::size_t capacity,
+    completion_features features) noexcept {
+  const completion_features all = with_implied(features);
+  if (!channel.state_)
+    return error(error_kind::invalid_input, creation_of(all),
+                 "this completion channel was moved from");
+  return create_queue(channel.context(), channel.state_, capacity, all);
 }
 
 }  // namespace detail
 
 result<completion_queue> completion_queue::create(const class context& parent,
                                                   std::size_t capacity) noexcept {
-  VERBSPP_TRY(state, detail::completion_queue_state::create(parent, {}, capacity));
+  VERBSPP_TRY(state, detail::completion_queue_state::create(parent, capacity, {}));
   return completion_queue(std::move(state));
 }
 

@@ -18,7 +18,7 @@ using namespace verbspp::test;
 
 namespace {
 
-constexpr auto fields = completion_field::byte_count | completion_field::queue_pair_number;
+constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
 /// A testbed whose device's work is not counted.
 struct marked_testbed : testbed {

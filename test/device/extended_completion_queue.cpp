@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "../assertions.hpp"
 #include "device.hpp"
-#include <verbspp/queue/extended_completion_queue.hpp>
+#include <verbspp/queue/completion_queue_with.hpp>
 
+#include <chrono>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 #include <vector>
 
 using namespace verbspp;
@@ -12,11 +16,11 @@ using namespace verbspp::test;
 
 namespace {
 
-constexpr auto plain_fields = completion_field::byte_count | completion_field::immediate |
-                              completion_field::queue_pair_number;
-constexpr auto timed_fields = plain_fields | completion_field::timestamp;
+constexpr auto plain_fields = completion_feature::byte_count | completion_feature::immediate |
+                              completion_feature::queue_pair_number;
+constexpr auto timed_fields = plain_fields | completion_feature::timestamp;
 
-template <completion_fields Fields>
+template <completion_features Fields>
 std::optional<extended_completion_queue<Fields>> extended_queue(const testbed& bed) {
   auto queue = extended_completion_queue<Fields>::create(bed.context, 64);
   if (queue.has_value()) return std::move(queue).assume_value();
@@ -60,7 +64,7 @@ TEST_CASE("an extended completion queue tells the fields that were asked for") {
     CHECK(work.immediate().has_value() == (completion.wr_id() == 2));
     if (work.immediate()) CHECK(work.immediate()->value() == 0x55);
     CHECK_FALSE(work.invalidated_rkey());
-    lengths.push_back(work.byte_count());
+    lengths.push_back(work.byte_count().value());
   });
   CHECK(lengths == std::vector<std::uint32_t>{48, 7});
 }
@@ -139,6 +143,74 @@ TEST_CASE("a polling session can't be nested, and ends with an exception") {
   take_each(*queue, 1, [](const auto& completion) { CHECK(completion.wr_id() == 3); });
 }
 
+TEST_CASE("what a completion told can be kept when the session is over") {
+  const testbed bed;
+  const auto queue = extended_queue<timed_fields>(bed);
+  if (!queue) return;
+  connected_pair pair =
+      connect(must(bed.left().build()), must(bed.builder(*queue).access(all_rights).build()));
+  buffer<> outbox(bed.domain, pattern(48, 1));
+  buffer<> inbox(bed.domain, 64);
+  constexpr std::uint32_t count = 4;
+  for (std::uint32_t id = 0; id < count; ++id)
+    must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = id}));
+  for (std::uint32_t i = 0; i < count; ++i)
+    must(pair.left.post_send(
+        {.elements = outbox.gather(0, 10 * i + 1), .immediate = immediate_data(i)}));
+  static_cast<void>(take(bed.left_queue, count));
+  std::vector<extended_completed_work<timed_fields>> kept;
+  std::vector<std::uint64_t> times;
+  take_each(*queue, count, [&](const auto& completion) {
+    kept.push_back(completion.get().value());
+    times.push_back(completion.template get<completion_feature::timestamp>().value().timestamp());
+  });
+  REQUIRE(kept.size() == count);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    CHECK(kept[i].is_receive());
+    CHECK(kept[i].byte_count() == 10 * i + 1);
+    CHECK(kept[i].immediate()->value() == i);
+    CHECK(kept[i].timestamp() == times[i]);
+  }
+}
+
+TEST_CASE("what only sent has no byte count in an extended queue either") {
+  const testbed bed;
+  const auto queue = extended_queue<plain_fields>(bed);
+  if (!queue) return;
+  connected_pair pair =
+      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
+  buffer<> memory(bed.domain, 8);
+  must(pair.left.post_write({.elements = memory.gather(), .remote = memory.remote()}));
+  take_each(*queue, 1, [](const auto& completion) {
+    CHECK_FALSE(completion.get().value().byte_count());
+    CHECK_FALSE(completion.get().value().is_receive());
+  });
+  must(pair.left.post_read({.elements = memory.scatter(), .remote = memory.remote()}));
+  take_each(*queue, 1,
+            [](const auto& completion) { CHECK(completion.get().value().byte_count() == 8U); });
+}
+
+TEST_CASE("a visitor may take the completion by whatever it likes") {
+  const testbed bed;
+  const auto queue = extended_queue<plain_fields>(bed);
+  if (!queue) return;
+  connected_pair pair =
+      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
+  buffer<> target(bed.domain, 8);
+  std::uint64_t last = 0;
+  std::uint64_t posted = 0;
+  const auto check = [&](auto visit) {
+    must(pair.left.post_write({.remote = target.remote()}, {.id = ++posted}));
+    take_each(*queue, 1, visit);
+    CHECK(last == posted);
+  };
+  check([&](auto& completion) { last = completion.wr_id(); });
+  check([&](const auto& completion) { last = completion.wr_id(); });
+  check([&](auto&& completion) { last = completion.wr_id(); });
+  check([&](auto completion) { last = completion.wr_id(); });
+  check([&, calls = 0](auto& completion) mutable { last = completion.wr_id() + 0 * ++calls; });
+}
+
 TEST_CASE("polling a queue from within its own polling session is an assertion") {
   const testbed bed;
   const auto queue = extended_queue<plain_fields>(bed);
@@ -146,7 +218,7 @@ TEST_CASE("polling a queue from within its own polling session is an assertion")
   connected_pair pair =
       connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
   buffer<> target(bed.domain, 8);
-  must(pair.left.post_write({.id = 1, .remote = target.remote()}));
+  must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
   std::vector<work_completion> slots(1);
   take_each(*queue, 1, [&](const auto&) {
     CHECK(must(bed.right_queue.poll(slots)).empty());
@@ -194,3 +266,213 @@ TEST_CASE("the capacity of an extended completion queue is checked as of any oth
   CHECK(refused(0) == error_kind::invalid_input);
   CHECK(refused(static_cast<std::size_t>(bed.limits.max_cqe) + 1) == error_kind::invalid_input);
 }
+
+namespace {
+
+constexpr auto waitable_fields = plain_fields | completion_feature::waitable;
+using waitable_extended_queue = completion_queue_with<waitable_fields>;
+
+/// A receiver that sleeps on an extended queue.
+struct sleeper {
+  sleeper(const testbed& bed, waitable_extended_queue where)
+      : sent(bed.left_queue),
+        queue(std::move(where)),
+        pair(connect(must(bed.left().build()),
+                     must(bed.builder(queue).access(all_rights).build()))) {}
+
+  void send(std::uint64_t id) const {
+    must(pair.right.post_receive({}, {.id = id}));
+    must(pair.left.post_send({}, {.id = id}));
+  }
+  /// The same, and lets the receive complete before the test goes on.
+  void send_now(std::uint64_t id) const {
+    send(id);
+    take_success(sent, id);
+    // The sender knows before the receiver's program can: give it a moment.
+    std::this_thread::sleep_for(moment);
+  }
+
+  completion_queue sent;
+  waitable_extended_queue queue;
+  mutable connected_pair pair;
+};
+
+std::optional<sleeper> sleeper_on(const testbed& bed) {
+  auto queue = waitable_extended_queue::create(bed.context, 64);
+  if (queue.has_value()) return std::optional<sleeper>(std::in_place, bed, queue.assume_value());
+  INFO(queue.error());
+  REQUIRE(queue.error() == error_kind::not_supported);
+  WARN("this device has no extended completion queues that can be waited for");
+  return std::nullopt;
+}
+
+}  // namespace
+
+TEST_CASE("an extended completion queue can be slept on") {
+  const testbed bed;
+  const auto ends = sleeper_on(bed);
+  if (!ends) return;
+  const auto before = clock::now();
+  CHECK(must(ends->queue.wait_each([](const auto&) { FAIL("nothing was sent"); }, moment)) == 0);
+  CHECK(clock::now() >= before + moment);
+  for (std::uint64_t id = 0; id < 20; ++id) {
+    std::thread sender([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
+      ends->send(id);
+    });
+    std::uint64_t seen = 1000;
+    const auto outcome = ends->queue.wait_each([&](auto& completion) { seen = completion.wr_id(); },
+                                               clock::now() + patience);
+    sender.join();
+    CHECK(must(outcome) == 1);
+    CHECK(seen == id);
+    take_success(bed.left_queue, id);
+  }
+}
+
+TEST_CASE("no completion of an extended queue is slept through") {
+  const testbed bed;
+  const auto ends = sleeper_on(bed);
+  if (!ends) return;
+  static void (*before_request)() = nullptr;
+  static int (*original)(ibv_cq*, int) = nullptr;
+  static const sleeper* sender = nullptr;
+  sender = &*ends;
+  before_request = [] { sender->send_now(3); };
+  auto& operation = ends->queue.native_handle()->context->ops.req_notify_cq;
+  original = std::exchange(operation, [](ibv_cq* queue, int solicited_only) {
+    if (before_request != nullptr) std::exchange(before_request, nullptr)();
+    return original(queue, solicited_only);
+  });
+  const auto until = clock::now() + patience;
+  const auto outcome = ends->queue.wait_each([](const auto&) {}, until);
+  operation = original;
+  CHECK(must(outcome) == 1);
+  CHECK(clock::now() < until);
+}
+
+TEST_CASE("waiting takes at most as many as it is told, and no none") {
+  const testbed bed;
+  const auto ends = sleeper_on(bed);
+  if (!ends) return;
+  for (const std::uint64_t id : {1U, 2U, 3U}) ends->send_now(id);
+  std::vector<std::uint64_t> seen;
+  const auto visit = [&](const auto& completion) { seen.push_back(completion.wr_id()); };
+  CHECK(must(ends->queue.wait_each(visit, patience, 2)) == 2);
+  CHECK(must(ends->queue.wait_each(visit, patience, 2)) == 1);
+  CHECK(seen == std::vector<std::uint64_t>{1, 2, 3});
+  CHECK(failure_of(ends->queue.wait_each(visit, patience, 0)) == error_kind::invalid_input);
+}
+
+TEST_CASE("waiting from within a polling session is refused") {
+  const testbed bed;
+  const auto ends = sleeper_on(bed);
+  if (!ends) return;
+  ends->send_now(1);
+  CHECK(must(ends->queue.wait_each(
+            [&](const auto&) {
+              CHECK(failure_of(ends->queue.wait_each([](const auto&) {}, patience)) ==
+                    error_kind::busy);
+            },
+            patience)) == 1);
+}
+
+TEST_CASE("an extended queue reports to a channel that other queues share") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  const auto plain = must(waitable_completion_queue::create(channel, 8));
+  const auto made = waitable_extended_queue::create(channel, 8);
+  if (made.has_error()) {
+    CHECK(made.error() == error_kind::not_supported);
+    return;
+  }
+  const sleeper ends(bed, made.assume_value());
+  CHECK(ends.queue.completion_channel() == channel);
+  must(plain.request_notification());
+  must(ends.queue.request_notification());
+  ends.send_now(7);
+  const auto event = must(channel.wait(patience));
+  REQUIRE(event);
+  CHECK(*event == ends.queue);
+  // The event is of a queue that can be waited for; what else it can, it knows.
+  const auto again = must(event->with<waitable_fields>());
+  CHECK(must(again.poll_each([](const auto& completion) { CHECK(completion.wr_id() == 7); })) == 1);
+  CHECK_FALSE(must(channel.poll()));
+}
+
+TEST_CASE("an extended queue that can be waited for is one without being extended, too") {
+  const testbed bed;
+  const auto ends = sleeper_on(bed);
+  if (!ends) return;
+  const waitable_completion_queue waitable = ends->queue;
+  CHECK(waitable == ends->queue);
+  ends->send_now(4);
+  std::vector<work_completion> slots(2);
+  CHECK(must(waitable.wait(slots, patience)).front().wr_id() == 4);
+  ends->send_now(5);
+  CHECK(must(ends->queue.wait(slots, patience)).front().wr_id() == 5);
+  const extended_completion_queue<plain_fields> extended = ends->queue;
+  CHECK(must(extended.poll_each([](const auto&) {})) == 0);
+}
+
+TEST_CASE("a queue that was passed on without its features has them again") {
+  const testbed bed;
+  const auto plain = must(completion_queue::create(bed.context, 4));
+  const auto waitable = must(waitable_completion_queue::create(bed.context, 4));
+  const completion_queue passed_on = waitable;
+  CHECK(must(passed_on.with<completion_feature::waitable>()) == waitable);
+  CHECK(must(passed_on.with<completion_features{}>()) == waitable);
+  for (const error& e :
+       {failure_of(plain.with<completion_feature::waitable>()),
+        failure_of(passed_on.with<completion_feature::timestamp>()),
+        failure_of(
+            passed_on.with<completion_feature::waitable | completion_feature::extended>())}) {
+    CHECK(e == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("was not created with all of these features"));
+  }
+  auto ends = must(bed.builder(waitable).access(all_rights).build());
+  CHECK(must(ends.send_completion_queue().with<completion_feature::waitable>()) == waitable);
+  const auto extended = extended_queue<plain_fields>(bed);
+  if (!extended) return;
+  const completion_queue known = *extended;
+  must(known.with<completion_feature::extended>());
+  must(known.with<plain_fields>());
+  must(known.with<completion_feature::immediate>());
+}
+
+TEST_CASE("a queue for a single thread works like every other") {
+  const testbed bed;
+  using single = completion_queue_with<completion_feature::single_threaded>;
+  const auto made = single::create(bed.context, 16);
+  if (made.has_error()) {
+    CHECK(made.error() == error_kind::not_supported);
+    SKIP("this device has no completion queues for a single thread");
+  }
+  const single& queue = made.assume_value();
+  buffer<> target(bed.domain, 8);
+  const auto write = [&](const completion_queue& where, std::uint64_t id) {
+    connected alone = connect_to_itself(must(bed.builder(where).access(all_rights).build()));
+    must(alone.post_write({.remote = target.remote()}, {.id = id}));
+    return take_one(where).wr_id();
+  };
+  CHECK(write(queue, 1) == 1);
+  using all = completion_queue_with<completion_feature::single_threaded | waitable_fields>;
+  const auto waitable = must(all::create(bed.context, 16));
+  CHECK(write(waitable, 2) == 2);
+  CHECK(must(waitable.wait_each([](const auto&) {}, moment)) == 0);
+}
+
+// NOLINTBEGIN(bugprone-use-after-move): what such a handle still does is what this is about
+TEST_CASE("an extended queue that was moved from is refused, or an assertion") {
+  const testbed bed;
+  auto made = waitable_extended_queue::create(bed.context, 8);
+  if (made.has_error()) return;
+  auto queue = std::move(made).assume_value();
+  const auto moved = std::move(queue);
+  CHECK(failure_of(queue.wait_each([](const auto&) {}, moment)) == error_kind::invalid_input);
+  CHECK(failure_of(queue.with<completion_feature::extended>()) == error_kind::invalid_input);
+  CHECK_THAT(assertion_in([&] { static_cast<void>(queue.poll_each([](const auto&) {})); }),
+             Catch::Contains("this completion queue was moved from"));
+  CHECK(must(moved.poll_each([](const auto&) {})) == 0);
+}
+// NOLINTEND(bugprone-use-after-move)

@@ -147,12 +147,18 @@ TEST_CASE("objects that cannot be made say why, and their parents don't notice")
 
 TEST_CASE("extended objects that cannot be made say why, and their parents don't notice") {
   const testbed bed;
-  constexpr auto fields = completion_fields(completion_field::byte_count);
+  constexpr auto fields = completion_features(completion_feature::byte_count);
   auto& pointers = extended(bed.context);
   const auto make_queue = [&] { return extended_completion_queue<fields>::create(bed.context, 4); };
   if (pointers.create_cq_ex != nullptr)
     check_failing({.verb = "ibv_create_cq_ex", .can_be_repeated = make_queue().has_value()}, null,
                   pointers.create_cq_ex, make_queue);
+  const auto make_single = [&] {
+    return completion_queue_with<completion_feature::single_threaded>::create(bed.context, 4);
+  };
+  if (pointers.create_cq_ex != nullptr)
+    check_failing({.verb = "ibv_create_cq_ex", .can_be_repeated = make_single().has_value()}, null,
+                  pointers.create_cq_ex, make_single);
   const auto make_pair = [&] { return bed.left().extended_posting().build(); };
   if (pointers.create_qp_ex != nullptr)
     check_failing({.verb = "ibv_create_qp_ex", .can_be_repeated = make_pair().has_value()}, null,
@@ -191,8 +197,8 @@ TEST_CASE("memory that cannot be registered says why") {
 TEST_CASE("a pointer that is null without an errno is a failure of the driver") {
   const testbed bed;
   const failing_operation no_operation(extended(bed.context).create_cq_ex, 0, null);
-  const error e =
-      failure_of(extended_completion_queue<completion_fields(completion_field::byte_count)>::create(
+  const error e = failure_of(
+      extended_completion_queue<completion_features(completion_feature::byte_count)>::create(
           bed.context, 4));
   CHECK(e == error_kind::driver);
   CHECK(e.native_errno() == 0);

@@ -36,7 +36,7 @@ constexpr auto minus_one = convention::minus_one;
 
 [[nodiscard]] clock::time_point soon() { return clock::now() + moment; }
 
-constexpr auto fields = completion_field::byte_count | completion_field::queue_pair_number;
+constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 using extended_queue = extended_completion_queue<fields>;
 
 /// What the failing `wr_complete` returns, after it has given up the batch: the queue pair would

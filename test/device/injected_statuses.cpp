@@ -4,7 +4,7 @@
 
 #include "device.hpp"
 #include "failing_verb.hpp"
-#include <verbspp/queue/extended_completion_queue.hpp>
+#include <verbspp/queue/completion_queue_with.hpp>
 
 #include <array>
 #include <string>
@@ -50,7 +50,7 @@ constexpr std::array endings{
 };
 static_assert(endings.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1, "all but success, and one more");
 
-constexpr auto fields = completion_field::byte_count | completion_field::queue_pair_number;
+constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 
 /// The fault that lets the n-th request of a queue end in that way.
 std::string fault(const char* occasion, int number, work_status status, std::uint32_t vendor_code) {

@@ -39,6 +39,21 @@ static_assert(sizeof(completion_channel) == sizeof(void*));
 static_assert(std::is_convertible_v<const waitable_completion_queue&, const completion_queue&>);
 static_assert(sizeof(waitable_completion_queue) == sizeof(completion_queue));
 static_assert(!std::is_constructible_v<waitable_completion_queue, completion_queue>);
+// Or one with fewer features.
+using timed_queue = extended_completion_queue<completion_feature::timestamp>;
+using waitable_timed_queue =
+    completion_queue_with<completion_feature::waitable | completion_feature::timestamp>;
+static_assert(SharedHandle<waitable_timed_queue>);
+static_assert(sizeof(waitable_timed_queue) == sizeof(completion_queue));
+static_assert(std::is_convertible_v<const waitable_timed_queue&, const completion_queue&>);
+static_assert(std::is_convertible_v<waitable_timed_queue, waitable_completion_queue>);
+static_assert(std::is_convertible_v<waitable_timed_queue, timed_queue>);
+static_assert(!std::is_constructible_v<waitable_timed_queue, waitable_completion_queue>);
+static_assert(!std::is_constructible_v<waitable_timed_queue, timed_queue>);
+static_assert(!std::is_constructible_v<waitable_completion_queue, timed_queue>);
+// A completion stays in its session; what it tells can leave.
+static_assert(!std::is_copy_constructible_v<extended_completion<completion_feature::timestamp>>);
+static_assert(std::is_trivially_copyable_v<extended_completed_work<completion_feature::timestamp>>);
 
 static_assert(SoleOwner<memory_region<>>);
 static_assert(SoleOwner<memory_region<access::local_write | access::all_remote>>);

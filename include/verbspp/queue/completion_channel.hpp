@@ -1,39 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file
-/// Sleeping until work has completed: completion channels, and the completion queues that report to
-/// one.
 #pragma once
 
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/context.hpp>
-#include <verbspp/queue/completion_queue.hpp>
-#include <verbspp/work/work_completion.hpp>
+#include <verbspp/queue/completion_queue_with.hpp>
 
 #include <infiniband/verbs.h>
 
-#include <cstddef>
 #include <iosfwd>
 #include <optional>
-#include <span>
 
 namespace verbspp {
-
-class waitable_completion_queue;
-
-/// Which completions make an event; the values are those of `ibv_req_notify_cq`.
-enum class notify_for : int {
-  every_completion = 0,
-  /// Receives whose sender asked for it (`solicited`), and every failure.
-  solicited_only = 1,
-};
 
 /// Where completion queues report that there is something to poll.
 ///
 /// An event is a hint, once per request for it: that completions came to a queue since. One channel
 /// may serve several queues; the event says which. Whoever has one queue to wait for needs nothing
-/// of this: see `waitable_completion_queue::wait`.
+/// of this: see `completion_queue_with::wait`.
 ///
 /// In an event loop of the program's own:
 /// 1. Watch `file_descriptor()` for being readable, in epoll or poll.
@@ -82,55 +67,15 @@ class completion_channel {
   friend std::ostream& operator<<(std::ostream& out, const completion_channel& channel);
 
  private:
-  friend class waitable_completion_queue;
+  template <completion_features Features>
+  friend class completion_queue_with;
+  friend struct detail::completion_queue_state;
+
+  /// Where the queue reports.
+  [[nodiscard]] static completion_channel of(const detail::completion_queue_state* queue) noexcept;
   explicit completion_channel(detail::reference<detail::completion_channel_state> state) noexcept;
 
   detail::reference<detail::completion_channel_state> state_;
-};
-
-/// A completion queue that can be slept on.
-///
-/// It is a completion queue like every other besides: give it to a queue pair builder, poll it.
-class waitable_completion_queue : public completion_queue {
- public:
-  /// Creates a queue for at least `capacity` completions, which reports to the channel.
-  /// \errors as `completion_queue::create`
-  [[nodiscard]] static result<waitable_completion_queue> create(
-      const class completion_channel& channel, std::size_t capacity) noexcept;
-  /// The same with a channel of its own.
-  [[nodiscard]] static result<waitable_completion_queue> create(const class context& parent,
-                                                                std::size_t capacity) noexcept;
-
-  /// Takes the completions that are there, or sleeps until some come.
-  ///
-  /// No completion is slept through, however it falls between poll and request: the queue is polled
-  /// again after the request. Several threads may wait for one queue, or for several queues of one
-  /// channel; each completion goes to one of them. Does not allocate. With `solicited_only` it
-  /// returns what is there, but sleeps through what was not solicited.
-  ///
-  /// \returns the slots that were filled, the first ones; none at the limit and not before. Signals
-  /// do not end it.
-  /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
-  /// is gone. A queue that breaks while it is slept on wakes nobody: the context's asynchronous
-  /// events tell.
-  [[nodiscard]] result<std::span<const work_completion>> wait(
-      std::span<work_completion> slots VERBSPP_LIFETIMEBOUND, wait_limit until,
-      notify_for which = notify_for::every_completion) const noexcept;
-
-  /// Asks for one event of the next completion from now on (`ibv_req_notify_cq`): for what is there
-  /// already there will be none, so poll after it. For event loops; `wait` does it itself.
-  /// \errors `driver`
-  [[nodiscard]] result<void> request_notification(
-      notify_for which = notify_for::every_completion) const noexcept;
-
-  /// Where it reports: the channel that it was created for, or its own.
-  [[nodiscard]] class completion_channel completion_channel() const noexcept;
-
- private:
-  friend class completion_channel;
-  explicit waitable_completion_queue(
-      detail::reference<detail::completion_queue_state> state) noexcept
-      : completion_queue(std::move(state)) {}
 };
 
 }  // namespace verbspp

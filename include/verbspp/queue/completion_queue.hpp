@@ -5,7 +5,9 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/context.hpp>
+#include <verbspp/queue/completion_feature.hpp>
 #include <verbspp/work/work_completion.hpp>
 
 #include <infiniband/verbs.h>
@@ -20,26 +22,51 @@
 
 namespace verbspp {
 
+class completion_channel;
+template <completion_features Features>
+class completion_queue_with;
+
+/// Which completions make an event; the values are those of `ibv_req_notify_cq`.
+enum class notify_for : int {
+  every_completion = 0,
+  /// Receives whose sender asked for it (`solicited`), and every failure.
+  solicited_only = 1,
+};
+
 namespace detail {
 
 struct completion_channel_state;
 
 struct completion_queue_state : counted {
-  completion_queue_state(context parent, reference<completion_channel_state> reports_to) noexcept;
+  completion_queue_state(context parent, reference<completion_channel_state> reports_to,
+                         completion_features with) noexcept;
   completion_queue_state(const completion_queue_state&) = delete;
   completion_queue_state& operator=(const completion_queue_state&) = delete;
   ~completion_queue_state();
 
+  /// Creates a queue; if it is to be waitable, with a channel of its own.
   [[nodiscard]] static result<reference<completion_queue_state>> create(
-      const context& parent, reference<completion_channel_state> channel,
-      std::size_t capacity) noexcept;
-  /// One that has these fields (of `ibv_create_cq_wc_flags`) in the extended polling interface.
-  [[nodiscard]] static result<reference<completion_queue_state>> create_extended(
-      const context& parent, std::size_t capacity, std::uint64_t fields) noexcept;
+      const context& parent, std::size_t capacity, completion_features features) noexcept;
+  /// The same, reporting to that channel.
+  [[nodiscard]] static result<reference<completion_queue_state>> create(
+      const completion_channel& channel, std::size_t capacity,
+      completion_features features) noexcept;
+
+  // A wait looks for completions, asks to be woken, looks again, since what came before it asked
+  // wakes nobody, and sleeps.
+
+  /// Asks for an event of the next completion.
+  /// \returns the number of the events so far
+  [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
+  /// There is no need to sleep: the event that was asked for may come, and is not left to pile up.
+  void stay_awake() noexcept;
+  /// Sleeps until there are more events than that, or the limit.
+  [[nodiscard]] result<void> sleep(std::uint64_t events, wait_limit until) noexcept;
 
   context owner;
   reference<completion_channel_state> channel;  ///< none if nobody can wait for the queue
   ibv_cq* native = nullptr;
+  completion_features features;
   std::uint64_t created_at;  ///< as `moment_now` counts
 
   /// What the channel knows of the queue; its lock guards it.
@@ -56,17 +83,28 @@ struct completion_queue_state : counted {
 /// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
 [[nodiscard]] error poll_failure(int returned) noexcept;
 [[nodiscard]] error no_slots(const char* operation) noexcept;
+[[nodiscard]] error moved_from_queue(const char* operation) noexcept;
+[[nodiscard]] error queue_without_features() noexcept;
 
 /// The queue of this thread's polling session, for assertions: where there are none, it stays null.
 inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 
 }  // namespace detail
 
+#define VERBSPP_DETAIL_WITHOUT_CHANNEL                                                          \
+  VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,                                         \
+                         "this completion queue reports to no channel, so nobody can wait for " \
+                         "it: create it as a waitable_completion_queue")
+
 /// Where the device reports that work has finished.
 ///
+/// One that can do more than be polled, such as be slept on, or tell when work was done, is a
+/// `completion_queue_with<features>`. It is a completion queue like every other besides: whatever
+/// takes one, such as a queue pair's builder, takes it; `with` has it back.
+///
 /// A shared handle, cheap to copy; keeps its context alive. Thread-safe as libibverbs is: any
-/// thread may poll, each completion goes to one of them. One that can be slept on is a
-/// `waitable_completion_queue`. That it overran, the context's asynchronous events tell.
+/// thread may poll, each completion goes to one of them; but see
+/// `completion_feature::single_threaded`. That it overran, the context's asynchronous events tell.
 ///
 /// A handle that was moved from is empty: its native handle is null, it has room for nothing, and
 /// what asks the device is refused (`invalid_input`). But nobody may poll it, nor ask it for its
@@ -103,11 +141,23 @@ class completion_queue {
     return std::span<const work_completion>(slots.data(), static_cast<std::size_t>(filled));
   }
 
+  /// The same queue with the features that it was created with, or some of them: for where a
+  /// `completion_queue` was all that was passed on.
+  /// \errors `invalid_input` if it was not created with all of them
+  template <completion_features Features>
+  [[nodiscard]] result<completion_queue_with<Features>> with() const noexcept;
+
   template <class... Arguments>
-  void wait(Arguments&&...) const
-      VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) != 0,
-                             "this completion queue reports to no channel, so nobody can wait for "
-                             "it: create it as a waitable_completion_queue") = delete;
+  void wait(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL = delete;
+  template <class... Arguments>
+  void wait_each(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL = delete;
+  template <class... Arguments>
+  void request_notification(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL = delete;
+  template <class... Arguments>
+  void poll_each(Arguments&&...) const
+      VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,
+                             "this completion queue is not polled field by field: create it as an "
+                             "extended_completion_queue") = delete;
 
   completion_queue(const completion_queue&) noexcept = default;
   completion_queue(completion_queue&& other) noexcept
@@ -141,8 +191,14 @@ class completion_queue {
  private:
   friend class async_event;
 
+  [[nodiscard]] bool has(completion_features features) const noexcept {
+    return state_->features.contains(features);
+  }
+
   ibv_cq* native_;  // also in the state; here it saves the data path a load
   detail::reference<detail::completion_queue_state> state_;
 };
+
+#undef VERBSPP_DETAIL_WITHOUT_CHANNEL
 
 }  // namespace verbspp
