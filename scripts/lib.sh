@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck disable=SC2034  # used by the scripts
 build=build
 # shellcheck disable=SC2034  # of $build itself
-options=(--buildtype=debugoptimized -Dsamples=enabled -Dsoftverbs=enabled)
+options=(-Doptimization=2 -Ddebug=false -Dtest_optimization=0 -Dsamples=enabled -Dsoftverbs=enabled)
 # shellcheck disable=SC2034
 packages_to_build=(g++ meson ninja-build pkg-config libibverbs-dev libboost-dev)
 

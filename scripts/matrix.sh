@@ -4,14 +4,18 @@
 # The configurations of the test matrix, for the scripts that build in them; sourced after lib.sh,
 # which sets $build and $options.
 
+# The first two are one build, in $build itself, with $options: slow has the tests that take a minute
+# or so and that few changes break. Both compilers compile the tests, and so what
+# the headers have inline, with and without optimization. Sanitizers need lines for their reports.
 # name            compiler      Boost    Meson's built-in options
 configurations="
 default           system        system
-gcc-oldest        gcc-oldest    system
-clang-oldest      clang-oldest  system
-clang-newest      clang-newest  newest
-asan-ubsan        clang-newest  system   b_sanitize='address,undefined' b_lundef=false
-tsan              clang-newest  system   b_sanitize='thread' b_lundef=false
+slow              system        system
+gcc-oldest        gcc-oldest    system   optimization='2'
+clang-oldest      clang-oldest  system   optimization='2'
+clang-newest      clang-newest  newest   optimization='0'
+asan-ubsan        clang-newest  system   optimization='1' cpp_args='-g1' b_sanitize='address,undefined' b_lundef=false
+tsan              clang-newest  system   optimization='1' cpp_args='-g1' b_sanitize='thread' b_lundef=false
 "
 
 # The versions that verbspp is tested with; of these, the oldest and the newest that there are.
@@ -68,7 +72,7 @@ machine_file() {
     printf "[binaries]\nc = '%s'\ncpp = '%s'\n" "$version" "$(sed 's/gcc/g++/;s/clang/clang++/' <<<"$version")"
   fi
   [[ $2 == system || -z $boost_newest ]] || printf "[properties]\nboost_root = '%s'\n" "$PWD/$build/boost-$boost_newest/usr"
-  printf "[built-in options]\nwerror = true\nauto_features = 'enabled'\n"
+  printf "[built-in options]\nwerror = true\nauto_features = 'enabled'\ndebug = false\n"
   shift 2
   (($# == 0)) || printf '%s\n' "$@"
 }
@@ -90,7 +94,7 @@ choose() {
   # shellcheck disable=SC2046  # one word per column
   set -- $(grep "^$1 " <<<"$configurations")
   name=$1 compiler=$2 boost=$3 own_options=("${@:4}")
-  if [[ $name == default ]]; then
+  if [[ $name == default || $name == slow ]]; then
     folder=$build setup=("${options[@]}" -Dtests=enabled -Dwerror=true)
     # The demo may have been here first.
     [[ ! -f $folder/build.ninja ]] || meson configure "$folder" "${setup[@]}"

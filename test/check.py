@@ -45,6 +45,17 @@ def compile_command(database, source):
     sys.exit(f"{database} has no entry for {source}")
 
 
+def without_precompiled(command):
+    """The same command without its precompiled header, which fits no other flags than its own."""
+    words, kept = iter(command), []
+    for word in words:
+        if word in ("-include", "-include-pch"):
+            next(words)
+        elif word != "-fpch-preprocess":
+            kept.append(word)
+    return kept
+
+
 def compiler_output(command, directory):
     """Runs a compiler; returns whether it succeeded, what it said, and the files that it read."""
     with tempfile.TemporaryDirectory() as folder:

@@ -48,8 +48,10 @@ class Case:
                 self.header.setdefault(match[1], []).append(match[2].strip())
             elif KEY_LIKE_LINE.match(line):
                 self.unknown_lines.append(line)
+        if self.words("flags") or self.words("flags-must-fail"):
+            self.command = check.without_precompiled(command)
         macros = subprocess.run(
-            [*command, "-dM", "-E", "-x", "c++", "/dev/null"],
+            [*check.without_precompiled(command), "-dM", "-E", "-x", "c++", "/dev/null"],
             cwd=directory, check=True, capture_output=True, text=True,
         ).stdout
         self.family = "clang" if "__clang__" in macros else "gcc"

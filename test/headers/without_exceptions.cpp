@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#ifdef __cpp_exceptions
+#error "compiled with exceptions: this checks nothing"
+#endif
+#ifdef __cpp_rtti
+#error "compiled with RTTI: this checks nothing"
+#endif
+
+#include <verbspp/verbspp.hpp>

@@ -1,0 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Never built: clang-tidy reads the headers through it.
+
+#include <verbspp/verbspp.hpp>
