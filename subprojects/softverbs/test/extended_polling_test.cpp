@@ -12,44 +12,6 @@
 
 namespace {
 
-constexpr std::uint64_t all_fields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
-                                     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
-                                     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
-
-/// An endpoint whose completion queue is an extended one.
-struct extended_endpoint : endpoint {
-  explicit extended_endpoint(ibv_cq_init_attr_ex asked = {}, const options& wants = {})
-      : endpoint(wants) {
-    ibv_destroy_qp(pair);
-    ibv_destroy_cq(queue);
-    if (asked.cqe == 0) asked.cqe = 64;
-    if (asked.wc_flags == 0) asked.wc_flags = all_fields;
-    asked.cq_context = this;
-    asked.channel = channel;
-    extended = ibv_create_cq_ex(context, &asked);
-    REQUIRE(extended != nullptr);
-    queue = ibv_cq_ex_to_cq(extended);
-    ibv_qp_init_attr attributes{};
-    attributes.send_cq = attributes.recv_cq = queue;
-    attributes.qp_type = IBV_QPT_RC;
-    attributes.cap = {64, 64, 4, 4, 64};
-    pair = ibv_create_qp(domain, &attributes);
-    REQUIRE(pair != nullptr);
-  }
-
-  /// Waits for a completion and stays at it: ibv_end_poll has to follow.
-  void start() {
-    const auto deadline = std::chrono::steady_clock::now() + patience;
-    ibv_poll_cq_attr nothing{};
-    int error = ENOENT;
-    while (error == ENOENT && std::chrono::steady_clock::now() < deadline)
-      error = ibv_start_poll(extended, &nothing);
-    REQUIRE(error == 0);
-  }
-
-  ibv_cq_ex* extended = nullptr;
-};
-
 std::uint64_t wall() {
   timespec time{};
   ::clock_gettime(CLOCK_REALTIME, &time);

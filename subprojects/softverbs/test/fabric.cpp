@@ -5,6 +5,7 @@
 
 #include <poll.h>
 
+#include <cerrno>
 #include <cstring>
 #include <stdexcept>
 #include <string>
@@ -290,8 +291,38 @@ connection::connection(const options& left_wants, const options& right_wants)
   right.connect(from_left);
 }
 
+extended_endpoint::extended_endpoint(ibv_cq_init_attr_ex asked, const options& wants)
+    : endpoint(wants) {
+  ibv_destroy_qp(pair);
+  ibv_destroy_cq(queue);
+  if (asked.cqe == 0) asked.cqe = 64;
+  if (asked.wc_flags == 0)
+    asked.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
+                     IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+  asked.cq_context = this;
+  asked.channel = channel;
+  extended = ibv_create_cq_ex(context, &asked);
+  if (extended == nullptr) throw std::runtime_error("ibv_create_cq_ex");
+  queue = ibv_cq_ex_to_cq(extended);
+  ibv_qp_init_attr attributes{};
+  attributes.send_cq = attributes.recv_cq = queue;
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.cap = {64, 64, 4, 4, 64};
+  pair = ibv_create_qp(domain, &attributes);
+  if (pair == nullptr) throw std::runtime_error("ibv_create_qp");
+}
+
+void extended_endpoint::start() {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  ibv_poll_cq_attr nothing{};
+  int error = ENOENT;
+  while (error == ENOENT && std::chrono::steady_clock::now() < deadline)
+    error = ibv_start_poll(extended, &nothing);
+  if (error != 0) throw std::runtime_error("no completion");
+}
+
 ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations) {
-  REQUIRE(ibv_destroy_qp(end.pair) == 0);
+  ibv_destroy_qp(end.pair);
   ibv_qp_init_attr_ex attributes{};
   attributes.send_cq = attributes.recv_cq = end.queue;
   attributes.qp_type = end.wanted.type;
@@ -301,9 +332,7 @@ ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations) {
   attributes.pd = end.domain;
   attributes.send_ops_flags = operations;
   end.pair = ibv_create_qp_ex(end.context, &attributes);
-  REQUIRE(end.pair != nullptr);
+  if (end.pair == nullptr) throw std::runtime_error("ibv_create_qp_ex");
   end.granted = attributes.cap;
-  ibv_qp_ex* build = ibv_qp_to_qp_ex(end.pair);
-  REQUIRE(build != nullptr);
-  return build;
+  return ibv_qp_to_qp_ex(end.pair);
 }

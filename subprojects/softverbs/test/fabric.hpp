@@ -121,6 +121,16 @@ struct endpoint {
   std::uint32_t psn = 0;
 };
 
+/// An endpoint whose completion queue is an extended one.
+struct extended_endpoint : endpoint {
+  explicit extended_endpoint(ibv_cq_init_attr_ex asked = {}, const options& wants = {});
+
+  /// Waits for a completion and stays at it: ibv_end_poll has to follow.
+  void start();
+
+  ibv_cq_ex* extended = nullptr;
+};
+
 /// Replaces the queue pair of an end, which isn't connected yet, by one whose requests are built by
 /// function calls.
 ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations);

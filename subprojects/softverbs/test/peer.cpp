@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
@@ -159,6 +161,37 @@ int flood() {
   return 0;
 }
 
+/// Polls and posts within its own sessions, twice each. Succeeds if each mistake is explained once.
+int nester() {
+  std::FILE* said = std::tmpfile();
+  if (said == nullptr || ::dup2(::fileno(said), STDERR_FILENO) < 0) return 2;
+  endpoint end;
+  ibv_qp_ex* build = build_requests_of(end, IBV_QP_EX_WITH_RDMA_WRITE);
+  ibv_wr_start(build);
+  for (int round = 0; round < 2; ++round)
+    if (end.send(1, {}) != EBUSY) return 3;
+  ibv_wr_abort(build);
+  extended_endpoint reader;
+  reader.initialize();
+  reader.post_receive(1, {});
+  reader.change(IBV_QPS_ERR);
+  reader.start();
+  ibv_poll_cq_attr nothing{};
+  for (int round = 0; round < 2; ++round)
+    if (ibv_start_poll(reader.extended, &nothing) != EBUSY) return 4;
+  ibv_end_poll(reader.extended);
+  int posts = 0;
+  int polls = 0;
+  int lines = 0;
+  std::array<char, 1000> line{};
+  std::rewind(said);
+  for (; std::fgets(line.data(), line.size(), said) != nullptr; ++lines) {
+    posts += std::string_view(line.data()).find("call ibv_wr_complete") != std::string_view::npos;
+    polls += std::string_view(line.data()).find("call ibv_end_poll") != std::string_view::npos;
+  }
+  return posts == 1 && polls == 1 && lines == 2 ? 0 : 5;
+}
+
 }  // namespace
 
 peer::peer(const char* part) {
@@ -219,6 +252,7 @@ int play(const char* part) try {
   if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();
+  if (name == "nester") return nester();
   return 1;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "%s: %s\n", part, error.what());

@@ -36,7 +36,7 @@ std::uint64_t wallclock() noexcept {
 completion_queue::completion_queue(open_device& owner, std::uint32_t capacity,
                                    completion_channel* user_channel, void* user_context,
                                    const completion_queue_options& options)
-    : owner_(owner), options_(options), ring_(capacity) {
+    : owner_(owner), options_(options), ring_(capacity), reading_(options.single_threaded) {
   context = &owner.verbs();
   channel = user_channel;
   cq_context = user_context;
@@ -130,14 +130,6 @@ int completion_queue::advance() noexcept {
   extended()->wr_id = entry.wc.wr_id;
   extended()->status = entry.wc.status;
   return 0;
-}
-
-void completion_queue::start_reading() {
-  if (!options_.single_threaded) reading_.lock();
-}
-
-void completion_queue::stop_reading() {
-  if (!options_.single_threaded) reading_.unlock();
 }
 
 void completion_queue::request_notification(bool solicited_only) noexcept {

@@ -4,6 +4,7 @@
 #include "base/clock.hpp"
 #include "base/event_queue.hpp"
 #include "base/extensible.hpp"
+#include "base/session.hpp"
 #include "machine/served.hpp"
 
 #include <infiniband/verbs.h>
@@ -11,7 +12,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <mutex>
 #include <vector>
 
 namespace softverbs {
@@ -55,6 +55,8 @@ struct completion {
 
 /// What a program that creates an extended completion queue may ask for besides.
 struct completion_queue_options {
+  /// ibv_start_poll and what follows are there.
+  bool one_by_one = false;
   /// Bits of ibv_create_cq_wc_flags.
   std::uint64_t fields = 0;
   bool single_threaded = false;
@@ -86,9 +88,8 @@ class completion_queue final : public extensible_cq, private timed {
   int advance() noexcept;
   /// What the functions that read a field read, without the lock.
   const completion& current() const noexcept { return current_; }
-  /// While a thread reads one by one, others wait; unless the program said there are none.
-  void start_reading();
-  void stop_reading();
+  /// Of a thread that reads one by one; null if this queue can't be read so.
+  session* reading() noexcept { return options_.one_by_one ? &reading_ : nullptr; }
 
   void request_notification(bool solicited_only) noexcept;
 
@@ -134,7 +135,7 @@ class completion_queue final : public extensible_cq, private timed {
   std::atomic<bool> broken_{false};
   /// In the order in which they come.
   std::deque<completion> held_back_;
-  std::mutex reading_;
+  session reading_;
   completion current_{};
 };
 

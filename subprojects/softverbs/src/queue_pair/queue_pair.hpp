@@ -75,6 +75,8 @@ class queue_pair final : public extensible_qp, public served, private work_queue
   responder responses;
   /// For those that are built by function calls.
   std::unique_ptr<request_batch> batch;
+  /// Of a thread that builds; null if there is none.
+  session* building() const noexcept { return batch ? &batch->building : nullptr; }
 
   unsigned async_events_reported = 0;
 

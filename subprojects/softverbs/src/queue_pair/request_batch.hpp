@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/session.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
 namespace softverbs {
@@ -18,8 +19,12 @@ struct request_batch {
     std::size_t first_entry;
   };
 
-  /// Held by the thread that builds.
-  std::mutex building;
+  explicit request_batch(bool alone) noexcept : building(alone) {}
+
+  /// Of the thread that builds. Whoever posts to the send queue in another way is in it meanwhile.
+  session building;
+  /// How many times the thread that builds has begun again, which comes to nothing.
+  unsigned begun_again = 0;
   /// The first mistake; what comes behind it is ignored.
   int error = 0;
   std::vector<built> requests;

@@ -8,6 +8,7 @@
 #include "verbs/export.hpp"
 #include "verbs/extended_polling.hpp"
 #include "verbs/inline_calls.hpp"
+#include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
 
 #include <cerrno>
@@ -124,12 +125,15 @@ ibv_cq_ex* inline_calls::create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* a
     errno = EOPNOTSUPP;
     return nullptr;
   }
-  completion_queue* queue = create(verbs, static_cast<int>(attributes->cqe), attributes->cq_context,
-                                   attributes->channel, static_cast<int>(attributes->comp_vector),
-                                   {attributes->wc_flags,
-                                    (asked & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 ||
-                                        (domain != nullptr && domain->thread != nullptr),
-                                    (asked & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0, domain});
+  completion_queue* queue =
+      create(verbs, static_cast<int>(attributes->cqe), attributes->cq_context, attributes->channel,
+             static_cast<int>(attributes->comp_vector),
+             {.one_by_one = true,
+              .fields = attributes->wc_flags,
+              .single_threaded = (asked & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) != 0 ||
+                                 (domain != nullptr && domain->thread != nullptr),
+              .ignores_overrun = (asked & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0,
+              .domain = domain});
   if (queue == nullptr) return nullptr;
   make_readable_one_by_one(*queue, attributes->wc_flags);
   return queue->extended();
@@ -182,6 +186,8 @@ int inline_calls::poll_cq(ibv_cq* queue, int wanted, ibv_wc* out) {
   SOFTVERBS_FAULT(ibv_poll_cq, queue->context);
   softverbs::engine& engine = device_context::of(queue->context).engine();
   auto* ours = static_cast<completion_queue*>(queue);
+  const session_guard reading(ours->reading());
+  if (reading.refused()) return -refuse_nested_poll();
   if (ours->empty()) engine.drive();
   if (ours->empty() && !ours->is_broken()) return 0;
   const std::lock_guard held(engine.lock());

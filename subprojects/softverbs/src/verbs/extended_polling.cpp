@@ -4,6 +4,7 @@
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "verbs/device_context.hpp"
+#include "verbs/nesting.hpp"
 
 #include <cerrno>
 #include <mutex>
@@ -29,9 +30,9 @@ int start_poll(ibv_cq_ex* queue, ibv_poll_cq_attr* attributes) {
   SOFTVERBS_FAULT(ibv_start_poll, queue->context);
   if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
   completion_queue& ours = behind(queue);
-  ours.start_reading();
+  if (!ours.reading()->begin()) return refuse_nested_poll();
   const int error = advance(ours);
-  if (error != 0) ours.stop_reading();
+  if (error != 0) ours.reading()->end();
   return error;
 }
 
@@ -40,7 +41,7 @@ int next_poll(ibv_cq_ex* queue) {
   return advance(behind(queue));
 }
 
-void end_poll(ibv_cq_ex* queue) { behind(queue).stop_reading(); }
+void end_poll(ibv_cq_ex* queue) { behind(queue).reading()->end(); }
 
 }  // namespace
 

@@ -2,12 +2,14 @@
 // Queue pairs whose requests are built by function calls: ibv_wr_start and what follows.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
+#include "memory/protection_domain.hpp"
 #include "queue_pair/operation.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/request_batch.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
 #include "verbs/inline_calls.hpp"
+#include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
 
 #include <algorithm>
@@ -87,7 +89,12 @@ void set_inline(ibv_qp_ex* pair, const ibv_data_buf* buffers, std::size_t count)
 
 void wr_start(ibv_qp_ex* pair) {
   request_batch& batch = *behind(pair).batch;
-  batch.building.lock();
+  if (!batch.building.begin()) {
+    // The batch that it is in the middle of can't be told from this one.
+    batch.error = refuse_nested_post();
+    ++batch.begun_again;
+    return;
+  }
   batch.error = 0;
   batch.requests.clear();
   batch.entries.clear();
@@ -113,14 +120,31 @@ int post(queue_pair& pair, request_batch& batch) {
   return 0;
 }
 
+/// Ends what the last ibv_wr_start began.
+class last_of_batch {
+ public:
+  explicit last_of_batch(request_batch& batch) noexcept : batch_(batch) {}
+  last_of_batch(const last_of_batch&) = delete;
+  last_of_batch& operator=(const last_of_batch&) = delete;
+  ~last_of_batch() {
+    if (batch_.begun_again == 0)
+      batch_.building.end();
+    else
+      --batch_.begun_again;
+  }
+
+ private:
+  request_batch& batch_;
+};
+
 int wr_complete(ibv_qp_ex* pair) {
   queue_pair& ours = behind(pair);
-  const std::lock_guard last_held(ours.batch->building, std::adopt_lock);
+  const last_of_batch end(*ours.batch);
   SOFTVERBS_FAULT(ibv_wr_complete, ours.context);
   return ours.batch->error != 0 ? ours.batch->error : post(ours, *ours.batch);
 }
 
-void wr_abort(ibv_qp_ex* pair) { behind(pair).batch->building.unlock(); }
+void wr_abort(ibv_qp_ex* pair) { const last_of_batch end(*behind(pair).batch); }
 
 /// Only the operations asked for, so that using another one shows.
 void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
@@ -234,7 +258,8 @@ ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attr
   }
   std::unique_ptr<request_batch> batch;
   const bool builds = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-  if (builds) batch.reset(new (std::nothrow) request_batch);
+  const auto* domain = static_cast<const protection_domain*>(attributes->pd);
+  if (builds) batch.reset(new (std::nothrow) request_batch(domain->thread != nullptr));
   if (builds && !batch) {
     errno = ENOMEM;
     return nullptr;

@@ -7,6 +7,7 @@
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
 #include "verbs/inline_calls.hpp"
+#include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
 
 #include <cerrno>
@@ -184,6 +185,8 @@ int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
   request.send_flags = binding->send_flags;
   request.opcode = IBV_WR_BIND_MW;
   request.bind_mw = {window, ibv_inc_rkey(window->rkey), binding->bind_info};
+  const session_guard posting_alone(ours.building());
+  if (posting_alone.refused()) return refuse_nested_post();
   const std::lock_guard held(ours.engine().lock());
   const int error = ours.takes_sends() ? ours.requests.post(request) : EINVAL;
   if (error != 0) return error;

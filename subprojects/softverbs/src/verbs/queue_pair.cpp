@@ -8,6 +8,7 @@
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
 #include "verbs/inline_calls.hpp"
+#include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
 
 #include <algorithm>
@@ -147,6 +148,11 @@ int inline_calls::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** ba
     return *failure;
   }
   auto* ours = static_cast<queue_pair*>(pair);
+  const session_guard posting_alone(ours->building());
+  if (posting_alone.refused()) {
+    *bad = request;
+    return refuse_nested_post();
+  }
   softverbs::engine& engine = ours->engine();
   const std::lock_guard held(engine.lock());
   int error = ours->takes_sends() ? 0 : EINVAL;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+namespace softverbs {
+
+/// What one thread at a time is in, from a call that begins it to one that ends it. Other threads
+/// wait; the thread that is in it already is told, because it would wait for itself.
+class session {
+ public:
+  /// With `alone`, the program has promised that it has only one thread, and none waits.
+  explicit session(bool alone) noexcept : alone_(alone) {}
+  session(const session&) = delete;
+  session& operator=(const session&) = delete;
+
+  /// False if this thread is in it already.
+  [[nodiscard]] bool begin() {
+    const std::thread::id self = std::this_thread::get_id();
+    if (holder_.load(std::memory_order_relaxed) == self) return false;
+    if (!alone_) mutex_.lock();
+    holder_.store(self, std::memory_order_relaxed);
+    return true;
+  }
+  void end() noexcept {
+    holder_.store({}, std::memory_order_relaxed);
+    if (!alone_) mutex_.unlock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<std::thread::id> holder_{};
+  const bool alone_;
+};
+
+/// A session, if there may be any, for as long as this lives.
+class session_guard {
+ public:
+  explicit session_guard(session* within) : within_(within), refused_(within && !within->begin()) {}
+  session_guard(const session_guard&) = delete;
+  session_guard& operator=(const session_guard&) = delete;
+  ~session_guard() {
+    if (within_ != nullptr && !refused_) within_->end();
+  }
+
+  /// This thread was in it already.
+  bool refused() const noexcept { return refused_; }
+
+ private:
+  session* within_;
+  bool refused_;
+};
+
+}  // namespace softverbs

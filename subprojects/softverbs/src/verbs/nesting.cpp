@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verbs/nesting.hpp"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+
+namespace softverbs {
+namespace {
+
+int refuse(std::atomic<bool>& explained, const char* explanation) noexcept {
+  if (!explained.exchange(true)) std::fprintf(stderr, "softverbs: %s\n", explanation);
+  return EBUSY;
+}
+
+}  // namespace
+
+int refuse_nested_poll() noexcept {
+  static std::atomic<bool> explained{false};
+  return refuse(explained,
+                "a thread polls a completion queue between its own ibv_start_poll and "
+                "ibv_end_poll: EBUSY here, but some drivers hold a lock meanwhile and wait for "
+                "ever; call ibv_end_poll first, or go on with ibv_next_poll");
+}
+
+int refuse_nested_post() noexcept {
+  static std::atomic<bool> explained{false};
+  return refuse(explained,
+                "a thread posts to a queue pair between its own ibv_wr_start and ibv_wr_complete: "
+                "EBUSY here, but some drivers hold a lock meanwhile and wait for ever; call "
+                "ibv_wr_complete or ibv_wr_abort first, or add the request to the batch");
+}
+
+}  // namespace softverbs
