@@ -27,6 +27,7 @@
 #include <verbspp/memory/on_demand_paging.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
+#include <verbspp/memory/remote_flushable.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/remote_object.hpp>
 #include <verbspp/memory/remote_word.hpp>

@@ -9,11 +9,13 @@
 namespace verbspp {
 
 std::ostream& operator<<(std::ostream& out, access_flags rights) {
-  static constexpr std::array<std::pair<access_flags, const char*>, 7> names{
+  static constexpr std::array<std::pair<access_flags, const char*>, 9> names{
       {{access::local_write, "local write"},
        {access::remote_write, "remote write"},
        {access::remote_read, "remote read"},
        {access::remote_atomic, "remote atomic"},
+       {access::flush_global, "flush global"},
+       {access::flush_persistent, "flush persistent"},
        {access::window_bind, "window bind"},
        {access::on_demand, "on demand"},
        {access::relaxed_ordering, "relaxed ordering"}}};

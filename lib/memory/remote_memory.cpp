@@ -53,7 +53,7 @@ result<remote_memory_description> remote_memory_description::decode(
       .rkey = static_cast<std::uint32_t>(load_big_endian(in.subspan<rkey_at, 4>())),
       .rights = access_flags::from_bits(
           static_cast<unsigned>(load_big_endian(in.subspan<rights_at, 2>())))};
-  if (!access::all_remote.contains(memory.rights))
+  if (!access::any_remote.contains(memory.rights))
     return error::out_of_range(operation, "rights", memory.rights.bits,
                                "the handle carries rights that are no remote access rights");
   if (memory.length > std::numeric_limits<std::uint64_t>::max() - memory.address)

@@ -83,7 +83,7 @@ result<void> check_parents(const queue_pair_settings& settings) noexcept {
   if (settings.send_queue->context() != parent || settings.receive_queue->context() != parent)
     return error(error_kind::invalid_input, building,
                  "protection domain and completion queues have to be made from one context");
-  constexpr access_flags known = access::local_write | access::all_remote;
+  constexpr access_flags known = access::local_write | access::any_remote;
   if (!known.contains(settings.connection.access))
     return error::out_of_range(building, "access flags", settings.connection.access.bits,
                                "a queue pair knows local write, remote write, read and atomic");

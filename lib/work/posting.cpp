@@ -75,6 +75,24 @@ error detail::no_word(const char* operation, std::uint32_t length) noexcept {
                              "atomic operations work on 8 bytes");
 }
 
+error detail::no_remote_word(const char* operation, std::uint64_t address,
+                             std::uint64_t length) noexcept {
+  if (length < sizeof(std::uint64_t))
+    return error::out_of_range(operation, "bytes of the remote memory (8 or more)", length,
+                               "an atomic write is of 8 bytes");
+  return error::out_of_range(operation, "address (a multiple of 8)", address,
+                             "an atomic write needs memory that is aligned to 8 bytes");
+}
+
+error detail::cannot_flush(const char* operation, bool nowhere) noexcept {
+  if (nowhere)
+    return {error_kind::invalid_input, operation,
+            "say how far: flush_placement::global, flush_placement::persistent, or both"};
+  return {error_kind::permission, operation,
+          "the peer did not grant flushes of this placement: it has to register its memory with "
+          "access::flush_global or access::flush_persistent"};
+}
+
 error detail::no_such_operation(const char* operation) noexcept {
   return {error_kind::not_supported, operation, "the device does not have this operation"};
 }

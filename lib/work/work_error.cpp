@@ -119,6 +119,10 @@ const char* to_string(work_operation operation) noexcept {
       return "bind memory window";
     case work_operation::local_invalidate:
       return "local invalidate";
+    case work_operation::flush:
+      return "flush";
+    case work_operation::atomic_write:
+      return "atomic write";
     case work_operation::receive:
       return "receive";
     case work_operation::receive_of_rdma_write:

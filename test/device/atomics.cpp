@@ -146,3 +146,66 @@ TEST_CASE("the result of an atomic operation has eight bytes") {
                                 Catch::Contains("bytes for the result (8)"));
   }
 }
+
+namespace {
+
+/// Posts and takes an atomic write on a queue pair that has the extended interface; a template, so
+/// that it compiles where libibverbs does not know the operation.
+template <class QueuePair>
+void write_atomically(const testbed& bed, QueuePair& left, words& target) {
+  constexpr std::uint64_t before = 0x0123456789abcdef, after = 0xfedcba9876543210;
+  const auto remote = target.remote();
+  set_word(target, before, 16);
+  const auto at = [&](std::uint64_t offset, std::uint64_t length) {
+    return must(remote.slice(offset, length));
+  };
+  const result<void> posted =
+      left.post_atomic_write({.value = after, .remote = at(16, 8)}, {.id = 1});
+  if (posted.has_error()) {
+    REQUIRE(posted.error() == error_kind::not_supported);
+    WARN("this device has no atomic write");
+    return;
+  }
+  CHECK(take_success(bed.left_queue, 1).operation() == work_operation::atomic_write);
+  CHECK(word_at(target, 16) == after);
+
+  // The value is taken when the request is added, not when the batch is posted.
+  must(left.template post_batch<3>([&](auto& batch) {
+    for (std::uint64_t i = 0; i < 3; ++i)
+      batch.post_atomic_write({.value = i + 1, .remote = at(8 * i, 8)}, {.id = i});
+  }));
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    take_success(bed.left_queue, i);
+    CHECK(word_at(target, 8 * i) == i + 1);
+  }
+
+  CHECK_THAT(failure_of(left.post_atomic_write({.value = 1, .remote = at(0, 7)})).message(),
+             Catch::Contains("bytes of the remote memory (8 or more): 7 is out of range"));
+  CHECK_THAT(failure_of(left.post_atomic_write({.value = 1, .remote = at(4, 8)})).message(),
+             Catch::Contains("aligned to 8 bytes"));
+  CHECK(count_within_a_moment(bed.left_queue) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("an atomic write writes eight bytes, alone and in a batch") {
+  const testbed bed;
+  auto built = bed.left().extended_posting().build();
+  if (built.has_error()) {
+    REQUIRE(built.error() == error_kind::not_supported);
+    WARN("this device has no extended posting interface");
+    return;
+  }
+  auto prepared_left = must(std::move(built));
+  prepared prepared_right = must(bed.right().build());
+  const endpoint address = prepared_left.endpoint();
+  auto left = must(std::move(prepared_left).handshake(prepared_right.endpoint()));
+  const connected right = must(std::move(prepared_right).handshake(address));
+  words target(bed.domain, 64);
+  [&]<class Native>(Native* /*known*/) {
+    if constexpr (detail::knows_atomic_write<Native>)
+      write_atomically(bed, left, target);
+    else
+      WARN("this libibverbs has no ibv_wr_atomic_write");
+  }(static_cast<ibv_qp_ex*>(nullptr));
+}

@@ -150,3 +150,19 @@ static_assert(!CanBeJoined<access_flags, unsigned>);
 static_assert(!CanBeJoined<port_state, port_state>, "not a set of bits");
 
 }  // namespace
+
+// What newer versions of libibverbs have names for.
+#if defined(VERBSPP_TEST_HAS_ATOMIC_WRITE)
+static_assert(operation_traits<atomic_write_operation>::capability == IBV_QP_EX_WITH_ATOMIC_WRITE);
+static_assert(same(work_operation::atomic_write, IBV_WC_ATOMIC_WRITE));
+#endif
+#if defined(VERBSPP_TEST_HAS_FLUSH)
+static_assert(operation_traits<flush_operation>::capability == IBV_QP_EX_WITH_FLUSH);
+static_assert(same(work_operation::flush, IBV_WC_FLUSH));
+static_assert(same(access_flag::flush_global, IBV_ACCESS_FLUSH_GLOBAL));
+static_assert(same(access_flag::flush_persistent, IBV_ACCESS_FLUSH_PERSISTENT));
+static_assert(same(flush_placement::global, IBV_FLUSH_GLOBAL));
+static_assert(same(flush_placement::persistent, IBV_FLUSH_PERSISTENT));
+static_assert(same(flush_scope::range, IBV_FLUSH_RANGE));
+static_assert(same(flush_scope::region, IBV_FLUSH_MR));
+#endif

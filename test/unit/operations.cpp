@@ -99,6 +99,58 @@ TEST_CASE("what the extended interface needs follows from the operations that a 
          IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD));
 }
 
+namespace {
+
+/// The `ibv_qp_ex` of a libibverbs that may be newer than this one, and what was asked of it.
+struct newer_queue_pair : ibv_qp_ex {
+  void (*wr_flush)(ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, std::size_t length,
+                   std::uint8_t placement, std::uint8_t scope);
+  struct {
+    std::uint32_t rkey;
+    std::uint64_t address;
+    std::size_t length;
+    std::uint8_t placement;
+    std::uint8_t scope;
+  } flushed;
+};
+
+using flush_traits = verbspp::operation_traits<verbspp::flush_operation>;
+
+}  // namespace
+
+TEST_CASE("a flush asks for its range and placement, as far as the peer granted it") {
+  using namespace verbspp;
+  newer_queue_pair device{};
+  CHECK_FALSE(flush_traits::has_call(&device));
+  device.wr_flush = [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, std::size_t length,
+                       std::uint8_t placement, std::uint8_t scope) {
+    static_cast<newer_queue_pair*>(to)->flushed = {rkey, address, length, placement, scope};
+  };
+  CHECK(flush_traits::has_call(&device));
+
+  const remote_memory<access::flush_global | access::flush_persistent> both(0x1000, 64, 7);
+  const remote_memory<access::flush_global> global = both;
+  flush_traits::start(&device, {.remote = both,
+                                .placement = flush_placement::global | flush_placement::persistent,
+                                .scope = flush_scope::region});
+  CHECK(device.flushed.rkey == 7);
+  CHECK(device.flushed.address == 0x1000);
+  CHECK(device.flushed.length == 64);
+  CHECK(device.flushed.placement == 3);
+  CHECK(device.flushed.scope == 1);
+  flush_traits::start(&device, {.remote = global});
+  CHECK(device.flushed.placement == 1);
+  CHECK(device.flushed.scope == 0);
+
+  const flush_operation nowhere{.remote = both, .placement = {}};
+  CHECK_FALSE(flush_traits::is_sound(nowhere));
+  CHECK(flush_traits::unsoundness(nowhere) == error_kind::invalid_input);
+  const flush_operation not_granted{.remote = global, .placement = flush_placement::persistent};
+  CHECK_FALSE(flush_traits::is_sound(not_granted));
+  CHECK(flush_traits::unsoundness(not_granted) == error_kind::permission);
+  CHECK(flush_traits::is_sound({.remote = both, .placement = flush_placement::persistent}));
+}
+
 TEST_CASE(
     "a bind has the window's next key, the part, and no immediate data, which drivers refuse") {
   using namespace verbspp;

@@ -92,7 +92,7 @@ TEST_CASE("every attribute has a name") {
     const bool has_setter =
         bit != IBV_QP_CAP && (bit < IBV_QP_DEST_QPN << 1 || bit == IBV_QP_RATE_LIMIT);
     INFO("bit " << bit);
-    CHECK((std::string(to_string(static_cast<attribute>(bit))) != "unknown attribute") ==
+    CHECK((std::string(to_string(static_cast<queue_pair_attribute>(bit))) != "unknown attribute") ==
           has_setter);
   }
   CHECK(std::string(to_string(path_migration_state::armed)) == "armed");

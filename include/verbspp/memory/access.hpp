@@ -17,6 +17,8 @@ enum class access_flag : unsigned {
   remote_write = IBV_ACCESS_REMOTE_WRITE,
   remote_read = IBV_ACCESS_REMOTE_READ,
   remote_atomic = IBV_ACCESS_REMOTE_ATOMIC,
+  flush_global = 1U << 8,            ///< IBV_ACCESS_FLUSH_GLOBAL, of rdma-core 45 and newer
+  flush_persistent = 1U << 9,        ///< IBV_ACCESS_FLUSH_PERSISTENT, likewise
   window_bind = IBV_ACCESS_MW_BIND,  ///< memory windows may be bound to the memory
   on_demand = IBV_ACCESS_ON_DEMAND,
   relaxed_ordering = IBV_ACCESS_RELAXED_ORDERING,
@@ -35,6 +37,10 @@ inline constexpr access_flags local_write = access_flag::local_write;
 inline constexpr access_flags remote_write = access_flag::remote_write;
 inline constexpr access_flags remote_read = access_flag::remote_read;
 inline constexpr access_flags remote_atomic = access_flag::remote_atomic;
+/// Peers may have what they wrote flushed to where everybody sees it, or to where it survives a
+/// loss of power (RDMA flush). Only where the device can: others refuse to register.
+inline constexpr access_flags flush_global = access_flag::flush_global;
+inline constexpr access_flags flush_persistent = access_flag::flush_persistent;
 /// Memory windows may be bound to the memory, and give peers the rights that they are bound with.
 inline constexpr access_flags window_bind = access_flag::window_bind;
 /// Not a right, but how to register: pages are not pinned, but fetched when the device first uses
@@ -45,8 +51,10 @@ inline constexpr access_flags on_demand = access_flag::on_demand;
 /// when a completion has been taken; polling on the last byte of a message is wrong. A hint:
 /// where the device or the kernel does not know it, it does nothing.
 inline constexpr access_flags relaxed_ordering = access_flag::relaxed_ordering;
-/// The rights that a peer can have.
+/// The rights that a peer can have on every device.
 inline constexpr access_flags all_remote = remote_write | remote_read | remote_atomic;
+/// The rights that a peer can have on one device or another.
+inline constexpr access_flags any_remote = all_remote | flush_global | flush_persistent;
 }  // namespace access
 
 /// Writes the names, joined by "|".
@@ -76,7 +84,7 @@ concept GrantsAllOf =
 
 template <access_flags Rights>
 concept RemotelyAccessible =
-    detail::because(Rights.intersects(access::all_remote),
+    detail::because(Rights.intersects(access::any_remote),
                     "this memory region grants no remote right: register it with "
                     "access::remote_read, remote_write or remote_atomic");
 

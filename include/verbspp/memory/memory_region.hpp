@@ -188,7 +188,7 @@ class registered_region {
   }
 
   /// What to give a peer so that it can access this memory.
-  [[nodiscard]] remote_memory<Rights & access::all_remote> remote() const noexcept
+  [[nodiscard]] remote_memory<Rights & access::any_remote> remote() const noexcept
     requires RemotelyAccessible<Rights>
   {
     return {start(), length(), native()->rkey};

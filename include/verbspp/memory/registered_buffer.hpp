@@ -187,7 +187,7 @@ class registered_buffer {
     return region_.scatter(first * sizeof(Element), count * sizeof(Element));
   }
   /// What to give a peer so that it can access the buffer.
-  [[nodiscard]] remote_memory<Rights & access::all_remote> remote() const noexcept
+  [[nodiscard]] remote_memory<Rights & access::any_remote> remote() const noexcept
     requires RemotelyAccessible<Rights>
   {
     return region_.remote();

@@ -41,7 +41,7 @@ void print(std::ostream& out, const remote_memory_description& memory);
 /// alive; using a handle after the peer has released it fails with a remote access error.
 template <access_flags Rights>
 class remote_memory {
-  static_assert(access::all_remote.contains(Rights),
+  static_assert(access::any_remote.contains(Rights),
                 "remote memory has remote rights only; access::local_write is its owner's");
 
  public:

@@ -440,7 +440,16 @@ class VERBSPP_CONSUMABLE queue_pair
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
                                                     work_tag tag) noexcept {
-    return detail::post_one<Transport>(native_qp(), data_.capacities, operation, tag);
+    if constexpr (operation_traits<Operation>::only_extended) {
+      detail::extended_posting<Transport, ibv_qp_ex> call(native_extended());
+      call.add(operation, tag);
+      const batch_result posted = call.post(data_.capacities, [] {});
+      if (!posted.has_value()) [[unlikely]]
+        return posted.assume_error().cause();
+      return success();
+    } else {
+      return detail::post_one<Transport>(native_qp(), data_.capacities, operation, tag);
+    }
   }
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const receive_operation& operation,
                                                     receive_tag tag) noexcept {

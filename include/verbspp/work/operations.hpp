@@ -12,9 +12,13 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/error.hpp>
+#include <verbspp/base/flags.hpp>
+#include <verbspp/memory/access.hpp>
 #include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/memory_window.hpp>
+#include <verbspp/memory/remote_flushable.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/remote_word.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
@@ -81,6 +85,7 @@ native_of(const element_list<Element>& elements) noexcept {
 [[nodiscard]] error no_remote_word(const char* operation, std::uint64_t address,
                                    std::uint64_t length) noexcept;
 [[nodiscard]] error cannot_bind(const char* operation, bool to_no_bytes) noexcept;
+[[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept;
 
 /// What most operations are.
 struct usual_operation {
@@ -445,6 +450,159 @@ struct operation_traits<local_invalidate_operation> : detail::invalidation {
   }
 };
 
+namespace detail {
+
+// What newer versions of libibverbs have is found by the member of `ibv_qp_ex`, since headers can't
+// ask for a version. Numbers stand where an older header has no names; test/static/enumerators.cpp
+// compares them with the names of a newer one.
+template <class Native>
+inline constexpr bool knows_atomic_write = requires(Native& native) { native.wr_atomic_write; };
+template <class Native>
+inline constexpr bool knows_flush = requires(Native& native) { native.wr_flush; };
+
+/// Of `ibv_device_attr_ex::device_cap_flags_ex`, which has no names for them.
+inline constexpr std::uint64_t device_flushes =
+    std::uint64_t{1} << 38 | std::uint64_t{1} << 39;  // globally, persistently
+inline constexpr std::uint64_t device_writes_atomically = std::uint64_t{1} << 40;
+
+}  // namespace detail
+
+template <class Native>
+concept LibibverbsWritesAtomically = detail::because(
+    detail::knows_atomic_write<Native>,
+    "this libibverbs has no ibv_wr_atomic_write: rdma-core 44 is the first with it");
+template <class Native>
+concept LibibverbsFlushes =
+    detail::because(detail::knows_flush<Native>,
+                    "this libibverbs has no ibv_wr_flush: rdma-core 45 is the first with it");
+
+/// Writes eight bytes to the peer's memory in one step: whoever reads them there, the peer's
+/// processor included, sees all of the old ones or all of the new ones.
+struct atomic_write_operation {
+  std::uint64_t value = 0;    ///< in the byte order of this host; taken when it is posted
+  remote_destination remote;  ///< eight bytes at least, at a multiple of 8
+  bool fenced = false;
+};
+
+template <>
+struct operation_traits<atomic_write_operation> : detail::usual_operation {
+  static constexpr const char* name = "ibv_wr_atomic_write";
+  static constexpr std::uint64_t capability = 1U << 12;  // IBV_QP_EX_WITH_ATOMIC_WRITE
+  static constexpr bool only_extended = true;
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc;
+  }
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
+    return detail::knows_atomic_write<ibv_qp_ex> &&
+           (device.device_cap_flags_ex & detail::device_writes_atomically) != 0;
+  }
+  template <class Native>
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const Native* to) noexcept {
+    return to->wr_atomic_write != nullptr;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const atomic_write_operation& /*operation*/) noexcept {
+    return {};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
+      const atomic_write_operation& operation) noexcept {
+    return detail::fenced_if(operation.fenced);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
+      const atomic_write_operation& operation) noexcept {
+    const auto& remote = operation.remote.memory();
+    return remote.length() >= sizeof operation.value &&
+           remote.address() % sizeof operation.value == 0;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
+      const atomic_write_operation& operation) noexcept {
+    const auto& remote = operation.remote.memory();
+    return detail::no_remote_word(name, remote.address(), remote.length());
+  }
+  template <class Native>
+  VERBSPP_DATA_PATH static void start(Native* to,
+                                      const atomic_write_operation& operation) noexcept {
+    const auto& remote = operation.remote.memory();
+    to->wr_atomic_write(to, remote.rkey(), remote.address(), &operation.value);
+  }
+};
+
+/// How far what was written to the peer's memory has to have come; the values are those of
+/// `ibv_placement_type`.
+enum class flush_placement : std::uint8_t {
+  global = 1U << 0,      ///< everybody at the peer sees it: processors and other devices
+  persistent = 1U << 1,  ///< it survives that the peer loses power
+};
+
+template <>
+inline constexpr bool is_flag_bit<flush_placement> = true;
+
+using flush_placements = flags<flush_placement>;
+
+/// What is flushed; the values are those of `ibv_selectivity_level`.
+enum class flush_scope : std::uint8_t {
+  range = 0,   ///< the remote memory that the operation names
+  region = 1,  ///< all of the region, or window, that its rkey belongs to
+};
+
+/// Completes when what this queue pair wrote to the peer's memory before has come as far as it
+/// says. The rights to it, `access::flush_global` and `access::flush_persistent`, are the peer's to
+/// grant, of the region as well as of its queue pair.
+struct flush_operation {
+  remote_flushable remote;
+  flush_placements placement = flush_placement::global;
+  flush_scope scope = flush_scope::range;
+  bool fenced = false;
+};
+
+template <>
+struct operation_traits<flush_operation> : detail::usual_operation {
+  static constexpr const char* name = "ibv_wr_flush";
+  static constexpr std::uint64_t capability = 1U << 11;  // IBV_QP_EX_WITH_FLUSH
+  static constexpr bool only_extended = true;
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc;
+  }
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
+    return detail::knows_flush<ibv_qp_ex> &&
+           (device.device_cap_flags_ex & detail::device_flushes) != 0;
+  }
+  template <class Native>
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const Native* to) noexcept {
+    return to->wr_flush != nullptr;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
+      const flush_operation& /*operation*/) noexcept {
+    return {};
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const flush_operation& operation) noexcept {
+    return detail::fenced_if(operation.fenced);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const flush_operation& operation) noexcept {
+    return !operation.placement.empty() &&
+           operation.remote.rights().contains(rights_for(operation.placement));
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
+      const flush_operation& operation) noexcept {
+    return detail::cannot_flush(name, operation.placement.empty());
+  }
+  template <class Native>
+  VERBSPP_DATA_PATH static void start(Native* to, const flush_operation& operation) noexcept {
+    to->wr_flush(to, operation.remote.rkey().value(), operation.remote.address(),
+                 operation.remote.length(), operation.placement.bits,
+                 static_cast<std::uint8_t>(operation.scope));
+  }
+
+ private:
+  [[nodiscard]] VERBSPP_DATA_PATH static access_flags rights_for(
+      flush_placements placement) noexcept {
+    access_flags needed;
+    if (placement.contains(flush_placement::global)) needed = needed | access::flush_global;
+    if (placement.contains(flush_placement::persistent)) needed = needed | access::flush_persistent;
+    return needed;
+  }
+};
+
 /// How a memory window is bound; which one, and to what, are arguments of their own.
 struct bind_options {
   bool fenced = false;  ///< RC
@@ -538,7 +696,8 @@ struct operation_list {
 using send_operations =
     operation_list<send_operation, datagram_operation, write_operation, read_operation,
                    compare_and_swap_operation, fetch_and_add_operation,
-                   send_with_invalidate_operation, local_invalidate_operation, bind_operation>;
+                   send_with_invalidate_operation, local_invalidate_operation,
+                   atomic_write_operation, flush_operation, bind_operation>;
 
 }  // namespace detail
 

@@ -21,6 +21,12 @@ enum class posting_interface : std::uint8_t {
   extended,  ///< `ibv_wr_start` to `ibv_wr_complete`
 };
 
+template <posting_interface Posting>
+concept PostsExtended =
+    detail::because(Posting == posting_interface::extended,
+                    "this operation exists in the extended posting interface only: build the queue "
+                    "pair with .extended_posting()");
+
 template <receive_queue_kind Receives>
 concept OwnReceiveQueue =
     detail::because(Receives == receive_queue_kind::own,

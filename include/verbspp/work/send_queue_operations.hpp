@@ -4,6 +4,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/dependent.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/memory_window.hpp>
 #include <verbspp/memory/window_part.hpp>
@@ -79,6 +80,30 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
       const fetch_and_add_operation& operation, work_tag tag = {}) noexcept
     requires CarriesAtomics<Transport> && AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+
+  /// Writes eight bytes to the peer's memory in one step, where the device can
+  /// (`ibv_wr_atomic_write`).
+  /// \errors besides, `invalid_input` if the remote memory is shorter or not aligned to 8;
+  /// `not_supported`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_atomic_write(
+      const atomic_write_operation& operation, work_tag tag = {}) noexcept
+    requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
+             LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> &&
+             AcceptsSends<State>
+  {
+    return poster().take(operation, tag);
+  }
+  /// Completes when what was written to the peer's memory before has come as far as asked, where
+  /// the device can (`ibv_wr_flush`).
+  /// \errors besides, `invalid_input` for no placement; `permission` for one that the peer did not
+  /// grant; `not_supported`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_flush(
+      const flush_operation& operation, work_tag tag = {}) noexcept
+    requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
+             LibibverbsFlushes<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
   }

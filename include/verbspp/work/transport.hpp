@@ -64,6 +64,10 @@ concept CarriesAtomics =
                     "UC carries no atomic operations, since it has no answers: they need RC");
 
 template <transport Transport>
+concept CarriesAcknowledgedWrites = detail::because(
+    Transport == transport::rc, "atomic writes and flushes have answers, which only RC carries");
+
+template <transport Transport>
 concept CarriesInvalidation =
     detail::because(Transport == transport::rc, "only RC carries invalidations of an rkey");
 

@@ -26,6 +26,8 @@ enum class work_operation : std::uint32_t {
   fetch_and_add = IBV_WC_FETCH_ADD,
   bind_memory_window = IBV_WC_BIND_MW,
   local_invalidate = IBV_WC_LOCAL_INV,
+  flush = 8,         ///< IBV_WC_FLUSH, of rdma-core 45 and newer
+  atomic_write = 9,  ///< IBV_WC_ATOMIC_WRITE, of rdma-core 44 and newer
   receive = IBV_WC_RECV,
   /// The peer's RDMA write with immediate data, which used up a receive.
   receive_of_rdma_write = IBV_WC_RECV_RDMA_WITH_IMM,
