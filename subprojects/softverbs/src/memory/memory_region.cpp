@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/memory_region.hpp"
 
+#include "base/newer_verbs.hpp"
 #include "device/device.hpp"
 #include "memory/protection_domain.hpp"
 
@@ -119,12 +120,22 @@ std::byte* region_table::remote(const ibv_qp& pair, std::uint32_t rkey, std::uin
   return translate(*place->region, pair.pd, address, length, right);
 }
 
+std::span<std::byte> region_table::all_of(const ibv_qp& pair, std::uint32_t rkey,
+                                          unsigned right) const noexcept {
+  const slot* place = (rkey & remote_key_bit) == 0 ? nullptr : find(rkey & ~remote_key_bit);
+  if (place == nullptr || place->region == nullptr) return {};
+  const memory_region& region = *place->region;
+  std::byte* memory = translate(region, pair.pd, region.iova, region.length, right);
+  return memory == nullptr ? std::span<std::byte>{} : std::span{memory, region.length};
+}
+
 int check_registration(const void* address, std::size_t length, std::uint64_t iova,
                        unsigned access) noexcept {
   constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  constexpr unsigned supported = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                 IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                 IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB;
+  constexpr unsigned supported =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB |
+      newer::access_to_flush(newer::flush_global | newer::flush_persistent);
   constexpr unsigned known = supported | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND;
   // Optional rights are those that a device may ignore.
   access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <vector>
 
 namespace softverbs {
@@ -49,6 +50,10 @@ class region_table {
   /// The memory that the peer of a queue pair may use with `right`, null if it may not.
   std::byte* remote(const ibv_qp& pair, std::uint32_t rkey, std::uint64_t address,
                     std::uint64_t length, unsigned right) const noexcept;
+
+  /// All of a region, by its key; empty if the peer may not use it with `right`.
+  std::span<std::byte> all_of(const ibv_qp& pair, std::uint32_t rkey,
+                              unsigned right) const noexcept;
 
  private:
   struct slot {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/newer_verbs.hpp"
 #include "wire/packet.hpp"
 
 #include <infiniband/verbs.h>
@@ -75,12 +76,14 @@ class operation_table {
     add(IBV_WR_LOCAL_INV, service::connected, IBV_WC_LOCAL_INV, packet_kind::send,
         IBV_QP_EX_WITH_LOCAL_INV)
         .local = true;
-#ifdef SOFTVERBS_HAS_ATOMIC_WRITE
-    operation& write = add(IBV_WR_ATOMIC_WRITE, service::rc, IBV_WC_ATOMIC_WRITE,
-                           packet_kind::atomic_write, IBV_QP_EX_WITH_ATOMIC_WRITE);
+    operation& write = add(newer::wr_atomic_write, service::rc, newer::wc_atomic_write,
+                           packet_kind::atomic_write, newer::qp_ex_with_atomic_write);
     write.how = posting::by_functions;
     write.takes_memory = false;
-#endif
+    operation& flush = add(newer::wr_flush, service::rc, newer::wc_flush, packet_kind::flush,
+                           newer::qp_ex_with_flush);
+    flush.how = posting::by_functions;
+    flush.takes_memory = false;
   }
 
   /// Of a number that is no opcode, one that nobody may post.

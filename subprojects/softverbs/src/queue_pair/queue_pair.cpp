@@ -90,12 +90,6 @@ void queue_pair::on_packet(const packet& incoming) {
     case packet_kind::write:
       responses.on_request(incoming);
       break;
-    case packet_kind::read_request:
-    case packet_kind::compare_swap:
-    case packet_kind::fetch_add:
-    case packet_kind::atomic_write:
-      if (is_reliable()) responses.on_request(incoming);
-      break;
     case packet_kind::acknowledge:
       if (sends) requests.on_acknowledge(head.psn);
       break;
@@ -105,7 +99,8 @@ void queue_pair::on_packet(const packet& incoming) {
     case packet_kind::read_response:
       if (sends) requests.on_read_response(incoming);
       break;
-    case packet_kind::datagram:
+    default:
+      if (is_reliable() && fetches(head.kind)) responses.on_request(incoming);
       break;
   }
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/remote_atomic.hpp"
 
+#include "base/newer_verbs.hpp"
+
 #include <linux/futex.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -35,12 +38,25 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t exchange(std::uint64_t* value, std::uint64_t
   return __atomic_exchange_n(value, next, __ATOMIC_SEQ_CST);
 }
 
+/// After waiting for that. Memory that no file is behind is taken for storage itself.
+bool is_stored(std::span<std::byte> memory) noexcept {
+  const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto start = reinterpret_cast<std::uintptr_t>(memory.data());
+  const std::uintptr_t page = start & ~(page_size - 1);
+  return ::msync(reinterpret_cast<void*>(page), start - page + memory.size(), MS_SYNC) == 0;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
-                                       std::byte* memory) noexcept {
-  if (!is_writable(memory)) return std::nullopt;
-  auto* value = reinterpret_cast<std::uint64_t*>(memory);
+                                       std::span<std::byte> memory) noexcept {
+  if (kind == packet_kind::flush) {
+    // What was written is visible to all by now: only storage may be behind.
+    const bool persistent = (operands.compare_or_add & newer::flush_persistent) != 0;
+    return persistent && !is_stored(memory) ? std::nullopt : std::optional<std::uint64_t>{0};
+  }
+  if (!is_writable(memory.data())) return std::nullopt;
+  auto* value = reinterpret_cast<std::uint64_t*>(memory.data());
   switch (kind) {
     case packet_kind::fetch_add:
       return add(value, operands.compare_or_add);

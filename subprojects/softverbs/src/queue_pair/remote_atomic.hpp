@@ -6,15 +6,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 namespace softverbs {
 
 /// Atomics work on so many bytes, at addresses that they divide.
 inline constexpr std::uint32_t atomic_bytes = 8;
 
-/// Does it, and gives the value before; nothing if the memory may not be written. Atomic for
-/// all that use the memory, the processor included, although devices promise less.
+/// Does what an atomic, an atomic write, or a flush asks for, and gives the value before (0 for a
+/// flush); nothing if the memory may not be written. Atomic for all that use the memory, the
+/// processor included, although devices promise less.
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
-                                       std::byte* memory) noexcept;
+                                       std::span<std::byte> memory) noexcept;
 
 }  // namespace softverbs

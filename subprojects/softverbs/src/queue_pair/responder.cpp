@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/responder.hpp"
 
+#include "base/newer_verbs.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/remote_atomic.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
@@ -210,6 +211,19 @@ void responder::took(const packet_header& header) {
   pair_.engine().schedule(pair_);
 }
 
+bool responder::understands(fetch& wanted) const noexcept {
+  if (wanted.kind != packet_kind::flush) {
+    wanted.right = right_to(wanted.kind);
+    return true;
+  }
+  const std::uint64_t placements = wanted.operands.compare_or_add & 0xff;
+  const std::uint64_t level = wanted.operands.compare_or_add >> 8;
+  wanted.right = newer::access_to_flush(static_cast<unsigned>(placements));
+  wanted.length = wanted.operands.swap;
+  return placements != 0 && placements <= (newer::flush_global | newer::flush_persistent) &&
+         level <= newer::flush_region;
+}
+
 void responder::on_fetch(const packet& incoming) {
   constexpr std::uint8_t whole = packet_flag::first | packet_flag::last;
   const packet_header& header = incoming.header;
@@ -219,28 +233,30 @@ void responder::on_fetch(const packet& incoming) {
   wanted.rkey = header.key;
   wanted.length = wanted.answer = header.message;
   wanted.psn = header.psn;
-  const bool reads = header.kind == packet_kind::read_request;
-  if (!reads) {
+  if (carries_operands(header.kind)) {
     std::memcpy(&wanted.operands, incoming.payload, sizeof(wanted.operands));
     wanted.length = atomic_bytes;
     wanted.answer = gives_value(header.kind) ? atomic_bytes : 0;
   }
-  if (message_.open || (header.flags & whole) != whole || wanted.length > limits::message_bytes ||
+  if (message_.open || (header.flags & whole) != whole || !understands(wanted) ||
+      wanted.answer > limits::message_bytes ||
       end_fetch_ - first_fetch_ >= pair_.attributes().max_dest_rd_atomic ||
-      (pair_.attributes().qp_access_flags & right_to(header.kind)) == 0)
+      (pair_.attributes().qp_access_flags & wanted.right) != wanted.right)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  if (wanted.length != 0 && memory_of(wanted) == nullptr)
+  if (wanted.touches_memory() && memory_of(wanted).data() == nullptr)
     return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
-  if (!reads && wanted.address % atomic_bytes != 0)
+  if (is_atomic(header.kind) && wanted.address % atomic_bytes != 0)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   fetches_[end_fetch_++ % most_fetches] = wanted;
   expected_ = (expected_ + 1) & psn_mask;
   pair_.engine().schedule(pair_);
 }
 
-std::byte* responder::memory_of(const fetch& wanted) const noexcept {
-  return pair_.regions().remote(pair_, wanted.rkey, wanted.address, wanted.length,
-                                right_to(wanted.kind));
+std::span<std::byte> responder::memory_of(const fetch& wanted) const noexcept {
+  if (wanted.flushes_region()) return pair_.regions().all_of(pair_, wanted.rkey, wanted.right);
+  std::byte* start =
+      pair_.regions().remote(pair_, wanted.rkey, wanted.address, wanted.length, wanted.right);
+  return {start, start == nullptr ? 0 : wanted.length};
 }
 
 bool responder::receive_message(ibv_wc_opcode opcode, std::uint32_t bytes,
@@ -345,10 +361,10 @@ bool responder::answer() {
 
 void* responder::source_of(fetch& wanted) noexcept {
   // Looked up for each packet: the region may be gone by now.
-  std::byte* memory = wanted.value ? nullptr : memory_of(wanted);
+  const std::span<std::byte> memory = wanted.value ? std::span<std::byte>{} : memory_of(wanted);
   if (wanted.kind == packet_kind::read_request)
-    return memory == nullptr ? nullptr : memory + wanted.answered;
-  if (memory != nullptr) wanted.value = carry_out(wanted.kind, wanted.operands, memory);
+    return memory.data() == nullptr ? nullptr : memory.data() + wanted.answered;
+  if (memory.data() != nullptr) wanted.value = carry_out(wanted.kind, wanted.operands, memory);
   return wanted.value ? &*wanted.value : nullptr;
 }
 
@@ -356,9 +372,8 @@ bool responder::answer_fetch(fetch& wanted) {
   packet_header header = pair_.header(packet_kind::read_response, wanted.psn);
   header.offset = wanted.answered;
   header.payload = std::min(packet_bytes, wanted.answer - wanted.answered);
-  const bool touches_memory = wanted.length != 0;
-  const iovec piece{touches_memory ? source_of(wanted) : nullptr, header.payload};
-  const sent result = !touches_memory || piece.iov_base != nullptr
+  const iovec piece{wanted.touches_memory() ? source_of(wanted) : nullptr, header.payload};
+  const sent result = !wanted.touches_memory() || piece.iov_base != nullptr
                           ? pair_.send(header, &piece, header.payload == 0 ? 0 : 1, turn::answer)
                           : sent::fault;
   switch (result) {

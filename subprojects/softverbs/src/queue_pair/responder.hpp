@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/newer_verbs.hpp"
 #include "faults/faults.hpp"
 #include "queue_pair/receive_queue.hpp"
 #include "wire/packet.hpp"
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace softverbs {
@@ -49,12 +51,21 @@ class responder {
     packet_kind kind;
     std::uint64_t address;
     std::uint32_t rkey;
-    std::uint32_t length;
+    std::uint64_t length;
     std::uint32_t answer;  ///< bytes that go back
+    unsigned right;
     std::uint32_t psn;
     atomic_operands operands;
     std::optional<std::uint64_t> value;  ///< the atomic's, once that has been carried out
     std::uint32_t answered;
+
+    /// A read of nothing needs no key.
+    bool touches_memory() const noexcept {
+      return length != 0 || kind != packet_kind::read_request;
+    }
+    bool flushes_region() const noexcept {
+      return kind == packet_kind::flush && operands.compare_or_add >> 8 == newer::flush_region;
+    }
   };
   /// The message whose packets are coming in.
   struct message {
@@ -70,6 +81,8 @@ class responder {
   void on_send(const packet& incoming);
   void on_write(const packet& incoming);
   void on_fetch(const packet& incoming);
+  /// Completes it by what its operands say; false if that is nonsense.
+  bool understands(fetch& wanted) const noexcept;
   bool is_expected(const packet_header& header);
   bool continues(const packet_header& header) noexcept;
   /// Whether there is a receive to be filled; takes one if they are shared.
@@ -94,8 +107,8 @@ class responder {
   packet_header refusal_header() const noexcept;
   packet_header acknowledgement() const noexcept;
   bool answer_fetch(fetch& wanted);
-  /// Null if the memory may not be used, or not any more.
-  std::byte* memory_of(const fetch& wanted) const noexcept;
+  /// With null if the memory may not be used, or not any more.
+  std::span<std::byte> memory_of(const fetch& wanted) const noexcept;
   void* source_of(fetch& wanted) noexcept;
 
   queue_pair& pair_;

@@ -35,13 +35,6 @@ constexpr std::uint8_t port_disabled = 3;
 /// In kHz: the device's clock counts nanoseconds.
 constexpr std::uint64_t core_clock = 1'000'000;
 
-/// Of ibv_device_attr_ex::device_cap_flags_ex. Of these bits only the kernel's header has names.
-constexpr std::uint64_t extended_capabilities =
-#ifdef SOFTVERBS_HAS_ATOMIC_WRITE
-    std::uint64_t{1} << 40 |  // atomic write
-#endif
-    0;
-
 std::uint32_t verbs_type(network type) noexcept {
   switch (type) {
     case network::roce_v1:
@@ -151,7 +144,8 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
   if (size < sizeof(attributes->orig_attr)) return EINVAL;
   ibv_device_attr_ex full{};
   describe_device(*soft_device_of(verbs), full.orig_attr);
-  full.device_cap_flags_ex = full.orig_attr.device_cap_flags | extended_capabilities;
+  full.device_cap_flags_ex =
+      full.orig_attr.device_cap_flags | newer::device_atomic_write | newer::device_flush;
   full.phys_port_cnt_ex = 1;
   full.completion_timestamp_mask = ~std::uint64_t{0};
   full.hca_core_clock = core_clock;

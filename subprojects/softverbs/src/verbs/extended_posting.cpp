@@ -223,15 +223,21 @@ void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
           begin(to, IBV_WR_ATOMIC_FETCH_AND_ADD,
                 [=](ibv_send_wr& request) { request.wr.atomic = {address, add, 0, rkey}; });
         });
-#ifdef SOFTVERBS_HAS_ATOMIC_WRITE
-  offer(IBV_QP_EX_WITH_ATOMIC_WRITE, verbs.wr_atomic_write,
+  newer::qp_functions& newest = newer::functions_of(verbs);
+  offer(newer::qp_ex_with_atomic_write, newest.wr_atomic_write,
         [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, const void* value) {
           std::uint64_t number = 0;
           std::memcpy(&number, value, sizeof(number));
-          begin(to, IBV_WR_ATOMIC_WRITE,
+          begin(to, newer::wr_atomic_write,
                 [=](ibv_send_wr& request) { request.wr.atomic = {address, number, 0, rkey}; });
         });
-#endif
+  offer(newer::qp_ex_with_flush, newest.wr_flush,
+        [](ibv_qp_ex* to, std::uint32_t rkey, std::uint64_t address, std::size_t length,
+           std::uint8_t placements, std::uint8_t level) {
+          const std::uint64_t how = std::uint64_t{level} << 8 | placements;
+          begin(to, newer::wr_flush,
+                [=](ibv_send_wr& request) { request.wr.atomic = {address, how, length, rkey}; });
+        });
 }
 
 int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {

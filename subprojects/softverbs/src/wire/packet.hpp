@@ -22,12 +22,13 @@ enum class packet_kind : std::uint8_t {
   compare_swap,
   fetch_add,
   atomic_write,
+  flush,
 };
 
 /// Its packet carries two numbers, and nothing of the program's memory.
 constexpr bool carries_operands(packet_kind kind) noexcept {
   return kind == packet_kind::compare_swap || kind == packet_kind::fetch_add ||
-         kind == packet_kind::atomic_write;
+         kind == packet_kind::atomic_write || kind == packet_kind::flush;
 }
 
 /// A request that is answered by itself and in its turn: by a read response, which may be empty.
@@ -35,12 +36,18 @@ constexpr bool fetches(packet_kind kind) noexcept {
   return kind == packet_kind::read_request || carries_operands(kind);
 }
 
+/// It works on one word, which has to be at an address that its size divides.
+constexpr bool is_atomic(packet_kind kind) noexcept {
+  return carries_operands(kind) && kind != packet_kind::flush;
+}
+
 /// Its answer is the value before.
 constexpr bool gives_value(packet_kind kind) noexcept {
   return kind == packet_kind::compare_swap || kind == packet_kind::fetch_add;
 }
 
-/// What the queue pair and the region of whoever carries it out have to allow.
+/// What the queue pair and the region of whoever carries it out have to allow; of a flush, its
+/// operands say.
 constexpr unsigned right_to(packet_kind kind) noexcept {
   switch (kind) {
     case packet_kind::write:
@@ -107,8 +114,10 @@ static_assert(sizeof(packet_header) == 48 && std::is_trivially_copyable_v<packet
 
 /// The payload of what carries operands.
 struct atomic_operands {
-  /// Or the value of an atomic write.
+  /// Or the value of an atomic write, or how to flush: the placements, and above these 8 bits the
+  /// level.
   std::uint64_t compare_or_add;
+  /// Or how many bytes to flush.
   std::uint64_t swap;
 };
 

@@ -253,18 +253,15 @@ bool wire::well_formed(std::size_t received) noexcept {
     case packet_kind::datagram:
       return header.payload >= sizeof(network_header) &&
              header.payload <= sizeof(network_header) + limits::datagram_bytes;
-    case packet_kind::compare_swap:
-    case packet_kind::fetch_add:
-    case packet_kind::atomic_write:
-      return header.payload == sizeof(atomic_operands);
     case packet_kind::read_request:
     case packet_kind::acknowledge:
       return header.payload == 0;
     case packet_kind::refuse:
       return header.payload == 0 && header.reason >= refusal::sequence &&
              header.reason <= refusal::remote_operation && header.rnr_timer < 32;
+    default:
+      return carries_operands(header.kind) && header.payload == sizeof(atomic_operands);
   }
-  return false;
 }
 
 bool wire::connect(std::uint32_t slot, outlet& way) noexcept {

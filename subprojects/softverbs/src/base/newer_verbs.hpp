@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+
+/// What the headers of libibverbs may be too old to name, by its ABI: a program that was built with
+/// newer ones finds it here all the same.
+namespace softverbs::newer {
+
+// Of rdma-core 44 and newer.
+inline constexpr auto wr_atomic_write = static_cast<ibv_wr_opcode>(15);
+inline constexpr auto wc_atomic_write = static_cast<ibv_wc_opcode>(9);
+inline constexpr std::uint64_t qp_ex_with_atomic_write = 1U << 12;
+/// Of ibv_device_attr_ex::device_cap_flags_ex, where only the kernel's header has a name for it.
+inline constexpr std::uint64_t device_atomic_write = std::uint64_t{1} << 40;
+
+// Of rdma-core 45 and newer.
+inline constexpr auto wr_flush = static_cast<ibv_wr_opcode>(14);
+inline constexpr auto wc_flush = static_cast<ibv_wc_opcode>(8);
+inline constexpr std::uint64_t qp_ex_with_flush = 1U << 11;
+/// As above, one for each placement.
+inline constexpr std::uint64_t device_flush = std::uint64_t{3} << 38;
+
+/// What a flush makes sure of: bits of ibv_placement_type.
+inline constexpr std::uint8_t flush_global = 1;
+inline constexpr std::uint8_t flush_persistent = 2;
+/// Of what: ibv_selectivity_level.
+inline constexpr std::uint8_t flush_range = 0;
+inline constexpr std::uint8_t flush_region = 1;
+
+/// The bits of ibv_access_flags that a flush with these placements needs.
+constexpr unsigned access_to_flush(unsigned placements) noexcept { return placements << 8; }
+
+/// How ibv_qp_ex goes on behind wr_abort.
+struct qp_functions {
+  void (*wr_atomic_write)(ibv_qp_ex* pair, std::uint32_t rkey, std::uint64_t address,
+                          const void* value);
+  void (*wr_flush)(ibv_qp_ex* pair, std::uint32_t rkey, std::uint64_t address, std::size_t length,
+                   std::uint8_t placements, std::uint8_t level);
+};
+
+inline constexpr std::size_t qp_functions_offset =
+    offsetof(ibv_qp_ex, wr_abort) + sizeof(ibv_qp_ex::wr_abort);
+
+/// Of a queue pair with room for them.
+inline qp_functions& functions_of(ibv_qp_ex& pair) noexcept {
+  return *reinterpret_cast<qp_functions*>(reinterpret_cast<std::byte*>(&pair) +
+                                          qp_functions_offset);
+}
+
+}  // namespace softverbs::newer
