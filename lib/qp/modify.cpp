@@ -81,7 +81,8 @@ result<void> move_to_port(endpoint& local, connection_parameters& parameters,
 }  // namespace
 
 result<void> modify(queue_pair_data& queue_pair, queue_pair_state from, queue_pair_state to,
-                    queue_pair_attribute_set given, const attribute_values& values) noexcept {
+                    const attribute_values& values) noexcept {
+  const queue_pair_attribute_set given = values.given;
   const char* const operation = name_of(from, to);
   ibv_qp* const native = queue_pair.owner.native();
   if (native == nullptr)

@@ -386,3 +386,44 @@ TEST_CASE("a queue pair prints what it is") {
   text << after;
   CHECK_THAT(text.str(), Catch::Contains("RTS"));
 }
+
+TEST_CASE("an empty optional leaves the default of the builder, and a full one replaces it") {
+  const testbed bed;
+  const std::optional<work_request_count> no_count;
+  const std::optional<ack_timeout> no_timeout;
+  const std::optional<path_mtu> no_mtu;
+  const auto plain = must(bed.left().build());
+  const auto defaulted = must(bed.left()
+                                  .max_send_work_requests(no_count)
+                                  .max_receive_work_requests(no_count)
+                                  .max_send_elements(std::nullopt)
+                                  .max_receive_elements(std::nullopt)
+                                  .max_inline_data(std::nullopt)
+                                  .signal_all_sends(std::nullopt)
+                                  .port(std::optional<port_number>())
+                                  .gid_index(std::nullopt)
+                                  .ack_timeout(no_timeout)
+                                  .path_mtu(no_mtu)
+                                  .max_reads_as_initiator(std::nullopt)
+                                  .build());
+  CHECK(defaulted.capacities() == plain.capacities());
+  CHECK(defaulted.endpoint().address == plain.endpoint().address);
+  CHECK(defaulted.endpoint().mtu == plain.endpoint().mtu);
+  CHECK(defaulted.endpoint().reads_as_initiator == plain.endpoint().reads_as_initiator);
+  CHECK(query(defaulted.native_handle()).initial.sq_sig_all == 0);
+
+  const std::optional<work_request_count> count = must(work_request_count::from(31));
+  const std::optional<path_mtu> mtu = path_mtu(512);
+  const auto given = must(bed.left()
+                              .max_send_work_requests(count)
+                              .path_mtu(mtu)
+                              .signal_all_sends(std::optional<bool>(true))
+                              .ack_timeout(std::optional<ack_timeout>(ack_timeout(9)))
+                              .build());
+  CHECK(given.capacities().max_send_work_requests >= 31);
+  CHECK(given.endpoint().mtu == path_mtu(512));
+  CHECK(query(given.native_handle()).initial.sq_sig_all == 1);
+  const bool all = false;
+  CHECK(query(must(bed.left().signal_all_sends(all).build()).native_handle()).initial.sq_sig_all ==
+        0);
+}

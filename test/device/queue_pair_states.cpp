@@ -521,6 +521,32 @@ TEST_CASE("a failed transition destroys the queue pair, and leaves nothing behin
   CHECK(watch.failures() == 0);
 }
 
+TEST_CASE("an empty optional leaves an attribute as the queue pair has it") {
+  const testbed bed;
+  auto sender = bring<transport::rc, ready_to_send>(bed);
+  const std::optional<access_flags> no_rights;
+  must(sender.modify(
+      attributes_for<transport::rc, ready_to_send, ready_to_send>().access(no_rights)));
+  CHECK(must(sender.query()).access().contains(all_rights));
+  const std::optional<access_flags> rights = access::local_write;
+  must(sender.modify(attributes_for<transport::rc, ready_to_send, ready_to_send>().access(rights)));
+  CHECK_FALSE(must(sender.query()).access().contains(access::remote_write));
+
+  auto drained = must(std::move(sender).modify(
+      attributes_for<transport::rc, ready_to_send, send_queue_drained>().notify_when_drained(
+          std::optional<bool>(false))));
+  wait_until_drained(drained);
+  const std::optional<ack_timeout> no_timeout;
+  const std::optional<retry_count> retries = must(retry_count::from(3));
+  must(drained.modify(attributes_for<transport::rc, send_queue_drained, send_queue_drained>()
+                          .ack_timeout(no_timeout)
+                          .ack_retry_count(retries)
+                          .path(std::optional<path>())
+                          .alternate_path(std::nullopt)));
+  CHECK(query(drained.native_handle()).attributes.timeout == 14);
+  CHECK(query(drained.native_handle()).attributes.retry_cnt == 3);
+}
+
 TEST_CASE("a modification that fails leaves the queue pair and its endpoint as they were") {
   const testbed bed;
   auto pair = bring<transport::rc, init>(bed);

@@ -5,6 +5,7 @@
 #include <verbspp/qp/builder.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <type_traits>
 #include <utility>
 
@@ -100,6 +101,52 @@ GIVES(queue_pair_parameter::hop_limit, hop_limit, 1);
 GIVES(queue_pair_parameter::traffic_class, traffic_class, 1);
 
 #undef GIVES
+
+// What has a default takes an optional, which counts as given even if it is empty; what is
+// required, or the queue pair's type follows from, takes none.
+
+#define GIVES_OPTIONAL(setter, Value)                                                        \
+  static_assert(std::is_same_v<decltype(std::declval<const builder<nothing>&>().setter(      \
+                                   std::declval<const std::optional<Value>&>())),            \
+                               builder<queue_pair_parameter::setter>>);                      \
+  static_assert(                                                                             \
+      std::is_same_v<decltype(std::declval<const builder<nothing>&>().setter(std::nullopt)), \
+                     builder<queue_pair_parameter::setter>>)
+
+GIVES_OPTIONAL(max_send_work_requests, work_request_count);
+GIVES_OPTIONAL(max_receive_work_requests, work_request_count);
+GIVES_OPTIONAL(max_send_elements, element_count);
+GIVES_OPTIONAL(max_receive_elements, element_count);
+GIVES_OPTIONAL(max_inline_data, inline_size);
+GIVES_OPTIONAL(signal_all_sends, bool);
+GIVES_OPTIONAL(port, port_number);
+GIVES_OPTIONAL(pkey_index, pkey_index);
+GIVES_OPTIONAL(gid_index, gid_index);
+GIVES_OPTIONAL(rnr_retry_count, rnr_retry_count);
+GIVES_OPTIONAL(ack_retry_count, retry_count);
+GIVES_OPTIONAL(min_rnr_timer, min_rnr_timer);
+GIVES_OPTIONAL(ack_timeout, ack_timeout);
+GIVES_OPTIONAL(path_mtu, path_mtu);
+GIVES_OPTIONAL(send_psn, packet_sequence_number);
+GIVES_OPTIONAL(receive_psn, packet_sequence_number);
+GIVES_OPTIONAL(max_reads_as_initiator, read_depth);
+GIVES_OPTIONAL(max_reads_as_target, read_depth);
+GIVES_OPTIONAL(service_level, service_level);
+GIVES_OPTIONAL(hop_limit, hop_limit);
+GIVES_OPTIONAL(traffic_class, traffic_class);
+GIVES_OPTIONAL(flow_label, flow_label);
+
+template <class Builder>
+concept TakesOptionalAccess = requires(
+    const Builder& given, const std::optional<access_flags>& value) { given.access(value); };
+template <class Builder>
+concept TakesOptionalQueue = requires(const Builder& given, const std::optional<queue>& value) {
+  given.completion_queue(value);
+};
+static_assert(!TakesOptionalAccess<builder<nothing>>);
+static_assert(!TakesOptionalQueue<builder<nothing>>);
+
+#undef GIVES_OPTIONAL
 
 // One completion queue for both directions is both of them.
 template <queue_pair_parameter_set Given>

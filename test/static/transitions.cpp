@@ -6,6 +6,7 @@
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <utility>
 
 namespace {
@@ -133,6 +134,30 @@ constexpr bool transport_follows_table(std::index_sequence<Pair...>) {
               std::make_index_sequence<attribute_count>()) &&
           ...);
 }
+
+// An optional is for attributes that the transition can do without.
+template <class Attributes>
+concept TakesOptionalPort =
+    requires(const Attributes& attributes, const std::optional<port_number>& number) {
+      attributes.port(number);
+    };
+template <class Attributes>
+concept TakesOptionalAccess =
+    requires(const Attributes& attributes, const std::optional<access_flags>& rights) {
+      attributes.access(rights);
+    };
+template <class Attributes>
+concept TakesOptionalPath = requires(const Attributes& attributes, const std::optional<path>& way) {
+  attributes.path(way);
+};
+using enum queue_pair_state;
+template <queue_pair_state From, queue_pair_state To>
+using of_rc = queue_pair_attributes<transport::rc, From, To>;
+static_assert(!TakesOptionalPort<of_rc<reset, init>> && !TakesOptionalAccess<of_rc<reset, init>>);
+static_assert(TakesOptionalPort<of_rc<init, init>> && TakesOptionalAccess<of_rc<init, init>>);
+static_assert(!TakesOptionalPath<of_rc<init, ready_to_receive>> &&
+              TakesOptionalAccess<of_rc<init, ready_to_receive>>);
+static_assert(TakesOptionalPath<of_rc<send_queue_drained, send_queue_drained>>);
 
 using all_pairs = std::make_index_sequence<state_count * state_count>;
 static_assert(transport_follows_table<transport::rc>(all_pairs()));

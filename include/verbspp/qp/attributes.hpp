@@ -8,6 +8,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/flags.hpp>
+#include <verbspp/base/optional_setting.hpp>
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
 #include <verbspp/device/queue_pair_number.hpp>
@@ -94,8 +95,17 @@ inline constexpr bool lacks =
     (transition_of<Transport, From, To>->required & static_cast<int>(Attribute)) != 0 &&
     !Given.contains(Attribute);
 
+/// Whether a transition can do without an attribute.
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute Attribute>
+struct need_of_attribute {
+  static constexpr bool required =
+      lacks<Transport, From, To, queue_pair_attribute_set{}, Attribute>;
+};
+
 /// What the builder collects.
 struct attribute_values {
+  queue_pair_attribute_set given{};  ///< less those whose optional was empty
   ibv_qp_attr native{};
   std::optional<path> way{};
   std::optional<path> alternate{};
@@ -173,9 +183,16 @@ concept NoAttributeMissing =
 /// starts one. Each setter exists where the table has the attribute, returns the larger set and
 /// leaves the one it was called on as it was. `queue_pair::modify` takes it once nothing that is
 /// required is missing.
+///
+/// What the transition can do without takes a `std::optional` as well: an empty one leaves the
+/// attribute as the queue pair has it, and counts as given.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given = queue_pair_attribute_set{}>
 class queue_pair_attributes {
+  template <queue_pair_attribute Attribute, class Value>
+  using setting =
+      optional_setting<Value, detail::need_of_attribute<Transport, From, To, Attribute>>;
+
  public:
   static constexpr queue_pair_attribute_set given = Given;
 
@@ -187,140 +204,171 @@ class queue_pair_attributes {
              AttributeNotGivenYet<Given, queue_pair_attribute::current_state>
   {
     return with<queue_pair_attribute::current_state>(
-        [](auto& v) { v.native.cur_qp_state = static_cast<ibv_qp_state>(From); });
+        optional_setting<queue_pair_state>(From),
+        [](auto& v, auto from) { v.native.cur_qp_state = static_cast<ibv_qp_state>(from); });
   }
-  /// Asks for the asynchronous event `IBV_EVENT_SQ_DRAINED` once what was started has finished.
-  [[nodiscard]] auto notify_when_drained() const noexcept
+  /// Asks (or not) for the asynchronous event `IBV_EVENT_SQ_DRAINED` once what was started has
+  /// finished.
+  [[nodiscard]] auto notify_when_drained(
+      setting<queue_pair_attribute::notify_when_drained, bool> wanted = true) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::notify_when_drained> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::notify_when_drained>
   {
     return with<queue_pair_attribute::notify_when_drained>(
-        [](auto& v) { v.native.en_sqd_async_notify = 1; });
+        wanted, [](auto& v, const auto& value) { v.native.en_sqd_async_notify = value ? 1 : 0; });
   }
   /// What the peer may do through this queue pair.
-  [[nodiscard]] auto access(access_flags rights) const noexcept
+  [[nodiscard]] auto access(
+      setting<queue_pair_attribute::access, access_flags> rights) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::access> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::access>
   {
     return with<queue_pair_attribute::access>(
-        [&](auto& v) { v.native.qp_access_flags = rights.bits; });
+        rights, [](auto& v, const auto& value) { v.native.qp_access_flags = value.bits; });
   }
-  [[nodiscard]] auto pkey_index(verbspp::pkey_index index) const noexcept
+  [[nodiscard]] auto pkey_index(
+      setting<queue_pair_attribute::pkey_index, verbspp::pkey_index> index) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::pkey_index> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::pkey_index>
   {
     return with<queue_pair_attribute::pkey_index>(
-        [&](auto& v) { v.native.pkey_index = index.value(); });
+        index, [](auto& v, const auto& value) { v.native.pkey_index = value.value(); });
   }
-  [[nodiscard]] auto port(port_number number) const noexcept
+  [[nodiscard]] auto port(setting<queue_pair_attribute::port, port_number> number) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::port> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::port>
   {
-    return with<queue_pair_attribute::port>([&](auto& v) { v.native.port_num = number.value(); });
+    return with<queue_pair_attribute::port>(
+        number, [](auto& v, const auto& value) { v.native.port_num = value.value(); });
   }
   /// What datagrams have to carry to be let in.
-  [[nodiscard]] auto qkey(queue_key key) const noexcept
+  [[nodiscard]] auto qkey(setting<queue_pair_attribute::qkey, queue_key> key) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::qkey> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::qkey>
   {
-    return with<queue_pair_attribute::qkey>([&](auto& v) { v.native.qkey = key.value(); });
+    return with<queue_pair_attribute::qkey>(
+        key, [](auto& v, const auto& value) { v.native.qkey = value.value(); });
   }
   /// The way to the peer: an `infiniband_path` or a `roce_path`, as the port's link layer wants it.
-  [[nodiscard]] auto path(const class path& way) const noexcept
+  [[nodiscard]] auto path(setting<queue_pair_attribute::path, class path> way) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::path> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::path>
   {
-    return with<queue_pair_attribute::path>([&](auto& v) { v.way = way; });
+    return with<queue_pair_attribute::path>(way, [](auto& v, const auto& value) { v.way = value; });
   }
-  [[nodiscard]] auto path_mtu(verbspp::path_mtu mtu) const noexcept
+  [[nodiscard]] auto path_mtu(
+      setting<queue_pair_attribute::path_mtu, verbspp::path_mtu> mtu) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::path_mtu> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::path_mtu>
   {
-    return with<queue_pair_attribute::path_mtu>([&](auto& v) { v.native.path_mtu = mtu.native(); });
+    return with<queue_pair_attribute::path_mtu>(
+        mtu, [](auto& v, const auto& value) { v.native.path_mtu = value.native(); });
   }
   /// The peer's queue pair.
-  [[nodiscard]] auto destination(queue_pair_number number) const noexcept
+  [[nodiscard]] auto destination(
+      setting<queue_pair_attribute::destination, queue_pair_number> number) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::destination> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::destination>
   {
     return with<queue_pair_attribute::destination>(
-        [&](auto& v) { v.native.dest_qp_num = number.value(); });
+        number, [](auto& v, const auto& value) { v.native.dest_qp_num = value.value(); });
   }
   /// The peer's send PSN.
-  [[nodiscard]] auto receive_psn(packet_sequence_number psn) const noexcept
+  [[nodiscard]] auto receive_psn(
+      setting<queue_pair_attribute::receive_psn, packet_sequence_number> psn) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::receive_psn> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::receive_psn>
   {
-    return with<queue_pair_attribute::receive_psn>([&](auto& v) { v.native.rq_psn = psn.value(); });
+    return with<queue_pair_attribute::receive_psn>(
+        psn, [](auto& v, const auto& value) { v.native.rq_psn = value.value(); });
   }
-  [[nodiscard]] auto send_psn(packet_sequence_number psn) const noexcept
+  [[nodiscard]] auto send_psn(
+      setting<queue_pair_attribute::send_psn, packet_sequence_number> psn) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::send_psn> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::send_psn>
   {
-    return with<queue_pair_attribute::send_psn>([&](auto& v) { v.native.sq_psn = psn.value(); });
+    return with<queue_pair_attribute::send_psn>(
+        psn, [](auto& v, const auto& value) { v.native.sq_psn = value.value(); });
   }
-  [[nodiscard]] auto ack_timeout(verbspp::ack_timeout timeout) const noexcept
+  [[nodiscard]] auto ack_timeout(
+      setting<queue_pair_attribute::ack_timeout, verbspp::ack_timeout> timeout) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::ack_timeout> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::ack_timeout>
   {
     return with<queue_pair_attribute::ack_timeout>(
-        [&](auto& v) { v.native.timeout = timeout.code(); });
+        timeout, [](auto& v, const auto& value) { v.native.timeout = value.code(); });
   }
-  [[nodiscard]] auto ack_retry_count(retry_count count) const noexcept
+  [[nodiscard]] auto ack_retry_count(
+      setting<queue_pair_attribute::ack_retry_count, retry_count> count) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::ack_retry_count> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::ack_retry_count>
   {
     return with<queue_pair_attribute::ack_retry_count>(
-        [&](auto& v) { v.native.retry_cnt = count.value(); });
+        count, [](auto& v, const auto& value) { v.native.retry_cnt = value.value(); });
   }
-  [[nodiscard]] auto rnr_retry_count(verbspp::rnr_retry_count count) const noexcept
+  [[nodiscard]] auto rnr_retry_count(
+      setting<queue_pair_attribute::rnr_retry_count, verbspp::rnr_retry_count> count) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::rnr_retry_count> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::rnr_retry_count>
   {
     return with<queue_pair_attribute::rnr_retry_count>(
-        [&](auto& v) { v.native.rnr_retry = count.code(); });
+        count, [](auto& v, const auto& value) { v.native.rnr_retry = value.code(); });
   }
-  [[nodiscard]] auto min_rnr_timer(verbspp::min_rnr_timer timer) const noexcept
+  [[nodiscard]] auto min_rnr_timer(
+      setting<queue_pair_attribute::min_rnr_timer, verbspp::min_rnr_timer> timer) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::min_rnr_timer> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::min_rnr_timer>
   {
     return with<queue_pair_attribute::min_rnr_timer>(
-        [&](auto& v) { v.native.min_rnr_timer = timer.code(); });
+        timer, [](auto& v, const auto& value) { v.native.min_rnr_timer = value.code(); });
   }
   /// RDMA reads and atomics of this side that may be outstanding at once.
-  [[nodiscard]] auto max_reads_as_initiator(read_depth depth) const noexcept
+  [[nodiscard]] auto max_reads_as_initiator(
+      setting<queue_pair_attribute::max_reads_as_initiator, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_initiator> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::max_reads_as_initiator>
   {
     return with<queue_pair_attribute::max_reads_as_initiator>(
-        [&](auto& v) { v.native.max_rd_atomic = depth.value(); });
+        depth, [](auto& v, const auto& value) { v.native.max_rd_atomic = value.value(); });
   }
   /// RDMA reads and atomics of the peer's that may be outstanding at once.
-  [[nodiscard]] auto max_reads_as_target(read_depth depth) const noexcept
+  [[nodiscard]] auto max_reads_as_target(
+      setting<queue_pair_attribute::max_reads_as_target, read_depth> depth) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::max_reads_as_target> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::max_reads_as_target>
   {
     return with<queue_pair_attribute::max_reads_as_target>(
-        [&](auto& v) { v.native.max_dest_rd_atomic = depth.value(); });
+        depth, [](auto& v, const auto& value) { v.native.max_dest_rd_atomic = value.value(); });
   }
   /// Linux takes one on InfiniBand ports only.
+  [[nodiscard]] auto alternate_path(
+      setting<queue_pair_attribute::alternate_path, struct alternate_path> other) const noexcept
+    requires TakesAttribute<Transport, From, To, queue_pair_attribute::alternate_path> &&
+             AttributeNotGivenYet<Given, queue_pair_attribute::alternate_path>
+  {
+    return with<queue_pair_attribute::alternate_path>(other, [](auto& v, const auto& value) {
+      v.alternate = value.way;
+      v.native.alt_port_num = value.port.value();
+      v.native.alt_pkey_index = value.pkey_index.value();
+      v.native.alt_timeout = value.ack_timeout.code();
+    });
+  }
+  /// The same, for an initializer in braces.
   [[nodiscard]] auto alternate_path(const struct alternate_path& other) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::alternate_path> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::alternate_path>
   {
-    return with<queue_pair_attribute::alternate_path>([&](auto& v) {
-      v.alternate = other.way;
-      v.native.alt_port_num = other.port.value();
-      v.native.alt_pkey_index = other.pkey_index.value();
-      v.native.alt_timeout = other.ack_timeout.code();
-    });
+    return alternate_path(
+        setting<queue_pair_attribute::alternate_path, struct alternate_path>(other));
   }
-  [[nodiscard]] auto path_migration(path_migration_state state) const noexcept
+  [[nodiscard]] auto path_migration(
+      setting<queue_pair_attribute::path_migration, path_migration_state> state) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::path_migration> &&
              AttributeNotGivenYet<Given, queue_pair_attribute::path_migration>
   {
-    return with<queue_pair_attribute::path_migration>(
-        [&](auto& v) { v.native.path_mig_state = static_cast<ibv_mig_state>(state); });
+    return with<queue_pair_attribute::path_migration>(state, [](auto& v, const auto& value) {
+      v.native.path_mig_state = static_cast<ibv_mig_state>(value);
+    });
   }
 
   /// For the library: what was set.
@@ -333,12 +381,15 @@ class queue_pair_attributes {
   template <transport, queue_pair_state, queue_pair_state, queue_pair_attribute_set>
   friend class queue_pair_attributes;
 
-  /// The set that has `Added` as well.
-  template <queue_pair_attribute Added, class Set>
-  [[nodiscard]] auto with(Set set) const noexcept {
+  /// The set that has `Added` as well, if there is a value.
+  template <queue_pair_attribute Added, class Setting, class Set>
+  [[nodiscard]] auto with(const Setting& given_value, Set set) const noexcept {
     queue_pair_attributes<Transport, From, To, Given | Added> next;
     next.values_ = values_;
-    set(next.values_);
+    if (given_value.has_value()) {
+      next.values_.given = next.values_.given | Added;
+      set(next.values_, *given_value);
+    }
     return next;
   }
 

@@ -4,6 +4,7 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/dependent.hpp>
 #include <verbspp/base/flags.hpp>
+#include <verbspp/base/optional_setting.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/parameters.hpp>
@@ -143,8 +144,16 @@ struct queue_pair_settings {
 /// `build_queue_pair<transport::rc>()` starts one. Each setter returns the builder of the larger
 /// set, and leaves the one it was called on as it was; so a builder can be kept as a template for
 /// several queue pairs. `build()` exists once everything required was given.
+///
+/// What has a default takes a `std::optional` as well: an empty one leaves the default, and counts
+/// as given. (What the type of the queue pair follows from does not: a shared receive queue, and
+/// extended posting.)
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class queue_pair_builder {
+  // As optional_setting<Value>, but instantiated only where it is used.
+  template <class Value>
+  using setting = optional_setting<detail::dependent<Value, Transport>>;
+
  public:
   /// Whether the queue pair will have receives of its own.
   static constexpr receive_queue_kind receives =
@@ -207,40 +216,43 @@ class queue_pair_builder {
   }
 
   /// The length of the send queue; 16 by default, up to the device's limit.
-  [[nodiscard]] auto max_send_work_requests(work_request_count count) const noexcept
+  [[nodiscard]] auto max_send_work_requests(
+      optional_setting<work_request_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_send_work_requests>
   {
     return with<queue_pair_parameter::max_send_work_requests>(
-        [&](auto& s) { s.max_send_work_requests = count; });
+        [&](auto& s) { count.replace(s.max_send_work_requests); });
   }
   /// The length of the receive queue; 16 by default, up to the device's limit.
-  [[nodiscard]] auto max_receive_work_requests(work_request_count count) const noexcept
+  [[nodiscard]] auto max_receive_work_requests(
+      optional_setting<work_request_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_receive_work_requests> &&
              NoSharedReceives<Given>
   {
     return with<queue_pair_parameter::max_receive_work_requests>(
-        [&](auto& s) { s.max_receive_work_requests = count; });
+        [&](auto& s) { count.replace(s.max_receive_work_requests); });
   }
   /// Scatter-gather elements per send; the smaller of 16 and the device's limit by default.
-  [[nodiscard]] auto max_send_elements(element_count count) const noexcept
+  [[nodiscard]] auto max_send_elements(setting<element_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_send_elements>
   {
     return with<queue_pair_parameter::max_send_elements>(
-        [&](auto& s) { s.max_send_elements = count; });
+        [&](auto& s) { count.replace(s.max_send_elements); });
   }
   /// Scatter-gather elements per receive; the smaller of 16 and the device's limit by default.
-  [[nodiscard]] auto max_receive_elements(element_count count) const noexcept
+  [[nodiscard]] auto max_receive_elements(setting<element_count> count) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_receive_elements> &&
              NoSharedReceives<Given>
   {
     return with<queue_pair_parameter::max_receive_elements>(
-        [&](auto& s) { s.max_receive_elements = count; });
+        [&](auto& s) { count.replace(s.max_receive_elements); });
   }
   /// Bytes that a send may carry inline; 0 by default. The verbs report no limit of the device.
-  [[nodiscard]] auto max_inline_data(inline_size size) const noexcept
+  [[nodiscard]] auto max_inline_data(setting<inline_size> size) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::max_inline_data>
   {
-    return with<queue_pair_parameter::max_inline_data>([&](auto& s) { s.max_inline_data = size; });
+    return with<queue_pair_parameter::max_inline_data>(
+        [&](auto& s) { size.replace(s.max_inline_data); });
   }
   /// Batches go through the extended posting interface (`ibv_wr_start` to `ibv_wr_complete`), which
   /// writes into the device's queue without a list in between. A device without it refuses to build
@@ -250,124 +262,128 @@ class queue_pair_builder {
   {
     return with<queue_pair_parameter::extended_posting>([](auto& s) { s.extended_posting = true; });
   }
-  /// Makes every request of the send queue signaled, whatever it says itself.
-  [[nodiscard]] auto signal_all_sends() const noexcept
+  /// Makes every request of the send queue signaled, whatever it says itself; not so by default.
+  [[nodiscard]] auto signal_all_sends(setting<bool> all = true) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::signal_all_sends>
   {
-    return with<queue_pair_parameter::signal_all_sends>([](auto& s) { s.signal_all_sends = true; });
+    return with<queue_pair_parameter::signal_all_sends>(
+        [&](auto& s) { all.replace(s.signal_all_sends); });
   }
   /// The device's port; the first active one by default.
-  [[nodiscard]] auto port(port_number number) const noexcept
+  [[nodiscard]] auto port(setting<port_number> number) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::port>
   {
-    return with<queue_pair_parameter::port>([&](auto& s) { s.port = number; });
+    return with<queue_pair_parameter::port>([&](auto& s) { number.replace(s.port); });
   }
   /// The partition, as an index into the port's pkey table; 0 by default.
-  [[nodiscard]] auto pkey_index(verbspp::pkey_index index) const noexcept
+  [[nodiscard]] auto pkey_index(setting<verbspp::pkey_index> index) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::pkey_index>
   {
     return with<queue_pair_parameter::pkey_index>(
-        [&](auto& s) { s.connection.pkey_index = index; });
+        [&](auto& s) { index.replace(s.connection.pkey_index); });
   }
   /// The local address, as an index into the port's GID table. By default the best one: RoCE v2
   /// before v1, IPv4-mapped before global IPv6 before link-local.
-  [[nodiscard]] auto gid_index(verbspp::gid_index index) const noexcept
+  [[nodiscard]] auto gid_index(setting<verbspp::gid_index> index) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::gid_index>
   {
-    return with<queue_pair_parameter::gid_index>([&](auto& s) { s.gid_index = index; });
+    return with<queue_pair_parameter::gid_index>([&](auto& s) { index.replace(s.gid_index); });
   }
   /// Unlimited by default.
-  [[nodiscard]] auto rnr_retry_count(verbspp::rnr_retry_count count) const noexcept
+  [[nodiscard]] auto rnr_retry_count(
+      optional_setting<verbspp::rnr_retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::rnr_retry_count>
   {
     return with<queue_pair_parameter::rnr_retry_count>(
-        [&](auto& s) { s.connection.rnr_retries = count; });
+        [&](auto& s) { count.replace(s.connection.rnr_retries); });
   }
   /// 7 by default.
-  [[nodiscard]] auto ack_retry_count(retry_count count) const noexcept
+  [[nodiscard]] auto ack_retry_count(setting<retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_retry_count>
   {
     return with<queue_pair_parameter::ack_retry_count>(
-        [&](auto& s) { s.connection.retries = count; });
+        [&](auto& s) { count.replace(s.connection.retries); });
   }
   /// Code 12 (0.64 ms) by default.
-  [[nodiscard]] auto min_rnr_timer(verbspp::min_rnr_timer timer) const noexcept
+  [[nodiscard]] auto min_rnr_timer(setting<verbspp::min_rnr_timer> timer) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::min_rnr_timer>
   {
     return with<queue_pair_parameter::min_rnr_timer>(
-        [&](auto& s) { s.connection.min_rnr_timer = timer; });
+        [&](auto& s) { timer.replace(s.connection.min_rnr_timer); });
   }
   /// Code 14 (67.1 ms) by default; a peer that is gone is noticed after about
   /// ACK timeout x (ACK retry count + 1), at most four times that.
-  [[nodiscard]] auto ack_timeout(verbspp::ack_timeout timeout) const noexcept
+  [[nodiscard]] auto ack_timeout(setting<verbspp::ack_timeout> timeout) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_timeout>
   {
     return with<queue_pair_parameter::ack_timeout>(
-        [&](auto& s) { s.connection.ack_timeout = timeout; });
+        [&](auto& s) { timeout.replace(s.connection.ack_timeout); });
   }
   /// By default the smaller of what both ends take.
-  [[nodiscard]] auto path_mtu(verbspp::path_mtu mtu) const noexcept
+  [[nodiscard]] auto path_mtu(setting<verbspp::path_mtu> mtu) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::path_mtu>
   {
-    return with<queue_pair_parameter::path_mtu>([&](auto& s) { s.connection.mtu = mtu; });
+    return with<queue_pair_parameter::path_mtu>([&](auto& s) { mtu.replace(s.connection.mtu); });
   }
   /// Random by default.
-  [[nodiscard]] auto send_psn(packet_sequence_number psn) const noexcept
+  [[nodiscard]] auto send_psn(setting<packet_sequence_number> psn) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::send_psn>
   {
-    return with<queue_pair_parameter::send_psn>([&](auto& s) { s.connection.send_psn = psn; });
+    return with<queue_pair_parameter::send_psn>(
+        [&](auto& s) { psn.replace(s.connection.send_psn); });
   }
   /// The peer's send PSN, from its endpoint, by default.
-  [[nodiscard]] auto receive_psn(packet_sequence_number psn) const noexcept
+  [[nodiscard]] auto receive_psn(setting<packet_sequence_number> psn) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::receive_psn>
   {
     return with<queue_pair_parameter::receive_psn>(
-        [&](auto& s) { s.connection.receive_psn = psn; });
+        [&](auto& s) { psn.replace(s.connection.receive_psn); });
   }
   /// RDMA reads and atomics of this side that may be outstanding at once; the smaller of 16 and
   /// what both devices grant by default.
-  [[nodiscard]] auto max_reads_as_initiator(read_depth depth) const noexcept
+  [[nodiscard]] auto max_reads_as_initiator(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_initiator>
   {
     return with<queue_pair_parameter::max_reads_as_initiator>(
-        [&](auto& s) { s.max_reads_as_initiator = depth; });
+        [&](auto& s) { depth.replace(s.max_reads_as_initiator); });
   }
   /// RDMA reads and atomics of the peer's that may be outstanding at once; the default likewise.
-  [[nodiscard]] auto max_reads_as_target(read_depth depth) const noexcept
+  [[nodiscard]] auto max_reads_as_target(setting<read_depth> depth) const noexcept
     requires Acknowledges<Transport> &&
              NotGivenYet<Given, queue_pair_parameter::max_reads_as_target>
   {
     return with<queue_pair_parameter::max_reads_as_target>(
-        [&](auto& s) { s.max_reads_as_target = depth; });
+        [&](auto& s) { depth.replace(s.max_reads_as_target); });
   }
   /// 0 by default.
-  [[nodiscard]] auto service_level(verbspp::service_level level) const noexcept
+  [[nodiscard]] auto service_level(setting<verbspp::service_level> level) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::service_level>
   {
     return with<queue_pair_parameter::service_level>(
-        [&](auto& s) { s.connection.service_level = level; });
+        [&](auto& s) { level.replace(s.connection.service_level); });
   }
   /// 64 by default; used wherever packets carry a GRH, so always on Ethernet.
-  [[nodiscard]] auto hop_limit(verbspp::hop_limit limit) const noexcept
+  [[nodiscard]] auto hop_limit(setting<verbspp::hop_limit> limit) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::hop_limit>
   {
-    return with<queue_pair_parameter::hop_limit>([&](auto& s) { s.connection.hop_limit = limit; });
+    return with<queue_pair_parameter::hop_limit>(
+        [&](auto& s) { limit.replace(s.connection.hop_limit); });
   }
   /// 0 by default; used wherever packets carry a GRH.
-  [[nodiscard]] auto traffic_class(verbspp::traffic_class value) const noexcept
+  [[nodiscard]] auto traffic_class(setting<verbspp::traffic_class> value) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::traffic_class>
   {
     return with<queue_pair_parameter::traffic_class>(
-        [&](auto& s) { s.connection.traffic_class = value; });
+        [&](auto& s) { value.replace(s.connection.traffic_class); });
   }
 
   /// 0 by default; used wherever packets carry a GRH.
-  [[nodiscard]] auto flow_label(verbspp::flow_label label) const noexcept
+  [[nodiscard]] auto flow_label(setting<verbspp::flow_label> label) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::flow_label>
   {
     return with<queue_pair_parameter::flow_label>(
-        [&](auto& s) { s.connection.flow_label = label; });
+        [&](auto& s) { label.replace(s.connection.flow_label); });
   }
 
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted

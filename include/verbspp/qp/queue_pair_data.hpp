@@ -117,8 +117,7 @@ struct queue_pair_data {
 
 /// One `ibv_modify_qp`; what it changed is then in `queue_pair` as well.
 [[nodiscard]] result<void> modify(queue_pair_data& queue_pair, queue_pair_state from,
-                                  queue_pair_state to, queue_pair_attribute_set given,
-                                  const attribute_values& values) noexcept;
+                                  queue_pair_state to, const attribute_values& values) noexcept;
 
 /// The same of attributes whose type shows that they are complete.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
@@ -127,7 +126,7 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
 [[nodiscard]] result<void> modify(
     queue_pair_data& queue_pair,
     const queue_pair_attributes<Transport, From, To, Given>& attributes) noexcept {
-  return modify(queue_pair, From, To, Given, attributes.values());
+  return modify(queue_pair, From, To, attributes.values());
 }
 
 /// RESET -> INIT with what the builder was given.

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+
+#include <optional>
+#include <type_traits>
+
+namespace verbspp {
+
+namespace detail {
+/// Of a setting that has a default.
+struct not_required {
+  static constexpr bool required = false;
+};
+}  // namespace detail
+
+/// What a setter takes whose value may be left to the default: a `Value`, whatever converts to one,
+/// or a `std::optional<Value>`, where empty means the default. So a program that may have been
+/// given a value need not choose between two chains of calls.
+///
+/// Literals are checked by the compiler, as where a `Value` itself is taken. `Need::required` says,
+/// once an optional is given, that there is no default after all.
+template <class Value, class Need = detail::not_required>
+class optional_setting {
+  // What converts from numbers converts from literals only.
+  static constexpr bool from_literals =
+      std::is_convertible_v<int, Value> && !std::is_arithmetic_v<Value>;
+
+ public:
+  constexpr optional_setting(const Value& value) noexcept : value_(value) {}
+  constexpr optional_setting(const std::optional<Value>& value) noexcept
+    requires(!Need::required)
+      : value_(value) {}
+  optional_setting(const std::optional<Value>&)
+      VERBSPP_DETAIL_REFUSED(Need::required,
+                             "this value is required, so there has to be one: ask whether the "
+                             "optional has it, and write *value") = delete;
+  constexpr optional_setting(std::nullopt_t) noexcept
+    requires(!Need::required)
+  {}
+  template <class Literal>
+    requires(from_literals && std::is_convertible_v<Literal, Value>)
+  consteval optional_setting(Literal literal) noexcept : value_(Value(literal)) {}
+  template <class Other>
+    requires(!from_literals && !std::is_arithmetic_v<Value> &&
+             std::is_convertible_v<const Other&, Value>)
+  constexpr optional_setting(const Other& other) noexcept : value_(Value(other)) {}
+
+  [[nodiscard]] constexpr bool has_value() const noexcept { return value_.has_value(); }
+  /// Only where there is one.
+  [[nodiscard]] constexpr const Value& operator*() const noexcept { return *value_; }
+  /// Replaces what stands in `target`, which is the default, if there is a value.
+  template <class Target>
+  constexpr void replace(Target& target) const noexcept {
+    if (value_) target = *value_;
+  }
+
+ private:
+  std::optional<Value> value_;
+};
+
+}  // namespace verbspp
