@@ -24,6 +24,8 @@ import tarfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parents[1]
+# The parent project's build files have them, too.
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Weffc++", "-Werror"]
 
 
 def run(*command, **options):
@@ -102,7 +104,7 @@ class Parent:
         flags = run("pkg-config", "--cflags", "--libs", "verbspp",
                     env={**os.environ, "PKG_CONFIG_PATH": self.prefix / "lib/pkgconfig"})
         program = self.folder / "quick_start_pkg_config"
-        run(*shlex.split(os.environ["CXX"]), "-std=c++20", self.quick_start, "-o", program,
+        run(*shlex.split(os.environ["CXX"]), "-std=c++20", *WARNINGS, self.quick_start, "-o", program,
             *shlex.split(flags), f"-Wl,-rpath,{self.prefix}/lib")
         return program
 

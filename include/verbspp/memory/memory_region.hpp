@@ -58,10 +58,12 @@ class memory_registration {
                                                           const dmabuf_part& part,
                                                           std::size_t length, std::uint64_t start,
                                                           access_flags rights) noexcept;
+  memory_registration(const memory_registration&) = delete;
   memory_registration(memory_registration&& other) noexcept
       : domain_(std::move(other.domain_)),
         native_(std::exchange(other.native_, nullptr)),
         range_(std::exchange(other.range_, {})) {}
+  memory_registration& operator=(const memory_registration&) = delete;
   /// What was registered before is deregistered here.
   memory_registration& operator=(memory_registration&& other) noexcept {
     memory_registration taken(std::move(other));

@@ -37,8 +37,10 @@ class memory_window_owner {
  public:
   /// Without one yet.
   explicit memory_window_owner(protection_domain domain) noexcept : domain_(std::move(domain)) {}
+  memory_window_owner(const memory_window_owner&) = delete;
   memory_window_owner(memory_window_owner&& other) noexcept
       : domain_(std::move(other.domain_)), native_(std::exchange(other.native_, nullptr)) {}
+  memory_window_owner& operator=(const memory_window_owner&) = delete;
   /// The window of before is destroyed here.
   memory_window_owner& operator=(memory_window_owner&& other) noexcept {
     memory_window_owner taken(std::move(other));

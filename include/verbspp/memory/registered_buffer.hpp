@@ -46,10 +46,12 @@ class page_range {
  public:
   [[nodiscard]] static result<page_range> allocate(std::size_t count, std::size_t size,
                                                    const buffer_options& options) noexcept;
+  page_range(const page_range&) = delete;
   page_range(page_range&& other) noexcept
       : first_(std::exchange(other.first_, nullptr)),
         size_(std::exchange(other.size_, 0)),
         kind_(std::exchange(other.kind_, page_kind::normal)) {}
+  page_range& operator=(const page_range&) = delete;
   page_range& operator=(page_range&&) = delete;  // frees before or after what? its owner knows
   void swap(page_range& other) noexcept {
     std::swap(first_, other.first_);

@@ -24,6 +24,9 @@
 
 namespace verbspp {
 
+// g++ takes an enumerator of a scoped enumeration for a shadow of what has its name outside.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 /// What a transition can be given; the values are those of `ibv_qp_attr_mask`.
 enum class queue_pair_attribute : int {
   current_state = IBV_QP_CUR_STATE,
@@ -47,6 +50,7 @@ enum class queue_pair_attribute : int {
   destination = IBV_QP_DEST_QPN,
   rate_limit = IBV_QP_RATE_LIMIT,
 };
+#pragma GCC diagnostic pop
 
 /// The name of its setter, in words; "unknown attribute" for a number that is none of them.
 [[nodiscard]] const char* to_string(queue_pair_attribute which) noexcept;
@@ -393,7 +397,7 @@ class queue_pair_attributes {
     return next;
   }
 
-  detail::attribute_values values_;
+  detail::attribute_values values_{};
 };
 
 /// Starts the attributes of a transition.

@@ -17,6 +17,9 @@
 
 namespace verbspp {
 
+// g++ takes an enumerator of a scoped enumeration for a shadow of what has its name outside.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 /// What a queue pair builder can be given, a bit each.
 enum class queue_pair_parameter : std::uint32_t {
   protection_domain = 1U << 0,
@@ -49,6 +52,7 @@ enum class queue_pair_parameter : std::uint32_t {
   shared_receive_queue = 1U << 27,
   extended_posting = 1U << 28,
 };
+#pragma GCC diagnostic pop
 
 template <>
 inline constexpr bool is_flag_bit<queue_pair_parameter> = true;
@@ -112,22 +116,22 @@ namespace detail {
 
 /// Everything that the builder collects.
 struct queue_pair_settings {
-  std::optional<verbspp::protection_domain> domain;
-  std::optional<completion_queue> send_queue;
-  std::optional<completion_queue> receive_queue;
-  std::optional<shared_receive_queue> receives;
+  std::optional<verbspp::protection_domain> domain{};
+  std::optional<completion_queue> send_queue{};
+  std::optional<completion_queue> receive_queue{};
+  std::optional<shared_receive_queue> receives{};
   work_request_count max_send_work_requests = 16;
   work_request_count max_receive_work_requests = 16;
-  std::optional<element_count> max_send_elements;
-  std::optional<element_count> max_receive_elements;
+  std::optional<element_count> max_send_elements{};
+  std::optional<element_count> max_receive_elements{};
   inline_size max_inline_data = 0;
   bool signal_all_sends = false;
   bool extended_posting = false;
-  std::optional<port_number> port;
-  std::optional<verbspp::gid_index> gid_index;
-  std::optional<read_depth> max_reads_as_initiator;
-  std::optional<read_depth> max_reads_as_target;
-  connection_parameters connection;
+  std::optional<port_number> port{};
+  std::optional<verbspp::gid_index> gid_index{};
+  std::optional<read_depth> max_reads_as_initiator{};
+  std::optional<read_depth> max_reads_as_target{};
+  connection_parameters connection{};
 };
 
 /// Creates the queue pair, which is in RESET then.
@@ -423,7 +427,7 @@ class queue_pair_builder {
     return next;
   }
 
-  detail::dependent<detail::queue_pair_settings, Transport> settings_;
+  detail::dependent<detail::queue_pair_settings, Transport> settings_{};
 };
 
 /// Starts a builder: `build_queue_pair<transport::rc>().protection_domain(pd)...build()`.

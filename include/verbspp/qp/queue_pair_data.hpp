@@ -49,7 +49,9 @@ class queue_pair_owner {
         send_queue_(std::move(send_queue)),
         receive_queue_(std::move(receive_queue)),
         receives_(std::move(receives)) {}
+  queue_pair_owner(const queue_pair_owner&) = delete;
   queue_pair_owner(queue_pair_owner&& other) noexcept;
+  queue_pair_owner& operator=(const queue_pair_owner&) = delete;
   /// Destroys the queue pair that was there.
   queue_pair_owner& operator=(queue_pair_owner&& other) noexcept;
   ~queue_pair_owner();
@@ -75,27 +77,27 @@ class queue_pair_owner {
   completion_queue send_queue_;
   completion_queue receive_queue_;
   std::optional<shared_receive_queue> receives_;
-  owned<multicast_group> groups_;
+  owned<multicast_group> groups_{};
 };
 
 /// What the builder was given for the time after the creation.
 struct connection_parameters {
-  port_number port;
-  verbspp::pkey_index pkey_index;
-  gid_index local_gid_index;
-  access_flags access{};        ///< RC and UC
-  queue_key qkey;               ///< UD
-  std::optional<path_mtu> mtu;  ///< as the user asked; else the smaller of both ends'
-  std::optional<packet_sequence_number> send_psn;     ///< else random
-  std::optional<packet_sequence_number> receive_psn;  ///< else the peer's send PSN
+  port_number port{};
+  verbspp::pkey_index pkey_index{};
+  gid_index local_gid_index{};
+  access_flags access{};          ///< RC and UC
+  queue_key qkey{};               ///< UD
+  std::optional<path_mtu> mtu{};  ///< as the user asked; else the smaller of both ends'
+  std::optional<packet_sequence_number> send_psn{};     ///< else random
+  std::optional<packet_sequence_number> receive_psn{};  ///< else the peer's send PSN
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
   retry_count retries = 7;
-  verbspp::min_rnr_timer min_rnr_timer;
-  verbspp::ack_timeout ack_timeout;
-  verbspp::service_level service_level;
+  verbspp::min_rnr_timer min_rnr_timer{};
+  verbspp::ack_timeout ack_timeout{};
+  verbspp::service_level service_level{};
   verbspp::hop_limit hop_limit = 64;
-  verbspp::traffic_class traffic_class;
-  verbspp::flow_label flow_label;
+  verbspp::traffic_class traffic_class{};
+  verbspp::flow_label flow_label{};
 };
 
 /// A queue pair whatever its state, which only the types around it know. One that was moved from is

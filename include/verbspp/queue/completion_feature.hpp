@@ -10,6 +10,9 @@
 
 namespace verbspp {
 
+// g++ takes an enumerator of a scoped enumeration for a shadow of what has its name outside.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wshadow"
 /// What a completion queue can do beside being polled for `work_completion`s.
 enum class completion_feature : std::uint64_t {
   // What a completion tells beside `wr_id`, status and operation, where it is read field by field.
@@ -35,6 +38,7 @@ enum class completion_feature : std::uint64_t {
   /// complete in it.
   single_threaded = std::uint64_t{1} << 63,
 };
+#pragma GCC diagnostic pop
 
 template <>
 inline constexpr bool is_flag_bit<completion_feature> = true;

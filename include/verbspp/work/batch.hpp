@@ -98,7 +98,7 @@ class extended_posting {
   Native* native_;  // an ibv_qp_ex
   std::uint32_t longest_inline_ = 0;
   std::size_t most_elements_ = 0;  ///< of a request of several
-  std::optional<error> failure_;
+  std::optional<error> failure_{};
 };
 
 /// What the lists of one batch may take of the stack: threads with small stacks are usual.
@@ -213,7 +213,7 @@ class listed_posting {
   /// How many there are beyond one for each request that there is room for. Below 0 there may still
   /// be as many as the batch needs.
   std::ptrdiff_t spare_elements_ = std::ptrdiff_t{Elements} - std::ptrdiff_t{Requests};
-  std::optional<error> failure_;
+  std::optional<error> failure_{};
 };
 
 }  // namespace detail

@@ -24,7 +24,7 @@ class batch_error {
   [[nodiscard]] std::string message() const;
 
  private:
-  error cause_;
+  error cause_{};
   std::size_t accepted_ = 0;
 };
 

@@ -15,7 +15,9 @@ class owned {
 
   owned() noexcept = default;
   explicit owned(object* made) noexcept : object_(made) {}
+  owned(const owned&) = delete;
   owned(owned&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  owned& operator=(const owned&) = delete;
   owned& operator=(owned&& other) noexcept {
     // The old object goes last: the new one may belong to it.
     const owned old(std::exchange(object_, std::exchange(other.object_, nullptr)));
