@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue/completion_channel_state.hpp"
+#include "queue/poll_failure.hpp"
 #include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/async_event.hpp>
@@ -95,10 +96,15 @@ completion_queue_state::~completion_queue_state() {
 
 error poll_failure(int returned) noexcept {
   // Drivers return a negative errno, but for those that have codes of their own: -1 and -2.
-  return error::from_errno(returned < -2 ? -returned : 0, "ibv_poll_cq")
-      .as(error_kind::driver,
-          "the completion queue is broken, usually because it overran: give it room for all work "
-          "that can be outstanding on its queue pairs");
+  return poll_failure(returned < -2 ? -returned : 0, "ibv_poll_cq");
+}
+
+error poll_failure(int errnum, const char* operation) noexcept {
+  const error failure = error::from_errno(errnum, operation);
+  if (errnum == EBUSY) return failure.as(error_kind::busy, sessions_dont_nest);
+  return failure.as(error_kind::driver,
+                    "the completion queue is broken, usually because it overran: give it room for "
+                    "all work that can be outstanding on its queue pairs");
 }
 
 error no_slots(const char* operation) noexcept {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue/completion_channel_state.hpp"
+#include "queue/poll_failure.hpp"
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <cerrno>
@@ -8,27 +9,16 @@ namespace verbspp::detail {
 
 error nested_polling() noexcept {
   ++free_polling_sessions;
-  return {
-      error_kind::busy, "ibv_start_poll",
-      "this thread is polling an extended completion queue already: sessions don't nest, so take "
-      "nothing from one within the function that poll_each calls"};
+  return {error_kind::busy, "ibv_start_poll", sessions_dont_nest};
 }
 
-namespace {
-
-error poll_failure(int returned, const char* operation) noexcept {
-  return error::from_errno(errno_of(returned), operation)
-      .as(error_kind::driver,
-          "the completion queue is broken, usually because it overran: give it room for all work "
-          "that can be outstanding on its queue pairs");
+error start_poll_failure(int returned) noexcept {
+  return poll_failure(errno_of(returned), "ibv_start_poll");
 }
-
-}  // namespace
-
-error start_poll_failure(int returned) noexcept { return poll_failure(returned, "ibv_start_poll"); }
 
 error next_poll_failure(ibv_cq_ex* queue, int returned) noexcept {
-  const error failure = poll_failure(returned, "ibv_next_poll");  // as long as errno is its own
+  // As long as errno is its own.
+  const error failure = poll_failure(errno_of(returned), "ibv_next_poll");
   ibv_end_poll(queue);
   free_polling_sessions = 1;
   return failure;

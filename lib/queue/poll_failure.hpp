@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/error.hpp>
+
+namespace verbspp::detail {
+
+inline constexpr const char* sessions_dont_nest =
+    "this thread is polling an extended completion queue already: sessions don't nest, so take "
+    "nothing from one within the function that poll_each calls";
+
+/// What the failure of a poll or a polling session is. The software device, and drivers that don't
+/// wait for themselves, say EBUSY to who polls a queue from within its session.
+[[nodiscard]] error poll_failure(int errnum, const char* operation) noexcept;
+
+}  // namespace verbspp::detail
