@@ -24,7 +24,8 @@ constexpr unsigned acknowledged_together = 64;
 }  // namespace
 
 completion_channel_state::~completion_channel_state() {
-  report_destroy(errno_of(ibv_destroy_comp_channel(native)), "ibv_destroy_comp_channel");
+  if (destroyed_by == ownership::taken)
+    report_destroy(errno_of(ibv_destroy_comp_channel(native)), "ibv_destroy_comp_channel");
 }
 
 void completion_channel_state::append_pending(completion_queue_state& queue) noexcept {
@@ -41,6 +42,14 @@ void completion_channel_state::remove_pending(completion_queue_state& queue) noe
   (after != nullptr ? after->events.before : last_pending_) = before;
 }
 
+completion_queue_state* completion_channel_state::find(const ibv_cq* source,
+                                                       void* given) const noexcept {
+  if (!has_strangers_) return static_cast<completion_queue_state*>(given);
+  completion_queue_state* each = all_;
+  while (each != nullptr && each->native != source) each = each->events.next;
+  return each;
+}
+
 result<bool> completion_channel_state::read() noexcept {
   ibv_cq* source = nullptr;
   void* user_context = nullptr;
@@ -49,11 +58,12 @@ result<bool> completion_channel_state::read() noexcept {
   if (!got) return false;
   // The queue is there until the event is acknowledged; what is not acknowledged now, `forget`
   // does.
-  auto& queue = *static_cast<completion_queue_state*>(user_context);
-  if (queue.events.closed) {
+  completion_queue_state* const found = find(source, user_context);
+  if (found == nullptr || found->events.closed) {
     ibv_ack_cq_events(source, 1);
     return true;
   }
+  completion_queue_state& queue = *found;
   if (++queue.events.unacknowledged == acknowledged_together)
     ibv_ack_cq_events(source, std::exchange(queue.events.unacknowledged, 0));
   ++queue.events.count;
@@ -125,6 +135,13 @@ void completion_channel_state::collect() noexcept {
   }
 }
 
+void completion_channel_state::admit(completion_queue_state& queue, bool is_stranger) noexcept {
+  const std::lock_guard held(lock_);
+  has_strangers_ = has_strangers_ || is_stranger;
+  queue.events.next = std::exchange(all_, &queue);
+  if (queue.events.next != nullptr) queue.events.next->events.previous = &queue;
+}
+
 void completion_channel_state::forget(completion_queue_state& queue) noexcept {
   unsigned unacknowledged = 0;
   {
@@ -134,6 +151,15 @@ void completion_channel_state::forget(completion_queue_state& queue) noexcept {
     unacknowledged = std::exchange(queue.events.unacknowledged, 0);
   }
   if (unacknowledged != 0) ibv_ack_cq_events(queue.native, unacknowledged);
+}
+
+void completion_channel_state::dismiss(completion_queue_state& queue) noexcept {
+  const std::lock_guard held(lock_);
+  has_strangers_ = has_strangers_ || queue.destroyed_by == ownership::borrowed;
+  completion_queue_state* const previous = std::exchange(queue.events.previous, nullptr);
+  completion_queue_state* const next = std::exchange(queue.events.next, nullptr);
+  (previous != nullptr ? previous->events.next : all_) = next;
+  if (next != nullptr) next->events.previous = previous;
 }
 
 }  // namespace detail
@@ -164,12 +190,41 @@ result<completion_channel> completion_channel::create(const class context& paren
     ibv_destroy_comp_channel(created);
     return error::from_errno(errnum, "fcntl (completion channel)");
   }
-  auto* const state = new (std::nothrow) detail::completion_channel_state(parent, created);
+  auto* const state =
+      new (std::nothrow) detail::completion_channel_state(parent, created, ownership::taken);
   if (state == nullptr) {
     ibv_destroy_comp_channel(created);
     return error::from_errno(ENOMEM, operation);
   }
   return completion_channel(detail::reference<detail::completion_channel_state>(state));
+}
+
+result<completion_channel> completion_channel::from_native(const class context& parent,
+                                                           ibv_comp_channel* native,
+                                                           ownership whose) noexcept {
+  constexpr const char* operation = "completion_channel::from_native";
+  VERBSPP_TRYV(detail::check_usable(operation, parent));
+  if (native == nullptr) return error(error_kind::invalid_input, operation, "there is no channel");
+  if (native->context != parent.native_handle())
+    return error(error_kind::invalid_input, operation, "the channel is of another context");
+  if (const int errnum = detail::make_nonblocking(native->fd); errnum != 0)
+    return error::from_errno(errnum, "fcntl (completion channel)");
+  auto* const state = new (std::nothrow) detail::completion_channel_state(parent, native, whose);
+  if (state == nullptr) return error::from_errno(ENOMEM, operation);
+  state->expect_strangers();
+  return completion_channel(detail::reference<detail::completion_channel_state>(state));
+}
+
+result<ibv_comp_channel*> completion_channel::release() && noexcept {
+  constexpr const char* operation = "completion_channel::release";
+  if (!state_) return detail::channel_moved_from(operation);
+  if (!state_.is_only())
+    return error(error_kind::busy, operation,
+                 "other handles of the channel, or queues that report to it, are still there");
+  ibv_comp_channel* const native = state_->native;
+  state_->destroyed_by = ownership::borrowed;
+  state_ = {};
+  return native;
 }
 
 completion_channel completion_channel::of(const detail::completion_queue_state* queue) noexcept {
@@ -183,9 +238,7 @@ result<std::optional<waitable_completion_queue>> completion_channel::poll() cons
 
 result<std::optional<waitable_completion_queue>> completion_channel::wait(
     wait_limit until) const noexcept {
-  if (!state_)
-    return error(error_kind::invalid_input, "ibv_get_cq_event",
-                 "this completion channel was moved from");
+  if (!state_) return detail::channel_moved_from("ibv_get_cq_event");
   VERBSPP_TRY(taken, state_->take(until));
   if (!taken) return std::optional<waitable_completion_queue>();
   return std::optional(waitable_completion_queue(std::move(taken)));

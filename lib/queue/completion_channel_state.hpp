@@ -3,6 +3,7 @@
 
 #include "base/readable.hpp"
 #include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/context.hpp>
@@ -16,6 +17,10 @@
 
 namespace verbspp::detail {
 
+[[nodiscard]] inline error channel_moved_from(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this completion channel was moved from"};
+}
+
 /// Hands the events of a channel out to whoever waits for them.
 ///
 /// One of the threads that wait sleeps on the file descriptor, with the lock released; the others
@@ -24,8 +29,8 @@ namespace verbspp::detail {
 /// wakes all who wait for its queue, and stays pending until somebody polls that queue or takes the
 /// event by itself.
 struct completion_channel_state : counted {
-  completion_channel_state(context parent, ibv_comp_channel* created) noexcept
-      : owner(std::move(parent)), native(created) {}
+  completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
+      : owner(std::move(parent)), native(made), destroyed_by(whose) {}
   completion_channel_state(const completion_channel_state&) = delete;
   completion_channel_state& operator=(const completion_channel_state&) = delete;
   ~completion_channel_state();
@@ -43,11 +48,20 @@ struct completion_channel_state : counted {
   /// never read piles up in the kernel.
   void collect() noexcept;
 
+  /// For a queue that reports here from now on. Events find one that the library made by what it
+  /// gave the verbs along; of others that is their maker's.
+  void admit(completion_queue_state& queue, bool is_stranger) noexcept;
   /// For a queue that is about to be destroyed, which would wait for unacknowledged events.
   void forget(completion_queue_state& queue) noexcept;
+  /// For one that is gone, or is somebody else's now.
+  void dismiss(completion_queue_state& queue) noexcept;
+  /// The channel was made elsewhere: it may have queues that the library does not know. Before
+  /// anybody uses it.
+  void expect_strangers() noexcept { has_strangers_ = true; }
 
   context owner;
   ibv_comp_channel* native;
+  ownership destroyed_by;
 
  private:
   /// Waits for a condition that events make true; needs the lock, and has it again afterwards.
@@ -56,12 +70,17 @@ struct completion_channel_state : counted {
                                   Condition condition) noexcept;
   /// Reads one event, if there is one; needs the lock, and that nobody sleeps on the descriptor.
   [[nodiscard]] result<bool> read() noexcept;
+  /// Whose event it is; null for a queue that the library does not know. Needs the lock.
+  [[nodiscard]] completion_queue_state* find(const ibv_cq* source, void* given) const noexcept;
   void append_pending(completion_queue_state& queue) noexcept;
   void remove_pending(completion_queue_state& queue) noexcept;
 
   std::mutex lock_;
   std::condition_variable changed_;
   bool someone_reads_ = false;  ///< and sleeps on the descriptor
+  /// There may be queues that were not made for this channel by the library.
+  bool has_strangers_ = false;
+  completion_queue_state* all_ = nullptr;
   completion_queue_state* first_pending_ = nullptr;
   completion_queue_state* last_pending_ = nullptr;
 };

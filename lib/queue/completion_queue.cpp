@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/usable.hpp"
 #include "queue/completion_channel_state.hpp"
 #include "queue/poll_failure.hpp"
 #include "quirks/rxe.hpp"
@@ -20,6 +21,8 @@ namespace verbspp {
 namespace detail {
 
 namespace {
+
+constexpr const char* adopting = "completion_queue::from_native";
 
 /// Whether it takes `ibv_create_cq_ex` to make a queue.
 bool needs_extended_call(completion_features features) noexcept {
@@ -70,12 +73,59 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   if (!state) return error::from_errno(ENOMEM, operation);
   errno = 0;
   state->native = create_native(*state.get(), capacity, device);
-  if (state->native != nullptr) return state;
+  if (state->native != nullptr) {
+    if (state->channel) state->channel->admit(*state.get(), false);
+    return state;
+  }
   const error failure = error::from_errno(errno, operation);
   if (!needs_extended_call(features) || failure != error_kind::not_supported) return failure;
   return failure.as(error_kind::not_supported,
                     "the device has no extended completion queues, or not with all of these "
                     "features: ask for fewer, or take a plain completion_queue");
+}
+
+/// Whether a queue can tell these fields: what it has no function for, it was not created with.
+bool has_fields(const ibv_cq_ex& queue, completion_features features) noexcept {
+  const auto lacks = [&](completion_feature field, auto* function) {
+    return features.contains(field) && function == nullptr;
+  };
+  return queue.start_poll != nullptr && queue.next_poll != nullptr && queue.end_poll != nullptr &&
+         !lacks(completion_feature::byte_count, queue.read_byte_len) &&
+         !lacks(completion_feature::immediate, queue.read_imm_data) &&
+         !lacks(completion_feature::queue_pair_number, queue.read_qp_num) &&
+         !lacks(completion_feature::source, queue.read_src_qp) &&
+         !lacks(completion_feature::source_lid, queue.read_slid) &&
+         !lacks(completion_feature::service_level, queue.read_sl) &&
+         !lacks(completion_feature::timestamp, queue.read_completion_ts) &&
+         !lacks(completion_feature::wall_clock, queue.read_completion_wallclock_ns);
+}
+
+result<reference<completion_queue_state>> adopt_queue(const context& parent,
+                                                      reference<completion_channel_state> channel,
+                                                      ibv_cq* native, ownership whose,
+                                                      completion_features features) noexcept {
+  const auto refused = [](const char* why) {
+    return error(error_kind::invalid_input, adopting, why);
+  };
+  VERBSPP_TRYV(check_usable(adopting, parent));
+  if (native == nullptr) return refused("there is no queue");
+  if (native->context != parent.native_handle()) return refused("the queue is of another context");
+  if (channel && native->channel != channel->native)
+    return refused("the queue reports to another completion channel, or to none");
+  if (features.contains(completion_feature::extended)) {
+    VERBSPP_TRY(device, parent.query_device());
+    auto& extended = *reinterpret_cast<ibv_cq_ex*>(native);
+    if (!has_fields(extended, features))
+      return refused("the queue was not created with all of these fields");
+    if (is_rxe(device)) mend_rxe_sessions(extended);
+  }
+  reference<completion_queue_state> state(
+      new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
+  if (!state) return error::from_errno(ENOMEM, adopting);
+  state->native = native;
+  state->destroyed_by = whose;
+  if (state->channel) state->channel->admit(*state.get(), true);
+  return state;
 }
 
 }  // namespace
@@ -91,7 +141,9 @@ completion_queue_state::completion_queue_state(context parent,
 completion_queue_state::~completion_queue_state() {
   if (native == nullptr) return;
   if (channel) channel->forget(*this);
-  report_destroy(errno_of(ibv_destroy_cq(native)), "ibv_destroy_cq");
+  if (destroyed_by == ownership::taken)
+    report_destroy(errno_of(ibv_destroy_cq(native)), "ibv_destroy_cq");
+  if (channel) channel->dismiss(*this);
 }
 
 error poll_failure(int returned) noexcept {
@@ -133,10 +185,20 @@ result<reference<completion_queue_state>> completion_queue_state::create(
     const completion_channel& channel, std::size_t capacity,
     completion_features features) noexcept {
   const completion_features all = with_implied(features);
-  if (!channel.state_)
-    return error(error_kind::invalid_input, creation_of(all),
-                 "this completion channel was moved from");
+  if (!channel.state_) return channel_moved_from(creation_of(all));
   return create_queue(channel.context(), channel.state_, capacity, all);
+}
+
+result<reference<completion_queue_state>> completion_queue_state::adopt(
+    const context& parent, ibv_cq* native, ownership whose, completion_features features) noexcept {
+  return adopt_queue(parent, {}, native, whose, with_implied(features));
+}
+
+result<reference<completion_queue_state>> completion_queue_state::adopt(
+    const completion_channel& channel, ibv_cq* native, ownership whose,
+    completion_features features) noexcept {
+  if (!channel.state_) return channel_moved_from(adopting);
+  return adopt_queue(channel.context(), channel.state_, native, whose, with_implied(features));
 }
 
 }  // namespace detail
@@ -145,6 +207,23 @@ result<completion_queue> completion_queue::create(const class context& parent,
                                                   std::size_t capacity) noexcept {
   VERBSPP_TRY(state, detail::completion_queue_state::create(parent, capacity, {}));
   return completion_queue(std::move(state));
+}
+
+result<completion_queue> completion_queue::from_native(const class context& parent, ibv_cq* native,
+                                                       ownership whose) noexcept {
+  VERBSPP_TRY(state, detail::completion_queue_state::adopt(parent, native, whose, {}));
+  return completion_queue(std::move(state));
+}
+
+result<ibv_cq*> completion_queue::release() && noexcept {
+  constexpr const char* operation = "completion_queue::release";
+  if (!state_) return detail::moved_from_queue(operation);
+  if (!state_.is_only())
+    return error(error_kind::busy, operation,
+                 "other handles of the queue, or queue pairs that complete in it, are still there");
+  state_->destroyed_by = ownership::borrowed;
+  state_ = {};
+  return std::exchange(native_, nullptr);
 }
 
 bool async_event::concerns(const completion_queue& queue) const noexcept {

@@ -23,7 +23,8 @@ error moved_from(const char* operation) noexcept {
 }  // namespace
 
 detail::shared_receive_queue_state::~shared_receive_queue_state() {
-  report_destroy(errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq");
+  if (destroyed_by == ownership::taken)
+    report_destroy(errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq");
 }
 
 result<shared_receive_queue> shared_receive_queue::create(const class protection_domain& domain,
@@ -48,12 +49,42 @@ result<shared_receive_queue> shared_receive_queue::create(const class protection
   if (created == nullptr) return error::from_errno(errno, creating);
   auto* const state = new (std::nothrow) detail::shared_receive_queue_state(
       domain, created,
-      {.max_work_requests = initial.attr.max_wr, .max_elements = initial.attr.max_sge});
+      {.max_work_requests = initial.attr.max_wr, .max_elements = initial.attr.max_sge},
+      ownership::taken);
   if (state == nullptr) {
     ibv_destroy_srq(created);
     return error::from_errno(ENOMEM, creating);
   }
   return shared_receive_queue(detail::reference<detail::shared_receive_queue_state>(state));
+}
+
+result<shared_receive_queue> shared_receive_queue::from_native(
+    const class protection_domain& domain, ibv_srq* native, ownership whose) noexcept {
+  constexpr const char* adopting = "shared_receive_queue::from_native";
+  VERBSPP_TRYV(detail::check_usable(adopting, domain));
+  if (native == nullptr) return error(error_kind::invalid_input, adopting, "there is no queue");
+  if (native->pd != domain.native_handle())
+    return error(error_kind::invalid_input, adopting, "the queue is of another protection domain");
+  ibv_srq_attr attributes{};
+  const int errnum = detail::errno_of(ibv_query_srq(native, &attributes));
+  if (errnum != 0) return error::from_errno(errnum, "ibv_query_srq");
+  auto* const state = new (std::nothrow) detail::shared_receive_queue_state(
+      domain, native, {.max_work_requests = attributes.max_wr, .max_elements = attributes.max_sge},
+      whose);
+  if (state == nullptr) return error::from_errno(ENOMEM, adopting);
+  return shared_receive_queue(detail::reference<detail::shared_receive_queue_state>(state));
+}
+
+result<ibv_srq*> shared_receive_queue::release() && noexcept {
+  constexpr const char* releasing = "shared_receive_queue::release";
+  if (!state_) return moved_from(releasing);
+  if (!state_.is_only())
+    return error(error_kind::busy, releasing,
+                 "other handles of the queue, or queue pairs that receive from it, are still "
+                 "there");
+  state_->destroyed_by = ownership::borrowed;
+  state_ = {};
+  return std::exchange(native_, nullptr);
 }
 
 result<void> shared_receive_queue::arm_limit(std::uint32_t limit) const noexcept {

@@ -13,6 +13,18 @@ std::atomic<ending> rxe_end{nullptr};
 /// This thread's session has ended already: sessions don't nest.
 thread_local bool has_ended = false;
 
+int next_poll(ibv_cq_ex* polled) {
+  rxe_end.load(std::memory_order_relaxed)(polled);
+  ibv_poll_cq_attr attributes{};
+  const int returned = polled->start_poll(polled, &attributes);
+  has_ended = returned != 0;
+  return returned;
+}
+
+void end_poll(ibv_cq_ex* polled) {
+  if (!std::exchange(has_ended, false)) rxe_end.load(std::memory_order_relaxed)(polled);
+}
+
 }  // namespace
 
 bool is_rxe(const ibv_device_attr& device) noexcept {
@@ -21,17 +33,10 @@ bool is_rxe(const ibv_device_attr& device) noexcept {
 }
 
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept {
+  if (queue.end_poll == end_poll) return;
   rxe_end = queue.end_poll;
-  queue.next_poll = [](ibv_cq_ex* polled) {
-    rxe_end.load(std::memory_order_relaxed)(polled);
-    ibv_poll_cq_attr attributes{};
-    const int returned = polled->start_poll(polled, &attributes);
-    has_ended = returned != 0;
-    return returned;
-  };
-  queue.end_poll = [](ibv_cq_ex* polled) {
-    if (!std::exchange(has_ended, false)) rxe_end.load(std::memory_order_relaxed)(polled);
-  };
+  queue.next_poll = next_poll;
+  queue.end_poll = end_poll;
 }
 
 }  // namespace verbspp::detail

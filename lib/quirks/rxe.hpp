@@ -10,7 +10,7 @@ namespace verbspp::detail {
 
 [[nodiscard]] bool is_rxe(const ibv_device_attr& device) noexcept;
 
-/// Makes the polling sessions of a new extended queue count right.
+/// Makes the polling sessions of an extended queue count right, unless that was done before.
 ///
 /// That of rdma-core's provider, as of 2025, steps over a completion in `ibv_next_poll`, also where
 /// that was the last one, and once more in `ibv_end_poll`, which the verbs ask for: so after each

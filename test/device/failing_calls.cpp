@@ -224,6 +224,10 @@ TEST_CASE("what cannot be asked says why") {
   if (bed.limits.max_srq > 0) {
     const auto shared = must(shared_receive_queue::create(bed.domain, 4));
     check_failing({"ibv_query_srq"}, returns_errno, [&] { return shared.query(); });
+    check_failing({"ibv_query_srq"}, returns_errno, [&] {
+      return shared_receive_queue::from_native(bed.domain, shared.native_handle(),
+                                               ownership::borrowed);
+    });
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/context.hpp>
@@ -43,6 +44,19 @@ class completion_channel {
   /// `ibv_create_comp_channel`. Its file descriptor is non-blocking.
   /// \errors `resource_exhausted`, above all for file descriptors; `driver`
   [[nodiscard]] static result<completion_channel> create(const class context& parent) noexcept;
+
+  /// Takes over, or borrows, a channel of this context that was made elsewhere. Its file descriptor
+  /// is made non-blocking, and from now on nobody else may read its events: those of queues that
+  /// were not created for, or adopted with, this channel are acknowledged and forgotten.
+  /// \errors `invalid_input` for null, or one of another context; `resource_exhausted`
+  [[nodiscard]] static result<completion_channel> from_native(const class context& parent,
+                                                              ibv_comp_channel* native,
+                                                              ownership whose) noexcept;
+  /// Gives the channel away as it is, non-blocking: whoever takes it destroys it, before the
+  /// context.
+  /// \errors `busy` while there are other handles of it, or queues that report to it, and it stays
+  /// as it is; `invalid_input` if it was moved from
+  [[nodiscard]] result<ibv_comp_channel*> release() && noexcept;
 
   completion_channel(const completion_channel&) noexcept;
   completion_channel(completion_channel&&) noexcept;

@@ -75,6 +75,12 @@ concept Waitable = detail::because(
     "the features of completion_queue_with");
 
 template <completion_features Features>
+concept NeedsNoChannel =
+    detail::because(!Features.contains(completion_feature::waitable),
+                    "a completion queue that can be waited for is adopted with the completion "
+                    "channel that it reports to: from_native(channel, native, ownership)");
+
+template <completion_features Features>
 concept PolledByField =
     detail::because(detail::with_implied(Features).contains(completion_feature::extended),
                     "this completion queue is not polled field by field: create it as an "

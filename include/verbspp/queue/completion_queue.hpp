@@ -4,6 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/context.hpp>
@@ -52,6 +53,15 @@ struct completion_queue_state : counted {
       const completion_channel& channel, std::size_t capacity,
       completion_features features) noexcept;
 
+  /// For a queue that was made elsewhere.
+  [[nodiscard]] static result<reference<completion_queue_state>> adopt(
+      const context& parent, ibv_cq* native, ownership whose,
+      completion_features features) noexcept;
+  /// The same, of one that reports to that channel.
+  [[nodiscard]] static result<reference<completion_queue_state>> adopt(
+      const completion_channel& channel, ibv_cq* native, ownership whose,
+      completion_features features) noexcept;
+
   // A wait looks for completions, asks to be woken, looks again, since what came before it asked
   // wakes nobody, and sleeps.
 
@@ -66,6 +76,7 @@ struct completion_queue_state : counted {
   context owner;
   reference<completion_channel_state> channel;  ///< none if nobody can wait for the queue
   ibv_cq* native = nullptr;
+  ownership destroyed_by = ownership::taken;
   completion_features features;
   std::uint64_t created_at;  ///< as `moment_now` counts
 
@@ -77,6 +88,8 @@ struct completion_queue_state : counted {
     bool closed = false;                       ///< the queue is being destroyed
     completion_queue_state* before = nullptr;  ///< among the pending ones
     completion_queue_state* after = nullptr;
+    completion_queue_state* previous = nullptr;  ///< among all of the channel
+    completion_queue_state* next = nullptr;
   } events;
 };
 
@@ -119,6 +132,20 @@ class completion_queue {
   /// `resource_exhausted`
   [[nodiscard]] static result<completion_queue> create(const context& parent,
                                                        std::size_t capacity) noexcept;
+
+  /// Takes over, or borrows, a queue of this context that was made elsewhere (`ibv_create_cq`,
+  /// librdmacm). It can be polled; to wait for it, see `completion_queue_with::from_native`.
+  /// Asynchronous events that were taken before this concern some other queue.
+  /// \errors `invalid_input` for null, or one of another context; `resource_exhausted`
+  [[nodiscard]] static result<completion_queue> from_native(const class context& parent,
+                                                            ibv_cq* native,
+                                                            ownership whose) noexcept;
+  /// Gives the queue away as it is: whoever takes it destroys it, before its completion channel, if
+  /// it has one, and its context. The library's own channel of the queue has to be kept so long, or
+  /// be released, too.
+  /// \errors `busy` while there are other handles of it, such as a queue pair's, and it stays as it
+  /// is; `invalid_input` if it was moved from
+  [[nodiscard]] result<ibv_cq*> release() && noexcept;
 
   /// Takes the completions that are there, up to as many as there are slots; never blocks.
   ///

@@ -135,6 +135,35 @@ class completion_queue_with : public completion_queue {
     return completion_queue_with(std::move(created));
   }
 
+  /// What a queue with these features is in C.
+  using native_type =
+      std::conditional_t<detail::with_implied(Features).contains(completion_feature::extended),
+                         ibv_cq_ex, ibv_cq>;
+
+  /// Takes over, or borrows, a queue of this context that was made elsewhere, and has these
+  /// features. One that is waitable is adopted with its channel.
+  /// \errors as `completion_queue::from_native`, and `invalid_input` if it has not all of the
+  /// fields
+  [[nodiscard]] static result<completion_queue_with> from_native(const class context& parent,
+                                                                 native_type* native,
+                                                                 ownership whose) noexcept
+    requires NeedsNoChannel<Features>
+  {
+    VERBSPP_TRY(adopted,
+                state_type::adopt(parent, reinterpret_cast<ibv_cq*>(native), whose, Features));
+    return completion_queue_with(std::move(adopted));
+  }
+  /// The same of a queue that reports to this channel.
+  /// \errors the same, and `invalid_input` if it reports to another channel, or none
+  [[nodiscard]] static result<completion_queue_with> from_native(
+      const class completion_channel& channel, native_type* native, ownership whose) noexcept
+    requires Waitable<Features>
+  {
+    VERBSPP_TRY(adopted,
+                state_type::adopt(channel, reinterpret_cast<ibv_cq*>(native), whose, Features));
+    return completion_queue_with(std::move(adopted));
+  }
+
   /// The same queue, of which fewer features are known.
   template <completion_features Others>
     requires(Others != Features && detail::with_implied(Others).contains(Features))

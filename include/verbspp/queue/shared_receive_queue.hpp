@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/memory/protection_domain.hpp>
@@ -37,9 +38,9 @@ struct shared_receive_queue_status {
 namespace detail {
 
 struct shared_receive_queue_state : counted {
-  shared_receive_queue_state(protection_domain parent, ibv_srq* created,
-                             shared_receive_queue_capacities granted) noexcept
-      : owner(std::move(parent)), native(created), capacities(granted) {}
+  shared_receive_queue_state(protection_domain parent, ibv_srq* made,
+                             shared_receive_queue_capacities granted, ownership whose) noexcept
+      : owner(std::move(parent)), native(made), capacities(granted), destroyed_by(whose) {}
   shared_receive_queue_state(const shared_receive_queue_state&) = delete;
   shared_receive_queue_state& operator=(const shared_receive_queue_state&) = delete;
   ~shared_receive_queue_state();
@@ -47,6 +48,7 @@ struct shared_receive_queue_state : counted {
   protection_domain owner;
   ibv_srq* native;
   shared_receive_queue_capacities capacities;
+  ownership destroyed_by;
   std::uint64_t created_at = moment_now();
 };
 
@@ -69,12 +71,24 @@ class shared_receive_queue {
                                                            work_request_count max_work_requests,
                                                            element_count max_elements = 1) noexcept;
 
+  /// Takes over, or borrows, a queue of this protection domain that was made elsewhere; asks the
+  /// device for its size (`ibv_query_srq`).
+  /// \errors `invalid_input` for null, or one of another protection domain; `resource_exhausted`,
+  /// `driver`
+  [[nodiscard]] static result<shared_receive_queue> from_native(
+      const class protection_domain& domain, ibv_srq* native, ownership whose) noexcept;
+  /// Gives the queue away as it is: whoever takes it destroys it, before its protection domain.
+  /// \errors `busy` while there are other handles of it, such as a queue pair's, and it stays as it
+  /// is; `invalid_input` if it was moved from
+  [[nodiscard]] result<ibv_srq*> release() && noexcept;
+
   /// Provides memory for a message to any of the queue pairs (`ibv_post_srq_recv`). The memory
   /// belongs to the device until the completion, which the queue pair's completion queue gets. If
   /// UD queue pairs use the queue, the first 40 bytes are for the global route header.
   /// \errors `would_block` if the queue is full, `invalid_input` for too many elements, `driver`
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post_receive(const receive_operation& what,
                                                             receive_tag tag = {}) const noexcept {
+    assert(state_ && "this shared receive queue was moved from");
     return detail::post_one_receive(
         what, tag, operation, state_->capacities.max_elements,
         [this](auto* list, auto* rejected) { return ibv_post_srq_recv(native_, list, rejected); });
@@ -82,6 +96,7 @@ class shared_receive_queue {
   /// Posts up to `Requests` receives with one doorbell; see `queue_pair::post_receive_batch`.
   template <std::size_t Requests, std::size_t Elements = Requests, class Fill>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post_receive_batch(Fill fill) const {
+    assert(state_ && "this shared receive queue was moved from");
     detail::list_storage<ibv_recv_wr, Requests, Elements> storage;
     detail::listed_posting list(storage);
     receive_batch batch(list);

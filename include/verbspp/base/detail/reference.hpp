@@ -57,6 +57,10 @@ class reference {
       delete object_;
   }
 
+  /// Whether no other reference shares the object.
+  [[nodiscard]] bool is_only() const noexcept {
+    return __atomic_load_n(&object_->count_, __ATOMIC_ACQUIRE) == 1;
+  }
   [[nodiscard]] Object* get() const noexcept { return object_; }
   Object* operator->() const noexcept { return object_; }
   explicit operator bool() const noexcept { return object_ != nullptr; }
