@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks that each folder of the sources includes only itself and the floors below it, and that no
-two headers include each other in a circle.
+units, which are a header and the source of its name, include each other in a circle.
 
     floors.py PROJECT
 """
@@ -37,10 +37,15 @@ def problems(includes):
                 yield f"{name}: includes {other}, which is not there by its path from src"
             elif above in FLOORS and FLOORS.index(above) > FLOORS.index(floor):
                 yield f"{name}: {floor} includes {other}, which is on a floor above it"
-    yield from circles(includes)
+    units = {}
+    for name, included in includes.items():
+        unit = name.rpartition(".")[0]
+        units.setdefault(unit, set()).update(other.rpartition(".")[0] for other in included)
+        units[unit].discard(unit)
+    yield from circles(units)
 
 
-def circles(includes):
+def circles(units):
     done, path = set(), []
 
     def visit(name):
@@ -49,11 +54,11 @@ def circles(includes):
         if name in done or name in path:
             return
         path.append(name)
-        for other in includes.get(name, []):
+        for other in sorted(units.get(name, [])):
             yield from visit(other)
         done.add(path.pop())
 
-    for name in includes:
+    for name in units:
         yield from visit(name)
 
 

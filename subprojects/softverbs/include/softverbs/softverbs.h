@@ -34,24 +34,29 @@
 /// WHEN is `N` for the N-th only, counted from when the fault is set, `N+` for
 /// that and all later ones, `*` for all; 1 if left out.
 ///
-/// | EFFECT | of | |
-/// | --- | --- | --- |
-/// | errno, such as `ENOMEM` | a verb | told in the way of that verb: returned, or -1 or a null
-/// pointer with errno set, or negative (ibv_poll_cq) | | `+ENOMEM`, `-ENOMEM`, `-1/ENOMEM` | a verb
-/// that returns a number | returned; returned negative; -1 with errno set: providers differ | |
-/// status, such as `IBV_WC_REM_ACCESS_ERR` | a completion | the request isn't carried out, but
-/// completes with that, and its queue pair fails as it does with such an error. Also
-/// `rem_access_err`, `remote_access_error`, or a number up to 31. `/0x89` behind it is the vendor's
-/// code. | | time, such as `20ms`, `5us`, `1s` | a verb, a completion | it takes that much longer.
-/// No completion of a queue overtakes another. | | `lost` | a packet | | | CHANGE | any | |
+/// EFFECT, of a verb:
 ///
-/// | CHANGE | |
-/// | --- | --- |
-/// | `port-down[@softN]`, `port-up[@softN]` | an asynchronous event, and nothing arrives that is
-/// sent from or to this port. Of all devices, unless one is named. | | `device-fatal[@softN]` | an
-/// asynchronous event, and then EIO from everything but closing the device | | `peer-lost[@QPN]`,
-/// `peer-back[@QPN]` | nothing arrives that is sent by or to this queue pair; or to any of this
-/// process |
+/// - errno, such as `ENOMEM`: told in the way of that verb, which is to return it, or to return -1
+///   or a null pointer with errno set, or to return it negative (ibv_poll_cq).
+/// - `+ENOMEM`, `-ENOMEM`, `-1/ENOMEM`, where a verb returns a number: returned; returned negative;
+///   -1 with errno set. Providers differ.
+/// - time, such as `20ms`, `5us`, `1s`: it takes that much longer.
+///
+/// of a completion:
+///
+/// - status, such as `IBV_WC_REM_ACCESS_ERR`: the request isn't carried out, but completes with
+///   that, and its queue pair fails as it does with such an error. Also `rem_access_err`,
+///   `remote_access_error`, or a number up to 31. `/0x89` behind it is the vendor's code.
+/// - time: it comes that much later. No completion of a queue overtakes another.
+///
+/// of a packet: `lost`. And of any of them, a CHANGE:
+///
+/// - `port-down[@softN]`, `port-up[@softN]`: an asynchronous event, and nothing arrives that is
+///   sent from or to this port. Of all devices, unless one is named.
+/// - `device-fatal[@softN]`: an asynchronous event, and then EIO from everything but closing the
+///   device.
+/// - `peer-lost[@QPN]`, `peer-back[@QPN]`: nothing arrives that is sent by or to this queue pair;
+///   or to any of this process.
 ///
 /// Names may be written with `-` or `_`, except for those of verbs; numbers also
 /// with 0x. For example

@@ -2,7 +2,7 @@
 #include "faults/fault_grammar.hpp"
 
 #include "device/device.hpp"
-#include "faults/faults.hpp"
+#include "faults/failing_verbs.hpp"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 
 #include "base/event_queue.hpp"
 #include "machine/engine.hpp"
-#include "memory/memory_region.hpp"
+#include "memory/region_table.hpp"
 #include "wire/wire.hpp"
 
 #include <infiniband/verbs.h>

@@ -1,76 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "memory/memory_window.hpp"
-
 #include <infiniband/verbs.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <span>
-#include <vector>
 
 namespace softverbs {
-
-class device_context;
 
 struct memory_region final : ibv_mr {
   /// What the address of the first byte is called in work requests.
   std::uint64_t iova = 0;
   unsigned access = 0;
   unsigned windows = 0;  ///< that are bound to it
-};
-
-/// An lkey and an rkey of the same region differ in this bit: a program that mixes
-/// them up works on some devices only.
-inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
-
-/// Finds regions and windows by key. A key is 23 bits of index and 8 bits of variant,
-/// which changes whenever the index is used again; so a key that outlived its region
-/// fails. Of a window, whoever binds it chooses the variant.
-class region_table {
- public:
-  /// Gives the region its keys; 0 or an errno.
-  int add(memory_region& region);
-  void remove(const memory_region& region) noexcept;
-  int add(memory_window& window);
-  void remove(memory_window& window) noexcept;
-
-  /// What requests ask for; false if they may not.
-  bool bind(const ibv_qp& pair, const window_binding& asked) noexcept;
-  bool invalidate(const ibv_qp& pair, std::uint32_t rkey) noexcept;
-  /// Nothing is seen any more through what the queue pair has bound.
-  void forget(const ibv_qp& pair) noexcept;
-
-  /// The memory that a gather or scatter entry names, null if it may not.
-  std::byte* local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
-                   std::uint64_t length, bool writes) const noexcept;
-
-  /// The memory that the peer of a queue pair may use with `right`, null if it may not.
-  std::byte* remote(const ibv_qp& pair, std::uint32_t rkey, std::uint64_t address,
-                    std::uint64_t length, unsigned right) const noexcept;
-
-  /// All of a region, by its key; empty if the peer may not use it with `right`.
-  std::span<std::byte> all_of(const ibv_qp& pair, std::uint32_t rkey,
-                              unsigned right) const noexcept;
-
- private:
-  struct slot {
-    memory_region* region = nullptr;
-    memory_window* window = nullptr;
-    std::uint8_t variant = 0;
-  };
-  int take_index(std::uint32_t& index);
-  void free(std::uint32_t index) noexcept;
-  std::uint32_t key_of(std::uint32_t index) const noexcept;
-  const slot* find(std::uint32_t key) const noexcept;
-  static std::byte* through(const memory_window& window, const ibv_qp& pair, std::uint64_t address,
-                            std::uint64_t length, unsigned right) noexcept;
-
-  std::vector<slot> slots_;
-  std::deque<std::uint32_t> free_;
-  std::size_t windows_ = 0;
 };
 
 /// What the kernel would check before it pins the memory; 0 or an errno.

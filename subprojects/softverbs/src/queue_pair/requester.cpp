@@ -2,7 +2,7 @@
 #include "queue_pair/requester.hpp"
 
 #include "memory/protection_domain.hpp"
-#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/queue_pair_core.hpp"
 #include "queue_pair/remote_atomic.hpp"
 
 #include <algorithm>
@@ -44,7 +44,7 @@ bool with_immediate(ibv_wr_opcode opcode) noexcept {
 
 }  // namespace
 
-requester::requester(queue_pair& pair, const ibv_qp_init_attr& granted)
+requester::requester(queue_pair_core& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
       mask_(granted.cap.max_send_wr == 0 ? 0 : granted.cap.max_send_wr - 1),
       max_entries_(granted.cap.max_send_sge),

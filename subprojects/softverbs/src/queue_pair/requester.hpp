@@ -18,7 +18,7 @@
 
 namespace softverbs {
 
-class queue_pair;
+class queue_pair_core;
 
 /// The half of a queue pair that executes its send queue: sends packets, and completes
 /// in order. Where the service is reliable, it waits for acknowledgements, and repeats
@@ -30,7 +30,7 @@ class queue_pair;
 /// `next` goes back, `begun_` doesn't.
 class requester {
  public:
-  requester(queue_pair& pair, const ibv_qp_init_attr& granted);
+  requester(queue_pair_core& pair, const ibv_qp_init_attr& granted);
 
   /// As ibv_post_send, the state being right.
   int post(const ibv_send_wr& request, posting way = posting::always);
@@ -121,7 +121,7 @@ class requester {
   void made_progress();
   void restart_timer(nanoseconds time);
 
-  queue_pair& pair_;
+  queue_pair_core& pair_;
   std::uint32_t mask_;
   std::uint32_t max_entries_;
   std::uint32_t max_inline_;

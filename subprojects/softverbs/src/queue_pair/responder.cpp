@@ -2,7 +2,7 @@
 #include "queue_pair/responder.hpp"
 
 #include "base/newer_verbs.hpp"
-#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/queue_pair_core.hpp"
 #include "queue_pair/remote_atomic.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
 
@@ -30,7 +30,7 @@ void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
 
 }  // namespace
 
-responder::responder(queue_pair& pair, const ibv_qp_init_attr& granted)
+responder::responder(queue_pair_core& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
       own_(granted.cap.max_recv_wr, granted.cap.max_recv_sge),
       shared_(static_cast<shared_receive_queue*>(granted.srq)) {}

@@ -17,7 +17,7 @@
 
 namespace softverbs {
 
-class queue_pair;
+class queue_pair_core;
 class shared_receive_queue;
 struct packet;
 
@@ -25,7 +25,7 @@ struct packet;
 /// fills receives.
 class responder {
  public:
-  responder(queue_pair& pair, const ibv_qp_init_attr& granted);
+  responder(queue_pair_core& pair, const ibv_qp_init_attr& granted);
 
   /// As ibv_post_recv, the state being right.
   int post(const ibv_recv_wr& request) noexcept { return own_.post(request); }
@@ -111,7 +111,7 @@ class responder {
   std::span<std::byte> memory_of(const fetch& wanted) const noexcept;
   void* source_of(fetch& wanted) noexcept;
 
-  queue_pair& pair_;
+  queue_pair_core& pair_;
   receive_queue own_;
   shared_receive_queue* shared_;  ///< null, or instead of the own one
   /// Of the shared one. A message that is dropped leaves it to the next one.

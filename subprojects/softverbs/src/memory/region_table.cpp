@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "memory/memory_window.hpp"
+#include "memory/region_table.hpp"
 
-#include "memory/memory_region.hpp"
+#include "device/device.hpp"
 #include "memory/protection_domain.hpp"
+
+#include <cerrno>
 
 namespace softverbs {
 namespace {
+
+constexpr std::uint32_t index_shift = 8;
+/// Freed indexes rest until there are this many of them.
+constexpr std::size_t resting_indexes = 4096;
 
 constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
@@ -25,7 +31,87 @@ bool may_bind(const memory_region& region, const window_binding& asked) noexcept
   return offset <= region.length && asked.length <= region.length - offset;
 }
 
+std::byte* translate(const memory_region& region, const ibv_pd* domain, std::uint64_t address,
+                     std::uint64_t length, unsigned right) noexcept {
+  if (!same_domain(region.pd, domain) || (region.access & right) != right) return nullptr;
+  if (address < region.iova) return nullptr;
+  const std::uint64_t offset = address - region.iova;
+  if (offset > region.length || length > region.length - offset) return nullptr;
+  return static_cast<std::byte*>(region.addr) + offset;
+}
+
 }  // namespace
+
+int region_table::take_index(std::uint32_t& index) {
+  if (free_.size() >= resting_indexes ||
+      slots_.size() >= static_cast<std::size_t>(limits::memory_regions)) {
+    if (free_.empty()) return ENOMEM;
+    index = free_.front();
+    free_.pop_front();
+  } else {
+    // Index 0 stays unused, so that no key is 0.
+    if (slots_.empty()) slots_.emplace_back();
+    index = static_cast<std::uint32_t>(slots_.size());
+    slots_.emplace_back();
+  }
+  ++slots_[index].variant;
+  return 0;
+}
+
+void region_table::free(std::uint32_t index) noexcept {
+  slots_[index].region = nullptr;
+  slots_[index].window = nullptr;
+  free_.push_back(index);
+}
+
+std::uint32_t region_table::key_of(std::uint32_t index) const noexcept {
+  return index << index_shift | slots_[index].variant;
+}
+
+int region_table::add(memory_region& region) {
+  std::uint32_t index = 0;
+  if (const int error = take_index(index)) return error;
+  slots_[index].region = &region;
+  region.handle = index;
+  region.lkey = key_of(index);
+  region.rkey = region.lkey | remote_key_bit;
+  return 0;
+}
+
+void region_table::remove(const memory_region& region) noexcept { free(region.handle); }
+
+const region_table::slot* region_table::find(std::uint32_t key) const noexcept {
+  const std::uint32_t index = key >> index_shift;
+  if (index >= slots_.size()) return nullptr;
+  const slot& place = slots_[index];
+  return place.variant == (key & 0xff) ? &place : nullptr;
+}
+
+std::byte* region_table::local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
+                               std::uint64_t length, bool writes) const noexcept {
+  const slot* place = find(lkey);
+  if (place == nullptr || place->region == nullptr) return nullptr;
+  return translate(*place->region, domain, address, length,
+                   writes ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0U);
+}
+
+std::byte* region_table::remote(const ibv_qp& pair, std::uint32_t rkey, std::uint64_t address,
+                                std::uint64_t length, unsigned right) const noexcept {
+  const slot* place = (rkey & remote_key_bit) == 0 ? nullptr : find(rkey & ~remote_key_bit);
+  if (place == nullptr) return nullptr;
+  if (place->window != nullptr) return through(*place->window, pair, address, length, right);
+  if (place->region == nullptr) return nullptr;
+  return translate(*place->region, pair.pd, address, length, right);
+}
+
+std::span<std::byte> region_table::all_of(const ibv_qp& pair, std::uint32_t rkey,
+                                          unsigned right) const noexcept {
+  const slot* place = (rkey & remote_key_bit) == 0 ? nullptr : find(rkey & ~remote_key_bit);
+  if (place == nullptr || place->region == nullptr) return {};
+  const memory_region& region = *place->region;
+  std::byte* memory = translate(region, pair.pd, region.iova, region.length, right);
+  return memory == nullptr ? std::span<std::byte>{} : std::span{memory, region.length};
+}
 
 int region_table::add(memory_window& window) {
   std::uint32_t index = 0;
