@@ -8,6 +8,7 @@
 #include <verbspp/work/operations.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 namespace verbspp::detail {
@@ -142,13 +143,18 @@ result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept
   return native_queue_pair{created, nullptr};
 }
 
-}  // namespace
+/// Where on the device a queue pair is, and what it is given for the time after its creation.
+struct placement {
+  port_attributes port;
+  gid_entry gid;
+  read_depth as_initiator;
+  read_depth as_target;
+  connection_parameters parameters;
+};
 
-result<queue_pair_data> create(transport type, const queue_pair_settings& settings) noexcept {
-  VERBSPP_TRYV(check_parents(settings));
+result<placement> place(const queue_pair_settings& settings,
+                        const ibv_device_attr& device) noexcept {
   const context& context = settings.domain->context();
-  VERBSPP_TRY(device, context.query_device());
-  VERBSPP_TRY(capacities, capacities_of(settings, device));
   VERBSPP_TRY(as_initiator, read_depth_of("max reads as initiator", settings.max_reads_as_initiator,
                                           device.max_qp_init_rd_atom));
   VERBSPP_TRY(as_target, read_depth_of("max reads as target", settings.max_reads_as_target,
@@ -167,6 +173,76 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
                                       : best_gid(context, port, building));
   parameters.port = port.number();
   parameters.local_gid_index = gid.index;
+  return placement{port, gid, as_initiator, as_target, parameters};
+}
+
+queue_pair_data assembled(transport type, const native_queue_pair& native, ownership whose,
+                          const ibv_qp_cap& granted, const queue_pair_settings& settings,
+                          const placement& at) noexcept {
+  const connection_parameters& parameters = at.parameters;
+  return queue_pair_data(
+      queue_pair_owner(native.queue_pair, native.extended, whose, *settings.domain,
+                       *settings.send_queue, *settings.receive_queue, settings.receives),
+      {.type = type,
+       .number = queue_pair_number::assume(native.queue_pair->qp_num & queue_pair_number::maximum),
+       .link_layer = at.port.link_layer(),
+       .lid = at.port.lid(),
+       .address = at.gid.address,
+       .gid_type = at.gid.type,
+       .mtu = parameters.mtu.value_or(at.port.active_mtu()),
+       .send_psn = parameters.send_psn ? *parameters.send_psn : random_psn(),
+       .reads_as_initiator = acknowledges(type) ? at.as_initiator : read_depth(0),
+       .reads_as_target = acknowledges(type) ? at.as_target : read_depth(0),
+       .qkey = parameters.qkey},
+      {.max_send_work_requests = granted.max_send_wr,
+       .max_receive_work_requests = granted.max_recv_wr,
+       .max_send_elements = granted.max_send_sge,
+       .max_receive_elements = granted.max_recv_sge,
+       .max_inline_data = granted.max_inline_data},
+      parameters);
+}
+
+constexpr const char* adopting = "queue pair from_native";
+
+error not_as_said(const char* what) noexcept { return {error_kind::mismatch, adopting, what}; }
+
+/// A queue pair that was made elsewhere is what the caller says it is, as far as the pointer tells.
+result<void> check_origin(transport type, const ibv_qp& native,
+                          const queue_pair_settings& settings) noexcept {
+  if (native.qp_type != static_cast<ibv_qp_type>(type))
+    return not_as_said(
+        "this queue pair is of another transport than the builder's: its qp_type tells");
+  if (native.pd != settings.domain->native_handle())
+    return not_as_said("this queue pair was made in another protection domain");
+  if (native.send_cq != settings.send_queue->native_handle() ||
+      native.recv_cq != settings.receive_queue->native_handle())
+    return not_as_said("this queue pair was made with other completion queues");
+  if (native.srq != (settings.receives ? settings.receives->native_handle() : nullptr))
+    return not_as_said(settings.receives
+                           ? "this queue pair was made without that shared receive queue"
+                           : "this queue pair was made with a shared receive queue: give it to the "
+                             "builder as well");
+  return success();
+}
+
+constexpr std::array where_it_is{
+    "this queue pair is in RESET, not in the state that from_native names",
+    "this queue pair is in INIT, not in the state that from_native names",
+    "this queue pair is in RTR, not in the state that from_native names",
+    "this queue pair is in RTS, not in the state that from_native names",
+    "this queue pair is in SQD, not in the state that from_native names",
+    "this queue pair is in SQE, not in the state that from_native names",
+    "this queue pair is in ERR, not in the state that from_native names",
+};
+static_assert(where_it_is.size() == IBV_QPS_ERR + 1);
+
+}  // namespace
+
+result<queue_pair_data> create(transport type, const queue_pair_settings& settings) noexcept {
+  VERBSPP_TRYV(check_parents(settings));
+  VERBSPP_TRY(device, settings.domain->context().query_device());
+  VERBSPP_TRY(capacities, capacities_of(settings, device));
+  VERBSPP_TRY(at, place(settings, device));
 
   ibv_qp_init_attr_ex initial{};
   initial.qp_type = static_cast<ibv_qp_type>(type);
@@ -179,26 +255,53 @@ result<queue_pair_data> create(transport type, const queue_pair_settings& settin
   initial.pd = settings.domain->native_handle();
   VERBSPP_TRY(native, settings.extended_posting ? create_extended(initial, type)
                                                 : create_standard(initial));
-  return queue_pair_data(
-      queue_pair_owner(native.queue_pair, native.extended, *settings.domain, *settings.send_queue,
-                       *settings.receive_queue, settings.receives),
-      {.type = type,
-       .number = queue_pair_number::assume(native.queue_pair->qp_num & queue_pair_number::maximum),
-       .link_layer = port.link_layer(),
-       .lid = port.lid(),
-       .address = gid.address,
-       .gid_type = gid.type,
-       .mtu = parameters.mtu.value_or(port.active_mtu()),
-       .send_psn = parameters.send_psn ? *parameters.send_psn : random_psn(),
-       .reads_as_initiator = acknowledges(type) ? as_initiator : read_depth(0),
-       .reads_as_target = acknowledges(type) ? as_target : read_depth(0),
-       .qkey = parameters.qkey},
-      {.max_send_work_requests = initial.cap.max_send_wr,
-       .max_receive_work_requests = initial.cap.max_recv_wr,
-       .max_send_elements = initial.cap.max_send_sge,
-       .max_receive_elements = initial.cap.max_recv_sge,
-       .max_inline_data = initial.cap.max_inline_data},
-      parameters);
+  return assembled(type, native, ownership::taken, initial.cap, settings, at);
+}
+
+result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* native,
+                              ownership whose, const queue_pair_settings& settings,
+                              queue_pair_parameter_set given) noexcept {
+  if (native == nullptr)
+    return error(error_kind::invalid_input, adopting,
+                 "there is no queue pair to take in: the pointer is null");
+  VERBSPP_TRYV(check_parents(settings));
+  VERBSPP_TRYV(check_origin(type, *native, settings));
+  VERBSPP_TRY(status, query(native));
+  const ibv_qp_attr& attributes = status.attributes();
+  if (status.state() != state) {
+    const std::uint32_t index = number_of(attributes.qp_state);
+    return not_as_said(index < where_it_is.size()
+                           ? where_it_is[index]
+                           : "this queue pair is in a state that the library does not know");
+  }
+  ibv_qp_ex* const extended = settings.extended_posting ? ibv_qp_to_qp_ex(native) : nullptr;
+  if (settings.extended_posting && extended == nullptr)
+    return error(error_kind::not_supported, adopting,
+                 "this queue pair was made without the extended posting interface "
+                 "(ibv_create_qp_ex with send_ops_flags): leave extended_posting out");
+
+  // From INIT on the device knows where the queue pair is, and what it lets in.
+  queue_pair_settings known = settings;
+  if (state != queue_pair_state::reset && attributes.port_num != 0) {
+    const auto port = port_number::assume(attributes.port_num);
+    if (settings.port && *settings.port != port)
+      return not_as_said("this queue pair is at another port than the one that the builder names");
+    known.port = port;
+    if (!given.contains(queue_pair_parameter::pkey_index))
+      known.connection.pkey_index = pkey_index::assume(attributes.pkey_index);
+  }
+  VERBSPP_TRY(device, settings.domain->context().query_device());
+  VERBSPP_TRY(at, place(known, device));
+  if (state != queue_pair_state::reset) {
+    if (!given.contains(queue_pair_parameter::access)) at.parameters.access = status.access();
+    if (!given.contains(queue_pair_parameter::qkey)) at.parameters.qkey = status.qkey();
+  }
+  queue_pair_data adopted =
+      assembled(type, {native, extended}, whose, status.initial().cap, known, at);
+  if (state != queue_pair_state::reset && sends_datagrams(type)) adopted.local.qkey = status.qkey();
+  if (state == queue_pair_state::ready_to_send || state == queue_pair_state::send_queue_drained)
+    adopted.local.send_psn = status.send_psn();
+  return adopted;
 }
 
 result<queue_pair_data> create_prepared(transport type,

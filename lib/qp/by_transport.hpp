@@ -25,5 +25,8 @@ auto by_transport(transport type, Call call) noexcept {
 [[nodiscard]] inline bool acknowledges(transport type) noexcept {
   return by_transport(type, []<transport Transport> { return Acknowledges<Transport>; });
 }
+[[nodiscard]] inline bool sends_datagrams(transport type) noexcept {
+  return by_transport(type, []<transport Transport> { return SendsDatagrams<Transport>; });
+}
 
 }  // namespace verbspp::detail

@@ -24,6 +24,7 @@ error moved_from(const char* operation) noexcept {
 queue_pair_owner::queue_pair_owner(queue_pair_owner&& other) noexcept
     : native_(std::exchange(other.native_, nullptr)),
       extended_(std::exchange(other.extended_, nullptr)),
+      whose_(other.whose_),
       domain_(std::move(other.domain_)),
       send_queue_(std::move(other.send_queue_)),
       receive_queue_(std::move(other.receive_queue_)),
@@ -35,6 +36,7 @@ queue_pair_owner& queue_pair_owner::operator=(queue_pair_owner&& other) noexcept
   queue_pair_owner taken(std::move(other));
   std::swap(native_, taken.native_);
   std::swap(extended_, taken.extended_);
+  std::swap(whose_, taken.whose_);
   std::swap(domain_, taken.domain_);
   std::swap(send_queue_, taken.send_queue_);
   std::swap(receive_queue_, taken.receive_queue_);
@@ -64,7 +66,14 @@ queue_pair_owner::~queue_pair_owner() {
     report_destroy(errno_of(ibv_detach_mcast(native_, &address, groups_->multicast_lid.value())),
                    "ibv_detach_mcast");
   }
-  report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp");
+  if (whose_ == ownership::taken)
+    report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp");
+}
+
+ibv_qp* queue_pair_owner::release() noexcept {
+  // With it go the references to what the queue pair was made from, and the memory of the groups.
+  queue_pair_owner rest(std::move(*this));
+  return std::exchange(rest.native_, nullptr);
 }
 
 result<void> queue_pair_owner::join(const gid& group, lid multicast_lid) noexcept {
@@ -106,8 +115,7 @@ result<void> queue_pair_owner::leave(const gid& group, lid multicast_lid) noexce
   return success();
 }
 
-result<queue_pair_status> query(const queue_pair_data& queue_pair) noexcept {
-  ibv_qp* const native = queue_pair.owner.native();
+result<queue_pair_status> query(ibv_qp* native) noexcept {
   if (native == nullptr) return moved_from("ibv_query_qp");
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};

@@ -427,3 +427,18 @@ TEST_CASE("an empty optional leaves the default of the builder, and a full one r
   CHECK(query(must(bed.left().signal_all_sends(all).build()).native_handle()).initial.sq_sig_all ==
         0);
 }
+
+TEST_CASE("every parent of a queue pair has to be of one context") {
+  const testbed bed;
+  const context other = must(open_device(device_name()));
+  const completion_queue foreign = must(completion_queue::create(other, 16));
+  const auto builder =
+      build_queue_pair<transport::rc>().protection_domain(bed.domain).access(all_rights);
+  const auto refused = [](auto outcome) {
+    const error e = failure_of(std::move(outcome));
+    CHECK(e == error_kind::invalid_input);
+    CHECK_THAT(e.message(), Catch::Contains("from one context"));
+  };
+  refused(builder.send_completion_queue(foreign).receive_completion_queue(bed.left_queue).build());
+  refused(builder.send_completion_queue(bed.left_queue).receive_completion_queue(foreign).build());
+}

@@ -5,6 +5,7 @@
 #include <verbspp/base/detail/dependent.hpp>
 #include <verbspp/base/flags.hpp>
 #include <verbspp/base/optional_setting.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/parameters.hpp>
@@ -94,6 +95,33 @@ concept NoParameterMissing = ProtectionDomainGiven<Given> && SendCompletionQueue
                              ReceiveCompletionQueueGiven<Given> && AccessGiven<Transport, Given> &&
                              QueueKeyGiven<Transport, Given>;
 
+/// What a queue pair that was made elsewhere was made from.
+template <queue_pair_parameter_set Given>
+concept ParentsGiven = ProtectionDomainGiven<Given> && SendCompletionQueueGiven<Given> &&
+                       ReceiveCompletionQueueGiven<Given>;
+
+template <queue_pair_parameter_set Given>
+concept NothingToCreate = detail::because(
+    !Given.intersects(
+        queue_pair_parameter::max_send_work_requests |
+        queue_pair_parameter::max_receive_work_requests | queue_pair_parameter::max_send_elements |
+        queue_pair_parameter::max_receive_elements | queue_pair_parameter::max_inline_data |
+        queue_pair_parameter::signal_all_sends),
+    "a queue pair that was made elsewhere has the sizes that it was made with: leave out "
+    "max_send_work_requests and the like, and signal_all_sends");
+
+/// From RESET the queue pair is still to be prepared; later the device knows what it lets in.
+template <transport Transport, queue_pair_state State, queue_pair_parameter_set Given>
+concept PreparationGiven =
+    detail::because(State != queue_pair_state::reset || !Connects<Transport> ||
+                        Given.contains(queue_pair_parameter::access),
+                    "the access flags are missing: a queue pair in RESET is still to be prepared, "
+                    "so call .access(access::...) before .from_native<...>(...)") &&
+    detail::because(State != queue_pair_state::reset || !SendsDatagrams<Transport> ||
+                        Given.contains(queue_pair_parameter::qkey),
+                    "the queue key is missing: a queue pair in RESET is still to be prepared, so "
+                    "call .qkey(...) before .from_native<...>(...)");
+
 template <queue_pair_parameter_set Given, queue_pair_parameter Parameter>
 concept NotGivenYet = detail::because(!Given.contains(Parameter),
                                       "this parameter was given already: each parameter of the "
@@ -137,6 +165,10 @@ struct queue_pair_settings {
 /// Creates the queue pair, which is in RESET then.
 [[nodiscard]] result<queue_pair_data> create(transport type,
                                              const queue_pair_settings& settings) noexcept;
+/// Takes in a queue pair that was made elsewhere, once it has been found to be what is said.
+[[nodiscard]] result<queue_pair_data> adopt(transport type, queue_pair_state state, ibv_qp* native,
+                                            ownership whose, const queue_pair_settings& settings,
+                                            queue_pair_parameter_set given) noexcept;
 /// Creates the queue pair and brings it to INIT.
 [[nodiscard]] result<queue_pair_data> create_prepared(transport type,
                                                       const queue_pair_settings& settings) noexcept;
@@ -412,6 +444,29 @@ class queue_pair_builder {
   {
     VERBSPP_TRY(data, detail::create(Transport, settings_));
     return queue_pair<Transport, queue_pair_state::reset, receives, posting>(std::move(data));
+  }
+
+  /// Takes in a queue pair that was made elsewhere, by librdmacm (`rdma_create_qp`) or a C program,
+  /// in the state that the device says it has (`ibv_query_qp`).
+  ///
+  /// The builder has to be given what the queue pair was made from, and takes what is used later (a
+  /// handshake's parameters). From INIT on, port, pkey index, access flags and queue key are those
+  /// that the queue pair has; only from RESET, from where it is still to be prepared, the latter
+  /// two are required. Whoever borrows must let go before the maker destroys the queue pair;
+  /// multicast groups that it joins through the library are left then. Nobody else may change its
+  /// state meanwhile, unless the type is told (`assume_state_unchecked`).
+  /// \errors `mismatch` if the queue pair is of another transport, in another state, at another
+  /// port, or made from something else; `invalid_input` for a null pointer; `not_supported` if it
+  /// was made without extended posting, and that is asked for; as `build` for the parameters. Then
+  /// it stays the caller's
+  template <queue_pair_state State>
+  [[nodiscard]] result<queue_pair<Transport, State, receives, posting>> from_native(
+      ibv_qp* native, ownership whose) const noexcept
+    requires ParentsGiven<Given> && PreparationGiven<Transport, State, Given> &&
+             NothingToCreate<Given>
+  {
+    VERBSPP_TRY(data, detail::adopt(Transport, State, native, whose, settings_, Given));
+    return queue_pair<Transport, State, receives, posting>(std::move(data));
   }
 
  private:

@@ -69,7 +69,9 @@ concept KeepsState =
 /// from then on.
 ///
 /// One rule for what fails: a call that consumes the queue pair, and fails, has destroyed it, with
-/// the work posted to it; a call that does not consume it leaves it as it was.
+/// the work posted to it; a call that does not consume it leaves it as it was. What was borrowed
+/// (`queue_pair_builder::from_native`) is never destroyed: its maker has it back then, in whatever
+/// state the failure left it.
 ///
 /// A move-only owner: destroying it, or assigning to it, destroys the queue pair and gives up the
 /// work that is outstanding, without completions. It keeps its protection domain and completion
@@ -352,12 +354,12 @@ class VERBSPP_CONSUMABLE queue_pair
   /// The state that the device reports (`ibv_query_qp`), which may have moved to ERR or SQE by
   /// itself.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_state> query_state() const noexcept {
-    VERBSPP_TRY(status, detail::query(data_));
+    VERBSPP_TRY(status, detail::query(native_handle()));
     return status.state();
   }
   /// Everything that the device tells about the queue pair (`ibv_query_qp`).
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<queue_pair_status> query() const noexcept {
-    return detail::query(data_);
+    return detail::query(native_handle());
   }
 
   // The handles of what the queue pair was made from: shared ones, to be copied where they are to
@@ -403,6 +405,15 @@ class VERBSPP_CONSUMABLE queue_pair
   /// Null if the queue pair was moved from.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED ibv_qp* native_handle() const noexcept {
     return data_.owner.native();
+  }
+
+  /// Gives the `ibv_qp` up as it is, with its work and the multicast groups that it has joined: the
+  /// way back to C, where `ibv_destroy_qp` is the caller's. It keeps nothing alive any more, so
+  /// what it was made from has to be held until it is destroyed. Null if the queue pair was moved
+  /// from.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_qp* release() && noexcept {
+    auto released = std::move(data_);
+    return released.owner.release();
   }
 
   friend std::ostream& operator<<(std::ostream& out, const queue_pair& queue_pair) {

@@ -5,6 +5,7 @@
 
 #include <verbspp/base/detail/dependent.hpp>
 #include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/device/gid.hpp>
 #include <verbspp/device/path.hpp>
@@ -36,15 +37,16 @@ struct multicast_group {
   owned<multicast_group> next;
 };
 
-/// Owns an `ibv_qp` and keeps alive what it was made from.
+/// Owns or borrows an `ibv_qp` and keeps alive what it was made from.
 class queue_pair_owner {
  public:
   /// \param extended the same queue pair, if it has the extended posting interface, else null
-  queue_pair_owner(ibv_qp* native, ibv_qp_ex* extended, protection_domain domain,
+  queue_pair_owner(ibv_qp* native, ibv_qp_ex* extended, ownership whose, protection_domain domain,
                    completion_queue send_queue, completion_queue receive_queue,
                    std::optional<shared_receive_queue> receives) noexcept
       : native_(native),
         extended_(extended),
+        whose_(whose),
         domain_(std::move(domain)),
         send_queue_(std::move(send_queue)),
         receive_queue_(std::move(receive_queue)),
@@ -55,6 +57,9 @@ class queue_pair_owner {
   /// Destroys the queue pair that was there.
   queue_pair_owner& operator=(queue_pair_owner&& other) noexcept;
   ~queue_pair_owner();
+
+  /// Gives the queue pair up as it is; null if there is none.
+  [[nodiscard]] ibv_qp* release() noexcept;
 
   [[nodiscard]] ibv_qp* native() const noexcept { return native_; }
   [[nodiscard]] ibv_qp_ex* native_extended() const noexcept { return extended_; }
@@ -73,6 +78,7 @@ class queue_pair_owner {
  private:
   ibv_qp* native_;
   ibv_qp_ex* extended_;
+  ownership whose_;
   protection_domain domain_;
   completion_queue send_queue_;
   completion_queue receive_queue_;
@@ -144,7 +150,8 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
                                    const endpoint& remote) noexcept;
 [[nodiscard]] result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
                                          lid multicast_lid) noexcept;
-[[nodiscard]] result<queue_pair_status> query(const queue_pair_data& queue_pair) noexcept;
+/// Null is one that was moved from.
+[[nodiscard]] result<queue_pair_status> query(ibv_qp* native) noexcept;
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state);
 
 }  // namespace detail

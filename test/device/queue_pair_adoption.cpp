@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Queue pairs that a C program made, taken in or borrowed, and queue pairs that are given to one.
+
+#include "failing_verb.hpp"
+#include "transports.hpp"
+
+#include <optional>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using verbspp::queue_pair_state::init;
+using verbspp::queue_pair_state::ready_to_send;
+using verbspp::queue_pair_state::reset;
+
+namespace {
+
+/// What a C program does.
+ibv_qp* made_by_c(const testbed& bed, transport type, ibv_srq* receives = nullptr) {
+  ibv_qp_init_attr initial{};
+  initial.send_cq = initial.recv_cq = bed.left_queue.native_handle();
+  initial.srq = receives;
+  initial.qp_type = static_cast<ibv_qp_type>(type);
+  initial.cap = {.max_send_wr = 8,
+                 .max_recv_wr = 8,
+                 .max_send_sge = 1,
+                 .max_recv_sge = 1,
+                 .max_inline_data = 0};
+  ibv_qp* const made = ibv_create_qp(bed.domain.native_handle(), &initial);
+  REQUIRE(made != nullptr);
+  return made;
+}
+
+/// As `rdma_create_qp` leaves it.
+ibv_qp* prepared_by_c(const testbed& bed, transport type) {
+  ibv_qp* const made = made_by_c(bed, type);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = bed.port.number().value();
+  attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  attributes.qkey = test_key.value();
+  REQUIRE(ibv_modify_qp(made, &attributes,
+                        IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX |
+                            (type == transport::ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS)) == 0);
+  return made;
+}
+
+/// Still there, and nobody else's.
+void destroy_by_c(ibv_qp* made) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  CHECK(ibv_query_qp(made, &attributes, IBV_QP_STATE, &initial) == 0);
+  CHECK(ibv_destroy_qp(made) == 0);
+}
+
+template <transport Transport>
+auto parents(const testbed& bed) {
+  return build_queue_pair<Transport>()
+      .protection_domain(bed.domain)
+      .completion_queue(bed.left_queue);
+}
+
+/// A message of a queue pair to itself; both ends complete in one queue, in either order.
+template <transport Transport>
+void check_talk(const testbed& bed, connected_queue_pair<Transport>& pair) {
+  constexpr std::size_t header = header_of<Transport>;
+  buffer<> outbox(bed.domain, pattern(16, 1));
+  buffer<> inbox(bed.domain, header + 16);
+  must(pair.post_receive({.elements = inbox.scatter()}, {.id = 1}));
+  const sender_to<Transport> sender(pair, pair.endpoint());
+  sender.send(pair, 2, outbox.gather());
+  for (const work_completion& each : take(bed.left_queue, 2)) CHECK(each.is_success());
+  CHECK(std::vector<std::byte>(inbox.bytes().begin() + header, inbox.bytes().end()) ==
+        outbox.bytes());
+}
+
+template <class Outcome>
+void check_refused(Outcome outcome, error_kind kind, const char* words) {
+  const error e = failure_of(std::move(outcome));
+  INFO(e);
+  CHECK(e == kind);
+  CHECK(std::string(e.operation()) == "queue pair from_native");
+  CHECK_THAT(e.message(), Catch::Contains(words));
+}
+
+}  // namespace
+
+TEST_CASE("a queue pair that a C program made is brought up, used, and given back") {
+  const testbed bed;
+  const int before = live_objects();
+  ibv_qp* const made = made_by_c(bed, transport::rc);
+  {
+    auto idle = must(parents<transport::rc>(bed)
+                         .access(all_rights)
+                         .from_native<reset>(made, ownership::borrowed));
+    CHECK(idle.native_handle() == made);
+    CHECK(idle.number().value() == made->qp_num);
+    CHECK(idle.capacities().max_send_work_requests >= 8);
+    auto prepared = must(std::move(idle).prepare());
+    const endpoint self = prepared.endpoint();
+    CHECK(self.number.value() == made->qp_num);
+    auto pair = must(std::move(prepared).handshake(self));
+    check_talk<transport::rc>(bed, pair);
+  }
+  destroy_by_c(made);
+  CHECK(live_objects() == before);
+}
+
+TEST_CASE("a queue pair that is taken in is destroyed as the library's own") {
+  const testbed bed;
+  const int before = live_objects();
+  {
+    auto pair = must(parents<transport::rc>(bed).from_native<init>(
+        prepared_by_c(bed, transport::rc), ownership::taken));
+    CHECK(live_objects() == before + 1);
+    const endpoint self = pair.endpoint();
+    auto connected = must(std::move(pair).handshake(self));
+    // What it lets in is what it was made to let in, now and after it was prepared again.
+    auto again = must(must(std::move(connected).to_reset()).prepare());
+    CHECK(must(again.query()).access().contains(access::remote_write));
+    CHECK_FALSE(must(again.query()).access().contains(access::remote_read));
+  }
+  CHECK(live_objects() == before);
+}
+
+TEST_CASE("a UD queue pair that a C program made keeps its queue key") {
+  const testbed bed;
+  ibv_qp* const made = prepared_by_c(bed, transport::ud);
+  {
+    auto pair = must(parents<transport::ud>(bed).from_native<init>(made, ownership::borrowed));
+    CHECK(pair.endpoint().qkey == test_key);
+    CHECK(pair.endpoint().type == transport::ud);
+    auto active = must(std::move(pair).activate());
+    check_talk<transport::ud>(bed, active);
+  }
+  destroy_by_c(made);
+}
+
+TEST_CASE("a queue pair of the library is given to a C program, and taken back as it is") {
+  const testbed bed;
+  const int before = live_objects();
+  connected pair = connect_to_itself(must(bed.left().send_psn(0x1234).build()));
+  const queue_pair_number number = pair.number();
+  ibv_qp* const released = std::move(pair).release();
+  REQUIRE(released != nullptr);
+  CHECK(pair.native_handle() == nullptr);  // NOLINT(bugprone-use-after-move)
+  CHECK(std::move(pair).release() == nullptr);
+  CHECK(live_objects() == before + 1);
+  CHECK(released->qp_num == number.value());
+
+  auto back =
+      must(parents<transport::rc>(bed).from_native<ready_to_send>(released, ownership::taken));
+  CHECK(back.number() == number);
+  check_talk<transport::rc>(bed, back);
+  destroy_by_c(std::move(back).release());
+  CHECK(live_objects() == before);
+}
+
+TEST_CASE("a queue pair that was borrowed is not destroyed by what is assigned to it") {
+  const testbed bed;
+  ibv_qp* const made = prepared_by_c(bed, transport::rc);
+  auto pair = must(parents<transport::rc>(bed).from_native<init>(made, ownership::borrowed));
+  pair = must(bed.left().build());
+  CHECK(pair.native_handle() != made);
+  destroy_by_c(made);
+}
+
+TEST_CASE("a borrowed queue pair whose transition fails is its maker's again") {
+  const testbed bed;
+  ibv_qp* const made = prepared_by_c(bed, transport::rc);
+  auto pair = must(parents<transport::rc>(bed).from_native<init>(made, ownership::borrowed));
+  endpoint nobody = pair.endpoint();
+  nobody.type = transport::uc;
+  CHECK(failure_of(std::move(pair).handshake(nobody)) == error_kind::mismatch);
+  destroy_by_c(made);
+}
+
+TEST_CASE("a borrowed queue pair leaves the multicast groups that it joined") {
+  const testbed bed;
+  ibv_qp* const made = prepared_by_c(bed, transport::ud);
+  constexpr gid group{{0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  const lid multicast_lid = bed.is_ethernet() ? lid(0) : lid(0xc001);
+  {
+    auto pair = must(parents<transport::ud>(bed).from_native<init>(made, ownership::borrowed));
+    must(pair.join_multicast(group, multicast_lid));
+  }
+  // The kernel does not destroy a queue pair that is in a group.
+  destroy_by_c(made);
+}
+
+TEST_CASE("a queue pair is taken in only as what it is") {
+  const testbed bed;
+  ibv_qp* const made = prepared_by_c(bed, transport::rc);
+  const auto builder = parents<transport::rc>(bed);
+  constexpr auto borrowed = ownership::borrowed;
+  check_refused(builder.from_native<init>(nullptr, borrowed), error_kind::invalid_input, "null");
+  check_refused(parents<transport::uc>(bed).from_native<init>(made, borrowed), error_kind::mismatch,
+                "another transport");
+  check_refused(builder.from_native<ready_to_send>(made, borrowed), error_kind::mismatch,
+                "this queue pair is in INIT, not in the state that from_native names");
+  check_refused(builder.access(all_rights).from_native<reset>(made, borrowed), error_kind::mismatch,
+                "in INIT");
+  const auto queues = build_queue_pair<transport::rc>();
+  check_refused(queues.protection_domain(must(protection_domain::allocate(bed.context)))
+                    .completion_queue(bed.left_queue)
+                    .from_native<init>(made, borrowed),
+                error_kind::mismatch, "another protection domain");
+  check_refused(queues.protection_domain(bed.domain)
+                    .send_completion_queue(bed.left_queue)
+                    .receive_completion_queue(bed.right_queue)
+                    .from_native<init>(made, borrowed),
+                error_kind::mismatch, "other completion queues");
+  check_refused(queues.protection_domain(bed.domain)
+                    .send_completion_queue(bed.right_queue)
+                    .receive_completion_queue(bed.left_queue)
+                    .from_native<init>(made, borrowed),
+                error_kind::mismatch, "other completion queues");
+  check_refused(builder.port(must(port_number::from(bed.port.number().value() + 1)))
+                    .from_native<init>(made, borrowed),
+                error_kind::mismatch, "another port");
+  check_refused(builder.extended_posting().from_native<init>(made, borrowed),
+                error_kind::not_supported, "ibv_create_qp_ex");
+
+  const auto shared = must(shared_receive_queue::create(bed.domain, 8));
+  check_refused(builder.shared_receive_queue(shared).from_native<init>(made, borrowed),
+                error_kind::mismatch, "without that shared receive queue");
+  ibv_qp* const sharing = made_by_c(bed, transport::rc, shared.native_handle());
+  check_refused(builder.access(all_rights).from_native<reset>(sharing, borrowed),
+                error_kind::mismatch, "give it to the builder");
+  {
+    const auto pair = must(builder.access(all_rights)
+                               .shared_receive_queue(shared)
+                               .from_native<reset>(sharing, borrowed));
+    CHECK(pair.shared_receive_queue() == shared);
+  }
+  destroy_by_c(sharing);
+
+  const failing_verb query_fails("ibv_query_qp", EIO);
+  CHECK(failure_of(builder.from_native<init>(made, borrowed)) == error_kind::driver);
+  CHECK(query_fails.calls() == 1);
+  CHECK(ibv_destroy_qp(made) == 0);
+}
