@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// Writes the low `Size` bytes of a number, most significant first.
@@ -25,3 +26,4 @@ template <std::size_t Size>
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

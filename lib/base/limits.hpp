@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// Refuses what is above a limit that the device reports.
@@ -28,3 +29,4 @@ namespace verbspp::detail {
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

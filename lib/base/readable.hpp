@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 inline constexpr const char* device_is_gone =
@@ -36,3 +37,4 @@ template <class Read>
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

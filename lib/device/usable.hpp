@@ -3,6 +3,7 @@
 
 #include <verbspp/device/context.hpp>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 [[nodiscard]] inline error context_moved_from(const char* operation) noexcept {
@@ -18,3 +19,4 @@ namespace verbspp::detail {
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

@@ -3,6 +3,7 @@
 
 #include <verbspp/memory/protection_domain.hpp>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// For what shall be made in a protection domain, before it is given to libibverbs.
@@ -15,3 +16,4 @@ namespace verbspp::detail {
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

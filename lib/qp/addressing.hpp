@@ -8,6 +8,7 @@
 #include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// The GID that peers reach the port by: on Ethernet RoCE v2 before v1, IPv4-mapped before global
@@ -19,3 +20,4 @@ namespace verbspp::detail {
 [[nodiscard]] packet_sequence_number random_psn() noexcept;
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

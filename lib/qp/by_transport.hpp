@@ -5,6 +5,7 @@
 
 #include <verbspp/work/transport.hpp>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// Calls `call` with the transport as its template argument. It has no answer for what is none of
@@ -30,3 +31,4 @@ auto by_transport(transport type, Call call) noexcept {
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

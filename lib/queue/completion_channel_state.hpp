@@ -28,7 +28,7 @@ namespace verbspp::detail {
 /// it does, it reads and all of them look whether it was for them; one takes its place. An event
 /// wakes all who wait for its queue, and stays pending until somebody polls that queue or takes the
 /// event by itself.
-struct completion_channel_state : counted {
+struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
       : owner(std::move(parent)), native(made), destroyed_by(whose) {}
   completion_channel_state(const completion_channel_state&) = delete;

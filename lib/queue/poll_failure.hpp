@@ -3,6 +3,7 @@
 
 #include <verbspp/base/error.hpp>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 inline constexpr const char* sessions_dont_nest =
@@ -14,3 +15,4 @@ inline constexpr const char* sessions_dont_nest =
 [[nodiscard]] error poll_failure(int errnum, const char* operation) noexcept;
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

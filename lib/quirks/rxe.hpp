@@ -6,6 +6,7 @@
 
 #include <infiniband/verbs.h>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 [[nodiscard]] bool is_rxe(const ibv_device_attr& device) noexcept;
@@ -19,3 +20,4 @@ namespace verbspp::detail {
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

@@ -30,6 +30,9 @@
 #define VERBSPP_CONSUMES
 #endif
 
+// An exception is the same type in the library and in a program that hides its own symbols.
+#define VERBSPP_EXCEPTION [[gnu::visibility("default")]]
+
 // What runs once per request: inlined whatever the compiler's heuristics say, down to the driver's
 // function pointer.
 #define VERBSPP_DATA_PATH [[gnu::always_inline]] inline

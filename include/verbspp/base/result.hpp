@@ -13,7 +13,7 @@
 namespace verbspp {
 
 /// What `result::value()` throws; `what()` is the error's message.
-class exception : public std::system_error {
+class VERBSPP_EXCEPTION exception : public std::system_error {
  public:
   explicit exception(const class error& cause);
   [[nodiscard]] const class error& error() const noexcept { return error_; }

@@ -129,7 +129,7 @@ class work_error {
 std::ostream& operator<<(std::ostream& out, const work_error& e);
 
 /// Thrown by `value()` of a failed request's result; `what()` is the error's message.
-class work_exception : public std::system_error {
+class VERBSPP_EXCEPTION work_exception : public std::system_error {
  public:
   explicit work_exception(const work_error& cause);
   [[nodiscard]] const work_error& error() const noexcept { return error_; }
