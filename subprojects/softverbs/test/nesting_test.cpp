@@ -88,6 +88,21 @@ TEST_CASE("a thread can't poll the queue that it is reading") {
   CHECK(ibv_poll_cq(end.queue, 1, &completion) == 0);
 }
 
+TEST_CASE("a thread can't change the queue that it is reading") {
+  extended_endpoint end;
+  complete(end, 2);
+  end.start();
+  CHECK(end.change(IBV_QPS_RESET) == EBUSY);
+  CHECK(ibv_resize_cq(end.queue, 100) == EBUSY);
+  CHECK(ibv_destroy_qp(end.pair) == EBUSY);
+  CHECK(end.state() == IBV_QPS_ERR);
+  REQUIRE(ibv_next_poll(end.extended) == 0);
+  CHECK(end.extended->wr_id == 1);
+  ibv_end_poll(end.extended);
+  CHECK(ibv_resize_cq(end.queue, 100) == 0);
+  CHECK(end.change(IBV_QPS_RESET) == 0);
+}
+
 TEST_CASE("other threads poll the queue when its reader is done") {
   extended_endpoint end;
   complete(end, 3);

@@ -16,12 +16,15 @@ class session {
   session(const session&) = delete;
   session& operator=(const session&) = delete;
 
+  /// Whether this thread is in it.
+  bool is_own() const noexcept {
+    return holder_.load(std::memory_order_relaxed) == std::this_thread::get_id();
+  }
   /// False if this thread is in it already.
   [[nodiscard]] bool begin() {
-    const std::thread::id self = std::this_thread::get_id();
-    if (holder_.load(std::memory_order_relaxed) == self) return false;
+    if (is_own()) return false;
     if (!alone_) mutex_.lock();
-    holder_.store(self, std::memory_order_relaxed);
+    holder_.store(std::this_thread::get_id(), std::memory_order_relaxed);
     return true;
   }
   void end() noexcept {

@@ -90,6 +90,8 @@ class completion_queue final : public extensible_cq, private timed {
   const completion& current() const noexcept { return current_; }
   /// Of a thread that reads one by one; null if this queue can't be read so.
   session* reading() noexcept { return options_.one_by_one ? &reading_ : nullptr; }
+  /// Whether this thread is the one that reads.
+  bool is_being_read_here() const noexcept { return reading_.is_own(); }
 
   void request_notification(bool solicited_only) noexcept;
 

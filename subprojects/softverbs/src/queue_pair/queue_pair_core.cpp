@@ -86,6 +86,11 @@ void queue_pair_core::completion_lost() {
   enter_error();
 }
 
+bool queue_pair_core::is_being_read_here() const noexcept {
+  return static_cast<const completion_queue*>(send_cq)->is_being_read_here() ||
+         static_cast<const completion_queue*>(recv_cq)->is_being_read_here();
+}
+
 void queue_pair_core::forget_completions() noexcept {
   for (ibv_cq* queue : {send_cq, recv_cq}) static_cast<completion_queue*>(queue)->forget(*this);
 }

@@ -40,6 +40,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   void communication_established();
   /// Completes a work request. If the completion is lost, so is the queue pair.
   void complete(completion_queue& queue, completion entry);
+  /// Whether this thread is reading one of its completion queues.
+  bool is_being_read_here() const noexcept;
   /// What is left of it in its completion queues goes.
   void forget_completions() noexcept;
   /// A header with all that is the same for each packet of this queue pair.

@@ -145,6 +145,7 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
   device_context& device = device_context::of(queue->context);
   if (!device.usable()) return EIO;
   if (entries < 1 || entries > limits::completion_entries) return EINVAL;
+  if (static_cast<completion_queue*>(queue)->is_being_read_here()) return refuse_nested_poll();
   try {
     const std::lock_guard held(device.engine().lock());
     return static_cast<completion_queue*>(queue)->resize(

@@ -95,6 +95,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
   auto* ours = static_cast<queue_pair*>(pair);
+  if (ours->is_being_read_here()) return refuse_nested_poll();
   unsigned events = 0;
   {
     const std::lock_guard held(device.engine().lock());
@@ -124,8 +125,11 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   SOFTVERBS_FAULT(ibv_modify_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
+  auto* ours = static_cast<queue_pair*>(pair);
+  const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
+  if (resets && ours->is_being_read_here()) return refuse_nested_poll();
   const std::lock_guard held(device.engine().lock());
-  const int error = static_cast<queue_pair*>(pair)->modify(*attributes, mask);
+  const int error = ours->modify(*attributes, mask);
   if (error == 0) device.engine().ring_doorbell();
   return error;
 }
