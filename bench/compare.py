@@ -20,13 +20,18 @@ CASES = {
     "receive": "(c) receive, poll",
     "list": "(d) 16 in one doorbell",
     "extended": "(e) extended interface",
+    "checked": "(f) (a), all checked",
+    "stream": "(g) (b), all checked",
 }
+# Where a request that was built before would not have the same checks.
+NOT_PREBUILT = ["extended", "checked", "stream"]
 VARIANTS = ["raw", "verbspp", "prebuilt"]
 DEVICE = "libnullverbs"
 BATCH = 16
 # Instructions relative to raw C. The extended interface has checks that raw C has not, and nothing
 # that it spares; docs/benchmark.md lists them.
-MOST = {"write": 1.0, "send": 1.0, "receive": 1.0, "list": 1.0, "extended": 1.0}
+MOST = {"write": 1.0, "send": 1.0, "receive": 1.0, "list": 1.0, "extended": 1.0,
+        "checked": 1.1, "stream": 1.1}
 
 
 def read_profile(path):
@@ -81,7 +86,7 @@ def measure(compiler, program, options):
     """A row for each loop of one compiler's program."""
     names = run(program, "list")
     wanted = {f"{variant}_{case}" for case in CASES for variant in VARIANTS} | {"planted_write"}
-    wanted -= {"prebuilt_extended"}  # nothing is built there
+    wanted -= {f"prebuilt_{case}" for case in NOT_PREBUILT}
     if set(names) != wanted:
         sys.exit(f"{program} has other loops than are wanted: {' '.join(sorted(set(names) ^ wanted))}")
     timed = {}

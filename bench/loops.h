@@ -25,7 +25,10 @@ struct raw_ends {
   struct ibv_mr* outgoing;
   struct ibv_mr* incoming;
   uint64_t remote_address;
+  uint64_t remote_length;
   uint32_t rkey;
+  // Of a message, where it is only known at run time: message_size.
+  const volatile uint32_t* length;
 };
 
 // (a) one signaled RDMA write, and its completion
@@ -42,6 +45,12 @@ bool loop_raw_list(const struct raw_ends* ends, uint64_t operations);
 bool loop_prebuilt_list(const struct raw_ends* ends, uint64_t operations);
 // (e) one signaled RDMA write by the extended interface, and its completion by a polling session
 bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations);
+
+// (f) as programs are written: a write of a length known at run time, with offsets and lengths
+// checked on both sides, and all its completion's fields looked at that matter, out of 16 slots
+bool loop_raw_checked(const struct raw_ends* ends, uint64_t operations);
+// (g) the same of 16 sends, then their completions
+bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 
 #ifdef __cplusplus
 }

@@ -29,6 +29,8 @@ struct loop {
   std::function<bool(std::uint64_t)> run;
 };
 
+const volatile std::uint32_t length_at_run_time = message_size;
+
 transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
                                          std::array<char, message_size>& inbox) {
   VERBSPP_TRY(context, open_device("null0"));
@@ -55,8 +57,8 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
   const remote_memory<access::remote_write> remote(
       reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), 7);
   return wrapped_ends{
-      std::move(connected), queue, std::move(extended_pair), extended_queue, std::move(outgoing),
-      std::move(incoming),  remote};
+      std::move(connected), queue,  std::move(extended_pair), extended_queue, std::move(outgoing),
+      std::move(incoming),  remote, &length_at_run_time};
 }
 
 raw_ends raw_ends_of(const wrapped_ends& ends) {
@@ -67,7 +69,9 @@ raw_ends raw_ends_of(const wrapped_ends& ends) {
           .outgoing = ends.outgoing.native_handle(),
           .incoming = ends.incoming.native_handle(),
           .remote_address = ends.remote.address(),
-          .rkey = ends.remote.rkey()};
+          .remote_length = ends.remote.length(),
+          .rkey = ends.remote.rkey(),
+          .length = ends.length};
 }
 
 std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
@@ -93,6 +97,10 @@ std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
       {"prebuilt_list", in_c(loop_prebuilt_list)},
       {"raw_extended", in_c(loop_raw_extended)},
       {"verbspp_extended", bind(loop_verbspp_extended, wrapped)},
+      {"raw_checked", in_c(loop_raw_checked)},
+      {"verbspp_checked", bind(loop_verbspp_checked, wrapped)},
+      {"raw_stream", in_c(loop_raw_stream)},
+      {"verbspp_stream", bind(loop_verbspp_stream, wrapped)},
   };
 }
 

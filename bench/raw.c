@@ -206,3 +206,70 @@ bool loop_raw_extended(const struct raw_ends* ends, uint64_t operations) {
   }
   return true;
 }
+
+// Whether an element can have that part of memory of that length.
+static inline bool is_part(uint64_t memory_length, uint64_t offset, uint64_t length) {
+  return offset <= memory_length && length <= memory_length - offset && length <= UINT32_MAX;
+}
+
+// Takes what has come, up to 16 completions, which are all to be successes of that operation with
+// the ids from `*id` on; false otherwise.
+static inline bool take(struct ibv_cq* cq, enum ibv_wc_opcode operation, uint64_t* id) {
+  struct ibv_wc completions[batch];
+  const int count = ibv_poll_cq(cq, batch, completions);
+  if (count < 0) return false;
+  for (int i = 0; i < count; ++i) {
+    if (completions[i].status != IBV_WC_SUCCESS) return false;
+    if (completions[i].opcode != operation || completions[i].wr_id != *id) return false;
+    ++*id;
+  }
+  return true;
+}
+
+bool loop_raw_checked(const struct raw_ends* ends, uint64_t operations) {
+  for (uint64_t id = 0; id < operations; ++id) {
+    const uint32_t length = *ends->length;
+    const uint64_t offset = message_size - length;
+    if (!is_part(ends->outgoing->length, offset, length)) return false;
+    if (offset > ends->remote_length || length > ends->remote_length - offset) return false;
+    struct ibv_sge element = {.addr = (uintptr_t)ends->outgoing->addr + offset,
+                              .length = length,
+                              .lkey = ends->outgoing->lkey};
+    struct ibv_send_wr request = {
+        .wr_id = id,
+        .sg_list = &element,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED,
+        .wr.rdma = {.remote_addr = ends->remote_address + offset, .rkey = ends->rkey}};
+    struct ibv_send_wr* bad;
+    if (ibv_post_send(ends->qp, &request, &bad) != 0) return false;
+    for (uint64_t done = id; done == id;)
+      if (!take(ends->cq, IBV_WC_RDMA_WRITE, &done)) return false;
+  }
+  return true;
+}
+
+bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations) {
+  uint64_t done = 0;
+  for (uint64_t first = 0; first < operations; first += batch) {
+    for (uint64_t id = first; id < first + batch; ++id) {
+      const uint32_t length = *ends->length;
+      const uint64_t offset = message_size - length;
+      if (!is_part(ends->outgoing->length, offset, length)) return false;
+      struct ibv_sge element = {.addr = (uintptr_t)ends->outgoing->addr + offset,
+                                .length = length,
+                                .lkey = ends->outgoing->lkey};
+      struct ibv_send_wr request = {.wr_id = id,
+                                    .sg_list = &element,
+                                    .num_sge = 1,
+                                    .opcode = IBV_WR_SEND,
+                                    .send_flags = IBV_SEND_SIGNALED};
+      struct ibv_send_wr* bad;
+      if (ibv_post_send(ends->qp, &request, &bad) != 0) return false;
+    }
+    while (done < first + batch)
+      if (!take(ends->cq, IBV_WC_SEND, &done)) return false;
+  }
+  return true;
+}

@@ -19,6 +19,7 @@ struct wrapped_ends {
   verbspp::memory_region<> outgoing;
   verbspp::memory_region<verbspp::access::local_write> incoming;
   verbspp::remote_memory<verbspp::access::remote_write> remote;
+  const volatile std::uint32_t* length;  ///< of a message, known only at run time
 };
 
 // The loops of loops.h in verbspp.
@@ -28,6 +29,8 @@ bool loop_verbspp_send(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_receive(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_list(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_extended(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_checked(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_stream(wrapped_ends& ends, std::uint64_t operations) noexcept;
 
 /// The write with an allocation for each: what the measurement has to find too expensive.
 bool loop_planted_write(wrapped_ends& ends, std::uint64_t operations) noexcept;

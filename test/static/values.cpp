@@ -87,7 +87,7 @@ static_assert(sizeof(remote_memory<access::remote_read>) == 24, "address, length
 static_assert(sizeof(remote_object<int, access::remote_read>) == 24);
 static_assert(sizeof(remote_destination) == 24);
 static_assert(sizeof(remote_source) == 24);
-static_assert(sizeof(gather_list) == 3 * sizeof(void*));
+static_assert(sizeof(gather_list) == 4 * sizeof(void*));
 
 static_assert(endpoint::encoded_size == 36);
 static_assert(remote_memory<access::remote_read>::encoded_size == 24);

@@ -70,9 +70,9 @@ TEST_CASE("an operation can be returned, stored and copied") {
     CHECK(native.send_flags == IBV_SEND_SOLICITED);
     const auto elements = verbspp::operation_traits<verbspp::send_operation>::elements(each);
     REQUIRE(elements.size == 1);
-    CHECK(elements.first->addr == 0x1000);
-    CHECK(elements.first->length == 64);
-    CHECK(elements.first->lkey == 7);
+    CHECK(elements.single.addr == 0x1000);
+    CHECK(elements.single.length == 64);
+    CHECK(elements.single.lkey == 7);
   }
 }
 

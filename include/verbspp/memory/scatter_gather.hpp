@@ -23,14 +23,17 @@ class gather_element {
   [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
   [[nodiscard]] std::uint32_t length() const noexcept { return native_.length; }
   [[nodiscard]] std::uint32_t lkey() const noexcept { return native_.lkey; }
-  [[nodiscard]] const ibv_sge& native() const noexcept { return native_; }
+  [[nodiscard]] constexpr const ibv_sge& native() const noexcept { return native_; }
   /// An element of memory that the library did not register; its rights are the caller's word.
-  [[nodiscard]] static gather_element from_native(const ibv_sge& native) noexcept {
+  [[nodiscard]] static constexpr gather_element from_native(const ibv_sge& native) noexcept {
     return gather_element(native);
   }
 
  protected:
-  explicit gather_element(const ibv_sge& native) noexcept : native_(native) {}
+  // Member by member: copied as a whole it would go through a vector register, which waits for the
+  // stores before it.
+  explicit constexpr gather_element(const ibv_sge& native) noexcept
+      : native_{native.addr, native.length, native.lkey} {}
 
  private:
   ibv_sge native_;
@@ -43,12 +46,12 @@ class gather_element {
 class scatter_element : public gather_element {
  public:
   /// An element of memory that the library did not register; its rights are the caller's word.
-  [[nodiscard]] static scatter_element from_native(const ibv_sge& native) noexcept {
+  [[nodiscard]] static constexpr scatter_element from_native(const ibv_sge& native) noexcept {
     return scatter_element(native);
   }
 
  private:
-  explicit scatter_element(const ibv_sge& native) noexcept : gather_element(native) {}
+  explicit constexpr scatter_element(const ibv_sge& native) noexcept : gather_element(native) {}
 };
 
 static_assert(sizeof(gather_element) == sizeof(ibv_sge) &&
@@ -104,16 +107,17 @@ class inline_payload {
 template <class Element>
 class element_list {
  public:
-  constexpr element_list() noexcept : first_(nullptr) {}
+  constexpr element_list() noexcept = default;
   constexpr element_list(const Element& single) noexcept
-      : single_(single), size_(1), kind_(kind::single) {}
+      : single_(Element::from_native(single.native())), size_(1), kind_(kind::single) {}
   /// What is sent inline; only for what the device reads.
   element_list(const inline_payload& payload VERBSPP_LIFETIMEBOUND) noexcept
     requires std::is_same_v<Element, gather_element>
-      : single_(payload.element()), size_(1), kind_(kind::inlined) {}
+      : single_(Element::from_native(payload.element().native())), size_(1), kind_(kind::inlined) {}
   template <class Range>
     requires std::is_convertible_v<Range&&, std::span<const Element>> &&
-             (!std::is_convertible_v<Range &&, const Element&>)
+             (!std::is_convertible_v<Range &&, const Element&>) &&
+             (!std::is_same_v<std::remove_cvref_t<Range>, element_list>)
   constexpr element_list(Range&& range VERBSPP_LIFETIMEBOUND) noexcept
       : element_list(std::span<const Element>(range), 0) {}
   template <class Other>
@@ -125,7 +129,7 @@ class element_list {
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] constexpr const Element* begin() const noexcept VERBSPP_LIFETIMEBOUND {
-    return kind_ == kind::range ? first_ : &single_;
+    return is_range() ? range_ : &single_;
   }
   [[nodiscard]] constexpr const Element* end() const noexcept VERBSPP_LIFETIMEBOUND {
     return begin() + size_;
@@ -134,26 +138,32 @@ class element_list {
   [[nodiscard]] constexpr bool is_inline() const noexcept { return kind_ == kind::inlined; }
   /// The sum of the lengths, in bytes.
   [[nodiscard]] std::uint64_t total_length() const noexcept {
+    if (!is_range()) return single_.length();
     std::uint64_t total = 0;
-    for (const Element& element : *this) total += element.length();
+    for (std::uint32_t i = 0; i < size_; ++i) total += range_[i].length();
     return total;
   }
   /// The list as a work request of libibverbs takes it, which does not write to it.
   [[nodiscard]] ibv_sge* native() const noexcept VERBSPP_LIFETIMEBOUND {
     return reinterpret_cast<ibv_sge*>(const_cast<Element*>(begin()));
   }
+  /// For the library: whether the elements are viewed, and not held.
+  [[nodiscard]] constexpr bool is_range() const noexcept { return kind_ == kind::range; }
+  /// For the library: the one that is held, whose address need not be taken so.
+  [[nodiscard]] constexpr const Element& single() const noexcept VERBSPP_LIFETIMEBOUND {
+    return single_;
+  }
 
  private:
   enum class kind : std::uint8_t { range, single, inlined };
 
   constexpr element_list(std::span<const Element> range, int) noexcept
-      : first_(range.data()), size_(static_cast<std::uint32_t>(range.size())) {}
+      : range_(range.data()), size_(static_cast<std::uint32_t>(range.size())) {}
 
-  union {
-    const Element* first_;  // of a range
-    Element single_;
-  };
-  std::uint32_t size_ = 0;  // 32 bits, so that the list stays three words
+  // Beside each other, not a union: compilers keep them in registers only so.
+  Element single_ = Element::from_native({});
+  const Element* range_ = nullptr;
+  std::uint32_t size_ = 0;
   kind kind_ = kind::range;
 };
 

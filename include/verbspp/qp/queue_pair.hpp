@@ -316,14 +316,15 @@ class VERBSPP_CONSUMABLE queue_pair
   /// that it is called with.
   ///
   /// A linked list on the stack, with room for `Elements` elements and `InlineBytes` bytes that are
-  /// sent inline (`ibv_post_send`); of a queue pair that was built with `extended_posting`, the
-  /// calls from `ibv_wr_start` to `ibv_wr_complete`, which post either all or nothing. If `fill`
-  /// throws, nothing is posted. Nothing else can be posted to the queue pair from within `fill`:
-  /// drivers hold its lock from start to complete.
+  /// sent inline, 256 a request but no more than 16 KiB unless given (`ibv_post_send`); of a queue
+  /// pair that was built with `extended_posting`, the calls from `ibv_wr_start` to
+  /// `ibv_wr_complete`, which post either all or nothing. If `fill` throws, nothing is posted.
+  /// Nothing else can be posted to the queue pair from within `fill`: drivers hold its lock from
+  /// start to complete.
   /// \errors as of the requests alone, with the number of those that were posted; `invalid_input`
   /// for more than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,
-            std::size_t InlineBytes = 64 * Requests, class Fill>
+            std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH batch_result post_batch(Fill fill)
     requires AcceptsSends<State>
   {

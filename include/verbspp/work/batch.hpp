@@ -63,14 +63,17 @@ class extended_posting {
     const native_elements elements = traits::elements(operation);
     if (elements.is_inline) {
       // NOLINTNEXTLINE(performance-no-int-to-ptr): libibverbs has the one as the other
-      ibv_wr_set_inline_data(native_, reinterpret_cast<void*>(elements.first->addr),
-                             elements.first->length);
-      if (elements.first->length > longest_inline_) longest_inline_ = elements.first->length;
-    } else if (elements.size == 1) [[likely]] {
-      ibv_wr_set_sge(native_, elements.first->lkey, elements.first->addr, elements.first->length);
-    } else if (elements.first != nullptr) {
-      ibv_wr_set_sge_list(native_, elements.size, elements.first);
+      ibv_wr_set_inline_data(native_, reinterpret_cast<void*>(elements.single.addr),
+                             elements.single.length);
+      if (elements.single.length > longest_inline_) longest_inline_ = elements.single.length;
+    } else if (elements.range != nullptr) {
+      ibv_wr_set_sge_list(native_, elements.size, elements.range);
       if (elements.size > most_elements_) most_elements_ = elements.size;
+    } else if (elements.size == 1) {
+      ibv_wr_set_sge(native_, elements.single.lkey, elements.single.addr, elements.single.length);
+    } else if constexpr (traits::has_elements) {
+      // Drivers finish the request when they are given its elements, so also where there are none.
+      ibv_wr_set_sge_list(native_, 0, nullptr);
     }
   }
 
@@ -100,6 +103,10 @@ class extended_posting {
   std::size_t most_elements_ = 0;  ///< of a request of several
   std::optional<error> failure_{};
 };
+
+/// The inline bytes that a list of so many requests has room for, unless told.
+template <std::size_t Requests>
+inline constexpr std::size_t usual_inline_bytes = Requests < 64 ? 256 * Requests : 16384;
 
 /// What the lists of one batch may take of the stack: threads with small stacks are usual.
 inline constexpr std::size_t largest_list = std::size_t{256} * 1024;
@@ -146,10 +153,14 @@ class listed_posting {
         return refuse(batch_too_long("elements of the batch", Elements));
     Native& native = *next_;
     if (elements.is_inline) {
-      if (!take_inline(*elements.first)) [[unlikely]]
+      if (!take_inline(elements.single)) [[unlikely]]
         return refuse(batch_too_long("inline bytes of the batch", InlineBytes));
-    } else {
-      for (std::size_t i = 0; i < elements.size; ++i) next_element_[i] = elements.first[i];
+    } else if (elements.range != nullptr) {
+      for (std::size_t i = 0; i < elements.size; ++i) next_element_[i] = elements.range[i];
+    } else if (elements.size == 1) {
+      next_element_->addr = elements.single.addr;
+      next_element_->length = elements.single.length;
+      next_element_->lkey = elements.single.lkey;
     }
     fill(native);
     native.next = ++next_;

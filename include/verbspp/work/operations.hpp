@@ -44,7 +44,7 @@ namespace verbspp {
 /// - `offered_by(device)`: whether a device has it at all;
 /// - `only_extended`: whether `ibv_post_send` lacks it;
 /// - `has_call(queue_pair)`: whether the queue pair's extended interface has it;
-/// - `elements(operation)`: the memory of this side;
+/// - `has_elements`, `elements(operation)`: whether it has memory of this side, and that;
 /// - `flags(operation)`: of `ibv_send_flags`, besides signaled and inline;
 /// - `is_sound(operation)`, `unsoundness(operation)`: what can be wrong with its values, whatever
 ///   the queue pair;
@@ -55,20 +55,39 @@ struct operation_traits;
 
 namespace detail {
 
-/// The memory of a request as a range of `ibv_sge`, or the bytes that are sent inline.
+/// The memory of a request: a range of `ibv_sge`, or a single one, or the bytes that are sent
+/// inline, by value. No address is taken of the operation that it comes from, since that could not
+/// stay in registers then.
 struct native_elements {
-  ibv_sge* first = nullptr;
+  ibv_sge single{};
+  ibv_sge* range = nullptr;
   std::size_t size = 0;
   bool is_inline = false;
+
+  /// Where they are, if `copy` is where the single one may be.
+  [[nodiscard]] VERBSPP_DATA_PATH ibv_sge* at(ibv_sge& copy) const noexcept {
+    if (range != nullptr) return range;
+    copy.addr = single.addr;
+    copy.length = single.length;
+    copy.lkey = single.lkey;
+    return &copy;
+  }
 };
+
+/// A single one. Member by member, as elements are made.
+[[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const ibv_sge& single,
+                                                          bool is_inline) noexcept {
+  return {.single = {single.addr, single.length, single.lkey}, .size = 1, .is_inline = is_inline};
+}
 
 template <class Element>
 [[nodiscard]] VERBSPP_DATA_PATH native_elements
 native_of(const element_list<Element>& elements) noexcept {
-  return {elements.native(), elements.size(), elements.is_inline()};
+  if (elements.is_range()) return {.range = elements.native(), .size = elements.size()};
+  return native_of(elements.single().native(), elements.is_inline());
 }
 [[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const scatter_element& single) noexcept {
-  return {const_cast<ibv_sge*>(&single.native()), 1, false};
+  return native_of(single.native(), false);
 }
 
 [[nodiscard]] VERBSPP_DATA_PATH unsigned solicited_if(bool asked) noexcept {
@@ -90,6 +109,7 @@ native_of(const element_list<Element>& elements) noexcept {
 /// What most operations are.
 struct usual_operation {
   static constexpr bool only_extended = false;
+  static constexpr bool has_elements = true;
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& /*device*/) noexcept {
     return true;
   }
@@ -428,6 +448,7 @@ template <>
 struct operation_traits<local_invalidate_operation> : detail::invalidation {
   static constexpr const char* name = "ibv_post_send (local invalidate)";
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_LOCAL_INV;
+  static constexpr bool has_elements = false;
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
     return to->wr_local_inv != nullptr;
   }
@@ -488,6 +509,7 @@ template <>
 struct operation_traits<atomic_write_operation> : detail::usual_operation {
   static constexpr const char* name = "ibv_wr_atomic_write";
   static constexpr std::uint64_t capability = 1U << 12;  // IBV_QP_EX_WITH_ATOMIC_WRITE
+  static constexpr bool has_elements = false;
   static constexpr bool only_extended = true;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
     return type == transport::rc;
@@ -559,6 +581,7 @@ template <>
 struct operation_traits<flush_operation> : detail::usual_operation {
   static constexpr const char* name = "ibv_wr_flush";
   static constexpr std::uint64_t capability = 1U << 11;  // IBV_QP_EX_WITH_FLUSH
+  static constexpr bool has_elements = false;
   static constexpr bool only_extended = true;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
     return type == transport::rc;
@@ -637,6 +660,7 @@ template <>
 struct operation_traits<detail::bind_operation> : detail::usual_operation {
   static constexpr const char* name = "ibv_post_send (bind memory window)";
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_BIND_MW;
+  static constexpr bool has_elements = false;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
     return type == transport::rc || type == transport::uc;
   }

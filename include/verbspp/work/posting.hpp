@@ -90,7 +90,8 @@ template <transport Transport, class Operation>
   ibv_send_wr native;
   fill(native, operation, tag);
   const native_elements elements = traits::elements(operation);
-  native.sg_list = elements.first;
+  ibv_sge single;
+  native.sg_list = elements.at(single);
   native.num_sge = static_cast<int>(elements.size);
   native.next = nullptr;
   ibv_send_wr* rejected;
@@ -107,14 +108,16 @@ template <class Post>
                                                               const std::uint32_t& max_elements,
                                                               Post post) noexcept {
   ibv_recv_wr native;
+  const native_elements elements = native_of(operation.elements);
+  ibv_sge single;
   native.wr_id = tag.id;
-  native.sg_list = operation.elements.native();
-  native.num_sge = static_cast<int>(operation.elements.size());
+  native.sg_list = elements.at(single);
+  native.num_sge = static_cast<int>(elements.size);
   native.next = nullptr;
   ibv_recv_wr* rejected;
   const int returned = post(&native, &rejected);
   if (returned != 0) [[unlikely]]
-    return post_failure(returned, name, operation.elements.size(), max_elements);
+    return post_failure(returned, name, elements.size, max_elements);
   return success();
 }
 
