@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qp/addressing.hpp"
+#include "qp/attribute_name.hpp"
+#include <verbspp/qp/modification.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 namespace verbspp::detail {
@@ -32,7 +36,7 @@ constexpr auto names_of_transitions = [] {
   return names;
 }();
 
-const char* name_of(queue_pair_state from, queue_pair_state to) noexcept {
+const char* transition_name(queue_pair_state from, queue_pair_state to) noexcept {
   return names_of_transitions[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)].data();
 }
 
@@ -78,26 +82,74 @@ result<void> move_to_port(endpoint& local, connection_parameters& parameters,
   return success();
 }
 
+error no_queue_pair(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation,
+          "this queue pair was moved from, or consumed by a transition"};
+}
+
+/// Modifies the queue pair with attributes that are complete.
+result<void> apply(queue_pair_data& queue_pair, queue_pair_state from, queue_pair_state to,
+                   ibv_qp_attr attributes, queue_pair_attribute_set given, const endpoint& local,
+                   const connection_parameters& parameters) noexcept {
+  attributes.qp_state = static_cast<ibv_qp_state>(to);
+  const int errnum =
+      errno_of(ibv_modify_qp(queue_pair.owner.native(), &attributes, given.bits | IBV_QP_STATE));
+  if (errnum != 0)
+    return error::from_errno(errnum, transition_name(from, to), usual_cause(errnum, to, given));
+  queue_pair.local = local;
+  queue_pair.parameters = parameters;
+  if (given.contains(queue_pair_attribute::send_psn))
+    queue_pair.local.send_psn = packet_sequence_number::assume(attributes.sq_psn);
+  if (given.contains(queue_pair_attribute::qkey))
+    queue_pair.local.qkey = queue_key::assume(attributes.qkey);
+  return success();
+}
+
+/// Where attributes put the queue pair at another port, its addresses are that one's.
+result<void> follow_port(endpoint& local, connection_parameters& parameters, const context& context,
+                         const ibv_qp_attr& attributes, queue_pair_attribute_set given,
+                         const char* operation) noexcept {
+  if (!given.contains(queue_pair_attribute::port)) return success();
+  const auto number = port_number::assume(attributes.port_num);
+  if (number == parameters.port) return success();
+  return move_to_port(local, parameters, context, number, operation);
+}
+
+constexpr int bits_of_a_mask = 32;
+
+/// A sentence for each attribute, by its bit.
+template <std::size_t Prefix>
+constexpr auto sentences(const char (&prefix)[Prefix]) noexcept {
+  constexpr std::size_t longest_name = 24;
+  std::array<std::array<char, Prefix + longest_name>, bits_of_a_mask> made{};
+  for (int bit = 0; bit < bits_of_a_mask; ++bit) {
+    char* end = made[static_cast<std::size_t>(bit)].data();
+    for (const char each : std::string_view(prefix)) *end++ = each;
+    const auto attribute = static_cast<queue_pair_attribute>(1U << static_cast<unsigned>(bit));
+    for (const char each : std::string_view(attribute_name(attribute))) *end++ = each;
+  }
+  return made;
+}
+constexpr auto missing_attribute =
+    sentences("this transition requires an attribute that is missing: ");
+constexpr auto strange_attribute = sentences("this transition does not take the attribute: ");
+
+error wrong_attribute(const char* operation, const auto& sentence, int attributes) noexcept {
+  const int first = std::countr_zero(static_cast<unsigned>(attributes));
+  return {error_kind::invalid_input, operation, sentence[static_cast<std::size_t>(first)].data()};
+}
+
 }  // namespace
 
 result<void> modify(queue_pair_data& queue_pair, queue_pair_state from, queue_pair_state to,
                     const attribute_values& values) noexcept {
-  const queue_pair_attribute_set given = values.given;
-  const char* const operation = name_of(from, to);
-  ibv_qp* const native = queue_pair.owner.native();
-  if (native == nullptr)
-    return error(error_kind::invalid_input, operation,
-                 "this queue pair was moved from, or consumed by a transition");
+  const char* const operation = transition_name(from, to);
+  if (queue_pair.owner.native() == nullptr) return no_queue_pair(operation);
   endpoint local = queue_pair.local;
   connection_parameters parameters = queue_pair.parameters;
   ibv_qp_attr attributes = values.native;
-  attributes.qp_state = static_cast<ibv_qp_state>(to);
   const context& context = queue_pair.owner.domain().context();
-  if (given.contains(queue_pair_attribute::port)) {
-    const auto number = port_number::assume(attributes.port_num);
-    if (number != parameters.port)
-      VERBSPP_TRYV(move_to_port(local, parameters, context, number, operation));
-  }
+  VERBSPP_TRYV(follow_port(local, parameters, context, attributes, values.given, operation));
   if (values.way) {
     VERBSPP_TRYV(check_path(*values.way, local.link_layer, operation));
     attributes.ah_attr = values.way->native(parameters.port);
@@ -108,15 +160,74 @@ result<void> modify(queue_pair_data& queue_pair, queue_pair_state from, queue_pa
     VERBSPP_TRYV(check_path(*values.alternate, port.link_layer(), operation));
     attributes.alt_ah_attr = values.alternate->native(number);
   }
-  const int errnum = errno_of(ibv_modify_qp(native, &attributes, given.bits | IBV_QP_STATE));
-  if (errnum != 0) return error::from_errno(errnum, operation, usual_cause(errnum, to, given));
+  return apply(queue_pair, from, to, attributes, values.given, local, parameters);
+}
 
-  if (given.contains(queue_pair_attribute::send_psn))
-    local.send_psn = packet_sequence_number::assume(attributes.sq_psn);
-  if (given.contains(queue_pair_attribute::qkey)) local.qkey = queue_key::assume(attributes.qkey);
-  queue_pair.local = local;
-  queue_pair.parameters = parameters;
-  return success();
+result<void> modify_native(queue_pair_data& queue_pair, queue_pair_state from, queue_pair_state to,
+                           const ibv_qp_attr& attributes, int mask) noexcept {
+  const char* const operation = transition_name(from, to);
+  if (queue_pair.owner.native() == nullptr) return no_queue_pair(operation);
+  if ((mask & IBV_QP_STATE) != 0 &&
+      number_of(attributes.qp_state) != static_cast<std::uint32_t>(to))
+    return error(error_kind::invalid_input, operation,
+                 "the attributes are for a transition to another state: their qp_state tells");
+  VERBSPP_TRYV(check_modification(static_cast<ibv_qp_type>(queue_pair.local.type),
+                                  static_cast<ibv_qp_state>(from), static_cast<ibv_qp_state>(to),
+                                  mask));
+  endpoint local = queue_pair.local;
+  connection_parameters parameters = queue_pair.parameters;
+  const auto given = queue_pair_attribute_set::from_bits(mask & ~IBV_QP_STATE);
+  VERBSPP_TRYV(follow_port(local, parameters, queue_pair.owner.domain().context(), attributes,
+                           given, operation));
+  return apply(queue_pair, from, to, attributes, given, local, parameters);
 }
 
 }  // namespace verbspp::detail
+
+namespace verbspp {
+
+result<void> check_modification(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
+                                int attr_mask) noexcept {
+  const std::uint32_t before = detail::number_of(from);
+  const std::uint32_t after = detail::number_of(to);
+  if (before >= detail::states || after >= detail::states)
+    return error::out_of_range("ibv_modify_qp", "queue pair state (0..6)",
+                               before >= detail::states ? before : after);
+  const char* const operation = detail::transition_name(static_cast<queue_pair_state>(before),
+                                                        static_cast<queue_pair_state>(after));
+  const auto taken = transition(type, from, to);
+  if (!taken)
+    return error(error_kind::invalid_input, operation,
+                 "a queue pair of this type has no such transition: the state diagram in "
+                 "docs/queue_pair_states.md shows those there are");
+  if (const int missing = taken->required & ~attr_mask; missing != 0)
+    return detail::wrong_attribute(operation, detail::missing_attribute, missing);
+  if (const int strange = attr_mask & ~(taken->required | taken->optional | IBV_QP_STATE);
+      strange != 0)
+    return detail::wrong_attribute(operation, detail::strange_attribute, strange);
+  return success();
+}
+
+result<void> modify_native(ibv_qp* queue_pair, const ibv_qp_attr& attributes,
+                           int attr_mask) noexcept {
+  if (queue_pair == nullptr)
+    return error(error_kind::invalid_input, "ibv_modify_qp",
+                 "there is no queue pair to modify: the pointer is null");
+  ibv_qp_state from = attributes.cur_qp_state;
+  if ((attr_mask & IBV_QP_CUR_STATE) == 0) {
+    VERBSPP_TRY(status, detail::query(queue_pair));
+    from = static_cast<ibv_qp_state>(status.state());
+  }
+  ibv_qp_attr complete = attributes;
+  if ((attr_mask & IBV_QP_STATE) == 0) complete.qp_state = from;
+  VERBSPP_TRYV(check_modification(queue_pair->qp_type, from, complete.qp_state, attr_mask));
+  const int errnum =
+      detail::errno_of(ibv_modify_qp(queue_pair, &complete, attr_mask | IBV_QP_STATE));
+  if (errnum == 0) return success();
+  const auto to = static_cast<queue_pair_state>(complete.qp_state);
+  return error::from_errno(
+      errnum, detail::transition_name(static_cast<queue_pair_state>(from), to),
+      detail::usual_cause(errnum, to, queue_pair_attribute_set::from_bits(attr_mask)));
+}
+
+}  // namespace verbspp

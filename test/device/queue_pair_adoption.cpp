@@ -240,3 +240,113 @@ TEST_CASE("a queue pair is taken in only as what it is") {
   CHECK(query_fails.calls() == 1);
   CHECK(ibv_destroy_qp(made) == 0);
 }
+
+namespace {
+
+/// What a connection manager gives for a step of an RC queue pair that is its own peer.
+struct step {
+  ibv_qp_attr attributes{};
+  int mask = IBV_QP_STATE;
+};
+
+step to_receive(const endpoint& self, const path& way, port_number port) {
+  step made;
+  made.attributes.qp_state = IBV_QPS_RTR;
+  made.attributes.ah_attr = way.native(port);
+  made.attributes.path_mtu = IBV_MTU_256;
+  made.attributes.dest_qp_num = self.number.value();
+  made.attributes.rq_psn = 0x777;
+  made.attributes.max_dest_rd_atomic = 1;
+  made.attributes.min_rnr_timer = 12;
+  made.mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+  return made;
+}
+
+step to_send() {
+  step made;
+  made.attributes.qp_state = IBV_QPS_RTS;
+  made.attributes.sq_psn = 0x777;
+  made.attributes.timeout = 14;
+  made.attributes.retry_cnt = 7;
+  made.attributes.rnr_retry = 7;
+  made.attributes.max_rd_atomic = 1;
+  made.mask |= IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+               IBV_QP_MAX_QP_RD_ATOMIC;
+  return made;
+}
+
+}  // namespace
+
+TEST_CASE("a queue pair is brought up with attributes that a connection manager gives") {
+  const testbed bed;
+  prepared pair = must(bed.left().build());
+  const endpoint self = pair.endpoint();
+  const step receiving = to_receive(self, must(pair.path_to(self)), bed.port.number());
+  auto receiver = must(std::move(pair).modify_native<queue_pair_state::ready_to_receive>(
+      receiving.attributes, receiving.mask));
+  const step sending = to_send();
+  auto sender = must(std::move(receiver).modify_native<ready_to_send>(
+      sending.attributes, sending.mask & ~IBV_QP_STATE));
+  CHECK(sender.endpoint().send_psn == packet_sequence_number(0x777));
+  check_talk<transport::rc>(bed, sender);
+
+  step rights;
+  rights.attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
+  must(sender.modify_native(rights.attributes, IBV_QP_ACCESS_FLAGS));
+  CHECK_FALSE(must(sender.query()).access().contains(access::remote_write));
+}
+
+TEST_CASE("attributes of a connection manager are checked before the device is asked") {
+  const testbed bed;
+  const auto refused = [&](int without, int with, ibv_qp_state to, const char* words) {
+    prepared pair = must(bed.left().build());
+    const endpoint self = pair.endpoint();
+    step receiving = to_receive(self, must(pair.path_to(self)), bed.port.number());
+    receiving.attributes.qp_state = to;
+    const failing_verb asked("ibv_modify_qp", EIO);
+    const error e = failure_of(std::move(pair).modify_native<queue_pair_state::ready_to_receive>(
+        receiving.attributes, (receiving.mask & ~without) | with));
+    CHECK(e == error_kind::invalid_input);
+    CHECK(std::string(e.operation()) == "modify INIT -> RTR");
+    CHECK_THAT(e.message(), Catch::EndsWith(words));
+    CHECK(asked.calls() == 0);
+  };
+  refused(IBV_QP_PATH_MTU, 0, IBV_QPS_RTR, "missing: path MTU");
+  refused(0, IBV_QP_QKEY, IBV_QPS_RTR, "does not take the attribute: queue key");
+  refused(0, 0, IBV_QPS_RTS, "for a transition to another state: their qp_state tells");
+
+  prepared pair = must(bed.left().build());
+  const prepared taken = std::move(pair);
+  const auto moved_from = pair.modify_native(ibv_qp_attr{}, 0);  // NOLINT(bugprone-use-after-move)
+  CHECK(moved_from.error() == error_kind::invalid_input);
+}
+
+TEST_CASE("a queue pair that the library does not hold is modified, and the attributes checked") {
+  const testbed bed;
+  ibv_qp* const made = made_by_c(bed, transport::rc);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = bed.port.number().value();
+  constexpr int complete = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
+  const error incomplete = failure_of(modify_native(made, attributes, complete & ~IBV_QP_PORT));
+  CHECK(incomplete == error_kind::invalid_input);
+  CHECK(std::string(incomplete.operation()) == "modify RESET -> INIT");
+  CHECK_THAT(incomplete.message(), Catch::EndsWith("missing: port"));
+  must(modify_native(made, attributes, complete));
+  // Within the state that the device reports.
+  attributes.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
+  must(modify_native(made, attributes, IBV_QP_ACCESS_FLAGS));
+  {
+    const auto pair =
+        must(parents<transport::rc>(bed).from_native<init>(made, ownership::borrowed));
+    CHECK(must(pair.query()).access().contains(access::local_write));
+  }
+  const error strange = failure_of(modify_native(made, attributes, IBV_QP_QKEY));
+  CHECK_THAT(strange.message(), Catch::EndsWith("does not take the attribute: queue key"));
+  {
+    const failing_verb fails("ibv_modify_qp", EIO);
+    CHECK(failure_of(modify_native(made, attributes, IBV_QP_ACCESS_FLAGS)).native_errno() == EIO);
+  }
+  destroy_by_c(made);
+}

@@ -193,6 +193,29 @@ class VERBSPP_CONSUMABLE queue_pair
     return detail::modify(data_, attributes);
   }
 
+  /// The transition to `To` with attributes that are known at run time only, such as those of
+  /// librdmacm's `rdma_init_qp_attr`; IBV_QP_STATE may be in the mask or not.
+  ///
+  /// They are compared with the transition table before the device is asked. It consumes the queue
+  /// pair, and the endpoint follows, as with `modify`.
+  /// \errors `invalid_input` with the attribute that is missing or not taken, or if the attributes
+  /// are for another state; those of the device, with the transition's name
+  template <queue_pair_state To>
+    requires TransitionExists<Transport, State, To> && ChangesState<State, To>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<in_state<To>> modify_native(
+      const ibv_qp_attr& attributes, int attr_mask) && noexcept {
+    return taken<To>(
+        [&](auto& data) { return detail::modify_native(data, State, To, attributes, attr_mask); });
+  }
+  /// The same within the state. After a failure the attributes are as they were.
+  /// \errors as above
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<void> modify_native(
+      const ibv_qp_attr& attributes, int attr_mask) & noexcept
+    requires TransitionExists<Transport, State, State>
+  {
+    return detail::modify_native(data_, State, State, attributes, attr_mask);
+  }
+
   /// Gives up all outstanding work, without completions, and starts over: RESET. Completions that
   /// the device had reported before may be in the completion queues still.
   /// \errors `invalid_input` if this queue pair was moved from; those of the device

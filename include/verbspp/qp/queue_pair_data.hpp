@@ -127,6 +127,11 @@ struct queue_pair_data {
 [[nodiscard]] result<void> modify(queue_pair_data& queue_pair, queue_pair_state from,
                                   queue_pair_state to, const attribute_values& values) noexcept;
 
+/// The same of attributes that may be any, checked first.
+[[nodiscard]] result<void> modify_native(queue_pair_data& queue_pair, queue_pair_state from,
+                                         queue_pair_state to, const ibv_qp_attr& attributes,
+                                         int mask) noexcept;
+
 /// The same of attributes whose type shows that they are complete.
 template <transport Transport, queue_pair_state From, queue_pair_state To,
           queue_pair_attribute_set Given>
