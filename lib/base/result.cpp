@@ -11,24 +11,21 @@ exception::exception(const class error& cause) : std::system_error(cause.code())
   error_.format(text_);
 }
 
-namespace detail {
-
-void throw_error(const error& e) {
+void error::raise() const {
 #if defined(__cpp_exceptions)
-  throw exception(e);
+  throw exception(*this);
 #else
   std::array<char, 512> line{};
-  e.format(line);
+  format(line);
   std::fprintf(stderr, "verbspp: value() of a failure: %s\n", line.data());
   std::abort();
 #endif
 }
 
-void throw_no_error() {
-  throw_error(error(error_kind::invalid_input, "result::error()",
-                    "the result holds a value; ask has_error() first"));
+void detail::throw_no_error() {
+  error(error_kind::invalid_input, "result::error()",
+        "the result holds a value; ask has_error() first")
+      .raise();
 }
-
-}  // namespace detail
 
 }  // namespace verbspp

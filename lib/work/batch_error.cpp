@@ -13,6 +13,6 @@ std::string batch_error::message() const {
 
 std::ostream& operator<<(std::ostream& out, const batch_error& e) { return out << e.message(); }
 
-void detail::throw_batch_error::operator()(const batch_error& e) const { throw_error(e.cause()); }
+void batch_error::raise() const { cause_.raise(); }
 
 }  // namespace verbspp

@@ -11,13 +11,9 @@ std::string transport_error::message() const {
 
 std::ostream& operator<<(std::ostream& out, const transport_error& e) { return out << e.message(); }
 
-namespace detail {
-
-void throw_transport_error::operator()(const transport_error& e) const {
-  if (const work_error* const work = e.work()) throw_work_error{}(*work);
-  throw_error(*e.call());
+void transport_error::raise() const {
+  if (is_work_) work_.raise();
+  call_.raise();
 }
-
-}  // namespace detail
 
 }  // namespace verbspp

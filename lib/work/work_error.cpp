@@ -183,19 +183,15 @@ work_exception::work_exception(const work_error& cause)
   error_.format(text_);
 }
 
-namespace detail {
-
-void throw_work_error::operator()(const work_error& e) const {
+void work_error::raise() const {
 #if defined(__cpp_exceptions)
-  throw work_exception(e);
+  throw work_exception(*this);
 #else
   std::array<char, 512> line{};
-  e.format(line);
+  format(line);
   std::fprintf(stderr, "verbspp: value() of a failed request: %s\n", line.data());
   std::abort();
 #endif
 }
-
-}  // namespace detail
 
 }  // namespace verbspp

@@ -3,11 +3,18 @@
 #include "../catch.hpp"
 #include <verbspp/base/result.hpp>
 
+#include <boost/outcome/basic_result.hpp>
+#include <boost/outcome/policy/terminate.hpp>
+#include <boost/outcome/try.hpp>
+#include <boost/version.hpp>
+
 #include <cerrno>
 #include <memory>
 #include <string>
 #include <system_error>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 using verbspp::error;
 using verbspp::error_kind;
@@ -115,4 +122,190 @@ TEST_CASE("VERBSPP_TRYV goes on after a success and returns a failure") {
   };
   CHECK(run().error() == error_kind::permission);
   CHECK(steps == 1);
+}
+
+TEST_CASE("value() of a temporary is a value that outlives it") {
+  const auto counted = []() -> result<std::vector<int>> { return std::vector<int>{1, 2, 3}; };
+  int sum = 0;
+  for (const int each : counted().value()) sum += each;
+  CHECK(sum == 6);
+
+  const auto& kept = counted().value();
+  const auto& assumed = counted().assume_value();
+  const auto& why = fail<int>().error();
+  CHECK(kept == assumed);
+  CHECK(why.message() == refused.message());
+}
+
+TEST_CASE("value() of a result that stays is a reference into it") {
+  result<std::vector<int>> kept(std::vector<int>{1});
+  kept.value().push_back(2);
+  kept.assume_value().push_back(3);
+  CHECK(std::as_const(kept).value().size() == 3);
+  CHECK(std::move(kept).value().size() == 3);
+}
+
+TEST_CASE("a result destroys what it holds once, whatever is done with it") {
+  const auto life = std::make_shared<int>(1);
+  using holder = result<std::shared_ptr<int>>;
+  {
+    holder one = life;
+    holder other = one;
+    CHECK(life.use_count() == 3);
+    holder moved = std::move(one);
+    CHECK(life.use_count() == 3);
+    other = refused;
+    CHECK(life.use_count() == 2);
+    other = moved;
+    CHECK(life.use_count() == 3);
+    other = std::move(moved);
+    CHECK(life.use_count() == 2);
+    auto& same = other;
+    other = same;
+    other = std::move(same);
+    CHECK(other.value() == life);
+    holder failed = refused;
+    failed = other;
+    CHECK(life.use_count() == 3);
+    other = holder(refused);
+    CHECK(other.error().message() == refused.message());
+  }
+  CHECK(life.use_count() == 1);
+}
+
+TEST_CASE("what is assigned to is destroyed in the assignment") {
+  const auto life = std::make_shared<int>(1);
+  result<std::shared_ptr<int>> old = life;
+  result<std::shared_ptr<int>> fresh = std::make_shared<int>(2);
+  old = std::move(fresh);
+  CHECK(life.use_count() == 1);
+}
+
+namespace {
+
+/// Neither copied nor moved.
+struct pinned {
+  explicit pinned(int value) noexcept : number(value) {}
+  pinned(const pinned&) = delete;
+  pinned& operator=(const pinned&) = delete;
+  int number;
+};
+result<pinned> pin(int value) {
+  if (value < 0) return refused;
+  return result<pinned>(std::in_place, value);
+}
+
+}  // namespace
+
+TEST_CASE("a value that can't be moved is made in its result and used there") {
+  const auto kept = pin(5);
+  CHECK(kept.value().number == 5);
+  const auto use = [](int value) -> result<int> {
+    VERBSPP_TRY(there, pin(value));
+    static_assert(std::is_same_v<decltype(there), pinned&>);
+    return there.number;
+  };
+  CHECK(use(6).value() == 6);
+  CHECK(use(-1).error().message() == refused.message());
+}
+
+TEST_CASE("a result is made from a result of what converts, value and error") {
+  const result<long> wider = one();
+  CHECK(wider.value() == 1);
+  const result<long> failed = fail<int>();
+  CHECK(failed.error().message() == refused.message());
+  const result<std::string> text = result<const char*>("text");
+  CHECK(text.value() == "text");
+}
+
+TEST_CASE("a result of a result tells the failure of each from the other") {
+  using inner = result<int>;
+  const result<inner> success_of_success = one();
+  CHECK(success_of_success.value().value() == 1);
+  const result<inner> success_of_failure = fail<int>();
+  REQUIRE(success_of_failure.has_value());
+  CHECK(success_of_failure.value().error() == error_kind::permission);
+  const result<inner> failure = refused;
+  CHECK_FALSE(failure.has_value());
+}
+
+TEST_CASE("success() and success(value) are successes") {
+  CHECK(done().has_value());
+  const auto count = []() -> result<int> { return success(3); };
+  CHECK(count().value() == 3);
+  const auto empty = []() -> result<std::string> { return success(); };
+  CHECK(empty().value().empty());
+}
+
+namespace {
+
+namespace outcome = BOOST_OUTCOME_V2_NAMESPACE;
+
+/// Somebody else's error and result.
+struct foreign_error {
+  foreign_error() = default;
+  foreign_error(const error& cause) : text(cause.message()) {}
+  std::string text;
+};
+using foreign_result = outcome::basic_result<int, foreign_error, outcome::policy::terminate>;
+
+#if BOOST_VERSION >= 107600
+#define OUTCOME_TRY(name, call) BOOST_OUTCOME_TRY(auto name, call)
+#else
+#define OUTCOME_TRY(name, call) BOOST_OUTCOME_TRY(name, call)
+#endif
+
+foreign_result tried_by_outcome(result<int> (*call)()) {
+  BOOST_OUTCOME_TRYV(call());
+  OUTCOME_TRY(value, call());
+  return value;
+}
+result<int> tried_by_us(foreign_result (*call)()) {
+  const auto convert = [&]() -> outcome::basic_result<int, error, outcome::policy::terminate> {
+    const foreign_result given = call();
+    if (given) return given.assume_value();
+    return error(error_kind::not_found, "foreign", nullptr);
+  };
+  VERBSPP_TRY(value, convert());
+  static_assert(std::is_same_v<decltype(value), int>);
+  return value;
+}
+
+}  // namespace
+
+TEST_CASE("the macros of Outcome take a result, in a function that returns one of Outcome's") {
+  CHECK(tried_by_outcome(one).assume_value() == 1);
+  CHECK(tried_by_outcome(fail<int>).assume_error().text == refused.message());
+}
+
+TEST_CASE("VERBSPP_TRY takes a result of Outcome whose error converts") {
+  CHECK(tried_by_us([]() -> foreign_result { return 4; }).value() == 4);
+  CHECK(tried_by_us([]() -> foreign_result { return refused; }).error() == error_kind::not_found);
+}
+
+TEST_CASE("VERBSPP_TRY stands twice on a line, in a macro, and in what is tried") {
+#define ADDED(sum, left, right)    \
+  VERBSPP_TRY(sum##_left, left);   \
+  VERBSPP_TRYV(done());            \
+  VERBSPP_TRY(sum##_right, right); \
+  VERBSPP_TRYV(done());            \
+  const int sum = sum##_left + sum##_right
+  const auto add = []() -> result<int> {
+    // clang-format off
+    VERBSPP_TRY(first, one()); VERBSPP_TRY(second, one()); VERBSPP_TRYV(done()); VERBSPP_TRYV(one());
+    // clang-format on
+    ADDED(both, one(), one());
+    VERBSPP_TRY(inner, [&]() -> result<int> {
+      VERBSPP_TRYV([&]() -> result<void> {
+        VERBSPP_TRYV(done());
+        VERBSPP_TRY(nested, one());
+        return nested == 1 ? result<void>(success()) : result<void>(refused);
+      }());
+      VERBSPP_TRY(third, one());
+      return third;
+    }());
+    return first + second + both + inner;
+  };
+#undef ADDED
+  CHECK(add().value() == 5);
 }

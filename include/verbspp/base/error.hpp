@@ -165,6 +165,9 @@ class error {
   /// The errno, or where there is none the one that the kind stands for, of `generic_category`.
   [[nodiscard]] std::error_code code() const noexcept;
 
+  /// Throws it as an `exception`; without exceptions prints the message and aborts.
+  [[noreturn]] void raise() const;
+
   friend constexpr bool operator==(const error& e, error_kind kind) noexcept {
     return e.kind_ == kind;
   }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/outcome.hpp>
 #include <verbspp/base/error.hpp>
 
-#include <boost/outcome/basic_result.hpp>
 #include <boost/outcome/success_failure.hpp>
 
 #include <array>
 #include <system_error>
+#include <type_traits>
 #include <utility>
 
 namespace verbspp {
@@ -24,72 +25,71 @@ class VERBSPP_EXCEPTION exception : public std::system_error {
   std::array<char, 512> text_{};  // what system_error makes would repeat the errno's text
 };
 
-namespace detail {
-
-/// Throws `exception`; without exceptions it prints the message and aborts.
-[[noreturn]] void throw_error(const error& e);
-/// The same for a result whose error was asked for although it holds a value.
-[[noreturn]] void throw_no_error();
-
-/// What Outcome does when a value is taken out of a failure.
-template <class ThrowError>
-struct throwing_policy : BOOST_OUTCOME_V2_NAMESPACE::policy::base {
-  template <class Impl>
-  static constexpr void wide_value_check(Impl&& self) {
-    if (!base::_has_value(self)) ThrowError{}(base::_error(self));
-  }
-  template <class Impl>
-  static constexpr void wide_error_check(Impl&& self) {
-    if (!base::_has_error(self)) throw_no_error();
-  }
-  template <class Impl>
-  static constexpr void wide_exception_check(Impl&&) noexcept {}
-  template <class Impl>
-  static constexpr void narrow_value_check(Impl&& self) noexcept {
-    if (!base::_has_value(self)) __builtin_unreachable();
-  }
-  template <class Impl>
-  static constexpr void narrow_error_check(Impl&& self) noexcept {
-    if (!base::_has_error(self)) __builtin_unreachable();
-  }
-  template <class Impl>
-  static constexpr void narrow_exception_check(Impl&&) noexcept {}
-};
-
-struct throw_verbs_error {
-  [[noreturn]] void operator()(const error& e) const { throw_error(e); }
-};
-
-}  // namespace detail
-
 /// What every call that can fail returns: a `Value`, or the `error` that says why not.
 ///
 /// `has_value()`/`bool` ask, `value()` returns or throws `verbspp::exception`, `error()` gives the
 /// failure, `assume_value()` skips the check.
 template <class Value>
-using result =
-    BOOST_OUTCOME_V2_NAMESPACE::basic_result<Value, error,
-                                             detail::throwing_policy<detail::throw_verbs_error>>;
+using result = detail::outcome<Value, error>;
 
 /// The success of a `result<void>`.
 using BOOST_OUTCOME_V2_NAMESPACE::success;
 
-#define VERBSPP_DETAIL_JOIN2(a, b) a##b
-#define VERBSPP_DETAIL_JOIN(a, b) VERBSPP_DETAIL_JOIN2(a, b)
-#define VERBSPP_DETAIL_TRY(outcome, name, ...)                      \
-  auto outcome = (__VA_ARGS__);                                     \
-  if (!outcome.has_value()) return std::move(outcome).as_failure(); \
-  auto name = std::move(outcome).assume_value()
-// Not an `if`: that would take the `else` of the one it stands in.
-#define VERBSPP_DETAIL_TRYV(outcome, ...) \
-  for (auto outcome = (__VA_ARGS__); !outcome.has_value();) return std::move(outcome).as_failure()
+namespace detail {
 
-/// Declares `name` as the value of the result that the expression gives, or returns its failure
-/// from the enclosing function.
-#define VERBSPP_TRY(name, ...) \
-  VERBSPP_DETAIL_TRY(VERBSPP_DETAIL_JOIN(verbspp_try_, __LINE__), name, __VA_ARGS__)
-/// The same where there is no value to bind, such as for `result<void>`.
-#define VERBSPP_TRYV(...) \
-  VERBSPP_DETAIL_TRYV(VERBSPP_DETAIL_JOIN(verbspp_try_, __LINE__), __VA_ARGS__)
+/// What `VERBSPP_TRY` binds: the value, or a reference to one that can't be moved.
+template <class Value, class Error>
+  requires std::is_move_constructible_v<Value>
+[[nodiscard]] constexpr std::remove_cv_t<Value> tried(outcome<Value, Error>& from) {
+  return std::move(from).assume_value();
+}
+template <class Value, class Error>
+[[nodiscard]] constexpr Value& tried(outcome<Value, Error>& from) noexcept {
+  return from.assume_value();
+}
+
+/// The same for the results of others, which give references to temporaries.
+template <class Other>
+[[nodiscard]] constexpr auto tried(Other& from) {
+  return std::move(from).assume_value();
+}
+
+/// A range of the one outcome that it has if that failed, else of none.
+template <class Outcome>
+struct only_if_failed {
+  [[nodiscard]] constexpr Outcome* begin() noexcept {
+    return outcome.has_value() ? nullptr : &outcome;
+  }
+  [[nodiscard]] constexpr Outcome* end() noexcept { return nullptr; }
+
+  Outcome outcome;
+};
+template <class Outcome>
+only_if_failed(Outcome) -> only_if_failed<Outcome>;
+
+}  // namespace detail
 
 }  // namespace verbspp
+
+// No __COUNTER__, which the newest clang calls an extension. What a name is bound from is named
+// after it, so that two of them meet only where the names do; and what is only looked at is the
+// variable of a loop, which the expression can't see.
+#define VERBSPP_DETAIL_TRY(give_back, name, ...)            \
+  auto verbspp_tried_##name = (__VA_ARGS__);                \
+  if (!verbspp_tried_##name.has_value()) [[unlikely]]       \
+    give_back std::move(verbspp_tried_##name).as_failure(); \
+  decltype(auto) name = ::verbspp::detail::tried(verbspp_tried_##name)
+// A loop and not an `if`: that would take the `else` of the one it stands in.
+#define VERBSPP_DETAIL_TRYV(give_back, ...)                                     \
+  for (auto& verbspp_failed : ::verbspp::detail::only_if_failed{(__VA_ARGS__)}) \
+  give_back std::move(verbspp_failed).as_failure()
+
+/// Declares `name` as the value of the result that the expression gives, or returns its failure
+/// from the enclosing function. A value that can't be moved stays where it is until the end of the
+/// scope, and `name` is a reference to it.
+#define VERBSPP_TRY(name, ...) VERBSPP_DETAIL_TRY(return, name, __VA_ARGS__)
+/// The same where there is no value to bind, such as for `result<void>`.
+#define VERBSPP_TRYV(...) VERBSPP_DETAIL_TRYV(return, __VA_ARGS__)
+/// The same in coroutines, whose promise takes a result by `return_value`.
+#define VERBSPP_CO_TRY(name, ...) VERBSPP_DETAIL_TRY(co_return, name, __VA_ARGS__)
+#define VERBSPP_CO_TRYV(...) VERBSPP_DETAIL_TRYV(co_return, __VA_ARGS__)

@@ -22,6 +22,8 @@ class batch_error {
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
   [[nodiscard]] std::string message() const;
+  /// Throws the cause as an `exception`; without exceptions prints the message and aborts.
+  [[noreturn]] void raise() const;
 
  private:
   error cause_{};
@@ -30,15 +32,7 @@ class batch_error {
 
 std::ostream& operator<<(std::ostream& out, const batch_error& e);
 
-namespace detail {
-struct throw_batch_error {
-  [[noreturn]] void operator()(const batch_error& e) const;
-};
-}  // namespace detail
-
 /// That a batch was posted, or how far it came and why.
-using batch_result =
-    BOOST_OUTCOME_V2_NAMESPACE::basic_result<void, batch_error,
-                                             detail::throwing_policy<detail::throw_batch_error>>;
+using batch_result = detail::outcome<void, batch_error>;
 
 }  // namespace verbspp

@@ -28,6 +28,8 @@ class transport_error {
     return is_work_ ? &work_ : nullptr;
   }
   [[nodiscard]] std::string message() const;
+  /// Throws what the failure itself would; without exceptions prints the message and aborts.
+  [[noreturn]] void raise() const;
 
  private:
   error call_{};
@@ -37,15 +39,8 @@ class transport_error {
 
 std::ostream& operator<<(std::ostream& out, const transport_error& e);
 
-namespace detail {
-struct throw_transport_error {
-  [[noreturn]] void operator()(const transport_error& e) const;
-};
-}  // namespace detail
-
 /// A `Value`, or why the data did not move.
 template <class Value>
-using transport_result = BOOST_OUTCOME_V2_NAMESPACE::basic_result<
-    Value, transport_error, detail::throwing_policy<detail::throw_transport_error>>;
+using transport_result = detail::outcome<Value, transport_error>;
 
 }  // namespace verbspp

@@ -117,6 +117,8 @@ class work_error {
   std::size_t format(std::span<char> buffer) const noexcept;
   /// One line: operation, status, numbers, hint.
   [[nodiscard]] std::string message() const;
+  /// Throws it as a `work_exception`; without exceptions prints the message and aborts.
+  [[noreturn]] void raise() const;
 
  private:
   std::uint64_t wr_id_ = 0;
@@ -140,16 +142,8 @@ class VERBSPP_EXCEPTION work_exception : public std::system_error {
   std::array<char, 512> text_{};  // what system_error makes would add the errno's text
 };
 
-namespace detail {
-struct throw_work_error {
-  [[noreturn]] void operator()(const work_error& e) const;
-};
-}  // namespace detail
-
 /// A `Value`, or the way a request failed.
 template <class Value>
-using work_result =
-    BOOST_OUTCOME_V2_NAMESPACE::basic_result<Value, work_error,
-                                             detail::throwing_policy<detail::throw_work_error>>;
+using work_result = detail::outcome<Value, work_error>;
 
 }  // namespace verbspp

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a result is made of, and what it gives out.
+#include <verbspp/base/result.hpp>
+#include <verbspp/work/batch_error.hpp>
+#include <verbspp/work/transport_error.hpp>
+#include <verbspp/work/work_error.hpp>
+
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+using namespace verbspp;
+
+namespace {
+
+struct number {
+  int value;
+};
+struct pinned {
+  pinned() noexcept = default;
+  pinned(const pinned&) = delete;
+  pinned& operator=(const pinned&) = delete;
+};
+using owner = std::unique_ptr<int>;
+
+// A trivially copyable value makes a trivially copyable result; others move and copy as it does.
+static_assert(std::is_trivially_copyable_v<result<int>>);
+static_assert(std::is_trivially_copyable_v<result<void>>);
+static_assert(std::is_trivially_copyable_v<work_result<number>>);
+static_assert(std::is_trivially_copyable_v<transport_result<void>>);
+static_assert(std::is_trivially_copyable_v<batch_result>);
+static_assert(std::is_copy_constructible_v<result<std::string>>);
+static_assert(std::is_nothrow_move_constructible_v<result<owner>>);
+static_assert(std::is_nothrow_move_assignable_v<result<owner>>);
+static_assert(!std::is_copy_constructible_v<result<owner>>);
+static_assert(!std::is_copy_assignable_v<result<owner>>);
+static_assert(!std::is_move_constructible_v<result<pinned>>);
+static_assert(!std::is_default_constructible_v<result<int>>);
+
+// Of a temporary, what is given out is a value; of what stays, a reference.
+template <class Result>
+using value_of = decltype(std::declval<Result>().value());
+template <class Result>
+using assumed_of = decltype(std::declval<Result>().assume_value());
+template <class Result>
+using error_of = decltype(std::declval<Result>().error());
+static_assert(std::is_same_v<value_of<result<owner>>, owner>);
+static_assert(std::is_same_v<value_of<result<owner>&&>, owner>);
+static_assert(std::is_same_v<value_of<result<owner>&>, owner&>);
+static_assert(std::is_same_v<value_of<const result<owner>&>, const owner&>);
+static_assert(std::is_same_v<value_of<const result<number>>, number>);
+static_assert(std::is_same_v<value_of<result<const number>>, number>);
+static_assert(std::is_same_v<assumed_of<result<owner>>, owner>);
+static_assert(std::is_same_v<assumed_of<const result<owner>&>, const owner&>);
+static_assert(std::is_same_v<error_of<result<owner>>, error>);
+static_assert(std::is_same_v<error_of<result<owner>&>, const error&>);
+static_assert(std::is_void_v<value_of<result<void>>>);
+
+// A result is as large as the larger of its two, and what says which it is.
+static_assert(sizeof(result<void>) == sizeof(error) + sizeof(void*));
+static_assert(sizeof(result<owner>) == sizeof(result<void>));
+
+// It is made of what becomes its value or its error, and of nothing that could be either.
+static_assert(std::is_convertible_v<int, result<int>>);
+static_assert(std::is_convertible_v<error, result<int>>);
+static_assert(std::is_convertible_v<error, transport_result<int>>);
+static_assert(std::is_convertible_v<work_error, transport_result<int>>);
+static_assert(!std::is_convertible_v<work_error, batch_result>);
+static_assert(std::is_convertible_v<const char*, result<std::string>>);
+static_assert(!std::is_convertible_v<result<int>, result<std::string>>);
+static_assert(!std::is_convertible_v<result<void>, result<int>>);
+static_assert(std::is_convertible_v<result<int>, transport_result<int>>);
+static_assert(!std::is_convertible_v<result<int>, bool>);
+static_assert(!std::is_convertible_v<result<owner>, result<bool>>);
+
+// Constant expressions make results and read them.
+constexpr result<int> three = 3;
+static_assert(three.has_value() && !three.has_error() && three.value() == 3);
+constexpr result<int> refused = error(error_kind::busy, "operation", nullptr);
+static_assert(!refused && refused.error() == error_kind::busy);
+static_assert(result<void>(success()).has_value());
+static_assert(result<long>(three).value() == 3);
+
+}  // namespace
