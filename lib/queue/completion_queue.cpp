@@ -22,7 +22,7 @@ namespace detail {
 
 namespace {
 
-constexpr const char* adopting = "completion_queue::from_native";
+constexpr const char* adopting_queue = "completion_queue::from_native";
 
 /// Whether it takes `ibv_create_cq_ex` to make a queue.
 bool needs_extended_call(completion_features features) noexcept {
@@ -105,9 +105,9 @@ result<reference<completion_queue_state>> adopt_queue(const context& parent,
                                                       ibv_cq* native, ownership whose,
                                                       completion_features features) noexcept {
   const auto refused = [](const char* why) {
-    return error(error_kind::invalid_input, adopting, why);
+    return error(error_kind::invalid_input, adopting_queue, why);
   };
-  VERBSPP_TRYV(check_usable(adopting, parent));
+  VERBSPP_TRYV(check_usable(adopting_queue, parent));
   if (native == nullptr) return refused("there is no queue");
   if (native->context != parent.native_handle()) return refused("the queue is of another context");
   if (channel && native->channel != channel->native)
@@ -121,7 +121,7 @@ result<reference<completion_queue_state>> adopt_queue(const context& parent,
   }
   reference<completion_queue_state> state(
       new (std::nothrow) completion_queue_state(parent, std::move(channel), features));
-  if (!state) return error::from_errno(ENOMEM, adopting);
+  if (!state) return error::from_errno(ENOMEM, adopting_queue);
   state->native = native;
   state->destroyed_by = whose;
   if (state->channel) state->channel->admit(*state.get(), true);
@@ -197,7 +197,7 @@ result<reference<completion_queue_state>> completion_queue_state::adopt(
 result<reference<completion_queue_state>> completion_queue_state::adopt(
     const completion_channel& channel, ibv_cq* native, ownership whose,
     completion_features features) noexcept {
-  if (!channel.state_) return channel_moved_from(adopting);
+  if (!channel.state_) return channel_moved_from(adopting_queue);
   return adopt_queue(channel.context(), channel.state_, native, whose, with_implied(features));
 }
 

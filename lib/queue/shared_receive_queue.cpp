@@ -14,7 +14,7 @@ namespace verbspp {
 
 namespace {
 
-constexpr const char* creating = "ibv_create_srq";
+constexpr const char* creating_receive_queue = "ibv_create_srq";
 
 error moved_from(const char* operation) noexcept {
   return {error_kind::invalid_input, operation, "this shared receive queue was moved from"};
@@ -30,30 +30,31 @@ detail::shared_receive_queue_state::~shared_receive_queue_state() {
 result<shared_receive_queue> shared_receive_queue::create(const class protection_domain& domain,
                                                           work_request_count max_work_requests,
                                                           element_count max_elements) noexcept {
-  VERBSPP_TRYV(detail::check_usable(creating, domain));
+  VERBSPP_TRYV(detail::check_usable(creating_receive_queue, domain));
   VERBSPP_TRY(device, domain.context().query_device());
   if (device.max_srq <= 0)
-    return error(error_kind::not_supported, creating,
+    return error(error_kind::not_supported, creating_receive_queue,
                  "this device has no shared receive queues: post receives to each queue pair");
   if (max_work_requests.value() == 0)
-    return error::out_of_range(creating, "max work requests", 0, "the smallest queue holds 1");
-  VERBSPP_TRYV(detail::check_limit(creating, "max work requests", max_work_requests.value(),
-                                   device.max_srq_wr));
-  VERBSPP_TRYV(
-      detail::check_limit(creating, "max elements", max_elements.value(), device.max_srq_sge));
+    return error::out_of_range(creating_receive_queue, "max work requests", 0,
+                               "the smallest queue holds 1");
+  VERBSPP_TRYV(detail::check_limit(creating_receive_queue, "max work requests",
+                                   max_work_requests.value(), device.max_srq_wr));
+  VERBSPP_TRYV(detail::check_limit(creating_receive_queue, "max elements", max_elements.value(),
+                                   device.max_srq_sge));
   ibv_srq_init_attr initial{};
   initial.attr.max_wr = max_work_requests.value();
   initial.attr.max_sge = max_elements.value();
   errno = 0;
   ibv_srq* const created = ibv_create_srq(domain.native_handle(), &initial);
-  if (created == nullptr) return error::from_errno(errno, creating);
+  if (created == nullptr) return error::from_errno(errno, creating_receive_queue);
   auto* const state = new (std::nothrow) detail::shared_receive_queue_state(
       domain, created,
       {.max_work_requests = initial.attr.max_wr, .max_elements = initial.attr.max_sge},
       ownership::taken);
   if (state == nullptr) {
     ibv_destroy_srq(created);
-    return error::from_errno(ENOMEM, creating);
+    return error::from_errno(ENOMEM, creating_receive_queue);
   }
   return shared_receive_queue(detail::reference<detail::shared_receive_queue_state>(state));
 }

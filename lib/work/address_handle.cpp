@@ -12,7 +12,7 @@ namespace verbspp {
 
 namespace {
 
-constexpr const char* creating = "ibv_create_ah";
+constexpr const char* creating_handle = "ibv_create_ah";
 
 const char* usual_cause(int errnum) noexcept {
   switch (errnum) {
@@ -40,10 +40,10 @@ result<address_handle> address_handle::create(const class protection_domain& dom
 
 result<address_handle> address_handle::create(const class protection_domain& domain,
                                               port_number port, const path& way) noexcept {
-  VERBSPP_TRYV(detail::check_usable(creating, domain));
+  VERBSPP_TRYV(detail::check_usable(creating_handle, domain));
   VERBSPP_TRY(attributes, domain.context().query_port(port));
-  VERBSPP_TRYV(detail::check_path(way, attributes.link_layer(), creating));
-  return create(domain, way.native(port), creating);
+  VERBSPP_TRYV(detail::check_path(way, attributes.link_layer(), creating_handle));
+  return create(domain, way.native(port), creating_handle);
 }
 
 result<address_handle> address_handle::create_reply(const class protection_domain& domain,
@@ -67,7 +67,7 @@ result<address_handle> address_handle::create_reply(const class protection_domai
   if (errnum != 0)
     return error::from_errno(errnum, operation,
                              "the datagram's destination GID is not one of this port's");
-  return create(domain, address, creating);
+  return create(domain, address, creating_handle);
 }
 
 address_handle::~address_handle() {

@@ -34,7 +34,7 @@ bool has_ipv4_header(std::span<const std::byte> header) noexcept {
   return at(header, 0) >> 4 != 6 || checksum_is_right(header);
 }
 
-gid gid_at(std::span<const std::byte> header, std::size_t offset) noexcept {
+gid gid_in_header(std::span<const std::byte> header, std::size_t offset) noexcept {
   gid address;
   for (std::size_t i = 0; i < address.bytes.size(); ++i) address.bytes[i] = at(header, offset + i);
   return address;
@@ -72,13 +72,13 @@ work_result<received_datagram> received_datagram::from(const work_completion& co
 std::optional<gid> received_datagram::source_address() const noexcept {
   if (!has_global_route()) return std::nullopt;
   return has_ipv4_header(header()) ? ipv4_mapped_at(header(), ipv4_source)
-                                   : gid_at(header(), grh_source);
+                                   : gid_in_header(header(), grh_source);
 }
 
 std::optional<gid> received_datagram::destination_address() const noexcept {
   if (!has_global_route()) return std::nullopt;
   return has_ipv4_header(header()) ? ipv4_mapped_at(header(), ipv4_destination)
-                                   : gid_at(header(), grh_destination);
+                                   : gid_in_header(header(), grh_destination);
 }
 
 }  // namespace verbspp

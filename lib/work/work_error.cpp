@@ -141,7 +141,7 @@ const char* to_string(work_error_class kind) noexcept {
       return "local resource";
     case remote:
       return "remote";
-    case transport:
+    case work_error_class::transport:
       return "transport";
     case timeout:
       return "timeout";
