@@ -43,6 +43,8 @@ def problems(files):
         for other in included:
             if other in ROOFS:
                 yield f"{name}: includes {other}, which is for programs"
+            if other.startswith("verbspp/") and other not in files:
+                yield f"{name}: includes {other}, which is not there"
             above = floor_of(other)
             if above and FLOORS.index(above) > FLOORS.index(floor):
                 yield f"{name}: {floor} includes {other}, which is on a floor above it"
