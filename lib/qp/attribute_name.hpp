@@ -3,6 +3,7 @@
 
 #include <verbspp/qp/attributes.hpp>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// `to_string`, also for constants.
@@ -53,3 +54,4 @@ namespace verbspp::detail {
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

@@ -6,6 +6,7 @@
 #include <verbspp/work/transport.hpp>
 
 #pragma GCC visibility push(hidden)
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// Calls `call` with the transport as its template argument. It has no answer for what is none of
@@ -31,4 +32,5 @@ auto by_transport(transport type, Call call) noexcept {
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop
 #pragma GCC visibility pop

@@ -56,6 +56,32 @@ std::byte* dmabuf_memory = nullptr;
 unsigned replaced_capabilities = 0;
 unsigned claimed_capability_flags = 0;
 
+std::uint16_t second_lid = 0;  // 0: the device has the ports that it has
+int (*query_real_port)(ibv_context*, std::uint8_t, ibv_port_attr*, std::size_t) = nullptr;
+
+std::uint8_t real_port(unsigned number) {
+  return static_cast<std::uint8_t>(second_lid != 0 && number == 2 ? 1 : number);
+}
+
+int query_second_port(ibv_context* context, std::uint8_t number, ibv_port_attr* port,
+                      std::size_t size) {
+  const int errnum = query_real_port(context, real_port(number), port, size);
+  if (errnum == 0 && number == 2) {
+    port->lid = second_lid;
+    port->link_layer = IBV_LINK_LAYER_INFINIBAND;
+  }
+  return errnum;
+}
+
+/// The attributes as the device, which has one port, understands them.
+ibv_qp_attr* at_real_port(ibv_qp_attr* attributes) {
+  static ibv_qp_attr altered;
+  if (second_lid == 0) return attributes;
+  altered = *attributes;
+  altered.port_num = real_port(altered.port_num);
+  return &altered;
+}
+
 verb& find(std::string_view name) {
   for (verb* each = verb::first_of_all; each != nullptr; each = each->next)
     if (each->name == name) return *each;
@@ -145,6 +171,19 @@ claimed_capabilities::claimed_capabilities(unsigned capabilities, unsigned claim
 
 claimed_capabilities::~claimed_capabilities() { replaced_capabilities = 0; }
 
+second_port_stand_in::second_port_stand_in(ibv_context* device, std::uint16_t lid)
+    : device_(device) {
+  verbs_context* const operations = verbs_get_ctx(device);
+  REQUIRE(operations != nullptr);
+  query_real_port = std::exchange(operations->query_port, &query_second_port);
+  second_lid = lid;
+}
+
+second_port_stand_in::~second_port_stand_in() {
+  verbs_get_ctx(device_)->query_port = query_real_port;
+  second_lid = 0;
+}
+
 void before_next_destroy_cq(std::function<void()> call) { before_destroy_cq = std::move(call); }
 
 void before_next_dereg_mr(std::function<void()> call) { before_dereg_mr = std::move(call); }
@@ -194,7 +233,7 @@ VERBSPP_TEST_VERB(int, ibv_close_device, minus_one, -1, (ibv_context * context),
 VERBSPP_TEST_VERB(int, _ibv_query_gid_ex, returns_errno, 0,
                   (ibv_context * context, std::uint32_t port, std::uint32_t index,
                    ibv_gid_entry* entry, std::uint32_t flags, std::size_t size),
-                  (context, port, index, entry, flags, size))
+                  (context, real_port(port), index, entry, flags, size))
 VERBSPP_TEST_VERB(ssize_t, _ibv_query_gid_table, negative_errno, 0,
                   (ibv_context * context, ibv_gid_entry* entries, std::size_t most,
                    std::uint32_t flags, std::size_t size),
@@ -226,7 +265,8 @@ VERBSPP_TEST_VERB(ibv_cq*, ibv_create_cq, null, 1,
 VERBSPP_TEST_VERB(ibv_qp*, ibv_create_qp, null, 1, (ibv_pd * domain, ibv_qp_init_attr* initial),
                   (domain, initial))
 VERBSPP_TEST_VERB(int, ibv_modify_qp, returns_errno, 0,
-                  (ibv_qp * pair, ibv_qp_attr* attributes, int mask), (pair, attributes, mask))
+                  (ibv_qp * pair, ibv_qp_attr* attributes, int mask),
+                  (pair, at_real_port(attributes), mask))
 VERBSPP_TEST_VERB(int, ibv_query_qp, returns_errno, 0,
                   (ibv_qp * pair, ibv_qp_attr* attributes, int mask, ibv_qp_init_attr* initial),
                   (pair, attributes, mask, initial))

@@ -109,6 +109,19 @@ class claimed_capabilities {
   claimed_capabilities& operator=(const claimed_capabilities&) = delete;
 };
 
+/// Stands in for a device with a second port, which is InfiniBand's: asked for port 2 it tells what
+/// port 1 has, but another LID.
+class second_port_stand_in {
+ public:
+  second_port_stand_in(ibv_context* device, std::uint16_t lid);
+  ~second_port_stand_in();
+  second_port_stand_in(const second_port_stand_in&) = delete;
+  second_port_stand_in& operator=(const second_port_stand_in&) = delete;
+
+ private:
+  ibv_context* device_;
+};
+
 /// Calls a function when the next completion queue is about to be destroyed.
 void before_next_destroy_cq(std::function<void()> call);
 /// Calls a function when the next memory region is about to be deregistered.

@@ -3,6 +3,7 @@
 /// The typed state machine on a device: every transition of the diagram, recovery, draining, and
 /// what happens to a queue pair whose transition fails.
 
+#include "failing_verb.hpp"
 #include "transports.hpp"
 
 #include <algorithm>
@@ -642,6 +643,20 @@ TEST_CASE("the endpoint follows the port") {
     CHECK(pair.endpoint().lid == port.lid());
     CHECK(pair.endpoint().address != before.address);
   }
+}
+
+TEST_CASE("the endpoint has the LID and the link layer of the port that the queue pair moves to") {
+  const testbed bed;
+  if (bed.limits.phys_port_cnt > 1) SKIP("the stand-in is for devices with one port");
+  const second_port_stand_in second(bed.context.native_handle(), 0x1234);
+  auto pair = bring<transport::rc, init>(bed);
+  CHECK(pair.endpoint().lid == bed.port.lid());
+  must(pair.modify(attributes_for<transport::rc, init, init>().port(2)));
+  CHECK(pair.endpoint().lid == lid(0x1234));
+  CHECK(pair.endpoint().link_layer == link_layer::infiniband);
+  must(pair.modify(attributes_for<transport::rc, init, init>().port(1)));
+  CHECK(pair.endpoint().lid == bed.port.lid());
+  CHECK(pair.endpoint().link_layer == bed.port.link_layer());
 }
 
 TEST_CASE("a path of the other link layer is refused before the device is asked") {
