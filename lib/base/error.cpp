@@ -30,6 +30,12 @@ class appender {
     if (added > 0) length_ += static_cast<std::size_t>(added);
   }
 
+  /// Appends what `write` puts into a buffer, whose whole length it returns.
+  template <class Write>
+  void add_by(Write write) noexcept {
+    length_ += write(buffer_.subspan(std::min(length_, buffer_.size())));
+  }
+
   [[nodiscard]] std::size_t length() const noexcept { return length_; }
 
  private:
@@ -100,6 +106,8 @@ const char* to_string(error_kind kind) noexcept {
       return "would block";
     case error_kind::mismatch:
       return "mismatch";
+    case error_kind::failed_request:
+      return "failed request";
     case error_kind::driver:
       return "driver";
   }
@@ -107,6 +115,14 @@ const char* to_string(error_kind kind) noexcept {
 }
 
 std::size_t error::format(std::span<char> buffer) const noexcept {
+  appender out(buffer);
+  out.add_by([this](std::span<char> rest) { return format_cause(rest); });
+  if (is_of_batch_) out.add(" (requests of the batch posted before: %zu)", accepted_);
+  return out.length();
+}
+
+std::size_t error::format_cause(std::span<char> buffer) const noexcept {
+  if (source_ != nullptr) return source_->format(*this, buffer);
   appender out(buffer);
   out.add("%s", operation_);
   if (native_ != 0) {
@@ -177,6 +193,7 @@ int error::kind_errno() const noexcept {
       return EBUSY;
     case error_kind::would_block:
       return EWOULDBLOCK;
+    case error_kind::failed_request:
     case error_kind::driver:
       return EIO;
   }
@@ -184,6 +201,7 @@ int error::kind_errno() const noexcept {
 }
 
 std::error_code error::code() const noexcept {
+  if (source_ != nullptr) return {source_->code(*this), std::generic_category()};
   return {native_ != 0 ? native_ : kind_errno(), std::generic_category()};
 }
 

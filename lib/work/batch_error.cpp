@@ -6,13 +6,10 @@
 
 namespace verbspp {
 
-std::string batch_error::message() const {
-  return cause_.message() + " (requests of the batch posted before: " + std::to_string(accepted_) +
-         ')';
-}
+std::string batch_error::message() const { return error(*this).message(); }
 
 std::ostream& operator<<(std::ostream& out, const batch_error& e) { return out << e.message(); }
 
-void batch_error::raise() const { cause_.raise(); }
+void batch_error::raise() const { error(*this).raise(); }
 
 }  // namespace verbspp

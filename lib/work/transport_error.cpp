@@ -5,6 +5,13 @@
 
 namespace verbspp {
 
+transport_error::transport_error(const error& call) noexcept : call_(call) {
+  const auto request = work_error::from(call);
+  if (!request) return;
+  work_ = *request;
+  is_work_ = true;
+}
+
 std::string transport_error::message() const {
   return is_work_ ? work_.message() : call_.message();
 }

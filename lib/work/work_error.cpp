@@ -2,6 +2,7 @@
 #include <verbspp/work/work_error.hpp>
 
 #include <array>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
@@ -158,6 +159,65 @@ const char* to_string(work_error_class kind) noexcept {
 work_error_class work_error::error_class() const noexcept { return describe(status_).error_class; }
 
 const char* work_error::hint() const noexcept { return describe(status_).hint; }
+
+namespace {
+
+/// The errno that a failed request stands for.
+int errno_of(work_error_class kind) noexcept {
+  switch (kind) {
+    case local_programming:
+      return EINVAL;
+    case local_resource:
+    case fatal:
+    case unknown:
+      return EIO;
+    case remote:
+      return EREMOTEIO;
+    case transport:
+      return EPROTO;
+    case timeout:
+      return ETIMEDOUT;
+    case flushed:
+      return ECANCELED;
+  }
+  return EIO;
+}
+
+// The facts of an error: wr_id; status, vendor code; queue pair number, and one more than the
+// operation, 0 if it is not known.
+constexpr detail::error_source failed_work{
+    [](const error& e, std::span<char> buffer) noexcept {
+      return work_error::from(e)->format(buffer);
+    },
+    [](const error& e) noexcept { return errno_of(work_error::from(e)->error_class()); }};
+
+constexpr std::uint64_t pair_of(std::uint64_t low, std::uint64_t high) noexcept {
+  return low | high << 32;
+}
+constexpr std::uint32_t low(std::uint64_t pair) noexcept {
+  return static_cast<std::uint32_t>(pair);
+}
+constexpr std::uint32_t high(std::uint64_t pair) noexcept { return low(pair >> 32); }
+
+}  // namespace
+
+work_error::operator error() const noexcept {
+  const std::uint32_t operation = operation_ ? static_cast<std::uint32_t>(*operation_) + 1 : 0;
+  return detail::error_access::made(
+      failed_work, operation_ ? to_string(*operation_) : "work request", hint(),
+      {wr_id_, pair_of(static_cast<std::uint32_t>(status_), vendor_code_),
+       pair_of(queue_pair_number_, operation)});
+}
+
+std::optional<work_error> work_error::from(const error& e) noexcept {
+  if (!detail::error_access::is_from(failed_work, e)) return std::nullopt;
+  const auto facts = detail::error_access::facts(e);
+  work_error result(static_cast<work_status>(low(facts[1])), high(facts[1]), facts[0],
+                    low(facts[2]));
+  if (const std::uint32_t operation = high(facts[2]); operation != 0)
+    result.operation_ = static_cast<work_operation>(operation - 1);
+  return result;
+}
 
 std::size_t work_error::format(std::span<char> buffer) const noexcept {
   const status_description& description = describe(status_);

@@ -22,9 +22,11 @@ using verbspp::test::printed;
 namespace {
 
 constexpr std::array all_kinds{
-    error_kind::invalid_input, error_kind::resource_exhausted, error_kind::permission,
-    error_kind::not_found,     error_kind::not_supported,      error_kind::timed_out,
-    error_kind::busy,          error_kind::would_block,        error_kind::mismatch,
+    error_kind::invalid_input, error_kind::resource_exhausted,
+    error_kind::permission,    error_kind::not_found,
+    error_kind::not_supported, error_kind::timed_out,
+    error_kind::busy,          error_kind::would_block,
+    error_kind::mismatch,      error_kind::failed_request,
     error_kind::driver,
 };
 
@@ -216,7 +218,7 @@ TEST_CASE("an error equals the std::errc of its errno and of its kind") {
 }
 
 TEST_CASE("an error without an errno equals the std::errc of its kind") {
-  const std::array<std::pair<error_kind, std::errc>, 10> conditions{{
+  const std::array<std::pair<error_kind, std::errc>, 11> conditions{{
       {error_kind::invalid_input, std::errc::invalid_argument},
       {error_kind::resource_exhausted, std::errc::not_enough_memory},
       {error_kind::permission, std::errc::permission_denied},
@@ -226,6 +228,7 @@ TEST_CASE("an error without an errno equals the std::errc of its kind") {
       {error_kind::busy, std::errc::device_or_resource_busy},
       {error_kind::would_block, std::errc::operation_would_block},
       {error_kind::mismatch, std::errc::invalid_argument},
+      {error_kind::failed_request, std::errc::io_error},
       {error_kind::driver, std::errc::io_error},
   }};
   for (const auto& [kind, condition] : conditions) {

@@ -3,6 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 
+#include <array>
 #include <cerrno>
 #include <concepts>
 #include <cstddef>
@@ -26,6 +27,7 @@ enum class error_kind : std::uint8_t {
   busy,                ///< EBUSY
   would_block,         ///< a send or receive queue is full, whatever errno the driver uses for it
   mismatch,            ///< the two ends of a connection do not fit together
+  failed_request,      ///< a request that was posted and failed: `work_error::from` has the rest
   driver,              ///< EIO and every other errno
 };
 
@@ -63,6 +65,18 @@ enum class error_kind : std::uint8_t {
       return error_kind::driver;
   }
 }
+
+class error;
+
+namespace detail {
+/// How an error prints, and what errno it stands for, that was made from a failure which the base
+/// does not know.
+struct error_source {
+  std::size_t (*format)(const error& e, std::span<char> buffer) noexcept;
+  int (*code)(const error& e) noexcept;
+};
+struct error_access;
+}  // namespace detail
 
 /// Why a call failed: kind, errno, operation, and whatever makes the line one can act on.
 ///
@@ -185,6 +199,8 @@ class error {
   }
 
  private:
+  friend struct detail::error_access;
+
   enum class shape : std::uint8_t {
     plain,
     out_of_range,
@@ -202,21 +218,68 @@ class error {
   constexpr void describe(shape form, const char* subject, std::int64_t first,
                           std::int64_t second) noexcept {
     shape_ = form;
+    source_ = nullptr;
     subject_ = subject;
     first_.number = first;
     second_.number = second;
   }
   [[nodiscard]] int kind_errno() const noexcept;
+  /// The message without what the batch has to do with it.
+  std::size_t format_cause(std::span<char> buffer) const noexcept;
 
   error_kind kind_ = error_kind::driver;
   shape shape_ = shape::plain;
+  bool is_of_batch_ = false;
   int native_ = 0;
   const char* operation_ = "unknown operation";
   const char* hint_ = nullptr;
   const char* subject_ = nullptr;
   detail_value first_{0};
   detail_value second_{0};
+  std::uint64_t third_ = 0;
+  const detail::error_source* source_ = nullptr;
+  std::size_t accepted_ = 0;
 };
+
+namespace detail {
+/// What the floors above keep in an error, so that nothing is lost where a failure of theirs
+/// becomes one.
+struct error_access {
+  using words = std::array<std::uint64_t, 3>;
+
+  [[nodiscard]] static error made(const error_source& source, const char* operation,
+                                  const char* hint, const words& facts) noexcept {
+    error result(error_kind::failed_request, operation, hint);
+    result.first_.number = static_cast<std::int64_t>(facts[0]);
+    result.second_.number = static_cast<std::int64_t>(facts[1]);
+    result.third_ = facts[2];
+    result.source_ = &source;
+    return result;
+  }
+  [[nodiscard]] static bool is_from(const error_source& source, const error& e) noexcept {
+    return e.source_ == &source;
+  }
+  [[nodiscard]] static words facts(const error& e) noexcept {
+    return {static_cast<std::uint64_t>(e.first_.number),
+            static_cast<std::uint64_t>(e.second_.number), e.third_};
+  }
+
+  [[nodiscard]] static error of_batch(const error& cause, std::size_t accepted) noexcept {
+    error result = cause;
+    result.is_of_batch_ = true;
+    result.accepted_ = accepted;
+    return result;
+  }
+  [[nodiscard]] static bool is_of_batch(const error& e) noexcept { return e.is_of_batch_; }
+  [[nodiscard]] static std::size_t accepted(const error& e) noexcept { return e.accepted_; }
+  [[nodiscard]] static error cause(const error& e) noexcept {
+    error result = e;
+    result.is_of_batch_ = false;
+    result.accepted_ = 0;
+    return result;
+  }
+};
+}  // namespace detail
 
 [[nodiscard]] inline std::error_code make_error_code(const error& e) noexcept { return e.code(); }
 std::ostream& operator<<(std::ostream& out, const error& e);

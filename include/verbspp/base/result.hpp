@@ -1,4 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What calls that can fail return. There are four, by what can fail, and a function of a program
+/// returns the first of these that takes all that it calls:
+///
+/// - `result<Value>`, an `error`: a call that failed. Set-up, teardown, posting, polling.
+/// - `work_result<Value>`, a `work_error`: a request that was posted, and failed.
+/// - `batch_result`, a `batch_error`: a call that failed, and how many requests it posted first.
+/// - `transport_result<Value>`, a `transport_error`: any of these, told apart by a test.
+///
+/// Every failure converts to `transport_error` and to `error`, by itself and in `VERBSPP_TRY`, and
+/// keeps what it knows: `work_error::from` and `batch_error::from` give it back.
 #pragma once
 
 #include <verbspp/base/detail/outcome.hpp>

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 namespace verbspp {
@@ -21,8 +22,15 @@ class batch_error {
   /// So many requests, the first ones, were posted and will complete.
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
+  /// The cause as an error, which keeps how far the batch came.
+  operator error() const noexcept { return detail::error_access::of_batch(cause_, accepted_); }
+  /// What an error was made from; empty if that was no batch.
+  [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept {
+    if (!detail::error_access::is_of_batch(e)) return std::nullopt;
+    return batch_error(detail::error_access::cause(e), detail::error_access::accepted(e));
+  }
   [[nodiscard]] std::string message() const;
-  /// Throws the cause as an `exception`; without exceptions prints the message and aborts.
+  /// Throws itself as an error in an `exception`; without exceptions prints the message and aborts.
   [[noreturn]] void raise() const;
 
  private:

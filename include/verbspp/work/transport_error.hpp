@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/result.hpp>
+#include <verbspp/work/batch_error.hpp>
 #include <verbspp/work/work_error.hpp>
 
 #include <iosfwd>
@@ -11,13 +12,15 @@ namespace verbspp {
 
 /// Either kind of failure that moving data can meet: a call that failed, or a request that did.
 ///
-/// Both convert to it; so a function that returns a `transport_result` can pass either on by
-/// `VERBSPP_TRY`.
+/// Both convert to it, and so does the failure of a batch; so a function that returns a
+/// `transport_result` can pass any of them on by `VERBSPP_TRY`.
 class transport_error {
  public:
   constexpr transport_error() noexcept = default;
-  constexpr transport_error(const error& call) noexcept : call_(call) {}
+  /// A failed call; or the failed request that the error was made from.
+  transport_error(const error& call) noexcept;
   constexpr transport_error(const work_error& work) noexcept : work_(work), is_work_(true) {}
+  transport_error(const batch_error& batch) noexcept : call_(batch) {}
 
   /// The failed call; null if it was a request that failed.
   [[nodiscard]] constexpr const error* call() const noexcept VERBSPP_LIFETIMEBOUND {
@@ -26,6 +29,11 @@ class transport_error {
   /// The failed request; null if it was a call that failed.
   [[nodiscard]] constexpr const work_error* work() const noexcept VERBSPP_LIFETIMEBOUND {
     return is_work_ ? &work_ : nullptr;
+  }
+  /// The same failure as an error, which keeps all that this one knows.
+  operator error() const noexcept {
+    if (is_work_) return work_;
+    return call_;
   }
   [[nodiscard]] std::string message() const;
   /// Throws what the failure itself would; without exceptions prints the message and aborts.

@@ -109,6 +109,10 @@ class work_error {
     copy.operation_ = operation;
     return copy;
   }
+  /// The same failure as an error, which keeps all that this one knows.
+  operator error() const noexcept;
+  /// What an error was made from; empty if that was no failed request.
+  [[nodiscard]] static std::optional<work_error> from(const error& e) noexcept;
   /// What usually causes this status, and what to check.
   [[nodiscard]] const char* hint() const noexcept;
   /// Writes the message, cut and null-terminated where the buffer ends; no allocation.
