@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../assertions.hpp"
 #include "device.hpp"
 #include "failing_verb.hpp"
 
@@ -235,6 +236,27 @@ TEST_CASE("inline bytes are taken when they are added to a batch, and may be gon
     for (std::size_t i = 0; i < 48; ++i)
       CHECK(target.bytes()[i] == static_cast<std::byte>(0xa0 + i / 16));
   });
+}
+
+TEST_CASE("posting from within an extended batch of the same queue pair is an assertion") {
+  const testbed bed;
+  if (bed.left().extended_posting().build().has_error()) {
+    WARN("this device has no extended posting interface");
+    return;
+  }
+  auto pair = connect_with<posting_interface::extended>(bed);
+  const auto told = assertion_in([&] {
+    static_cast<void>(pair.left.post_batch<1>(
+        [&](auto& /*batch*/) { static_cast<void>(pair.left.post_send({}, {.id = 1})); }));
+  });
+  CHECK_THAT(told, Catch::Contains("from within the function that its post_batch calls"));
+  // After a batch everything is as before.
+  buffer<> target(bed.domain, 8);
+  const auto remote = target.remote();
+  must(pair.left.post_batch<1>(
+      [&](auto& batch) { batch.post_write({.remote = remote}, {.id = 2}); }));
+  must(pair.left.post_write({.remote = remote}, {.id = 3}));
+  for (const std::uint64_t id : {2U, 3U}) take_success(bed.left_queue, id);
 }
 
 TEST_CASE("a list has room for so many inline bytes, and says so") {

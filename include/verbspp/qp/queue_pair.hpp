@@ -514,6 +514,7 @@ class VERBSPP_CONSUMABLE queue_pair
                           .send_flags = (tag.signaled ? unsigned{IBV_SEND_SIGNALED} : 0U) |
                                         detail::fenced_if(options.fenced),
                           .bind_info = part.native()};
+      detail::assert_not_in_batch(native_qp());
       const int returned = ibv_bind_mw(native_qp(), native, &binding);
       if (returned != 0) [[unlikely]]
         return detail::post_failure(returned, detail::binding_at_once, 0, 0);

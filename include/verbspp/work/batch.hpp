@@ -39,6 +39,8 @@ template <transport Transport, class Native>
 class extended_posting {
  public:
   VERBSPP_DATA_PATH explicit extended_posting(Native* native) noexcept : native_(native) {
+    assert_not_in_batch(&native->qp_base);
+    outer_ = note_batch(&native->qp_base);
     ibv_wr_start(native_);
   }
   extended_posting(const extended_posting&) = delete;
@@ -47,6 +49,7 @@ class extended_posting {
   VERBSPP_DATA_PATH ~extended_posting() {
     if (native_ != nullptr) [[unlikely]]
       ibv_wr_abort(native_);
+    note_batch(outer_);
   }
 
   template <class Operation>
@@ -98,7 +101,8 @@ class extended_posting {
   }
 
  private:
-  Native* native_;  // an ibv_qp_ex
+  Native* native_;       // an ibv_qp_ex
+  const ibv_qp* outer_;  ///< of the batch around this one, in debug builds
   std::uint32_t longest_inline_ = 0;
   std::size_t most_elements_ = 0;  ///< of a request of several
   std::optional<error> failure_{};

@@ -12,8 +12,10 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace verbspp::detail {
 
@@ -37,6 +39,25 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 [[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept;
 [[nodiscard]] error no_such_operation(const char* operation) noexcept;
 [[nodiscard]] error no_fence(const char* operation) noexcept;
+
+/// The queue pair of this thread's innermost batch by the extended interface, for assertions: where
+/// there are none, it stays null.
+inline constinit thread_local const ibv_qp* queue_pair_in_batch = nullptr;
+
+/// Lets those assertions know. \returns what was there before
+VERBSPP_DATA_PATH const ibv_qp* note_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
+#if defined(NDEBUG)
+  return nullptr;
+#else
+  return std::exchange(queue_pair_in_batch, queue_pair);
+#endif
+}
+
+/// Drivers such as mlx5's hold a lock of the send queue from `ibv_wr_start` to `ibv_wr_complete`.
+VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_pair) noexcept {
+  assert(queue_pair_in_batch != queue_pair &&
+         "a post to a queue pair from within the function that its post_batch calls");
+}
 
 /// The flags of a request (`ibv_send_flags`).
 template <class Operation>
@@ -95,6 +116,7 @@ template <transport Transport, class Operation>
   native.num_sge = static_cast<int>(elements.size);
   native.next = nullptr;
   ibv_send_wr* rejected;
+  assert_not_in_batch(queue_pair);
   const int returned = ibv_post_send(queue_pair, &native, &rejected);
   if (returned != 0) [[unlikely]]
     return post_failure(returned, traits::name, native, granted);
