@@ -4,22 +4,11 @@
 
 #include <verbspp/verbspp.hpp>
 
-#include <cstdint>
-#include <iomanip>
 #include <iostream>
 
 namespace {
 
 using namespace verbspp;
-
-/// As the other RDMA tools write it: four groups of 16 bits.
-void print_guid(std::uint64_t guid) {
-  const auto flags = std::cout.flags();
-  std::cout << std::hex << std::setfill('0');
-  for (int shift = 48; shift >= 0; shift -= 16)
-    std::cout << std::setw(4) << (guid >> shift & 0xffff) << (shift > 0 ? ":" : "");
-  std::cout.flags(flags);
-}
 
 result<void> print_port(const context& opened, port_number number) {
   VERBSPP_TRY(port, opened.query_port(number));
@@ -30,9 +19,7 @@ result<void> print_port(const context& opened, port_number number) {
 }
 
 result<void> print_device(const device& found) {
-  std::cout << found.name() << ", node GUID ";
-  print_guid(found.guid());
-  std::cout << '\n';
+  std::cout << found.name() << ", node GUID " << found.guid() << '\n';
   VERBSPP_TRY(opened, found.open());
   VERBSPP_TRY(limits, opened.query_device());
   for (unsigned number = 1; number <= limits.phys_port_cnt; ++number) {

@@ -16,6 +16,7 @@
 #include <verbspp/device/device.hpp>
 #include <verbspp/device/fork.hpp>
 #include <verbspp/device/gid.hpp>
+#include <verbspp/device/guid.hpp>
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
 #include <verbspp/device/queue_pair_number.hpp>

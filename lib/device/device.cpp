@@ -46,8 +46,8 @@ result<device> device_list::find(std::string_view name) const noexcept {
                        : "no RDMA device has this name: `ibv_devices` lists those of this machine");
 }
 
-std::uint64_t device::guid() const noexcept {
-  return native_ != nullptr ? be64toh(ibv_get_device_guid(native_)) : 0;
+guid device::guid() const noexcept {
+  return verbspp::guid(native_ != nullptr ? be64toh(ibv_get_device_guid(native_)) : 0);
 }
 
 ibv_node_type device::node_type() const noexcept {

@@ -53,7 +53,7 @@ TEST_CASE("the device list holds the device under test, with its name and GUID")
   const device chosen = must(devices.find(device_name()));
   CHECK(chosen.name() == device_name());
   const context opened = must(chosen.open());
-  CHECK(be64toh(must(opened.query_device()).node_guid) == chosen.guid());
+  CHECK(be64toh(must(opened.query_device()).node_guid) == chosen.guid().value());
   CHECK(opened.device_name() == device_name());
 }
 

@@ -68,3 +68,13 @@ TEST_CASE("an access right that has no name is printed as a number") {
   CHECK(printed(access_flags::from_bits(1U << 21)) == "0x200000");
   CHECK(printed(access::remote_read | access_flags::from_bits(1U << 21)) == "remote read|0x200000");
 }
+
+TEST_CASE("rights are added, kept and taken away in place") {
+  access_flags rights = access::local_write;
+  rights |= access::remote_read | access::remote_write;
+  CHECK(rights == (access::local_write | access::remote_read | access::remote_write));
+  rights -= access::local_write;
+  CHECK(rights == (access::remote_read | access::remote_write));
+  rights &= access::remote_read | access::remote_atomic;
+  CHECK(rights == access::remote_read);
+}

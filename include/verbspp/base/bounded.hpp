@@ -5,6 +5,8 @@
 
 #include <compare>
 #include <concepts>
+#include <cstddef>
+#include <system_error>  // declares std::hash, and is included anyway
 #include <utility>
 
 namespace verbspp {
@@ -59,3 +61,10 @@ class bounded {
 };
 
 }  // namespace verbspp
+
+template <class Traits>
+struct std::hash<verbspp::bounded<Traits>> {
+  [[nodiscard]] std::size_t operator()(verbspp::bounded<Traits> number) const noexcept {
+    return static_cast<std::size_t>(number.value());
+  }
+};

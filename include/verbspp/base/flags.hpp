@@ -41,6 +41,9 @@ struct flags {
   friend constexpr flags operator-(flags a, flags b) noexcept {
     return from_bits(a.bits & ~b.bits);
   }
+  constexpr flags& operator|=(flags other) noexcept { return *this = *this | other; }
+  constexpr flags& operator&=(flags other) noexcept { return *this = *this & other; }
+  constexpr flags& operator-=(flags other) noexcept { return *this = *this - other; }
   friend constexpr bool operator==(flags, flags) noexcept = default;
 
   underlying_type bits{};  ///< public because a structural type has no private members

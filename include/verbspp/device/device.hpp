@@ -4,6 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/device/guid.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -51,8 +52,8 @@ class device {
   [[nodiscard]] const char* name() const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::name_of(native_);
   }
-  /// The node GUID in host byte order.
-  [[nodiscard]] std::uint64_t guid() const noexcept;
+  /// The node GUID; zero if libibverbs does not tell.
+  [[nodiscard]] verbspp::guid guid() const noexcept;
   [[nodiscard]] ibv_node_type node_type() const noexcept;
   [[nodiscard]] ibv_transport_type transport_type() const noexcept;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/device/guid.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -44,6 +45,13 @@ struct gid {
     return prefix;
   }
 
+  /// The lower 64 bits: on InfiniBand, the GUID of the port, or a local one.
+  [[nodiscard]] constexpr guid interface_id() const noexcept {
+    std::uint64_t identifier = 0;
+    for (std::size_t i = 8; i < 16; ++i) identifier = identifier << 8 | bytes[i];
+    return guid(identifier);
+  }
+
   friend constexpr auto operator<=>(const gid&, const gid&) noexcept = default;
 };
 
@@ -60,3 +68,10 @@ enum class gid_type : std::uint8_t {
 [[nodiscard]] const char* to_string(gid_type type) noexcept;
 
 }  // namespace verbspp
+
+template <>
+struct std::hash<verbspp::gid> {
+  [[nodiscard]] std::size_t operator()(const verbspp::gid& address) const noexcept {
+    return address.subnet_prefix() * 0x9e3779b97f4a7c15 + address.interface_id().value();
+  }
+};

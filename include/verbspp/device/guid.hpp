@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <iosfwd>
+#include <string>  // declares std::hash, too
+
+namespace verbspp {
+
+/// A global unique identifier of a device, a system or an InfiniBand port: an EUI-64, whose first
+/// 24 bits name the manufacturer. Printed as the tools do: 0c42:a103:0065:42aa.
+class guid {
+ public:
+  /// All zero: none.
+  constexpr guid() noexcept = default;
+  /// From a number in host byte order.
+  explicit constexpr guid(std::uint64_t value) noexcept : value_(value) {}
+
+  /// The number in host byte order.
+  [[nodiscard]] constexpr std::uint64_t value() const noexcept { return value_; }
+  /// The manufacturer, as the IEEE registered it (24 bits); worth something only if the identifier
+  /// is neither reserved nor local.
+  [[nodiscard]] constexpr std::uint32_t oui() const noexcept {
+    return static_cast<std::uint32_t>(value_ >> 40);
+  }
+  [[nodiscard]] constexpr bool is_zero() const noexcept { return value_ == 0; }
+  /// All zero or all ones, which identify nothing.
+  [[nodiscard]] constexpr bool is_reserved() const noexcept {
+    return value_ == 0 || value_ == UINT64_MAX;
+  }
+  /// Given by an administrator or a hypervisor instead of the manufacturer: unique only there.
+  [[nodiscard]] constexpr bool is_local() const noexcept { return (value_ >> 57 & 1) != 0; }
+  /// Of several; no device or port has such a one.
+  [[nodiscard]] constexpr bool is_group() const noexcept { return (value_ >> 56 & 1) != 0; }
+
+  friend constexpr auto operator<=>(guid, guid) noexcept = default;
+
+ private:
+  std::uint64_t value_ = 0;
+};
+
+[[nodiscard]] std::string to_string(guid identifier);
+std::ostream& operator<<(std::ostream& out, guid identifier);
+
+}  // namespace verbspp
+
+template <>
+struct std::hash<verbspp::guid> {
+  [[nodiscard]] std::size_t operator()(verbspp::guid identifier) const noexcept {
+    return identifier.value();
+  }
+};
