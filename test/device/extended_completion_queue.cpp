@@ -58,7 +58,7 @@ TEST_CASE("an extended completion queue tells the fields that were asked for") {
   take_each(*queue, 2, [&](const auto& completion) {
     CHECK(completion.is_success());
     CHECK(completion.wr_id() == lengths.size() + 1);
-    CHECK(completion.queue_pair_number() == pair.right.number().value());
+    CHECK(completion.queue_pair_number() == pair.right.number());
     const auto work = completion.get().value();
     CHECK(work.operation() == work_operation::receive);
     CHECK(work.immediate().has_value() == (completion.wr_id() == 2));
@@ -109,7 +109,7 @@ TEST_CASE("an extended completion queue tells failures") {
     REQUIRE(failed.has_error());
     CHECK(failed.error().status() == work_status::flushed);
     CHECK(failed.error().wr_id() == 9);
-    CHECK(failed.error().queue_pair_number() == pair.right.number().value());
+    CHECK(failed.error().queue_pair_number() == pair.right.number());
   });
 }
 

@@ -220,7 +220,7 @@ TEST_CASE("a queue pair number that nobody has is noticed by the first send") {
   CHECK(failed.status() == work_status::retry_exceeded);
   CHECK(failed.error_class() == work_error_class::timeout);
   CHECK(failed.wr_id() == 7);
-  CHECK(failed.queue_pair_number() == left.number().value());
+  CHECK(failed.queue_pair_number() == left.number());
   wait_for_error_state(left);
 }
 

@@ -68,7 +68,7 @@ void check_told(const work_error& told, const ending& expected, std::uint64_t id
   CHECK(told.error_class() == expected.error_class);
   CHECK(told.vendor_code() == vendor_code_of(expected.status));
   CHECK(told.wr_id() == id);
-  CHECK(told.queue_pair_number() == number.value());
+  CHECK(told.queue_pair_number() == number);
   const std::string message = told.message();
   CHECK(message.find('\n') == std::string::npos);
   CHECK_THAT(message, Catch::Contains("wr_id " + std::to_string(id)) &&

@@ -305,10 +305,10 @@ TEST_CASE("many queue pairs live at once") {
   }
   for (const work_completion& each : take(bed.left_queue, pairs.size())) {
     REQUIRE(each.is_success());
-    CHECK(each.queue_pair_number() == pairs[each.wr_id()].left.number().value());
+    CHECK(each.queue_pair_number() == pairs[each.wr_id()].left.number());
   }
   for (const work_completion& each : take(bed.right_queue, pairs.size())) {
     REQUIRE(each.is_success());
-    CHECK(each.queue_pair_number() == pairs[each.wr_id()].right.number().value());
+    CHECK(each.queue_pair_number() == pairs[each.wr_id()].right.number());
   }
 }

@@ -55,12 +55,12 @@ TEST_CASE("queue pairs take receives from the queue that they share") {
   const work_completion oldest = take_one(bed.right_queue);
   CHECK(oldest.is_success());
   CHECK(oldest.wr_id() == 1);
-  CHECK(oldest.queue_pair_number() == second.number().value());
+  CHECK(oldest.queue_pair_number() == second.number());
   must(to_first.post_send({.elements = outbox.gather(32, 32)}, {.id = 4}));
   take_success(bed.left_queue, 4);
   const work_completion next = take_one(bed.right_queue);
   CHECK(next.wr_id() == 2);
-  CHECK(next.queue_pair_number() == first.number().value());
+  CHECK(next.queue_pair_number() == first.number());
   CHECK(inbox.bytes() == outbox.bytes());
 }
 

@@ -22,7 +22,7 @@ void check_failed(const work_completion& completion, std::uint64_t id, const con
   CHECK(failed.error_class() == error_class);
   CHECK(failed.wr_id() == id);
   CHECK(completion.wr_id() == id);
-  CHECK(failed.queue_pair_number() == pair.number().value());
+  CHECK(failed.queue_pair_number() == pair.number());
   CHECK(std::string(failed.hint()).size() > 10);
 }
 

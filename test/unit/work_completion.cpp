@@ -94,7 +94,7 @@ TEST_CASE("a failed request tells its status, where to look, and what usually ca
     CHECK(to_string(failure.error_class()) == std::string(to_string(error_class)));
     CHECK(failure.vendor_code() == 0x81);
     CHECK(failure.wr_id() == 42);
-    CHECK(failure.queue_pair_number() == 0x1234);
+    CHECK(failure.queue_pair_number() == verbspp::queue_pair_number(0x1234));
     CHECK_FALSE(failure.operation());
     CHECK(std::string(failure.hint()).size() > 10);
     CHECK(contains(failure.message(), to_string(failure.status())));
@@ -171,7 +171,7 @@ TEST_CASE("a completed request tells what it did") {
     CHECK(completion.is_success());
     CHECK(completion);
     CHECK(completion.wr_id() == 43);
-    CHECK(completion.queue_pair_number() == 0x1234);
+    CHECK(completion.queue_pair_number() == verbspp::queue_pair_number(0x1234));
     const auto outcome = completion.get();
     REQUIRE(outcome.has_value());
     const auto& work = outcome.value();

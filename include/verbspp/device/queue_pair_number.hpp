@@ -22,6 +22,13 @@ struct queue_key_traits {
 
 using queue_pair_number = bounded<detail::queue_pair_number_traits>;
 
+namespace detail {
+/// What a driver wrote into one of the 32-bit fields that have 24 bits of it.
+[[nodiscard]] constexpr queue_pair_number queue_pair_number_of(std::uint32_t field) noexcept {
+  return queue_pair_number::assume(field & queue_pair_number::maximum);
+}
+}  // namespace detail
+
 /// What a datagram has to carry to be let into a UD queue pair (qkey).
 ///
 /// One with the highest bit set is privileged: only a process with CAP_NET_RAW can give it to a

@@ -126,10 +126,10 @@ class extended_completion {
 
   [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t wr_id() const noexcept { return queue_->wr_id; }
   /// Whose request it was, where several queue pairs share the completion queue.
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t queue_pair_number() const noexcept
+  [[nodiscard]] VERBSPP_DATA_PATH verbspp::queue_pair_number queue_pair_number() const noexcept
     requires HasCompletionFields<Features, completion_feature::queue_pair_number>
   {
-    return ibv_wc_read_qp_num(queue_);
+    return detail::queue_pair_number_of(ibv_wc_read_qp_num(queue_));
   }
   [[nodiscard]] VERBSPP_DATA_PATH bool is_success() const noexcept {
     return detail::number_of(queue_->status) == IBV_WC_SUCCESS;

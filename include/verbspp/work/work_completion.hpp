@@ -63,7 +63,9 @@ class work_completion {
 
   [[nodiscard]] std::uint64_t wr_id() const noexcept { return native_.wr_id; }
   /// Whose request it was, where several queue pairs share the completion queue.
-  [[nodiscard]] std::uint32_t queue_pair_number() const noexcept { return native_.qp_num; }
+  [[nodiscard]] verbspp::queue_pair_number queue_pair_number() const noexcept {
+    return detail::queue_pair_number_of(native_.qp_num);
+  }
   [[nodiscard]] bool is_success() const noexcept {
     return detail::number_of(native_.status) == IBV_WC_SUCCESS;
   }

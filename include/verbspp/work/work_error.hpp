@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/result.hpp>
+#include <verbspp/device/queue_pair_number.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -96,8 +97,8 @@ class work_error {
   /// The provider's own code, 0 if it gave none.
   [[nodiscard]] constexpr std::uint32_t vendor_code() const noexcept { return vendor_code_; }
   [[nodiscard]] constexpr std::uint64_t wr_id() const noexcept { return wr_id_; }
-  [[nodiscard]] constexpr std::uint32_t queue_pair_number() const noexcept {
-    return queue_pair_number_;
+  [[nodiscard]] constexpr verbspp::queue_pair_number queue_pair_number() const noexcept {
+    return detail::queue_pair_number_of(queue_pair_number_);
   }
   /// What the request was. The device does not tell for a failed one; so only whoever posted it
   /// knows, and adds it by `with_operation`.
