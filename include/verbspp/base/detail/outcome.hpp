@@ -91,8 +91,12 @@ struct managed_either {
   explicit managed_either(as_value, Arguments&&... arguments)
       : value(std::forward<Arguments>(arguments)...), has_value(true) {}
   managed_either(as_error, const Error& cause) noexcept : error(cause), has_value(false) {}
-  managed_either(const managed_either& other) : none() { construct(other); }
-  managed_either(managed_either&& other) noexcept : none() { construct(std::move(other)); }
+  managed_either(const managed_either& other) : none(), has_value(other.has_value) {
+    construct(other);
+  }
+  managed_either(managed_either&& other) noexcept : none(), has_value(other.has_value) {
+    construct(std::move(other));
+  }
   managed_either& operator=(const managed_either& other) { return *this = managed_either(other); }
   /// What was there is destroyed at once.
   managed_either& operator=(managed_either&& other) noexcept {
