@@ -8,11 +8,14 @@ with comment lines:
 
     // expect: text             shown by every compiler; /.../ is a regular expression
     // expect-gcc: text         the same for one compiler, also expect-clang
+    // within: 15               the messages must come within so many lines
+    // variants: 3              with -DMUST_FAIL=1 to 3, which must fail alike
     // only: clang              the rule is out of reach of the other compiler: skipped
     // flags: -Werror=...       more flags for both variants
     // flags-must-fail: -std=...  more flags for the failing variant
 
-Messages are compared with runs of white space as one blank. Source lines of the file
+Lines are counted as a user sees them, what is included from where among them. Messages are
+compared with runs of white space as one blank. Source lines of the file
 itself that the compiler quotes do not count, else a comment could satisfy the check.
 """
 
@@ -26,9 +29,9 @@ import check  # noqa: E402
 
 FIRST_ERRORS = 3
 LIMIT = {"gcc": f"-fmax-errors={FIRST_ERRORS}", "clang": f"-ferror-limit={FIRST_ERRORS}"}
-KEYS = "expect|expect-gcc|expect-clang|only|flags|flags-must-fail|runner"
+KEYS = "expect|expect-gcc|expect-clang|within|variants|only|flags|flags-must-fail|runner"
 HEADER_LINE = re.compile(rf"// ({KEYS}): (.+)")
-KEY_LIKE_LINE = re.compile(r"// *(expect|only|flag|runner)[a-z-]* *:")
+KEY_LIKE_LINE = re.compile(r"// *(expect|within|variant|only|flag|runner)[a-z-]* *:")
 DIAGNOSTIC = re.compile(r"\S+?:(\d+:)* |In file included from |  +from ")
 
 
@@ -72,10 +75,10 @@ class Case:
         self.files_read += files
         return works, text
 
-    def without_quotes_of_itself(self, text):
-        """The diagnostics less the lines of this file that they quote."""
+    def without_quotes_of_itself(self, text, lines):
+        """The first lines of the diagnostics, or all, less those of this file that they quote."""
         kept, quoting = [], False
-        for line in text.splitlines():
+        for line in text.splitlines()[: lines or None]:
             if DIAGNOSTIC.match(line):
                 quoting = line.startswith(f"{self.path}:")
                 kept.append(line)
@@ -103,13 +106,15 @@ def judge(case):
     works, text = case.compile()
     if not works:
         return "failed", f"the good variant does not compile:\n{text}"
-    works, text = case.compile("-DMUST_FAIL", *case.words("flags-must-fail"))
-    if works:
-        return "failed", "the bad variant compiles"
-    said = case.without_quotes_of_itself(text)
-    missing = [expectation for expectation in case.expected() if not shown(expectation, said)]
-    if missing:
-        return "failed", "the message is not shown:\n  " + "\n  ".join(missing) + f"\nbut:\n{text}"
+    for variant in range(1, int(case.header.get("variants", ["1"])[0]) + 1):
+        works, text = case.compile(f"-DMUST_FAIL={variant}", *case.words("flags-must-fail"))
+        if works:
+            return "failed", f"the bad variant compiles: -DMUST_FAIL={variant}"
+        said = case.without_quotes_of_itself(text, int(case.header.get("within", ["0"])[0]))
+        missing = [expectation for expectation in case.expected() if not shown(expectation, said)]
+        if missing:
+            missing = "\n  ".join(missing)
+            return "failed", f"the message is not shown:\n  {missing}\nbut with -DMUST_FAIL={variant}:\n{text}"
     return "passed", text
 
 
