@@ -1,4 +1,5 @@
 // expect: only UD sends datagrams
+// within: 15
 // SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/qp/queue_pair.hpp>

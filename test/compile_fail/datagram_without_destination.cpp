@@ -1,5 +1,6 @@
 // expect: a UD queue pair has no peer of its own to send to: name the destination, as .to =
 // expect: address_handle.destination(number, qkey)
+// within: 15
 // SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/qp/queue_pair.hpp>

@@ -35,7 +35,7 @@ class optional_setting {
   optional_setting(const std::optional<Value>&)
       VERBSPP_DETAIL_REFUSED(Need::required,
                              "this value is required, so there has to be one: ask whether the "
-                             "optional has it, and write *value") = delete;
+                             "optional has it, and write *value");
   constexpr optional_setting(std::nullopt_t) noexcept
     requires(!Need::required)
   {}

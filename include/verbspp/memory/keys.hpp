@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/because.hpp>
+
 #include <compare>
 #include <concepts>
 #include <cstddef>
@@ -19,6 +21,9 @@ namespace verbspp {
 /// with what it names, and the peer finds that out.
 class remote_key {
  public:
+  VERBSPP_DETAIL_NO_DEFAULT(remote_key,
+                            "an invalidation needs to know of which key: write .rkey = "
+                            "the remote_key of a region or window");
   /// From what the device, or a peer, told: `remote_key(native->rkey)`. No other integer type does,
   /// so that none is cut off.
   template <std::same_as<std::uint32_t> Number>

@@ -26,6 +26,14 @@ class remote_flushable {
         length_(memory.length()),
         rkey_(memory.rkey()),
         rights_(Rights) {}
+  template <class Other>
+  remote_flushable(const Other&)
+      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Other>,
+                             "this is a result, which may hold an error: take the value out of it, "
+                             "by .value() or VERBSPP_TRY");
+  VERBSPP_DETAIL_NO_DEFAULT(remote_flushable,
+                            "a flush needs to know of what: give it .remote = memory of the "
+                            "peer, as its region.remote() or remote_memory::decode gives it");
 
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
   /// In bytes.

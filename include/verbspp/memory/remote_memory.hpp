@@ -117,7 +117,15 @@ class remote_destination {
   remote_destination(const remote_memory<Rights>&)
       VERBSPP_DETAIL_REFUSED(!RemotelyWritable<Rights>,
                              "this remote memory lacks access::remote_write: its owner did not "
-                             "grant writes") = delete;
+                             "grant writes");
+  template <class Other>
+  remote_destination(const Other&) VERBSPP_DETAIL_REFUSED(
+      detail::MayLackValue<Other>,
+      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "VERBSPP_TRY");
+  VERBSPP_DETAIL_NO_DEFAULT(remote_destination,
+                            "an RDMA write needs to know where to: give it .remote = memory of the "
+                            "peer, as its region.remote() or remote_memory::decode gives it");
   [[nodiscard]] constexpr const remote_memory<access::remote_write>& memory() const noexcept {
     return memory_;
   }
@@ -136,7 +144,15 @@ class remote_source {
   remote_source(const remote_memory<Rights>&)
       VERBSPP_DETAIL_REFUSED(!RemotelyReadable<Rights>,
                              "this remote memory lacks access::remote_read: its owner did not "
-                             "grant reads") = delete;
+                             "grant reads");
+  template <class Other>
+  remote_source(const Other&) VERBSPP_DETAIL_REFUSED(
+      detail::MayLackValue<Other>,
+      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "VERBSPP_TRY");
+  VERBSPP_DETAIL_NO_DEFAULT(remote_source,
+                            "an RDMA read needs to know where from: give it .remote = memory of "
+                            "the peer, as its region.remote() or remote_memory::decode gives it");
   [[nodiscard]] constexpr const remote_memory<access::remote_read>& memory() const noexcept {
     return memory_;
   }

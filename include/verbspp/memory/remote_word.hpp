@@ -33,6 +33,20 @@ class remote_word {
     return remote_word(part.address(), part.rkey());
   }
 
+  template <class Other>
+  remote_word(const Other&) VERBSPP_DETAIL_REFUSED(
+      detail::MayLackValue<Other>,
+      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "VERBSPP_TRY");
+  template <access_flags Rights>
+  remote_word(const remote_memory<Rights>&)
+      VERBSPP_DETAIL_REFUSED(RemotelyAtomic<Rights> || !RemotelyAtomic<Rights>,
+                             "an atomic operation works on one word of remote memory: write "
+                             ".remote = remote_word::at(memory, offset).value()");
+  VERBSPP_DETAIL_NO_DEFAULT(remote_word,
+                            "an atomic operation needs a word of remote memory: write "
+                            ".remote = remote_word::at(memory, offset).value()");
+
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
   [[nodiscard]] constexpr std::uint32_t rkey() const noexcept { return rkey_; }
   friend constexpr bool operator==(const remote_word&, const remote_word&) noexcept = default;

@@ -14,12 +14,21 @@
 
 namespace verbspp {
 
+class gather_element;
+
+namespace detail {
+template <class Type>
+concept OnlyForReading = std::is_same_v<Type, gather_element>;
+}  // namespace detail
+
 /// A part of registered memory that the device reads: what a send or an RDMA write takes from.
 ///
 /// Made by `memory_region::gather`. A plain value with the layout of `ibv_sge`; it owns nothing:
 /// the region and its memory have to live until the completion of the work that uses it.
 class gather_element {
  public:
+  VERBSPP_DETAIL_NO_DEFAULT(gather_element,
+                            "an element is a part of registered memory: write region.gather()");
   [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
   [[nodiscard]] std::uint32_t length() const noexcept { return native_.length; }
   [[nodiscard]] std::uint32_t lkey() const noexcept { return native_.lkey; }
@@ -45,6 +54,24 @@ class gather_element {
 /// may be written may be read: it can stand for a gather element, not the other way round.
 class scatter_element : public gather_element {
  public:
+  VERBSPP_DETAIL_NO_DEFAULT(scatter_element,
+                            "an element is a part of registered memory: write region.scatter(), as "
+                            "in .result = region.scatter(0, 8).value()");
+  template <class Other>
+  scatter_element(const Other&) VERBSPP_DETAIL_REFUSED(
+      detail::MayLackValue<Other>,
+      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "VERBSPP_TRY");
+  template <class Other>
+  scatter_element(const Other&) VERBSPP_DETAIL_REFUSED(
+      detail::OnlyForReading<Other>,
+      "a gather element is for reading: the device needs one that it may write, from "
+      "memory_region::scatter");
+  template <class Other>
+  scatter_element(const Other&)
+      VERBSPP_DETAIL_REFUSED((!std::is_base_of_v<gather_element, Other> &&
+                              !detail::MayLackValue<Other> && !detail::OnlyForReading<Other>),
+                             "this is not a part of registered memory: write region.scatter()");
   /// An element of memory that the library did not register; its rights are the caller's word.
   [[nodiscard]] static constexpr scatter_element from_native(const ibv_sge& native) noexcept {
     return scatter_element(native);
@@ -99,6 +126,39 @@ class inline_payload {
   gather_element native_;
 };
 
+template <class Element>
+class element_list;
+
+namespace detail {
+
+/// What stands where elements are expected.
+enum class mistake : std::uint8_t { none, result, for_reading, other_list, no_element };
+
+template <class Element, class Other>
+[[nodiscard]] consteval mistake mistake_of() noexcept {
+  if constexpr (std::is_base_of_v<Element, Other> || std::is_same_v<element_list<Element>, Other>)
+    return mistake::none;
+  else if constexpr (MayLackValue<Other>)
+    return mistake::result;
+  else if constexpr (std::is_same_v<Other, gather_element>)
+    return mistake::for_reading;
+  else if constexpr (std::is_same_v<Other, element_list<gather_element>> ||
+                     std::is_same_v<Other, element_list<scatter_element>>)
+    return mistake::other_list;
+  else if constexpr (std::is_same_v<Other, inline_payload>)
+    return std::is_same_v<Element, gather_element> ? mistake::none : mistake::for_reading;
+  else if constexpr (std::is_convertible_v<const Other&, std::span<const Element>> ||
+                     std::is_convertible_v<Other&, std::span<const Element>>)
+    return mistake::none;
+  else
+    return mistake::no_element;
+}
+
+template <class Element, class Other>
+inline constexpr mistake mistaken_for = mistake_of<Element, Other>();
+
+}  // namespace detail
+
 /// The elements of one work request: none, one, or a contiguous range of them.
 ///
 /// None and one are held by value, and so is where inline bytes are: a request of these can be
@@ -120,11 +180,27 @@ class element_list {
              (!std::is_same_v<std::remove_cvref_t<Range>, element_list>)
   constexpr element_list(Range&& range VERBSPP_LIFETIMEBOUND) noexcept
       : element_list(std::span<const Element>(range), 0) {}
+
   template <class Other>
   element_list(const Other&) VERBSPP_DETAIL_REFUSED(
-      (std::is_same_v<Other, gather_element> && !std::is_same_v<Element, gather_element>),
+      (detail::mistaken_for<Element, Other> == detail::mistake::result),
+      "this is a result, which may hold an error: take the value out of it, by .value() or "
+      "VERBSPP_TRY");
+  template <class Other>
+  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
+      (detail::mistaken_for<Element, Other> == detail::mistake::for_reading),
       "a gather element is for reading: the device needs one that it may write, from "
-      "memory_region::scatter") = delete;
+      "memory_region::scatter");
+  template <class Other>
+  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
+      (detail::mistaken_for<Element, Other> == detail::mistake::other_list),
+      "this is a list of the other kind of elements: what is sent needs a gather_list, what is "
+      "filled a scatter_list");
+  template <class Other>
+  element_list(const Other&) VERBSPP_DETAIL_REFUSED(
+      (detail::mistaken_for<Element, Other> == detail::mistake::no_element),
+      "this is not a part of registered memory: write region.gather() for what is sent, "
+      "region.scatter() for what is filled");
 
   [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
   [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }

@@ -146,7 +146,7 @@ class VERBSPP_CONSUMABLE queue_pair
   result<in_state<queue_pair_state::ready_to_send>> handshake(struct endpoint) &
       VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init && Connects<Transport>,
                              "the handshake consumes the queue pair: write "
-                             "std::move(queue_pair).handshake(remote_endpoint)") = delete;
+                             "std::move(queue_pair).handshake(remote_endpoint)");
 
   /// Brings a datagram queue pair to RTS, from where it sends to anyone. It consumes the queue pair
   /// as the handshake does.

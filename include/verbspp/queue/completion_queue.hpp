@@ -175,16 +175,16 @@ class completion_queue {
   [[nodiscard]] result<completion_queue_with<Features>> with() const noexcept;
 
   template <class... Arguments>
-  void wait(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL = delete;
+  void wait(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL;
   template <class... Arguments>
-  void wait_each(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL = delete;
+  void wait_each(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL;
   template <class... Arguments>
-  void request_notification(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL = delete;
+  void request_notification(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL;
   template <class... Arguments>
   void poll_each(Arguments&&...) const
       VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,
                              "this completion queue is not polled field by field: create it as an "
-                             "extended_completion_queue") = delete;
+                             "extended_completion_queue");
 
   completion_queue(const completion_queue&) noexcept = default;
   completion_queue(completion_queue&& other) noexcept

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
@@ -23,6 +24,10 @@ class received_datagram;
 /// live until the sends that use it have completed.
 class datagram_destination {
  public:
+  VERBSPP_DETAIL_NO_DEFAULT(
+      datagram_destination,
+      "a UD queue pair has no peer of its own to send to: name the destination, as "
+      ".to = address_handle.destination(number, qkey)");
   /// Of an address handle that the library did not make.
   datagram_destination(ibv_ah* handle, queue_pair_number number, queue_key key) noexcept
       : handle_(handle), number_(number), key_(key) {}

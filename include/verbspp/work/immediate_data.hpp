@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/because.hpp>
+
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <optional>
+#include <type_traits>
 
 namespace verbspp {
 
@@ -14,6 +18,14 @@ namespace verbspp {
 class immediate_data {
  public:
   constexpr explicit immediate_data(std::uint32_t value) noexcept : value_(value) {}
+  /// More than 32 bits would be cut off.
+  template <class Number>
+  explicit immediate_data(Number)
+      VERBSPP_DETAIL_REFUSED((std::is_arithmetic_v<Number> &&
+                              (sizeof(Number) > sizeof(std::uint32_t) ||
+                               std::is_floating_point_v<Number>)),
+                             "immediate data has 32 bits: say that the rest is cut off, as "
+                             "immediate_data(static_cast<std::uint32_t>(value))");
   [[nodiscard]] static immediate_data from_network(__be32 value) noexcept {
     return immediate_data(ntohl(value));
   }
@@ -23,6 +35,19 @@ class immediate_data {
 
  private:
   std::uint32_t value_;
+};
+
+/// The immediate data of an operation, if it has any. Nothing but `std::optional`, which says in
+/// words that a plain number is none.
+class optional_immediate_data : public std::optional<immediate_data> {
+ public:
+  using std::optional<immediate_data>::optional;
+  constexpr optional_immediate_data(const std::optional<immediate_data>& other) noexcept
+      : optional(other) {}
+  template <class Number>
+  optional_immediate_data(Number)
+      VERBSPP_DETAIL_REFUSED(std::is_arithmetic_v<Number>,
+                             "a number is not immediate data by itself: write immediate_data(7)");
 };
 
 }  // namespace verbspp

@@ -31,7 +31,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 
 namespace verbspp {
 
@@ -184,7 +183,7 @@ struct invalidation : usual_operation {
 /// Takes the elements' bytes to the peer, into the receive that it posted first.
 struct send_operation {
   gather_list elements{};
-  std::optional<immediate_data> immediate{};
+  optional_immediate_data immediate{};
   bool solicited = false;  ///< wakes a peer that waits for solicited events only
   bool fenced = false;     ///< RC: starts only when the RDMA reads posted before it have finished
 };
@@ -220,7 +219,7 @@ struct operation_traits<send_operation> : detail::usual_operation {
 struct datagram_operation {
   gather_list elements{};
   datagram_destination to;
-  std::optional<immediate_data> immediate{};
+  optional_immediate_data immediate{};
   bool solicited = false;
 };
 
@@ -268,7 +267,7 @@ struct receive_operation {
 struct write_operation {
   gather_list elements{};
   remote_destination remote;  ///< at least as long as the elements together
-  std::optional<immediate_data> immediate{};
+  optional_immediate_data immediate{};
   bool solicited = false;  ///< only with immediate data
   bool fenced = false;     ///< RC
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting_interface.hpp>
 #include <verbspp/work/queue_pair_state.hpp>
@@ -26,6 +27,8 @@ class VERBSPP_CONSUMABLE receive_queue_operations {
   {
     return static_cast<Poster&>(*this).take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(post_receive, (OwnReceiveQueue<Receives> && AcceptsReceives<State>),
+                           "post_receive takes {.elements}, and then how that is tracked: {.id}");
 
  protected:
   receive_queue_operations() noexcept = default;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/dependent.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/memory_window.hpp>
@@ -49,6 +50,15 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(
+      post_send, (Transport != transport::ud && AcceptsSends<State>),
+      "post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then how "
+      "that is tracked: {.id, .signaled}; only UD sends datagrams, .to a destination");
+  VERBSPP_DETAIL_OTHERWISE(
+      post_send, (Transport == transport::ud && AcceptsSends<State>),
+      "a UD queue pair has no peer of its own to send to: name the destination, as .to = "
+      "address_handle.destination(number, qkey); post_send takes {.elements, .to, .immediate, "
+      ".solicited}, in this order, and then how that is tracked: {.id, .signaled}");
 
   /// Writes to the peer's memory, which has to be at least as long as the elements together.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_write(
@@ -57,6 +67,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(
+      post_write, (CarriesWrites<Transport> && AcceptsSends<State>),
+      "post_write needs .remote = memory of the peer, and takes {.elements, .remote, .immediate, "
+      ".solicited, .fenced}, in this order, and then how that is tracked: {.id, .signaled}");
 
   /// Reads from the peer's memory, which has to be at least as long as the elements together. The
   /// memory here belongs to the device until the completion.
@@ -66,6 +80,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(
+      post_read, (CarriesReads<Transport> && AcceptsSends<State>),
+      "post_read needs .remote = memory of the peer, and takes {.elements, .remote, .fenced}, in "
+      "this order, and then how that is tracked: {.id, .signaled}");
 
   /// Compares a word of the peer's memory, and swaps it if it is as expected, in one step. The
   /// memory of the result, of 8 bytes, belongs to the device until the completion.
@@ -75,6 +93,11 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(
+      post_compare_and_swap, (CarriesAtomics<Transport> && AcceptsSends<State>),
+      "post_compare_and_swap needs .result = region.scatter(0, 8).value() and .remote = "
+      "remote_word::at(memory, offset).value(), and takes {.result, .remote, .expected, .desired, "
+      ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
   /// Adds to a word of the peer's memory in one step. The memory of the result, of 8 bytes, belongs
   /// to the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
@@ -83,6 +106,11 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(
+      post_fetch_and_add, (CarriesAtomics<Transport> && AcceptsSends<State>),
+      "post_fetch_and_add needs .result = region.scatter(0, 8).value() and .remote = "
+      "remote_word::at(memory, offset).value(), and takes {.result, .remote, .addend, .fenced}, in "
+      "this order, and then how that is tracked: {.id, .signaled}");
 
   /// Writes eight bytes to the peer's memory in one step, where the device can
   /// (`ibv_wr_atomic_write`).
@@ -96,6 +124,12 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(
+      post_atomic_write,
+      (CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
+       LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
+      "post_atomic_write needs .remote = memory of the peer, and takes {.value, .remote, "
+      ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
   /// Completes when what was written to the peer's memory before has come as far as asked, where
   /// the device can (`ibv_wr_flush`).
   /// \errors besides, `invalid_input` for no placement; `permission` for one that the peer did not
@@ -107,6 +141,12 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(
+      post_flush,
+      (CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
+       LibibverbsFlushes<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>),
+      "post_flush needs .remote = memory of the peer, and takes {.remote, .placement, .scope, "
+      ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
 
   /// Sends, and makes an rkey of the peer's void, where the device can:
   /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
@@ -116,6 +156,11 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(post_send_with_invalidate,
+                           (CarriesInvalidation<Transport> && AcceptsSends<State>),
+                           "post_send_with_invalidate needs .rkey = the remote_key of a "
+                           "region or window, and takes {.elements, .rkey, .solicited, .fenced}, "
+                           "in this order, and then how that is tracked: {.id, .signaled}");
   /// Makes an rkey of this side void, where the device can.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
       const local_invalidate_operation& operation, work_tag tag = {}) noexcept
@@ -123,6 +168,10 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   {
     return poster().take(operation, tag);
   }
+  VERBSPP_DETAIL_OTHERWISE(
+      post_local_invalidate, (CarriesInvalidation<Transport> && AcceptsSends<State>),
+      "post_local_invalidate needs .rkey = the remote_key of a region or window, and takes {.rkey, "
+      ".fenced}, in this order, and then how that is tracked: {.id, .signaled}");
 
   /// Binds a memory window to a part of a region: once the bind has completed, in the send
   /// completion queue, the peer has access by the handle that this returns, as far as the queue
