@@ -63,6 +63,10 @@ static_assert(!std::is_constructible_v<immediate_data, double>);
 static_assert(sizeof(optional_immediate_data) == sizeof(std::optional<immediate_data>));
 static_assert(std::is_trivially_copyable_v<send_operation>);
 
+// Numbers.
+static_assert(!std::is_constructible_v<retry_count, bool>);
+static_assert(!std::is_constructible_v<path_mtu, char>);
+
 // Calls.
 using connected = connected_queue_pair<transport::rc>;
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/literal.hpp>
 #include <verbspp/base/result.hpp>
 
 #include <compare>
-#include <concepts>
 #include <cstddef>
 #include <system_error>  // declares std::hash, and is included anyway
 #include <utility>
@@ -30,13 +30,15 @@ class bounded {
   static constexpr value_type maximum = Traits::maximum;
 
   constexpr bounded() noexcept = default;
-  template <std::integral Integer>
-  consteval bounded(Integer value) noexcept : value_(static_cast<value_type>(value)) {
+  template <detail::Number Integer>
+  consteval bounded(const Integer& value) noexcept
+      : value_(static_cast<value_type>(VERBSPP_DETAIL_LITERAL(value))) {
     if (!in_range(value)) detail::value_is_out_of_range();
   }
+  VERBSPP_DETAIL_NUMBERS_ONLY(bounded);
 
   /// \errors `invalid_input` with the name, the range and the value
-  template <std::integral Integer>
+  template <detail::Number Integer>
   [[nodiscard]] static constexpr result<bounded> from(Integer value) noexcept {
     if (!in_range(value)) return error::out_of_range("parameter", Traits::name, value);
     return assume(static_cast<value_type>(value));
@@ -52,7 +54,7 @@ class bounded {
   friend constexpr auto operator<=>(bounded, bounded) noexcept = default;
 
  private:
-  template <std::integral Integer>
+  template <detail::Number Integer>
   [[nodiscard]] static constexpr bool in_range(Integer value) noexcept {
     return !std::cmp_less(value, Traits::minimum) && !std::cmp_greater(value, Traits::maximum);
   }

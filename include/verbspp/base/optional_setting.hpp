@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/literal.hpp>
 
 #include <optional>
 #include <type_traits>
@@ -41,7 +41,8 @@ class optional_setting {
   {}
   template <class Literal>
     requires(from_literals && std::is_convertible_v<Literal, Value>)
-  consteval optional_setting(Literal literal) noexcept : value_(Value(literal)) {}
+  consteval optional_setting(const Literal& literal) noexcept
+      : value_(Value(VERBSPP_DETAIL_LITERAL(literal))) {}
   template <class Other>
     requires(!from_literals && !std::is_arithmetic_v<Value> &&
              std::is_convertible_v<const Other&, Value>)

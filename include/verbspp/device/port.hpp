@@ -49,13 +49,15 @@ class path_mtu {
  public:
   /// 256 bytes, which every port carries.
   constexpr path_mtu() noexcept = default;
-  template <std::integral Integer>
-  consteval path_mtu(Integer bytes) noexcept : code_(code_of(static_cast<std::uint64_t>(bytes))) {
+  template <detail::Number Integer>
+  consteval path_mtu(const Integer& bytes) noexcept
+      : code_(code_of(static_cast<std::uint64_t>(VERBSPP_DETAIL_LITERAL(bytes)))) {
     if (code_ == 0) detail::value_is_out_of_range();
   }
+  VERBSPP_DETAIL_NUMBERS_ONLY(path_mtu);
 
   /// \errors `invalid_input` if `bytes` is none of the five sizes
-  template <std::integral Integer>
+  template <detail::Number Integer>
   [[nodiscard]] static constexpr result<path_mtu> from(Integer bytes) noexcept {
     const std::uint8_t code =
         std::cmp_less(bytes, 0) ? std::uint8_t{0} : code_of(static_cast<std::uint64_t>(bytes));

@@ -76,18 +76,20 @@ class rnr_retry_count {
 
  public:
   constexpr rnr_retry_count() noexcept = default;
-  template <std::integral Integer>
-  consteval rnr_retry_count(Integer retries) noexcept : code_(static_cast<std::uint8_t>(retries)) {
+  template <detail::Number Integer>
+  consteval rnr_retry_count(const Integer& retries) noexcept
+      : code_(static_cast<std::uint8_t>(VERBSPP_DETAIL_LITERAL(retries))) {
     if (std::cmp_less(retries, 0) || std::cmp_greater(retries, maximum))
       detail::value_is_out_of_range();
   }
+  VERBSPP_DETAIL_NUMBERS_ONLY(rnr_retry_count);
   [[nodiscard]] static constexpr rnr_retry_count unlimited() noexcept {
     rnr_retry_count result;
     result.code_ = unlimited_code;
     return result;
   }
   /// \errors `invalid_input` outside 0..6
-  template <std::integral Integer>
+  template <detail::Number Integer>
   [[nodiscard]] static constexpr result_for<Integer> from(Integer retries) noexcept {
     if (std::cmp_less(retries, 0) || std::cmp_greater(retries, maximum))
       return error::out_of_range("parameter", "RNR retry count (0..6, or unlimited())", retries);
@@ -116,10 +118,12 @@ class min_rnr_timer {
  public:
   /// Code 12, 0.64 ms.
   constexpr min_rnr_timer() noexcept = default;
-  template <std::integral Integer>
-  consteval min_rnr_timer(Integer code) noexcept : code_(static_cast<std::uint8_t>(code)) {
+  template <detail::Number Integer>
+  consteval min_rnr_timer(const Integer& code) noexcept
+      : code_(static_cast<std::uint8_t>(VERBSPP_DETAIL_LITERAL(code))) {
     if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum)) detail::value_is_out_of_range();
   }
+  VERBSPP_DETAIL_NUMBERS_ONLY(min_rnr_timer);
   /// A constant duration, rounded up to the next code.
   template <std::integral Rep, class Period>
   consteval min_rnr_timer(std::chrono::duration<Rep, Period> duration) noexcept
@@ -127,7 +131,7 @@ class min_rnr_timer {
     if (code_ == none) detail::value_is_out_of_range();
   }
   /// \errors `invalid_input` outside 0..31
-  template <std::integral Integer>
+  template <detail::Number Integer>
   [[nodiscard]] static constexpr result_for<Integer> from(Integer code) noexcept {
     if (std::cmp_less(code, 0) || std::cmp_greater(code, maximum))
       return error::out_of_range("parameter", "min RNR NAK timer code (0..31)", code);
@@ -183,11 +187,13 @@ class ack_timeout {
  public:
   /// Code 14, 67.1 ms.
   constexpr ack_timeout() noexcept = default;
-  template <std::integral Integer>
-  consteval ack_timeout(Integer code) noexcept : code_(static_cast<std::uint8_t>(code)) {
+  template <detail::Number Integer>
+  consteval ack_timeout(const Integer& code) noexcept
+      : code_(static_cast<std::uint8_t>(VERBSPP_DETAIL_LITERAL(code))) {
     if (std::cmp_less(code, minimum) || std::cmp_greater(code, maximum))
       detail::value_is_out_of_range();
   }
+  VERBSPP_DETAIL_NUMBERS_ONLY(ack_timeout);
   /// A constant duration, rounded up to the next code.
   template <std::integral Rep, class Period>
   consteval ack_timeout(std::chrono::duration<Rep, Period> duration) noexcept
@@ -197,7 +203,7 @@ class ack_timeout {
   /// Waits for ever: a peer that dies is never noticed.
   [[nodiscard]] static constexpr ack_timeout infinite() noexcept { return with_code(0); }
   /// \errors `invalid_input` outside 1..31
-  template <std::integral Integer>
+  template <detail::Number Integer>
   [[nodiscard]] static constexpr result_for<Integer> from(Integer code) noexcept {
     if (std::cmp_less(code, minimum) || std::cmp_greater(code, maximum))
       return error::out_of_range("parameter", "ACK timeout code (1..31, or infinite())", code);
