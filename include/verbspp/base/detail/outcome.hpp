@@ -8,6 +8,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 
 #include <boost/outcome/success_failure.hpp>
 
@@ -188,6 +189,17 @@ class [[nodiscard]] outcome {
              std::is_convertible_v<Cause, Error>)
   constexpr outcome(outcome<From, Cause> other)
       : either_(other.has_value() ? from_value(other) : either_type(as_error(), other.error())) {}
+
+  // What a loop over it asks for.
+  template <class Nothing = void>
+  void begin() const
+      VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
+                             "this is a result, which may hold an error: go through what it holds, "
+                             "as in for (... : q.poll(slots).value())");
+  template <class Nothing = void>
+  void end() const VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
+                                          "this is a result, which may hold an error: go through "
+                                          "what it holds, as in for (... : q.poll(slots).value())");
 
   [[nodiscard]] constexpr bool has_value() const noexcept { return either_.has_value; }
   [[nodiscard]] constexpr bool has_error() const noexcept { return !either_.has_value; }
