@@ -55,7 +55,7 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
   const endpoint other = other_prepared.endpoint();
   VERBSPP_TRY(extended_pair, std::move(other_prepared).handshake(other));
   const remote_memory<access::remote_write> remote(
-      reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), 7);
+      reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), remote_key(7U));
   return wrapped_ends{
       std::move(connected), queue,  std::move(extended_pair), extended_queue, std::move(outgoing),
       std::move(incoming),  remote, &length_at_run_time};
@@ -70,7 +70,7 @@ raw_ends raw_ends_of(const wrapped_ends& ends) {
           .incoming = ends.incoming.native_handle(),
           .remote_address = ends.remote.address(),
           .remote_length = ends.remote.length(),
-          .rkey = ends.remote.rkey(),
+          .rkey = ends.remote.rkey().value(),
           .length = ends.length};
 }
 

@@ -108,7 +108,7 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRYV(send_a_byte(slow, receiver, queue, memory));
 
   // A write to where the peer allows none breaks the connection.
-  const remote_memory<access::remote_write> nowhere(0, 1, 0);
+  const remote_memory<access::remote_write> nowhere(0, 1, remote_key(0U));
   VERBSPP_TRY(out, memory.gather(1, 1));
   VERBSPP_TRYV(slow.post_write({.elements = out, .remote = nowhere}, {.id = 3}));
   VERBSPP_TRY(completion, next_completion(queue));

@@ -33,6 +33,7 @@
 #include <verbspp/memory/remote_object.hpp>
 #include <verbspp/memory/remote_word.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/thread_domain.hpp>
 #include <verbspp/memory/window_part.hpp>
 #include <verbspp/qp/attributes.hpp>
 #include <verbspp/qp/builder.hpp>

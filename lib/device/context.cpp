@@ -32,11 +32,39 @@ bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
 }  // namespace
 
 // Not in the header, where it would cost all who include it what a new kind of span costs.
-std::span<const gid_entry> gid_table::entries() const noexcept { return {entries_.get(), size_}; }
+std::span<const gid_entry> gid_table::entries() const& noexcept { return {entries_.get(), size_}; }
 
 detail::context_state::~context_state() {
+  if (closed_by == ownership::borrowed) return;
   errno = 0;  // it returns -1, and does not promise to set errno
   report_destroy(errno_of(ibv_close_device(native)), "ibv_close_device");
+}
+
+result<context> context::from_native(ibv_context* native, ownership whose) noexcept {
+  constexpr const char* operation = "context::from_native";
+  if (native == nullptr)
+    return error(error_kind::invalid_input, operation, "the ibv_context is null");
+  auto* const state = new (std::nothrow) detail::context_state(native, ownership::borrowed);
+  if (state == nullptr) return error::from_errno(ENOMEM, operation);
+  context adopted{detail::reference<detail::context_state>(state)};
+  if (whose == ownership::taken) {
+    if (const int errnum = detail::make_nonblocking(native->async_fd); errnum != 0)
+      return error::from_errno(errnum, "fcntl (asynchronous events)");
+    state->closed_by = ownership::taken;
+  }
+  return adopted;
+}
+
+result<ibv_context*> context::release() && noexcept {
+  constexpr const char* operation = "context::release";
+  VERBSPP_TRYV(detail::check_usable(operation, *this));
+  if (!state_.is_only())
+    return error(error_kind::busy, operation,
+                 "other handles of the context, or objects made from it, are still there");
+  ibv_context* const native = state_->native;
+  state_->closed_by = ownership::borrowed;
+  state_ = {};
+  return native;
 }
 
 result<ibv_device_attr> context::query_device() const noexcept {
@@ -132,6 +160,11 @@ result<gid_table> context::query_gid_table(port_number port) const noexcept {
 result<std::optional<async_event>> context::poll_async_event() const noexcept {
   constexpr const char* operation = "ibv_get_async_event";
   VERBSPP_TRYV(detail::check_usable(operation, *this));
+  if (state_->closed_by == ownership::borrowed) {  // its file descriptor may block
+    VERBSPP_TRY(readable, detail::wait_readable(async_event_file_descriptor(),
+                                                wait_limit::time_point::min(), operation));
+    if (!readable) return std::optional<async_event>();
+  }
   ibv_async_event native{};
   VERBSPP_TRY(got, detail::read_event([&] { return ibv_get_async_event(native_handle(), &native); },
                                       operation));

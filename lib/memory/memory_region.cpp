@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cinttypes>
+#include <cstdint>
 #include <cstdio>
 #include <limits>
 #include <ostream>
@@ -69,6 +70,11 @@ const char* usual_cause_of_staying(int errnum) noexcept {
              : "the memory stays registered";
 }
 
+error is_borrowed(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation,
+          "the registration is borrowed: whoever made it changes and deregisters it"};
+}
+
 void deregister_or_report(ibv_mr* native) noexcept {
   const int errnum = errno_of(ibv_dereg_mr(native));
   report_destroy(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
@@ -99,9 +105,9 @@ result<memory_registration> memory_registration::create(const protection_domain&
   errno = 0;
   // What ibv_reg_mr and ibv_reg_mr_iova call where the rights are no constants.
   ibv_mr* const native =
-      ibv_reg_mr_iova2(domain.native_handle(), address, length, start, rights.bits);
+      ibv_reg_mr_iova2(domain.below().native_handle(), address, length, start, rights.bits);
   if (native == nullptr) return registration_failure(errno, registering, length);
-  return memory_registration(domain, native, start);
+  return memory_registration(domain.below(), native, start);
 }
 
 result<memory_registration> memory_registration::create(const protection_domain& domain,
@@ -115,9 +121,10 @@ result<memory_registration> memory_registration::create(const protection_domain&
                                "give that of a dma-buf");
 #if defined(VERBSPP_HAS_IBV_REG_DMABUF_MR)
   errno = 0;
-  ibv_mr* const native = ibv_reg_dmabuf_mr(domain.native_handle(), part.offset, length, start,
-                                           part.file_descriptor, static_cast<int>(rights.bits));
-  if (native != nullptr) return memory_registration(domain, native, start);
+  ibv_mr* const native =
+      ibv_reg_dmabuf_mr(domain.below().native_handle(), part.offset, length, start,
+                        part.file_descriptor, static_cast<int>(rights.bits));
+  if (native != nullptr) return memory_registration(domain.below(), native, start);
   const int errnum = errno;
   if (kind_of_errno(errnum) == error_kind::not_supported)
     return error::from_errno(errnum, registering_dmabuf,
@@ -136,13 +143,27 @@ result<memory_registration> memory_registration::create(const protection_domain&
 #endif
 }
 
-memory_registration::~memory_registration() {
-  if (native_ != nullptr) deregister_or_report(native_);
+result<memory_registration> memory_registration::from_native(
+    const protection_domain& domain, ibv_mr* native, ownership whose,
+    std::optional<std::uint64_t> start) noexcept {
+  constexpr const char* operation = "memory_region::from_native";
+  VERBSPP_TRYV(check_usable(operation, domain));
+  if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_mr is null");
+  if (native->pd != domain.native_handle() && native->pd != domain.below().native_handle())
+    return error(error_kind::invalid_input, operation,
+                 "the memory is registered in another protection domain");
+  return memory_registration(domain.below(), native,
+                             start.value_or(reinterpret_cast<std::uintptr_t>(native->addr)), whose);
 }
 
-result<void> memory_registration::release() noexcept {
-  if (native_ == nullptr)
-    return error(error_kind::invalid_input, "ibv_dereg_mr", "this region was moved from");
+memory_registration::~memory_registration() {
+  if (native_ != nullptr && whose_ == ownership::taken) deregister_or_report(native_);
+}
+
+result<void> memory_registration::deregister() noexcept {
+  constexpr const char* operation = "ibv_dereg_mr";
+  if (native_ == nullptr) return region_is_gone(operation);
+  if (whose_ == ownership::borrowed) return is_borrowed(operation);
   range_ = {};
   const int errnum = errno_of(ibv_dereg_mr(std::exchange(native_, nullptr)));
   if (errnum != 0) return error::from_errno(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
@@ -150,8 +171,8 @@ result<void> memory_registration::release() noexcept {
 }
 
 result<void> memory_registration::change(const registration_change& changes) noexcept {
-  if (native_ == nullptr)
-    return error(error_kind::invalid_input, reregistering, "this region was moved from");
+  if (native_ == nullptr) return region_is_gone(reregistering);
+  if (whose_ == ownership::borrowed) return is_borrowed(reregistering);
   int what = 0;
   ibv_pd* domain = nullptr;
   if (changes.domain) {
@@ -160,7 +181,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
       return error(error_kind::invalid_input, reregistering,
                    "the protection domain is of another context than the region's");
     what |= IBV_REREG_MR_CHANGE_PD;
-    domain = changes.domain->native_handle();
+    domain = changes.domain->below().native_handle();
   }
   if (!changes.memory.empty()) what |= IBV_REREG_MR_CHANGE_TRANSLATION;
   access_flags rights{};
@@ -174,11 +195,12 @@ result<void> memory_registration::change(const registration_change& changes) noe
                                     changes.memory.size(), static_cast<int>(rights.bits));
   const int errnum = errno != 0 ? errno : EIO;
   if (returned == 0 || returned == IBV_REREG_MR_ERR_DO_FORK_OLD) {
-    if (changes.domain) domain_ = *changes.domain;
+    if (changes.domain) domain_ = changes.domain->below();
     if (!changes.memory.empty())
       range_.start = reinterpret_cast<std::uintptr_t>(changes.memory.data());
     range_.length = native_->length;
     range_.lkey = native_->lkey;
+    range_.rkey = native_->rkey;
     if (returned != 0)
       report_destroy(errnum, reregistering,
                      "it worked, but children of fork will not have the former memory");
@@ -203,22 +225,27 @@ result<void> memory_registration::change(const registration_change& changes) noe
                            "the region could not be used any more and is gone");
 }
 
-result<void> check_window_part(std::size_t region_length, std::size_t offset,
-                               std::size_t length) noexcept {
-  constexpr const char* operation = "memory_region::window_part";
-  if (offset > region_length)
-    return error::above_limit(operation, "offset, bytes", offset, region_length);
-  if (length > region_length - offset)
+error region_is_gone(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this region was moved from, or deregistered"};
+}
+
+error no_such_part(const registered_range& range, const char* operation, std::size_t offset,
+                   std::size_t length) noexcept {
+  if (range.length == 0) return region_is_gone(operation);
+  if (offset > range.length)
+    return error::above_limit(operation, "offset, bytes", offset, range.length);
+  if (length > range.length - offset)
     return error::above_limit(operation, "length from the offset on, bytes", length,
-                              region_length - offset);
-  return success();
+                              range.length - offset);
+  return error::above_limit(operation, "length of one element, bytes", length, UINT32_MAX,
+                            "split it into several elements or requests");
 }
 
 void print(std::ostream& out, const char* kind, const memory_registration& registration,
            access_flags rights) {
   const ibv_mr* const native = registration.native();
   if (native == nullptr) {
-    out << kind << ", moved from";
+    out << kind << ", moved from or deregistered";
     return;
   }
   std::array<char, 112> text{};

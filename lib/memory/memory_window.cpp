@@ -63,8 +63,27 @@ result<void> memory_window_owner::allocate(memory_window_type type) noexcept {
   return success();
 }
 
+result<void> memory_window_owner::adopt(memory_window_type type, ibv_mw* native,
+                                        ownership whose) noexcept {
+  constexpr const char* operation = "memory_window::from_native";
+  VERBSPP_TRYV(check_usable(operation, domain_));
+  if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_mw is null");
+  if (native->pd != domain_.native_handle())
+    return error(error_kind::invalid_input, operation,
+                 "the memory window is of another protection domain");
+  if (native->type != static_cast<ibv_mw_type>(type))
+    return error(error_kind::invalid_input, operation, "the memory window is of the other type");
+  native_ = native;
+  whose_ = whose;
+  return success();
+}
+
+error window_is_gone(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation, "this memory window was moved from"};
+}
+
 memory_window_owner::~memory_window_owner() {
-  if (native_ != nullptr)
+  if (native_ != nullptr && whose_ == ownership::taken)
     report_destroy(errno_of(ibv_dealloc_mw(native_)), "ibv_dealloc_mw",
                    "peers may have access through the memory window still");
 }

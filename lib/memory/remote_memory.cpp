@@ -26,7 +26,7 @@ std::array<std::byte, remote_memory_encoded_size> encode(
   out[magic_at] = magic;
   out[version_at] = version;
   store_big_endian(out.subspan<rights_at, 2>(), memory.rights.bits);
-  store_big_endian(out.subspan<rkey_at, 4>(), memory.rkey);
+  store_big_endian(out.subspan<rkey_at, 4>(), memory.rkey.value());
   store_big_endian(out.subspan<address_at, 8>(), memory.address);
   store_big_endian(out.subspan<length_at, 8>(), memory.length);
   return bytes;
@@ -50,7 +50,7 @@ result<remote_memory_description> remote_memory_description::decode(
   const remote_memory_description memory{
       .address = load_big_endian(in.subspan<address_at, 8>()),
       .length = load_big_endian(in.subspan<length_at, 8>()),
-      .rkey = static_cast<std::uint32_t>(load_big_endian(in.subspan<rkey_at, 4>())),
+      .rkey = remote_key(static_cast<std::uint32_t>(load_big_endian(in.subspan<rkey_at, 4>()))),
       .rights = access_flags::from_bits(
           static_cast<unsigned>(load_big_endian(in.subspan<rights_at, 2>())))};
   if (!access::any_remote.contains(memory.rights))
@@ -70,7 +70,7 @@ void print(std::ostream& out, const remote_memory_description& memory) {
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(),
                 "remote memory 0x%" PRIx64 "+%" PRIu64 ", rkey 0x%08" PRIx32 ", ", memory.address,
-                memory.length, memory.rkey);
+                memory.length, memory.rkey.value());
   out << text.data() << memory.rights;
 }
 

@@ -77,7 +77,8 @@ result<port_attributes> port_of(const queue_pair_settings& settings,
 result<void> check_parents(const queue_pair_settings& settings) noexcept {
   VERBSPP_TRYV(check_usable(building, *settings.domain));
   const context& parent = settings.domain->context();
-  if (settings.receives && settings.receives->protection_domain() != *settings.domain)
+  if (settings.receives &&
+      settings.receives->protection_domain().below() != settings.domain->below())
     return error(error_kind::invalid_input, building,
                  "the shared receive queue has to be made in the protection domain of the queue "
                  "pair");

@@ -33,9 +33,10 @@ const char* usual_cause(int errnum) noexcept {
 result<address_handle> address_handle::create(const class protection_domain& domain,
                                               ibv_ah_attr address, const char* operation) noexcept {
   errno = 0;
-  ibv_ah* const created = ibv_create_ah(domain.native_handle(), &address);
+  class protection_domain below = domain.below();
+  ibv_ah* const created = ibv_create_ah(below.native_handle(), &address);
   if (created == nullptr) return error::from_errno(errno, operation, usual_cause(errno));
-  return address_handle(created, domain);
+  return address_handle(created, std::move(below), ownership::taken);
 }
 
 result<address_handle> address_handle::create(const class protection_domain& domain,
@@ -70,8 +71,19 @@ result<address_handle> address_handle::create_reply(const class protection_domai
   return create(domain, address, creating_handle);
 }
 
+result<address_handle> address_handle::from_native(const class protection_domain& domain,
+                                                   ibv_ah* native, ownership whose) noexcept {
+  constexpr const char* operation = "address_handle::from_native";
+  VERBSPP_TRYV(detail::check_usable(operation, domain));
+  if (native == nullptr) return error(error_kind::invalid_input, operation, "the ibv_ah is null");
+  if (native->pd != domain.native_handle() && native->pd != domain.below().native_handle())
+    return error(error_kind::invalid_input, operation,
+                 "the address handle is of another protection domain");
+  return address_handle(native, domain.below(), whose);
+}
+
 address_handle::~address_handle() {
-  if (native_ != nullptr)
+  if (native_ != nullptr && whose_ == ownership::taken)
     detail::report_destroy(detail::errno_of(ibv_destroy_ah(native_)), "ibv_destroy_ah");
 }
 

@@ -14,6 +14,6 @@ constexpr access_flags given = access::remote_write;
 // The rights are the window's, whatever the region grants by itself.
 remote_destination far_end(
     const memory_region<access::local_write | access::remote_write | access::window_bind>& region,
-    std::uint32_t rkey) {
+    verbspp::remote_key rkey) {
   return region.window_part<given>(0, 64).value().remote(rkey);
 }

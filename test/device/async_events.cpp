@@ -134,8 +134,8 @@ TEST_CASE("a peer's bad rkey is told at the queue pair that refused it") {
   const testbed bed;
   auto [left, right] = connect(bed);
   buffer<> memory(bed.domain, 64);
-  const remote_memory<access::remote_write> wrong(memory.remote().address(), 64,
-                                                  memory.remote().rkey() ^ 0xff00);
+  const remote_memory<access::remote_write> wrong(
+      memory.remote().address(), 64, remote_key(memory.remote().rkey().value() ^ 0xff00));
   must(left.post_write({.elements = memory.gather(0, 8), .remote = wrong}, {.id = 1}));
   CHECK(status_of(take_one(bed.left_queue)) == work_status::remote_access_error);
   const auto event = must(bed.context.wait_async_event(clock::now() + moment));

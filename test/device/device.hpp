@@ -132,7 +132,7 @@ class buffer {
   [[nodiscard]] scatter_element scatter(std::size_t offset, std::size_t length) const {
     return must(region_.scatter(offset, length));
   }
-  [[nodiscard]] auto remote() const { return region_.remote(); }
+  [[nodiscard]] auto remote() const { return must(region_.remote()); }
 
  private:
   std::vector<std::byte> bytes_;

@@ -176,6 +176,27 @@ TEST_CASE("a memory window that cannot be made says why") {
                 bed.context.native_handle()->ops.alloc_mw, make);
 }
 
+TEST_CASE("thread domains and parent domains that cannot be made say why") {
+  const testbed bed;
+  auto& pointers = extended(bed.context);
+  // What the device lacks is told in other words.
+  std::vector<expected_failure> failures = any_failures;
+  std::erase_if(failures, [](const expected_failure& each) {
+    return each.kind == error_kind::not_supported;
+  });
+  const auto threads = thread_domain::create(bed.context);
+  if (threads.has_error()) SKIP("this device has no thread domains");
+  check_failing({.verb = "ibv_alloc_td", .failures = failures}, null, pointers.alloc_td,
+                [&] { return thread_domain::create(bed.context); });
+  check_failing(
+      {.verb = "ibv_alloc_parent_domain", .failures = failures}, null, pointers.alloc_parent_domain,
+      [&] { return protection_domain::create_parent(bed.domain, threads.assume_value()); });
+  const failing_operation lacking(pointers.alloc_parent_domain, EOPNOTSUPP, null);
+  CHECK_THAT(
+      failure_of(protection_domain::create_parent(bed.domain, threads.assume_value())).message(),
+      Catch::EndsWith("use the protection domain itself, whose queues lock"));
+}
+
 TEST_CASE("memory that cannot be registered says why") {
   const testbed bed;
   std::vector<std::byte> memory(8192);
@@ -214,7 +235,8 @@ TEST_CASE("what cannot be asked says why") {
                 [&] { return bed.context.query_port(port); });
   check_failing({"ibv_query_gid_table"}, convention::negative_errno,
                 [&] { return bed.context.query_gid_table(port); });
-  const gid_index used = must(bed.context.query_gid_table(port)).begin()->index;
+  const gid_table table = must(bed.context.query_gid_table(port));
+  const gid_index used = table.begin()->index;
   check_failing({.verb = "ibv_query_gid_ex",
                  .failures = any_failures_but({{ENODATA, error_kind::not_found}})},
                 returns_errno, [&] { return bed.context.query_gid(port, used); });

@@ -102,6 +102,24 @@ TEST_CASE("a memory window that cannot be released is reported") {
   }
 }
 
+TEST_CASE("a thread domain that cannot be released is reported") {
+  const testbed bed;
+  if (thread_domain::create(bed.context).has_error()) SKIP("this device has no thread domains");
+  auto& pointers = *verbs_get_ctx(bed.context.native_handle());
+  for (const convention way : ways_of(convention::returns_errno)) {
+    const report_collector collected;
+    ibv_td* native = nullptr;
+    {
+      const failing_operation broken(pointers.dealloc_td, EBUSY, way);
+      native = must(thread_domain::create(bed.context)).native_handle();
+      CHECK(broken.calls() == 1);
+    }
+    REQUIRE(collected.reports().size() == 1);
+    check_told(collected.reports().front(), {EBUSY, error_kind::busy}, "ibv_dealloc_td");
+    CHECK(ibv_dealloc_td(native) == 0);
+  }
+}
+
 TEST_CASE("a region that is deregistered in vain says so to the caller, and to no handler") {
   const testbed bed;
   std::vector<std::byte> memory(64);

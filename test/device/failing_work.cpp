@@ -105,7 +105,7 @@ TEST_CASE("a memory window that cannot be bound says why, and is as it was") {
   buffer<access::local_write | access::window_bind> memory(bed.domain, 64);
   auto& window = made.assume_value();
   const auto part = must(memory.region().window_part<access::remote_read>(0, 64));
-  const std::uint32_t before = window.rkey();
+  const remote_key before = window.rkey();
   check_failing(post_once("ibv_bind_mw"), returns_errno,
                 pair.left.native_handle()->context->ops.bind_mw,
                 [&] { return pair.left.post_bind(window, part, {.id = 1}); });

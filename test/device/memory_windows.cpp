@@ -60,7 +60,7 @@ window_part<Rights> part_of(const shown_memory& memory, std::size_t offset, std:
 template <class QueuePair, memory_window_type Type, access_flags Rights>
 remote_memory<Rights> bind(QueuePair& by, memory_window<Type>& window,
                            const window_part<Rights>& part, int line = __builtin_LINE()) {
-  const std::uint32_t before = window.rkey();
+  const remote_key before = window.rkey();
   const remote_memory<Rights> far = must(by.post_bind(window, part, {.id = 50}), line);
   const completed_work done = take_success(by.send_completion_queue(), 50, line);
   CHECK(done.operation() == work_operation::bind_memory_window);
@@ -93,7 +93,7 @@ work_status write_by_another(const testbed& bed, const remote_destination& to) {
 
 /// What has the same bytes under another key, or with rights that nobody gave.
 remote_memory<access::remote_write> claimed(std::uint64_t address, std::uint64_t length,
-                                            std::uint32_t rkey) {
+                                            remote_key rkey) {
   return {address, length, rkey};
 }
 
@@ -123,8 +123,8 @@ void with_each_interface(Test test) {
 }
 
 /// Invalidates by the right end, and waits for it.
-void invalidate(connected& by, std::uint32_t rkey, int line = __builtin_LINE()) {
-  must(by.post_local_invalidate({.rkey = remote_key(rkey)}, {.id = 70}), line);
+void invalidate(connected& by, remote_key rkey, int line = __builtin_LINE()) {
+  must(by.post_local_invalidate({.rkey = rkey}, {.id = 70}), line);
   CHECK(take_success(by.send_completion_queue(), 70, line).operation() ==
         work_operation::local_invalidate);
 }
@@ -345,8 +345,8 @@ TEST_CASE("a window of type 2 is closed by its peer, whose message names it") {
   if (!window) return;
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
   must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = 1}));
-  must(pair.left.post_send_with_invalidate(
-      {.elements = source.gather(0, 16), .rkey = remote_key(far.rkey())}, {.id = 2}));
+  must(pair.left.post_send_with_invalidate({.elements = source.gather(0, 16), .rkey = far.rkey()},
+                                           {.id = 2}));
   take_success(bed.left_queue, 2);
   const completed_work received = take_success(bed.right_queue, 1);
   CHECK(received.byte_count() == 16U);
@@ -459,11 +459,10 @@ TEST_CASE("a window is bound and given to the peer by one batch, whichever inter
     if (!window) return;
     // The second time it is closed in the same batch.
     for (const std::size_t offset : {0U, 64U}) {
-      const std::uint32_t before = window->rkey();
+      const remote_key before = window->rkey();
       must(left.post_receive({.elements = inbox.scatter()}, {.id = 1}));
       must(right.template post_batch<3>([&](auto& batch) {
-        if (offset != 0)
-          batch.post_local_invalidate({.rkey = remote_key(before)}, {.signaled = false});
+        if (offset != 0) batch.post_local_invalidate({.rkey = before}, {.signaled = false});
         const auto far =
             batch.post_bind(*window, part_of<both_ways>(memory, offset, 64), {.signaled = false});
         CHECK(far.rkey() != before);
@@ -491,7 +490,7 @@ TEST_CASE("a window of a batch that is refused is as it was") {
     buffer<> source(bed.domain, 64);
     auto window = window_of<type_2>(bed.domain);
     if (!window) return;
-    const std::uint32_t before = window->rkey();
+    const remote_key before = window->rkey();
     const auto part = part_of<both_ways>(memory, 0, 64);
     const auto refusal = [&](auto add) {
       const batch_error e = failure_of(right.template post_batch<2>([&](auto& batch) {
@@ -534,8 +533,8 @@ TEST_CASE("a window whose bind is among the accepted requests of a batch has its
   auto refused = window_of<type_2>(bed.domain);
   if (!bound || !refused) return;
   const auto part = part_of<both_ways>(memory, 0, 64);
-  const std::uint32_t before = bound->rkey();
-  const std::uint32_t refused_before = refused->rkey();
+  const remote_key before = bound->rkey();
+  const remote_key refused_before = refused->rkey();
   const batch_error e = failure_of(pair.right.post_batch<66>([&](auto& batch) {
     static_cast<void>(batch.post_bind(*bound, part, {.id = 0}));
     for (std::uint64_t id = 1; id < 64; ++id)
@@ -645,7 +644,7 @@ TEST_CASE("a window and a region of different domains are refused before the dev
     shown_memory memory(bed.domain, 64);
     auto window = window_of<Type>(elsewhere);
     if (!window) return;
-    const std::uint32_t before = window->rkey();
+    const remote_key before = window->rkey();
     const error e =
         failure_of(pair.right.post_bind(*window, part_of<both_ways>(memory, 0, 64), {.id = 1}));
     CHECK(e == error_kind::invalid_input);
@@ -712,7 +711,7 @@ TEST_CASE("what the driver refuses a bind with is told, and the window is as it 
     auto window = window_of<Type>(bed.domain);
     if (!window) return;
     const auto part = part_of<both_ways>(memory, 0, 64);
-    const std::uint32_t before = window->rkey();
+    const remote_key before = window->rkey();
     ibv_context_ops& driver = bed.context.native_handle()->ops;
     for (const auto& [errnum, kind] :
          {std::pair{ENOMEM, error_kind::would_block}, std::pair{EINVAL, error_kind::invalid_input},

@@ -75,6 +75,33 @@ TEST_CASE("parts of a registered buffer are counted in elements") {
              Catch::Contains("6") && Catch::Contains("limit of 5"));
 }
 
+TEST_CASE("the unchecked elements of a registered buffer are the checked ones") {
+  const testbed bed;
+  const auto buffer = must(slots_buffer::allocate(bed.domain, 10));
+  const auto same = [](const gather_element& a, const gather_element& b) {
+    return a.encloses(b) && b.encloses(a);
+  };
+  CHECK(same(buffer.gather_unchecked(2, 3), must(buffer.gather(2, 3))));
+  CHECK(same(buffer.scatter_unchecked(9, 1), must(buffer.scatter(9, 1))));
+}
+
+TEST_CASE("a field of an element of a registered buffer is an element of its own") {
+  const testbed bed;
+  auto buffer = must(slots_buffer::allocate(bed.domain, 4));
+  const auto check = [](const gather_element& field, const auto& place) {
+    CHECK(field.address() == reinterpret_cast<std::uintptr_t>(&place));
+    CHECK(field.length() == sizeof place);
+  };
+  check(must(buffer.gather_field(0, &slot::state)), buffer[0].state);
+  check(must(buffer.gather_field(3, &slot::count)), buffer[3].count);
+  check(must(buffer.scatter_field(2, &slot::marks)), buffer[2].marks);
+  check(must(buffer.scatter_field(1, &slot::tail)), buffer[1].tail);
+  for (const std::size_t index : {std::size_t{4}, SIZE_MAX}) {
+    CHECK(failure_of(buffer.gather_field(index, &slot::count)) == error_kind::invalid_input);
+    CHECK(failure_of(buffer.scatter_field(index, &slot::count)) == error_kind::invalid_input);
+  }
+}
+
 TEST_CASE("registered buffers send, receive, and are written field by field") {
   const testbed bed;
   auto [left, right] = connect(bed);
@@ -88,12 +115,10 @@ TEST_CASE("registered buffers send, receive, and are written field by field") {
   CHECK(target[2].count == 2);
   CHECK(target[2].marks[3] == 6);
 
-  const auto remote = must(remote_array<slot, remote_write_rights>::of(target.remote()));
+  const auto remote = must(remote_array<slot, remote_write_rights>::of(must(target.remote())));
   const auto field = must(remote.element(3)).field(&slot::count);
-  must(left.post_write(
-      {.elements = must(source.region().gather(sizeof(slot) + offsetof(slot, count), 8)),
-       .remote = field},
-      {.id = 3}));
+  must(left.post_write({.elements = must(source.gather_field(1, &slot::count)), .remote = field},
+                       {.id = 3}));
   take_success(bed.left_queue, 3);
   CHECK(target[3].count == 2);
   CHECK(target[3].state == 0);
@@ -126,7 +151,8 @@ TEST_CASE("a registered buffer gets huge pages, or normal ones, and says which")
     // Works the same, whatever it got.
     auto [left, right] = connect(bed);
     auto other = must(bytes_buffer::allocate(bed.domain, size));
-    must(left.post_read({.elements = must(other.scatter()), .remote = buffer.remote()}, {.id = 1}));
+    must(left.post_read({.elements = must(other.scatter()), .remote = must(buffer.remote())},
+                        {.id = 1}));
     take_success(bed.left_queue, 1);
     CHECK(other[size - 1] == std::byte{1});
   }
@@ -152,7 +178,7 @@ TEST_CASE("a registered buffer that moves keeps its memory and keys") {
   const testbed bed;
   auto first = must(bytes_buffer::allocate(bed.domain, 100));
   const std::byte* const place = first.data();
-  const std::uint32_t lkey = first.region().lkey();
+  const local_key lkey = first.region().lkey();
   auto second = std::move(first);
   CHECK(second.data() == place);
   CHECK(second.region().lkey() == lkey);

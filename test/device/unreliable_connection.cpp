@@ -181,7 +181,8 @@ TEST_CASE("UC: a write that the peer does not allow is lost, and only that") {
   const auto right_rkey = target.remote();
   SECTION("a wrong rkey") {
     auto pair = connected_ends(bed);
-    check_write_is_lost(bed, pair, target, {right_rkey.address(), 64, right_rkey.rkey() ^ 0xff00});
+    check_write_is_lost(bed, pair, target,
+                        {right_rkey.address(), 64, remote_key(right_rkey.rkey().value() ^ 0xff00)});
   }
   SECTION("beyond the region") {
     auto pair = connected_ends(bed);

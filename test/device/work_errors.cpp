@@ -47,7 +47,7 @@ constexpr auto queue_pair_refusals = {remote_access_error, remote_invalid_reques
 
 /// Writes to (or reads from) memory that the peer refuses, and looks at what happens on both ends.
 void check_refused(const testbed& bed, connected_pair& pair, std::uint64_t address,
-                   std::uint64_t length, std::uint32_t rkey, bool reads,
+                   std::uint64_t length, remote_key rkey, bool reads,
                    std::initializer_list<work_status> statuses) {
   auto& [left, right] = pair;
   buffer<> memory(bed.domain, static_cast<std::size_t>(length));
@@ -94,7 +94,7 @@ struct stale_memory {
     std::vector<std::byte> bytes(size);
     auto region = must(register_memory<all_rights>(domain, bytes));
     stale_memory stale{std::move(bytes), must(region.gather()), must(region.scatter()),
-                       region.remote()};
+                       must(region.remote())};
     must(std::move(region).deregister());
     return stale;
   }
@@ -165,7 +165,7 @@ TEST_CASE("a wrong rkey is refused") {
   const testbed bed;
   buffer<> far(bed.domain, 64);
   const auto good = far.remote();
-  const std::uint32_t wrong = good.rkey() ^ 0x00a50000;
+  const remote_key wrong(good.rkey().value() ^ 0x00a50000);
   check_write_refused(bed, {good.address(), good.length(), wrong});
   check_read_refused(bed, {good.address(), good.length(), wrong});
 }
@@ -176,7 +176,7 @@ TEST_CASE("access beyond the bounds of a region is refused, and writes nothing")
   std::vector<std::byte> memory(192, std::byte{0x77});
   const auto region =
       must(register_memory<all_rights>(bed.domain, std::span(memory).subspan(64, 64)));
-  const auto good = region.remote();
+  const auto good = must(region.remote());
   const std::uint64_t start = good.address();
   check_write_refused(bed, {start, 65, good.rkey()});
   check_write_refused(bed, {start - 1, 2, good.rkey()});
@@ -202,7 +202,8 @@ TEST_CASE("a region without the remote right is refused") {
 
   buffer<access::local_write> for_nobody(bed.domain, 64);
   const ibv_mr* region = for_nobody.region().native_handle();
-  check_write_refused(bed, {reinterpret_cast<std::uintptr_t>(region->addr), 64, region->rkey});
+  check_write_refused(
+      bed, {reinterpret_cast<std::uintptr_t>(region->addr), 64, remote_key(region->rkey)});
 }
 
 TEST_CASE("a queue pair without the remote right refuses") {
@@ -300,9 +301,9 @@ TEST_CASE("a few retries for a receiver that is never ready end as well") {
   const testbed bed;
   auto [left, right] = connect(must(bed.left().rnr_retry_count(2).build()),
                                must(bed.right().min_rnr_timer(1).build()));
-  must(left.post_write(
-      {.remote = remote_memory<access::remote_write>(0, 0, 0), .immediate = immediate_data(1)},
-      {.id = 1}));
+  must(left.post_write({.remote = remote_memory<access::remote_write>(0, 0, remote_key(0U)),
+                        .immediate = immediate_data(1)},
+                       {.id = 1}));
   check_failed(take_one(bed.left_queue), 1, left, {receiver_not_ready_retry_exceeded},
                work_error_class::timeout);
 }

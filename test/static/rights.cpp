@@ -71,7 +71,7 @@ static_assert(HasRemote < local_write | remote_write >);
 static_assert(HasRemote < local_write | remote_atomic >);
 
 template <access_flags Rights>
-using remote_of = decltype(std::declval<const memory_region<Rights>&>().remote());
+using remote_of = decltype(std::declval<const memory_region<Rights>&>().remote())::value_type;
 
 static_assert(std::same_as<remote_of<remote_read>, remote_memory<remote_read>>);
 static_assert(std::same_as<remote_of<local_write | all_remote>, remote_memory<all_remote>>,
@@ -128,9 +128,10 @@ static_assert(!CanShow < window_bind | local_write, local_read >, "no right at a
 static_assert(!HasRemote < window_bind | local_write >, "only windows give rights to it");
 static_assert(CanRegister<window_bind, std::span<const std::byte>>);
 static_assert(std::same_as<remote_of<remote_read | window_bind>, remote_memory<remote_read>>);
-static_assert(std::same_as<decltype(std::declval<window_part<remote_read>>().remote(0)),
-                           remote_memory<remote_read>>,
-              "what peers get has the window's rights");
+static_assert(
+    std::same_as<decltype(std::declval<window_part<remote_read>>().remote(remote_key(0U))),
+                 remote_memory<remote_read>>,
+    "what peers get has the window's rights");
 static_assert(!std::is_constructible_v<window_part<remote_read>, ibv_mw_bind_info>,
               "nobody vouches for it");
 static_assert(!std::is_convertible_v<window_part<remote_read>, window_part<all_remote>>);

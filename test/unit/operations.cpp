@@ -37,7 +37,7 @@ TEST_CASE("a request asks for a completion and nothing else unless told") {
   CHECK_FALSE(send.immediate);
   CHECK_FALSE(send.solicited);
   CHECK_FALSE(send.fenced);
-  const verbspp::remote_memory<verbspp::access::all_remote> memory(1, 2, 3);
+  const verbspp::remote_memory<verbspp::access::all_remote> memory(1, 2, verbspp::remote_key(3U));
   const verbspp::write_operation write{.remote = memory};
   CHECK_FALSE(write.immediate);
   CHECK_FALSE(write.solicited);
@@ -128,7 +128,8 @@ TEST_CASE("a flush asks for its range and placement, as far as the peer granted 
   };
   CHECK(flush_traits::has_call(&device));
 
-  const remote_memory<access::flush_global | access::flush_persistent> both(0x1000, 64, 7);
+  const remote_memory<access::flush_global | access::flush_persistent> both(
+      0x1000, 64, verbspp::remote_key(7U));
   const remote_memory<access::flush_global> global = both;
   flush_traits::start(&device, {.remote = both,
                                 .placement = flush_placement::global | flush_placement::persistent,

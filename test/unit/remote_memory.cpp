@@ -14,6 +14,7 @@
 #include <vector>
 
 using verbspp::error_kind;
+using verbspp::remote_key;
 using verbspp::remote_memory;
 using verbspp::test::contains;
 using verbspp::test::printed;
@@ -26,7 +27,7 @@ using everything = remote_memory<access::all_remote>;
 using read_write = remote_memory<access::remote_read | access::remote_write>;
 using encoded = std::array<std::byte, 24>;
 
-constexpr read_write some_memory(0x1122334455667788, 0x1000, 0xa1b2c3d4);
+constexpr read_write some_memory(0x1122334455667788, 0x1000, remote_key(0xa1b2c3d4U));
 
 template <class... Bytes>
 constexpr auto bytes_of(Bytes... bytes) {
@@ -51,9 +52,9 @@ constexpr std::uint64_t largest = UINT64_MAX;
 
 TEST_CASE("a remote memory handle is encoded byte for byte as documented") {
   CHECK(some_memory.encode() == some_bytes);
-  CHECK(readable(0, 0, 0).encode() ==
+  CHECK(readable(0, 0, remote_key(0U)).encode() ==
         bytes_of(0x6d, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0));
-  CHECK(everything(0, 0, 0).encode()[3] == std::byte{2 | 4 | 8});
+  CHECK(everything(0, 0, remote_key(0U)).encode()[3] == std::byte{2 | 4 | 8});
 }
 
 TEST_CASE("the documented bytes decode to the handle") {
@@ -61,8 +62,9 @@ TEST_CASE("the documented bytes decode to the handle") {
 }
 
 TEST_CASE("a remote memory handle survives the trip to the peer") {
-  for (const everything memory : {everything(0, 0, 0), everything(largest, 0, 0xffffffff),
-                                  everything(0, largest, 1), everything(largest - 9, 9, 77)})
+  for (const everything memory :
+       {everything(0, 0, remote_key(0U)), everything(largest, 0, remote_key(0xffffffffU)),
+        everything(0, largest, remote_key(1U)), everything(largest - 9, 9, remote_key(77U))})
     CHECK(everything::decode(memory.encode()).value() == memory);
 }
 
@@ -75,18 +77,20 @@ TEST_CASE("a handle of more rights decodes to one of fewer") {
 TEST_CASE("a handle without every right that is asked for is refused as permission") {
   CHECK(everything::decode(some_bytes).error() == error_kind::permission);
   CHECK(remote_memory<access::remote_atomic>::decode(some_bytes).error() == error_kind::permission);
-  CHECK(read_write::decode(readable(0, 8, 1).encode()).error() == error_kind::permission);
-  CHECK(contains(read_write::decode(readable(0, 8, 1).encode()).error().message(),
+  CHECK(read_write::decode(readable(0, 8, remote_key(1U)).encode()).error() ==
+        error_kind::permission);
+  CHECK(contains(read_write::decode(readable(0, 8, remote_key(1U)).encode()).error().message(),
                  "the peer did not grant every right"));
 }
 
 TEST_CASE("a handle whose end is beyond the address space is refused") {
-  CHECK(everything::decode(everything(largest, 1, 1).encode()).error() ==
+  CHECK(everything::decode(everything(largest, 1, remote_key(1U)).encode()).error() ==
         error_kind::invalid_input);
-  CHECK(everything::decode(everything(1, largest, 1).encode()).error() ==
+  CHECK(everything::decode(everything(1, largest, remote_key(1U)).encode()).error() ==
         error_kind::invalid_input);
-  CHECK(contains(everything::decode(everything(2, largest, 1).encode()).error().message(),
-                 "address space"));
+  CHECK(contains(
+      everything::decode(everything(2, largest, remote_key(1U)).encode()).error().message(),
+      "address space"));
 }
 
 TEST_CASE("a handle that is cut or has more behind it is refused with its length") {
@@ -157,10 +161,11 @@ TEST_CASE("a slice of remote memory lies where it was asked for") {
   REQUIRE(slice.has_value());
   CHECK(slice.value().address() == 0x1122334455667798);
   CHECK(slice.value().length() == 0x20);
-  CHECK(slice.value().rkey() == 0xa1b2c3d4);
+  CHECK(slice.value().rkey() == remote_key(0xa1b2c3d4U));
 }
 
-static_assert(everything(0x1000, 64, 7).slice_unchecked(16, 48) == everything(0x1010, 48, 7));
+static_assert(everything(0x1000, 64, remote_key(7U)).slice_unchecked(16, 48) ==
+              everything(0x1010, 48, remote_key(7U)));
 
 TEST_CASE("a slice has to lie inside, whatever the numbers") {
   struct request {
@@ -189,8 +194,8 @@ TEST_CASE("a slice has to lie inside, whatever the numbers") {
     CHECK(slice.has_value() == inside);
     if (slice.has_error()) CHECK(slice.error() == error_kind::invalid_input);
   }
-  CHECK(everything(0, largest, 1).slice(largest, 0).has_value());
-  CHECK(everything(0, largest, 1).slice(largest, 1).has_error());
+  CHECK(everything(0, largest, remote_key(1U)).slice(largest, 0).has_value());
+  CHECK(everything(0, largest, remote_key(1U)).slice(largest, 1).has_error());
 }
 
 TEST_CASE("the error of a slice outside names what was asked for and the limit") {
@@ -221,6 +226,6 @@ TEST_CASE("where a write goes and a read comes from is the memory of the handle"
 TEST_CASE("a remote memory handle prints address, length, rkey and rights") {
   CHECK(printed(some_memory) ==
         "remote memory 0x1122334455667788+4096, rkey 0xa1b2c3d4, remote write|remote read");
-  CHECK(printed(readable(largest, largest, 1)) ==
+  CHECK(printed(readable(largest, largest, remote_key(1U))) ==
         "remote memory 0xffffffffffffffff+18446744073709551615, rkey 0x00000001, remote read");
 }

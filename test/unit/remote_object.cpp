@@ -12,6 +12,7 @@
 using verbspp::error_kind;
 using verbspp::remote_array;
 using verbspp::remote_destination;
+using verbspp::remote_key;
 using verbspp::remote_memory;
 using verbspp::remote_object;
 using verbspp::remote_source;
@@ -37,6 +38,13 @@ struct header {
 
 struct derived : inner {};
 
+/// What no machine shall have room for just to know where its last byte is.
+struct enormous {
+  std::byte first;
+  std::byte bulk[std::size_t{1} << 30];
+  std::byte last;
+};
+
 /// As a peer may have to lay it out: nothing is where its type needs it.
 struct [[gnu::packed]] packed {
   std::byte kind;
@@ -45,7 +53,7 @@ struct [[gnu::packed]] packed {
 
 constexpr auto all = access::all_remote;
 using memory = remote_memory<all>;
-constexpr memory some_memory(0x10000, 4096, 77);
+constexpr memory some_memory(0x10000, 4096, remote_key(77U));
 
 template <class Object>
 auto object_at(std::uint64_t offset) {
@@ -58,7 +66,7 @@ TEST_CASE("a remote object is the memory of just its bytes") {
   const auto object = object_at<header>(64).value();
   CHECK(object.address() == 0x10040);
   CHECK(object.length() == sizeof(header));
-  CHECK(object.rkey() == 77);
+  CHECK(object.rkey() == remote_key(77U));
   CHECK(object == some_memory.slice(64, sizeof(header)).value());
   static_assert(sizeof object == sizeof some_memory);
   static_assert(std::is_trivially_copyable_v<remote_object<header, all>>);
@@ -69,7 +77,7 @@ TEST_CASE("a field of a remote object lies where the compiler has put it") {
   const auto check = [&](const memory& field, std::size_t offset, std::size_t size) {
     CHECK(field.address() == 0x10040 + offset);
     CHECK(field.length() == size);
-    CHECK(field.rkey() == 77);
+    CHECK(field.rkey() == remote_key(77U));
   };
   check(object.field(&header::kind), 0, 4);
   check(object.field(&header::counter), offsetof(header, counter), 8);
@@ -79,6 +87,15 @@ TEST_CASE("a field of a remote object lies where the compiler has put it") {
         offsetof(header, nested) + offsetof(inner, second), 4);
   check(object_at<derived>(64).value().field(&inner::second), offsetof(inner, second), 4);
   check(object_at<packed>(64).value().field(&packed::counter), 1, 8);
+}
+
+TEST_CASE("fields of an object of 1 GiB take no memory of the program") {
+  // The linker's names for where its zeroed memory begins and ends.
+  extern char __bss_start;
+  extern char _end;
+  CHECK(&_end - &__bss_start < std::ptrdiff_t{1} << 26);
+  const auto object = remote_object<enormous, all>::at(memory(0, sizeof(enormous), remote_key(1U)));
+  CHECK(object.value().field(&enormous::last).address() == offsetof(enormous, last));
 }
 
 TEST_CASE("a field that is an array is a remote array") {
@@ -95,7 +112,8 @@ TEST_CASE("a remote object has to lie within the memory") {
   for (const std::uint64_t offset :
        {std::uint64_t{4096}, std::uint64_t{4089}, UINT64_MAX, UINT64_MAX - 7})
     CHECK(object_at<std::uint64_t>(offset).error() == error_kind::invalid_input);
-  CHECK(remote_object<header, all>::at(memory(0, 8, 1)).error() == error_kind::invalid_input);
+  CHECK(remote_object<header, all>::at(memory(0, 8, remote_key(1U))).error() ==
+        error_kind::invalid_input);
 }
 
 TEST_CASE("a remote object has to be aligned as its type needs") {
@@ -131,11 +149,11 @@ TEST_CASE("an element of a remote array lies within it") {
 }
 
 TEST_CASE("memory that is no array of such elements is refused") {
-  CHECK(remote_array<std::uint64_t, all>::of(memory(0x1000, 12, 1)).error() ==
+  CHECK(remote_array<std::uint64_t, all>::of(memory(0x1000, 12, remote_key(1U))).error() ==
         error_kind::invalid_input);
-  CHECK(remote_array<std::uint64_t, all>::of(memory(0x1001, 16, 1)).error() ==
+  CHECK(remote_array<std::uint64_t, all>::of(memory(0x1001, 16, remote_key(1U))).error() ==
         error_kind::invalid_input);
-  CHECK(remote_array<std::byte, all>::of(memory(0x1001, 12, 1)).has_value());
+  CHECK(remote_array<std::byte, all>::of(memory(0x1001, 12, remote_key(1U))).has_value());
 }
 
 TEST_CASE("a remote object is read, written and worked on as its rights allow") {

@@ -37,11 +37,35 @@ bool shows(const verbspp::element_list<Element>& list, std::span<const Element> 
 
 }  // namespace
 
+TEST_CASE("an element encloses the ranges that lie within it") {
+  const auto element = gathered(0x1000, 0x100);
+  CHECK(element.encloses(0x1000, 0x100));
+  CHECK(element.encloses(0x10ff, 1));
+  CHECK(element.encloses(0x1100, 0));
+  CHECK_FALSE(element.encloses(0x1101, 0));
+  CHECK_FALSE(element.encloses(0xfff, 1));
+  CHECK_FALSE(element.encloses(0xfff, 0x102));
+  CHECK_FALSE(element.encloses(0x1000, 0x101));
+  CHECK_FALSE(element.encloses(0x1001, UINT64_MAX));
+  CHECK_FALSE(element.encloses(UINT64_MAX, 2));
+  const auto last = gathered(UINT64_MAX - 7, 8);
+  CHECK(last.encloses(UINT64_MAX, 1));
+  CHECK_FALSE(last.encloses(UINT64_MAX, 2));
+}
+
+TEST_CASE("an element encloses another one of the same region only") {
+  const auto element = gathered(0x1000, 0x100, 7);
+  CHECK(element.encloses(element));
+  CHECK(element.encloses(gathered(0x1080, 0x80, 7)));
+  CHECK_FALSE(element.encloses(gathered(0x1080, 0x81, 7)));
+  CHECK_FALSE(element.encloses(gathered(0x1080, 0x80, 8)));
+}
+
 TEST_CASE("an element has address, length and lkey") {
   const auto element = gathered(0x1000, 64, 0xabc);
   CHECK(element.address() == 0x1000);
   CHECK(element.length() == 64);
-  CHECK(element.lkey() == 0xabc);
+  CHECK(element.lkey() == verbspp::local_key(0xabcU));
   CHECK(element.native().addr == 0x1000);
   CHECK(element.native().length == 64);
   CHECK(element.native().lkey == 0xabc);

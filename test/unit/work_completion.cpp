@@ -202,7 +202,7 @@ TEST_CASE("an rkey that the peer's send invalidated is told as it was registered
   native.wc_flags = IBV_WC_WITH_INV;
   native.invalidated_rkey = 0x01020304;
   const auto work = work_completion(native).get().value();
-  CHECK(work.invalidated_rkey() == 0x01020304U);
+  CHECK(work.invalidated_rkey() == verbspp::remote_key(0x01020304U));
   CHECK_FALSE(work.immediate());
 }
 

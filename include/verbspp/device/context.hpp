@@ -4,6 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/async_event.hpp>
@@ -23,12 +24,13 @@ namespace verbspp {
 namespace detail {
 
 struct context_state : counted {
-  explicit context_state(ibv_context* opened) noexcept : native(opened) {}
+  context_state(ibv_context* opened, ownership whose) noexcept : native(opened), closed_by(whose) {}
   context_state(const context_state&) = delete;
   context_state& operator=(const context_state&) = delete;
   ~context_state();
 
   ibv_context* native;
+  ownership closed_by;
 };
 
 }  // namespace detail
@@ -45,13 +47,16 @@ class gid_table {
     return *this;
   }
 
-  [[nodiscard]] std::span<const gid_entry> entries() const noexcept VERBSPP_LIFETIMEBOUND;
-  [[nodiscard]] const gid_entry* begin() const noexcept VERBSPP_LIFETIMEBOUND {
+  [[nodiscard]] std::span<const gid_entry> entries() const& noexcept VERBSPP_LIFETIMEBOUND;
+  void entries() const&& = delete;  // a temporary frees its entries: name the table first
+  [[nodiscard]] const gid_entry* begin() const& noexcept VERBSPP_LIFETIMEBOUND {
     return entries_.get();
   }
-  [[nodiscard]] const gid_entry* end() const noexcept VERBSPP_LIFETIMEBOUND {
+  void begin() const&& = delete;  // a temporary frees its entries: name the table first
+  [[nodiscard]] const gid_entry* end() const& noexcept VERBSPP_LIFETIMEBOUND {
     return entries_.get() + size_;
   }
+  void end() const&& = delete;  // a temporary frees its entries: name the table first
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
 
@@ -69,6 +74,18 @@ class gid_table {
 /// (`invalid_input`), and so is what shall be made of it.
 class context {
  public:
+  /// Takes over, or borrows, what was opened elsewhere: a context of librdmacm's (`id->verbs`) is
+  /// borrowed. The file descriptor of its asynchronous events is made non-blocking if it is taken,
+  /// and left as it is if it is borrowed: there `poll_async_event` may block if somebody else reads
+  /// events as well.
+  /// \errors `invalid_input` for null, `resource_exhausted`
+  [[nodiscard]] static result<context> from_native(ibv_context* native, ownership whose) noexcept;
+  /// Gives the context away as it is: whoever takes it closes it. The file descriptor of its
+  /// asynchronous events is non-blocking, unless the context was borrowed.
+  /// \errors `busy` while there are other handles of it, or objects made from it, and it stays as
+  /// it is; `invalid_input` if it was moved from
+  [[nodiscard]] result<ibv_context*> release() && noexcept;
+
   /// Limits and abilities of the device (`ibv_query_device`).
   [[nodiscard]] result<ibv_device_attr> query_device() const noexcept;
   /// The frequency of the clock that timestamps of completions count, in kHz
@@ -115,8 +132,10 @@ class context {
   [[nodiscard]] ibv_context* native_handle() const noexcept {
     return state_ ? state_->native : nullptr;
   }
-  /// True for copies of one handle; a device opened twice gives two contexts.
-  friend bool operator==(const context&, const context&) noexcept = default;
+  /// True for handles of one native context; a device opened twice gives two.
+  friend bool operator==(const context& a, const context& b) noexcept {
+    return a.native_handle() == b.native_handle();
+  }
 
  private:
   friend class device;

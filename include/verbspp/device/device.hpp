@@ -116,8 +116,10 @@ class device_list {
   [[nodiscard]] device operator[](std::size_t index) const noexcept {
     return {state_, state_->devices[index]};
   }
-  [[nodiscard]] iterator begin() const noexcept VERBSPP_LIFETIMEBOUND { return {this, 0}; }
-  [[nodiscard]] iterator end() const noexcept VERBSPP_LIFETIMEBOUND { return {this, size()}; }
+  [[nodiscard]] iterator begin() const& noexcept VERBSPP_LIFETIMEBOUND { return {this, 0}; }
+  void begin() const&& = delete;  // iterators point to the list: name it first
+  [[nodiscard]] iterator end() const& noexcept VERBSPP_LIFETIMEBOUND { return {this, size()}; }
+  void end() const&& = delete;  // iterators point to the list: name it first
 
   /// \errors `not_found` if there is no device of that name
   [[nodiscard]] result<device> find(std::string_view name) const noexcept;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/memory_region.hpp>
@@ -17,11 +19,22 @@ namespace verbspp {
 /// A region of a dma-buf: memory of another device, such as a graphics card, that the RDMA device
 /// accesses without a copy. The program itself may not be able to see its bytes.
 template <access_flags Rights = access::local_read>
-class dmabuf_region : public registered_region<Rights> {
+class VERBSPP_CONSUMABLE dmabuf_region : public registered_region<Rights> {
  public:
   /// For the library: takes over a registration that has these rights.
   explicit dmabuf_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
+
+  /// Takes over, or borrows, what was registered in this protection domain, with at least these
+  /// rights and this start, which is the caller's word: an `ibv_mr` does not tell.
+  /// \errors `invalid_input` for null, or a registration in another protection domain
+  [[nodiscard]] static result<dmabuf_region> from_native(const class protection_domain& domain,
+                                                         ibv_mr* native, ownership whose,
+                                                         std::uint64_t start) noexcept {
+    VERBSPP_TRY(registration,
+                detail::registration_of<Rights>::from_native(domain, native, whose, start));
+    return dmabuf_region(std::move(registration));
+  }
 
   friend std::ostream& operator<<(std::ostream& out, const dmabuf_region& region) {
     detail::print(out, "dma-buf region", region.registration_, Rights);

@@ -4,8 +4,10 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/memory/access.hpp>
+#include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
@@ -44,6 +46,7 @@ struct registered_range {
   std::uint64_t start = 0;  ///< the address of the first byte in elements and for peers
   std::uint64_t length = 0;
   std::uint32_t lkey = 0;
+  std::uint32_t rkey = 0;
 };
 
 /// Owns an `ibv_mr`, whatever its rights.
@@ -58,11 +61,15 @@ class memory_registration {
                                                           const dmabuf_part& part,
                                                           std::size_t length, std::uint64_t start,
                                                           access_flags rights) noexcept;
+  [[nodiscard]] static result<memory_registration> from_native(
+      const protection_domain& domain, ibv_mr* native, ownership whose,
+      std::optional<std::uint64_t> start) noexcept;
   memory_registration(const memory_registration&) = delete;
   memory_registration(memory_registration&& other) noexcept
       : domain_(std::move(other.domain_)),
         native_(std::exchange(other.native_, nullptr)),
-        range_(std::exchange(other.range_, {})) {}
+        range_(std::exchange(other.range_, {})),
+        whose_(other.whose_) {}
   memory_registration& operator=(const memory_registration&) = delete;
   /// What was registered before is deregistered here.
   memory_registration& operator=(memory_registration&& other) noexcept {
@@ -70,11 +77,16 @@ class memory_registration {
     std::swap(domain_, taken.domain_);
     std::swap(native_, taken.native_);
     std::swap(range_, taken.range_);
+    std::swap(whose_, taken.whose_);
     return *this;
   }
   ~memory_registration();
 
-  [[nodiscard]] result<void> release() noexcept;
+  [[nodiscard]] result<void> deregister() noexcept;
+  [[nodiscard]] ibv_mr* release() noexcept {
+    range_ = {};
+    return std::exchange(native_, nullptr);
+  }
   /// After a failure it is either as before, or gone.
   [[nodiscard]] result<void> change(const registration_change& changes) noexcept;
   [[nodiscard]] ibv_mr* native() const noexcept { return native_; }
@@ -83,29 +95,39 @@ class memory_registration {
   [[nodiscard]] const registered_range& range() const noexcept { return range_; }
 
  private:
-  memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start) noexcept
-      : domain_(std::move(domain)), native_(native), range_{start, native->length, native->lkey} {}
+  memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start,
+                      ownership whose = ownership::taken) noexcept
+      : domain_(std::move(domain)),
+        native_(native),
+        range_{start, native->length, native->lkey, native->rkey},
+        whose_(whose) {}
 
-  protection_domain domain_;
+  protection_domain domain_;  // that of the regions themselves, where there is one on top of it
   ibv_mr* native_;
   registered_range range_;
+  ownership whose_;
 };
 
 template <access_flags Rights>
 using registration_of = dependent<memory_registration, Rights>;
 
+[[nodiscard]] error region_is_gone(const char* operation) noexcept;
+/// Why there is no such element of a region, or no such part for a window, which may be longer.
+[[nodiscard]] error no_such_part(const registered_range& range, const char* operation,
+                                 std::size_t offset, std::size_t length) noexcept;
+
+/// Whether a part lies within a region, which one that is gone has none of.
+[[nodiscard]] VERBSPP_DATA_PATH bool is_within(const registered_range& range, std::size_t offset,
+                                               std::size_t length) noexcept {
+  return offset <= range.length && length <= range.length - offset && range.length != 0;
+}
+
 /// A part of a region as a scatter or gather element, if it lies inside.
 template <class Element>
 [[nodiscard]] result<Element> element_of(const registered_range& range, const char* operation,
                                          std::size_t offset, std::size_t length) noexcept {
-  if (offset > range.length)
-    return error::above_limit(operation, "offset, bytes", offset, range.length);
-  if (length > range.length - offset)
-    return error::above_limit(operation, "length from the offset on, bytes", length,
-                              range.length - offset);
-  if (length > UINT32_MAX)
-    return error::above_limit(operation, "length of one element, bytes", length, UINT32_MAX,
-                              "split it into several elements or requests");
+  if (!is_within(range, offset, length) || length > UINT32_MAX) [[unlikely]]
+    return no_such_part(range, operation, offset, length);
   return Element::from_native(
       {range.start + offset, static_cast<std::uint32_t>(length), range.lkey});
 }
@@ -118,10 +140,6 @@ template <class Element>
   return Element::from_native(
       {range.start + offset, static_cast<std::uint32_t>(length), range.lkey});
 }
-
-/// Whether `length` bytes from `offset` on are within a region; of any length, unlike an element.
-[[nodiscard]] result<void> check_window_part(std::size_t region_length, std::size_t offset,
-                                             std::size_t length) noexcept;
 
 void print(std::ostream& out, const char* kind, const memory_registration& registration,
            access_flags rights);
@@ -136,86 +154,116 @@ void print(std::ostream& out, const char* kind, const memory_registration& regis
 /// and remote handles do not say which domain they come from, so one that is used with a queue pair
 /// of another domain is found by the device (a local protection or remote access error). Thread
 /// rule: the const functions may be called from any thread.
+///
+/// A region that was moved from, or deregistered, has no bytes: its length, start and keys are 0,
+/// its native handle is null, and what is made of a region is refused.
 template <access_flags Rights>
-class registered_region {
+class VERBSPP_CONSUMABLE registered_region {
   // The same, but instantiated only where it is used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
 
  public:
   static constexpr access_flags rights = Rights;
+  /// With the rights of this region that are for peers.
+  using handle_for_peers = remote_memory<Rights & access::any_remote>;
 
   [[nodiscard]] std::size_t length() const noexcept { return registration_.range().length; }
-  [[nodiscard]] std::uint32_t lkey() const noexcept { return registration_.range().lkey; }
+  [[nodiscard]] local_key lkey() const noexcept { return local_key(registration_.range().lkey); }
+  /// The key by which peers name the region.
+  [[nodiscard]] remote_key rkey() const noexcept
+    requires RemotelyAccessible<Rights>
+  {
+    return remote_key(registration_.range().rkey);
+  }
   /// The address of the first byte in elements and for peers: that of the memory, unless the
   /// region was registered with another one.
   [[nodiscard]] std::uint64_t start() const noexcept { return registration_.range().start; }
 
   /// `length` bytes from `offset` on, for the device to read.
-  /// \errors `invalid_input` if that is not within the region, or above 2^32 - 1 bytes
-  [[nodiscard]] result<gather_element> gather(std::size_t offset,
-                                              std::size_t length) const noexcept {
+  /// \errors `invalid_input` if that is not within the region, above 2^32 - 1 bytes, or the region
+  /// was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
+      std::size_t offset, std::size_t length) const noexcept {
     return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
                                               offset, length);
   }
   /// The whole region.
-  [[nodiscard]] result<gather_element> gather() const noexcept { return gather(0, length()); }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
+    return gather(0, length());
+  }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
-  [[nodiscard]] gather_element gather_unchecked(std::size_t offset,
-                                                std::size_t length) const noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
+  gather_unchecked(std::size_t offset, std::size_t length) const noexcept {
     return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
   }
 
   /// `length` bytes from `offset` on, for the device to write.
-  /// \errors `invalid_input` if that is not within the region, or above 2^32 - 1 bytes
-  [[nodiscard]] result<scatter_element> scatter(std::size_t offset,
-                                                std::size_t length) const noexcept
+  /// \errors `invalid_input` if that is not within the region, above 2^32 - 1 bytes, or the region
+  /// was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
+      std::size_t offset, std::size_t length) const noexcept
     requires LocallyWritable<Rights>
   {
     return detail::element_of<scatter_element>(registration_.range(), "memory_region::scatter",
                                                offset, length);
   }
   /// The whole region.
-  [[nodiscard]] result<scatter_element> scatter() const noexcept
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>
   {
     return scatter(0, length());
   }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
-  [[nodiscard]] scatter_element scatter_unchecked(std::size_t offset,
-                                                  std::size_t length) const noexcept
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
+  scatter_unchecked(std::size_t offset, std::size_t length) const noexcept
     requires LocallyWritable<Rights>
   {
     return detail::element_of_unchecked<scatter_element>(registration_.range(), offset, length);
   }
 
   /// What to give a peer so that it can access this memory.
-  [[nodiscard]] remote_memory<Rights & access::any_remote> remote() const noexcept
+  /// \errors `invalid_input` if the region was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
   {
-    return {start(), length(), native()->rkey};
+    if (length() == 0) return detail::region_is_gone("memory_region::remote");
+    return handle_for_peers(start(), length(), rkey());
   }
 
   /// `length` bytes from `offset` on, for a memory window that gives peers these rights, which the
   /// region itself need not have: `region.window_part<access::remote_read>(0, 64)`. Of no bytes, a
   /// window of type 1 is bound to nothing.
-  /// \errors `invalid_input` if that is not within the region
+  /// \errors `invalid_input` if that is not within the region, or the region was moved from
   template <access_flags OfWindow>
     requires BindableToWindows<Rights> && WindowRights<OfWindow> &&
              WindowRightsOfRegion<OfWindow, Rights>
-  [[nodiscard]] result<verbspp::window_part<OfWindow>> window_part(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<verbspp::window_part<OfWindow>> window_part(
       std::size_t offset, std::size_t length) const noexcept {
-    VERBSPP_TRYV(detail::check_window_part(this->length(), offset, length));
+    if (!detail::is_within(registration_.range(), offset, length))
+      return detail::no_such_part(registration_.range(), "memory_region::window_part", offset,
+                                  length);
     return verbspp::window_part<OfWindow>::from_native(native(), start() + offset, length);
   }
 
   /// Gives the registration up (`ibv_dereg_mr`), as the destructor does, but reports a failure. The
   /// memory may be used by the device still if that fails; so it should not be freed then.
   /// \errors `busy`, or `invalid_input` by some drivers, if a memory window is bound to it;
-  /// `driver`
-  [[nodiscard]] result<void> deregister() && noexcept { return registration_.release(); }
+  /// `driver`; `invalid_input` if the registration is borrowed, or the region was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> deregister() && noexcept {
+    return registration_.deregister();
+  }
+  /// Gives the registration away as it is: whoever takes it deregisters it, before the protection
+  /// domain. Null if the region was moved from.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_mr* release() && noexcept {
+    return registration_.release();
+  }
 
-  [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
+  [[nodiscard]] const class protection_domain& protection_domain() const& noexcept
+      VERBSPP_LIFETIMEBOUND {
+    return registration_.domain();
+  }
+  [[nodiscard]] class protection_domain protection_domain() && noexcept {
     return registration_.domain();
   }
   /// Null if the region was moved from.
@@ -240,7 +288,11 @@ concept RegistrableMemory =
     std::ranges::borrowed_range<Memory> &&
     detail::because(std::is_trivially_copyable_v<std::ranges::range_value_t<Memory>>,
                     "the device copies bytes: only memory of trivially copyable objects can be "
-                    "registered");
+                    "registered") &&
+    detail::because(
+        !std::is_volatile_v<std::remove_reference_t<std::ranges::range_reference_t<Memory>>>,
+        "volatile memory cannot be registered, since regions and elements would forget that it is: "
+        "register the objects as they are, and look at them through std::atomic_ref");
 
 /// Memory that can be registered with these rights: the device must not write to constants.
 template <class Memory, access_flags Rights>
@@ -263,11 +315,23 @@ template <class Memory>
 
 /// A region of the program's own memory.
 template <access_flags Rights = access::local_read>
-class memory_region : public registered_region<Rights> {
+class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
  public:
   /// For the library: takes over a registration that has these rights.
   explicit memory_region(detail::memory_registration registration) noexcept
       : registered_region<Rights>(std::move(registration)) {}
+
+  /// Takes over, or borrows, what was registered in this protection domain, with at least these
+  /// rights, which is the caller's word. An `ibv_mr` does not tell the address that its first byte
+  /// has in elements and for peers: give it, unless it is the memory's own.
+  /// \errors `invalid_input` for null, or a registration in another protection domain
+  [[nodiscard]] static result<memory_region> from_native(
+      const class protection_domain& domain, ibv_mr* native, ownership whose,
+      std::optional<std::uint64_t> start = {}) noexcept {
+    VERBSPP_TRY(registration,
+                detail::registration_of<Rights>::from_native(domain, native, whose, start));
+    return memory_region(std::move(registration));
+  }
 
   /// The registered memory; empty if the region was moved from, or deregistered.
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
@@ -282,18 +346,19 @@ class memory_region : public registered_region<Rights> {
   // region is as before, or, if the device has given it up (`native_handle()` is null then),
   // deregistered.
 
-  /// \errors `not_supported` where the driver cannot, `invalid_input`, `busy`, `driver`; as
-  /// `register_memory`. Local write for memory that was registered as constant is the caller's
-  /// word.
+  /// \errors `not_supported` where the driver cannot, `invalid_input` (above all if the region was
+  /// moved from, or is borrowed), `busy`, `driver`; as `register_memory`. Local write for memory
+  /// that was registered as constant is the caller's word.
   template <access_flags NewRights>
     requires RegistrableRights<NewRights>
-  [[nodiscard]] result<memory_region<NewRights>> change_rights() && noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region<NewRights>>
+  change_rights() && noexcept {
     VERBSPP_TRYV(this->registration_.change({.rights = NewRights}));
     return memory_region<NewRights>(std::move(this->registration_));
   }
   /// \errors as `change_rights`, and `invalid_input` for a domain of another context
-  [[nodiscard]] result<memory_region> change_protection_domain(
-      const class protection_domain& domain) && noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region>
+  change_protection_domain(const class protection_domain& domain) && noexcept {
     VERBSPP_TRYV(this->registration_.change({.domain = domain}));
     return std::move(*this);
   }
@@ -301,7 +366,8 @@ class memory_region : public registered_region<Rights> {
   /// \errors as `change_rights`
   template <class Memory>
     requires RegistrableMemory<Memory> && WritableAsFarAs<Memory, Rights>
-  [[nodiscard]] result<memory_region> change_memory(Memory&& memory) && noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region> change_memory(
+      Memory&& memory) && noexcept {
     const std::span<std::byte> bytes = detail::bytes_of(memory);
     if (bytes.empty())
       return error(error_kind::invalid_input, "ibv_rereg_mr",

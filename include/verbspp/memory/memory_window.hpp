@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 
 #include <infiniband/verbs.h>
@@ -36,28 +39,38 @@ namespace detail {
 class memory_window_owner {
  public:
   /// Without one yet.
-  explicit memory_window_owner(protection_domain domain) noexcept : domain_(std::move(domain)) {}
+  explicit memory_window_owner(const protection_domain& domain) noexcept
+      : domain_(domain.below()) {}
   memory_window_owner(const memory_window_owner&) = delete;
   memory_window_owner(memory_window_owner&& other) noexcept
-      : domain_(std::move(other.domain_)), native_(std::exchange(other.native_, nullptr)) {}
+      : domain_(std::move(other.domain_)),
+        native_(std::exchange(other.native_, nullptr)),
+        whose_(other.whose_) {}
   memory_window_owner& operator=(const memory_window_owner&) = delete;
   /// The window of before is destroyed here.
   memory_window_owner& operator=(memory_window_owner&& other) noexcept {
     memory_window_owner taken(std::move(other));
     std::swap(domain_, taken.domain_);
     std::swap(native_, taken.native_);
+    std::swap(whose_, taken.whose_);
     return *this;
   }
   ~memory_window_owner();
 
   [[nodiscard]] result<void> allocate(memory_window_type type) noexcept;
+  [[nodiscard]] result<void> adopt(memory_window_type type, ibv_mw* native,
+                                   ownership whose) noexcept;
+  [[nodiscard]] ibv_mw* release() noexcept { return std::exchange(native_, nullptr); }
   [[nodiscard]] ibv_mw* native() const noexcept { return native_; }
   [[nodiscard]] const protection_domain& domain() const noexcept { return domain_; }
 
  private:
-  protection_domain domain_;
+  protection_domain domain_;  // that of the regions
   ibv_mw* native_ = nullptr;
+  ownership whose_ = ownership::taken;
 };
+
+[[nodiscard]] error window_is_gone(const char* operation) noexcept;
 
 void print(std::ostream& out, const memory_window_owner& window, memory_window_type type);
 
@@ -93,13 +106,13 @@ void print(std::ostream& out, const memory_window_owner& window, memory_window_t
 ///
 /// Thread rule: binding needs exclusive access to the window.
 template <memory_window_type Type>
-class memory_window {
+class VERBSPP_CONSUMABLE memory_window {
  public:
   static constexpr memory_window_type type = Type;
 
   /// Creates a window that is bound to nothing (`ibv_alloc_mw`).
   /// \errors `not_supported` where the device has no windows of the type; `resource_exhausted`,
-  /// `driver`
+  /// `driver`; `invalid_input` if the protection domain was moved from
   [[nodiscard]] static result<memory_window> create(
       const class protection_domain& domain) noexcept {
     detail::memory_window_owner owner(domain);
@@ -107,11 +120,30 @@ class memory_window {
     return memory_window(std::move(owner));
   }
 
-  /// The key of the last bind that was posted: what to invalidate.
-  [[nodiscard]] std::uint32_t rkey() const noexcept { return owner_.native()->rkey; }
-  [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
+  /// Takes over, or borrows, a window of this protection domain.
+  /// \errors `invalid_input` for null, or a window of another type or protection domain
+  [[nodiscard]] static result<memory_window> from_native(const class protection_domain& domain,
+                                                         ibv_mw* native, ownership whose) noexcept {
+    detail::memory_window_owner owner(domain);
+    VERBSPP_TRYV(owner.adopt(Type, native, whose));
+    return memory_window(std::move(owner));
+  }
+  /// Gives the window away as it is: whoever takes it deallocates it, before the protection domain.
+  /// Null if it was moved from.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_mw* release() && noexcept {
+    return owner_.release();
+  }
+
+  /// The key of the last bind that was posted: what to invalidate. 0 if the window was moved from.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED remote_key rkey() const noexcept {
+    const ibv_mw* const native = owner_.native();
+    return remote_key(native != nullptr ? native->rkey : std::uint32_t{0});
+  }
+  [[nodiscard]] const class protection_domain& protection_domain() const& noexcept
+      VERBSPP_LIFETIMEBOUND {
     return owner_.domain();
   }
+  [[nodiscard]] class protection_domain protection_domain() && noexcept { return owner_.domain(); }
   /// Null if the window was moved from.
   [[nodiscard]] ibv_mw* native_handle() const noexcept { return owner_.native(); }
 

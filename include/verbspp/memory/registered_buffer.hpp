@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/memory/access.hpp>
+#include <verbspp/memory/detail/offset_of.hpp>
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
@@ -91,10 +93,11 @@ concept BufferElement = detail::because(
 /// A move-only owner; the memory stays where it is when the buffer is moved. It is freed when it is
 /// no longer registered; should deregistering fail, that is reported, and the memory is never
 /// freed, since the device may still use it. The buffer has to outlive all work that uses it. Its
-/// pages hold nothing else. Keeps its protection domain alive.
+/// pages hold nothing else. Keeps its protection domain alive. A buffer that was moved from has no
+/// elements, and what is made of a buffer is refused.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
-class registered_buffer {
+class VERBSPP_CONSUMABLE registered_buffer {
   // The same, but instantiated only where they are used.
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
@@ -103,6 +106,8 @@ class registered_buffer {
  public:
   static constexpr access_flags rights = Rights;
   using value_type = Element;
+  /// With the rights of this buffer that are for peers.
+  using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
 
   /// Allocates (`mmap`) and registers (`ibv_reg_mr`) `count` elements.
   /// \errors `invalid_input` if there are none, or the alignment is no power of two;
@@ -136,60 +141,112 @@ class registered_buffer {
     if (pages_.data() != nullptr) detail::free_pages(pages_, std::move(region_).deregister());
   }
 
-  [[nodiscard]] Element* data() noexcept VERBSPP_LIFETIMEBOUND {
+  // None of these on a temporary buffer, whose memory is gone when they have returned.
+
+  [[nodiscard]] Element* data() & noexcept VERBSPP_LIFETIMEBOUND {
     return static_cast<Element*>(pages_.data());
   }
-  [[nodiscard]] const Element* data() const noexcept VERBSPP_LIFETIMEBOUND {
+  [[nodiscard]] const Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
     return static_cast<const Element*>(pages_.data());
   }
+  void data() const&& = delete;  // a temporary frees its memory: name the buffer first
   /// The number of elements.
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] Element* begin() noexcept VERBSPP_LIFETIMEBOUND { return data(); }
-  [[nodiscard]] const Element* begin() const noexcept VERBSPP_LIFETIMEBOUND { return data(); }
-  [[nodiscard]] Element* end() noexcept VERBSPP_LIFETIMEBOUND { return data() + size_; }
-  [[nodiscard]] const Element* end() const noexcept VERBSPP_LIFETIMEBOUND { return data() + size_; }
+  [[nodiscard]] Element* begin() & noexcept VERBSPP_LIFETIMEBOUND { return data(); }
+  [[nodiscard]] const Element* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
+  void begin() const&& = delete;  // a temporary frees its memory: name the buffer first
+  [[nodiscard]] Element* end() & noexcept VERBSPP_LIFETIMEBOUND { return data() + size_; }
+  [[nodiscard]] const Element* end() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return data() + size_;
+  }
+  void end() const&& = delete;  // a temporary frees its memory: name the buffer first
   /// \pre index < size()
-  [[nodiscard]] Element& operator[](std::size_t index) noexcept VERBSPP_LIFETIMEBOUND {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED Element& operator[](std::size_t index) & noexcept
+      VERBSPP_LIFETIMEBOUND {
     assert(index < size_);
     return data()[index];
   }
   /// \pre index < size()
-  [[nodiscard]] const Element& operator[](std::size_t index) const noexcept VERBSPP_LIFETIMEBOUND {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const Element& operator[](
+      std::size_t index) const& noexcept VERBSPP_LIFETIMEBOUND {
     assert(index < size_);
     return data()[index];
   }
+  void operator[](std::size_t) const&& = delete;  // a temporary frees its memory: name it first
   [[nodiscard]] page_kind pages() const noexcept { return pages_.kind(); }
 
   /// The registration, which counts in bytes.
-  [[nodiscard]] const memory_region<Rights>& region() const noexcept VERBSPP_LIFETIMEBOUND {
+  [[nodiscard]] const memory_region<Rights>& region() const& noexcept VERBSPP_LIFETIMEBOUND {
     return region_;
   }
+  void region() const&& = delete;  // a temporary deregisters it: name the buffer first
   /// The whole buffer, for the device to read.
   /// \errors `invalid_input` above 2^32 - 1 bytes
-  [[nodiscard]] result<gather_element> gather() const noexcept { return region_.gather(); }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
+    return region_.gather();
+  }
   /// `count` elements from the one of index `first` on.
   /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
-  [[nodiscard]] result<gather_element> gather(std::size_t first, std::size_t count) const noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
+      std::size_t first, std::size_t count) const noexcept {
     VERBSPP_TRYV(check("registered_buffer::gather", first, count));
     return region_.gather(first * sizeof(Element), count * sizeof(Element));
   }
   /// The whole buffer, for the device to write.
   /// \errors `invalid_input` above 2^32 - 1 bytes
-  [[nodiscard]] result<scatter_element> scatter() const noexcept
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
     requires LocallyWritable<Rights>
   {
     return region_.scatter();
   }
   /// `count` elements from the one of index `first` on.
   /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
-  [[nodiscard]] result<scatter_element> scatter(std::size_t first, std::size_t count) const noexcept
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
+      std::size_t first, std::size_t count) const noexcept
     requires LocallyWritable<Rights>
   {
     VERBSPP_TRYV(check("registered_buffer::scatter", first, count));
     return region_.scatter(first * sizeof(Element), count * sizeof(Element));
   }
+  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
+  gather_unchecked(std::size_t first, std::size_t count) const noexcept {
+    return region_.gather_unchecked(first * sizeof(Element), count * sizeof(Element));
+  }
+  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
+  scatter_unchecked(std::size_t first, std::size_t count) const noexcept
+    requires LocallyWritable<Rights>
+  {
+    return region_.scatter_unchecked(first * sizeof(Element), count * sizeof(Element));
+  }
+
+  /// One field of the element of that index, for the device to read:
+  /// `buffer.gather_field(3, &slot::count)`. That of a peer's is `remote_object::field`.
+  /// \errors `invalid_input` if there are not so many elements
+  template <class Owner, class Member>
+    requires std::is_base_of_v<Owner, Element> && (!std::is_function_v<Member>)
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather_field(
+      std::size_t index, Member Owner::* member) const noexcept {
+    VERBSPP_TRYV(check("registered_buffer::gather_field", index, 1));
+    return region_.gather(index * sizeof(Element) + detail::offset_of<Element>(member),
+                          sizeof(Member));
+  }
+  /// The same for the device to write.
+  /// \errors `invalid_input` if there are not so many elements
+  template <class Owner, class Member>
+    requires std::is_base_of_v<Owner, Element> &&
+             (!std::is_function_v<Member>) && LocallyWritable<Rights>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter_field(
+      std::size_t index, Member Owner::* member) const noexcept {
+    VERBSPP_TRYV(check("registered_buffer::scatter_field", index, 1));
+    return region_.scatter(index * sizeof(Element) + detail::offset_of<Element>(member),
+                           sizeof(Member));
+  }
+
   /// What to give a peer so that it can access the buffer.
-  [[nodiscard]] remote_memory<Rights & access::any_remote> remote() const noexcept
+  /// \errors `invalid_input` if the buffer was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
   {
     return region_.remote();
@@ -198,7 +255,7 @@ class registered_buffer {
   /// Deregisters and frees the memory, as the destructor does, but returns a failure; then the
   /// memory is never freed.
   /// \errors as `memory_region::deregister`
-  [[nodiscard]] result<void> release() && noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> release() && noexcept {
     size_ = 0;
     const auto deregistered = std::move(region_).deregister();
     page_range taken = std::move(pages_);
@@ -206,9 +263,14 @@ class registered_buffer {
     return deregistered;
   }
 
-  [[nodiscard]] const class protection_domain& protection_domain() const noexcept {
+  [[nodiscard]] const class protection_domain& protection_domain() const& noexcept
+      VERBSPP_LIFETIMEBOUND {
     return region_.protection_domain();
   }
+  [[nodiscard]] class protection_domain protection_domain() && noexcept {
+    return region_.protection_domain();
+  }
+  /// Null if the buffer was moved from.
   [[nodiscard]] ibv_mr* native_handle() const noexcept { return region_.native_handle(); }
 
   friend std::ostream& operator<<(std::ostream& out, const registered_buffer& buffer) {
@@ -222,6 +284,7 @@ class registered_buffer {
 
   [[nodiscard]] result<void> check(const char* operation, std::size_t first,
                                    std::size_t count) const noexcept {
+    if (size_ == 0) return detail::region_is_gone(operation);
     if (first > size_) return error::above_limit(operation, "first element", first, size_);
     if (count > size_ - first)
       return error::above_limit(operation, "elements from the first on", count, size_ - first);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/dependent.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/memory/access.hpp>
+#include <verbspp/memory/keys.hpp>
 
 #include <array>
 #include <cassert>
@@ -20,7 +22,7 @@ namespace detail {
 struct remote_memory_description {
   std::uint64_t address = 0;
   std::uint64_t length = 0;
-  std::uint32_t rkey = 0;
+  remote_key rkey{std::uint32_t{0}};
   access_flags rights{};
 
   [[nodiscard]] static result<remote_memory_description> decode(std::span<const std::byte> bytes,
@@ -49,7 +51,7 @@ class remote_memory {
   static constexpr std::size_t encoded_size = detail::remote_memory_encoded_size;
 
   /// A handle that arrived by some means of the caller's; the rights are the caller's word.
-  constexpr remote_memory(std::uint64_t address, std::uint64_t length, std::uint32_t rkey) noexcept
+  constexpr remote_memory(std::uint64_t address, std::uint64_t length, remote_key rkey) noexcept
       : address_(address), length_(length), rkey_(rkey) {}
   /// A handle of more rights is one of fewer.
   template <access_flags More>
@@ -61,7 +63,7 @@ class remote_memory {
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
   /// In bytes.
   [[nodiscard]] constexpr std::uint64_t length() const noexcept { return length_; }
-  [[nodiscard]] constexpr std::uint32_t rkey() const noexcept { return rkey_; }
+  [[nodiscard]] constexpr remote_key rkey() const noexcept { return rkey_; }
 
   /// `length` bytes from `offset` on.
   /// \errors `invalid_input` if that is not within this memory
@@ -104,7 +106,7 @@ class remote_memory {
  private:
   std::uint64_t address_;
   std::uint64_t length_;
-  std::uint32_t rkey_;
+  remote_key rkey_;
 };
 
 /// Where an RDMA write goes: any remote memory that grants remote write.
@@ -126,7 +128,11 @@ class remote_destination {
   VERBSPP_DETAIL_NO_DEFAULT(remote_destination,
                             "an RDMA write needs to know where to: give it .remote = memory of the "
                             "peer, as its region.remote() or remote_memory::decode gives it");
-  [[nodiscard]] constexpr const remote_memory<access::remote_write>& memory() const noexcept {
+  [[nodiscard]] constexpr const remote_memory<access::remote_write>& memory() const& noexcept
+      VERBSPP_LIFETIMEBOUND {
+    return memory_;
+  }
+  [[nodiscard]] constexpr remote_memory<access::remote_write> memory() && noexcept {
     return memory_;
   }
 
@@ -153,7 +159,11 @@ class remote_source {
   VERBSPP_DETAIL_NO_DEFAULT(remote_source,
                             "an RDMA read needs to know where from: give it .remote = memory of "
                             "the peer, as its region.remote() or remote_memory::decode gives it");
-  [[nodiscard]] constexpr const remote_memory<access::remote_read>& memory() const noexcept {
+  [[nodiscard]] constexpr const remote_memory<access::remote_read>& memory() const& noexcept
+      VERBSPP_LIFETIMEBOUND {
+    return memory_;
+  }
+  [[nodiscard]] constexpr remote_memory<access::remote_read> memory() && noexcept {
     return memory_;
   }
 

@@ -6,6 +6,7 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/memory/access.hpp>
+#include <verbspp/memory/detail/offset_of.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 
 #include <cstddef>
@@ -30,23 +31,6 @@ template <class Element, access_flags Rights>
 class remote_array;
 
 namespace detail {
-
-/// Room for an object that is never made, to have addresses in.
-template <class Object>
-union room_for {
-  char nothing;
-  Object object;
-};
-template <class Object>
-inline room_for<Object> room{};
-
-/// Where a member lies within its object.
-template <class Object, class Owner, class Member>
-[[nodiscard]] std::uint64_t offset_of(Member Owner::* member) noexcept {
-  const Object* const object = &room<Object>.object;
-  return static_cast<std::uint64_t>(reinterpret_cast<const char*>(&(object->*member)) -
-                                    reinterpret_cast<const char*>(object));
-}
 
 template <class Member, access_flags Rights>
 struct remote_field {

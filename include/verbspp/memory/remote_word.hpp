@@ -5,6 +5,7 @@
 #include <verbspp/base/detail/dependent.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/memory/access.hpp>
+#include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 
 #include <cstdint>
@@ -48,17 +49,17 @@ class remote_word {
                             ".remote = remote_word::at(memory, offset).value()");
 
   [[nodiscard]] constexpr std::uint64_t address() const noexcept { return address_; }
-  [[nodiscard]] constexpr std::uint32_t rkey() const noexcept { return rkey_; }
+  [[nodiscard]] constexpr remote_key rkey() const noexcept { return rkey_; }
   friend constexpr bool operator==(const remote_word&, const remote_word&) noexcept = default;
 
  private:
   static constexpr std::uint64_t size = 8;
 
-  constexpr remote_word(std::uint64_t address, std::uint32_t rkey) noexcept
+  constexpr remote_word(std::uint64_t address, remote_key rkey) noexcept
       : address_(address), rkey_(rkey) {}
 
   std::uint64_t address_;
-  std::uint32_t rkey_;
+  remote_key rkey_;
 };
 
 }  // namespace verbspp

@@ -3,6 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
+#include <verbspp/memory/keys.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -31,8 +32,20 @@ class gather_element {
                             "an element is a part of registered memory: write region.gather()");
   [[nodiscard]] std::uint64_t address() const noexcept { return native_.addr; }
   [[nodiscard]] std::uint32_t length() const noexcept { return native_.length; }
-  [[nodiscard]] std::uint32_t lkey() const noexcept { return native_.lkey; }
-  [[nodiscard]] constexpr const ibv_sge& native() const noexcept { return native_; }
+  [[nodiscard]] local_key lkey() const noexcept { return local_key(native_.lkey); }
+  [[nodiscard]] constexpr const ibv_sge& native() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return native_;
+  }
+  [[nodiscard]] constexpr ibv_sge native() && noexcept { return native_; }
+  /// Whether `length` bytes from that address on lie within this element.
+  [[nodiscard]] bool encloses(std::uint64_t address, std::uint64_t length) const noexcept {
+    return address >= native_.addr && length <= native_.length &&
+           address - native_.addr <= native_.length - length;
+  }
+  /// Whether all of another element of the same region lies within this one.
+  [[nodiscard]] bool encloses(const gather_element& other) const noexcept {
+    return lkey() == other.lkey() && encloses(other.address(), other.length());
+  }
   /// An element of memory that the library did not register; its rights are the caller's word.
   [[nodiscard]] static constexpr gather_element from_native(const ibv_sge& native) noexcept {
     return gather_element(native);

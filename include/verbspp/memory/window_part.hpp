@@ -3,6 +3,7 @@
 
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/memory/access.hpp>
+#include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 
 #include <infiniband/verbs.h>
@@ -57,7 +58,7 @@ class window_part {
   [[nodiscard]] std::uint64_t length() const noexcept { return native_.length; }
   [[nodiscard]] const ibv_mw_bind_info& native() const noexcept { return native_; }
   /// For the library: the handle for peers, once a window of that rkey is bound to this part.
-  [[nodiscard]] remote_memory<Rights> remote(std::uint32_t rkey) const noexcept {
+  [[nodiscard]] remote_memory<Rights> remote(remote_key rkey) const noexcept {
     return {address(), length(), rkey};
   }
 

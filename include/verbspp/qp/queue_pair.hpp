@@ -500,6 +500,8 @@ class VERBSPP_CONSUMABLE queue_pair
       memory_window<Type>& window, const window_part<Rights>& part, bind_options options,
       work_tag tag) noexcept {
     ibv_mw* const native = window.native_handle();
+    if (native == nullptr) [[unlikely]]
+      return detail::window_is_gone(detail::binding_at_once);
     if constexpr (Type == memory_window_type::type_2) {
       const detail::bind_operation bind(native, part, options);
       VERBSPP_TRYV(take(bind, tag));
@@ -519,7 +521,7 @@ class VERBSPP_CONSUMABLE queue_pair
       if (returned != 0) [[unlikely]]
         return detail::post_failure(returned, detail::binding_at_once, 0, 0);
     }
-    return part.remote(native->rkey);
+    return part.remote(remote_key(native->rkey));
   }
 
   /// What a receive must be able to hold.

@@ -65,11 +65,11 @@ class extended_completed_work {
     return immediate_data::from_network(immediate_);
   }
   /// The rkey that the peer's send invalidated here, if it did.
-  [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const noexcept
+  [[nodiscard]] std::optional<remote_key> invalidated_rkey() const noexcept
     requires HasCompletionFields<Fields, completion_feature::immediate>
   {
     if ((flags_ & IBV_WC_WITH_INV) == 0) return std::nullopt;
-    return immediate_;
+    return remote_key(immediate_);
   }
   /// The sender of a datagram; undefined for what was no datagram that arrived.
   [[nodiscard]] queue_pair_number source() const noexcept

@@ -3,6 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
@@ -11,6 +12,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <iosfwd>
 #include <utility>
 
@@ -46,7 +48,7 @@ class datagram_destination {
 ///
 /// A move-only owner, which keeps its protection domain alive. Destroy it only after the sends that
 /// use it have completed. Thread rule: using it is safe from several threads.
-class address_handle {
+class VERBSPP_CONSUMABLE address_handle {
  public:
   /// Resolves the path (`ibv_create_ah`): on Ethernet this finds out the peer's MAC address, and
   /// may take as long as ARP does.
@@ -61,12 +63,25 @@ class address_handle {
       const class protection_domain& domain, port_number port,
       const received_datagram& datagram) noexcept;
 
+  /// Takes over, or borrows, an address handle of this protection domain.
+  /// \errors `invalid_input` for null, or one of another protection domain
+  [[nodiscard]] static result<address_handle> from_native(const class protection_domain& domain,
+                                                          ibv_ah* native, ownership whose) noexcept;
+  /// Gives the address handle away as it is: whoever takes it destroys it, before the protection
+  /// domain. Null if it was moved from.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES ibv_ah* release() && noexcept {
+    return std::exchange(native_, nullptr);
+  }
+
   address_handle(address_handle&& other) noexcept
-      : native_(std::exchange(other.native_, nullptr)), domain_(std::move(other.domain_)) {}
+      : native_(std::exchange(other.native_, nullptr)),
+        domain_(std::move(other.domain_)),
+        whose_(other.whose_) {}
   address_handle& operator=(address_handle&& other) noexcept {
     address_handle taken(std::move(other));
     std::swap(native_, taken.native_);
     std::swap(domain_, taken.domain_);
+    std::swap(whose_, taken.whose_);
     return *this;
   }
   address_handle(const address_handle&) = delete;
@@ -74,30 +89,39 @@ class address_handle {
   ~address_handle();
 
   /// The queue pair of that number at this address.
-  [[nodiscard]] datagram_destination destination(
-      queue_pair_number number, queue_key key) const noexcept VERBSPP_LIFETIMEBOUND {
+  /// \pre this address handle was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
+  destination(queue_pair_number number, queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {
+    assert(native_ != nullptr);
     return {native_, number, key};
   }
+  void destination(queue_pair_number, queue_key) const&& = delete;  // name the address handle first
   /// The multicast group at this address.
-  [[nodiscard]] datagram_destination destination_group(queue_key key) const noexcept
-      VERBSPP_LIFETIMEBOUND {
+  /// \pre this address handle was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
+  destination_group(queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {
+    assert(native_ != nullptr);
     return {native_, multicast_queue_pair_number, key};
   }
+  void destination_group(queue_key) const&& = delete;  // name the address handle first
 
-  [[nodiscard]] const class protection_domain& protection_domain() const noexcept
+  [[nodiscard]] const class protection_domain& protection_domain() const& noexcept
       VERBSPP_LIFETIMEBOUND {
     return domain_;
   }
+  [[nodiscard]] class protection_domain protection_domain() && noexcept { return domain_; }
+  /// Null if this address handle was moved from.
   [[nodiscard]] ibv_ah* native_handle() const noexcept { return native_; }
 
  private:
-  address_handle(ibv_ah* native, class protection_domain domain) noexcept
-      : native_(native), domain_(std::move(domain)) {}
+  address_handle(ibv_ah* native, class protection_domain domain, ownership whose) noexcept
+      : native_(native), domain_(std::move(domain)), whose_(whose) {}
   static result<address_handle> create(const class protection_domain& domain, ibv_ah_attr address,
                                        const char* operation) noexcept;
 
   ibv_ah* native_;
   class protection_domain domain_;
+  ownership whose_;
 };
 
 std::ostream& operator<<(std::ostream& out, const address_handle& handle);

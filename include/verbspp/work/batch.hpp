@@ -307,6 +307,10 @@ class send_batch
                                                                   const window_part<Rights>& part,
                                                                   bind_options options,
                                                                   work_tag tag) noexcept {
+    if (window.native_handle() == nullptr) [[unlikely]] {
+      list_.refuse(detail::window_is_gone("bind of the batch"));
+      return part.remote(window.rkey());
+    }
     const detail::bind_operation bind(window.native_handle(), part, options);
     if (binds_ == Requests) [[unlikely]] {
       list_.refuse(detail::batch_too_long("binds of the batch", Requests));
@@ -314,7 +318,7 @@ class send_batch
       bound_[binds_++] = {bind.window, bind.rkey, list_.next_place()};
       take(bind, tag);
     }
-    return part.remote(bind.rkey);
+    return part.remote(remote_key(bind.rkey));
   }
 
   List& list_;

@@ -293,14 +293,15 @@ struct operation_traits<write_operation>
     native.opcode = operation.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
     if (operation.immediate) native.imm_data = operation.immediate->network();
     native.wr.rdma.remote_addr = operation.remote.memory().address();
-    native.wr.rdma.rkey = operation.remote.memory().rkey();
+    native.wr.rdma.rkey = operation.remote.memory().rkey().value();
   }
   VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const write_operation& operation) noexcept {
     const auto& remote = operation.remote.memory();
     if (operation.immediate)
-      ibv_wr_rdma_write_imm(to, remote.rkey(), remote.address(), operation.immediate->network());
+      ibv_wr_rdma_write_imm(to, remote.rkey().value(), remote.address(),
+                            operation.immediate->network());
     else
-      ibv_wr_rdma_write(to, remote.rkey(), remote.address());
+      ibv_wr_rdma_write(to, remote.rkey().value(), remote.address());
   }
 };
 
@@ -330,10 +331,11 @@ struct operation_traits<read_operation>
                                          const read_operation& operation) noexcept {
     native.opcode = IBV_WR_RDMA_READ;
     native.wr.rdma.remote_addr = operation.remote.memory().address();
-    native.wr.rdma.rkey = operation.remote.memory().rkey();
+    native.wr.rdma.rkey = operation.remote.memory().rkey().value();
   }
   VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const read_operation& operation) noexcept {
-    ibv_wr_rdma_read(to, operation.remote.memory().rkey(), operation.remote.memory().address());
+    ibv_wr_rdma_read(to, operation.remote.memory().rkey().value(),
+                     operation.remote.memory().address());
   }
 };
 
@@ -361,11 +363,11 @@ struct operation_traits<compare_and_swap_operation>
     native.wr.atomic = {.remote_addr = operation.remote.address(),
                         .compare_add = operation.expected,
                         .swap = operation.desired,
-                        .rkey = operation.remote.rkey()};
+                        .rkey = operation.remote.rkey().value()};
   }
   VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
                                       const compare_and_swap_operation& operation) noexcept {
-    ibv_wr_atomic_cmp_swp(to, operation.remote.rkey(), operation.remote.address(),
+    ibv_wr_atomic_cmp_swp(to, operation.remote.rkey().value(), operation.remote.address(),
                           operation.expected, operation.desired);
   }
 };
@@ -392,11 +394,11 @@ struct operation_traits<fetch_and_add_operation>
     native.wr.atomic = {.remote_addr = operation.remote.address(),
                         .compare_add = operation.addend,
                         .swap = 0,
-                        .rkey = operation.remote.rkey()};
+                        .rkey = operation.remote.rkey().value()};
   }
   VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
                                       const fetch_and_add_operation& operation) noexcept {
-    ibv_wr_atomic_fetch_add(to, operation.remote.rkey(), operation.remote.address(),
+    ibv_wr_atomic_fetch_add(to, operation.remote.rkey().value(), operation.remote.address(),
                             operation.addend);
   }
 };
@@ -544,7 +546,7 @@ struct operation_traits<atomic_write_operation> : detail::usual_operation {
   VERBSPP_DATA_PATH static void start(Native* to,
                                       const atomic_write_operation& operation) noexcept {
     const auto& remote = operation.remote.memory();
-    to->wr_atomic_write(to, remote.rkey(), remote.address(), &operation.value);
+    to->wr_atomic_write(to, remote.rkey().value(), remote.address(), &operation.value);
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include <verbspp/base/detail/number_of.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/memory/keys.hpp>
 #include <verbspp/work/immediate_data.hpp>
 #include <verbspp/work/work_error.hpp>
 
@@ -40,9 +41,9 @@ class completed_work {
     return immediate_data::from_network(immediate_);
   }
   /// The rkey that the peer's send invalidated here, if it did.
-  [[nodiscard]] std::optional<std::uint32_t> invalidated_rkey() const noexcept {
+  [[nodiscard]] std::optional<remote_key> invalidated_rkey() const noexcept {
     if ((flags_ & IBV_WC_WITH_INV) == 0) return std::nullopt;
-    return immediate_;
+    return remote_key(immediate_);
   }
 
  private:

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <cstring>
+
+namespace verbspp::detail {
+
+/// Where a member lies within its object, in bytes.
+///
+/// No object is needed for that, which could be larger than memory: in the C++ ABI of every
+/// platform that has libibverbs (Itanium's), a pointer to a data member is this offset, and -1 if
+/// it is null.
+template <class Object, class Owner, class Member>
+[[nodiscard]] std::size_t offset_of(Member Owner::* member) noexcept {
+  Member Object::* const in_object = member;  // from its base on, if the member is a base's
+  std::ptrdiff_t offset;
+  static_assert(sizeof offset == sizeof in_object,
+                "another ABI: a pointer to a data member is no "
+                "plain offset there");
+  std::memcpy(&offset, &in_object, sizeof offset);
+  assert(offset >= 0);
+  return static_cast<std::size_t>(offset);
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/context.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+struct thread_domain_state : counted {
+  thread_domain_state(context parent, ibv_td* allocated) noexcept
+      : owner(std::move(parent)), native(allocated) {}
+  thread_domain_state(const thread_domain_state&) = delete;
+  thread_domain_state& operator=(const thread_domain_state&) = delete;
+  ~thread_domain_state();
+
+  context owner;
+  ibv_td* native;
+};
+
+}  // namespace detail
+
+/// A promise to the driver: what belongs to one thread domain is used by one thread at a time.
+///
+/// It is given to a protection domain (`protection_domain::create_parent`), whose queue pairs and
+/// shared receive queues then belong to it, and may work without locks. Thread rule: all calls that
+/// post to any of them exclude each other; whoever breaks that gets no error, but a broken queue.
+/// A shared handle, cheap to copy, freed when the last copy and the last protection domain with it
+/// are gone.
+class thread_domain {
+ public:
+  /// `ibv_alloc_td`.
+  /// \errors `not_supported` where the driver has none; `resource_exhausted`, `driver`;
+  /// `invalid_input` if the context was moved from
+  [[nodiscard]] static result<thread_domain> create(const context& parent) noexcept;
+
+  /// Null if this thread domain was moved from.
+  [[nodiscard]] ibv_td* native_handle() const noexcept { return state_ ? state_->native : nullptr; }
+  friend bool operator==(const thread_domain&, const thread_domain&) noexcept = default;
+
+ private:
+  friend class protection_domain;
+  explicit thread_domain(detail::reference<detail::thread_domain_state> state) noexcept
+      : state_(std::move(state)) {}
+
+  detail::reference<detail::thread_domain_state> state_;
+};
+
+}  // namespace verbspp

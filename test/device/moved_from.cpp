@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What was moved from, or deregistered, is refused in words wherever something is made of it, and
+/// says so when it is printed.
+
+#include "datagrams.hpp"
+
+#include <array>
+#include <sstream>
+#include <string>
+#include <utility>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// An object after everything was taken out of it.
+template <class Object>
+[[nodiscard]] const Object& emptied(Object& object) {
+  const Object taken(std::move(object));
+  return object;
+}
+
+template <class Outcome>
+void check_refused(Outcome outcome, const char* hint, int line = __builtin_LINE()) {
+  const auto e = failure_of(std::move(outcome), line);
+  INFO("line " << line << ": " << e);
+  CHECK(e.kind() == error_kind::invalid_input);
+  CHECK_THAT(e.message(), Catch::Contains(hint));
+}
+
+constexpr const char* no_region = "this region was moved from, or deregistered";
+constexpr const char* no_context = "this context was moved from";
+constexpr const char* no_domain = "this protection domain was moved from";
+
+template <class Object>
+std::string printed(const Object& object) {
+  std::ostringstream out;
+  out << object;
+  return out.str();
+}
+
+constexpr access_flags with_windows = all_rights | access::window_bind;
+
+}  // namespace
+
+TEST_CASE("a region that was moved from, or deregistered, is refused in words") {
+  const testbed bed;
+  std::array<std::byte, 64> memory{};
+  const auto check = [&](const memory_region<with_windows>& gone) {
+    check_refused(gone.gather(), no_region);
+    check_refused(gone.gather(0, 0), no_region);
+    check_refused(gone.gather(0, 8), no_region);
+    check_refused(gone.scatter(), no_region);
+    check_refused(gone.scatter(8, 8), no_region);
+    check_refused(gone.remote(), no_region);
+    check_refused(gone.window_part<access::remote_read>(0, 0), no_region);
+    CHECK(gone.rkey().value() == 0);
+    CHECK(printed(gone) == "memory region, moved from or deregistered");
+  };
+  auto moved = must(register_memory<with_windows>(bed.domain, memory));
+  check(emptied(moved));
+  auto deregistered = must(register_memory<with_windows>(bed.domain, memory));
+  auto& same = deregistered;
+  must(std::move(deregistered).deregister());
+  check(same);
+  check_refused(std::move(same).deregister(), no_region);
+  check_refused(std::move(same).change_rights<access::local_read>(), no_region);
+}
+
+TEST_CASE("a buffer that was moved from, or released, is refused in words") {
+  const testbed bed;
+  using buffer_type = registered_buffer<all_rights, std::uint64_t>;
+  const auto check = [&](const buffer_type& gone) {
+    check_refused(gone.gather(), no_region);
+    check_refused(gone.gather(0, 0), no_region);
+    check_refused(gone.scatter(), no_region);
+    check_refused(gone.scatter(0, 1), no_region);
+    check_refused(gone.remote(), no_region);
+    CHECK_THAT(printed(gone), Catch::StartsWith("memory region, moved from or deregistered"));
+  };
+  auto moved = must(buffer_type::allocate(bed.domain, 8));
+  check(emptied(moved));
+  auto released = must(buffer_type::allocate(bed.domain, 8));
+  auto& same = released;
+  must(std::move(released).release());
+  check(same);
+  check_refused(std::move(same).release(), no_region);
+}
+
+TEST_CASE("a memory window that was moved from is refused in words") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  std::array<std::byte, 64> memory{};
+  const auto region = must(register_memory<with_windows>(bed.domain, memory));
+  const auto part = must(region.window_part<access::remote_read>(0, 8));
+  const auto check = [&](auto type) {
+    auto window = memory_window<type()>::create(bed.domain);
+    if (window.has_error()) return;
+    auto& gone = window.assume_value();
+    static_cast<void>(emptied(gone));
+    CHECK(gone.rkey().value() == 0);
+    CHECK_THAT(printed(gone), Catch::EndsWith("moved from"));
+    check_refused(right.post_bind(gone, part), "this memory window was moved from");
+    if constexpr (type() == memory_window_type::type_2)
+      check_refused(
+          right.post_batch<1>([&](auto& batch) { static_cast<void>(batch.post_bind(gone, part)); }),
+          "this memory window was moved from");
+  };
+  using enum memory_window_type;
+  check(std::integral_constant<memory_window_type, type_1>());
+  check(std::integral_constant<memory_window_type, type_2>());
+}
+
+TEST_CASE("a context that was moved from is refused in words") {
+  const testbed bed;
+  context moved = bed.context;
+  const context& gone = emptied(moved);
+  CHECK(gone.native_handle() == nullptr);
+  CHECK(gone.async_event_file_descriptor() == -1);
+  CHECK(gone.device_name() == std::string());
+  CHECK(gone != bed.context);
+  check_refused(gone.query_device(), no_context);
+  check_refused(gone.device_clock_khz(), no_context);
+  check_refused(gone.query_port(1), no_context);
+  check_refused(gone.first_active_port(), no_context);
+  check_refused(gone.query_gid(1, 0), no_context);
+  check_refused(gone.query_gid_table(1), no_context);
+  check_refused(gone.poll_async_event(), no_context);
+  check_refused(gone.wait_async_event(moment), no_context);
+  check_refused(on_demand_paging::query(gone), no_context);
+  check_refused(protection_domain::allocate(gone), no_context);
+  check_refused(thread_domain::create(gone), no_context);
+  check_refused(completion_queue::create(gone, 4), no_context);
+  check_refused(completion_channel::create(gone), no_context);
+}
+
+TEST_CASE("a protection domain that was moved from is refused in words") {
+  const testbed bed;
+  protection_domain moved = bed.domain;
+  const protection_domain& gone = emptied(moved);
+  CHECK(gone.native_handle() == nullptr);
+  CHECK(gone.context().native_handle() == nullptr);
+  CHECK(gone.below().native_handle() == nullptr);
+  std::array<std::byte, 64> memory{};
+  check_refused(register_memory<all_rights>(gone, memory), no_domain);
+  check_refused(registered_buffer<>::allocate(gone, 8), no_domain);
+  check_refused(memory_window<memory_window_type::type_2>::create(gone), no_domain);
+  check_refused(shared_receive_queue::create(gone, 4), no_domain);
+  check_refused(register_dmabuf(gone, {.file_descriptor = 0, .length = 4096}), no_domain);
+  const connected_datagram pair = left_of(bed);
+  const path way = must(pair.path_to(pair.endpoint()));
+  check_refused(address_handle::create(gone, bed.port.number(), way), no_domain);
+  check_refused(build_queue_pair<transport::rc>()
+                    .protection_domain(gone)
+                    .completion_queue(bed.left_queue)
+                    .access(all_rights)
+                    .build(),
+                no_domain);
+  auto region = must(register_memory<all_rights>(bed.domain, memory));
+  check_refused(std::move(region).change_protection_domain(gone), no_domain);
+}
+
+TEST_CASE("a device that was moved from has no properties, and cannot be opened") {
+  device moved = must(must(device_list::query()).find(device_name()));
+  const device& gone = emptied(moved);
+  CHECK(gone.name() == std::string());
+  CHECK(gone.node_type() == IBV_NODE_UNKNOWN);
+  CHECK(gone.transport_type() == IBV_TRANSPORT_UNKNOWN);
+  check_refused(gone.open(), "this device was moved from");
+}
+
+TEST_CASE("a temporary's parents are given as values") {
+  const testbed bed;
+  std::array<std::byte, 64> memory{};
+  const auto& domain = must(register_memory<all_rights>(bed.domain, memory)).protection_domain();
+  CHECK(domain == bed.domain);
+  const auto& opened = must(protection_domain::allocate(bed.context)).context();
+  CHECK(opened == bed.context);
+  const auto& of_buffer = must(registered_buffer<>::allocate(bed.domain, 1)).protection_domain();
+  CHECK(of_buffer == bed.domain);
+}
