@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ostream>
+#include <string_view>
 
 namespace verbspp {
 
@@ -56,7 +57,13 @@ void add_errno(appender& out, int errnum) noexcept {
   out.add(": errno %d", errnum);
 }
 
-/// What to do where nothing but the errno is known, or not even that.
+/// Whether an operation is one of the verbs, after which an errno says what `usual_advice` knows: a
+/// socket that was refused has nothing to do with the device.
+bool is_of_verbs(std::string_view operation) noexcept {
+  return operation.starts_with("ibv_") || operation.starts_with("modify ");
+}
+
+/// What to do where nothing but the errno of a verb is known, or not even that.
 const char* usual_advice(int errnum) noexcept {
   switch (kind_of_errno(errnum)) {
     case error_kind::invalid_input:
@@ -160,7 +167,8 @@ std::size_t error::format_cause(std::span<char> buffer) const noexcept {
   }
   if (hint_ != nullptr)
     out.add("; %s", hint_);
-  else if (shape_ == shape::plain && (native_ != 0 || kind_ == error_kind::driver))
+  else if (shape_ == shape::plain && (native_ != 0 || kind_ == error_kind::driver) &&
+           is_of_verbs(operation_))
     out.add("; %s", usual_advice(native_));
   return out.length();
 }

@@ -105,7 +105,7 @@ TEST_CASE("the message of an error is one line that says what failed, on what, a
   const std::array<std::pair<error, const char*>, 12> messages{{
       {plain, "find device: not found; look at `ibv_devices`"},
       {error(error_kind::busy, "release", nullptr), "release: busy"},
-      {error(), "unknown operation: driver; see what the driver says in the kernel's log"},
+      {error(), "unknown operation: driver"},
       {error::from_errno(ETIMEDOUT, "modify INIT -> RTR", "check the address"),
        "modify INIT -> RTR: Connection timed out (ETIMEDOUT); check the address"},
       {error::from_errno(524, "ibv_reg_mr"),
@@ -146,6 +146,15 @@ TEST_CASE(
   }
   CHECK(advice.size() == 9);
   CHECK(error::from_errno(EMFILE, "ibv_open_device").message().ends_with("(`ulimit -n`)"));
+}
+
+TEST_CASE("the errno of a call that is none of the verbs speaks neither of driver nor of memory") {
+  CHECK(error::from_errno(ECONNREFUSED, "connect").message() ==
+        "connect: Connection refused (ECONNREFUSED)");
+  CHECK(error::from_errno(EAGAIN, "recv").message() ==
+        "recv: Resource temporarily unavailable (EAGAIN)");
+  CHECK(error::from_errno(EINVAL, "modify INIT -> RTR").message() !=
+        "modify INIT -> RTR: Invalid argument (EINVAL)");
 }
 
 TEST_CASE("a number above those of int64_t is printed as it was") {

@@ -90,8 +90,9 @@ class error {
   constexpr error(error_kind kind, const char* operation, const char* hint) noexcept
       : kind_(kind), operation_(operation), hint_(hint) {}
 
-  /// A failed call of libibverbs. `errnum` is kept exactly as it came; 0 means that the call
-  /// reported none.
+  /// A failed call of libibverbs, or another one of the program's. `errnum` is kept exactly as it
+  /// came; 0 means that the call reported none. Without a hint the message says what the errno
+  /// usually means, if the operation is one of the verbs: begins with "ibv_" or "modify ".
   [[nodiscard]] static constexpr error from_errno(int errnum, const char* operation,
                                                   const char* hint = nullptr) noexcept {
     error result(kind_of_errno(errnum), operation, hint);
