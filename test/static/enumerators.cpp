@@ -87,6 +87,15 @@ static_assert(same(async_event_type::client_reregister, IBV_EVENT_CLIENT_REREGIS
 static_assert(same(async_event_type::gid_change, IBV_EVENT_GID_CHANGE));
 static_assert(same(async_event_type::work_queue_fatal, IBV_EVENT_WQ_FATAL));
 
+static_assert(same(completion_feature::byte_count, IBV_WC_EX_WITH_BYTE_LEN));
+static_assert(same(completion_feature::immediate, IBV_WC_EX_WITH_IMM));
+static_assert(same(completion_feature::queue_pair_number, IBV_WC_EX_WITH_QP_NUM));
+static_assert(same(completion_feature::source, IBV_WC_EX_WITH_SRC_QP));
+static_assert(same(completion_feature::source_lid, IBV_WC_EX_WITH_SLID));
+static_assert(same(completion_feature::service_level, IBV_WC_EX_WITH_SL));
+static_assert(same(completion_feature::timestamp, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP));
+static_assert(same(completion_feature::wall_clock, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK));
+
 static_assert(same(notify_for::every_completion, 0));
 static_assert(same(notify_for::solicited_only, 1));
 

@@ -34,7 +34,12 @@ static_assert(noexcept(an<context>().query_gid_table(1)));
 static_assert(noexcept(protection_domain::allocate(an<context>())));
 static_assert(noexcept(completion_queue::create(an<context>(), 1)));
 static_assert(noexcept(an<completion_queue>().poll(an<std::span<work_completion>>())));
+static_assert(noexcept(completion_queue::from_native(an<context>(), nullptr, ownership::taken)));
+static_assert(noexcept(an<completion_queue>().with<completion_feature::waitable>()));
+static_assert(noexcept(std::move(an<completion_queue>()).release()));
 static_assert(noexcept(completion_channel::create(an<context>())));
+static_assert(noexcept(completion_channel::from_native(an<context>(), nullptr, ownership::taken)));
+static_assert(noexcept(std::move(an<completion_channel>()).release()));
 static_assert(noexcept(an<completion_channel>().poll()));
 static_assert(noexcept(an<completion_channel>().wait(an<deadline>())));
 static_assert(noexcept(waitable_completion_queue::create(an<completion_channel>(), 1)));
@@ -42,6 +47,13 @@ static_assert(noexcept(waitable_completion_queue::create(an<context>(), 1)));
 static_assert(noexcept(an<waitable_completion_queue>().request_notification()));
 static_assert(noexcept(an<waitable_completion_queue>().wait(an<std::span<work_completion>>(),
                                                             an<deadline>())));
+// A deadline may be a duration, too.
+static_assert(noexcept(an<waitable_completion_queue>().wait(an<std::span<work_completion>>(),
+                                                            an<std::chrono::milliseconds>())));
+static_assert(noexcept(an<waitable_completion_queue>().completion_channel()));
+static_assert(noexcept(shared_receive_queue::from_native(an<protection_domain>(), nullptr,
+                                                         ownership::taken)));
+static_assert(noexcept(std::move(an<shared_receive_queue>()).release()));
 static_assert(noexcept(an<context>().poll_async_event()));
 static_assert(noexcept(an<context>().wait_async_event(an<deadline>())));
 static_assert(noexcept(an<work_completion>().get()));
