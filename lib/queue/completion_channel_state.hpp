@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <mutex>
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 [[nodiscard]] inline error channel_moved_from(const char* operation) noexcept {
@@ -86,3 +87,4 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
 };
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

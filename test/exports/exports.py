@@ -10,36 +10,37 @@ import re
 import subprocess
 import sys
 
-NAMESPACE = re.compile(r"(?:(?:typeinfo|typeinfo name|vtable) for )?verbspp::(.*)")
+# As the compiler mangles them: functions and objects, and the types of exceptions.
+OF_NAMESPACE = re.compile(r"_Z(?:N[KRO]*|T[ISV]N)7verbspp")
 
 
-def last_name(symbol):
-    """The name that a header has of it: without what it is in, and without its parameters."""
-    name = re.sub(r"\[abi:\w+\]", "", symbol).partition("(")[0]
-    while "<" in name and not name.startswith("operator"):
-        shorter = re.sub(r"<[^<>]*>", "", name)
-        if shorter == name:
-            break
-        name = shorter
-    return name.split("::")[-1].lstrip("~")
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def last_name(mangled):
+    """The name that a header has of it, or of the class template that it is of; "verbspp" for operators."""
+    rest = mangled[OF_NAMESPACE.match(mangled).end():]
+    name = "verbspp"
+    while (digits := re.match(r"\d+", rest)) is not None:
+        end = digits.end() + int(digits[0])
+        name, rest = rest[digits.end():end], rest[end:]
+    return name
 
 
 def main():
     library, soname, headers = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
-    listed = subprocess.run(
-        ["nm", "-D", "-C", "--defined-only", library], check=True, capture_output=True, text=True
-    ).stdout.splitlines()
-    symbols = [line.split(" ", 2)[2] for line in listed if line.split(" ", 2)[1] != "A"]
+    mangled = [line.split()[-1] for line in output("nm", "-D", "--defined-only", library)]
+    mangled = [name.partition("@")[0] for name in mangled if not name.startswith("VERBSPP_")]
+    symbols = list(zip(mangled, output("c++filt", *mangled)))  # for people: it doesn't know all of them
     words = set(re.findall(r"\w+", "\n".join(path.read_text() for path in headers.rglob("*.hpp"))))
     problems = []
-    for symbol in symbols:
-        symbol = symbol.partition("@")[0]
-        match = NAMESPACE.fullmatch(symbol)
-        if not match:
+    for name, symbol in symbols:
+        if not OF_NAMESPACE.match(name):
             problems.append(f"not of namespace verbspp: {symbol}")
-        elif not last_name(match[1]).startswith("operator") and last_name(match[1]) not in words:
+        elif last_name(name) not in words:
             problems.append(f"in no public header: {symbol}")
-    dynamic = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, text=True).stdout
+    dynamic = "\n".join(output("readelf", "-d", library))
     if f"Library soname: [{soname}]" not in dynamic:
         problems.append(f"its soname is not {soname}")
     if len(symbols) < 50:
