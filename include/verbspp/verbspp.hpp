@@ -17,6 +17,7 @@
 #include <verbspp/device/fork.hpp>
 #include <verbspp/device/gid.hpp>
 #include <verbspp/device/guid.hpp>
+#include <verbspp/device/numa.hpp>
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
 #include <verbspp/device/queue_pair_number.hpp>

@@ -5,6 +5,8 @@
 #include <optional>
 #include <set>
 #include <sstream>
+#include <thread>
+#include <utility>
 
 using namespace verbspp;
 using namespace verbspp::test;
@@ -205,4 +207,24 @@ TEST_CASE("what is queried can be printed") {
     CHECK_THAT(line.str(), Catch::Contains(to_string(each.address)));
     CHECK_THAT(line.str(), Catch::Contains(to_string(each.type)));
   }
+}
+
+TEST_CASE(
+    "the NUMA node of a device is told the same of its context, and a thread is bound near it") {
+  const testbed bed;
+  const device chosen = must(must(device_list::query()).find(device_name()));
+  const auto node = must(numa_node_of(chosen));
+  CHECK(must(numa_node_of(bed.context)) == node);
+  if (device_name().starts_with("soft")) CHECK_FALSE(node);
+  std::thread([&] {
+    CHECK(must(bind_this_thread_near(chosen, numa_binding::as_far_as_possible)) ==
+          must(bind_this_thread_near(bed.context, numa_binding::as_far_as_possible)));
+    if (!node)
+      CHECK(failure_of(bind_this_thread_near(chosen, numa_binding::strict)) ==
+            error_kind::not_supported);
+  }).join();
+  context moved = bed.context;
+  const context taken = std::move(moved);
+  CHECK(failure_of(numa_node_of(moved)) ==  // NOLINT(bugprone-use-after-move)
+        error_kind::invalid_input);
 }
