@@ -36,3 +36,14 @@
 // What runs once per request: inlined whatever the compiler's heuristics say, down to the driver's
 // function pointer.
 #define VERBSPP_DATA_PATH [[gnu::always_inline]] inline
+
+// What neither allocates nor locks nor throws nor waits, which newer versions of clang check
+// (-Wfunction-effects). It stands behind noexcept.
+#if defined(__has_cpp_attribute)
+#if __has_cpp_attribute(clang::nonblocking)
+#define VERBSPP_NONBLOCKING [[clang::nonblocking]]
+#endif
+#endif
+#if !defined(VERBSPP_NONBLOCKING)
+#define VERBSPP_NONBLOCKING
+#endif

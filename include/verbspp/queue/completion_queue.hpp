@@ -4,6 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/reference.hpp>
+#include <verbspp/base/detail/trust_driver.hpp>
 #include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
@@ -94,8 +95,8 @@ struct completion_queue_state : counted {
 };
 
 /// What a failed `ibv_poll_cq` is; out of line, since it never happens on a healthy queue.
-[[nodiscard]] error poll_failure(int returned) noexcept;
-[[nodiscard]] error no_slots(const char* operation) noexcept;
+[[nodiscard]] error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error moved_from_queue(const char* operation) noexcept;
 [[nodiscard]] error queue_without_features() noexcept;
 
@@ -155,14 +156,16 @@ class completion_queue {
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken, usually
   /// because it overran
   [[nodiscard]] VERBSPP_DATA_PATH result<std::span<const work_completion>> poll(
-      std::span<work_completion> slots VERBSPP_LIFETIMEBOUND) const noexcept {
+      std::span<work_completion> slots VERBSPP_LIFETIMEBOUND) const noexcept VERBSPP_NONBLOCKING {
     assert(native_ != nullptr && "this completion queue was moved from");
     assert(detail::queue_in_session != native_ &&
            "poll from within the function that poll_each of the same queue calls");
     if (slots.empty()) [[unlikely]]
       return detail::no_slots("ibv_poll_cq");
     const int wanted = slots.size() < INT_MAX ? static_cast<int>(slots.size()) : INT_MAX;
-    const int filled = ibv_poll_cq(native_, wanted, reinterpret_cast<ibv_wc*>(slots.data()));
+    const int filled = detail::trust_driver([&]() __attribute__((always_inline)) {
+      return ibv_poll_cq(native_, wanted, reinterpret_cast<ibv_wc*>(slots.data()));
+    });
     if (filled < 0) [[unlikely]]
       return detail::poll_failure(filled);
     return std::span<const work_completion>(slots.data(), static_cast<std::size_t>(filled));

@@ -3,7 +3,6 @@
 
 #include <verbspp/base/detail/because.hpp>
 
-#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 
 #include <cstdint>
@@ -27,13 +26,18 @@ class immediate_data {
                              "immediate data has 32 bits: say that the rest is cut off, as "
                              "immediate_data(static_cast<std::uint32_t>(value))");
   [[nodiscard]] static immediate_data from_network(__be32 value) noexcept {
-    return immediate_data(ntohl(value));
+    return immediate_data(big_endian(value));
   }
   [[nodiscard]] constexpr std::uint32_t value() const noexcept { return value_; }
-  [[nodiscard]] __be32 network() const noexcept { return htonl(value_); }
+  [[nodiscard]] __be32 network() const noexcept { return big_endian(value_); }
   friend constexpr bool operator==(immediate_data, immediate_data) noexcept = default;
 
  private:
+  // Unlike htonl it is known not to block, also where nothing is optimized.
+  static constexpr std::uint32_t big_endian(std::uint32_t number) noexcept {
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap32(number) : number;
+  }
+
   std::uint32_t value_;
 };
 

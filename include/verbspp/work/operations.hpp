@@ -98,12 +98,14 @@ native_of(const element_list<Element>& elements) noexcept {
 
 // What is wrong with the values of an operation; out of line since it is rare.
 [[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
-                                     std::uint64_t remote) noexcept;
-[[nodiscard]] error no_word(const char* operation, std::uint32_t length) noexcept;
+                                     std::uint64_t remote) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error no_word(const char* operation,
+                            std::uint32_t length) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_remote_word(const char* operation, std::uint64_t address,
-                                   std::uint64_t length) noexcept;
-[[nodiscard]] error cannot_bind(const char* operation, bool to_no_bytes) noexcept;
-[[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept;
+                                   std::uint64_t length) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error cannot_bind(const char* operation,
+                                bool to_no_bytes) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING;
 
 /// What most operations are.
 struct usual_operation {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/trust_driver.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/work/capacities.hpp>
 #include <verbspp/work/operations.hpp>
@@ -25,20 +26,20 @@ inline constexpr const char* posting_receive = "ibv_post_recv";
 
 // What a failure means; out of line since it is rare.
 [[nodiscard]] error post_failure(int returned, const char* operation, std::size_t elements,
-                                 std::uint32_t max_elements) noexcept;
+                                 std::uint32_t max_elements) noexcept VERBSPP_NONBLOCKING;
 /// The same of a request as the driver was given it.
 [[nodiscard]] error post_failure(int returned, const char* operation, const ibv_send_wr& refused,
-                                 const queue_pair_capacities& granted) noexcept;
+                                 const queue_pair_capacities& granted) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] inline error post_failure(int returned, const char* operation,
                                         const ibv_recv_wr& refused,
                                         std::uint32_t max_elements) noexcept {
   return post_failure(returned, operation, static_cast<std::size_t>(refused.num_sge), max_elements);
 }
 [[nodiscard]] error inline_too_long(const char* operation, std::uint64_t length,
-                                    std::uint32_t limit) noexcept;
-[[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept;
-[[nodiscard]] error no_such_operation(const char* operation) noexcept;
-[[nodiscard]] error no_fence(const char* operation) noexcept;
+                                    std::uint32_t limit) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error no_room_for_header(std::uint64_t length) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING;
 
 /// The queue pair of this thread's innermost batch by the extended interface, for assertions: where
 /// there are none, it stays null.
@@ -117,7 +118,9 @@ template <transport Transport, class Operation>
   native.next = nullptr;
   ibv_send_wr* rejected;
   assert_not_in_batch(queue_pair);
-  const int returned = ibv_post_send(queue_pair, &native, &rejected);
+  const int returned = trust_driver([&]() __attribute__((always_inline)) {
+    return ibv_post_send(queue_pair, &native, &rejected);
+  });
   if (returned != 0) [[unlikely]]
     return post_failure(returned, traits::name, native, granted);
   return success();
@@ -137,7 +140,8 @@ template <class Post>
   native.num_sge = static_cast<int>(elements.size);
   native.next = nullptr;
   ibv_recv_wr* rejected;
-  const int returned = post(&native, &rejected);
+  const int returned =
+      trust_driver([&]() __attribute__((always_inline)) { return post(&native, &rejected); });
   if (returned != 0) [[unlikely]]
     return post_failure(returned, name, elements.size, max_elements);
   return success();

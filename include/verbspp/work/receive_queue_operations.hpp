@@ -22,7 +22,7 @@ class VERBSPP_CONSUMABLE receive_queue_operations {
  public:
   /// Provides memory for one message.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_receive(
-      const receive_operation& operation, receive_tag tag = {}) noexcept
+      const receive_operation& operation, receive_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires OwnReceiveQueue<Receives> && AcceptsReceives<State>
   {
     return static_cast<Poster&>(*this).take(operation, tag);

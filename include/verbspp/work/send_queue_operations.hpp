@@ -45,7 +45,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// most the path MTU to the queue pair that it names, into a receive posted there; whether it
   /// arrives, nobody tells, and the address handle must live until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send(
-      const detail::sent_by<Transport>& operation, work_tag tag = {}) noexcept
+      const detail::sent_by<Transport>& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -62,7 +62,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
 
   /// Writes to the peer's memory, which has to be at least as long as the elements together.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_write(
-      const write_operation& operation, work_tag tag = {}) noexcept
+      const write_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesWrites<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -75,7 +75,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Reads from the peer's memory, which has to be at least as long as the elements together. The
   /// memory here belongs to the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_read(
-      const read_operation& operation, work_tag tag = {}) noexcept
+      const read_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesReads<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -88,7 +88,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Compares a word of the peer's memory, and swaps it if it is as expected, in one step. The
   /// memory of the result, of 8 bytes, belongs to the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_compare_and_swap(
-      const compare_and_swap_operation& operation, work_tag tag = {}) noexcept
+      const compare_and_swap_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -101,7 +101,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Adds to a word of the peer's memory in one step. The memory of the result, of 8 bytes, belongs
   /// to the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
-      const fetch_and_add_operation& operation, work_tag tag = {}) noexcept
+      const fetch_and_add_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -117,7 +117,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// \errors besides, `invalid_input` if the remote memory is shorter or not aligned to 8;
   /// `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_atomic_write(
-      const atomic_write_operation& operation, work_tag tag = {}) noexcept
+      const atomic_write_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
              LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> &&
              AcceptsSends<State>
@@ -135,7 +135,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// \errors besides, `invalid_input` for no placement; `permission` for one that the peer did not
   /// grant; `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_flush(
-      const flush_operation& operation, work_tag tag = {}) noexcept
+      const flush_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
              LibibverbsFlushes<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>
   {
@@ -151,7 +151,8 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Sends, and makes an rkey of the peer's void, where the device can:
   /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send_with_invalidate(
-      const send_with_invalidate_operation& operation, work_tag tag = {}) noexcept
+      const send_with_invalidate_operation& operation,
+      work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -163,7 +164,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
                            "in this order, and then how that is tracked: {.id, .signaled}");
   /// Makes an rkey of this side void, where the device can.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
-      const local_invalidate_operation& operation, work_tag tag = {}) noexcept
+      const local_invalidate_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -202,7 +203,9 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   ~send_queue_operations() = default;
 
  private:
-  [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept { return static_cast<Poster&>(*this); }
+  [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept VERBSPP_NONBLOCKING {
+    return static_cast<Poster&>(*this);
+  }
 };
 
 }  // namespace verbspp

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+
+namespace verbspp::detail {
+
+/// Makes a call that libibverbs hands on by a function pointer of the driver: the one place whose
+/// word is taken that nothing blocks. A driver may spin for a lock of its own there.
+template <class Call>
+VERBSPP_DATA_PATH auto trust_driver(Call call) noexcept VERBSPP_NONBLOCKING {
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wunknown-warning-option"  // of older versions
+#pragma clang diagnostic ignored "-Wfunction-effects"
+#endif
+  return call();
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
+}
+
+}  // namespace verbspp::detail
