@@ -23,9 +23,9 @@ class wait_limit {
   template <class Number, class Period>
   wait_limit(std::chrono::duration<Number, Period> length) noexcept : at_(after(length)) {}
 
-  [[nodiscard]] static constexpr wait_limit forever() noexcept { return time_point::max(); }
+  [[nodiscard]] static constexpr wait_limit forever() noexcept { return (time_point::max)(); }
 
-  [[nodiscard]] constexpr bool is_forever() const noexcept { return at_ == time_point::max(); }
+  [[nodiscard]] constexpr bool is_forever() const noexcept { return at_ == (time_point::max)(); }
   [[nodiscard]] bool has_passed() const noexcept {
     return !is_forever() && std::chrono::steady_clock::now() >= at_;
   }
@@ -41,8 +41,8 @@ class wait_limit {
     using seconds = std::chrono::duration<double>;
     constexpr seconds hundred_years = std::chrono::hours(24) * 36525;
     const seconds approximate = length;
-    if (!(approximate > seconds::zero())) return time_point::min();
-    if (approximate > hundred_years) return time_point::max();
+    if (!(approximate > seconds::zero())) return (time_point::min)();
+    if (approximate > hundred_years) return (time_point::max)();
     // Not earlier than asked for, where the duration is finer than the clock.
     return std::chrono::steady_clock::now() + std::chrono::ceil<time_point::duration>(length);
   }

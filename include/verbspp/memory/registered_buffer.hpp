@@ -189,7 +189,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
-    VERBSPP_TRYV(check("registered_buffer::gather", first, count));
+    VERBSPP_TRYV(check_part("registered_buffer::gather", first, count));
     return region_.gather(first * sizeof(Element), count * sizeof(Element));
   }
   /// The whole buffer, for the device to write.
@@ -205,7 +205,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
       std::size_t first, std::size_t count) const noexcept
     requires LocallyWritable<Rights>
   {
-    VERBSPP_TRYV(check("registered_buffer::scatter", first, count));
+    VERBSPP_TRYV(check_part("registered_buffer::scatter", first, count));
     return region_.scatter(first * sizeof(Element), count * sizeof(Element));
   }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
@@ -228,7 +228,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     requires std::is_base_of_v<Owner, Element> && (!std::is_function_v<Member>)
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather_field(
       std::size_t index, Member Owner::* member) const noexcept {
-    VERBSPP_TRYV(check("registered_buffer::gather_field", index, 1));
+    VERBSPP_TRYV(check_part("registered_buffer::gather_field", index, 1));
     return region_.gather(index * sizeof(Element) + detail::offset_of<Element>(member),
                           sizeof(Member));
   }
@@ -239,7 +239,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
              (!std::is_function_v<Member>) && LocallyWritable<Rights>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter_field(
       std::size_t index, Member Owner::* member) const noexcept {
-    VERBSPP_TRYV(check("registered_buffer::scatter_field", index, 1));
+    VERBSPP_TRYV(check_part("registered_buffer::scatter_field", index, 1));
     return region_.scatter(index * sizeof(Element) + detail::offset_of<Element>(member),
                            sizeof(Member));
   }
@@ -282,8 +282,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   registered_buffer(page_range pages, memory_region<Rights> region, std::size_t size) noexcept
       : pages_(std::move(pages)), region_(std::move(region)), size_(size) {}
 
-  [[nodiscard]] result<void> check(const char* operation, std::size_t first,
-                                   std::size_t count) const noexcept {
+  [[nodiscard]] result<void> check_part(const char* operation, std::size_t first,
+                                        std::size_t count) const noexcept {
     if (size_ == 0) return detail::region_is_gone(operation);
     if (first > size_) return error::above_limit(operation, "first element", first, size_);
     if (count > size_ - first)

@@ -44,9 +44,9 @@ template <std::integral Rep, class Period>
     std::chrono::duration<Rep, Period> duration) noexcept {
   using std::chrono::nanoseconds;
   constexpr std::int64_t limit =
-      nanoseconds::max().count() / std::ratio_divide<Period, std::nano>::num;
-  if (std::cmp_greater(duration.count(), limit)) return nanoseconds::max().count();
-  if (std::cmp_less(duration.count(), -limit)) return nanoseconds::min().count();
+      (nanoseconds::max)().count() / std::ratio_divide<Period, std::nano>::num;
+  if (std::cmp_greater(duration.count(), limit)) return (nanoseconds::max)().count();
+  if (std::cmp_less(duration.count(), -limit)) return (nanoseconds::min)().count();
   return std::chrono::ceil<nanoseconds>(std::chrono::duration<std::int64_t, Period>(
                                             static_cast<std::int64_t>(duration.count())))
       .count();
@@ -224,7 +224,7 @@ class ack_timeout {
   [[nodiscard]] constexpr bool is_infinite() const noexcept { return code_ == 0; }
   /// Exact; `nanoseconds::max()` if infinite.
   [[nodiscard]] constexpr std::chrono::nanoseconds duration() const noexcept {
-    return is_infinite() ? std::chrono::nanoseconds::max()
+    return is_infinite() ? (std::chrono::nanoseconds::max)()
                          : std::chrono::nanoseconds(nanoseconds_of(code_));
   }
   [[nodiscard]] constexpr std::uint8_t code() const noexcept { return code_; }

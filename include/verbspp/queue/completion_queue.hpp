@@ -156,19 +156,19 @@ class completion_queue {
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken, usually
   /// because it overran
   [[nodiscard]] VERBSPP_DATA_PATH result<std::span<const work_completion>> poll(
-      std::span<work_completion> slots VERBSPP_LIFETIMEBOUND) const noexcept VERBSPP_NONBLOCKING {
+      std::span<work_completion> into VERBSPP_LIFETIMEBOUND) const noexcept VERBSPP_NONBLOCKING {
     assert(native_ != nullptr && "this completion queue was moved from");
     assert(detail::queue_in_session != native_ &&
            "poll from within the function that poll_each of the same queue calls");
-    if (slots.empty()) [[unlikely]]
+    if (into.empty()) [[unlikely]]
       return detail::no_slots("ibv_poll_cq");
-    const int wanted = slots.size() < INT_MAX ? static_cast<int>(slots.size()) : INT_MAX;
+    const int wanted = into.size() < INT_MAX ? static_cast<int>(into.size()) : INT_MAX;
     const int filled = detail::trust_driver([&]() __attribute__((always_inline)) {
-      return ibv_poll_cq(native_, wanted, reinterpret_cast<ibv_wc*>(slots.data()));
+      return ibv_poll_cq(native_, wanted, reinterpret_cast<ibv_wc*>(into.data()));
     });
     if (filled < 0) [[unlikely]]
       return detail::poll_failure(filled);
-    return std::span<const work_completion>(slots.data(), static_cast<std::size_t>(filled));
+    return std::span<const work_completion>(into.data(), static_cast<std::size_t>(filled));
   }
 
   /// The same queue with the features that it was created with, or some of them: for where a

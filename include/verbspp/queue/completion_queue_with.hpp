@@ -37,7 +37,7 @@ inline constinit ibv_poll_cq_attr no_poll_attributes{};
 
 /// `completion_queue_with::wait`.
 [[nodiscard]] result<std::span<const work_completion>> wait_for_completions(
-    const completion_queue& queue, completion_queue_state* state, std::span<work_completion> slots,
+    const completion_queue& queue, completion_queue_state* state, std::span<work_completion> into,
     wait_limit until, notify_for which) noexcept;
 [[nodiscard]] result<void> request_notification(ibv_cq* queue, notify_for which) noexcept;
 
@@ -229,11 +229,11 @@ class completion_queue_with : public completion_queue {
   /// is gone. A queue that breaks while it is slept on wakes nobody: the context's asynchronous
   /// events tell.
   [[nodiscard]] result<std::span<const work_completion>> wait(
-      std::span<work_completion> slots VERBSPP_LIFETIMEBOUND, wait_limit until,
+      std::span<work_completion> into VERBSPP_LIFETIMEBOUND, wait_limit until,
       notify_for which = notify_for::every_completion) const noexcept
     requires Waitable<Features>
   {
-    return detail::wait_for_completions(*this, state(), slots, until, which);
+    return detail::wait_for_completions(*this, state(), into, until, which);
   }
 
   /// Calls `visit`, as `poll_each` does, with each of the completions that are there, or sleeps
