@@ -226,6 +226,7 @@ class error {
   }
   [[nodiscard]] int kind_errno() const noexcept;
   /// The message without what the batch has to do with it.
+  // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
   std::size_t format_cause(std::span<char> buffer) const noexcept;
 
   error_kind kind_ = error_kind::driver;

@@ -26,9 +26,7 @@
 #include <optional>
 #include <utility>
 
-namespace verbspp {
-
-namespace detail {
+namespace verbspp::detail {
 
 /// A multicast group that a queue pair has joined.
 struct multicast_group {
@@ -159,6 +157,4 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
 [[nodiscard]] result<queue_pair_status> query(ibv_qp* native) noexcept;
 void print(std::ostream& out, const queue_pair_data& queue_pair, queue_pair_state state);
 
-}  // namespace detail
-
-}  // namespace verbspp
+}  // namespace verbspp::detail

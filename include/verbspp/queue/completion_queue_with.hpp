@@ -189,7 +189,7 @@ class completion_queue_with : public completion_queue {
     if (--detail::free_polling_sessions != 0) [[unlikely]]
       return detail::nested_polling();
     // libibverbs casts one to the other as well.
-    ibv_cq_ex* const queue = reinterpret_cast<ibv_cq_ex*>(native_handle());
+    auto* const queue = reinterpret_cast<ibv_cq_ex*>(native_handle());
     int returned = ibv_start_poll(queue, &detail::no_poll_attributes);
     // An empty queue is polled again and again: what is likely is what there is work after.
     if (returned != 0) [[unlikely]] {

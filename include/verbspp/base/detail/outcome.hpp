@@ -212,6 +212,7 @@ class [[nodiscard]] outcome {
       raise();
     return assume_value();
   }
+  // NOLINTBEGIN(modernize-use-nodiscard): also called for the exception alone
   constexpr std::add_lvalue_reference_t<const Value> value() const& VERBSPP_LIFETIMEBOUND {
     if (!either_.has_value) [[unlikely]]
       raise();
@@ -247,6 +248,7 @@ class [[nodiscard]] outcome {
     expect(either_.has_value);
     if constexpr (!is_void) return take(std::move(either_.value));
   }
+  // NOLINTEND(modernize-use-nodiscard)
 
   /// The error; it throws where there is none, instead of making one up.
   [[nodiscard]] constexpr const Error& error() const& VERBSPP_LIFETIMEBOUND {
