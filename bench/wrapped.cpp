@@ -120,18 +120,8 @@ namespace {
 
 // As the README writes it, with results passed on.
 
-/// Takes what has come: all successes of that operation, with the ids from `id` on.
-transport_result<void> take(const completion_queue& queue, work_operation operation,
-                            std::uint64_t& id) {
-  std::array<work_completion, batch> slots;
-  VERBSPP_TRY(arrived, queue.poll(slots));
-  for (const work_completion& completion : arrived) {
-    VERBSPP_TRY(work, completion.get());
-    if (work.operation() != operation || completion.wr_id() != id)
-      return error(error_kind::mismatch, "benchmark", "another completion was expected");
-    ++id;
-  }
-  return success();
+error another_completion() noexcept {
+  return {error_kind::mismatch, "benchmark", "another completion was expected"};
 }
 
 transport_result<void> write_checked(wrapped_ends& ends, std::uint64_t operations) {
@@ -141,8 +131,15 @@ transport_result<void> write_checked(wrapped_ends& ends, std::uint64_t operation
     VERBSPP_TRY(element, ends.outgoing.gather(offset, length));
     VERBSPP_TRY(remote, ends.remote.slice(offset, length));
     VERBSPP_TRYV(ends.queue_pair.post_write({.elements = element, .remote = remote}, {.id = id}));
-    for (std::uint64_t done = id; done == id;)
-      VERBSPP_TRYV(take(ends.queue, work_operation::rdma_write, done));
+    for (std::uint64_t done = id; done == id;) {
+      std::array<work_completion, batch> slots;
+      VERBSPP_TRY(arrived, ends.queue.poll(slots));
+      for (const work_completion& completion : arrived) {
+        VERBSPP_TRY(work, completion.get());
+        if (work.operation() != work_operation::rdma_write || completion.wr_id() != done++)
+          return another_completion();
+      }
+    }
   }
   return success();
 }
@@ -155,7 +152,15 @@ transport_result<void> stream(wrapped_ends& ends, std::uint64_t operations) {
       VERBSPP_TRY(element, ends.outgoing.gather(message_size - length, length));
       VERBSPP_TRYV(ends.queue_pair.post_send({.elements = element}, {.id = id}));
     }
-    while (done < first + batch) VERBSPP_TRYV(take(ends.queue, work_operation::send, done));
+    while (done < first + batch) {
+      std::array<work_completion, batch> slots;
+      VERBSPP_TRY(arrived, ends.queue.poll(slots));
+      for (const work_completion& completion : arrived) {
+        VERBSPP_TRY(work, completion.get());
+        if (work.operation() != work_operation::send || completion.wr_id() != done++)
+          return another_completion();
+      }
+    }
   }
   return success();
 }

@@ -144,6 +144,15 @@ transport_result<void> serve(const context& device, const completion_channel& ch
   return success();
 }
 
+/// The failure of the first send that failed, if one did.
+transport_result<void> check_sends(const completion_queue& queue) {
+  for (std::array<work_completion, 8> slots;;) {
+    VERBSPP_TRY(arrived, queue.poll(slots));
+    if (arrived.empty()) return success();
+    for (const work_completion& completion : arrived) VERBSPP_TRYV(completion.get());
+  }
+}
+
 transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(device, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(device));
@@ -165,7 +174,10 @@ transport_result<void> run(std::string_view device_name) {
     });
     if (posted.has_error()) return posted.error().cause();
   }
-  return serve(device, channel, messages, 2 * messages_per_client);
+  const auto served = serve(device, channel, messages, 2 * messages_per_client);
+  // Why clients have gone quiet, their own completions tell.
+  VERBSPP_TRYV(check_sends(departures));
+  return served;
 }
 
 }  // namespace

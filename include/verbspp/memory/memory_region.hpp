@@ -124,8 +124,10 @@ using registration_of = dependent<memory_registration, Rights>;
 
 /// A part of a region as a scatter or gather element, if it lies inside.
 template <class Element>
-[[nodiscard]] result<Element> element_of(const registered_range& range, const char* operation,
-                                         std::size_t offset, std::size_t length) noexcept {
+[[nodiscard]] VERBSPP_DATA_PATH result<Element> element_of(const registered_range& range,
+                                                           const char* operation,
+                                                           std::size_t offset,
+                                                           std::size_t length) noexcept {
   if (!is_within(range, offset, length) || length > UINT32_MAX) [[unlikely]]
     return no_such_part(range, operation, offset, length);
   return Element::from_native(
@@ -183,7 +185,7 @@ class VERBSPP_CONSUMABLE registered_region {
   /// `length` bytes from `offset` on, for the device to read.
   /// \errors `invalid_input` if that is not within the region, above 2^32 - 1 bytes, or the region
   /// was moved from
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t offset, std::size_t length) const noexcept {
     return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
                                               offset, length);
@@ -201,7 +203,7 @@ class VERBSPP_CONSUMABLE registered_region {
   /// `length` bytes from `offset` on, for the device to write.
   /// \errors `invalid_input` if that is not within the region, above 2^32 - 1 bytes, or the region
   /// was moved from
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t offset, std::size_t length) const noexcept
     requires LocallyWritable<Rights>
   {

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A connection fails in the middle of its work: what failed is told apart from what was only
+/// flushed behind it, everything outstanding is collected, and what was not done goes by another
+/// connection.
+
+#include <verbspp/verbspp.hpp>
+
+#include <array>
+#include <cstdint>
+#include <iostream>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace {
+
+using namespace verbspp;
+
+constexpr std::size_t parts = 4;
+constexpr std::size_t part_size = 16;
+constexpr access_flags target_rights = access::local_write | access::remote_write;
+using connected = connected_queue_pair<transport::rc>;
+using broken = queue_pair<transport::rc, queue_pair_state::error>;
+
+/// One way to the target; both ends are here, so that the sample runs by itself.
+struct way {
+  connected near;
+  connected far;
+
+  static result<way> open(const protection_domain& domain, const completion_queue& queue) {
+    const auto builder =
+        build_queue_pair<transport::rc>().protection_domain(domain).completion_queue(queue).access(
+            target_rights);
+    VERBSPP_TRY(near, builder.build());
+    VERBSPP_TRY(far, builder.build());
+    const endpoint near_address = near.endpoint();
+    const endpoint far_address = far.endpoint();
+    VERBSPP_TRY(connected_near, std::move(near).handshake(far_address));
+    VERBSPP_TRY(connected_far, std::move(far).handshake(near_address));
+    return way{std::move(connected_near), std::move(connected_far)};
+  }
+};
+
+/// What became of the parts.
+struct outcome_of_parts {
+  std::array<bool, parts> done{};
+  std::optional<work_error> root;  ///< the request that failed by itself
+  std::size_t flushed = 0;         ///< those behind it, which were not executed
+};
+
+/// Takes the completion of every part: a queue pair that failed completes all that is outstanding.
+result<outcome_of_parts> collect(const completion_queue& queue) {
+  outcome_of_parts outcome;
+  std::array<work_completion, parts> slots;
+  for (std::size_t taken = 0; taken < parts;) {
+    VERBSPP_TRY(arrived, queue.poll(slots));
+    taken += arrived.size();
+    for (const work_completion& completion : arrived) {
+      const auto work = completion.get();
+      if (work.has_value())
+        outcome.done[completion.wr_id()] = true;
+      else if (work.error().error_class() == work_error_class::flushed)
+        ++outcome.flushed;
+      else
+        outcome.root = work.error();
+    }
+  }
+  return outcome;
+}
+
+transport_result<void> run(std::string_view device_name) {
+  VERBSPP_TRY(context, open_device(device_name));
+  VERBSPP_TRY(domain, protection_domain::allocate(context));
+  VERBSPP_TRY(queue, completion_queue::create(context, 4 * parts));
+  std::array<char, parts * part_size> source{
+      "all of it arrives, whatever happens to the first way"};
+  std::array<char, parts * part_size> target{};
+  VERBSPP_TRY(from, register_memory(domain, source));
+  VERBSPP_TRY(to, register_memory<target_rights>(domain, target));
+  VERBSPP_TRY(memory, to.remote());
+  VERBSPP_TRY(first, way::open(domain, queue));
+  VERBSPP_TRY(second, way::open(domain, queue));
+
+  // The third part goes by a key that the peer does not know.
+  const remote_memory<access::remote_write> stale(memory.address(), memory.length(),
+                                                  remote_key(~memory.rkey().value()));
+  for (std::size_t part = 0; part < parts; ++part) {
+    VERBSPP_TRY(element, from.gather(part * part_size, part_size));
+    const remote_memory<access::remote_write> all = memory;
+    VERBSPP_TRY(place, (part == 2 ? stale : all).slice(part * part_size, part_size));
+    VERBSPP_TRYV(first.near.post_write({.elements = element, .remote = place}, {.id = part}));
+  }
+  VERBSPP_TRY(outcome, collect(queue));
+  if (!outcome.root)
+    return error(error_kind::mismatch, "failover", "the first way was expected to fail");
+  std::cout << "failed: " << *outcome.root << "\nflushed behind it: " << outcome.flushed << '\n';
+
+  // The device has moved the queue pair to ERR, which its type does not know yet. From there it
+  // could start over (03_state_machine); here it is given up. One that has not failed by itself,
+  // the other end, is stopped by to_error.
+  const broken near = std::move(first.near).assume_state<queue_pair_state::error>();
+  VERBSPP_TRY(far, std::move(first.far).to_error());
+  VERBSPP_TRY(state, near.query_state());
+  std::cout << "the first way is in " << to_string(state) << '\n';
+
+  // What was not done goes the other way, by the key that is good.
+  for (std::size_t part = 0; part < parts; ++part) {
+    if (outcome.done[part]) continue;
+    VERBSPP_TRY(element, from.gather(part * part_size, part_size));
+    VERBSPP_TRY(place, memory.slice(part * part_size, part_size));
+    VERBSPP_TRYV(second.near.post_write({.elements = element, .remote = place}, {.id = part}));
+    for (std::array<work_completion, 1> slots;;) {
+      VERBSPP_TRY(arrived, queue.poll(slots));
+      if (arrived.empty()) continue;
+      VERBSPP_TRYV(arrived.front().get());
+      break;
+    }
+  }
+  std::cout << "arrived: " << target.data() << '\n';
+  return success();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto outcome = run(argc > 1 ? argv[1] : "soft0");
+  if (outcome.has_value()) return 0;
+  std::cerr << outcome.error() << '\n';
+  return 1;
+}
