@@ -90,6 +90,8 @@ class completion_queue final : public extensible_cq, private timed {
   const completion& current() const noexcept { return current_; }
   /// Of a thread that reads one by one; null if this queue can't be read so.
   session* reading() noexcept { return options_.one_by_one ? &reading_ : nullptr; }
+  /// The same of a queue that is known to be read so.
+  session& reading_one_by_one() noexcept { return reading_; }
   /// Whether this thread is the one that reads.
   bool is_being_read_here() const noexcept { return reading_.is_own(); }
 

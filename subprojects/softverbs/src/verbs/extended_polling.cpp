@@ -30,9 +30,9 @@ int start_poll(ibv_cq_ex* queue, ibv_poll_cq_attr* attributes) {
   SOFTVERBS_FAULT(ibv_start_poll, queue->context);
   if (attributes != nullptr && attributes->comp_mask != 0) return EINVAL;
   completion_queue& ours = behind(queue);
-  if (!ours.reading()->begin()) return refuse_nested_poll();
+  if (!ours.reading_one_by_one().begin()) return refuse_nested_poll();
   const int error = advance(ours);
-  if (error != 0) ours.reading()->end();
+  if (error != 0) ours.reading_one_by_one().end();
   return error;
 }
 
@@ -41,7 +41,7 @@ int next_poll(ibv_cq_ex* queue) {
   return advance(behind(queue));
 }
 
-void end_poll(ibv_cq_ex* queue) { behind(queue).reading()->end(); }
+void end_poll(ibv_cq_ex* queue) { behind(queue).reading_one_by_one().end(); }
 
 }  // namespace
 
