@@ -13,7 +13,7 @@ namespace softverbs {
 namespace {
 
 completion_queue& behind(ibv_cq_ex* queue) noexcept {
-  return *static_cast<completion_queue*>(ibv_cq_ex_to_cq(queue));
+  return static_cast<completion_queue&>(*ibv_cq_ex_to_cq(queue));
 }
 
 const completion& current(ibv_cq_ex* queue) noexcept { return behind(queue).current(); }
