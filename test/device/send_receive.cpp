@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
