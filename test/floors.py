@@ -13,7 +13,7 @@ import sys
 # From the ground up; docs/design.md says what each one holds.
 FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp"]
 # The headers of more than one floor belong to no floor.
-ROOFS = {"verbspp/verbspp.hpp"}
+ROOFS = {"verbspp/fwd.hpp", "verbspp/verbspp.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The names of verbspp's types, for headers that only mention them: pointers, references,
+/// parameters and return types of declarations.
+///
+/// Templates have no default arguments here, since those stand with the definitions: write
+/// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
+/// posting_interface::standard>`. What is not here, because it would need the definitions of
+/// others: `registered_buffer`, `remote_object`, `remote_array`, and results
+/// (`<verbspp/base/result.hpp>`, which costs little).
+#pragma once
+
+#include <verbspp/base/flags.hpp>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace verbspp {
+
+// base
+class error;
+enum class error_kind : std::uint8_t;
+class exception;
+enum class ownership : std::uint8_t;
+class wait_limit;
+template <class Traits>
+class bounded;
+
+// device
+class async_event;
+enum class async_event_element : std::uint8_t;
+enum class async_event_severity : std::uint8_t;
+enum class async_event_type : std::uint32_t;
+class context;
+class device;
+class device_list;
+enum class fork_safety : std::uint8_t;
+struct gid;
+struct gid_entry;
+class gid_table;
+enum class gid_type : std::uint8_t;
+struct global_route;
+class guid;
+struct infiniband_path;
+enum class link_layer : std::uint8_t;
+enum class numa_binding : std::uint8_t;
+class path;
+class path_mtu;
+class port_attributes;
+enum class port_state : std::uint8_t;
+struct roce_path;
+
+// memory
+enum class access_flag : unsigned;
+using access_flags = flags<access_flag>;
+struct buffer_options;
+template <access_flags Rights>
+class dmabuf_region;
+struct dmabuf_range;
+template <class Element>
+class element_list;
+class gather_element;
+class inline_payload;
+class local_key;
+template <access_flags Rights>
+class memory_region;
+enum class memory_window_type : std::uint8_t;
+template <memory_window_type Type>
+class memory_window;
+struct on_demand_paging;
+enum class on_demand_use : std::uint32_t;
+enum class page_kind : std::uint8_t;
+class protection_domain;
+template <access_flags Rights>
+class registered_region;
+class remote_destination;
+class remote_flushable;
+class remote_key;
+template <access_flags Rights>
+class remote_memory;
+class remote_source;
+class remote_word;
+class scatter_element;
+class thread_domain;
+template <access_flags Rights>
+class window_part;
+
+// work
+class address_handle;
+struct atomic_write_operation;
+class batch_error;
+struct bind_options;
+struct compare_and_swap_operation;
+class completed_work;
+class datagram_destination;
+struct datagram_operation;
+struct fetch_and_add_operation;
+struct flush_operation;
+enum class flush_placement : std::uint8_t;
+enum class flush_scope : std::uint8_t;
+class immediate_data;
+struct local_invalidate_operation;
+enum class posting_interface : std::uint8_t;
+struct queue_pair_capacities;
+enum class queue_pair_state : std::uint8_t;
+struct read_operation;
+enum class receive_queue_kind : std::uint8_t;
+struct receive_operation;
+struct receive_tag;
+class received_datagram;
+struct send_operation;
+struct send_with_invalidate_operation;
+enum class transport : std::uint8_t;
+class transport_error;
+class work_completion;
+class work_error;
+enum class work_error_class : std::uint8_t;
+class work_exception;
+enum class work_operation : std::uint32_t;
+enum class work_status : std::uint32_t;
+struct work_tag;
+struct write_operation;
+template <class List, std::size_t Shortest>
+class receive_batch;
+template <transport Transport, posting_interface Posting, class List, std::size_t Requests>
+class send_batch;
+
+// queue
+class completion_channel;
+enum class completion_feature : std::uint64_t;
+using completion_features = flags<completion_feature>;
+class completion_queue;
+class completion_queue_accounting;
+template <completion_features Features>
+class completion_queue_with;
+template <completion_features Fields>
+class extended_completed_work;
+template <completion_features Features>
+class extended_completion;
+enum class notify_for : int;
+class send_queue_accounting;
+class shared_receive_queue;
+struct shared_receive_queue_capacities;
+struct shared_receive_queue_status;
+
+// qp
+class ack_timeout;
+struct alternate_path;
+struct endpoint;
+class min_rnr_timer;
+enum class path_migration_state : std::uint8_t;
+enum class queue_pair_attribute : int;
+using queue_pair_attribute_set = flags<queue_pair_attribute>;
+enum class queue_pair_parameter : std::uint32_t;
+using queue_pair_parameter_set = flags<queue_pair_parameter>;
+class queue_pair_status;
+class rnr_retry_count;
+struct transition_attributes;
+struct transition_row;
+template <transport Transport, queue_pair_state State, receive_queue_kind Receives,
+          posting_interface Posting>
+class queue_pair;
+template <transport Transport, queue_pair_state From, queue_pair_state To,
+          queue_pair_attribute_set Given>
+class queue_pair_attributes;
+template <transport Transport, queue_pair_parameter_set Given>
+class queue_pair_builder;
+
+}  // namespace verbspp

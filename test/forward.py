@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fails if a public type is missing in the header of forward declarations.
+
+    forward.py PROJECT
+"""
+
+import pathlib
+import re
+import sys
+
+# Included there, since others are made of it; constrained, so that a declaration needs the definitions of others; bases and parameters, which
+# nobody mentions by themselves; and what stands for a parameter of a function.
+NOT_THERE = {
+    "flags", "operation_traits", "optional_immediate_data", "optional_setting", "receive_queue_operations",
+    "registered_buffer", "remote_array", "remote_object", "send_queue_operations",
+}
+DEFINED = re.compile(
+    r"^(?:enum class|class|struct)\s+(?:\[\[.*?\]\]\s*)?(?:VERBSPP_[A-Z_]+\s+)*([a-z_]+)\b(?!::)[^;{]*\{",
+    re.MULTILINE)
+
+
+def types_in(text):
+    """What a header defines outside of namespaces for the library's own use."""
+    text = re.sub(r"//.*", lambda comment: comment[0] if "namespace" in comment[0] else "", text)
+    text = re.sub(r"^namespace (?:verbspp::)?detail \{.*?^\}  // namespace (?:verbspp::)?detail",
+                  "", text, flags=re.MULTILINE | re.DOTALL)
+    return set(DEFINED.findall(text)) - {"std"}
+
+
+def main():
+    headers = pathlib.Path(sys.argv[1]) / "include" / "verbspp"
+    forward = headers / "fwd.hpp"
+    defined = set()
+    for path in headers.rglob("*.hpp"):
+        if "detail" not in path.parts and path != forward:
+            defined |= types_in(path.read_text())
+    declared = set(re.findall(r"^(?:enum class|class|struct) ([a-z_]+)", forward.read_text(), re.MULTILINE))
+    if len(defined) < 50:
+        sys.exit(f"{headers}: only {len(defined)} types found")
+    problems = [f"{name}: fwd.hpp does not declare it" for name in sorted(defined - declared - NOT_THERE)]
+    problems += [f"{name}: fwd.hpp declares it, but nothing defines it" for name in sorted(declared - defined)]
+    print("\n".join(problems) or f"{len(declared)} of {len(defined)} types are declared")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
