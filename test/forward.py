@@ -9,8 +9,8 @@ import pathlib
 import re
 import sys
 
-# Included there, since others are made of it; constrained, so that a declaration needs the definitions of others; bases and parameters, which
-# nobody mentions by themselves; and what stands for a parameter of a function.
+# Included there, since others are made of it; constrained, so that a declaration would need the
+# definitions of others; bases, traits and parameters, which nobody mentions by themselves.
 NOT_THERE = {
     "flags", "operation_traits", "optional_immediate_data", "optional_setting", "receive_queue_operations",
     "registered_buffer", "remote_array", "remote_object", "send_queue_operations",

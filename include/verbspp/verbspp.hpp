@@ -59,6 +59,7 @@
 #include <verbspp/work/capacities.hpp>
 #include <verbspp/work/datagram.hpp>
 #include <verbspp/work/immediate_data.hpp>
+#include <verbspp/work/operation_traits.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting.hpp>
 #include <verbspp/work/posting_interface.hpp>

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/error.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/work/transport.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace verbspp {
+
+/// What an operation is to libibverbs. Specialized for each, in operations.hpp and nowhere else;
+/// nothing of it is found by the names of members:
+///
+/// - `name`: the call and the operation, as errors have it;
+/// - `carried_by(transport)`: which queue pairs take it;
+/// - `capability`: what of `ibv_qp_create_send_ops_flags` the extended interface needs for it;
+/// - `offered_by(device)`: whether a device has it at all;
+/// - `only_extended`: whether `ibv_post_send` lacks it;
+/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it;
+/// - `has_elements`, `elements(operation)`: whether it has memory of this side, and that;
+/// - `flags(operation)`: of `ibv_send_flags`, besides signaled and inline;
+/// - `is_sound(operation)`, `unsoundness(operation)`: what can be wrong with its values, whatever
+///   the queue pair;
+/// - `describe(native, operation)`: fills what is its own in a request of `ibv_post_send`;
+/// - `start(queue_pair, operation)`: its call of the extended interface.
+template <class Operation>
+struct operation_traits;
+
+namespace detail {
+
+/// The memory of a request: a range of `ibv_sge`, or a single one, or the bytes that are sent
+/// inline, by value. No address is taken of the operation that it comes from, since that could not
+/// stay in registers then.
+struct native_elements {
+  ibv_sge single{};
+  ibv_sge* range = nullptr;
+  std::size_t size = 0;
+  bool is_inline = false;
+
+  /// Where they are, if `copy` is where the single one may be.
+  [[nodiscard]] VERBSPP_DATA_PATH ibv_sge* at(ibv_sge& copy) const noexcept {
+    if (range != nullptr) return range;
+    copy.addr = single.addr;
+    copy.length = single.length;
+    copy.lkey = single.lkey;
+    return &copy;
+  }
+};
+
+/// A single one. Member by member, as elements are made.
+[[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const ibv_sge& single,
+                                                          bool is_inline) noexcept {
+  return {.single = {single.addr, single.length, single.lkey}, .size = 1, .is_inline = is_inline};
+}
+
+template <class Element>
+[[nodiscard]] VERBSPP_DATA_PATH native_elements
+native_of(const element_list<Element>& elements) noexcept {
+  if (elements.is_range()) return {.range = elements.native(), .size = elements.size()};
+  return native_of(elements.single().native(), elements.is_inline());
+}
+[[nodiscard]] VERBSPP_DATA_PATH native_elements native_of(const scatter_element& single) noexcept {
+  return native_of(single.native(), false);
+}
+
+[[nodiscard]] VERBSPP_DATA_PATH unsigned solicited_if(bool asked) noexcept {
+  return asked ? unsigned{IBV_SEND_SOLICITED} : 0U;
+}
+[[nodiscard]] VERBSPP_DATA_PATH unsigned fenced_if(bool asked) noexcept {
+  return asked ? unsigned{IBV_SEND_FENCE} : 0U;
+}
+
+// What is wrong with the values of an operation; out of line since it is rare.
+[[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
+                                     std::uint64_t remote) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error no_word(const char* operation,
+                            std::uint32_t length) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error no_remote_word(const char* operation, std::uint64_t address,
+                                   std::uint64_t length) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error cannot_bind(const char* operation,
+                                bool to_no_bytes) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING;
+
+/// What most operations are.
+struct usual_operation {
+  static constexpr bool only_extended = false;
+  static constexpr bool has_elements = true;
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& /*device*/) noexcept {
+    return true;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* /*to*/) noexcept {
+    return true;
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& /*operation*/) noexcept {
+    return true;
+  }
+  template <class Operation>
+  [[nodiscard]] static error unsoundness(const Operation& /*operation*/) noexcept {
+    return {};
+  }
+};
+
+/// Of remote memory that has to be as long as the elements together. Inline as well, since a value
+/// whose address is given away has to be built in memory first.
+template <class Traits>
+struct of_remote_memory : usual_operation {
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& operation) noexcept {
+    return operation.elements.total_length() <= operation.remote.memory().length();
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const Operation& operation) noexcept {
+    return remote_too_short(Traits::name, operation.elements.total_length(),
+                            operation.remote.memory().length());
+  }
+};
+
+/// With a result of eight bytes.
+template <class Traits>
+struct atomic_operation : usual_operation {
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc;
+  }
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
+    return device.orig_attr.atomic_cap != IBV_ATOMIC_NONE;
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static native_elements elements(
+      const Operation& operation) noexcept {
+    return native_of(operation.result);
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const Operation& operation) noexcept {
+    return fenced_if(operation.fenced);
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& operation) noexcept {
+    return operation.result.length() == sizeof(std::uint64_t);
+  }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const Operation& operation) noexcept {
+    return no_word(Traits::name, operation.result.length());
+  }
+};
+
+/// Makes a key void, where the device can.
+struct invalidation : usual_operation {
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc;
+  }
+  [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
+    return (device.orig_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
+  }
+};
+
+}  // namespace detail
+
+}  // namespace verbspp
