@@ -146,12 +146,12 @@ completion_queue_state::~completion_queue_state() {
   if (channel) channel->dismiss(*this);
 }
 
-error poll_failure(int returned) noexcept {
+error poll_failure(int returned) noexcept VERBSPP_NONBLOCKING {
   // Drivers return a negative errno, but for those that have codes of their own: -1 and -2.
   return poll_failure(returned < -2 ? -returned : 0, "ibv_poll_cq");
 }
 
-error poll_failure(int errnum, const char* operation) noexcept {
+error poll_failure(int errnum, const char* operation) noexcept VERBSPP_NONBLOCKING {
   const error failure = error::from_errno(errnum, operation);
   if (errnum == EBUSY) return failure.as(error_kind::busy, sessions_dont_nest);
   return failure.as(error_kind::driver,
@@ -159,7 +159,7 @@ error poll_failure(int errnum, const char* operation) noexcept {
                     "all work that can be outstanding on its queue pairs");
 }
 
-error no_slots(const char* operation) noexcept {
+error no_slots(const char* operation) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
           "there are no slots to fill, so no completion could ever be taken"};
 }

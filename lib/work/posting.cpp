@@ -19,7 +19,7 @@ bool means_full(int errnum) noexcept {
 }  // namespace
 
 error detail::post_failure(int returned, const char* operation, std::size_t elements,
-                           std::uint32_t max_elements) noexcept {
+                           std::uint32_t max_elements) noexcept VERBSPP_NONBLOCKING {
   const int errnum = errno_of(returned);
   // Some providers report too many elements by the errno that others use for a full queue.
   if (elements > max_elements)
@@ -39,7 +39,7 @@ error detail::post_failure(int returned, const char* operation, std::size_t elem
 }
 
 error detail::post_failure(int returned, const char* operation, const ibv_send_wr& refused,
-                           const queue_pair_capacities& granted) noexcept {
+                           const queue_pair_capacities& granted) noexcept VERBSPP_NONBLOCKING {
   const auto elements = static_cast<std::size_t>(refused.num_sge);
   if ((refused.send_flags & IBV_SEND_INLINE) != 0) {
     std::uint64_t length = 0;
@@ -51,7 +51,7 @@ error detail::post_failure(int returned, const char* operation, const ibv_send_w
 }
 
 error detail::inline_too_long(const char* operation, std::uint64_t length,
-                              std::uint32_t limit) noexcept {
+                              std::uint32_t limit) noexcept VERBSPP_NONBLOCKING {
   // Some providers report it by the errno that others use for a full queue.
   return error::above_limit(operation, "bytes of inline data", length, limit,
                             "ask the builder for more, max_inline_data, or send it from registered "
@@ -59,24 +59,24 @@ error detail::inline_too_long(const char* operation, std::uint64_t length,
 }
 
 error detail::remote_too_short(const char* operation, std::uint64_t local,
-                               std::uint64_t remote) noexcept {
+                               std::uint64_t remote) noexcept VERBSPP_NONBLOCKING {
   return error::above_limit(operation, "bytes of the elements", local, remote,
                             "the remote memory is shorter than that");
 }
 
-error detail::no_room_for_header(std::uint64_t length) noexcept {
+error detail::no_room_for_header(std::uint64_t length) noexcept VERBSPP_NONBLOCKING {
   return error::out_of_range(posting_receive, "bytes of the elements (40 or more)", length,
                              "on UD the first 40 bytes of a receive are for the global route "
                              "header");
 }
 
-error detail::no_word(const char* operation, std::uint32_t length) noexcept {
+error detail::no_word(const char* operation, std::uint32_t length) noexcept VERBSPP_NONBLOCKING {
   return error::out_of_range(operation, "bytes for the result (8)", length,
                              "atomic operations work on 8 bytes");
 }
 
 error detail::no_remote_word(const char* operation, std::uint64_t address,
-                             std::uint64_t length) noexcept {
+                             std::uint64_t length) noexcept VERBSPP_NONBLOCKING {
   if (length < sizeof(std::uint64_t))
     return error::out_of_range(operation, "bytes of the remote memory (8 or more)", length,
                                "an atomic write is of 8 bytes");
@@ -84,7 +84,7 @@ error detail::no_remote_word(const char* operation, std::uint64_t address,
                              "an atomic write needs memory that is aligned to 8 bytes");
 }
 
-error detail::cannot_flush(const char* operation, bool nowhere) noexcept {
+error detail::cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING {
   if (nowhere)
     return {error_kind::invalid_input, operation,
             "say how far: flush_placement::global, flush_placement::persistent, or both"};
@@ -93,16 +93,16 @@ error detail::cannot_flush(const char* operation, bool nowhere) noexcept {
           "access::flush_global or access::flush_persistent"};
 }
 
-error detail::no_such_operation(const char* operation) noexcept {
+error detail::no_such_operation(const char* operation) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::not_supported, operation, "the device does not have this operation"};
 }
 
-error detail::no_fence(const char* operation) noexcept {
+error detail::no_fence(const char* operation) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
           "only RC has a fence: on UC and UD there are no reads for a request to wait for"};
 }
 
-error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept {
+error detail::cannot_bind(const char* operation, bool to_no_bytes) noexcept VERBSPP_NONBLOCKING {
   return {error_kind::invalid_input, operation,
           to_no_bytes ? "a memory window of type 2 is not bound to no bytes, but closed by "
                         "invalidating its rkey"

@@ -149,7 +149,7 @@ enum class mistake : std::uint8_t { none, result, for_reading, other_list, no_el
 
 template <class Element, class Other>
 [[nodiscard]] consteval mistake mistake_of() noexcept {
-  // NOLINTNEXTLINE(bugprone-branch-clone): in this order
+  // NOLINTBEGIN(bugprone-branch-clone): in this order
   if constexpr (std::is_base_of_v<Element, Other> || std::is_same_v<element_list<Element>, Other>)
     return mistake::none;
   else if constexpr (MayLackValue<Other>)
@@ -166,6 +166,7 @@ template <class Element, class Other>
     return mistake::none;
   else
     return mistake::no_element;
+  // NOLINTEND(bugprone-branch-clone)
 }
 
 template <class Element, class Other>
