@@ -18,6 +18,13 @@
 #define VERBSPP_LIFETIMEBOUND
 #endif
 
+// Marks a class that views what others own: what it was made from must live on, it need not itself.
+#if defined(__clang__)
+#define VERBSPP_VIEW [[gsl::Pointer]]
+#else
+#define VERBSPP_VIEW
+#endif
+
 // The consumed analysis of clang (-Wconsumed) reports the use of an object after the call that
 // consumed it; other compilers leave that to clang-tidy's bugprone-use-after-move.
 #if defined(__clang__)

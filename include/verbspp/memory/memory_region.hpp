@@ -186,17 +186,18 @@ class VERBSPP_CONSUMABLE registered_region {
   /// \errors `invalid_input` if that is not within the region, above 2^32 - 1 bytes, or the region
   /// was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
-      std::size_t offset, std::size_t length) const noexcept {
+      std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of<gather_element>(registration_.range(), "memory_region::gather",
                                               offset, length);
   }
   /// The whole region.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept
+      VERBSPP_LIFETIMEBOUND {
     return gather(0, length());
   }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
-  gather_unchecked(std::size_t offset, std::size_t length) const noexcept {
+  gather_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND {
     return detail::element_of_unchecked<gather_element>(registration_.range(), offset, length);
   }
 
@@ -204,7 +205,7 @@ class VERBSPP_CONSUMABLE registered_region {
   /// \errors `invalid_input` if that is not within the region, above 2^32 - 1 bytes, or the region
   /// was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
-      std::size_t offset, std::size_t length) const noexcept
+      std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
   {
     return detail::element_of<scatter_element>(registration_.range(), "memory_region::scatter",
@@ -212,13 +213,14 @@ class VERBSPP_CONSUMABLE registered_region {
   }
   /// The whole region.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
+      VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
   {
     return scatter(0, length());
   }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
-  scatter_unchecked(std::size_t offset, std::size_t length) const noexcept
+  scatter_unchecked(std::size_t offset, std::size_t length) const noexcept VERBSPP_LIFETIMEBOUND
     requires LocallyWritable<Rights>
   {
     return detail::element_of_unchecked<scatter_element>(registration_.range(), offset, length);

@@ -26,7 +26,7 @@ concept OnlyForReading = std::is_same_v<Type, gather_element>;
 ///
 /// Made by `memory_region::gather`. A plain value with the layout of `ibv_sge`; it owns nothing:
 /// the region and its memory have to live until the completion of the work that uses it.
-class gather_element {
+class VERBSPP_VIEW gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(gather_element,
                             "an element is a part of registered memory: write region.gather()");
@@ -65,7 +65,7 @@ class gather_element {
 ///
 /// Made by `memory_region::scatter`, which exists only for memory registered with local write. What
 /// may be written may be read: it can stand for a gather element, not the other way round.
-class scatter_element : public gather_element {
+class VERBSPP_VIEW scatter_element : public gather_element {
  public:
   VERBSPP_DETAIL_NO_DEFAULT(scatter_element,
                             "an element is a part of registered memory: write region.scatter(), as "
@@ -112,7 +112,7 @@ concept InlineObject =
 /// as the request was posted, or was added to a batch. At most `capacities().max_inline_data`.
 ///
 /// A view: the bytes have to live until then.
-class inline_payload {
+class VERBSPP_VIEW inline_payload {
  public:
   explicit inline_payload(std::span<const std::byte> bytes VERBSPP_LIFETIMEBOUND) noexcept
       : inline_payload(bytes.data(), bytes.size()) {}
@@ -186,7 +186,7 @@ class element_list {
   constexpr element_list(const Element& single) noexcept
       : single_(Element::from_native(single.native())), size_(1), kind_(kind::single) {}
   /// What is sent inline; only for what the device reads.
-  element_list(const inline_payload& payload VERBSPP_LIFETIMEBOUND) noexcept
+  element_list(inline_payload payload VERBSPP_LIFETIMEBOUND) noexcept
     requires std::is_same_v<Element, gather_element>
       : single_(Element::from_native(payload.element().native())), size_(1), kind_(kind::inlined) {}
   template <class Range>
