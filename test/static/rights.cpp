@@ -71,7 +71,8 @@ static_assert(HasRemote < local_write | remote_write >);
 static_assert(HasRemote < local_write | remote_atomic >);
 
 template <access_flags Rights>
-using remote_of = decltype(std::declval<const memory_region<Rights>&>().remote())::value_type;
+using remote_of =
+    typename decltype(std::declval<const memory_region<Rights>&>().remote())::value_type;
 
 static_assert(std::same_as<remote_of<remote_read>, remote_memory<remote_read>>);
 static_assert(std::same_as<remote_of<local_write | all_remote>, remote_memory<all_remote>>,
