@@ -91,7 +91,7 @@ TEST_CASE("a buffer that was moved from, or released, is refused in words") {
 
 TEST_CASE("a memory window that was moved from is refused in words") {
   const testbed bed;
-  auto [left, right] = connect(bed);
+  auto pair = connect(bed);
   std::array<std::byte, 64> memory{};
   const auto region = must(register_memory<with_windows>(bed.domain, memory));
   const auto part = must(region.window_part<access::remote_read>(0, 8));
@@ -102,11 +102,11 @@ TEST_CASE("a memory window that was moved from is refused in words") {
     static_cast<void>(emptied(gone));
     CHECK(gone.rkey().value() == 0);
     CHECK_THAT(printed(gone), Catch::EndsWith("moved from"));
-    check_refused(right.post_bind(gone, part), "this memory window was moved from");
+    check_refused(pair.right.post_bind(gone, part), "this memory window was moved from");
     if constexpr (type() == memory_window_type::type_2)
-      check_refused(
-          right.post_batch<1>([&](auto& batch) { static_cast<void>(batch.post_bind(gone, part)); }),
-          "this memory window was moved from");
+      check_refused(pair.right.post_batch<1>(
+                        [&](auto& batch) { static_cast<void>(batch.post_bind(gone, part)); }),
+                    "this memory window was moved from");
   };
   using enum memory_window_type;
   check(std::integral_constant<memory_window_type, type_1>());
