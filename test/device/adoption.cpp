@@ -180,15 +180,16 @@ TEST_CASE("a memory window is borrowed, taken and given away") {
 
 TEST_CASE("an address handle is borrowed, taken and given away") {
   const testbed bed;
-  connected_datagram pair = left_of(bed);
-  inbox box(bed, pair, 1, 8);
+  connected_datagram left = left_of(bed);
+  connected_datagram right = right_of(bed);
+  inbox box(bed, right, 1, 8);
   const int objects = live_objects();
-  ibv_ah* const made = must(pair.address_of(pair.endpoint())).release();
+  ibv_ah* const made = must(left.address_of(right.endpoint())).release();
   REQUIRE(made != nullptr);
   CHECK(live_objects() == objects + 1);
   {
     const auto borrowed = must(address_handle::from_native(bed.domain, made, ownership::borrowed));
-    send(bed, pair, borrowed.destination(pair.number(), pair.endpoint().qkey), pattern(8, 1));
+    send(bed, left, borrowed.destination(right.number(), right.endpoint().qkey), pattern(8, 1));
   }
   CHECK(live_objects() == objects + 1);
   CHECK(copy_of(box.take().payload()) == pattern(8, 1));
