@@ -25,10 +25,7 @@ class batch_error {
   /// The cause as an error, which keeps how far the batch came.
   operator error() const noexcept { return detail::error_access::of_batch(cause_, accepted_); }
   /// What an error was made from; empty if that was no batch.
-  [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept {
-    if (!detail::error_access::is_of_batch(e)) return std::nullopt;
-    return batch_error(detail::error_access::cause(e), detail::error_access::accepted(e));
-  }
+  [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept;
   [[nodiscard]] std::string message() const;
   /// Throws itself as an error in an `exception`; without exceptions prints the message and aborts.
   [[noreturn]] void raise() const;
