@@ -107,6 +107,8 @@ const char* to_string(error_kind kind) noexcept {
       return "not supported";
     case error_kind::timed_out:
       return "timed out";
+    case error_kind::cancelled:
+      return "cancelled";
     case error_kind::busy:
       return "busy";
     case error_kind::would_block:
@@ -197,6 +199,8 @@ int error::kind_errno() const noexcept {
       return EOPNOTSUPP;
     case error_kind::timed_out:
       return ETIMEDOUT;
+    case error_kind::cancelled:
+      return ECANCELED;
     case error_kind::busy:
       return EBUSY;
     case error_kind::would_block:

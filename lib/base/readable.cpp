@@ -15,20 +15,24 @@ int make_nonblocking(int file_descriptor) noexcept {
   return 0;
 }
 
-result<bool> wait_readable(int file_descriptor, wait_limit until, const char* operation) noexcept {
+result<bool> wait_readable(int file_descriptor, const wait_limit& until,
+                           const char* operation) noexcept {
   using std::chrono::steady_clock;
-  const steady_clock::time_point deadline = until.deadline();
   for (;;) {
+    // With a token this sleeps for a while only, and not at all once a stop was requested.
+    const steady_clock::time_point sleep_until =
+        until.stop_requested() ? (steady_clock::time_point::min)() : until.sleep_until();
     timespec remaining{};
-    if (const auto now = steady_clock::now(); now < deadline) {
-      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(deadline - now);
-      const std::chrono::nanoseconds rest = deadline - now - whole;
+    if (const auto now = steady_clock::now(); now < sleep_until) {
+      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(sleep_until - now);
+      const std::chrono::nanoseconds rest = sleep_until - now - whole;
       remaining.tv_sec = static_cast<std::time_t>(whole.count());
       remaining.tv_nsec = static_cast<long>(rest.count());
     }
     pollfd entry{file_descriptor, POLLIN, 0};
     const int ready = ::ppoll(&entry, 1, until.is_forever() ? nullptr : &remaining, nullptr);
-    if (ready == 0) return false;
+    if (ready == 0 && until.has_passed()) return false;
+    if (ready == 0) continue;
     if (ready < 0 && errno == EINTR) continue;
     if (ready < 0) return error::from_errno(errno, "ppoll");
     if ((entry.revents & POLLIN) == 0) return error::from_errno(EIO, operation, device_is_gone);

@@ -18,7 +18,7 @@ inline constexpr const char* device_is_gone =
 [[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
 
 /// Sleeps until a file descriptor of events is readable; false at the limit.
-[[nodiscard]] result<bool> wait_readable(int file_descriptor, wait_limit until,
+[[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
                                          const char* operation) noexcept;
 
 /// Reads one event: `read()` returns what `ibv_get_cq_event` and `ibv_get_async_event` do.

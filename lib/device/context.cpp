@@ -175,7 +175,8 @@ result<std::optional<async_event>> context::poll_async_event() const noexcept {
   return std::optional(event);
 }
 
-result<std::optional<async_event>> context::wait_async_event(wait_limit until) const noexcept {
+result<std::optional<async_event>> context::wait_async_event(
+    const wait_limit& until) const noexcept {
   for (;;) {
     VERBSPP_TRY(event, poll_async_event());
     if (event || until.has_passed()) return event;

@@ -72,8 +72,8 @@ result<bool> completion_channel_state::read() noexcept {
 }
 
 template <class Condition>
-result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held, wait_limit until,
-                                            Condition condition) noexcept {
+result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held,
+                                            const wait_limit& until, Condition condition) noexcept {
   for (;;) {
     if (condition()) return true;
     const bool in_time = !until.has_passed();
@@ -83,7 +83,7 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held, 
       if (until.is_forever())
         changed_.wait(held);
       else
-        changed_.wait_until(held, until.deadline());
+        changed_.wait_until(held, until.sleep_until());
       continue;
     }
     VERBSPP_TRY(got, read());
@@ -100,7 +100,7 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held, 
 }
 
 result<reference<completion_queue_state>> completion_channel_state::take(
-    wait_limit until) noexcept {
+    const wait_limit& until) noexcept {
   reference<completion_queue_state> taken;
   std::unique_lock held(lock_);
   VERBSPP_TRYV(wait(held, until, [&]() noexcept {
@@ -121,7 +121,8 @@ std::uint64_t completion_channel_state::settle(completion_queue_state& queue) no
 }
 
 result<bool> completion_channel_state::sleep(const completion_queue_state& queue,
-                                             std::uint64_t events, wait_limit until) noexcept {
+                                             std::uint64_t events,
+                                             const wait_limit& until) noexcept {
   std::unique_lock held(lock_);
   return wait(held, until, [&]() noexcept { return queue.events.count != events; });
 }
@@ -237,7 +238,7 @@ result<std::optional<waitable_completion_queue>> completion_channel::poll() cons
 }
 
 result<std::optional<waitable_completion_queue>> completion_channel::wait(
-    wait_limit until) const noexcept {
+    const wait_limit& until) const noexcept {
   if (!state_) return detail::channel_moved_from("ibv_get_cq_event");
   VERBSPP_TRY(taken, state_->take(until));
   if (!taken) return std::optional<waitable_completion_queue>();

@@ -37,13 +37,13 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   ~completion_channel_state();
 
   /// The queue of an event that nobody has been given; empty at the limit.
-  [[nodiscard]] result<reference<completion_queue_state>> take(wait_limit until) noexcept;
+  [[nodiscard]] result<reference<completion_queue_state>> take(const wait_limit& until) noexcept;
 
   /// The number of the queue's events so far, which is about to be polled for all of them.
   [[nodiscard]] std::uint64_t settle(completion_queue_state& queue) noexcept;
   /// Sleeps until the queue has had more events than that; false at the limit.
   [[nodiscard]] result<bool> sleep(const completion_queue_state& queue, std::uint64_t events,
-                                   wait_limit until) noexcept;
+                                   const wait_limit& until) noexcept;
 
   /// Reads the events that are there, unless somebody sleeps until they are: what is asked for and
   /// never read piles up in the kernel.
@@ -67,7 +67,7 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
  private:
   /// Waits for a condition that events make true; needs the lock, and has it again afterwards.
   template <class Condition>
-  [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, wait_limit until,
+  [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, const wait_limit& until,
                                   Condition condition) noexcept;
   /// Reads one event, if there is one; needs the lock, and that nobody sleeps on the descriptor.
   [[nodiscard]] result<bool> read() noexcept;

@@ -40,7 +40,8 @@ result<std::uint64_t> completion_queue_state::ask_to_be_woken(notify_for which) 
 
 void completion_queue_state::stay_awake() noexcept { channel->collect(); }
 
-result<void> completion_queue_state::sleep(std::uint64_t events_so_far, wait_limit until) noexcept {
+result<void> completion_queue_state::sleep(std::uint64_t events_so_far,
+                                           const wait_limit& until) noexcept {
   VERBSPP_TRYV(channel->sleep(*this, events_so_far, until));
   return success();
 }
@@ -48,7 +49,7 @@ result<void> completion_queue_state::sleep(std::uint64_t events_so_far, wait_lim
 result<std::span<const work_completion>> wait_for_completions(const completion_queue& queue,
                                                               completion_queue_state* state,
                                                               std::span<work_completion> slots,
-                                                              wait_limit until,
+                                                              const wait_limit& until,
                                                               notify_for which) noexcept {
   constexpr const char* operation = "wait for completions";
   if (slots.empty()) return no_slots(operation);

@@ -22,12 +22,12 @@ using verbspp::test::printed;
 namespace {
 
 constexpr std::array all_kinds{
-    error_kind::invalid_input, error_kind::resource_exhausted,
-    error_kind::permission,    error_kind::not_found,
-    error_kind::not_supported, error_kind::timed_out,
-    error_kind::busy,          error_kind::would_block,
-    error_kind::mismatch,      error_kind::failed_request,
-    error_kind::driver,
+    error_kind::invalid_input,  error_kind::resource_exhausted,
+    error_kind::permission,     error_kind::not_found,
+    error_kind::not_supported,  error_kind::timed_out,
+    error_kind::cancelled,      error_kind::busy,
+    error_kind::would_block,    error_kind::mismatch,
+    error_kind::failed_request, error_kind::driver,
 };
 
 struct errno_meaning {
@@ -53,6 +53,7 @@ constexpr std::array meanings{
     errno_meaning{EOPNOTSUPP, error_kind::not_supported},
     errno_meaning{EPROTONOSUPPORT, error_kind::not_supported},
     errno_meaning{ETIMEDOUT, error_kind::timed_out},
+    errno_meaning{ECANCELED, error_kind::cancelled},
     errno_meaning{EBUSY, error_kind::busy},
     errno_meaning{EIO, error_kind::driver},
 };
@@ -227,13 +228,14 @@ TEST_CASE("an error equals the std::errc of its errno and of its kind") {
 }
 
 TEST_CASE("an error without an errno equals the std::errc of its kind") {
-  const std::array<std::pair<error_kind, std::errc>, 11> conditions{{
+  const std::array<std::pair<error_kind, std::errc>, 12> conditions{{
       {error_kind::invalid_input, std::errc::invalid_argument},
       {error_kind::resource_exhausted, std::errc::not_enough_memory},
       {error_kind::permission, std::errc::permission_denied},
       {error_kind::not_found, std::errc::no_such_device},
       {error_kind::not_supported, std::errc::operation_not_supported},
       {error_kind::timed_out, std::errc::timed_out},
+      {error_kind::cancelled, std::errc::operation_canceled},
       {error_kind::busy, std::errc::device_or_resource_busy},
       {error_kind::would_block, std::errc::operation_would_block},
       {error_kind::mismatch, std::errc::invalid_argument},

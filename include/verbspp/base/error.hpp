@@ -23,7 +23,8 @@ enum class error_kind : std::uint8_t {
   permission,          ///< EPERM, EACCES, and rights that a handle does not have
   not_found,           ///< ENOENT, ENODEV, ENXIO
   not_supported,       ///< ENOSYS, EOPNOTSUPP, EPROTONOSUPPORT
-  timed_out,           ///< ETIMEDOUT
+  timed_out,           ///< ETIMEDOUT, and what is not done at its limit
+  cancelled,           ///< ECANCELED, and what is not done when it is asked to stop
   busy,                ///< EBUSY
   would_block,         ///< a send or receive queue is full, whatever errno the driver uses for it
   mismatch,            ///< the two ends of a connection do not fit together
@@ -59,6 +60,8 @@ enum class error_kind : std::uint8_t {
       return error_kind::not_supported;
     case ETIMEDOUT:
       return error_kind::timed_out;
+    case ECANCELED:
+      return error_kind::cancelled;
     case EBUSY:
       return error_kind::busy;
     default:

@@ -116,7 +116,7 @@ class context {
   /// The next asynchronous event; empty at the limit and not before. Signals do not end it.
   /// \errors `driver` if the device is gone
   [[nodiscard]] result<std::optional<async_event>> wait_async_event(
-      wait_limit until) const noexcept;
+      const wait_limit& until) const noexcept;
   /// For epoll and poll: readable while there are asynchronous events; then call `poll_async_event`
   /// until it gives no more. Non-blocking. Nobody but the library may read it.
   /// -1 if this context was moved from.

@@ -70,7 +70,7 @@ class completion_channel {
   /// The queue of the next event; empty at the limit and not before. Signals do not end it.
   /// \errors `driver` if the device is gone
   [[nodiscard]] result<std::optional<waitable_completion_queue>> wait(
-      wait_limit until) const noexcept;
+      const wait_limit& until) const noexcept;
 
   /// For epoll and poll: readable while there are events. Nobody but the library may read it.
   [[nodiscard]] int file_descriptor() const noexcept;

@@ -72,7 +72,7 @@ struct completion_queue_state : counted {
   /// There is no need to sleep: the event that was asked for may come, and is not left to pile up.
   void stay_awake() noexcept;
   /// Sleeps until there are more events than that, or the limit.
-  [[nodiscard]] result<void> sleep(std::uint64_t events, wait_limit until) noexcept;
+  [[nodiscard]] result<void> sleep(std::uint64_t events, const wait_limit& until) noexcept;
 
   context owner;
   reference<completion_channel_state> channel;  ///< none if nobody can wait for the queue

@@ -38,7 +38,7 @@ inline constinit ibv_poll_cq_attr no_poll_attributes{};
 /// `completion_queue_with::wait`.
 [[nodiscard]] result<std::span<const work_completion>> wait_for_completions(
     const completion_queue& queue, completion_queue_state* state, std::span<work_completion> into,
-    wait_limit until, notify_for which) noexcept;
+    const wait_limit& until, notify_for which) noexcept;
 [[nodiscard]] result<void> request_notification(ibv_cq* queue, notify_for which) noexcept;
 
 /// How many polling sessions this thread may begin now: 1, and none while it is in one.
@@ -223,13 +223,13 @@ class completion_queue_with : public completion_queue {
   /// channel; each completion goes to one of them. Does not allocate. With `solicited_only` it
   /// returns what is there, but sleeps through what was not solicited.
   ///
-  /// \returns the slots that were filled, the first ones; none at the limit and not before. Signals
-  /// do not end it.
+  /// \returns the slots that were filled, the first ones; none at the limit, which may be a request
+  /// to stop, and not before. Signals do not end it.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
   /// is gone. A queue that breaks while it is slept on wakes nobody: the context's asynchronous
   /// events tell.
   [[nodiscard]] result<std::span<const work_completion>> wait(
-      std::span<work_completion> into VERBSPP_LIFETIMEBOUND, wait_limit until,
+      std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
       notify_for which = notify_for::every_completion) const noexcept
     requires Waitable<Features>
   {
@@ -242,7 +242,7 @@ class completion_queue_with : public completion_queue {
   /// \returns the number of completions; none at the limit and not before
   /// \errors as `poll_each` and `wait`, `invalid_input` if `most` is 0
   template <class Visit>
-  result<std::size_t> wait_each(Visit&& visit, wait_limit until, std::size_t most = SIZE_MAX,
+  result<std::size_t> wait_each(Visit&& visit, const wait_limit& until, std::size_t most = SIZE_MAX,
                                 notify_for which = notify_for::every_completion) const
     requires Waitable<Features> && PolledByField<Features>
   {

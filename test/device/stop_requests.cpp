@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Waits that are asked to stop.
+
+#include "device.hpp"
+
+#include <array>
+#include <atomic>
+#include <stop_token>
+#include <thread>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+using slots = std::array<work_completion, 4>;
+using queue_of_both =
+    completion_queue_with<completion_feature::waitable | completion_feature::queue_pair_number>;
+
+/// Far more than the 20 ms that are promised, for machines that are busy with other things.
+constexpr std::chrono::milliseconds soon{1000};
+
+/// How long a wait sleeps after it was asked to stop; the wait has to have slept before.
+template <class Wait>
+[[nodiscard]] clock::duration sleeps_on(Wait wait) {
+  std::stop_source source;
+  std::atomic<clock::rep> requested_at{0};
+  std::thread requester([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    requested_at = clock::now().time_since_epoch().count();
+    source.request_stop();
+  });
+  const bool is_empty = wait(wait_limit(patience, source.get_token()));
+  const auto ended = clock::now().time_since_epoch();
+  requester.join();
+  CHECK(is_empty);
+  // Not before it was asked to.
+  CHECK(ended.count() >= requested_at);
+  return ended - clock::duration(requested_at);
+}
+
+/// Whether a wait that was asked to stop before it began does not sleep.
+template <class Wait>
+void check_requested_before(Wait wait) {
+  std::stop_source source;
+  source.request_stop();
+  const auto before = clock::now();
+  CHECK(wait(source.get_token()));
+  CHECK(wait(wait_limit(patience, source.get_token())));
+  CHECK(clock::now() - before < soon);
+}
+
+}  // namespace
+
+TEST_CASE("a wait for completions ends when it is asked to stop") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 4));
+  const auto wait = [&](const wait_limit& until) {
+    slots into;
+    return must(queue.wait(into, until)).empty();
+  };
+  CHECK(sleeps_on(wait) < soon);
+  check_requested_before(wait);
+}
+
+TEST_CASE("a wait for completions field by field ends when it is asked to stop") {
+  const testbed bed;
+  auto created = queue_of_both::create(bed.context, 4);
+  if (!created.has_value()) SKIP(created.error().message());
+  const queue_of_both queue = must(std::move(created));
+  const auto wait = [&](const wait_limit& until) {
+    return must(queue.wait_each([](const auto&) {}, until)) == 0;
+  };
+  CHECK(sleeps_on(wait) < soon);
+  check_requested_before(wait);
+}
+
+TEST_CASE("a wait for the events of a channel ends when it is asked to stop") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  const auto wait = [&](const wait_limit& until) { return !must(channel.wait(until)); };
+  CHECK(sleeps_on(wait) < soon);
+  check_requested_before(wait);
+}
+
+TEST_CASE("a wait for asynchronous events ends when it is asked to stop") {
+  const testbed bed;
+  const auto wait = [&](const wait_limit& until) {
+    return !must(bed.context.wait_async_event(until));
+  };
+  CHECK(sleeps_on(wait) < soon);
+  check_requested_before(wait);
+}
+
+TEST_CASE("a wait that sleeps behind another one of its channel ends when it is asked to stop") {
+  const testbed bed;
+  const auto channel = must(completion_channel::create(bed.context));
+  const auto first = must(waitable_completion_queue::create(channel, 4));
+  const auto second = must(waitable_completion_queue::create(channel, 4));
+  std::stop_source end;
+  std::atomic<bool> ended{false};
+  std::thread other([&] {
+    slots into;
+    static_cast<void>(first.wait(into, wait_limit(patience, end.get_token())));
+    ended = true;
+  });
+  std::this_thread::sleep_for(moment);
+  const auto wait = [&](const wait_limit& until) {
+    slots into;
+    return must(second.wait(into, until)).empty();
+  };
+  CHECK(sleeps_on(wait) < soon);
+  CHECK_FALSE(ended);
+  end.request_stop();
+  other.join();
+}
+
+TEST_CASE("a wait that was asked to stop before it began takes what is there") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 64));
+  buffer<> memory(bed.domain, 8);
+  connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
+  std::stop_source source;
+  source.request_stop();
+  must(alone.post_write({.remote = memory.remote()}, {.id = 7}));
+  slots into;
+  wait_until(
+      [&] {
+        const auto there = must(queue.wait(into, source.get_token()));
+        return !there.empty() && there.front().wr_id() == 7;
+      },
+      "the write has to complete");
+}
+
+TEST_CASE("a wait with a token that nobody asks to stop sleeps until a completion comes") {
+  const testbed bed;
+  const auto queue = must(waitable_completion_queue::create(bed.context, 64));
+  buffer<> memory(bed.domain, 8);
+  connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
+  const std::stop_source source;
+  std::thread writer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(35));
+    must(alone.post_write({.remote = memory.remote()}, {.id = 3}));
+  });
+  slots into;
+  const auto outcome = queue.wait(into, wait_limit(patience, source.get_token()));
+  writer.join();
+  REQUIRE(must(outcome).size() == 1);
+  CHECK(into.front().wr_id() == 3);
+  const auto until = clock::now() + std::chrono::milliseconds(25);
+  CHECK(must(queue.wait(into, wait_limit(until, source.get_token()))).empty());
+  CHECK(clock::now() >= until);
+}
