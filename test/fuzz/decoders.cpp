@@ -8,6 +8,7 @@
 #include <verbspp/work/datagram.hpp>
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -28,10 +29,15 @@ void require_words(const verbspp::error& e) {
 template <class Decoded>
 void decode(std::span<const std::byte> bytes) {
   const auto decoded = Decoded::decode(bytes);
-  if (decoded.has_value())
-    require(std::ranges::equal(decoded.value().encode(), bytes));
-  else
-    require_words(decoded.error());
+  if (decoded.has_error()) return require_words(decoded.error());
+  const auto encoded = decoded.value().encode();
+  require(Decoded::decode(encoded).value() == decoded.value());
+  // The rights that the peer gave beyond those of the type aren't kept.
+  constexpr std::size_t rights_at = 2, behind_rights = 4;
+  const bool keeps_all = std::same_as<Decoded, verbspp::endpoint>;
+  require(std::ranges::equal(std::span(encoded).first(rights_at), bytes.first(rights_at)));
+  require(std::ranges::equal(std::span(encoded).subspan(keeps_all ? rights_at : behind_rights),
+                             bytes.subspan(keeps_all ? rights_at : behind_rights)));
 }
 
 /// The 40 bytes in front of a datagram come from the network as well.
