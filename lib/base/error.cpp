@@ -166,6 +166,11 @@ std::size_t error::format_cause(std::span<char> buffer) const noexcept {
     case shape::differing_names:
       out.add(": %s differs: local %s, remote %s", subject_, first_.name, second_.name);
       break;
+    case shape::outdated:
+      out.add(": %s: %" PRIu64 " is not above %" PRIu64 ", the last one", subject_,
+              static_cast<std::uint64_t>(first_.number),
+              static_cast<std::uint64_t>(second_.number));
+      break;
   }
   if (hint_ != nullptr)
     out.add("; %s", hint_);

@@ -17,9 +17,9 @@ namespace {
 constexpr std::size_t magic_at = 0, version_at = 1, transport_at = 2, link_layer_at = 3,
                       gid_type_at = 4, mtu_at = 5, lid_at = 6, reads_as_initiator_at = 8,
                       number_at = 9, reads_as_target_at = 12, psn_at = 13, gid_at = 16,
-                      qkey_at = 32;
+                      qkey_at = 32, owner_at = 36, generation_at = 40;
 constexpr std::byte magic{0x76};
-constexpr std::byte version{1};
+constexpr std::byte version{2};
 
 // Numbers that no connection can lead to: those of the management queue pairs, and of multicast.
 constexpr std::uint32_t first_usable_number = 2;
@@ -94,22 +94,27 @@ std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept 
   std::ranges::transform(address.bytes, out.begin() + gid_at,
                          [](std::uint8_t byte) { return std::byte(byte); });
   if (has_qkey(type)) detail::store_big_endian(out.subspan<qkey_at, 4>(), qkey.value());
+  detail::store_big_endian(out.subspan<owner_at, 4>(), owner);
+  detail::store_big_endian(out.subspan<generation_at, 4>(), generation);
   return bytes;
 }
 
 result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
+  // First what they are: another version has another length, and its own answer.
+  if (bytes.size() > version_at) {
+    if (bytes[magic_at] != magic)
+      return error(error_kind::invalid_input, decoding,
+                   "these bytes are no endpoint of verbspp; does the peer speak something else?");
+    if (bytes[version_at] != version)
+      return error::mismatch(decoding, "format version", std::to_integer<int>(version),
+                             std::to_integer<int>(bytes[version_at]),
+                             "both ends need the same version of verbspp's formats");
+  }
   if (bytes.size() != encoded_size)
-    return error::out_of_range(decoding, "length (36 bytes)",
+    return error::out_of_range(decoding, "length (44 bytes)",
                                static_cast<std::int64_t>(bytes.size()),
                                "the endpoint was truncated, or the peer speaks something else");
   const std::span<const std::byte, encoded_size> in(bytes.first<encoded_size>());
-  if (in[magic_at] != magic)
-    return error(error_kind::invalid_input, decoding,
-                 "these bytes are no endpoint of verbspp; does the peer speak something else?");
-  if (in[version_at] != version)
-    return error::mismatch(decoding, "format version", std::to_integer<int>(version),
-                           std::to_integer<int>(in[version_at]),
-                           "both ends need the same version of verbspp's formats");
   if (!is_one_of(in[transport_at], {transport::rc, transport::uc, transport::ud}))
     return bad_field("transport (2..4)", in[transport_at]);
   if (!is_one_of(in[link_layer_at], {link_layer::infiniband, link_layer::ethernet}))
@@ -119,7 +124,7 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
   const auto mtu = path_mtu::from_code(std::to_integer<unsigned>(in[mtu_at]));
   if (!mtu.has_value()) return bad_field("MTU code (1..5)", in[mtu_at]);
   const auto type = static_cast<transport>(in[transport_at]);
-  for (const std::byte reserved : in.subspan<qkey_at>())
+  for (const std::byte reserved : in.subspan<qkey_at, 4>())
     if (!has_qkey(type) && reserved != std::byte{0})
       return bad_field("reserved byte (0)", reserved);
 
@@ -139,7 +144,13 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
           read_depth::assume(std::to_integer<std::uint8_t>(in[reads_as_initiator_at])),
       .reads_as_target = read_depth::assume(std::to_integer<std::uint8_t>(in[reads_as_target_at])),
       .qkey = queue_key::assume(number.operator()<qkey_at, 4>()),
+      .owner = number.operator()<owner_at, 4>(),
+      .generation = number.operator()<generation_at, 4>(),
   };
+  if ((end.owner == 0) != (end.generation == 0))
+    return error::out_of_range(
+        decoding, end.owner == 0 ? "generation (0 without an owner)" : "generation (1 or more)",
+        end.generation, "the bytes are damaged or were not made by endpoint::encode");
   std::ranges::transform(in.subspan<gid_at, 16>(), end.address.bytes.begin(),
                          [](std::byte byte) { return std::to_integer<std::uint8_t>(byte); });
   VERBSPP_TRYV(check_connectable(end, decoding));
@@ -151,11 +162,16 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end) {
   std::snprintf(numbers.data(), numbers.size(),
                 " queue pair 0x%06" PRIx32 ", PSN 0x%06" PRIx32 ", ", end.number.value(),
                 end.send_psn.value());
-  return out << to_string(end.type) << numbers.data() << to_string(end.link_layer) << ", LID "
-             << std::to_string(end.lid.value()) << ", GID " << end.address << " ("
-             << to_string(end.gid_type) << "), MTU " << std::to_string(end.mtu.bytes())
-             << ", reads " << std::to_string(end.reads_as_initiator.value()) << '/'
-             << std::to_string(end.reads_as_target.value());
+  out << to_string(end.type) << numbers.data() << to_string(end.link_layer) << ", LID "
+      << std::to_string(end.lid.value()) << ", GID " << end.address << " ("
+      << to_string(end.gid_type) << "), MTU " << std::to_string(end.mtu.bytes()) << ", reads "
+      << std::to_string(end.reads_as_initiator.value()) << '/'
+      << std::to_string(end.reads_as_target.value());
+  if (end.owner == 0) return out;
+  std::array<char, 64> connection{};
+  std::snprintf(connection.data(), connection.size(),
+                ", connection %" PRIu32 " of owner 0x%08" PRIx32, end.generation, end.owner);
+  return out << connection.data();
 }
 
 result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept {
@@ -174,6 +190,15 @@ result<void> check_compatible(const endpoint& local, const endpoint& remote) noe
                            to_string(remote.gid_type),
                            "choose GID indexes of the same RoCE version on both ends");
   return success();
+}
+
+result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept {
+  if (remote.owner == 0 || remote.owner != last.owner || remote.generation > last.generation)
+    return success();
+  return error::outdated("compare endpoints", "generation of the remote end", remote.generation,
+                         last.generation,
+                         "this is an endpoint of an earlier connection; the peer has to send the "
+                         "one that it has after its reset");
 }
 
 }  // namespace verbspp

@@ -69,6 +69,13 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     endpoint other = end.value();
     other.type = other.type == transport::ud ? transport::rc : transport::ud;
     require_words(check_compatible(end.value(), other).error());
+
+    endpoint newer = end.value();
+    ++newer.generation;
+    const bool counts = newer.owner != 0 && newer.generation != 0;
+    require(check_newer(end.value(), end.value()).has_value() == (end.value().owner == 0));
+    require(!counts || check_newer(newer, end.value()).has_value());
+    require(!counts || check_newer(end.value(), newer).has_error());
   }
   read_datagram(bytes);
   return 0;

@@ -336,7 +336,7 @@ def refused():
     yield "exchange", different(["--ibv-exchange"], [], "--ibv-exchange")
 
 
-GOOD = bytes([0x76, 1, 2, 2, 2, 5, 0, 0, 16, 0, 0x40, 1, 16, 0, 0, 1]) + bytes(10) + b"\xff\xff\x0a\0\0\1" + bytes(4)
+GOOD = bytes([0x76, 2, 2, 2, 2, 5, 0, 0, 16, 0, 0x40, 1, 16, 0, 0, 1]) + bytes(10) + b"\xff\xff\x0a\0\0\1" + bytes(12)
 IBV_GOOD = b"0000:004001:000001:00000000000000000000ffff0a000001\0"
 
 
@@ -347,15 +347,16 @@ def malformed():
     own = {
         "nothing": (b"", "ECONNRESET"),
         "truncated": (GOOD[:20], "ECONNRESET"),
-        "random": (random.Random(1).randbytes(36), "no endpoint of verbspp"),
-        "zeros": (bytes(36), "no endpoint of verbspp"),
+        "random": (random.Random(1).randbytes(44), "no endpoint of verbspp"),
+        "zeros": (bytes(44), "no endpoint of verbspp"),
         "version": (changed(1, 9), "format version"),
+        "no owner": (changed(43, 1), "without an owner"),
         "transport": (changed(2, 77), "transport"),
         "link layer": (changed(3, 0), "link layer"),
         "GID type": (changed(4, 3), "GID type"),
         "MTU": (changed(5, 6), "MTU"),
         "reserved": (changed(35, 1), "reserved"),
-        "no GID": (GOOD[:16] + bytes(20), "GID is missing"),
+        "no GID": (GOOD[:16] + bytes(28), "GID is missing"),
         "management queue pair": (GOOD[:9] + bytes(3) + GOOD[12:], "queue pair number"),
         "unreachable": (GOOD, "does not resolve"),
         "too long": (lambda heard: heard + b"more", "sign after the endpoint"),

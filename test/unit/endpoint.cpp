@@ -53,7 +53,9 @@ constexpr endpoint ethernet_end{.type = transport::uc,
                                 .mtu = 1024,
                                 .send_psn = 0,
                                 .reads_as_initiator = 0,
-                                .reads_as_target = 255};
+                                .reads_as_target = 255,
+                                .owner = 0x8102fe0c,
+                                .generation = 0x01234567};
 
 constexpr endpoint datagram_end{.type = transport::ud,
                                 .number = 0xfffffe,
@@ -74,31 +76,34 @@ constexpr auto bytes_of(Bytes... bytes) {
 
 // Written by hand from the table in the documentation of endpoint::encode.
 constexpr encoded infiniband_bytes = bytes_of(  //
-    0x76, 1,                                    // what it is, version
+    0x76, 2,                                    // what it is, version
     2, 1, 0, 5,                                 // RC, InfiniBand, InfiniBand GID, 4096
     0x01, 0x07,                                 // LID
     16, 0x12, 0xab, 0x34,                       // reads as initiator, queue pair number
     200, 0xfe, 0xdc, 0xba,                      // reads as target, send PSN
     0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91,  // GID
-    0, 0, 0, 0);                                                                   // reserved
+    0, 0, 0, 0,                                                                    // reserved
+    0, 0, 0, 0, 0, 0, 0, 0);  // no owner, no generation
 
 constexpr encoded ethernet_bytes = bytes_of(  //
-    0x76, 1,                                  // what it is, version
+    0x76, 2,                                  // what it is, version
     3, 2, 2, 3,                               // UC, Ethernet, RoCE v2, 1024
     0, 0,                                     // LID
     0, 0, 0, 2,                               // reads as initiator, queue pair number
     255, 0, 0, 0,                             // reads as target, send PSN
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
-    0, 0, 0, 0);                                             // reserved
+    0, 0, 0, 0,                                              // reserved
+    0x81, 0x02, 0xfe, 0x0c, 0x01, 0x23, 0x45, 0x67);         // owner, generation
 
 constexpr encoded datagram_bytes = bytes_of(  //
-    0x76, 1,                                  // what it is, version
+    0x76, 2,                                  // what it is, version
     4, 2, 1, 1,                               // UD, Ethernet, RoCE v1, 256
     0, 0,                                     // LID
     0, 0xff, 0xff, 0xfe,                      // reads as initiator, queue pair number
     0, 0, 0, 1,                               // reads as target, send PSN
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
-    0x81, 0x23, 0x45, 0x67);                                 // queue key
+    0x81, 0x23, 0x45, 0x67,                                  // queue key
+    0, 0, 0, 0, 0, 0, 0, 0);                                 // no owner, no generation
 
 /// An encoding with one byte changed.
 encoded with(encoded bytes, std::size_t offset, unsigned value) {
@@ -143,6 +148,10 @@ class random_endpoints {
     end.send_psn = verbspp::packet_sequence_number::assume(below(0x1000000));
     end.reads_as_initiator = verbspp::read_depth::assume(byte_());
     end.reads_as_target = verbspp::read_depth::assume(byte_());
+    if (below(2) == 1) {
+      end.owner = 1 + below(0xffffffff);
+      end.generation = 1 + below(0xffffffff);
+    }
     return end;
   }
   std::uint32_t below(std::uint32_t limit) {
@@ -215,7 +224,7 @@ TEST_CASE("an encoding that is cut or has more behind it is refused with its len
   for (std::size_t length = 0; length <= bytes.size(); ++length) {
     if (length == endpoint::encoded_size) continue;
     CHECK(why_refused(std::span(bytes).first(length)) ==
-          "decode endpoint: length (36 bytes): " + std::to_string(length) +
+          "decode endpoint: length (44 bytes): " + std::to_string(length) +
               " is out of range; the endpoint was truncated, or the peer speaks something else");
   }
 }
@@ -225,13 +234,29 @@ TEST_CASE("bytes of another protocol are refused as such") {
 }
 
 TEST_CASE("an endpoint of another format version is a mismatch that names both") {
-  for (const unsigned version : {0U, 2U, 255U}) {
+  for (const unsigned version : {0U, 1U, 3U, 255U}) {
     const auto decoded = endpoint::decode(with(infiniband_bytes, 1, version));
     REQUIRE(decoded.has_error());
     CHECK(decoded.error() == error_kind::mismatch);
     CHECK(contains(decoded.error().message(),
-                   "format version differs: local 1, remote " + std::to_string(version)));
+                   "format version differs: local 2, remote " + std::to_string(version)));
   }
+}
+
+TEST_CASE("an endpoint of the first format version is refused for its version, not its length") {
+  const encoded first = with(infiniband_bytes, 1, 1);
+  CHECK(why_refused(std::span(first).first(36)) ==
+        "decode endpoint: format version differs: local 2, remote 1; both ends need the same "
+        "version of verbspp's formats");
+}
+
+TEST_CASE("an owner without a generation is refused, and so is the reverse") {
+  endpoint end = ethernet_end;
+  end.generation = 0;
+  CHECK(contains(why_refused(end.encode()), "generation (1 or more): 0 is out of range"));
+  end = infiniband_end;
+  end.generation = 3;
+  CHECK(contains(why_refused(end.encode()), "generation (0 without an owner): 3 is out of range"));
 }
 
 TEST_CASE("a field out of range is refused by name") {
@@ -321,6 +346,9 @@ TEST_CASE("endpoints are equal when every field is") {
   CHECK(differs([](endpoint& e) { e.send_psn = 2; }));
   CHECK(differs([](endpoint& e) { e.reads_as_initiator = 2; }));
   CHECK(differs([](endpoint& e) { e.reads_as_target = 2; }));
+  CHECK(differs([](endpoint& e) { e.qkey = 2; }));
+  CHECK(differs([](endpoint& e) { e.owner = 2; }));
+  CHECK(differs([](endpoint& e) { e.generation = 2; }));
 }
 
 TEST_CASE("an endpoint prints everything that can keep a connection from coming about") {
@@ -329,8 +357,7 @@ TEST_CASE("an endpoint prints everything that can keep a connection from coming 
         "(InfiniBand), MTU 4096, reads 16/200");
   CHECK(printed(ethernet_end) ==
         "UC queue pair 0x000002, PSN 0x000000, Ethernet, LID 0, GID ::ffff:192.0.2.1 (RoCE v2), "
-        "MTU 1024, "
-        "reads 0/255");
+        "MTU 1024, reads 0/255, connection 19088743 of owner 0x8102fe0c");
 }
 
 TEST_CASE("printing an endpoint leaves the stream as it was") {
@@ -377,6 +404,43 @@ TEST_CASE("two ends that do not fit together are told apart by field, with both 
       contains(explained(ethernet_end, remote), "GID type differs: local RoCE v2, remote RoCE v1"));
   CHECK(
       contains(explained(remote, ethernet_end), "GID type differs: local RoCE v1, remote RoCE v2"));
+}
+
+TEST_CASE("an endpoint of an earlier connection is refused with both generations") {
+  const auto of = [](std::uint32_t owner, std::uint32_t generation) {
+    endpoint end = infiniband_end;
+    end.owner = owner;
+    end.generation = generation;
+    return end;
+  };
+  const auto refused = [&](std::uint32_t generation, std::uint32_t last) {
+    const auto answer = check_newer(of(7, generation), of(7, last));
+    REQUIRE(answer.has_error());
+    CHECK(answer.error() == error_kind::mismatch);
+    return answer.error().message();
+  };
+  CHECK(refused(3, 3) ==
+        "compare endpoints: generation of the remote end: 3 is not above 3, the last one; this is "
+        "an endpoint of an earlier connection; the peer has to send the one that it has after its "
+        "reset");
+  CHECK(contains(refused(2, 3), "2 is not above 3"));
+  CHECK(contains(refused(1, 0xffffffff), "1 is not above 4294967295"));
+
+  CHECK(check_newer(of(7, 4), of(7, 3)).has_value());
+  CHECK(check_newer(of(7, 0xffffffff), of(7, 3)).has_value());
+}
+
+TEST_CASE("endpoints of other owners, and of plain queue pairs, are of no earlier connection") {
+  endpoint last = infiniband_end;
+  CHECK(check_newer(infiniband_end, last).has_value());
+  last.owner = 7;
+  last.generation = 3;
+  CHECK(check_newer(infiniband_end, last).has_value());
+  CHECK(check_newer(last, infiniband_end).has_value());
+  endpoint other = last;
+  other.owner = 8;
+  other.generation = 1;
+  CHECK(check_newer(other, last).has_value());
 }
 
 TEST_CASE("a remote end that nothing can be connected to is refused before the device is asked") {

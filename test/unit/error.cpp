@@ -103,7 +103,7 @@ TEST_CASE("each kind of error has a name of its own") {
 
 TEST_CASE("the message of an error is one line that says what failed, on what, and what to do") {
   const error plain(error_kind::not_found, "find device", "look at `ibv_devices`");
-  const std::array<std::pair<error, const char*>, 12> messages{{
+  const std::array<std::pair<error, const char*>, 13> messages{{
       {plain, "find device: not found; look at `ibv_devices`"},
       {error(error_kind::busy, "release", nullptr), "release: busy"},
       {error(), "unknown operation: driver"},
@@ -122,6 +122,8 @@ TEST_CASE("the message of an error is one line that says what failed, on what, a
        "raise it"},
       {error::mismatch("compare", "MTU", 1024, 4096, "agree"),
        "compare: MTU differs: local 1024, remote 4096; agree"},
+      {error::outdated("compare", "generation", 2, 3),
+       "compare: generation: 2 is not above 3, the last one"},
       {error::mismatch("compare", "transport", "RC", "UC"),
        "compare: transport differs: local RC, remote UC"},
       {error::from_errno(ENOSPC, "ibv_post_send").as(error_kind::would_block, "the queue is full"),
@@ -177,6 +179,7 @@ TEST_CASE("the ways to make an error give it the right kind") {
   CHECK(error::above_limit("o", "a", 2, 1).kind() == error_kind::invalid_input);
   CHECK(error::mismatch("o", "a", 1, 2).kind() == error_kind::mismatch);
   CHECK(error::mismatch("o", "a", "b", "c").kind() == error_kind::mismatch);
+  CHECK(error::outdated("o", "a", 1, 2).kind() == error_kind::mismatch);
   const auto exhausted = error::from_errno(ENOMEM, "o").against_limit("a", 2, 1);
   CHECK(exhausted.kind() == error_kind::resource_exhausted);
   CHECK(exhausted.native_errno() == ENOMEM);

@@ -145,6 +145,16 @@ class error {
     return result;
   }
 
+  /// The remote end's `subject` counts up, but its `value` is not above the last one seen.
+  [[nodiscard]] static constexpr error outdated(const char* operation, const char* subject,
+                                                std::uint64_t value, std::uint64_t last,
+                                                const char* hint = nullptr) noexcept {
+    error result(error_kind::mismatch, operation, hint);
+    result.describe(shape::outdated, subject, static_cast<std::int64_t>(value),
+                    static_cast<std::int64_t>(last));
+    return result;
+  }
+
   /// The same failure, with the amount that was asked for and the limit that probably stopped it.
   [[nodiscard]] constexpr error against_limit(const char* subject, std::uint64_t value,
                                               std::uint64_t limit) const noexcept {
@@ -213,6 +223,7 @@ class error {
     against_limit,
     differing_numbers,
     differing_names,
+    outdated,
   };
   union detail_value {
     std::int64_t number;

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <iosfwd>
 #include <span>
 
@@ -20,7 +21,7 @@ namespace verbspp {
 ///
 /// A plain value. It travels to the peer by any means of the caller's, as `encode` writes it.
 struct endpoint {
-  static constexpr std::size_t encoded_size = 36;
+  static constexpr std::size_t encoded_size = 44;
 
   transport type = transport::rc;
   queue_pair_number number{};
@@ -36,13 +37,18 @@ struct endpoint {
   /// The reads and atomics that this end can answer at once.
   read_depth reads_as_target{};
   queue_key qkey{};  ///< of UD, what datagrams have to carry; 0 otherwise
+  /// What the endpoints of one channel have in common, a random number; 0 of a plain queue pair.
+  std::uint32_t owner{};
+  /// Counts the connections of that owner, from 1; 0 of a plain queue pair. `check_newer` tells an
+  /// endpoint of an earlier one.
+  std::uint32_t generation{};
 
-  /// The 36 bytes that any machine's `decode` understands, numbers big-endian:
+  /// The 44 bytes that any machine's `decode` understands, numbers big-endian:
   ///
   /// | offset | bytes | field                                                          |
   /// | ------ | ----- | -------------------------------------------------------------- |
   /// | 0      | 1     | 0x76                                                           |
-  /// | 1      | 1     | format version: 1                                              |
+  /// | 1      | 1     | format version: 2                                              |
   /// | 2      | 1     | transport: 2 RC, 3 UC, 4 UD (as `ibv_qp_type`)                 |
   /// | 3      | 1     | link layer: 1 InfiniBand, 2 Ethernet (as `IBV_LINK_LAYER_*`)   |
   /// | 4      | 1     | GID type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2 (`ibv_gid_type`)  |
@@ -54,11 +60,13 @@ struct endpoint {
   /// | 13     | 3     | send PSN                                                       |
   /// | 16     | 16    | GID                                                            |
   /// | 32     | 4     | queue key of UD; else reserved, 0                              |
+  /// | 36     | 4     | owner                                                          |
+  /// | 40     | 4     | generation: 0 without an owner, else at least 1                |
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept;
 
   /// \errors `invalid_input` if the bytes are not an endpoint: wrong length, a field out of range,
-  /// reserved bits set, a GID or LID missing that the link layer needs; `mismatch` if they are of
-  /// another format version
+  /// reserved bits set, a GID or LID missing that the link layer needs, an owner without generation
+  /// or the reverse; `mismatch` if they are of another format version, whatever their length
   [[nodiscard]] static result<endpoint> decode(std::span<const std::byte> bytes) noexcept;
 
   friend bool operator==(const endpoint&, const endpoint&) noexcept = default;
@@ -70,5 +78,10 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end);
 /// \errors `mismatch` with the field and both values; `invalid_input` for an endpoint that nothing
 /// can be connected to
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
+
+/// Whether `remote` is not of an earlier connection than the next one after `last`: it has another
+/// owner (or none), or a generation above that of `last`, which was connected to before.
+/// \errors `mismatch` with both generations
+[[nodiscard]] result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept;
 
 }  // namespace verbspp
