@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/remote_atomic.hpp"
 
+#include "base/as_a_device.hpp"
 #include "base/newer_verbs.hpp"
 
 #include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-// The program may have marked its memory untouchable for itself, and the other accesses are not
-// all atomic ones.
-#define SOFTVERBS_AS_A_DEVICE __attribute__((no_sanitize("address", "thread")))
 
 namespace softverbs {
 namespace {
@@ -55,6 +52,7 @@ std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& 
     const bool persistent = (operands.compare_or_add & newer::flush_persistent) != 0;
     return persistent && !is_stored(memory) ? std::nullopt : std::optional<std::uint64_t>{0};
   }
+  const unwatched device;
   if (!is_writable(memory.data())) return std::nullopt;
   auto* value = reinterpret_cast<std::uint64_t*>(memory.data());
   switch (kind) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire/staging_buffer.hpp"
 
+#include "base/as_a_device.hpp"
+
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,6 +39,7 @@ void staging_buffer::close() noexcept {
 
 bool staging_buffer::copy_out(void* destination, const std::byte* source,
                               std::size_t length) const noexcept {
+  const unwatched device;
   // The bare system call, because sanitizers intercept the function.
   while (length > 0) {
     const long copied =
