@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "memory/own_addresses.hpp"
 #include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/memory_region.hpp>
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <limits>
 #include <ostream>
+#include <utility>
 
 namespace verbspp::detail {
 
@@ -93,6 +95,23 @@ result<void> check_on_demand(const char* operation, const protection_domain& dom
 
 }  // namespace
 
+memory_registration::memory_registration(protection_domain domain, ibv_mr* native,
+                                         std::uint64_t start, ownership whose) noexcept
+    : domain_(std::move(domain)),
+      native_(native),
+      range_{start, native->length, native->lkey, native->rkey},
+      whose_(whose) {
+  if (start != reinterpret_cast<std::uintptr_t>(native->addr)) tell_of_addresses();
+}
+
+void memory_registration::tell_of_addresses() noexcept {
+  if (!std::exchange(has_other_addresses_, true)) name_otherwise(range_.start, range_.length);
+}
+
+void memory_registration::forget_addresses() noexcept {
+  if (std::exchange(has_other_addresses_, false)) name_no_more(range_.start, range_.length);
+}
+
 result<memory_registration> memory_registration::create(const protection_domain& domain,
                                                         void* address, std::size_t length,
                                                         std::uint64_t start,
@@ -124,7 +143,11 @@ result<memory_registration> memory_registration::create(const protection_domain&
   ibv_mr* const native =
       ibv_reg_dmabuf_mr(domain.below().native_handle(), part.offset, length, start,
                         part.file_descriptor, static_cast<int>(rights.bits));
-  if (native != nullptr) return memory_registration(domain.below(), native, start);
+  if (native != nullptr) {
+    memory_registration made(domain.below(), native, start);
+    made.tell_of_addresses();  // of the device that it belongs to
+    return made;
+  }
   const int errnum = errno;
   if (kind_of_errno(errnum) == error_kind::not_supported)
     return error::from_errno(errnum, registering_dmabuf,
@@ -157,6 +180,7 @@ result<memory_registration> memory_registration::from_native(
 }
 
 memory_registration::~memory_registration() {
+  forget_addresses();
   if (native_ != nullptr && whose_ == ownership::taken) deregister_or_report(native_);
 }
 
@@ -164,6 +188,7 @@ result<void> memory_registration::deregister() noexcept {
   constexpr const char* operation = "ibv_dereg_mr";
   if (native_ == nullptr) return region_is_gone(operation);
   if (whose_ == ownership::borrowed) return is_borrowed(operation);
+  forget_addresses();
   range_ = {};
   const int errnum = errno_of(ibv_dereg_mr(std::exchange(native_, nullptr)));
   if (errnum != 0) return error::from_errno(errnum, "ibv_dereg_mr", usual_cause_of_staying(errnum));
@@ -196,8 +221,10 @@ result<void> memory_registration::change(const registration_change& changes) noe
   const int errnum = errno != 0 ? errno : EIO;
   if (returned == 0 || returned == IBV_REREG_MR_ERR_DO_FORK_OLD) {
     if (changes.domain) domain_ = changes.domain->below();
-    if (!changes.memory.empty())
+    if (!changes.memory.empty()) {
+      forget_addresses();
       range_.start = reinterpret_cast<std::uintptr_t>(changes.memory.data());
+    }
     range_.length = native_->length;
     range_.lkey = native_->lkey;
     range_.rkey = native_->rkey;
@@ -219,6 +246,7 @@ result<void> memory_registration::change(const registration_change& changes) noe
                                "the memory anew");
     return failure;
   }
+  forget_addresses();
   range_ = {};
   deregister_or_report(std::exchange(native_, nullptr));
   return error::from_errno(errnum, reregistering,

@@ -69,7 +69,8 @@ class memory_registration {
       : domain_(std::move(other.domain_)),
         native_(std::exchange(other.native_, nullptr)),
         range_(std::exchange(other.range_, {})),
-        whose_(other.whose_) {}
+        whose_(other.whose_),
+        has_other_addresses_(std::exchange(other.has_other_addresses_, false)) {}
   memory_registration& operator=(const memory_registration&) = delete;
   /// What was registered before is deregistered here.
   memory_registration& operator=(memory_registration&& other) noexcept {
@@ -78,12 +79,14 @@ class memory_registration {
     std::swap(native_, taken.native_);
     std::swap(range_, taken.range_);
     std::swap(whose_, taken.whose_);
+    std::swap(has_other_addresses_, taken.has_other_addresses_);
     return *this;
   }
   ~memory_registration();
 
   [[nodiscard]] result<void> deregister() noexcept;
   [[nodiscard]] ibv_mr* release() noexcept {
+    has_other_addresses_ = false;  // what was told of them stays true
     range_ = {};
     return std::exchange(native_, nullptr);
   }
@@ -96,16 +99,16 @@ class memory_registration {
 
  private:
   memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start,
-                      ownership whose = ownership::taken) noexcept
-      : domain_(std::move(domain)),
-        native_(native),
-        range_{start, native->length, native->lkey, native->rkey},
-        whose_(whose) {}
+                      ownership whose = ownership::taken) noexcept;
+  /// What is watched has to know addresses that are not the program's.
+  void tell_of_addresses() noexcept;
+  void forget_addresses() noexcept;
 
   protection_domain domain_;  // that of the regions themselves, where there is one on top of it
   ibv_mr* native_;
   registered_range range_;
   ownership whose_;
+  bool has_other_addresses_ = false;
 };
 
 template <access_flags Rights>

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Lets AddressSanitizer and Valgrind see what memory the device has, so that they report the line
+/// of the program that touches it too early. They only tell: what is allowed does not change, and
+/// without them the functions do nothing.
+///
+/// What they can't see: writing into the source of a send or write, since neither of them lets
+/// memory be read and not written; the device's own accesses; memory that the program names by
+/// another address than its own (`register_memory_at`, dma-bufs), which is left alone.
+#pragma once
+
+#include <cstdint>
+
+namespace verbspp::detail {
+
+/// Whether the program runs with AddressSanitizer (whatever the library was compiled with), or
+/// under Valgrind. The same for the whole run: ask once, where telling costs.
+[[nodiscard]] bool device_memory_is_watched() noexcept;
+
+/// The device may write there from now on: whoever touches it until `device_returns` is reported.
+///
+/// Bytes of an element, as its address and length say; none, or those at address 0, are ignored.
+/// AddressSanitizer sees groups of 8 aligned bytes: of the last one, the bytes before the end are
+/// watched only if what follows them is, too. Thread-safe.
+void device_takes(std::uint64_t address, std::uint64_t length) noexcept;
+
+/// The device is done there: it is the program's again, and has values.
+///
+/// Ranges are not counted. Of memory that two requests in flight have, the one that ends first
+/// returns what both have, so that a mistake may be missed; none is ever reported that is no
+/// mistake. Call it before the memory can be freed, or used for another request.
+void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
+
+}  // namespace verbspp::detail

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/own_addresses.hpp"
+#include <verbspp/memory/detail/watched_memory.hpp>
+
+#if defined(VERBSPP_HAS_VALGRIND)
+#include <valgrind/memcheck.h>
+#endif
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <new>
+
+// The sanitizer's own names, which are there if the program is linked with it.
+// NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+extern "C" {
+[[gnu::weak]] void __asan_poison_memory_region(const volatile void* address, std::size_t size);
+[[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* address, std::size_t size);
+[[gnu::weak]] void __asan_get_shadow_mapping(std::size_t* scale, std::size_t* offset);
+}
+// NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+
+namespace verbspp::detail {
+
+namespace {
+
+bool is_sanitized() noexcept {
+  return __asan_poison_memory_region != nullptr && __asan_unpoison_memory_region != nullptr &&
+         __asan_get_shadow_mapping != nullptr;
+}
+
+#if defined(VERBSPP_HAS_VALGRIND)
+
+// The requests are instructions that do nothing on a bare processor.
+bool asks_valgrind() noexcept { return RUNNING_ON_VALGRIND != 0; }
+
+void tell_valgrind(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
+  if (accessible)
+    VALGRIND_MAKE_MEM_DEFINED(address, length);
+  else
+    VALGRIND_MAKE_MEM_NOACCESS(address, length);
+}
+
+#else
+
+bool asks_valgrind() noexcept { return false; }
+void tell_valgrind(std::uint64_t /*address*/, std::uint64_t /*length*/,
+                   bool /*accessible*/) noexcept {}
+
+#endif
+
+/// Who looks on.
+struct watchers {
+  bool sanitizer = is_sanitized();
+  bool valgrind = asks_valgrind();
+  // What the sanitizer keeps its own books in: a mistaken address there would be fatal.
+  std::uint64_t books_begin = 0;
+  std::uint64_t books_end = 0;
+  std::uint64_t end_of_addresses = 0;
+
+  watchers() noexcept {
+    if (!sanitizer) return;
+    std::size_t scale = 0;
+    std::size_t offset = 0;
+    __asan_get_shadow_mapping(&scale, &offset);
+    // The stack is at the upper end of what a program can have.
+    end_of_addresses = std::bit_ceil(reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)));
+    books_begin = offset;
+    books_end = offset + (end_of_addresses >> scale);
+  }
+
+  [[nodiscard]] bool are_there() const noexcept { return sanitizer || valgrind; }
+  /// Whether the sanitizer has an opinion of all of them.
+  [[nodiscard]] bool knows(std::uint64_t address, std::uint64_t length) const noexcept {
+    return sanitizer && address + length <= end_of_addresses &&
+           (address + length <= books_begin || address >= books_end);
+  }
+};
+
+const watchers& who_watches() noexcept {
+  static const watchers those;
+  return those;
+}
+
+/// A range of addresses that are not the program's.
+struct other_range {
+  std::uint64_t start;
+  std::uint64_t length;
+  other_range* next;
+};
+
+std::mutex other_ranges_mutex;
+other_range* other_ranges = nullptr;
+// So that programs without such registrations need no lock.
+std::atomic<bool> some_are_otherwise = false;
+
+bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {
+  if (!some_are_otherwise.load(std::memory_order_acquire)) return true;
+  const std::scoped_lock lock(other_ranges_mutex);
+  for (const other_range* each = other_ranges; each != nullptr; each = each->next)
+    if (address - each->start < each->length || each->start - address < length) return false;
+  return true;
+}
+
+/// Tells all who look on.
+void tell(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
+  const watchers& those = who_watches();
+  if (!those.are_there() || address == 0 || length == 0 || address + length < address ||
+      !is_of_the_program(address, length))
+    return;
+  if (those.knows(address, length)) {
+    const auto* const start = reinterpret_cast<const void*>(address);
+    if (accessible)
+      __asan_unpoison_memory_region(start, length);
+    else
+      __asan_poison_memory_region(start, length);
+  }
+  if (those.valgrind) tell_valgrind(address, length, accessible);
+}
+
+}  // namespace
+
+bool device_memory_is_watched() noexcept { return who_watches().are_there(); }
+
+void device_takes(std::uint64_t address, std::uint64_t length) noexcept {
+  tell(address, length, false);
+}
+
+void device_returns(std::uint64_t address, std::uint64_t length) noexcept {
+  tell(address, length, true);
+}
+
+void name_otherwise(std::uint64_t start, std::uint64_t length) noexcept {
+  if (!device_memory_is_watched()) return;
+  const std::scoped_lock lock(other_ranges_mutex);
+  auto* const added = new (std::nothrow) other_range{start, length, other_ranges};
+  if (added == nullptr) return;
+  other_ranges = added;
+  some_are_otherwise.store(true, std::memory_order_release);
+}
+
+void name_no_more(std::uint64_t start, std::uint64_t length) noexcept {
+  if (!some_are_otherwise.load(std::memory_order_acquire)) return;
+  const std::scoped_lock lock(other_ranges_mutex);
+  for (other_range** place = &other_ranges; *place != nullptr; place = &(*place)->next)
+    if (other_range* const found = *place; found->start == start && found->length == length) {
+      *place = found->next;
+      delete found;
+      return;
+    }
+}
+
+}  // namespace verbspp::detail

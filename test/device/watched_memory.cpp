@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What AddressSanitizer and Valgrind are told of the memory that the device has, and that the
+/// device itself is never reported: runs without them, too, where it shows that they are not
+/// needed. The mistakes that they find are in ../watched.
+#include "device.hpp"
+#include <verbspp/memory/detail/watched_memory.hpp>
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using detail::device_returns;
+using detail::device_takes;
+
+namespace {
+
+void takes(const gather_element& element) { device_takes(element.address(), element.length()); }
+void returns(const gather_element& element) { device_returns(element.address(), element.length()); }
+
+}  // namespace
+
+TEST_CASE("a device writes where the program must not look: what it received, wrote and read") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  constexpr std::size_t size = 100'003;  // several packets, and no multiple of 8
+  buffer<> from(bed.domain, pattern(size, 1));
+  buffer<> received(bed.domain, size);
+  buffer<> written(bed.domain, size);
+  buffer<> read(bed.domain, size);
+
+  takes(received.scatter());
+  takes(written.scatter());
+  takes(read.scatter());
+  must(right.post_receive({.elements = received.scatter()}, {.id = 1}));
+  must(left.post_send({.elements = from.gather()}, {.id = 2}));
+  take_success(bed.left_queue, 2);
+  take_success(bed.right_queue, 1);
+  must(left.post_write({.elements = from.gather(), .remote = written.remote()}, {.id = 3}));
+  take_success(bed.left_queue, 3);
+  must(left.post_read({.elements = read.scatter(), .remote = from.remote()}, {.id = 4}));
+  take_success(bed.left_queue, 4);
+  returns(received.scatter());
+  returns(written.scatter());
+  returns(read.scatter());
+  CHECK(received.bytes() == from.bytes());
+  CHECK(written.bytes() == from.bytes());
+  CHECK(read.bytes() == from.bytes());
+}
+
+TEST_CASE("a peer reads, and changes by atomics, what the program must not look at") {
+  const testbed bed;
+  constexpr access_flags rights = all_rights | access::remote_atomic;
+  connected_pair pair = connect(must(bed.builder(bed.left_queue).access(rights).build()),
+                                must(bed.builder(bed.right_queue).access(rights).build()));
+  buffer<rights> theirs(bed.domain, pattern(64, 2));
+  buffer<rights> ours(bed.domain, 64);
+  std::uint64_t before = 0;
+  std::memcpy(&before, theirs.bytes().data(), sizeof before);
+
+  takes(theirs.scatter());
+  takes(ours.scatter());
+  must(pair.left.post_read(
+      {.elements = ours.scatter(0, 32), .remote = must(theirs.remote().slice(0, 32))}, {.id = 1}));
+  take_success(bed.left_queue, 1);
+  const bool has_atomics = bed.limits.atomic_cap != IBV_ATOMIC_NONE;
+  if (has_atomics) {
+    must(pair.left.post_fetch_and_add({.result = ours.scatter(32, 8),
+                                       .remote = must(remote_word::at(theirs.remote(), 0)),
+                                       .addend = 1},
+                                      {.id = 2}));
+    take_success(bed.left_queue, 2);
+  }
+  returns(theirs.scatter());
+  returns(ours.scatter());
+  CHECK(std::memcmp(ours.bytes().data(), &before, sizeof before) == 0);
+  if (has_atomics) {
+    CHECK(std::memcmp(ours.bytes().data() + 32, &before, sizeof before) == 0);
+    ++before;
+    CHECK(std::memcmp(theirs.bytes().data(), &before, sizeof before) == 0);
+  }
+}
+
+TEST_CASE("memory that the device returned is the program's, also where requests overlapped") {
+  std::vector<std::byte> memory(64);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  device_takes(address, 40);
+  device_takes(address + 8, 56);
+  device_returns(address, 40);
+  memory[0] = memory[39] = std::byte{1};
+  device_returns(address + 8, 56);
+  for (std::byte& each : memory) each = std::byte{2};
+  device_takes(address + 3, 7);
+  device_returns(address + 3, 7);
+  for (const std::byte each : memory) CHECK(each == std::byte{2});
+}
+
+TEST_CASE("only whole memory that lies in the program is watched") {
+  // What a mistaken element may say, which the device refuses: nothing of the program is marked.
+  for (const std::uint64_t address :
+       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{0x1000}, std::uint64_t{0x7fff8000},
+        std::uint64_t{0xdeadbeef}, std::uint64_t{0xdeadbeef000}, std::uint64_t{1} << 47,
+        std::uint64_t{0xdeadbeefdeadbeef}, UINT64_MAX})
+    for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{64}, UINT64_MAX}) {
+      device_takes(address, length);
+      device_returns(address, length);
+    }
+  std::vector<std::byte> memory(16);
+  device_takes(reinterpret_cast<std::uintptr_t>(memory.data()), 0);
+  CHECK(memory[0] == std::byte{0});
+}
+
+TEST_CASE(
+    "memory that has another address for the device is not taken for what the program has there") {
+  const testbed bed;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  alignas(64) std::vector<std::byte> both(4 * page);
+  const std::span<std::byte> of_the_device(both.data(), page);
+  const std::span<std::byte> of_the_program(both.data() + 2 * page, page);
+  const auto region = must(register_memory_at<access::local_write>(
+      bed.domain, reinterpret_cast<std::uintptr_t>(of_the_program.data()), of_the_device));
+  const scatter_element element = must(region.scatter());
+  takes(element);
+  CHECK(of_the_program[7] == std::byte{0});
+  returns(element);
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Mistakes that AddressSanitizer and Valgrind find, each in a test case of its own, which runs
+/// only if it is named, as ./watched.py does: the report has to name the line that has the comment.
+#include "../device/device.hpp"
+#include <verbspp/memory/detail/watched_memory.hpp>
+
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using detail::device_returns;
+using detail::device_takes;
+
+namespace {
+
+std::uint64_t address_of(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+
+/// So that neither the compiler nor Valgrind finds that nobody needs what is read.
+volatile std::byte seen;
+
+/// So that the compiler can't know what is read and written.
+volatile std::byte* look(void* memory) { return static_cast<volatile std::byte*>(memory); }
+
+}  // namespace
+
+TEST_CASE("memory is read that the device has", "[.mistake]") {
+  std::vector<std::byte> memory(64);
+  auto* const bytes = look(memory.data());
+  device_takes(address_of(memory.data()), 64);
+  seen = bytes[20];  // caught
+}
+
+TEST_CASE("memory is written that the device has", "[.mistake]") {
+  std::vector<std::byte> memory(64);
+  auto* const bytes = look(memory.data());
+  device_takes(address_of(memory.data()), 64);
+  bytes[63] = std::byte{1};  // caught
+}
+
+TEST_CASE("the memory of a receive is read before the completion", "[.mistake]") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  auto target = must(registered_buffer<>::allocate(bed.domain, 4096));
+  auto* const bytes = look(target.data());
+  const scatter_element element = must(target.scatter(64, 64));
+  device_takes(element.address(), element.length());
+  must(right.post_receive({.elements = element}, {.id = 1}));
+  seen = bytes[0];
+  seen = bytes[128];
+  seen = bytes[64];  // caught
+}
+
+TEST_CASE("memory is read that the device has again", "[.mistake]") {
+  std::vector<std::byte> memory(64);
+  auto* const bytes = look(memory.data());
+  for (int round = 0; round < 2; ++round) {
+    device_takes(address_of(memory.data()), 64);
+    device_returns(address_of(memory.data()), 64);
+    bytes[0] = std::byte{1};
+  }
+  device_takes(address_of(memory.data()), 64);
+  seen = bytes[0];  // caught
+}
+
+TEST_CASE("memory is read whose address was another registration's before", "[.mistake]") {
+  const testbed bed;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  std::vector<std::byte> both(4 * page);
+  std::byte* const later = both.data() + 2 * page;
+  static_cast<void>(must(register_memory_at<access::local_write>(
+      bed.domain, address_of(later), std::span<std::byte>(both.data(), page))));
+  device_takes(address_of(later), 64);
+  seen = *look(later);  // caught
+}

@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks that early looks at the device's memory are reported at their lines, and nothing else is.
+
+    watched.py PROGRAM SOURCE [WRAPPER...]
+
+PROGRAM is a Catch2 program. Its test cases of the tag [.mistake], which are in SOURCE, have one line
+each with the comment "// caught"; the others have to pass without a report. WRAPPER: what to run it
+under; a name that cannot be found skips the test.
+"""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+SKIPPED = 77
+FRAME = re.compile(r"^ +#[0-3] .*\((\S+)\+(0x[0-9a-f]+)\)", re.MULTILINE)
+NAME = re.compile(r'^TEST_CASE\("(.+)", "\[\.mistake\]"\) \{$')
+
+
+def mistakes_in(source):
+    """Name and line of each mistake."""
+    name = None
+    for number, line in enumerate(source.read_text().splitlines(), 1):
+        if match := NAME.match(line):
+            name = match[1]
+        elif line.endswith("// caught"):
+            yield name, number
+            name = None
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    output = done.stdout + done.stderr
+    # By ourselves: the sanitizer of not every compiler finds what it needs for that.
+    for module, offset in FRAME.findall(output):
+        output += subprocess.run(["addr2line", "-e", module, offset], capture_output=True, text=True).stdout
+    return done.returncode, output
+
+
+def main():
+    program, source, wrapper = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
+    if wrapper and shutil.which(wrapper[0]) is None:
+        print(f"{wrapper[0]} is not installed")
+        return SKIPPED
+    os.environ["ASAN_OPTIONS"] = "symbolize=0"
+    failed = 0
+    mistakes = list(mistakes_in(source))
+    assert len(mistakes) >= 5 and all(name for name, _ in mistakes), mistakes
+    for name, line in mistakes:
+        status, output = run([*wrapper, program, name])
+        where = f"{source.name}:{line}"
+        found = re.search(re.escape(where) + r"\b", output) and re.search(
+            "use-after-poison|Invalid (read|write) of size", output)
+        if status == 0 or not found:
+            print(f"{name}: status {status}, no report that names {where}:\n{output}\n")
+            failed += 1
+    status, output = run([*wrapper, program, "~[.mistake]"])
+    if status != 0:
+        print(f"what is no mistake: status {status}\n{output}")
+        failed += 1
+    print(f"{len(mistakes) + 1 - failed} of {len(mistakes) + 1} as they should be")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
