@@ -6,6 +6,7 @@
 //     loops time ROUNDS BATCHES    so many rounds, in each of them all loops with so many batches
 #include "allocations.hpp"
 #include "loops.h"
+#include "null_device.h"
 #include "wrapped.hpp"
 #include <verbspp/verbspp.hpp>
 
@@ -126,29 +127,52 @@ void count(const std::vector<loop>& loops, std::uint64_t operations) {
   }
 }
 
-/// Prints for each loop: name, nanoseconds per operation (median), allocations per operation.
+/// What a loop has cost besides instructions.
+struct costs {
+  std::uint64_t allocations = 0;
+  std::uint64_t doorbells = 0;
+  std::uint64_t completions = 0;
+  std::uint64_t locks = 0;
+
+  static costs now() noexcept {
+    const device_counts of_device = device_counts_now();
+    return {::allocations(), of_device.doorbells, of_device.completions, of_device.locks};
+  }
+  void add_since(const costs& before) noexcept {
+    const costs after = now();
+    allocations += after.allocations - before.allocations;
+    doorbells += after.doorbells - before.doorbells;
+    completions += after.completions - before.completions;
+    locks += after.locks - before.locks;
+  }
+};
+
+/// Prints for each loop: name, and per operation nanoseconds (median), allocations, doorbells,
+/// completions, locks of the device.
 void time(const std::vector<loop>& loops, std::uint64_t rounds, std::uint64_t operations) {
   using clock = std::chrono::steady_clock;
   std::vector<std::vector<double>> times(loops.size());
-  std::vector<std::uint64_t> allocated(loops.size());
+  std::vector<costs> spent(loops.size());
   for (auto& each : times) each.reserve(rounds);
   for (std::uint64_t round = 0; round < rounds; ++round)
     for (std::size_t turn = 0; turn < loops.size(); ++turn) {
       // Every other round in the opposite order, so that none always comes after the same one.
       const std::size_t index = round % 2 == 0 ? turn : loops.size() - 1 - turn;
-      const std::uint64_t before = allocations();
+      const costs before = costs::now();
       const auto start = clock::now();
       run(loops[index], operations);
       const std::chrono::duration<double, std::nano> took = clock::now() - start;
-      allocated[index] += allocations() - before;
+      spent[index].add_since(before);
       times[index].push_back(took.count() / static_cast<double>(operations));
     }
   for (std::size_t index = 0; index < loops.size(); ++index) {
     auto& sorted = times[index];
     std::ranges::sort(sorted);
-    std::cout << loops[index].name << ' ' << sorted[sorted.size() / 2] << ' '
-              << static_cast<double>(allocated[index]) / static_cast<double>(rounds * operations)
-              << '\n';
+    std::cout << loops[index].name << ' ' << sorted[sorted.size() / 2];
+    const costs& of = spent[index];
+    for (const std::uint64_t each : {of.allocations, of.doorbells, of.completions, of.locks})
+      std::cout << ' ' << static_cast<double>(each) / static_cast<double>(rounds * operations);
+    std::cout << '\n';
   }
 }
 

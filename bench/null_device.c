@@ -4,6 +4,8 @@
 //
 // Like softverbs it defines libibverbs' entry points in front of libibverbs, but it is the only
 // device then, and has only what the loops need. For one thread.
+#include "null_device.h"
+
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stddef.h>
@@ -23,6 +25,10 @@ enum { only_port = 1, most_completions = 1 << 16, most_requests = 1 << 14, most_
 
 static struct ibv_device device = {
     .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = "null0"};
+
+static struct device_counts counts;
+
+EXPORT struct device_counts device_counts_now(void) { return counts; }
 
 static void* refuse(void) {
   errno = EOPNOTSUPP;
@@ -52,12 +58,14 @@ static int put(struct queue* queue, unsigned position, uint64_t id, enum ibv_wc_
                         .opcode = opcode,
                         .byte_len = length,
                         .qp_num = number};
+  ++counts.completions;
   return 0;
 }
 
 static int poll_cq(struct ibv_cq* cq, int most, struct ibv_wc* to) {
   struct queue* queue = (struct queue*)cq;
   int count = 0;
+  ++counts.locks;
   for (; count < most && queue->first != queue->end; ++count)
     to[count] = queue->ring[queue->first++ & queue->mask];
   return count;
@@ -74,6 +82,7 @@ static int next_poll(struct ibv_cq_ex* cq) {
 static int start_poll(struct ibv_cq_ex* cq, struct ibv_poll_cq_attr* attributes) {
   struct queue* queue = (struct queue*)cq;
   if (attributes->comp_mask != 0) return EINVAL;
+  ++counts.locks;
   queue->next = queue->first;
   return next_poll(cq);
 }
@@ -160,6 +169,8 @@ struct pair {
 
 static int post_send(struct ibv_qp* qp, struct ibv_send_wr* request, struct ibv_send_wr** bad) {
   struct queue* queue = (struct queue*)qp->send_cq;
+  ++counts.locks;
+  ++counts.doorbells;
   for (; request != NULL; request = request->next) {
     int failure = 0;
     if (qp->state != IBV_QPS_RTS)
@@ -181,6 +192,8 @@ static int post_send(struct ibv_qp* qp, struct ibv_send_wr* request, struct ibv_
 
 static int post_recv(struct ibv_qp* qp, struct ibv_recv_wr* request, struct ibv_recv_wr** bad) {
   struct queue* queue = (struct queue*)qp->recv_cq;
+  ++counts.locks;
+  ++counts.doorbells;
   for (; request != NULL; request = request->next) {
     uint32_t length = 0;
     for (int i = 0; i < request->num_sge; ++i) length += request->sg_list[i].length;
@@ -196,6 +209,7 @@ static int post_recv(struct ibv_qp* qp, struct ibv_recv_wr* request, struct ibv_
 
 static void wr_start(struct ibv_qp_ex* qp) {
   struct pair* pair = (struct pair*)qp;
+  ++counts.locks;
   pair->end = ((struct queue*)qp->qp_base.send_cq)->end;
   pair->failure = qp->qp_base.state == IBV_QPS_RTS ? 0 : EINVAL;
 }
@@ -207,6 +221,7 @@ static void add(struct ibv_qp_ex* qp, enum ibv_wc_opcode opcode) {
 }
 static int wr_complete(struct ibv_qp_ex* qp) {
   const struct pair* pair = (const struct pair*)qp;
+  ++counts.doorbells;
   if (pair->failure == 0) ((struct queue*)qp->qp_base.send_cq)->end = pair->end;
   return pair->failure;
 }
