@@ -14,6 +14,7 @@ import sys
 NOT_THERE = {
     "flags", "operation_traits", "optional_immediate_data", "optional_setting", "receive_queue_operations",
     "registered_buffer", "remote_array", "remote_object", "send_queue_operations",
+    "shared_buffer", "shared_part",
 }
 DEFINED = re.compile(
     r"^(?:enum class|class|struct)\s+(?:\[\[.*?\]\]\s*)?(?:VERBSPP_[A-Z_]+\s+)*([a-z_]+)\b(?!::)[^;{]*\{",

@@ -6,8 +6,8 @@
 /// Templates have no default arguments here, since those stand with the definitions: write
 /// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
 /// posting_interface::standard>`. What is not here, because it would need the definitions of
-/// others: `registered_buffer`, `remote_object`, `remote_array`, and results
-/// (`<verbspp/base/result.hpp>`, which costs little).
+/// others: `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`, `remote_array`,
+/// and results (`<verbspp/base/result.hpp>`, which costs little).
 #pragma once
 
 #include <verbspp/base/flags.hpp>
@@ -54,6 +54,8 @@ struct roce_path;
 enum class access_flag : unsigned;
 using access_flags = flags<access_flag>;
 struct buffer_options;
+template <class Buffer>
+class buffer_part;
 template <access_flags Rights>
 class dmabuf_region;
 struct dmabuf_range;

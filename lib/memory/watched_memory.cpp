@@ -14,13 +14,13 @@
 #include <new>
 
 // The sanitizer's own names, which are there if the program is linked with it.
-// NOLINTBEGIN(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+// NOLINTBEGIN(bugprone-reserved-identifier)
 extern "C" {
 [[gnu::weak]] void __asan_poison_memory_region(const volatile void* address, std::size_t size);
 [[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* address, std::size_t size);
 [[gnu::weak]] void __asan_get_shadow_mapping(std::size_t* scale, std::size_t* offset);
 }
-// NOLINTEND(bugprone-reserved-identifier,cert-dcl37-c,cert-dcl51-cpp)
+// NOLINTEND(bugprone-reserved-identifier)
 
 namespace verbspp::detail {
 
@@ -111,6 +111,7 @@ void tell(std::uint64_t address, std::uint64_t length, bool accessible) noexcept
       !is_of_the_program(address, length))
     return;
   if (those.knows(address, length)) {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): elements have numbers
     const auto* const start = reinterpret_cast<const void*>(address);
     if (accessible)
       __asan_unpoison_memory_region(start, length);

@@ -88,13 +88,24 @@ concept BufferElement = detail::because(
     "the device copies bytes, and the buffer starts as zero bytes: only elements "
     "that are trivially copyable and trivially default constructible can be in it");
 
+template <class Buffer>
+class buffer_part;
+template <access_flags Rights, class Element>
+  requires BufferElement<Element>
+class shared_buffer;
+
 /// Memory that the library allocates and registers, as an array of elements that are zero at first.
 ///
 /// A move-only owner; the memory stays where it is when the buffer is moved. It is freed when it is
 /// no longer registered; should deregistering fail, that is reported, and the memory is never
-/// freed, since the device may still use it. The buffer has to outlive all work that uses it. Its
-/// pages hold nothing else. Keeps its protection domain alive. A buffer that was moved from has no
-/// elements, and what is made of a buffer is refused.
+/// freed, since the device may still use it. Its pages hold nothing else. Keeps its protection
+/// domain alive. A buffer that was moved from has no elements, and what is made of a buffer is
+/// refused.
+///
+/// Work uses it in one of three ways. *Borrowed*: work takes elements, and the buffer has to
+/// outlive it, which is the caller's duty. *Owned*: the buffer, or a `part` of it, moves into the
+/// work, and comes back with the result. *Shared*: `share` makes it a handle that can be copied,
+/// and work keeps the pages.
 template <access_flags Rights = access::local_write, class Element = std::byte>
   requires BufferElement<Element>
 class VERBSPP_CONSUMABLE registered_buffer {
@@ -251,6 +262,26 @@ class VERBSPP_CONSUMABLE registered_buffer {
   {
     return region_.remote();
   }
+
+  /// A part of the buffer that owns the whole: `count` elements from the one of index `first` on,
+  /// as the memory of work that is to own it. Needs <verbspp/memory/buffer_part.hpp>.
+  /// \errors `invalid_input` if they are not within the buffer, which is as before then
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<buffer_part<registered_buffer>>
+  part(std::size_t first, std::size_t count) && noexcept {
+    VERBSPP_TRYV(check_part("registered_buffer::part", first, count));
+    return buffer_part<registered_buffer>(std::move(*this), first, count);
+  }
+  void part(std::size_t, std::size_t) const& = delete;  // owns the buffer: std::move(buffer).part
+  /// Makes the buffer one that work keeps, by handles that can be copied. Needs
+  /// <verbspp/memory/shared_buffer.hpp>.
+  /// \errors `invalid_input` if the buffer was moved from; `resource_exhausted`: it is as before
+  /// then
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<shared_buffer<Rights, Element>>
+  share() && noexcept {
+    VERBSPP_TRYV(check_part("registered_buffer::share", 0, 0));
+    return shared_buffer<Rights, Element>::of(std::move(*this));
+  }
+  void share() const& = delete;  // the handles own the buffer: std::move(buffer).share()
 
   /// Deregisters and frees the memory, as the destructor does, but returns a failure; then the
   /// memory is never freed.

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/registered_buffer.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/work_memory.hpp>
+
+#include <cassert>
+#include <cstddef>
+#include <utility>
+
+namespace verbspp {
+
+/// A part of a registered buffer that owns the whole of it: the memory of work that is to own it
+/// and to use a part only.
+///
+/// Made by `std::move(buffer).part(first, count)`; the buffer comes back by
+/// `std::move(part).buffer()`. As the whole is owned, a buffer has one such part at a time: for
+/// several in flight, share it. A move-only owner, as its buffer is; one that was moved from has no
+/// elements, and what is made of it is refused.
+template <class Buffer>
+class VERBSPP_CONSUMABLE buffer_part {
+  // The same, but instantiated only where it is used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent_on<Value, Buffer>>;
+
+ public:
+  static constexpr access_flags rights = Buffer::rights;
+  using buffer_type = Buffer;
+  using value_type = typename Buffer::value_type;
+  using handle_for_peers = typename Buffer::handle_for_peers;
+
+  buffer_part(buffer_part&& other) noexcept
+      : buffer_(std::move(other.buffer_)),
+        first_(std::exchange(other.first_, 0)),
+        count_(std::exchange(other.count_, 0)) {}
+  /// The buffer of before is deregistered and freed here.
+  buffer_part& operator=(buffer_part&& other) noexcept {
+    buffer_part taken(std::move(other));
+    std::swap(buffer_, taken.buffer_);
+    std::swap(first_, taken.first_);
+    std::swap(count_, taken.count_);
+    return *this;
+  }
+  ~buffer_part() = default;
+
+  // The elements of the part. None of these on a temporary part, whose memory is gone when they
+  // have returned.
+
+  [[nodiscard]] value_type* data() & noexcept VERBSPP_LIFETIMEBOUND {
+    return buffer_.data() + first_;
+  }
+  [[nodiscard]] const value_type* data() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return buffer_.data() + first_;
+  }
+  void data() const&& = delete;  // a temporary frees its memory: name the part first
+  /// The number of elements.
+  [[nodiscard]] std::size_t size() const noexcept { return count_; }
+  [[nodiscard]] value_type* begin() & noexcept VERBSPP_LIFETIMEBOUND { return data(); }
+  [[nodiscard]] const value_type* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
+  void begin() const&& = delete;  // a temporary frees its memory: name the part first
+  [[nodiscard]] value_type* end() & noexcept VERBSPP_LIFETIMEBOUND { return data() + count_; }
+  [[nodiscard]] const value_type* end() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return data() + count_;
+  }
+  void end() const&& = delete;  // a temporary frees its memory: name the part first
+  /// \pre index < size()
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED value_type& operator[](std::size_t index) & noexcept
+      VERBSPP_LIFETIMEBOUND {
+    assert(index < count_);
+    return data()[index];
+  }
+  /// \pre index < size()
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const value_type& operator[](
+      std::size_t index) const& noexcept VERBSPP_LIFETIMEBOUND {
+    assert(index < count_);
+    return data()[index];
+  }
+  void operator[](std::size_t) const&& = delete;  // a temporary frees its memory: name it first
+  /// The index in the buffer of the part's first element.
+  [[nodiscard]] std::size_t first() const noexcept { return first_; }
+
+  /// The part, for the device to read.
+  /// \errors `invalid_input` above 2^32 - 1 bytes, or if the part was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
+    return buffer_.gather(first_, count_);
+  }
+  /// The part, for the device to write.
+  /// \errors as `gather`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
+    requires LocallyWritable<rights>
+  {
+    return buffer_.scatter(first_, count_);
+  }
+  /// What to give a peer so that it can access the part; its key opens the whole buffer.
+  /// \errors `invalid_input` if the part was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
+    requires RemotelyAccessible<rights>
+  {
+    VERBSPP_TRY(whole, buffer_.remote());
+    return whole.slice(first_ * sizeof(value_type), count_ * sizeof(value_type));
+  }
+
+  /// The whole buffer, which the part gives back.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES Buffer buffer() && noexcept {
+    first_ = count_ = 0;
+    return std::move(buffer_);
+  }
+  void buffer() const& = delete;  // the part gives the buffer back: std::move(part).buffer()
+
+ private:
+  friend Buffer;
+  buffer_part(Buffer buffer, std::size_t first, std::size_t count) noexcept
+      : buffer_(std::move(buffer)), first_(first), count_(count) {}
+
+  Buffer buffer_;
+  std::size_t first_;
+  std::size_t count_;
+};
+
+template <class Buffer>
+inline constexpr bool enable_work_memory<buffer_part<Buffer>> = enable_work_memory<Buffer>;
+
+}  // namespace verbspp

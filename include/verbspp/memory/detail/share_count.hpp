@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#define VERBSPP_DETAIL_IS_SINGLE_THREADED (__libc_single_threaded != 0)
+#else
+#define VERBSPP_DETAIL_IS_SINGLE_THREADED false
+#endif
+
+namespace verbspp::detail {
+
+/// How many share an object. While the process has one thread, which the C library knows where it
+/// is new enough (glibc 2.32), counting takes no atomic operation; each of those costs more than
+/// the rest of what a request takes.
+class share_count {
+ public:
+  share_count() noexcept = default;  // of one
+  share_count(const share_count&) = delete;
+  share_count& operator=(const share_count&) = delete;
+  ~share_count() = default;
+
+  void add() noexcept {
+    if (VERBSPP_DETAIL_IS_SINGLE_THREADED)
+      ++count_;
+    else
+      __atomic_fetch_add(&count_, std::size_t{1}, __ATOMIC_RELAXED);
+  }
+  /// Whether that was the last one.
+  [[nodiscard]] bool drop() noexcept {
+    if (VERBSPP_DETAIL_IS_SINGLE_THREADED) return --count_ == 0;
+    return __atomic_fetch_sub(&count_, std::size_t{1}, __ATOMIC_ACQ_REL) == 1;
+  }
+  [[nodiscard]] bool is_one() const noexcept {
+    return __atomic_load_n(&count_, __ATOMIC_ACQUIRE) == 1;
+  }
+
+ private:
+  std::size_t count_ = 1;
+};
+
+}  // namespace verbspp::detail
+
+#undef VERBSPP_DETAIL_IS_SINGLE_THREADED

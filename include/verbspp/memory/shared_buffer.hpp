@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/dependent.hpp>
+#include <verbspp/base/error.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/detail/share_count.hpp>
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/memory/registered_buffer.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/work_memory.hpp>
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+/// A buffer and how many handles and work share it; whoever lets go last destroys it.
+template <access_flags Rights, class Element>
+class shared_pages : public memory_keeper {
+ public:
+  explicit shared_pages(registered_buffer<Rights, Element>&& whole) noexcept
+      : memory_keeper{[](memory_keeper& self, std::uint32_t) noexcept {
+          static_cast<shared_pages&>(self).drop();
+        }},
+        buffer(std::move(whole)) {}
+
+  void add() noexcept { count_.add(); }
+  void drop() noexcept {
+    if (count_.drop()) delete this;
+  }
+  [[nodiscard]] bool is_one() const noexcept { return count_.is_one(); }
+
+  registered_buffer<Rights, Element> buffer;
+
+ private:
+  share_count count_{};
+};
+
+}  // namespace detail
+
+template <access_flags Rights, class Element>
+  requires BufferElement<Element>
+class shared_part;
+
+/// A handle of a registered buffer that is shared: by other handles, and by the work that uses it.
+///
+/// Made by `std::move(buffer).share()`. Copying it is counting; all copies are of the same
+/// elements, which a const handle lets change, too. The memory is deregistered and freed when the
+/// last handle and the last work have let go, on the thread that does; should deregistering fail,
+/// that is reported, and the memory is never freed. So destroying or moving a handle early is
+/// harmless to work that was given the handle, or a part of it. What `gather()` and `scatter()`
+/// give is *borrowed*, as elements always are: some handle has to outlive work that was given
+/// these. Keeps its protection domain alive. A handle that was moved from has no elements, and what
+/// is made of it is refused.
+///
+/// Thread rule: as `std::shared_ptr`: distinct handles may be used by distinct threads.
+template <access_flags Rights = access::local_write, class Element = std::byte>
+  requires BufferElement<Element>
+class VERBSPP_CONSUMABLE shared_buffer {
+  // The same, but instantiated only where they are used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent<Value, Rights>>;
+  using pages_type = detail::shared_pages<Rights, Element>;
+
+ public:
+  static constexpr access_flags rights = Rights;
+  using value_type = Element;
+  /// With the rights of this buffer that are for peers.
+  using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
+  using part_type = shared_part<Rights, Element>;
+
+  /// What `share` does, for the library.
+  [[nodiscard]] static result<shared_buffer> of(
+      registered_buffer<Rights, Element>&& buffer) noexcept {
+    auto* const pages = new (std::nothrow) pages_type(std::move(buffer));
+    if (pages == nullptr)
+      return error(error_kind::resource_exhausted, "registered_buffer::share",
+                   "there is no memory for the count; the buffer is as before");
+    return shared_buffer(pages);
+  }
+
+  shared_buffer(const shared_buffer& other) noexcept : pages_(other.pages_) {
+    if (pages_ != nullptr) pages_->add();
+  }
+  shared_buffer(shared_buffer&& other) noexcept : pages_(std::exchange(other.pages_, nullptr)) {}
+  /// Lets go of the buffer of before.
+  shared_buffer& operator=(const shared_buffer& other) noexcept {
+    shared_buffer copy(other);
+    std::swap(pages_, copy.pages_);
+    return *this;
+  }
+  shared_buffer& operator=(shared_buffer&& other) noexcept {
+    shared_buffer taken(std::move(other));
+    std::swap(pages_, taken.pages_);
+    return *this;
+  }
+  ~shared_buffer() {
+    if (pages_ != nullptr) pages_->drop();
+  }
+
+  // None of these on a temporary handle, which may be the last: the memory is gone when they have
+  // returned.
+
+  /// Null if the handle was moved from.
+  [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return pages_ == nullptr ? nullptr : pages_->buffer.data();
+  }
+  void data() const&& = delete;  // a temporary may be the last handle: name it first
+  /// The number of elements.
+  [[nodiscard]] std::size_t size() const noexcept {
+    return pages_ == nullptr ? 0 : pages_->buffer.size();
+  }
+  [[nodiscard]] Element* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
+  void begin() const&& = delete;  // a temporary may be the last handle: name it first
+  [[nodiscard]] Element* end() const& noexcept VERBSPP_LIFETIMEBOUND { return data() + size(); }
+  void end() const&& = delete;  // a temporary may be the last handle: name it first
+  /// \pre index < size()
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED Element& operator[](std::size_t index) const& noexcept
+      VERBSPP_LIFETIMEBOUND {
+    assert(index < size());
+    return pages_->buffer[index];
+  }
+  void operator[](std::size_t) const&& = delete;  // a temporary may be the last handle: name it
+  /// \pre the handle was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED page_kind pages() const noexcept {
+    return pages_->buffer.pages();
+  }
+  /// Whether neither another handle nor work shares the buffer. If so it stays so until this handle
+  /// is copied, or given to work.
+  [[nodiscard]] bool is_only() const noexcept { return pages_ != nullptr && pages_->is_one(); }
+
+  /// The registration, which counts in bytes.
+  /// \pre the handle was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const memory_region<Rights>& region() const& noexcept
+      VERBSPP_LIFETIMEBOUND {
+    return pages_->buffer.region();
+  }
+  void region() const&& = delete;  // a temporary may be the last handle: name it first
+  /// The whole buffer, for the device to read.
+  /// \errors `invalid_input` above 2^32 - 1 bytes, or if the handle was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
+    if (pages_ == nullptr) return gone("shared_buffer::gather");
+    return pages_->buffer.gather();
+  }
+  /// `count` elements from the one of index `first` on.
+  /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
+      std::size_t first, std::size_t count) const noexcept {
+    if (pages_ == nullptr) return gone("shared_buffer::gather");
+    return pages_->buffer.gather(first, count);
+  }
+  /// The whole buffer, for the device to write.
+  /// \errors `invalid_input` above 2^32 - 1 bytes, or if the handle was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
+    requires LocallyWritable<Rights>
+  {
+    if (pages_ == nullptr) return gone("shared_buffer::scatter");
+    return pages_->buffer.scatter();
+  }
+  /// `count` elements from the one of index `first` on.
+  /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
+      std::size_t first, std::size_t count) const noexcept
+    requires LocallyWritable<Rights>
+  {
+    if (pages_ == nullptr) return gone("shared_buffer::scatter");
+    return pages_->buffer.scatter(first, count);
+  }
+  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// \pre the handle was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
+  gather_unchecked(std::size_t first, std::size_t count) const noexcept {
+    return pages_->buffer.gather_unchecked(first, count);
+  }
+  /// The same for hot paths: the bounds are only asserted, in debug builds.
+  /// \pre the handle was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
+  scatter_unchecked(std::size_t first, std::size_t count) const noexcept
+    requires LocallyWritable<Rights>
+  {
+    return pages_->buffer.scatter_unchecked(first, count);
+  }
+  /// One field of the element of that index, for the device to read; as that of the buffer.
+  /// \errors `invalid_input` if there are not so many elements
+  template <class Owner, class Member>
+    requires std::is_base_of_v<Owner, Element> && (!std::is_function_v<Member>)
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather_field(
+      std::size_t index, Member Owner::* member) const noexcept {
+    if (pages_ == nullptr) return gone("shared_buffer::gather_field");
+    return pages_->buffer.gather_field(index, member);
+  }
+  /// The same for the device to write.
+  /// \errors `invalid_input` if there are not so many elements
+  template <class Owner, class Member>
+    requires std::is_base_of_v<Owner, Element> &&
+             (!std::is_function_v<Member>) && LocallyWritable<Rights>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter_field(
+      std::size_t index, Member Owner::* member) const noexcept {
+    if (pages_ == nullptr) return gone("shared_buffer::scatter_field");
+    return pages_->buffer.scatter_field(index, member);
+  }
+
+  /// `count` elements from the one of index `first` on, as a handle that shares the buffer, too.
+  /// \errors `invalid_input` if they are not within the buffer, or the handle was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<shared_part<Rights, Element>> part(
+      std::size_t first, std::size_t count) const noexcept {
+    if (pages_ == nullptr) return gone("shared_buffer::part");
+    if (first > size())
+      return error::above_limit("shared_buffer::part", "first element", first, size());
+    if (count > size() - first)
+      return error::above_limit("shared_buffer::part", "elements from the first on", count,
+                                size() - first);
+    return shared_part<Rights, Element>(*this, first, count);
+  }
+
+  /// What to give a peer so that it can access the buffer. Not counted: a peer may use it as long
+  /// as some handle or work keeps the memory.
+  /// \errors `invalid_input` if the handle was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
+    requires RemotelyAccessible<Rights>
+  {
+    if (pages_ == nullptr) return gone("shared_buffer::remote");
+    return pages_->buffer.remote();
+  }
+
+  /// For the library: counts the pages once more, until `let_go`. Of no keeper if the handle was
+  /// moved from.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
+    if (pages_ == nullptr) return {};
+    pages_->add();
+    return {.keeper = pages_};
+  }
+
+  /// \pre the handle was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const class protection_domain& protection_domain()
+      const& noexcept VERBSPP_LIFETIMEBOUND {
+    return pages_->buffer.protection_domain();
+  }
+  /// \pre the handle was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED class protection_domain
+  protection_domain() && noexcept {
+    return pages_->buffer.protection_domain();
+  }
+  /// Null if the handle was moved from.
+  [[nodiscard]] ibv_mr* native_handle() const noexcept {
+    return pages_ == nullptr ? nullptr : pages_->buffer.native_handle();
+  }
+
+  /// Whether both are of the same buffer.
+  friend bool operator==(const shared_buffer& one, const shared_buffer& other) noexcept {
+    return one.pages_ == other.pages_;
+  }
+
+ private:
+  explicit shared_buffer(pages_type* pages) noexcept : pages_(pages) {}
+
+  [[nodiscard]] static error gone(const char* operation) noexcept {
+    return detail::region_is_gone(operation);
+  }
+
+  pages_type* pages_;
+};
+
+/// Some elements of a shared buffer, as a handle that shares all of it: memory of work that is to
+/// keep it and to use a part only. Any number of parts may be in flight.
+///
+/// Made by `shared.part(first, count)`, also of a temporary handle. What holds of a `shared_buffer`
+/// holds of it.
+template <access_flags Rights = access::local_write, class Element = std::byte>
+  requires BufferElement<Element>
+class VERBSPP_CONSUMABLE shared_part {
+  // The same, but instantiated only where it is used.
+  template <class Value>
+  using result = verbspp::result<detail::dependent<Value, Rights>>;
+
+ public:
+  static constexpr access_flags rights = Rights;
+  using value_type = Element;
+  using handle_for_peers = typename memory_region<Rights>::handle_for_peers;
+
+  // The elements of the part; not of a temporary one, which may be the last handle.
+
+  /// Null if the part was moved from.
+  [[nodiscard]] Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return buffer_.size() == 0 ? nullptr : buffer_.data() + first_;
+  }
+  void data() const&& = delete;  // a temporary may be the last handle: name it first
+  /// The number of elements.
+  [[nodiscard]] std::size_t size() const noexcept { return buffer_.size() == 0 ? 0 : count_; }
+  [[nodiscard]] Element* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
+  void begin() const&& = delete;  // a temporary may be the last handle: name it first
+  [[nodiscard]] Element* end() const& noexcept VERBSPP_LIFETIMEBOUND { return data() + size(); }
+  void end() const&& = delete;  // a temporary may be the last handle: name it first
+  /// \pre index < size()
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED Element& operator[](std::size_t index) const& noexcept
+      VERBSPP_LIFETIMEBOUND {
+    assert(index < size());
+    return data()[index];
+  }
+  void operator[](std::size_t) const&& = delete;  // a temporary may be the last handle: name it
+  /// The index in the buffer of the part's first element.
+  [[nodiscard]] std::size_t first() const noexcept { return first_; }
+  /// The buffer that it is a part of.
+  [[nodiscard]] const shared_buffer<Rights, Element>& buffer() const& noexcept
+      VERBSPP_LIFETIMEBOUND {
+    return buffer_;
+  }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES shared_buffer<Rights, Element>
+  buffer() && noexcept {
+    return std::move(buffer_);
+  }
+
+  /// The part, for the device to read.
+  /// \errors `invalid_input` above 2^32 - 1 bytes, or if the part was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
+    return buffer_.gather(first_, count_);
+  }
+  /// The part, for the device to write.
+  /// \errors as `gather`
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
+    requires LocallyWritable<Rights>
+  {
+    return buffer_.scatter(first_, count_);
+  }
+  /// What to give a peer so that it can access the part; its key opens the whole buffer.
+  /// \errors `invalid_input` if the part was moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
+    requires RemotelyAccessible<Rights>
+  {
+    VERBSPP_TRY(whole, buffer_.remote());
+    return whole.slice(first_ * sizeof(Element), count_ * sizeof(Element));
+  }
+  /// For the library: as that of the buffer.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
+    return buffer_.keep();
+  }
+
+ private:
+  friend shared_buffer<Rights, Element>;
+  shared_part(const shared_buffer<Rights, Element>& buffer, std::size_t first,
+              std::size_t count) noexcept
+      : buffer_(buffer), first_(first), count_(count) {}
+
+  shared_buffer<Rights, Element> buffer_;
+  std::size_t first_;
+  std::size_t count_;
+};
+
+}  // namespace verbspp
