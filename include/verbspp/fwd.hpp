@@ -168,4 +168,24 @@ class queue_pair_attributes;
 template <transport Transport, queue_pair_parameter_set Given>
 class queue_pair_builder;
 
+// channel
+class channel;
+class channel_failure;
+class channel_scope;
+enum class channel_state : std::uint8_t;
+class channel_stream;
+struct channel_tag;
+class prepared_channel;
+class scope_error;
+class scoped_pending;
+struct stream_options;
+template <std::size_t Requests, class List>
+class channel_batch;
+template <transport Transport, queue_pair_parameter_set Given>
+class channel_builder;
+template <class Memory>
+struct finished;
+template <class Memory>
+class pending;
+
 }  // namespace verbspp

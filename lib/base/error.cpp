@@ -115,6 +115,8 @@ const char* to_string(error_kind kind) noexcept {
       return "would block";
     case error_kind::mismatch:
       return "mismatch";
+    case error_kind::not_connected:
+      return "not connected";
     case error_kind::failed_request:
       return "failed request";
     case error_kind::driver:
@@ -125,6 +127,7 @@ const char* to_string(error_kind kind) noexcept {
 
 std::size_t error::format(std::span<char> buffer) const noexcept {
   appender out(buffer);
+  if (is_of_broken_connection_) out.add("the connection is broken, since: ");
   out.add_by([this](std::span<char> rest) { return format_cause(rest); });
   if (is_of_batch_) out.add(" (requests of the batch posted before: %zu)", accepted_);
   return out.length();
@@ -210,6 +213,8 @@ int error::kind_errno() const noexcept {
       return EBUSY;
     case error_kind::would_block:
       return EWOULDBLOCK;
+    case error_kind::not_connected:
+      return ENOTCONN;
     case error_kind::failed_request:
     case error_kind::driver:
       return EIO;
@@ -218,6 +223,7 @@ int error::kind_errno() const noexcept {
 }
 
 std::error_code error::code() const noexcept {
+  if (is_of_broken_connection_) return {kind_errno(), std::generic_category()};
   if (source_ != nullptr) return {source_->code(*this), std::generic_category()};
   return {native_ != 0 ? native_ : kind_errno(), std::generic_category()};
 }

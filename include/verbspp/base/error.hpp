@@ -28,6 +28,7 @@ enum class error_kind : std::uint8_t {
   busy,                ///< EBUSY
   would_block,         ///< a send or receive queue is full, whatever errno the driver uses for it
   mismatch,            ///< the two ends of a connection do not fit together
+  not_connected,       ///< ENOTCONN: a channel that is not connected yet, broken, or closed
   failed_request,      ///< a request that was posted and failed: `work_error::from` has the rest
   driver,              ///< EIO and every other errno
 };
@@ -64,6 +65,8 @@ enum class error_kind : std::uint8_t {
       return error_kind::cancelled;
     case EBUSY:
       return error_kind::busy;
+    case ENOTCONN:
+      return error_kind::not_connected;
     default:
       return error_kind::driver;
   }
@@ -246,6 +249,7 @@ class error {
   error_kind kind_ = error_kind::driver;
   shape shape_ = shape::plain;
   bool is_of_batch_ = false;
+  bool is_of_broken_connection_ = false;
   int native_ = 0;
   const char* operation_ = "unknown operation";
   const char* hint_ = nullptr;
@@ -264,8 +268,9 @@ struct error_access {
   using words = std::array<std::uint64_t, 3>;
 
   [[nodiscard]] static error made(const error_source& source, const char* operation,
-                                  const char* hint, const words& facts) noexcept {
-    error result(error_kind::failed_request, operation, hint);
+                                  const char* hint, const words& facts,
+                                  error_kind kind = error_kind::failed_request) noexcept {
+    error result(kind, operation, hint);
     result.first_.number = static_cast<std::int64_t>(facts[0]);
     result.second_.number = static_cast<std::int64_t>(facts[1]);
     result.third_ = facts[2];
@@ -292,6 +297,14 @@ struct error_access {
     error result = e;
     result.is_of_batch_ = false;
     result.accepted_ = 0;
+    return result;
+  }
+
+  /// The refusal of what is asked of a connection that an earlier failure has broken.
+  [[nodiscard]] static error of_broken_connection(const error& root) noexcept {
+    error result = cause(root);
+    result.kind_ = error_kind::not_connected;
+    result.is_of_broken_connection_ = true;
     return result;
   }
 };

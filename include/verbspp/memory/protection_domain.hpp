@@ -65,6 +65,11 @@ class protection_domain {
   /// `invalid_input` for one that `create_parent` made, or that was moved from
   [[nodiscard]] result<ibv_pd*> release() && noexcept;
 
+  /// Starts the builder of a channel, of transport RC or the one that is named
+  /// (`build_channel<transport::uc>()`); defined in <verbspp/channel.hpp>.
+  template <auto... Transport>
+  [[nodiscard]] auto build_channel() const noexcept;
+
   /// As one that was moved from, if this protection domain was.
   [[nodiscard]] const class context& context() const& noexcept VERBSPP_LIFETIMEBOUND;
   [[nodiscard]] class context context() && noexcept { return std::as_const(*this).context(); }

@@ -175,62 +175,24 @@ struct queue_pair_settings {
 
 }  // namespace detail
 
-/// Collects the parameters of a queue pair; its type knows which ones it has.
-///
-/// `build_queue_pair<transport::rc>()` starts one. Each setter returns the builder of the larger
-/// set, and leaves the one it was called on as it was; so a builder can be kept as a template for
-/// several queue pairs. `build()` exists once everything required was given.
+template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
+class queue_pair_builder;
+
+/// What a queue pair can be given besides its parents, for whatever builds one: `Builder`, whose
+/// type knows which parameters it has, inherits this. Each setter returns the builder of the larger
+/// set, and leaves the one it was called on as it was.
 ///
 /// What has a default takes a `std::optional` as well: an empty one leaves the default, and counts
 /// as given. (What the type of the queue pair follows from does not: a shared receive queue, and
 /// extended posting.)
-template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
-class queue_pair_builder {
+template <template <transport, queue_pair_parameter_set> class Builder, transport Transport,
+          queue_pair_parameter_set Given>
+class queue_pair_parameters {
   // As optional_setting<Value>, but instantiated only where it is used.
   template <class Value>
   using setting = optional_setting<detail::dependent<Value, Transport>>;
 
  public:
-  /// Whether the queue pair will have receives of its own.
-  static constexpr receive_queue_kind receives =
-      Given.contains(queue_pair_parameter::shared_receive_queue) ? receive_queue_kind::shared
-                                                                 : receive_queue_kind::own;
-  /// How batches will be posted.
-  static constexpr posting_interface posting =
-      Given.contains(queue_pair_parameter::extended_posting) ? posting_interface::extended
-                                                             : posting_interface::standard;
-
-  queue_pair_builder() noexcept = default;
-
-  /// Required. The protection domain of the queue pair, and so of the memory it uses.
-  [[nodiscard]] auto protection_domain(const class protection_domain& domain) const noexcept
-    requires NotGivenYet<Given, queue_pair_parameter::protection_domain>
-  {
-    return with<queue_pair_parameter::protection_domain>([&](auto& s) { s.domain = domain; });
-  }
-  /// Required. Where sends, writes and reads complete.
-  [[nodiscard]] auto send_completion_queue(const class completion_queue& queue) const noexcept
-    requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue>
-  {
-    return with<queue_pair_parameter::send_completion_queue>(
-        [&](auto& s) { s.send_queue = queue; });
-  }
-  /// Required. Where receives complete; may be the same as the send completion queue.
-  [[nodiscard]] auto receive_completion_queue(const class completion_queue& queue) const noexcept
-    requires NotGivenYet<Given, queue_pair_parameter::receive_completion_queue>
-  {
-    return with<queue_pair_parameter::receive_completion_queue>(
-        [&](auto& s) { s.receive_queue = queue; });
-  }
-  /// One completion queue for both directions.
-  [[nodiscard]] auto completion_queue(const class completion_queue& queue) const noexcept
-    requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue> &&
-             NotGivenYet<Given, queue_pair_parameter::receive_completion_queue>
-  {
-    constexpr auto both = queue_pair_parameter::send_completion_queue |
-                          queue_pair_parameter::receive_completion_queue;
-    return with<both>([&](auto& s) { s.send_queue = s.receive_queue = queue; });
-  }
   /// Required on RC and UC. What the peer may do through this queue pair: local write for its sends
   /// into receives, remote read, remote write, remote atomic. The memory has to grant it as well.
   [[nodiscard]] auto access(access_flags rights) const noexcept
@@ -422,6 +384,83 @@ class queue_pair_builder {
         [&](auto& s) { label.replace(s.connection.flow_label); });
   }
 
+ protected:
+  queue_pair_parameters() noexcept = default;
+  /// With what a builder of fewer parameters was given.
+  template <queue_pair_parameter_set Fewer>
+  explicit queue_pair_parameters(
+      const queue_pair_parameters<Builder, Transport, Fewer>& other) noexcept
+      : settings_(other.settings_) {}
+
+  /// The builder that has been given `Added` as well.
+  template <queue_pair_parameter_set Added, class Set>
+  [[nodiscard]] auto with(Set set) const noexcept {
+    using larger = Builder<Transport, Given | Added>;
+    larger next(static_cast<const Builder<Transport, Given>&>(*this));
+    set(static_cast<queue_pair_parameters<Builder, Transport, (Given | Added)>&>(next).settings_);
+    return next;
+  }
+  [[nodiscard]] const detail::dependent<detail::queue_pair_settings, Transport>& settings()
+      const noexcept {
+    return settings_;
+  }
+
+ private:
+  template <template <transport, queue_pair_parameter_set> class, transport,
+            queue_pair_parameter_set>
+  friend class queue_pair_parameters;
+
+  detail::dependent<detail::queue_pair_settings, Transport> settings_{};
+};
+
+/// Collects the parameters of a queue pair; its type knows which ones it has.
+///
+/// `build_queue_pair<transport::rc>()` starts one. It can be kept as a template for several queue
+/// pairs. `build()` exists once everything required was given.
+template <transport Transport, queue_pair_parameter_set Given>
+class queue_pair_builder : public queue_pair_parameters<queue_pair_builder, Transport, Given> {
+ public:
+  /// Whether the queue pair will have receives of its own.
+  static constexpr receive_queue_kind receives =
+      Given.contains(queue_pair_parameter::shared_receive_queue) ? receive_queue_kind::shared
+                                                                 : receive_queue_kind::own;
+  /// How batches will be posted.
+  static constexpr posting_interface posting =
+      Given.contains(queue_pair_parameter::extended_posting) ? posting_interface::extended
+                                                             : posting_interface::standard;
+
+  queue_pair_builder() noexcept = default;
+
+  /// Required. The protection domain of the queue pair, and so of the memory it uses.
+  [[nodiscard]] auto protection_domain(const class protection_domain& domain) const noexcept
+    requires NotGivenYet<Given, queue_pair_parameter::protection_domain>
+  {
+    return this->template with<queue_pair_parameter::protection_domain>(
+        [&](auto& s) { s.domain = domain; });
+  }
+  /// Required. Where sends, writes and reads complete.
+  [[nodiscard]] auto send_completion_queue(const class completion_queue& queue) const noexcept
+    requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue>
+  {
+    return this->template with<queue_pair_parameter::send_completion_queue>(
+        [&](auto& s) { s.send_queue = queue; });
+  }
+  /// Required. Where receives complete; may be the same as the send completion queue.
+  [[nodiscard]] auto receive_completion_queue(const class completion_queue& queue) const noexcept
+    requires NotGivenYet<Given, queue_pair_parameter::receive_completion_queue>
+  {
+    return this->template with<queue_pair_parameter::receive_completion_queue>(
+        [&](auto& s) { s.receive_queue = queue; });
+  }
+  /// One completion queue for both directions.
+  [[nodiscard]] auto completion_queue(const class completion_queue& queue) const noexcept
+    requires NotGivenYet<Given, queue_pair_parameter::send_completion_queue> &&
+             NotGivenYet<Given, queue_pair_parameter::receive_completion_queue>
+  {
+    constexpr auto both = queue_pair_parameter::send_completion_queue |
+                          queue_pair_parameter::receive_completion_queue;
+    return this->template with<both>([&](auto& s) { s.send_queue = s.receive_queue = queue; });
+  }
   /// Creates the queue pair (`ibv_create_qp`) and brings it to INIT, so that receives can be posted
   /// before the handshake.
   /// \errors `invalid_input` for a parameter above the device's limit, a port, pkey or GID that the
@@ -431,7 +470,7 @@ class queue_pair_builder {
   [[nodiscard]] result<prepared_queue_pair<Transport, receives, posting>> build() const noexcept
     requires NoParameterMissing<Transport, Given>
   {
-    VERBSPP_TRY(data, detail::create_prepared(Transport, settings_));
+    VERBSPP_TRY(data, detail::create_prepared(Transport, this->settings()));
     return prepared_queue_pair<Transport, receives, posting>(std::move(data));
   }
 
@@ -442,7 +481,7 @@ class queue_pair_builder {
       const noexcept
     requires NoParameterMissing<Transport, Given>
   {
-    VERBSPP_TRY(data, detail::create(Transport, settings_));
+    VERBSPP_TRY(data, detail::create(Transport, this->settings()));
     return queue_pair<Transport, queue_pair_state::reset, receives, posting>(std::move(data));
   }
 
@@ -465,24 +504,19 @@ class queue_pair_builder {
     requires ParentsGiven<Given> && PreparationGiven<Transport, State, Given> &&
              NothingToCreate<Given>
   {
-    VERBSPP_TRY(data, detail::adopt(Transport, State, native, whose, settings_, Given));
+    VERBSPP_TRY(data, detail::adopt(Transport, State, native, whose, this->settings(), Given));
     return queue_pair<Transport, State, receives, posting>(std::move(data));
   }
 
  private:
-  template <transport, queue_pair_parameter_set>
-  friend class queue_pair_builder;
+  template <template <transport, queue_pair_parameter_set> class, transport,
+            queue_pair_parameter_set>
+  friend class queue_pair_parameters;
 
-  /// The builder that has been given `Added` as well.
-  template <queue_pair_parameter_set Added, class Set>
-  [[nodiscard]] auto with(Set set) const noexcept {
-    queue_pair_builder<Transport, Given | Added> next;
-    next.settings_ = settings_;
-    set(next.settings_);
-    return next;
-  }
-
-  detail::dependent<detail::queue_pair_settings, Transport> settings_{};
+  /// With what a builder of fewer parameters was given.
+  template <queue_pair_parameter_set Fewer>
+  explicit queue_pair_builder(const queue_pair_builder<Transport, Fewer>& other) noexcept
+      : queue_pair_parameters<verbspp::queue_pair_builder, Transport, Given>(other) {}
 };
 
 /// Starts a builder: `build_queue_pair<transport::rc>().protection_domain(pd)...build()`.

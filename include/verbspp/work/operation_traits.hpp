@@ -17,6 +17,7 @@ namespace verbspp {
 /// nothing of it is found by the names of members:
 ///
 /// - `name`: the call and the operation, as errors have it;
+/// - `completes_as`: what its completion says that it was, which a failed one does not;
 /// - `carried_by(transport)`: which queue pairs take it;
 /// - `capability`: what of `ibv_qp_create_send_ops_flags` the extended interface needs for it;
 /// - `offered_by(device)`: whether a device has it at all;

@@ -27,6 +27,7 @@
 #include <verbspp/work/immediate_data.hpp>
 #include <verbspp/work/operation_traits.hpp>
 #include <verbspp/work/transport.hpp>
+#include <verbspp/work/work_error.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -46,6 +47,7 @@ struct send_operation {
 template <>
 struct operation_traits<send_operation> : detail::usual_operation {
   static constexpr const char* name = "ibv_post_send (send)";
+  static constexpr work_operation completes_as = work_operation::send;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
     return type == transport::rc || type == transport::uc;
@@ -81,6 +83,7 @@ struct datagram_operation {
 template <>
 struct operation_traits<datagram_operation> : detail::usual_operation {
   static constexpr const char* name = "ibv_post_send (datagram)";
+  static constexpr work_operation completes_as = work_operation::send;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
     return type == transport::ud;
@@ -131,6 +134,7 @@ template <>
 struct operation_traits<write_operation>
     : detail::of_remote_memory<operation_traits<write_operation>> {
   static constexpr const char* name = "ibv_post_send (RDMA write)";
+  static constexpr work_operation completes_as = work_operation::rdma_write;
   static constexpr std::uint64_t capability =
       IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
@@ -171,6 +175,7 @@ template <>
 struct operation_traits<read_operation>
     : detail::of_remote_memory<operation_traits<read_operation>> {
   static constexpr const char* name = "ibv_post_send (RDMA read)";
+  static constexpr work_operation completes_as = work_operation::rdma_read;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_RDMA_READ;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
     return type == transport::rc;
@@ -208,6 +213,7 @@ template <>
 struct operation_traits<compare_and_swap_operation>
     : detail::atomic_operation<operation_traits<compare_and_swap_operation>> {
   static constexpr const char* name = "ibv_post_send (compare and swap)";
+  static constexpr work_operation completes_as = work_operation::compare_and_swap;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
     return to->wr_atomic_cmp_swp != nullptr;
@@ -239,6 +245,7 @@ template <>
 struct operation_traits<fetch_and_add_operation>
     : detail::atomic_operation<operation_traits<fetch_and_add_operation>> {
   static constexpr const char* name = "ibv_post_send (fetch and add)";
+  static constexpr work_operation completes_as = work_operation::fetch_and_add;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
     return to->wr_atomic_fetch_add != nullptr;
@@ -271,6 +278,7 @@ struct send_with_invalidate_operation {
 template <>
 struct operation_traits<send_with_invalidate_operation> : detail::invalidation {
   static constexpr const char* name = "ibv_post_send (send with invalidate)";
+  static constexpr work_operation completes_as = work_operation::send;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND_WITH_INV;
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
     return to->wr_send_inv != nullptr;
@@ -303,6 +311,7 @@ struct local_invalidate_operation {
 template <>
 struct operation_traits<local_invalidate_operation> : detail::invalidation {
   static constexpr const char* name = "ibv_post_send (local invalidate)";
+  static constexpr work_operation completes_as = work_operation::local_invalidate;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_LOCAL_INV;
   static constexpr bool has_elements = false;
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
@@ -364,6 +373,7 @@ struct atomic_write_operation {
 template <>
 struct operation_traits<atomic_write_operation> : detail::usual_operation {
   static constexpr const char* name = "ibv_wr_atomic_write";
+  static constexpr work_operation completes_as = work_operation::atomic_write;
   static constexpr std::uint64_t capability = 1U << 12;  // IBV_QP_EX_WITH_ATOMIC_WRITE
   static constexpr bool has_elements = false;
   static constexpr bool only_extended = true;
@@ -436,6 +446,7 @@ struct flush_operation {
 template <>
 struct operation_traits<flush_operation> : detail::usual_operation {
   static constexpr const char* name = "ibv_wr_flush";
+  static constexpr work_operation completes_as = work_operation::flush;
   static constexpr std::uint64_t capability = 1U << 11;  // IBV_QP_EX_WITH_FLUSH
   static constexpr bool has_elements = false;
   static constexpr bool only_extended = true;
@@ -515,6 +526,7 @@ struct bind_operation {
 template <>
 struct operation_traits<detail::bind_operation> : detail::usual_operation {
   static constexpr const char* name = "ibv_post_send (bind memory window)";
+  static constexpr work_operation completes_as = work_operation::bind_memory_window;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_BIND_MW;
   static constexpr bool has_elements = false;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {

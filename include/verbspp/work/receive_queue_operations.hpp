@@ -17,12 +17,13 @@ namespace verbspp {
 /// global route header; `received_datagram` has the payload after it.
 /// \errors of queues: `would_block` if the queue is full; `invalid_input` for too many elements, or
 /// too few bytes on UD; `driver`
-template <class Poster, queue_pair_state State, receive_queue_kind Receives>
+template <class Poster, queue_pair_state State, receive_queue_kind Receives,
+          class Tag = receive_tag>
 class VERBSPP_CONSUMABLE receive_queue_operations {
  public:
   /// Provides memory for one message.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_receive(
-      const receive_operation& operation, receive_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const receive_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires OwnReceiveQueue<Receives> && AcceptsReceives<State>
   {
     return static_cast<Poster&>(*this).take(operation, tag);

@@ -31,21 +31,22 @@ using sent_by = std::conditional_t<Transport == transport::ud, datagram_operatio
 /// `result<void>`, a batch keeps it until it is posted as a whole and returns nothing. `Poster` has
 /// `take(operation, tag)`, and `take_bind(window, part, options, tag)`, which returns the handle
 /// for peers. What the transport, the state or the posting interface does not allow does not
-/// compile.
+/// compile. `Tag` is how the request is tracked, where that is left to who posts it.
 ///
 /// The memory of a request must stay as it is until the request has completed. Errors are those of
 /// `Poster`; a queue pair's are:
 /// \errors `would_block` if the send queue is full; `invalid_input` for too many elements or inline
 /// bytes, for values that don't fit together as described here, and for a fence on another
 /// transport than RC; `driver`
-template <class Poster, transport Transport, queue_pair_state State, posting_interface Posting>
+template <class Poster, transport Transport, queue_pair_state State, posting_interface Posting,
+          class Tag = work_tag>
 class VERBSPP_CONSUMABLE send_queue_operations {
  public:
   /// Sends a message into the receive that the peer posted first. On UD, sends a datagram of at
   /// most the path MTU to the queue pair that it names, into a receive posted there; whether it
   /// arrives, nobody tells, and the address handle must live until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send(
-      const detail::sent_by<Transport>& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const detail::sent_by<Transport>& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -62,7 +63,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
 
   /// Writes to the peer's memory, which has to be at least as long as the elements together.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_write(
-      const write_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const write_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesWrites<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -75,7 +76,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Reads from the peer's memory, which has to be at least as long as the elements together. The
   /// memory here belongs to the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_read(
-      const read_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const read_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesReads<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -88,7 +89,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Compares a word of the peer's memory, and swaps it if it is as expected, in one step. The
   /// memory of the result, of 8 bytes, belongs to the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_compare_and_swap(
-      const compare_and_swap_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const compare_and_swap_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -101,7 +102,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Adds to a word of the peer's memory in one step. The memory of the result, of 8 bytes, belongs
   /// to the device until the completion.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_fetch_and_add(
-      const fetch_and_add_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const fetch_and_add_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAtomics<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -117,7 +118,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// \errors besides, `invalid_input` if the remote memory is shorter or not aligned to 8;
   /// `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_atomic_write(
-      const atomic_write_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const atomic_write_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
              LibibverbsWritesAtomically<detail::dependent<ibv_qp_ex, Transport>> &&
              AcceptsSends<State>
@@ -135,7 +136,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// \errors besides, `invalid_input` for no placement; `permission` for one that the peer did not
   /// grant; `not_supported`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_flush(
-      const flush_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const flush_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesAcknowledgedWrites<Transport> && PostsExtended<Posting> &&
              LibibverbsFlushes<detail::dependent<ibv_qp_ex, Transport>> && AcceptsSends<State>
   {
@@ -151,8 +152,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
   /// Sends, and makes an rkey of the peer's void, where the device can:
   /// `IBV_DEVICE_MEM_MGT_EXTENSIONS`.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_send_with_invalidate(
-      const send_with_invalidate_operation& operation,
-      work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const send_with_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -164,7 +164,7 @@ class VERBSPP_CONSUMABLE send_queue_operations {
                            "in this order, and then how that is tracked: {.id, .signaled}");
   /// Makes an rkey of this side void, where the device can.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_local_invalidate(
-      const local_invalidate_operation& operation, work_tag tag = {}) noexcept VERBSPP_NONBLOCKING
+      const local_invalidate_operation& operation, Tag tag = {}) noexcept VERBSPP_NONBLOCKING
     requires CarriesInvalidation<Transport> && AcceptsSends<State>
   {
     return poster().take(operation, tag);
@@ -186,13 +186,13 @@ class VERBSPP_CONSUMABLE send_queue_operations {
     requires BindsWindows<Transport> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(
       memory_window<Type>& window, const window_part<Rights>& part, bind_options options,
-      work_tag tag) noexcept {
+      Tag tag) noexcept {
     return poster().take_bind(window, part, options, tag);
   }
   template <memory_window_type Type, access_flags Rights>
     requires BindsWindows<Transport> && AcceptsSends<State>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH auto post_bind(
-      memory_window<Type>& window, const window_part<Rights>& part, work_tag tag = {}) noexcept {
+      memory_window<Type>& window, const window_part<Rights>& part, Tag tag = {}) noexcept {
     return poster().take_bind(window, part, bind_options{}, tag);
   }
 

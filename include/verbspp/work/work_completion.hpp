@@ -24,6 +24,10 @@ class completed_work {
         byte_count_(native.byte_len),
         flags_(native.wc_flags),
         immediate_(native.imm_data) {}
+  /// For the library, which keeps of a completion what a success has.
+  completed_work(std::uint32_t opcode, std::uint32_t byte_count, unsigned flags,
+                 __be32 immediate) noexcept
+      : opcode_(opcode), byte_count_(byte_count), flags_(flags), immediate_(immediate) {}
 
   [[nodiscard]] work_operation operation() const noexcept {
     return static_cast<work_operation>(opcode_);

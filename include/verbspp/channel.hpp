@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Channels: connections that tie memory to the work that uses it, and can neither hang nor
+/// overrun.
+#pragma once
+
+#include <verbspp/channel/builder.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/channel_failure.hpp>
+#include <verbspp/channel/channel_operations.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/scope.hpp>
+#include <verbspp/channel/scope_error.hpp>
+#include <verbspp/verbspp.hpp>

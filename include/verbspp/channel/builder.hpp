@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/qp/builder.hpp>
+
+#include <chrono>
+
+namespace verbspp {
+
+/// Collects the parameters of a channel: the optional ones of a queue pair, and some of its own.
+///
+/// `domain.build_channel()` starts one, which is complete: everything else has a default. Peers may
+/// write to receives, and read and write memory that is registered for that, unless `access` says
+/// otherwise; atomics have to be allowed.
+template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
+class channel_builder : public queue_pair_parameters<channel_builder, Transport, Given> {
+ public:
+  explicit channel_builder(const class protection_domain& domain) noexcept
+    requires(Connects<Transport>)
+      : domain_(domain) {}
+
+  /// How long a wait goes on that was given no limit: 30 seconds by default. `wait_limit::forever`
+  /// is said as the largest duration.
+  [[nodiscard]] channel_builder default_limit(std::chrono::nanoseconds length) const noexcept {
+    channel_builder next = *this;
+    next.own_.default_limit = length;
+    return next;
+  }
+
+  /// Makes the completion queue and the queue pair, and brings that to INIT.
+  /// \errors as `queue_pair_builder::build` and `completion_queue::create`
+  [[nodiscard]] result<prepared_channel> build() const noexcept {
+    detail::channel_settings settings = own_;
+    settings.type = Transport;
+    settings.queue_pair = this->settings();
+    settings.queue_pair.domain = domain_;
+    if constexpr (!Given.contains(queue_pair_parameter::access))
+      settings.queue_pair.connection.access =
+          access::local_write | access::remote_read | access::remote_write;
+    VERBSPP_TRY(core, detail::channel_core::create(settings));
+    return prepared_channel(detail::core_owner(core));
+  }
+
+ private:
+  template <template <transport, queue_pair_parameter_set> class, transport,
+            queue_pair_parameter_set>
+  friend class queue_pair_parameters;
+  template <transport, queue_pair_parameter_set>
+  friend class channel_builder;
+
+  /// With what a builder of fewer parameters was given.
+  template <queue_pair_parameter_set Fewer>
+  explicit channel_builder(const channel_builder<Transport, Fewer>& other) noexcept
+      : queue_pair_parameters<verbspp::channel_builder, Transport, Given>(other),
+        domain_(other.domain_),
+        own_(other.own_) {}
+
+  class protection_domain domain_;
+  detail::channel_settings own_{};
+};
+
+/// Starts the builder of a channel of that transport: RC or UC.
+template <transport Transport>
+  requires(Connects<Transport>)
+[[nodiscard]] channel_builder<Transport> build_channel(const protection_domain& domain) noexcept {
+  return channel_builder<Transport>(domain);
+}
+
+template <auto... Transport>
+auto protection_domain::build_channel() const noexcept {
+  if constexpr (sizeof...(Transport) == 0)
+    return channel_builder<transport::rc>(*this);
+  else
+    return channel_builder<Transport...>(*this);
+}
+
+}  // namespace verbspp

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel_failure.hpp>
+#include <verbspp/channel/channel_operations.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/scope.hpp>
+#include <verbspp/qp/endpoint.hpp>
+#include <verbspp/queue/completion_queue.hpp>
+#include <verbspp/work/operations.hpp>
+#include <verbspp/work/transport_error.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <utility>
+
+namespace verbspp {
+
+/// How a stream is signaled.
+struct stream_options {
+  /// The device tells of every k-th request; 1 and more. At most half the send queue's length.
+  std::uint32_t signal_every = 16;
+};
+
+namespace detail {
+
+/// Owns a channel's core.
+class core_owner {
+ public:
+  core_owner() noexcept = default;
+  explicit core_owner(channel_core* core) noexcept : core_(core) {}
+  core_owner(const core_owner&) = delete;
+  core_owner& operator=(const core_owner&) = delete;
+  core_owner(core_owner&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
+  core_owner& operator=(core_owner&& other) noexcept {
+    if (this != &other) {
+      drop();
+      core_ = std::exchange(other.core_, nullptr);
+    }
+    return *this;
+  }
+  ~core_owner() { drop(); }
+
+  [[nodiscard]] channel_core* get() const noexcept { return core_; }
+  channel_core* operator->() const noexcept { return core_; }
+
+ private:
+  void drop() noexcept {
+    if (core_ != nullptr) core_->abandon();
+  }
+  channel_core* core_ = nullptr;
+};
+
+void print(std::ostream& out, const channel_core* core);
+
+}  // namespace detail
+
+/// A connection to one peer, which owns its queue pair and its completion queue, and ties memory to
+/// the work that uses it.
+///
+///     VERBSPP_TRY(prepared, domain.build_channel().build());
+///     ... give prepared.endpoint() to the peer, and get the peer's
+///     VERBSPP_TRY(channel, std::move(prepared).handshake(remote));
+///     VERBSPP_TRYV(channel.send({.elements = buffer.gather().value()}));
+///
+/// Three levels, each on the one before: `post_*` give a handle, a `pending`; `scope` sees to it
+/// that all that its function posts has finished when it returns; `send`, `receive`, `write`,
+/// `read`, `compare_and_swap` and `fetch_and_add` post one request and wait for it.
+///
+/// Nothing waits for ever: every wait has a limit, its own or the channel's default one. When it
+/// fires, the connection is given up: ERR, everything outstanding is collected, and its memory is
+/// the program's again, within 100 ms on a device that works. The same happens when a request
+/// fails. A broken channel says so to every call, and why; `renew` prepares the same channel, with
+/// the same parameters, for another handshake.
+///
+/// A move-only owner, and one type in all of its states: a default constructed one is empty, and
+/// refuses everything (`not_connected`), as does one that was moved from. Destroying it, or
+/// assigning to it, gives up what is outstanding, waiting until the device has let go; handles that
+/// still exist then say so. Thread rule: as a container: one thread at a time for it, its handles
+/// and its scopes, which debug builds assert; it may go from thread to thread.
+class channel : public channel_operations<channel> {
+ public:
+  channel() noexcept = default;
+  /// For the library.
+  explicit channel(detail::core_owner core) noexcept : core_(std::move(core)) {}
+
+  // Blocking: post one, wait, return the result. Where the queue is full, they wait for room. If
+  // the limit has passed before, nothing is posted, and the channel stays as it was.
+
+  transport_result<completed_work> send(const send_operation& operation) noexcept {
+    return run(operation, nullptr);
+  }
+  transport_result<completed_work> send(const send_operation& operation,
+                                        const wait_limit& limit) noexcept {
+    return run(operation, &limit);
+  }
+  transport_result<completed_work> receive(const receive_operation& operation) noexcept {
+    return run(operation, nullptr);
+  }
+  transport_result<completed_work> receive(const receive_operation& operation,
+                                           const wait_limit& limit) noexcept {
+    return run(operation, &limit);
+  }
+  transport_result<completed_work> write(const write_operation& operation) noexcept {
+    return run(operation, nullptr);
+  }
+  transport_result<completed_work> write(const write_operation& operation,
+                                         const wait_limit& limit) noexcept {
+    return run(operation, &limit);
+  }
+  transport_result<completed_work> read(const read_operation& operation) noexcept {
+    return run(operation, nullptr);
+  }
+  transport_result<completed_work> read(const read_operation& operation,
+                                        const wait_limit& limit) noexcept {
+    return run(operation, &limit);
+  }
+  transport_result<completed_work> compare_and_swap(
+      const compare_and_swap_operation& operation) noexcept {
+    return run(operation, nullptr);
+  }
+  transport_result<completed_work> compare_and_swap(const compare_and_swap_operation& operation,
+                                                    const wait_limit& limit) noexcept {
+    return run(operation, &limit);
+  }
+  transport_result<completed_work> fetch_and_add(
+      const fetch_and_add_operation& operation) noexcept {
+    return run(operation, nullptr);
+  }
+  transport_result<completed_work> fetch_and_add(const fetch_and_add_operation& operation,
+                                                 const wait_limit& limit) noexcept {
+    return run(operation, &limit);
+  }
+
+  /// Calls `function` with a `channel_scope&`, and returns when all that was posted through it has
+  /// finished: also when it returns an error, or throws. The limit is that of the scope as a whole:
+  /// of each wait in it, and of the end.
+  /// \returns what the function returns (void, a value, or a result's value), or a `scope_error`,
+  /// which tells the function's own error from those of work whose result nobody took
+  template <class Function>
+  VERBSPP_DATA_PATH auto scope(Function&& function) {
+    channel_scope opened(core(), nullptr);
+    return detail::run(opened, function, false);
+  }
+  template <class Function>
+  VERBSPP_DATA_PATH auto scope(Function&& function, const wait_limit& limit) {
+    channel_scope opened(core(), &limit);
+    return detail::run(opened, function, false);
+  }
+  /// The same for those who take the result of every request themselves: that some was not taken is
+  /// an error, too.
+  template <class Function>
+  VERBSPP_DATA_PATH auto manual_scope(Function&& function) {
+    channel_scope opened(core(), nullptr);
+    return detail::run(opened, function, true);
+  }
+  template <class Function>
+  VERBSPP_DATA_PATH auto manual_scope(Function&& function, const wait_limit& limit) {
+    channel_scope opened(core(), &limit);
+    return detail::run(opened, function, true);
+  }
+  /// Calls `function` with a `channel_stream&`: as a scope, for requests that nobody holds handles
+  /// of, of which the device tells every k-th only.
+  template <class Function>
+  VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {}) {
+    channel_stream opened(core(), nullptr, every(options));
+    return detail::run(opened, function, false);
+  }
+  template <class Function>
+  VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options,
+                                const wait_limit& limit) {
+    channel_stream opened(core(), &limit, every(options));
+    return detail::run(opened, function, false);
+  }
+
+  /// Takes the completions that are there; handles have their results then. Never blocks. Handles
+  /// look for themselves: this is for loops that wait for something else.
+  void poll() noexcept {
+    if (core_.get() != nullptr) core_->collect();
+  }
+
+  /// Ends the connection: ERR, collects all that is outstanding, and destroys the queue pair.
+  /// \errors `driver` if the device does not let go; memory of its work is never freed then
+  result<void> close() noexcept;
+  /// Prepares the next connection: closes this one, if it is not broken already, and makes a queue
+  /// pair with the same parameters. Then it takes receives, and has a fresh endpoint, whose
+  /// generation tells the peer that it is newer.
+  /// \errors as `close` and `channel_builder::build`
+  [[nodiscard]] result<struct endpoint> renew() noexcept;
+  /// Connects a channel that was renewed. On failure it is broken.
+  /// \errors as `queue_pair::handshake`; `mismatch` for an endpoint of an earlier connection;
+  /// `busy` if it is connected, `not_connected` if it was not renewed
+  [[nodiscard]] result<void> handshake(const struct endpoint& remote) noexcept;
+
+  [[nodiscard]] channel_state state() const noexcept {
+    return core_.get() != nullptr ? core_->state() : channel_state::empty;
+  }
+  [[nodiscard]] bool is_connected() const noexcept { return state() == channel_state::connected; }
+  /// Why it is broken; empty if it isn't.
+  [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
+  /// This end, for the peer; an empty one if there is no channel.
+  [[nodiscard]] struct endpoint endpoint() const noexcept;
+  /// What the device granted.
+  [[nodiscard]] queue_pair_capacities capacities() const noexcept;
+  /// Requests that have not been found finished.
+  [[nodiscard]] std::uint32_t outstanding() const noexcept;
+  /// Null if there is none: empty, broken beyond repair, closed.
+  [[nodiscard]] ibv_qp* native_handle() const noexcept;
+  /// Null if the channel is empty.
+  [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
+
+  friend std::ostream& operator<<(std::ostream& out, const channel& c) {
+    detail::print(out, c.core_.get());
+    return out;
+  }
+
+ private:
+  friend send_queue_operations<channel, transport::rc, queue_pair_state::ready_to_send,
+                               posting_interface::extended, channel_tag>;
+  friend receive_queue_operations<channel, queue_pair_state::ready_to_send, receive_queue_kind::own,
+                                  channel_tag>;
+
+  /// That of an empty channel refuses everything.
+  [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() const noexcept {
+    return core_.get() != nullptr ? *core_.get() : detail::channel_core::empty();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t every(
+      const stream_options& options) const noexcept {
+    return std::clamp(options.signal_every, 1U, std::max(core().longest_unsignaled(), 1U));
+  }
+
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH result<pending<>> take(const Operation& operation,
+                                                         channel_tag /*tag*/) noexcept {
+    const auto slot = core().post(operation, nullptr, 0);
+    if (!slot.has_value()) [[unlikely]]
+      return slot.assume_error();
+    return result<pending<>>(std::in_place, core_.get(), slot.assume_value());
+  }
+
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run(
+      const Operation& operation, const wait_limit* limit) noexcept {
+    detail::channel_core& core = this->core();
+    if (limit != nullptr && limit->has_passed()) [[unlikely]]
+      return core.ended_before(*limit);
+    const std::uint32_t& room =
+        std::is_same_v<Operation, receive_operation> ? core.receive_room() : core.send_room();
+    if (room == 0) [[unlikely]]
+      VERBSPP_TRYV(core.wait_for_room(room, 1, limit));
+    const auto slot = core.post(operation, nullptr, 0);
+    if (!slot.has_value()) [[unlikely]]
+      return slot.assume_error();
+    pending<> work(&core, slot.assume_value());
+    return limit != nullptr ? work.wait(*limit) : work.wait();
+  }
+
+  detail::core_owner core_;
+};
+
+/// A channel between its building and its first handshake: it has an endpoint to give to the peer,
+/// and takes receives, which the peer's first messages find then.
+///
+/// A move-only owner. Thread rule: as a channel.
+class prepared_channel : public receive_queue_operations<prepared_channel, queue_pair_state::init,
+                                                         receive_queue_kind::own, channel_tag> {
+ public:
+  /// For the library.
+  explicit prepared_channel(detail::core_owner core) noexcept : core_(std::move(core)) {}
+
+  /// This end, for the peer.
+  [[nodiscard]] struct endpoint endpoint() const noexcept;
+  /// Connects to the peer. It consumes the prepared channel: on failure that is destroyed, with the
+  /// receives posted to it, whose handles say so.
+  /// \errors as `queue_pair::handshake`
+  [[nodiscard]] result<channel> handshake(const struct endpoint& remote) && noexcept;
+  result<channel> handshake(const struct endpoint&) & = delete;  // it consumes: use std::move
+  /// What the device granted.
+  [[nodiscard]] queue_pair_capacities capacities() const noexcept;
+  [[nodiscard]] ibv_qp* native_handle() const noexcept;
+
+  friend std::ostream& operator<<(std::ostream& out, const prepared_channel& c) {
+    detail::print(out, c.core_.get());
+    return out;
+  }
+
+ private:
+  friend receive_queue_operations<prepared_channel, queue_pair_state::init, receive_queue_kind::own,
+                                  channel_tag>;
+
+  [[nodiscard]] VERBSPP_DATA_PATH result<pending<>> take(const receive_operation& operation,
+                                                         channel_tag /*tag*/) noexcept {
+    if (core_.get() == nullptr) [[unlikely]]
+      return detail::channel_core::refusal_of_empty(detail::posting_receive);
+    const auto slot = core_->post(operation, nullptr, 0);
+    if (!slot.has_value()) [[unlikely]]
+      return slot.assume_error();
+    return result<pending<>>(std::in_place, core_.get(), slot.assume_value());
+  }
+
+  detail::core_owner core_;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/memory/memory_window.hpp>
+#include <verbspp/memory/window_part.hpp>
+#include <verbspp/work/operations.hpp>
+#include <verbspp/work/posting_interface.hpp>
+#include <verbspp/work/queue_pair_state.hpp>
+#include <verbspp/work/receive_queue_operations.hpp>
+#include <verbspp/work/send_queue_operations.hpp>
+#include <verbspp/work/transport.hpp>
+
+namespace verbspp {
+
+/// How requests of a channel are tracked is the channel's business.
+struct channel_tag {};
+
+/// All that a channel takes, for the channel itself, its scopes and its streams: the one list of
+/// operations. What a channel of transport UC does not carry is an error there (`not_supported`),
+/// since a channel is one type whatever its transport.
+///
+/// `Poster` has `take(operation, channel_tag)` for operations of both queues, and `take_bind`.
+template <class Poster>
+class channel_operations
+    : public send_queue_operations<Poster, transport::rc, queue_pair_state::ready_to_send,
+                                   posting_interface::extended, channel_tag>,
+      public receive_queue_operations<Poster, queue_pair_state::ready_to_send,
+                                      receive_queue_kind::own, channel_tag> {
+ protected:
+  channel_operations() noexcept = default;
+  channel_operations(channel_operations&&) noexcept = default;
+  channel_operations& operator=(channel_operations&&) noexcept = default;
+  ~channel_operations() = default;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/work/transport_error.hpp>
+#include <verbspp/work/work_completion.hpp>
+
+#include <optional>
+#include <utility>
+
+namespace verbspp {
+
+template <class Memory = void>
+class pending;
+
+/// How owned work ended: what came of it, and the memory that it had, whether it succeeded or not.
+///
+///     auto [result, buffer] = work.wait();
+template <class Memory>
+struct [[nodiscard]] finished {
+  transport_result<completed_work> result;
+  Memory memory;
+};
+
+namespace detail {
+
+/// What the handles of all kinds are: a request of a channel, or none.
+class pending_request {
+ public:
+  VERBSPP_DATA_PATH pending_request(channel_core* core, work_slot* slot) noexcept
+      : core_(core), slot_(slot) {}
+  pending_request(const pending_request&) = delete;
+  pending_request& operator=(const pending_request&) = delete;
+  VERBSPP_DATA_PATH pending_request(pending_request&& other) noexcept
+      : core_(other.core_), slot_(std::exchange(other.slot_, nullptr)) {}
+  /// Lets go of the request that it had, as the destructor does.
+  VERBSPP_DATA_PATH pending_request& operator=(pending_request&& other) noexcept {
+    if (this != &other) {
+      drop();
+      core_ = other.core_;
+      slot_ = std::exchange(other.slot_, nullptr);
+    }
+    return *this;
+  }
+  VERBSPP_DATA_PATH ~pending_request() { drop(); }
+
+  /// Whether there is a request whose result can be taken: not after that, nor when moved from.
+  [[nodiscard]] bool has_request() const noexcept { return slot_ != nullptr; }
+
+ protected:
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept {
+    return slot_->is == work_slot::state::done;
+  }
+  /// Looks for completions, if there is a need to.
+  [[nodiscard]] VERBSPP_DATA_PATH bool look() noexcept {
+    if (!is_done()) core_->collect();
+    return is_done();
+  }
+  /// Takes the result, which is there, or waits for it.
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(
+      const wait_limit* limit) noexcept {
+    if (slot_ == nullptr) [[unlikely]]
+      return no_request();
+    if (!look()) [[unlikely]]
+      return take_after_wait(limit);
+    return core_->take_result(*std::exchange(slot_, nullptr));
+  }
+  [[nodiscard]] static error no_request() noexcept;
+
+ private:
+  [[gnu::noinline]] transport_result<completed_work> take_after_wait(
+      const wait_limit* limit) noexcept;
+  VERBSPP_DATA_PATH void drop() noexcept {
+    if (slot_ != nullptr) core_->leave(*std::exchange(slot_, nullptr));
+  }
+
+  channel_core* core_;
+  work_slot* slot_;
+};
+
+}  // namespace detail
+
+namespace detail {
+
+/// A request whose memory is borrowed.
+class borrowing_request : public pending_request {
+ public:
+  using pending_request::pending_request;
+
+  /// The result, if it is there; never blocks.
+  /// \errors of the request; of the channel, if that is gone
+  [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
+    if (!has_request()) [[unlikely]]
+      return no_request();
+    if (!look()) return std::nullopt;
+    return take(nullptr);
+  }
+  /// The result, waited for. If the limit comes first, the connection is given up and all of its
+  /// requests with it, since only so the memory is the program's again.
+  /// \errors as `poll`; `timed_out`, or that a stop was requested
+  VERBSPP_DATA_PATH transport_result<completed_work> wait() noexcept { return take(nullptr); }
+  VERBSPP_DATA_PATH transport_result<completed_work> wait(const wait_limit& limit) noexcept {
+    return take(&limit);
+  }
+};
+
+}  // namespace detail
+
+/// A request on its way: what posting to a channel gives.
+///
+/// Its result is taken once, by `poll` or `wait`; asking again is an error (`invalid_input`), and
+/// so is asking one that was moved from. Dropping it while the request is on its way waits until
+/// the device has let go of the memory, at most as long as the channel's default limit. It may
+/// outlive its channel: then the request has finished, and the result says how.
+///
+/// The memory of the request is *borrowed*: it has to live until the request has finished. That is
+/// the program's duty; `pending<Memory>` has the memory itself.
+///
+/// A move-only owner of two words. Thread rule: as its channel: one thread at a time for both.
+template <>
+class [[nodiscard]] pending<void> : public detail::borrowing_request {
+ public:
+  using borrowing_request::borrowing_request;
+};
+
+/// A request on its way that a scope sees finished: what posting in a scope gives.
+///
+/// As a `pending`, but it need not be kept: dropping it waits for nothing, and leaves the result to
+/// the scope. After the end of the scope, asking for the result is an error (`invalid_input`).
+class scoped_pending : public detail::borrowing_request {
+ public:
+  using borrowing_request::borrowing_request;
+};
+
+/// A request that has its memory with it, which comes back with the result, on failure too.
+template <class Memory>
+class [[nodiscard]] pending : public detail::pending_request {
+ public:
+  /// For the library.
+  VERBSPP_DATA_PATH pending(detail::channel_core* core, detail::work_slot* slot,
+                            Memory&& memory) noexcept
+      : pending_request(core, slot), memory_(std::move(memory)) {}
+  pending(pending&&) noexcept = default;
+  /// Lets go of the request that it had, and then of its memory.
+  pending& operator=(pending&& other) noexcept {
+    pending_request::operator=(std::move(other));
+    memory_ = std::move(other.memory_);
+    return *this;
+  }
+  pending(const pending&) = delete;
+  pending& operator=(const pending&) = delete;
+  ~pending() {
+    // Before the memory goes.
+    pending_request gone(std::move(static_cast<pending_request&>(*this)));
+  }
+
+  /// The result and the memory, if the request has finished; never blocks.
+  [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {
+    if (has_request() && !look()) return std::nullopt;
+    return finished<Memory>{take(nullptr), std::move(memory_)};
+  }
+  /// The same, waited for, as by `pending<>::wait`.
+  VERBSPP_DATA_PATH finished<Memory> wait() noexcept {
+    return finished<Memory>{take(nullptr), std::move(memory_)};
+  }
+  VERBSPP_DATA_PATH finished<Memory> wait(const wait_limit& limit) noexcept {
+    return finished<Memory>{take(&limit), std::move(memory_)};
+  }
+
+ private:
+  Memory memory_;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/outcome.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel_operations.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/scope_error.hpp>
+#include <verbspp/memory/memory_window.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+#include <verbspp/memory/window_part.hpp>
+#include <verbspp/work/batch.hpp>
+#include <verbspp/work/operations.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// What `channel_scope::post_batch` hands to its function: takes what the scope takes, which is
+/// posted together when the function returns. What a request views needs to live only until the
+/// call that adds it returns.
+template <std::size_t Requests, class List>
+class channel_batch : public send_queue_operations<channel_batch<Requests, List>, transport::rc,
+                                                   queue_pair_state::ready_to_send,
+                                                   posting_interface::standard, channel_tag> {
+ public:
+  /// For the library.
+  VERBSPP_DATA_PATH channel_batch(detail::channel_core& core, List& list) noexcept
+      : core_(core), list_(list) {}
+  channel_batch(const channel_batch&) = delete;
+  channel_batch& operator=(const channel_batch&) = delete;
+  /// Unless the batch was posted, the function has thrown, or a request was refused.
+  ~channel_batch() {
+    while (count_ != 0) core_.give_back(*slots_[--count_]);
+  }
+
+  /// For the library: the first ones were posted. \returns how many were not
+  VERBSPP_DATA_PATH void commit(std::size_t posted, detail::scope_state* scope) noexcept {
+    for (std::size_t i = 0; i < posted; ++i)
+      core_.commit(*slots_[i], scope, detail::work_slot::in_scope | detail::work_slot::unheld);
+    for (; count_ > posted; --count_) core_.give_back(*slots_[count_ - 1]);
+    count_ = 0;
+  }
+  /// For the library.
+  [[nodiscard]] std::uint32_t size() const noexcept { return count_; }
+
+ private:
+  friend send_queue_operations<channel_batch, transport::rc, queue_pair_state::ready_to_send,
+                               posting_interface::standard, channel_tag>;
+
+  template <class Operation>
+  VERBSPP_DATA_PATH void take(const Operation& operation, channel_tag /*tag*/) noexcept {
+    using traits = operation_traits<Operation>;
+    if (const auto objection = core_.objection(operation)) [[unlikely]]
+      return list_.refuse(*objection);
+    if (count_ == Requests) [[unlikely]]
+      return list_.refuse(detail::batch_too_long("requests of the batch", Requests));
+    detail::work_slot* const slot = core_.template reserve<traits::completes_as>();
+    if (slot == nullptr) [[unlikely]]
+      return list_.refuse(core_.no_room(traits::name, true));
+    slots_[count_++] = slot;
+    list_.add(traits::elements(operation),
+              [&](ibv_send_wr& native) { detail::fill(native, operation, {.id = slot->id}); });
+  }
+
+  detail::channel_core& core_;
+  List& list_;
+  std::uint32_t count_ = 0;
+  detail::work_slot* slots_[Requests];  // written as requests come
+};
+
+namespace detail {
+
+/// What scopes and streams have in common: requests that must have finished at the end.
+class scope_base {
+ public:
+  VERBSPP_DATA_PATH scope_base(channel_core& core, const wait_limit* limit) noexcept : core_(core) {
+    state_.limit = limit;
+    core_.open_scope();
+  }
+  scope_base(const scope_base&) = delete;
+  scope_base& operator=(const scope_base&) = delete;
+  VERBSPP_DATA_PATH ~scope_base() {
+    // Unless that was done: the function has thrown.
+    static_cast<void>(finish());
+    core_.close_scope();
+  }
+
+  /// Waits for everything. \returns the failure of that wait
+  VERBSPP_DATA_PATH std::optional<error> finish() noexcept {
+    std::optional<error> ended;
+    if (state_.outstanding != 0) {
+      core_.collect();
+      if (state_.outstanding != 0) [[unlikely]]
+        ended = core_.wait_for_all(state_);
+    }
+    if (state_.held != 0) [[unlikely]]
+      core_.end_scope(state_);
+    return ended;
+  }
+  /// What to report of a scope whose function went well; nothing if all did.
+  [[nodiscard]] VERBSPP_DATA_PATH std::optional<scope_error> failure(bool is_manual) noexcept {
+    const std::optional<error> ended = finish();
+    const std::uint32_t left = is_manual ? state_.held + state_.dropped : 0;
+    if (!ended && (state_.failed | state_.flushed | left) == 0) [[likely]]
+      return std::nullopt;
+    return describe(ended, left);
+  }
+  /// The same of one whose function returned an error.
+  [[nodiscard]] scope_error failure_besides(const error& own, bool is_manual) noexcept {
+    scope_error all = failure(is_manual).value_or(scope_error());
+    all.add_own(own);
+    return all;
+  }
+
+ protected:
+  /// Posts; waits for room first where there is none.
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH result<work_slot*> post(const Operation& operation,
+                                                          std::uint8_t notes, bool signaled = true,
+                                                          kept_memory memory = {}) noexcept {
+    const std::uint32_t& room =
+        std::is_same_v<Operation, receive_operation> ? core_.receive_room() : core_.send_room();
+    if (room == 0) [[unlikely]] {
+      const result<void> waited = core_.wait_for_room(room, 1, state_.limit);
+      if (!waited.has_value()) {
+        memory.let_go();
+        return waited.assume_error();
+      }
+    }
+    return core_.post(operation, &state_, notes, signaled, memory);
+  }
+
+  channel_core& core_;
+  scope_state state_{};
+
+ private:
+  [[nodiscard]] scope_error describe(const std::optional<error>& ended,
+                                     std::uint32_t left) const noexcept;
+};
+
+}  // namespace detail
+
+/// What `channel::scope` hands to its function: takes work, all of which has finished when the
+/// scope returns.
+///
+/// Posting gives a handle, which need not be kept: what goes wrong with requests whose results
+/// nobody took, the scope reports. Where a queue is full, posting waits for room, until the limit
+/// of the scope. Belongs to the function: it can be neither copied nor moved. Thread rule: as the
+/// channel.
+class channel_scope : public detail::scope_base, public channel_operations<channel_scope> {
+ public:
+  using scope_base::scope_base;
+
+  /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the
+  /// `channel_batch` that it is called with, as `queue_pair::post_batch` does. Waits for room for
+  /// all of them, until the limit of the scope.
+  /// \errors as of the requests alone, with the number of those that were posted; `invalid_input`
+  /// for more than there is room for, or than the send queue can hold
+  template <std::size_t Requests, std::size_t Elements = Requests,
+            std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
+  [[nodiscard]] VERBSPP_DATA_PATH batch_result post_batch(Fill fill) {
+    detail::list_storage<ibv_send_wr, Requests, Elements, InlineBytes> storage;
+    detail::listed_posting list(storage);
+    channel_batch<Requests, decltype(list)> batch(core_, list);
+    fill(batch);
+    if (batch.size() > core_.send_room()) [[unlikely]] {
+      const result<void> waited = make_room_for_batch(batch.size());
+      if (!waited.has_value()) return batch_error(waited.assume_error(), 0);
+    }
+    const batch_result posted =
+        list.post("ibv_post_send (batch)", core_.capacities(),
+                  [this](auto* first, auto* rejected) __attribute__((always_inline)) {
+                    return ibv_post_send(core_.native(), first, rejected);
+                  });
+    batch.commit(posted.has_value() ? batch.size() : posted.assume_error().accepted(), &state_);
+    return posted;
+  }
+
+ private:
+  friend send_queue_operations<channel_scope, transport::rc, queue_pair_state::ready_to_send,
+                               posting_interface::extended, channel_tag>;
+  friend receive_queue_operations<channel_scope, queue_pair_state::ready_to_send,
+                                  receive_queue_kind::own, channel_tag>;
+
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH result<scoped_pending> take(const Operation& operation,
+                                                              channel_tag /*tag*/) noexcept {
+    const auto slot = post(operation, detail::work_slot::in_scope);
+    if (!slot.has_value()) [[unlikely]]
+      return slot.assume_error();
+    return result<scoped_pending>(std::in_place, &core_, slot.assume_value());
+  }
+
+  [[nodiscard]] result<void> make_room_for_batch(std::uint32_t wanted) noexcept;
+};
+
+/// What `channel::stream` hands to its function: takes work of which nobody holds handles, and asks
+/// the device to tell of every k-th request only. All of it has finished when the stream returns.
+///
+/// Where a queue is full, posting waits for room, until the limit of the stream: so a loop that
+/// only posts keeps the queue filled. Belongs to the function: it can be neither copied nor moved.
+/// Thread rule: as the channel.
+class channel_stream : public detail::scope_base, public channel_operations<channel_stream> {
+ public:
+  VERBSPP_DATA_PATH channel_stream(detail::channel_core& core, const wait_limit* limit,
+                                   std::uint32_t signal_every) noexcept
+      : scope_base(core, limit), signal_every_(signal_every) {}
+
+ private:
+  friend send_queue_operations<channel_stream, transport::rc, queue_pair_state::ready_to_send,
+                               posting_interface::extended, channel_tag>;
+  friend receive_queue_operations<channel_stream, queue_pair_state::ready_to_send,
+                                  receive_queue_kind::own, channel_tag>;
+
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
+                                                    channel_tag /*tag*/) noexcept {
+    const auto slot = post(operation, detail::work_slot::in_scope | detail::work_slot::unheld,
+                           core_.unsignaled() + 1 >= signal_every_);
+    if (!slot.has_value()) [[unlikely]]
+      return slot.assume_error();
+    return success();
+  }
+
+  std::uint32_t signal_every_;
+};
+
+namespace detail {
+
+/// What a scope's result has, of what its function returns.
+template <class Returned>
+struct scoped_value {
+  using type = Returned;
+};
+template <class Value, class Error>
+struct scoped_value<outcome<Value, Error>> {
+  using type = Value;
+};
+
+/// Calls the function with the scope, and reports how both went.
+template <class Scope, class Function>
+[[nodiscard]] VERBSPP_DATA_PATH auto run(Scope& scope, Function& function, bool is_manual) {
+  using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
+  using value = typename scoped_value<returned>::type;
+  using report = scope_result<value>;
+  if constexpr (std::is_void_v<returned>) {
+    function(scope);
+    if (const auto failure = scope.failure(is_manual)) [[unlikely]]
+      return report(*failure);
+    return report(success());
+  } else {
+    returned own = function(scope);
+    if constexpr (std::is_same_v<returned, value>) {
+      if (const auto failure = scope.failure(is_manual)) [[unlikely]]
+        return report(*failure);
+      return report(std::in_place, std::move(own));
+    } else {
+      if (!own.has_value()) [[unlikely]]
+        return report(scope.failure_besides(own.assume_error(), is_manual));
+      if (const auto failure = scope.failure(is_manual)) [[unlikely]]
+        return report(*failure);
+      if constexpr (std::is_void_v<value>)
+        return report(success());
+      else
+        return report(std::in_place, std::move(own).assume_value());
+    }
+  }
+}
+
+}  // namespace detail
+
+}  // namespace verbspp

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/device/context.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+
+#include <chrono>
+#include <ostream>
+
+namespace verbspp {
+
+namespace detail {
+
+void print(std::ostream& out, const channel_core* core) {
+  if (core == nullptr) {
+    out << "channel, empty";
+    return;
+  }
+  out << "channel, " << to_string(core->state()) << ", " << core->local() << ", device "
+      << core->domain().context().device_name()
+      << ", requests outstanding: " << core->sends_outstanding() + core->receives_outstanding();
+  if (core->failure()) out << "; " << *core->failure();
+}
+
+}  // namespace detail
+
+namespace {
+
+/// How long a channel that is closed may take for it.
+constexpr auto time_to_close = std::chrono::milliseconds(100);
+
+}  // namespace
+
+result<void> channel::close() noexcept {
+  if (core_.get() == nullptr) return success();
+  return core_->close(time_to_close);
+}
+
+result<endpoint> channel::renew() noexcept {
+  if (core_.get() == nullptr) return detail::channel_core::refusal_of_empty("renew of a channel");
+  VERBSPP_TRYV(core_->renew(time_to_close));
+  return core_->local();
+}
+
+result<void> channel::handshake(const struct endpoint& remote) noexcept {
+  return core().connect(remote);
+}
+
+std::optional<channel_failure> channel::failure() const noexcept { return core().failure(); }
+
+endpoint channel::endpoint() const noexcept { return core().local(); }
+
+queue_pair_capacities channel::capacities() const noexcept { return core().capacities(); }
+
+std::uint32_t channel::outstanding() const noexcept {
+  return core().sends_outstanding() + core().receives_outstanding();
+}
+
+ibv_qp* channel::native_handle() const noexcept { return core().native(); }
+
+ibv_cq* channel::native_completion_queue() const noexcept {
+  return core_.get() != nullptr ? core_->queue().native_handle() : nullptr;
+}
+
+endpoint prepared_channel::endpoint() const noexcept {
+  return core_.get() != nullptr ? core_->local() : verbspp::endpoint();
+}
+
+result<channel> prepared_channel::handshake(const struct endpoint& remote) && noexcept {
+  detail::core_owner taken = std::move(core_);
+  if (taken.get() == nullptr)
+    return detail::channel_core::refusal_of_empty("handshake of a channel");
+  VERBSPP_TRYV(taken->connect(remote));
+  return channel(std::move(taken));
+}
+
+queue_pair_capacities prepared_channel::capacities() const noexcept {
+  return core_.get() != nullptr ? core_->capacities() : queue_pair_capacities();
+}
+
+ibv_qp* prepared_channel::native_handle() const noexcept {
+  return core_.get() != nullptr ? core_->native() : nullptr;
+}
+
+}  // namespace verbspp

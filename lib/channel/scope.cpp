@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/channel/scope.hpp>
+
+namespace verbspp {
+
+namespace detail {
+
+scope_error scope_base::describe(const std::optional<error>& ended,
+                                 std::uint32_t left) const noexcept {
+  scope_error all;
+  if (ended)
+    all.add_work(*ended, state_.failed, state_.flushed);
+  else if (state_.failed + state_.flushed != 0 && core_.failure())
+    all.add_work(core_.failure()->root(), state_.failed, state_.flushed);
+  all.add_left(left);
+  return all;
+}
+
+}  // namespace detail
+
+result<void> channel_scope::make_room_for_batch(std::uint32_t wanted) noexcept {
+  if (wanted > core_.send_capacity())
+    return error::above_limit("ibv_post_send (batch)", "requests of the batch", wanted,
+                              core_.send_capacity(), "the limit is the length of the send queue");
+  return core_.wait_for_room(core_.send_room(), wanted, state_.limit);
+}
+
+}  // namespace verbspp

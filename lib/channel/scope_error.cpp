@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/channel/scope_error.hpp>
+
+#include <ostream>
+#include <string>
+
+namespace verbspp {
+
+scope_error::operator error() const noexcept {
+  if (own_) return *own_;
+  if (work_) return *work_;
+  return {error_kind::invalid_input, "manual scope of a channel",
+          "requests were left without their results having been taken: poll or wait for each "
+          "handle before the function returns, or use scope"};
+}
+
+std::string scope_error::message() const {
+  std::string text;
+  if (own_) text += "the function of the scope failed: " + own_->message();
+  if (work_) {
+    if (!text.empty()) text += "; and ";
+    text += "its work failed (requests failed: " + std::to_string(failed_) +
+            ", flushed: " + std::to_string(flushed_) + "): " + work_->message();
+  }
+  if (left_ != 0) {
+    if (!text.empty()) text += "; and ";
+    text += "requests left without their results having been taken: " + std::to_string(left_);
+  }
+  return text;
+}
+
+void scope_error::raise() const { static_cast<error>(*this).raise(); }
+
+std::ostream& operator<<(std::ostream& out, const scope_error& e) { return out << e.message(); }
+
+}  // namespace verbspp

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channels.hpp"
+
+#include <array>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+TEST_CASE("a channel needs nothing but its protection domain, and sends and receives") {
+  const testbed bed;
+  auto left = must(bed.domain.build_channel().build());
+  auto right = must(bed.domain.build_channel().build());
+  buffer<> from(bed.domain, pattern(100, 1));
+  buffer<> to(bed.domain, 200);
+
+  // Before the handshake, so that the first message finds it.
+  auto received = must(right.post_receive({.elements = to.scatter()}));
+  const endpoint left_end = left.endpoint();
+  channel here = must(std::move(left).handshake(right.endpoint()));
+  channel there = must(std::move(right).handshake(left_end));
+  CHECK(here.is_connected());
+
+  CHECK(must(here.send({.elements = from.gather(), .immediate = immediate_data(7)})).operation() ==
+        work_operation::send);
+  const completed_work message = must(received.wait());
+  CHECK(message.byte_count() == 100);
+  CHECK(message.immediate() == immediate_data(7));
+  CHECK(to.front(100) == from.bytes());
+  CHECK(there.outstanding() == 0);
+}
+
+TEST_CASE("a channel's blocking calls do what they are named for") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<all_rights | access::remote_atomic> theirs(bed.domain, pattern(64, 2));
+  buffer<> mine(bed.domain, pattern(64, 3));
+  must(left.write({.elements = mine.gather(0, 32), .remote = must(theirs.remote().slice(0, 32))}));
+  CHECK(theirs.front(32) == mine.front(32));
+  CHECK(must(left.read({.elements = mine.scatter(), .remote = theirs.remote()})).byte_count() ==
+        64);
+  CHECK(mine.bytes() == theirs.bytes());
+
+  const remote_word word = must(remote_word::at(theirs.remote(), 8));
+  auto result =
+      must(registered_buffer<access::local_write, std::uint64_t>::allocate(bed.domain, 1));
+  const auto into = must(result.scatter());
+  must(left.fetch_and_add({.result = into, .remote = word, .addend = 1}));
+  const std::uint64_t before = result[0];
+  must(left.compare_and_swap(
+      {.result = into, .remote = word, .expected = before + 1, .desired = 99}));
+  CHECK(result[0] == before + 1);
+  must(left.fetch_and_add({.result = into, .remote = word, .addend = 0}));
+  CHECK(result[0] == 99);
+
+  auto waiting = must(right.post_receive({.elements = mine.scatter()}));
+  must(left.send({.elements = theirs.region().gather(0, 10).value()}));
+  CHECK(must(waiting.wait(patience)).byte_count() == 10);
+}
+
+TEST_CASE("a handle gives its result once, and is refused after that") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, 8);
+  buffer<> theirs(bed.domain, 8);
+  auto work = must(left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+  auto moved = std::move(work);
+  CHECK_FALSE(work.has_request());
+  CHECK(error(failure_of(work.wait())) == error_kind::invalid_input);
+  std::optional<transport_result<completed_work>> result;
+  wait_until([&] { return (result = moved.poll()).has_value(); }, "the write");
+  CHECK(result->has_value());
+  CHECK(error(failure_of(moved.wait())) == error_kind::invalid_input);
+  CHECK(error(failure_of(*moved.poll())) == error_kind::invalid_input);
+}
+
+TEST_CASE("results that nobody took stay for their handles, whatever comes after") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, pattern(64, 5));
+  buffer<> theirs(bed.domain, 64);
+  std::vector<pending<>> kept;
+  for (int i = 0; i < 8; ++i)
+    kept.push_back(must(left.post_read(
+        {.elements = mine.scatter(0, static_cast<std::size_t>(i)), .remote = theirs.remote()})));
+  for (int i = 0; i < 200; ++i)
+    must(left.write({.elements = mine.gather(0, 8), .remote = must(theirs.remote().slice(0, 8))}));
+  for (std::uint32_t i = 0; i < 8; ++i) CHECK(must(kept[i].wait()).byte_count() == i);
+}
+
+TEST_CASE("a full send queue is known without the driver, and has room again") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed.domain.build_channel().max_send_work_requests(4));
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, 8);
+  std::vector<pending<>> sends;
+  std::optional<error> full;
+  // Nothing receives them, so none completes.
+  for (int i = 0; i < 100000 && !full; ++i) {
+    auto posted = left.post_send({.elements = mine.gather()});
+    if (posted.has_value())
+      sends.push_back(std::move(posted).value());
+    else
+      full = posted.error();
+  }
+  REQUIRE(full);
+  CHECK(*full == error_kind::would_block);
+  CHECK(sends.size() == left.outstanding());
+  buffer<> sink(bed.domain, 8);
+  std::vector<pending<>> receives;
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    receives.push_back(must(right.post_receive({.elements = sink.scatter()})));
+    must(sends[i].wait(patience));
+  }
+  CHECK(left.post_send({.elements = mine.gather()}).has_value());
+}
+
+TEST_CASE("a scope has seen everything finished when it returns") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, pattern(64, 6));
+  buffer<> theirs(bed.domain, 64);
+  must(left.scope([&](channel_scope& s) -> result<void> {
+    // More than the queue holds: posting waits for room.
+    for (int i = 0; i < 100; ++i) {
+      const auto at = static_cast<std::size_t>(i % 64);
+      VERBSPP_TRYV(s.post_write(
+          {.elements = mine.gather(at, 1), .remote = must(theirs.remote().slice(at, 1))}));
+    }
+    return success();
+  }));
+  CHECK(left.outstanding() == 0);
+  CHECK(theirs.bytes() == mine.bytes());
+
+  SECTION("what the function returns comes back") {
+    CHECK(must(left.scope([](channel_scope&) { return 5; })) == 5);
+    CHECK(must(left.scope([](channel_scope&) -> result<int> { return 6; })) == 6);
+  }
+  SECTION("results can be asked for in it") {
+    const auto bytes = must(left.scope([&](channel_scope& s) -> transport_result<std::uint32_t> {
+      VERBSPP_TRY(read, s.post_read({.elements = mine.scatter(0, 10), .remote = theirs.remote()}));
+      VERBSPP_TRY(done, read.wait());
+      return *done.byte_count();
+    }));
+    CHECK(bytes == 10);
+  }
+  SECTION("scopes nest") {
+    must(left.scope([&](channel_scope& outer) -> result<void> {
+      VERBSPP_TRYV(outer.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+      VERBSPP_TRYV(left.scope([&](channel_scope& inner) -> result<void> {
+        VERBSPP_TRYV(inner.post_read({.elements = mine.scatter(), .remote = theirs.remote()}));
+        return success();
+      }));
+      return success();
+    }));
+  }
+  SECTION("work can share a doorbell") {
+    must(left.scope([&](channel_scope& s) -> result<void> {
+      for (int round = 0; round < 10; ++round)
+        VERBSPP_TRYV(s.post_batch<8>([&](auto& batch) {
+          for (std::size_t i = 0; i < 8; ++i)
+            batch.post_write(
+                {.elements = mine.gather(i, 1), .remote = must(theirs.remote().slice(i, 1))});
+        }));
+      return success();
+    }));
+  }
+  SECTION("its function's error comes back, after the work") {
+    const scope_error failed = failure_of(left.scope([&](channel_scope& s) -> result<void> {
+      VERBSPP_TRYV(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+      return error(error_kind::busy, "test", "own");
+    }));
+    CHECK(failed.own() == error_kind::busy);
+    CHECK_FALSE(failed.work());
+    CHECK(left.outstanding() == 0);
+  }
+  SECTION("an exception passes, after the work") {
+    CHECK_THROWS_AS(left.scope([&](channel_scope& s) {
+      must(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+      throw std::runtime_error("own");
+    }),
+                    std::runtime_error);
+    CHECK(left.outstanding() == 0);
+    CHECK(left.is_connected());
+  }
+}
+
+TEST_CASE("a manual scope tells what was left") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, 64);
+  buffer<> theirs(bed.domain, 64);
+  must(left.manual_scope([&](channel_scope& s) -> transport_result<void> {
+    VERBSPP_TRY(work, s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+    VERBSPP_TRYV(work.wait());
+    return success();
+  }));
+  const scope_error left_over = failure_of(left.manual_scope([&](channel_scope& s) {
+    auto taken = must(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+    auto never = must(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+    must(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+    must(taken.wait());
+  }));
+  CHECK(left_over.left() == 2);
+  CHECK(left.outstanding() == 0);
+}
+
+TEST_CASE("a handle that outlives its scope says so") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, 64);
+  buffer<> theirs(bed.domain, 64);
+  std::optional<scoped_pending> escaped;
+  must(left.scope([&](channel_scope& s) {
+    escaped = must(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+  }));
+  CHECK(error(failure_of(escaped->wait())) == error_kind::invalid_input);
+  must(left.write({.elements = mine.gather(), .remote = theirs.remote()}));
+}
+
+TEST_CASE("a stream keeps its queue filled, and has finished at the end") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, pattern(256, 7));
+  buffer<> theirs(bed.domain, 256);
+  for (const std::uint32_t every : {1U, 3U, 16U, 1000U}) {
+    INFO("signal every " << every);
+    std::fill(theirs.content().begin(), theirs.content().end(), std::byte{0});
+    must(left.stream(
+        [&](channel_stream& s) -> result<void> {
+          for (std::size_t i = 0; i < 256; ++i)
+            VERBSPP_TRYV(s.post_write(
+                {.elements = mine.gather(i, 1), .remote = must(theirs.remote().slice(i, 1))}));
+          return success();
+        },
+        {.signal_every = every}));
+    CHECK(left.outstanding() == 0);
+    CHECK(theirs.bytes() == mine.bytes());
+  }
+}
+
+TEST_CASE("a limit ends a wait, and gives everything back") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> to(bed.domain, 64);
+  auto other = must(left.post_receive({.elements = to.scatter()}));
+  const auto start = clock::now();
+  const auto failed = failure_of(left.receive({.elements = to.scatter()}, short_limit));
+  CHECK(clock::now() - start < short_limit + soon);
+  REQUIRE(failed.call() != nullptr);
+  CHECK(*failed.call() == error_kind::timed_out);
+  CHECK_THAT(failed.message(), Catch::Contains("2 receives"));
+  CHECK(left.outstanding() == 0);
+  CHECK(left.state() == channel_state::broken);
+  CHECK(left.failure()->flushed() == 2);
+
+  // The others say why as well.
+  const auto flushed = failure_of(other.wait());
+  REQUIRE(flushed.work() != nullptr);
+  CHECK(flushed.work()->status() == work_status::flushed);
+  const error refused = failure_of(left.post_receive({.elements = to.scatter()}));
+  CHECK(refused == error_kind::not_connected);
+  CHECK_THAT(refused.message(), Catch::Contains("time limit"));
+
+  // Of a limit that has passed, nothing is seen.
+  CHECK(error(failure_of(right.receive({.elements = to.scatter()}, std::chrono::seconds(-1)))) ==
+        error_kind::timed_out);
+  CHECK(right.is_connected());
+}
+
+TEST_CASE("a failed request is the root, and what was flushed behind it is counted") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, 64);
+  buffer<> theirs(bed.domain, 64);
+  remote_memory<access::remote_write> gone = [&] {
+    const buffer<> temporary(bed.domain, 64);
+    return remote_memory<access::remote_write>(temporary.remote());
+  }();
+  const scope_error failed = failure_of(left.scope([&](channel_scope& s) -> result<void> {
+    VERBSPP_TRYV(s.post_receive({.elements = mine.scatter()}));
+    VERBSPP_TRYV(s.post_write({.elements = mine.gather(), .remote = gone}));
+    for (int i = 0; i < 3; ++i) {
+      auto posted = s.post_write({.elements = mine.gather(), .remote = theirs.remote()});
+      if (!posted.has_value()) break;
+    }
+    return success();
+  }));
+  REQUIRE(failed.work());
+  const auto root = work_error::from(*failed.work());
+  REQUIRE(root);
+  CHECK(root->status() == work_status::remote_access_error);
+  CHECK(root->operation() == work_operation::rdma_write);
+  CHECK(failed.failed() == 1);
+  CHECK(failed.flushed() >= 1);
+  CHECK_FALSE(failed.own());
+  CHECK(left.state() == channel_state::broken);
+}
+
+TEST_CASE("a broken channel is renewed, and connects to a renewed peer") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, pattern(64, 8));
+  buffer<> theirs(bed.domain, 64);
+  const endpoint before = left.endpoint();
+  for (int round = 0; round < 3; ++round) {
+    static_cast<void>(failure_of(left.receive({.elements = mine.scatter()}, short_limit)));
+    const endpoint left_end = must(left.renew());
+    const endpoint right_end = must(right.renew());
+    CHECK(left_end != before);
+    CHECK(error(failure_of(left.post_send({.elements = mine.gather()}))) ==
+          error_kind::not_connected);
+    auto received = must(left.post_receive({.elements = theirs.scatter()}));
+    must(left.handshake(right_end));
+    must(right.handshake(left_end));
+    must(right.send({.elements = mine.gather()}));
+    must(received.wait());
+    CHECK(theirs.bytes() == mine.bytes());
+  }
+}
+
+TEST_CASE("handles outlive their channel, and say so") {
+  const testbed bed;
+  std::optional<channel_pair> pair = connect_channels(bed);
+  buffer<> mine(bed.domain, 64);
+  buffer<> theirs(bed.domain, 64);
+  auto finished =
+      must(pair->left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+  must(pair->left.write({.elements = mine.gather(), .remote = theirs.remote()}));
+  auto unfinished = must(pair->left.post_receive({.elements = mine.scatter()}));
+  auto dropped = must(pair->left.post_receive({.elements = mine.scatter()}));
+  pair.reset();
+  must(finished.wait());
+  CHECK(error(failure_of(unfinished.wait())) == error_kind::not_connected);
+}
+
+TEST_CASE("dropping a handle waits for its request") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> theirs(bed.domain, 1 << 20);
+  {
+    buffer<> mine(bed.domain, pattern(1 << 20, 9));
+    auto work = must(left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+  }
+  CHECK(left.outstanding() == 0);
+  CHECK(theirs.bytes() == pattern(1 << 20, 9));
+}
+
+TEST_CASE("a channel is one type that can be stored") {
+  const testbed bed;
+  channel empty;
+  CHECK(empty.state() == channel_state::empty);
+  buffer<> mine(bed.domain, 64);
+  buffer<> theirs(bed.domain, 64);
+  CHECK(error(failure_of(empty.send({.elements = mine.gather()}))) == error_kind::not_connected);
+  CHECK(failure_of(empty.post_receive({.elements = mine.scatter()})) == error_kind::not_connected);
+  CHECK(failure_of(empty.renew()) == error_kind::not_connected);
+  const scope_error refused = failure_of(empty.scope([&](channel_scope& s) -> result<void> {
+    VERBSPP_TRYV(s.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+    return success();
+  }));
+  CHECK(refused.own() == error_kind::not_connected);
+  must(empty.close());
+  empty.poll();
+
+  std::map<int, channel> peers;
+  for (int i = 0; i < 3; ++i) {
+    channel_pair ends = connect_channels(bed);
+    channel& left = ends.left;
+    [[maybe_unused]] channel& right = ends.right;
+    peers[2 * i] = std::move(left);
+    peers[2 * i + 1] = std::move(right);
+  }
+  for (auto& peer : peers)
+    must(peer.second.write({.elements = mine.gather(), .remote = theirs.remote()}));
+  // Assigning ends what was there.
+  peers[0] = channel();
+  CHECK(peers[0].state() == channel_state::empty);
+  must(peers[2].close());
+  CHECK(peers[2].state() == channel_state::closed);
+  CHECK(error(failure_of(peers[2].send({.elements = mine.gather()}))) == error_kind::not_connected);
+}
+
+TEST_CASE("a channel of UC carries sends and writes, and refuses the rest in words") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed.domain.build_channel<transport::uc>());
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, pattern(64, 4));
+  buffer<> theirs(bed.domain, 64);
+  auto received = must(right.post_receive({.elements = theirs.scatter()}));
+  must(left.send({.elements = mine.gather()}));
+  CHECK(must(received.wait(patience)).byte_count() == 64);
+  must(left.write({.elements = mine.gather(), .remote = theirs.remote()}));
+  CHECK(error(failure_of(left.read({.elements = mine.scatter(), .remote = theirs.remote()}))) ==
+        error_kind::not_supported);
+  CHECK(error(failure_of(left.send({.elements = mine.gather(), .fenced = true}))) ==
+        error_kind::invalid_input);
+}

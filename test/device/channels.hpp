@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the tests of channels share.
+#pragma once
+
+#include "device.hpp"
+#include <verbspp/channel.hpp>
+
+#include <chrono>
+#include <utility>
+
+namespace verbspp::test {
+
+/// Two channels that are connected to each other.
+struct channel_pair {
+  channel left;
+  channel right;
+};
+
+template <class Builder>
+[[nodiscard]] channel_pair connect_channels(const Builder& builder) {
+  auto left = must(builder.build());
+  auto right = must(builder.build());
+  const endpoint left_end = left.endpoint();
+  const endpoint right_end = right.endpoint();
+  return {must(std::move(left).handshake(right_end)), must(std::move(right).handshake(left_end))};
+}
+
+/// As long as nothing else is asked for.
+[[nodiscard]] inline channel_pair connect_channels(const testbed& bed) {
+  return connect_channels(bed.domain.build_channel().access(
+      access::local_write | access::remote_read | access::remote_write | access::remote_atomic));
+}
+
+/// A limit that a test waits for.
+inline constexpr std::chrono::milliseconds short_limit{50};
+/// What may pass until a limit's consequences are over; the promise is 100 ms, on a machine that is
+/// not busy with other things.
+inline constexpr std::chrono::milliseconds soon{1000};
+
+}  // namespace verbspp::test
