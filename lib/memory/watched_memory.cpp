@@ -19,6 +19,8 @@ extern "C" {
 [[gnu::weak]] void __asan_poison_memory_region(const volatile void* address, std::size_t size);
 [[gnu::weak]] void __asan_unpoison_memory_region(const volatile void* address, std::size_t size);
 [[gnu::weak]] void __asan_get_shadow_mapping(std::size_t* scale, std::size_t* offset);
+[[gnu::weak]] void __asan_report_error(void* pc, void* bp, void* sp, void* address, int is_write,
+                                       std::size_t size);
 }
 // NOLINTEND(bugprone-reserved-identifier)
 
@@ -28,7 +30,7 @@ namespace {
 
 bool is_sanitized() noexcept {
   return __asan_poison_memory_region != nullptr && __asan_unpoison_memory_region != nullptr &&
-         __asan_get_shadow_mapping != nullptr;
+         __asan_get_shadow_mapping != nullptr && __asan_report_error != nullptr;
 }
 
 #if defined(VERBSPP_HAS_VALGRIND)
@@ -59,10 +61,10 @@ struct watchers {
   std::uint64_t books_begin = 0;
   std::uint64_t books_end = 0;
   std::uint64_t end_of_addresses = 0;
+  std::size_t scale = 0;
 
   watchers() noexcept {
     if (!sanitizer) return;
-    std::size_t scale = 0;
     std::size_t offset = 0;
     __asan_get_shadow_mapping(&scale, &offset);
     // The stack is at the upper end of what a program can have.
@@ -76,6 +78,14 @@ struct watchers {
   [[nodiscard]] bool knows(std::uint64_t address, std::uint64_t length) const noexcept {
     return sanitizer && address + length <= end_of_addresses &&
            (address + length <= books_begin || address >= books_end);
+  }
+  /// Whether the sanitizer's books say that what was there has been freed, or was a variable whose
+  /// block or function has ended.
+  [[nodiscard]] __attribute__((no_sanitize("address"))) bool is_gone(
+      std::uint64_t address) const noexcept {
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): that is how it finds them
+    const auto entry = *reinterpret_cast<const unsigned char*>((address >> scale) + books_begin);
+    return entry == 0xfd || entry == 0xf8 || entry == 0xf5;
   }
 };
 
@@ -104,20 +114,33 @@ bool is_of_the_program(std::uint64_t address, std::uint64_t length) noexcept {
   return true;
 }
 
+/// Tells the sanitizer, unless the memory is not there any more, which is reported.
+void tell_sanitizer(const watchers& those, std::uint64_t address, std::uint64_t length,
+                    bool accessible) noexcept {
+  // Both ends: what is gone is so as a whole.
+  for (const std::uint64_t place : {address, address + length - 1})
+    if (those.is_gone(place)) {
+      void* const frame = __builtin_frame_address(0);
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): elements have numbers
+      __asan_report_error(__builtin_return_address(0), frame, frame, reinterpret_cast<void*>(place),
+                          1, 1);
+      return;
+    }
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  const auto* const start = reinterpret_cast<const void*>(address);
+  if (accessible)
+    __asan_unpoison_memory_region(start, length);
+  else
+    __asan_poison_memory_region(start, length);
+}
+
 /// Tells all who look on.
 void tell(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
   const watchers& those = who_watches();
   if (!those.are_there() || address == 0 || length == 0 || address + length < address ||
       !is_of_the_program(address, length))
     return;
-  if (those.knows(address, length)) {
-    // NOLINTNEXTLINE(performance-no-int-to-ptr): elements have numbers
-    const auto* const start = reinterpret_cast<const void*>(address);
-    if (accessible)
-      __asan_unpoison_memory_region(start, length);
-    else
-      __asan_poison_memory_region(start, length);
-  }
+  if (those.knows(address, length)) tell_sanitizer(those, address, length, accessible);
   if (those.valgrind) tell_valgrind(address, length, accessible);
 }
 

@@ -7,6 +7,8 @@
 
 #include <unistd.h>
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
@@ -19,7 +21,9 @@ using detail::device_takes;
 
 namespace {
 
-std::uint64_t address_of(const void* memory) { return reinterpret_cast<std::uintptr_t>(memory); }
+std::uint64_t address_of(const volatile void* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory);
+}
 
 /// So that neither the compiler nor Valgrind finds that nobody needs what is read.
 volatile std::byte seen;
@@ -77,4 +81,29 @@ TEST_CASE("memory is read whose address was another registration's before", "[.m
       bed.domain, address_of(later), std::span<std::byte>(both.data(), page))));
   device_takes(address_of(later), 64);
   seen = *look(later);  // caught
+}
+
+TEST_CASE("memory is freed that the device has", "[.mistake]") {
+  auto* const memory = new std::byte[64];
+  const std::uint64_t address = address_of(memory);
+  device_takes(address, 64);
+  delete[] memory;  // caught by AddressSanitizer
+  device_returns(address, 64);
+}
+
+TEST_CASE("the block of a variable ends that the device has", "[.mistake]") {
+  std::uint64_t address = 0;
+  {
+    std::array<std::byte, 64> memory{};
+    address = address_of(look(memory.data()));
+    device_takes(address, memory.size());
+  }
+  device_returns(address, 64);  // caught by AddressSanitizer
+}
+
+TEST_CASE("memory that was freed is given to the device", "[.mistake]") {
+  auto* const memory = new std::byte[64];
+  const std::uint64_t address = address_of(memory);
+  delete[] memory;
+  device_takes(address, 64);  // caught by AddressSanitizer
 }

@@ -5,7 +5,8 @@
     watched.py PROGRAM SOURCE [WRAPPER...]
 
 PROGRAM is a Catch2 program. Its test cases of the tag [.mistake], which are in SOURCE, have one line
-each with the comment "// caught"; the others have to pass without a report. WRAPPER: what to run it
+each with the comment "// caught", or "// caught by AddressSanitizer" if it has to look on itself; the
+others have to pass without a report. WRAPPER: what to run it
 under; a name that cannot be found skips the test.
 """
 
@@ -18,16 +19,18 @@ import sys
 
 SKIPPED = 77
 FRAME = re.compile(r"^ +#[0-3] .*\((\S+)\+(0x[0-9a-f]+)\)", re.MULTILINE)
+REPORT = re.compile(r"(use-after-(poison|free|scope)) on address|Invalid (read|write) of size")
 NAME = re.compile(r'^TEST_CASE\("(.+)", "\[\.mistake\]"\) \{$')
 
 
-def mistakes_in(source):
+def mistakes_in(source, wrapped):
     """Name and line of each mistake."""
+    ends = ("// caught",) if wrapped else ("// caught", "// caught by AddressSanitizer")
     name = None
     for number, line in enumerate(source.read_text().splitlines(), 1):
         if match := NAME.match(line):
             name = match[1]
-        elif line.endswith("// caught"):
+        elif line.endswith(ends):
             yield name, number
             name = None
 
@@ -48,13 +51,12 @@ def main():
         return SKIPPED
     os.environ["ASAN_OPTIONS"] = "symbolize=0"
     failed = 0
-    mistakes = list(mistakes_in(source))
+    mistakes = list(mistakes_in(source, wrapper))
     assert len(mistakes) >= 5 and all(name for name, _ in mistakes), mistakes
     for name, line in mistakes:
         status, output = run([*wrapper, program, name])
         where = f"{source.name}:{line}"
-        found = re.search(re.escape(where) + r"\b", output) and re.search(
-            "use-after-poison|Invalid (read|write) of size", output)
+        found = re.search(re.escape(where) + r"\b", output) and REPORT.search(output)
         if status == 0 or not found:
             print(f"{name}: status {status}, no report that names {where}:\n{output}\n")
             failed += 1

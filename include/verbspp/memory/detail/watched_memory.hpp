@@ -26,6 +26,9 @@ void device_takes(std::uint64_t address, std::uint64_t length) noexcept;
 
 /// The device is done there: it is the program's again, and has values.
 ///
+/// AddressSanitizer reports memory that was freed meanwhile, or was a variable whose block has
+/// ended, with where it was allocated and freed: here, and in `device_takes`.
+///
 /// Ranges are not counted. Of memory that two requests in flight have, the one that ends first
 /// returns what both have, so that a mistake may be missed; none is ever reported that is no
 /// mistake. Call it before the memory can be freed, or used for another request.
