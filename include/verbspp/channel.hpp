@@ -8,7 +8,11 @@
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_operations.hpp>
+#include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/scope_error.hpp>
+#include <verbspp/memory/buffer_part.hpp>
+#include <verbspp/memory/shared_buffer.hpp>
+#include <verbspp/memory/work_memory.hpp>
 #include <verbspp/verbspp.hpp>

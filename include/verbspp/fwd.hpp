@@ -175,6 +175,7 @@ class channel_scope;
 enum class channel_state : std::uint8_t;
 class channel_stream;
 struct channel_tag;
+class kept_pending;
 class prepared_channel;
 class scope_error;
 class scoped_pending;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/readable.hpp"
+#include "qp/addressing.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/memory/detail/watched_memory.hpp>
 
 #include <sched.h>
 
@@ -22,8 +23,7 @@ constexpr auto time_to_flush = std::chrono::milliseconds(50);
 
 constexpr const char* waiting = "wait on a channel";
 
-std::size_t ended_message(const char* what, const error& e,
-                                    std::span<char> buffer) noexcept {
+std::size_t ended_message(const char* what, const error& e, std::span<char> buffer) noexcept {
   const auto facts = error_access::facts(e);
   const int length = std::snprintf(
       buffer.data(), buffer.size(),
@@ -34,10 +34,13 @@ std::size_t ended_message(const char* what, const error& e,
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
 
-constexpr error_source out_of_time{[](const error& e, std::span<char> buffer) noexcept {
-                                     return ended_message("the time limit has passed", e, buffer);
-                                   },
-                                   [](const error&) noexcept { return ETIMEDOUT; }};
+constexpr error_source ended_by_limit{
+    [](const error& e, std::span<char> buffer) noexcept {
+      return ended_message(
+          e == error_kind::cancelled ? "a stop was requested" : "the time limit has passed", e,
+          buffer);
+    },
+    [](const error& e) noexcept { return e == error_kind::cancelled ? ECANCELED : ETIMEDOUT; }};
 
 /// Tells the processor that this is a loop that waits.
 void pause_processor() noexcept {
@@ -55,7 +58,10 @@ error of_channel(error_kind kind, const char* operation, const char* hint) noexc
 }  // namespace
 
 channel_core::channel_core(const channel_settings& settings) noexcept
-    : type_(settings.type), settings_(settings) {}
+    : type_(settings.type),
+      settings_(settings),
+      // Zero would be the owner of nothing.
+      owner_(std::max(random_number(), 1U)) {}
 
 channel_core::~channel_core() = default;
 
@@ -98,7 +104,8 @@ result<void> channel_core::prepare() noexcept {
   native_ = queue_pair_->owner.native();
   extended_ = queue_pair_->owner.native_extended();
   capacities_ = queue_pair_->capacities;
-  local_ = queue_pair_->local;
+  ++generation_;
+  note_endpoint();
   // What was granted beyond what was asked for is used if the completion queue has room for it.
   const bool has_receives = !settings_.queue_pair.receives;
   sends_ = capacities_.max_send_work_requests;
@@ -131,7 +138,20 @@ result<void> channel_core::make_slots() noexcept {
     slots_[i].is = work_slot::state::free;
   }
   free_ = 0;
+  watches_ = device_memory_is_watched();
+  if (!watches_) return success();
+  targets_per_slot_ =
+      std::max({capacities_.max_send_elements, capacities_.max_receive_elements, 1U});
+  targets_ =
+      owned<target[]>(new (std::nothrow) target[std::size_t{slot_count_} * targets_per_slot_]{});
+  if (!targets_) return error::from_errno(ENOMEM, "build a channel");
   return success();
+}
+
+void channel_core::note_endpoint() noexcept {
+  local_ = queue_pair_->local;
+  local_.owner = owner_;
+  local_.generation = generation_;
 }
 
 bool channel_core::is_idle() const noexcept {
@@ -147,13 +167,16 @@ result<void> channel_core::connect(const endpoint& remote) noexcept {
             ? "the channel is connected already: renew it before another handshake"
             : "the channel is not prepared: renew it first, and give the peer its new "
               "endpoint");
+  // An endpoint of yesterday leaves the channel as it is.
+  if (last_peer_) VERBSPP_TRYV(check_newer(remote, *last_peer_));
   const auto connected = detail::connect(*queue_pair_, remote);
   if (!connected.has_value()) {
     break_off(connected.assume_error());
     destroy_queue_pair();
     return connected.assume_error();
   }
-  local_ = queue_pair_->local;
+  note_endpoint();
+  last_peer_ = remote;
   state_ = channel_state::connected;
   may_send_ = true;
   return success();
@@ -396,15 +419,14 @@ error channel_core::not_extended(const char* operation) noexcept {
                     "extended_posting()");
 }
 
-error channel_core::ended_before(const wait_limit&) const noexcept {
-  return of_channel(error_kind::timed_out, waiting,
-                    "the time limit had passed before anything was posted");
+error channel_core::ended_before(const wait_limit& limit) noexcept {
+  return limit.failure(waiting, "the limit had passed before anything was posted");
 }
 
-error channel_core::ended_by(const wait_limit&) const noexcept {
-  return error_access::made(out_of_time, waiting, nullptr,
+error channel_core::ended_by(const wait_limit& limit) const noexcept {
+  return error_access::made(ended_by_limit, waiting, nullptr,
                             {sends_outstanding(), receives_outstanding(), 0},
-                            error_kind::timed_out);
+                            limit.failure(waiting).kind());
 }
 
 work_error channel_core::failure_of(const work_slot& slot) const noexcept {
@@ -452,9 +474,18 @@ transport_result<completed_work> channel_core::take_late(work_slot& slot) noexce
 
 void channel_core::leave_rarely(work_slot& slot) noexcept {
   if (slot.is == work_slot::state::posted) {
-    const wait_limit* const limit =
-        (slot.notes & work_slot::in_scope) != 0 ? slot.scope->limit : nullptr;
-    static_cast<void>(wait_for(slot, limit));
+    const bool in_scope = (slot.notes & work_slot::in_scope) != 0;
+    if ((slot.notes & work_slot::owning) == 0 &&
+        (in_scope || (slot.notes & work_slot::keeping) != 0)) {
+      // Nobody's memory depends on it.
+      slot.notes |= work_slot::unheld;
+      if (in_scope) {
+        --slot.scope->held;
+        ++slot.scope->dropped;
+      }
+      return;
+    }
+    static_cast<void>(wait_for(slot, in_scope ? slot.scope->limit : nullptr));
   }
   if ((slot.notes & work_slot::in_scope) != 0) {
     --slot.scope->held;
@@ -473,13 +504,41 @@ void channel_core::leave_rarely(work_slot& slot) noexcept {
 }
 
 void channel_core::give_back_memory(work_slot& slot) noexcept {
+  if ((slot.notes & work_slot::watched) != 0) {
+    const target* const first = targets_of(slot);
+    for (std::uint32_t i = 0; i < targets_per_slot_ && first[i].length != 0; ++i)
+      device_returns(first[i].address, first[i].length);
+  }
   if ((slot.notes & work_slot::keeping) != 0 && !lost_memory_) slot.memory.let_go();
   slot.notes &= static_cast<std::uint8_t>(~(work_slot::keeping | work_slot::watched));
 }
 
+channel_core::target* channel_core::targets_of(const work_slot& slot) const noexcept {
+  const auto index = static_cast<std::size_t>(slot.id) & no_slot;
+  return targets_.get() + index * targets_per_slot_;
+}
+
+void channel_core::remember(work_slot& slot, const native_elements& elements) noexcept {
+  target* const first = targets_of(slot);
+  ibv_sge single;
+  const ibv_sge* const range = elements.at(single);
+  std::uint32_t count = 0;
+  for (std::size_t i = 0; i < elements.size && count < targets_per_slot_; ++i)
+    if (range[i].length != 0) first[count++] = {range[i].addr, range[i].length};
+  if (count < targets_per_slot_) first[count] = {};
+}
+
+void channel_core::hide(work_slot& slot) noexcept {
+  const target* const first = targets_of(slot);
+  if (first->length == 0) return;
+  for (std::uint32_t i = 0; i < targets_per_slot_ && first[i].length != 0; ++i)
+    device_takes(first[i].address, first[i].length);
+  slot.notes |= work_slot::watched;
+}
+
 void channel_core::watch(work_slot& slot, const native_elements& elements) noexcept {
-  static_cast<void>(slot);
-  static_cast<void>(elements);
+  remember(slot, elements);
+  hide(slot);
 }
 
 void channel_core::lose_queue(int returned) noexcept {

@@ -35,7 +35,7 @@ result<gid_entry> best_gid(const context& context, const port_attributes& port,
   return *best;
 }
 
-packet_sequence_number random_psn() noexcept {
+std::uint32_t random_number() noexcept {
   std::uint32_t bits = 0;
   // Before the kernel's generator is seeded there is nothing better than the clock.
   if (::getrandom(&bits, sizeof bits, GRND_NONBLOCK) != sizeof bits) {
@@ -43,7 +43,11 @@ packet_sequence_number random_psn() noexcept {
     std::timespec_get(&now, TIME_UTC);
     bits = static_cast<std::uint32_t>(now.tv_nsec);
   }
-  return packet_sequence_number::assume(bits & packet_sequence_number::maximum);
+  return bits;
+}
+
+packet_sequence_number random_psn() noexcept {
+  return packet_sequence_number::assume(random_number() & packet_sequence_number::maximum);
 }
 
 }  // namespace verbspp::detail

@@ -16,6 +16,8 @@ namespace verbspp::detail {
 [[nodiscard]] result<gid_entry> best_gid(const context& context, const port_attributes& port,
                                          const char* operation) noexcept;
 
+/// An unpredictable one.
+[[nodiscard]] std::uint32_t random_number() noexcept;
 /// An unpredictable one, so that no packet of an earlier connection fits by chance.
 [[nodiscard]] packet_sequence_number random_psn() noexcept;
 

@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 #include <stdexcept>
+#include <stop_token>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -423,4 +425,130 @@ TEST_CASE("a channel of UC carries sends and writes, and refuses the rest in wor
         error_kind::not_supported);
   CHECK(error(failure_of(left.send({.elements = mine.gather(), .fenced = true}))) ==
         error_kind::invalid_input);
+}
+
+TEST_CASE("memory that work owns comes back with the result, on failure too") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  auto sent = must(registered_buffer<>::allocate(bed.domain, 64));
+  auto filled = must(registered_buffer<>::allocate(bed.domain, 64));
+  const std::byte* const where = filled.data();
+  sent[5] = std::byte{42};
+
+  auto receive = must(ends.right.post_receive(std::move(filled)));
+  CHECK(filled.size() == 0);
+  auto send = must(left.post_send(std::move(sent), {.immediate = immediate_data(3)}));
+  auto sending = send.wait();
+  must(sending.result);
+  CHECK(sending.memory.size() == 64);
+  auto received = receive.wait(patience);
+  CHECK(must(received.result).immediate() == immediate_data(3));
+  CHECK(received.memory.data() == where);
+  CHECK(received.memory[5] == std::byte{42});
+  CHECK(error(failure_of(receive.wait().result)) == error_kind::invalid_input);
+
+  SECTION("a part of it") {
+    auto part = must(std::move(received.memory).part(4, 8));
+    auto again = must(left.post_receive(std::move(part)));
+    must(ends.right.send({.elements = must(sending.memory.gather(4, 8))}));
+    auto done = again.wait(patience);
+    CHECK(must(done.result).byte_count() == 8);
+    const auto whole = std::move(done.memory).buffer();
+    CHECK(whole[5] == std::byte{42});
+  }
+  SECTION("where it can't be posted it stays where it was") {
+    must(left.close());
+    CHECK(failure_of(left.post_send(std::move(sending.memory))) == error_kind::not_connected);
+    CHECK(sending.memory.size() == 64);
+  }
+  SECTION("where the request fails") {
+    auto never = must(left.post_receive(std::move(received.memory)));
+    auto ended = never.wait(short_limit);
+    CHECK(error(failure_of(ended.result)) == error_kind::timed_out);
+    CHECK(ended.memory.data() == where);
+  }
+  SECTION("in a scope, where its handle waits as well") {
+    const scope_error failed = failure_of(left.scope(
+        [&](channel_scope& s) { CHECK(s.post_receive(std::move(received.memory)).has_value()); },
+        short_limit));
+    REQUIRE(failed.work());
+    CHECK(*failed.work() == error_kind::timed_out);
+    CHECK(failed.flushed() == 1);
+  }
+}
+
+TEST_CASE("memory that work shares stays until the device has let go") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
+  buffer<> message(bed.domain, pattern(64, 3));
+
+  SECTION("also where all handles have gone") {
+    std::optional<kept_pending> receive;
+    {
+      const auto mine = std::move(shared);
+      receive = must(left.post_receive(mine));
+    }
+    must(ends.right.send({.elements = message.gather()}));
+    CHECK(must(receive->wait(patience)).byte_count() == 64);
+  }
+  SECTION("without anybody waiting for it") {
+    for (int i = 0; i < 40; ++i) {
+      CHECK(left.post_receive(shared).has_value());
+      must(ends.right.send({.elements = message.gather()}));
+      left.poll();
+    }
+    wait_until([&] { return left.poll(), left.outstanding() == 0; }, "the receives");
+  }
+  SECTION("in a scope whose function has it for itself") {
+    buffer<> theirs(bed.domain, 64);
+    must(left.scope([&](channel_scope& s) -> result<void> {
+      const auto mine = std::move(shared);
+      VERBSPP_TRYV(s.post_write(mine, {.remote = theirs.remote()}));
+      VERBSPP_TRY(half, mine.part(0, 32));
+      VERBSPP_TRYV(s.post_read(half, {.remote = theirs.remote()}));
+      return success();
+    }));
+  }
+  SECTION("and when the channel goes") {
+    CHECK(left.post_receive(shared).has_value());
+    left = channel();
+  }
+}
+
+TEST_CASE("an endpoint of an earlier connection is refused") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  const endpoint yesterday = ends.right.endpoint();
+  CHECK(yesterday.generation == 1);
+  static_cast<void>(must(ends.left.renew()));
+  CHECK(ends.left.endpoint().generation == 2);
+  CHECK(ends.left.endpoint().owner != 0);
+  CHECK(failure_of(ends.left.handshake(yesterday)) == error_kind::mismatch);
+  // That one changed nothing.
+  const endpoint today = must(ends.right.renew());
+  must(ends.left.handshake(today));
+  must(ends.right.handshake(ends.left.endpoint()));
+}
+
+TEST_CASE("a stop that is requested ends the wait of a channel") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> to(bed.domain, 64);
+  std::stop_source source;
+  std::thread other([&] {
+    std::this_thread::sleep_for(short_limit);
+    source.request_stop();
+  });
+  const error stopped =
+      failure_of(ends.left.receive({.elements = to.scatter()}, source.get_token()));
+  other.join();
+  CHECK(stopped == error_kind::cancelled);
+  CHECK(ends.left.outstanding() == 0);
+  // Before the start: nothing is posted.
+  CHECK(error(failure_of(ends.right.receive({.elements = to.scatter()}, source.get_token()))) ==
+        error_kind::cancelled);
+  CHECK(ends.right.is_connected());
 }

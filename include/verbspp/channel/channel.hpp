@@ -7,6 +7,7 @@
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/qp/endpoint.hpp>
@@ -86,8 +87,17 @@ void print(std::ostream& out, const channel_core* core);
 /// assigning to it, gives up what is outstanding, waiting until the device has let go; handles that
 /// still exist then say so. Thread rule: as a container: one thread at a time for it, its handles
 /// and its scopes, which debug builds assert; it may go from thread to thread.
-class channel : public channel_operations<channel> {
+class channel : public channel_operations<channel>, public memory_operations<channel> {
  public:
+  using channel_operations<channel>::post_receive;
+  using channel_operations<channel>::post_send;
+  using channel_operations<channel>::post_write;
+  using channel_operations<channel>::post_read;
+  using memory_operations<channel>::post_receive;
+  using memory_operations<channel>::post_send;
+  using memory_operations<channel>::post_write;
+  using memory_operations<channel>::post_read;
+
   channel() noexcept = default;
   /// For the library.
   explicit channel(detail::core_owner core) noexcept : core_(std::move(core)) {}
@@ -244,6 +254,17 @@ class channel : public channel_operations<channel> {
     if (!slot.has_value()) [[unlikely]]
       return slot.assume_error();
     return result<pending<>>(std::in_place, core_.get(), slot.assume_value());
+  }
+
+  friend memory_operations<channel>;
+  template <class Memory, class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
+    return detail::post_with<kept_pending>(
+        core(), std::forward<Memory>(memory), rest,
+        [this](const Operation& operation, std::uint8_t notes, detail::kept_memory kept)
+            __attribute__((always_inline)) {
+              return core().post(operation, nullptr, notes, true, kept);
+            });
   }
 
   template <class Operation>

@@ -135,6 +135,16 @@ class scoped_pending : public detail::borrowing_request {
   using borrowing_request::borrowing_request;
 };
 
+/// A request on its way that keeps its memory by itself: what posting a shared buffer, or a place
+/// of a pool, gives.
+///
+/// As a `pending`, but it need not be kept: dropping it waits for nothing, since the memory stays
+/// until the device has let go of it. What goes wrong then, the channel's `failure` tells.
+class kept_pending : public detail::borrowing_request {
+ public:
+  using borrowing_request::borrowing_request;
+};
+
 /// A request that has its memory with it, which comes back with the result, on failure too.
 template <class Memory>
 class [[nodiscard]] pending : public detail::pending_request {

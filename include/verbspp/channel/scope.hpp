@@ -7,6 +7,7 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/scope_error.hpp>
 #include <verbspp/memory/memory_window.hpp>
@@ -68,6 +69,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
     if (slot == nullptr) [[unlikely]]
       return list_.refuse(core_.no_room(traits::name, true));
     slots_[count_++] = slot;
+    core_.note_targets(*slot, operation);
     list_.add(traits::elements(operation),
               [&](ibv_send_wr& native) { detail::fill(native, operation, {.id = slot->id}); });
   }
@@ -157,9 +159,19 @@ class scope_base {
 /// nobody took, the scope reports. Where a queue is full, posting waits for room, until the limit
 /// of the scope. Belongs to the function: it can be neither copied nor moved. Thread rule: as the
 /// channel.
-class channel_scope : public detail::scope_base, public channel_operations<channel_scope> {
+class channel_scope : public detail::scope_base,
+                      public channel_operations<channel_scope>,
+                      public memory_operations<channel_scope> {
  public:
   using scope_base::scope_base;
+  using channel_operations<channel_scope>::post_receive;
+  using channel_operations<channel_scope>::post_send;
+  using channel_operations<channel_scope>::post_write;
+  using channel_operations<channel_scope>::post_read;
+  using memory_operations<channel_scope>::post_receive;
+  using memory_operations<channel_scope>::post_send;
+  using memory_operations<channel_scope>::post_write;
+  using memory_operations<channel_scope>::post_read;
 
   /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the
   /// `channel_batch` that it is called with, as `queue_pair::post_batch` does. Waits for room for
@@ -199,6 +211,18 @@ class channel_scope : public detail::scope_base, public channel_operations<chann
     if (!slot.has_value()) [[unlikely]]
       return slot.assume_error();
     return result<scoped_pending>(std::in_place, &core_, slot.assume_value());
+  }
+
+  friend memory_operations<channel_scope>;
+  template <class Memory, class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
+    return detail::post_with<scoped_pending>(
+        core_, std::forward<Memory>(memory), rest,
+        [this](const Operation& operation, unsigned notes, detail::kept_memory kept)
+            __attribute__((always_inline)) {
+              return post(operation, static_cast<std::uint8_t>(notes | detail::work_slot::in_scope),
+                          true, kept);
+            });
   }
 
   [[nodiscard]] result<void> make_room_for_batch(std::uint32_t wanted) noexcept;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/result.hpp>
+#include <verbspp/work/transport_error.hpp>
 
 #include <cstdint>
 #include <iosfwd>
@@ -32,6 +33,7 @@ class scope_error {
 
   /// The function's error, or else that of the work, or else that some was left.
   operator error() const noexcept;
+  operator transport_error() const noexcept { return static_cast<error>(*this); }
   /// One line that says all of it.
   [[nodiscard]] std::string message() const;
   /// Throws it as an `exception` with this message's beginning; without exceptions prints the

@@ -143,7 +143,7 @@ class channel_core {
   [[nodiscard]] error no_room(const char* operation, bool is_send) const noexcept;
   [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
   /// Nothing was posted, since the limit had passed.
-  [[nodiscard]] error ended_before(const wait_limit& limit) const noexcept;
+  [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
   /// What outstanding work a limit has ended.
   [[nodiscard]] error ended_by(const wait_limit& limit) const noexcept;
 
@@ -174,8 +174,9 @@ class channel_core {
     slot.operation = static_cast<std::uint8_t>(traits::completes_as);
     join_send_queue(slot, signaled);
     note_posted(slot, scope, notes, memory);
-    if (watches_) [[unlikely]]
-      if constexpr (is_target<Operation>) watch(slot, traits::elements(operation));
+    if constexpr (is_target<Operation>)
+      if (watches_) [[unlikely]]
+        watch(slot, traits::elements(operation));
     return &slot;
   }
 
@@ -236,10 +237,19 @@ class channel_core {
     slot.operation = static_cast<std::uint8_t>(Operation);
     return &slot;
   }
+  /// What the request will have the device write to.
+  template <class Operation>
+  VERBSPP_DATA_PATH void note_targets(work_slot& slot, const Operation& operation) noexcept {
+    if (watches_) [[unlikely]]
+      remember(slot, is_target<Operation> ? operation_traits<Operation>::elements(operation)
+                                          : native_elements());
+  }
   /// The request was posted to the send queue.
   VERBSPP_DATA_PATH void commit(work_slot& slot, scope_state* scope, std::uint8_t notes) noexcept {
     join_send_queue(slot, true);
     note_posted(slot, scope, notes, {});
+    if (watches_) [[unlikely]]
+      hide(slot);
   }
   /// It was not posted.
   VERBSPP_DATA_PATH void give_back(work_slot& slot) noexcept { release(slot); }
@@ -439,10 +449,13 @@ class channel_core {
   void go_if_unused() noexcept;
   void give_back_memory(work_slot& slot) noexcept;
   void watch(work_slot& slot, const native_elements& elements) noexcept;
+  void remember(work_slot& slot, const native_elements& elements) noexcept;
+  void hide(work_slot& slot) noexcept;
   void lose_queue(int returned) noexcept;
   [[nodiscard]] work_error failure_of(const work_slot& slot) const noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
 
+  void note_endpoint() noexcept;
   void note_root(const error& root, bool is_certain) noexcept;
   void stop_device() noexcept;
   void collect_tail() noexcept;
@@ -488,6 +501,18 @@ class channel_core {
   channel_settings settings_;
   owned<work_slot[]> slots_owner_;
   std::optional<queue_pair_data> queue_pair_{};
+
+  // Where memory of requests is hidden from the program: what each slot's request writes to.
+  struct target {
+    std::uint64_t address;
+    std::uint64_t length;
+  };
+  [[nodiscard]] target* targets_of(const work_slot& slot) const noexcept;
+  std::uint32_t targets_per_slot_ = 0;
+  owned<target[]> targets_{};
+  std::uint32_t owner_;  ///< in endpoints
+  std::uint32_t generation_ = 0;
+  std::optional<endpoint> last_peer_{};
 };
 
 }  // namespace verbspp::detail

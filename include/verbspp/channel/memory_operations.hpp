@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The operations of a channel whose memory goes with them, owned or shared, instead of being named
+/// by elements.
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/work_memory.hpp>
+#include <verbspp/work/operations.hpp>
+
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// Memory that goes with a request: what shares it is copied or moved, what owns it moved.
+template <class Memory>
+concept GoesWithWork = SharedMemory<Memory> || WorkMemory<Memory>;
+
+/// Operations that take their memory with them, for whatever posts to a channel. All of the memory
+/// is sent, written or filled; a part of a buffer is memory, too (`registered_buffer::part`).
+///
+/// - What owns its memory, such as a `registered_buffer`, is moved into the handle, and comes back
+///   with the result, on failure too. If it can't be posted, it stays where it was.
+/// - What shares it, such as a `shared_buffer`, is kept alive until the request has finished,
+///   whether the handle is kept or not.
+///
+/// `Poster` has `take_with(memory, operation)`. The operation names no elements of its own.
+/// \errors as of the operation with elements; `invalid_input` for memory that was moved from, or
+/// above 2^32 - 1 bytes
+template <class Poster>
+class memory_operations {
+ public:
+  template <class Memory>
+    requires GoesWithWork<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_send(Memory&& memory,
+                                                 const send_operation& rest = {}) noexcept {
+    return poster().take_with(std::forward<Memory>(memory), rest);
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_write(Memory&& memory,
+                                                  const write_operation& rest) noexcept {
+    return poster().take_with(std::forward<Memory>(memory), rest);
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory> && FillableMemory<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_read(Memory&& memory,
+                                                 const read_operation& rest) noexcept {
+    return poster().take_with(std::forward<Memory>(memory), rest);
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory> && FillableMemory<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_receive(Memory&& memory) noexcept {
+    return poster().take_with(std::forward<Memory>(memory), receive_operation());
+  }
+
+ protected:
+  memory_operations() noexcept = default;
+  memory_operations(memory_operations&&) noexcept = default;
+  memory_operations& operator=(memory_operations&&) noexcept = default;
+  ~memory_operations() = default;
+
+ private:
+  [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept { return static_cast<Poster&>(*this); }
+};
+
+namespace detail {
+
+/// The operation with all of the memory as its elements.
+template <class Operation, class Memory>
+[[nodiscard]] VERBSPP_DATA_PATH result<Operation> with_elements(const Memory& memory,
+                                                                Operation operation) noexcept {
+  if constexpr (std::is_same_v<decltype(operation.elements), scatter_list>) {
+    VERBSPP_TRY(all, memory.scatter());
+    operation.elements = all;
+  } else {
+    VERBSPP_TRY(all, memory.gather());
+    operation.elements = all;
+  }
+  return operation;
+}
+
+/// Posts by `post(operation, notes, memory)`, which gives the slot. `Kept` is the handle of work
+/// that keeps its memory by itself.
+template <class Kept, class Memory, class Operation, class Post>
+[[nodiscard]] VERBSPP_DATA_PATH auto post_with(channel_core& core, Memory&& memory,
+                                               const Operation& rest, Post post) noexcept {
+  constexpr bool is_shared = SharedMemory<Memory>;
+  using handle = std::conditional_t<is_shared, Kept, pending<std::remove_cvref_t<Memory>>>;
+  using posted = result<handle>;
+  const auto operation = with_elements(memory, rest);
+  if (!operation.has_value()) [[unlikely]]
+    return posted(operation.assume_error());
+  if constexpr (is_shared) {
+    const auto slot = post(operation.assume_value(), 0, memory.keep());
+    if (!slot.has_value()) [[unlikely]]
+      return posted(slot.assume_error());
+    return posted(std::in_place, &core, slot.assume_value());
+  } else {
+    const auto slot = post(operation.assume_value(), work_slot::owning, kept_memory());
+    if (!slot.has_value()) [[unlikely]]
+      return posted(slot.assume_error());
+    return posted(std::in_place, &core, slot.assume_value(), std::move(memory));
+  }
+}
+
+}  // namespace detail
+
+}  // namespace verbspp
