@@ -2,8 +2,9 @@
 /// \file
 /// Mistakes that AddressSanitizer and Valgrind find, each in a test case of its own, which runs
 /// only if it is named, as ./watched.py does: the report has to name the line that has the comment.
-#include "../device/device.hpp"
+#include "../device/channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
+#include <verbspp/memory/shared_buffer.hpp>
 
 #include <unistd.h>
 
@@ -60,6 +61,19 @@ TEST_CASE("the memory of a receive is read before the completion", "[.mistake]")
   seen = bytes[64];  // caught
 }
 
+TEST_CASE("the message is there but not the completion", "[.mistake]") {
+  const testbed bed;
+  auto [left, right] = connect(bed);
+  auto memory = must(registered_buffer<>::allocate(bed.domain, 4096));
+  auto* const bytes = look(memory.data());
+  const scatter_element element = must(memory.scatter(64, 64));
+  device_takes(element.address(), element.length());
+  must(right.post_receive({.elements = element}, {.id = 1}));
+  must(left.post_send({.elements = must(memory.gather(0, 64))}, {.id = 2}));
+  take_success(bed.left_queue, 2);
+  seen = bytes[64];  // caught
+}
+
 TEST_CASE("memory is read that the device has again", "[.mistake]") {
   std::vector<std::byte> memory(64);
   auto* const bytes = look(memory.data());
@@ -106,4 +120,57 @@ TEST_CASE("memory that was freed is given to the device", "[.mistake]") {
   const std::uint64_t address = address_of(memory);
   delete[] memory;
   device_takes(address, 64);  // caught by AddressSanitizer
+}
+
+TEST_CASE("what a channel is to receive is read before the message", "[.mistake]") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  auto target = must(registered_buffer<>::allocate(bed.domain, 64));
+  auto* const bytes = look(target.data());
+  auto message = must(ends.right.post_receive({.elements = must(target.scatter(8, 56))}));
+  seen = bytes[0];
+  must(ends.left.send({.elements = must(target.gather(0, 8))}));
+  seen = bytes[8];  // caught
+  static_cast<void>(message.wait(short_limit));
+}
+
+TEST_CASE("what a channel reads is written to before the result was taken", "[.mistake]") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> theirs(bed.domain, 64);
+  auto mine = must(registered_buffer<>::allocate(bed.domain, 64));
+  auto* const bytes = look(mine.data());
+  must(ends.left.read({.elements = must(mine.scatter()), .remote = theirs.remote()}));
+  bytes[1] = std::byte{1};
+  auto work =
+      must(ends.left.post_read({.elements = must(mine.scatter()), .remote = theirs.remote()}));
+  bytes[2] = std::byte{2};  // caught
+  static_cast<void>(work.wait(short_limit));
+}
+
+TEST_CASE("shared memory is read while a channel's work has it", "[.mistake]") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
+  auto* const bytes = look(shared.data());
+  auto message = must(ends.right.post_receive(must(shared.part(0, 32))));
+  seen = bytes[32];
+  seen = bytes[31];  // caught
+  static_cast<void>(message.wait(short_limit));
+}
+
+TEST_CASE("memory ends in a scope before what the scope has posted", "[.mistake]") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> theirs(bed.domain, 64);
+  const auto done = ends.left.scope([&](auto& scope) -> result<void> {
+    auto* const memory = new std::byte[64];
+    const auto region =
+        must(register_memory<access::local_write>(bed.domain, std::span(memory, 64)));
+    static_cast<void>(
+        must(scope.post_read({.elements = must(region.scatter()), .remote = theirs.remote()})));
+    delete[] memory;  // caught by AddressSanitizer
+    return success();
+  });
+  static_cast<void>(done);
 }

@@ -18,7 +18,7 @@ import subprocess
 import sys
 
 SKIPPED = 77
-FRAME = re.compile(r"^ +#[0-3] .*\((\S+)\+(0x[0-9a-f]+)\)", re.MULTILINE)
+FRAME = re.compile(r"^ +#[0-3] .*\((/\S+)\+(0x[0-9a-f]+)\)", re.MULTILINE)
 REPORT = re.compile(r"(use-after-(poison|free|scope)) on address|Invalid (read|write) of size")
 NAME = re.compile(r'^TEST_CASE\("(.+)", "\[\.mistake\]"\) \{$')
 
@@ -39,8 +39,9 @@ def run(command):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     output = done.stdout + done.stderr
     # By ourselves: the sanitizer of not every compiler finds what it needs for that.
-    for module, offset in FRAME.findall(output):
-        output += subprocess.run(["addr2line", "-e", module, offset], capture_output=True, text=True).stdout
+    offsets = [offset for module, offset in FRAME.findall(output) if os.path.samefile(module, command[0])]
+    if offsets:
+        output += subprocess.run(["addr2line", "-e", command[0], *offsets], capture_output=True, text=True).stdout
     return done.returncode, output
 
 

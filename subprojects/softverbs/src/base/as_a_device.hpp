@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#if __has_include(<valgrind/valgrind.h>)
-#include <valgrind/valgrind.h>
+#if __has_include(<valgrind/memcheck.h>)
+#include <valgrind/memcheck.h>
 #define SOFTVERBS_HAS_VALGRIND
 #endif
 
@@ -26,27 +26,42 @@ inline bool is_sanitized() noexcept { return __asan_poison_memory_region != null
 /// it reports nothing of this thread. Without it, this is a look at a flag.
 class unwatched {
  public:
-#if defined(SOFTVERBS_HAS_VALGRIND)
-  unwatched() noexcept {
-    if (by_valgrind()) VALGRIND_DISABLE_ERROR_REPORTING;
-  }
-  ~unwatched() {
-    if (by_valgrind()) VALGRIND_ENABLE_ERROR_REPORTING;
-  }
-#else
-  unwatched() noexcept {}
-  ~unwatched() {}
-#endif
+  unwatched() noexcept : unwatched(nullptr, 0) {}
+  /// The same for writing there, which Valgrind takes for making it accessible: what was marked as
+  /// untouchable is so again afterwards.
+  unwatched(void* memory, std::size_t length) noexcept;
   unwatched(const unwatched&) = delete;
   unwatched& operator=(const unwatched&) = delete;
+  ~unwatched();
+
+#if defined(SOFTVERBS_HAS_VALGRIND)
 
  private:
-#if defined(SOFTVERBS_HAS_VALGRIND)
   static bool by_valgrind() noexcept {
     static const bool watched = RUNNING_ON_VALGRIND != 0;
     return watched;
   }
+
+  void* memory_;
+  std::size_t length_;
 #endif
 };
+
+#if defined(SOFTVERBS_HAS_VALGRIND)
+inline unwatched::unwatched(void* memory, std::size_t length) noexcept
+    : memory_(memory), length_(length) {
+  if (!by_valgrind()) return;
+  VALGRIND_DISABLE_ERROR_REPORTING;
+  if (length != 0 && VALGRIND_CHECK_MEM_IS_ADDRESSABLE(memory, length) == 0) length_ = 0;
+}
+inline unwatched::~unwatched() {
+  if (!by_valgrind()) return;
+  if (length_ != 0) VALGRIND_MAKE_MEM_NOACCESS(memory_, length_);
+  VALGRIND_ENABLE_ERROR_REPORTING;
+}
+#else
+inline unwatched::unwatched(void*, std::size_t) noexcept {}
+inline unwatched::~unwatched() {}
+#endif
 
 }  // namespace softverbs

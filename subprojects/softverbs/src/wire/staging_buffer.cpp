@@ -39,7 +39,7 @@ void staging_buffer::close() noexcept {
 
 bool staging_buffer::copy_out(void* destination, const std::byte* source,
                               std::size_t length) const noexcept {
-  const unwatched device;
+  const unwatched device(destination, length);
   // The bare system call, because sanitizers intercept the function.
   while (length > 0) {
     const long copied =
