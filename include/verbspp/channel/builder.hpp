@@ -19,9 +19,11 @@ namespace verbspp {
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class channel_builder : public queue_pair_parameters<channel_builder, Transport, Given> {
  public:
-  explicit channel_builder(const class protection_domain& domain) noexcept
-    requires(Connects<Transport>)
-      : domain_(domain) {}
+  explicit channel_builder(const class protection_domain& domain) noexcept : domain_(domain) {
+    static_assert(Connects<Transport>,
+                  "a channel connects to one peer, by RC or UC: datagrams are sent by a queue pair "
+                  "of its own, build_queue_pair<transport::ud>()");
+  }
 
   /// How long a wait goes on that was given no limit: 30 seconds by default. `wait_limit::forever`
   /// is said as the largest duration.
@@ -65,7 +67,6 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
 
 /// Starts the builder of a channel of that transport: RC or UC.
 template <transport Transport>
-  requires(Connects<Transport>)
 [[nodiscard]] channel_builder<Transport> build_channel(const protection_domain& domain) noexcept {
   return channel_builder<Transport>(domain);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
@@ -21,6 +22,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace verbspp {
@@ -303,7 +305,11 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
   /// receives posted to it, whose handles say so.
   /// \errors as `queue_pair::handshake`
   [[nodiscard]] result<channel> handshake(const struct endpoint& remote) && noexcept;
-  result<channel> handshake(const struct endpoint&) & = delete;  // it consumes: use std::move
+  template <class Nothing = void>
+      result<channel> handshake(const struct endpoint&) &
+      VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
+                             "the handshake consumes the prepared channel: write "
+                             "std::move(prepared).handshake(remote_endpoint)");
   /// What the device granted.
   [[nodiscard]] queue_pair_capacities capacities() const noexcept;
   [[nodiscard]] ibv_qp* native_handle() const noexcept;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
@@ -20,6 +21,27 @@ namespace verbspp {
 /// Memory that goes with a request: what shares it is copied or moved, what owns it moved.
 template <class Memory>
 concept GoesWithWork = SharedMemory<Memory> || WorkMemory<Memory>;
+
+namespace detail {
+/// What owns its memory, and would have to be moved.
+template <class Memory>
+concept LeftBehind =
+    std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>;
+/// What goes with work, but can't be filled.
+template <class Memory>
+concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
+}  // namespace detail
+
+// Said in one sentence wherever it is met.
+#define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
+  VERBSPP_DETAIL_REFUSED(detail::LeftBehind<Memory>,                                              \
+                         "work that owns its memory takes it over: write std::move(buffer); it "  \
+                         "comes back with the result. To keep it, share it, or name elements of " \
+                         "it: .elements = buffer.gather().value()")
+#define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                                    \
+  VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                                    \
+                         "the device writes there: only memory that was registered with " \
+                         "access::local_write can be filled")
 
 /// Operations that take their memory with them, for whatever posts to a channel. All of the memory
 /// is sent, written or filled; a part of a buffer is memory, too (`registered_buffer::part`).
@@ -59,6 +81,19 @@ class memory_operations {
     return poster().take_with(std::forward<Memory>(memory), receive_operation());
   }
 
+  template <class Memory>
+  void post_send(Memory&&, const send_operation& = {}) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_write(Memory&&, const write_operation&) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_read(Memory&&, const read_operation&) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_receive(Memory&&) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_read(Memory&&, const read_operation&) VERBSPP_DETAIL_ONLY_TO_BE_SENT;
+  template <class Memory>
+  void post_receive(Memory&&) VERBSPP_DETAIL_ONLY_TO_BE_SENT;
+
  protected:
   memory_operations() noexcept = default;
   memory_operations(memory_operations&&) noexcept = default;
@@ -68,6 +103,9 @@ class memory_operations {
  private:
   [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept { return static_cast<Poster&>(*this); }
 };
+
+#undef VERBSPP_DETAIL_LEFT_BEHIND
+#undef VERBSPP_DETAIL_ONLY_TO_BE_SENT
 
 namespace detail {
 

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What programs do to channels that they should not, and what becomes of it.
+#include "../assertions.hpp"
+#include "channels.hpp"
+
+#include <atomic>
+#include <optional>
+#include <stdexcept>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+TEST_CASE("a buffer that ends before its scope does is found out by the device") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> message(bed.domain, pattern(64, 1));
+  std::atomic<bool> has_ended{false};
+  std::thread peer([&] {
+    while (!has_ended) std::this_thread::yield();
+    static_cast<void>(ends.right.send({.elements = message.gather()}, patience));
+  });
+  const scope_error failed = failure_of(ends.left.scope([&](channel_scope& s) {
+    {
+      auto local = must(registered_buffer<>::allocate(bed.domain, 64));
+      must(s.post_receive({.elements = must(local.scatter())}));
+    }
+    has_ended = true;
+  }));
+  peer.join();
+  REQUIRE(failed.work());
+  const auto work = work_error::from(*failed.work());
+  REQUIRE(work);
+  CHECK(work->operation() == work_operation::receive);
+  CHECK(work->status() != work_status::flushed);
+}
+
+TEST_CASE("a channel that ends in the middle of its scope leaves nothing behind") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> to(bed.domain, 64);
+  std::optional<scoped_pending> kept;
+  const scope_error failed = failure_of(ends.left.scope([&](channel_scope& s) -> result<void> {
+    must(s.post_receive({.elements = to.scatter()}));
+    kept = must(s.post_receive({.elements = to.scatter()}));
+    ends.left = channel();
+    VERBSPP_TRYV(s.post_receive({.elements = to.scatter()}));
+    return success();
+  }));
+  CHECK(failed.own() == error_kind::not_connected);
+  CHECK(failed.work());
+  CHECK(failed.flushed() == 2);
+  CHECK(error(failure_of(kept->wait())) == error_kind::invalid_input);
+}
+
+TEST_CASE("a scope whose function throws still reports nothing, but has finished") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> to(bed.domain, 64);
+  const auto start = clock::now();
+  CHECK_THROWS_AS(ends.left.scope(
+                      [&](channel_scope& s) {
+                        must(s.post_receive({.elements = to.scatter()}));
+                        throw std::runtime_error("own");
+                      },
+                      short_limit),
+                  std::runtime_error);
+  CHECK(clock::now() - start < short_limit + soon);
+  CHECK(ends.left.outstanding() == 0);
+  // The channel tells what the exception hid.
+  CHECK(ends.left.failure()->root() == error_kind::timed_out);
+}
+
+TEST_CASE("the tenth of a thousand requests fails") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> from(bed.domain, 64);
+  buffer<> to(bed.domain, 64);
+  remote_memory<access::remote_write> gone = [&] {
+    const buffer<> temporary(bed.domain, 64);
+    return remote_memory<access::remote_write>(temporary.remote());
+  }();
+  const auto post_all = [&](auto& s) -> result<void> {
+    for (int i = 0; i < 1000; ++i)
+      VERBSPP_TRYV(s.post_write(
+          {.elements = from.gather(),
+           .remote = i == 9 ? gone : remote_memory<access::remote_write>(to.remote())}));
+    return success();
+  };
+  std::optional<scope_error> failed;
+  SECTION("of a scope") { failed = failure_of(ends.left.scope(post_all)); }
+  SECTION("of a stream") { failed = failure_of(ends.left.stream(post_all)); }
+  // Posting was refused as soon as it was known.
+  REQUIRE(failed->own());
+  CHECK(*failed->own() == error_kind::not_connected);
+  REQUIRE(failed->work());
+  CHECK(work_error::from(*failed->work())->status() == work_status::remote_access_error);
+  CHECK(failed->failed() == 1);
+  CHECK(ends.left.outstanding() == 0);
+}
+
+TEST_CASE("a peer that is gone is noticed, by the limit or by the device") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> from(bed.domain, 64);
+  const auto there = buffer<>(bed.domain, 64).remote();
+  must(ends.right.close());
+  const auto start = clock::now();
+  const auto failed =
+      failure_of(ends.left.write({.elements = from.gather(), .remote = there}, short_limit));
+  CHECK(clock::now() - start < short_limit + soon);
+  CHECK(ends.left.state() == channel_state::broken);
+  CHECK(ends.left.outstanding() == 0);
+  CHECK_FALSE(failed.message().empty());
+}
+
+TEST_CASE("a handle is assigned to, which lets go of what it had") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> from(bed.domain, 64);
+  buffer<> to(bed.domain, 64);
+  auto work = must(ends.left.post_write({.elements = from.gather(), .remote = to.remote()}));
+  for (int i = 0; i < 100; ++i) {
+    work = must(ends.left.post_write({.elements = from.gather(), .remote = to.remote()}));
+    CHECK(ends.left.outstanding() <= 2);
+  }
+  must(work.wait());
+  auto owned = must(ends.left.post_send(must(registered_buffer<>::allocate(bed.domain, 8))));
+  auto receive = must(ends.right.post_receive(must(registered_buffer<>::allocate(bed.domain, 8))));
+  owned = must(ends.left.post_send(must(registered_buffer<>::allocate(bed.domain, 8))));
+  must(receive.wait(patience).result);
+  receive = must(ends.right.post_receive(must(registered_buffer<>::allocate(bed.domain, 8))));
+  must(receive.wait(patience).result);
+  must(owned.wait().result);
+}
+
+TEST_CASE("too many results that nobody takes are refused in words, and room comes back") {
+  const testbed bed;
+  channel_pair ends = connect_channels(
+      bed.domain.build_channel().max_send_work_requests(2).max_receive_work_requests(1));
+  buffer<> from(bed.domain, 64);
+  buffer<> to(bed.domain, 64);
+  std::vector<pending<>> kept;
+  std::optional<error> refused;
+  for (int i = 0; i < 10000 && !refused; ++i) {
+    auto posted = ends.left.post_write({.elements = from.gather(), .remote = to.remote()});
+    if (posted.has_value())
+      kept.push_back(std::move(posted).value());
+    else if (posted.error() == error_kind::would_block)
+      ends.left.poll();
+    else
+      refused = posted.error();
+  }
+  REQUIRE(refused);
+  CHECK(*refused == error_kind::resource_exhausted);
+  kept.pop_back();
+  must(ends.left.write({.elements = from.gather(), .remote = to.remote()}));
+}
+
+TEST_CASE("two threads at once are an assertion") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  const std::string told = assertion_in([&] {
+    std::atomic<bool> stop{false};
+    const auto poll = [&] {
+      while (!stop) ends.left.poll();
+    };
+    std::thread other(poll);
+    std::thread end([&] {
+      std::this_thread::sleep_for(patience);
+      stop = true;
+    });
+    poll();
+    other.join();
+    end.join();
+  });
+  CHECK_THAT(told, Catch::Contains("two threads use a channel"));
+}
