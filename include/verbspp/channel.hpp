@@ -7,8 +7,12 @@
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_failure.hpp>
+#include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/channel_operations.hpp>
+#include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/memory_operations.hpp>
+#include <verbspp/channel/message.hpp>
+#include <verbspp/channel/message_pool.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/scope_error.hpp>

@@ -171,11 +171,16 @@ class queue_pair_builder;
 // channel
 class channel;
 class channel_failure;
+struct channel_id;
 class channel_scope;
 enum class channel_state : std::uint8_t;
 class channel_stream;
 struct channel_tag;
+class inbox;
+struct inbox_options;
 class kept_pending;
+class message;
+class message_pool;
 class prepared_channel;
 class scope_error;
 class scoped_pending;

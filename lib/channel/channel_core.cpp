@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/pause.hpp"
 #include "qp/addressing.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
@@ -41,15 +42,6 @@ constexpr error_source ended_by_limit{
           buffer);
     },
     [](const error& e) noexcept { return e == error_kind::cancelled ? ECANCELED : ETIMEDOUT; }};
-
-/// Tells the processor that this is a loop that waits.
-void pause_processor() noexcept {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 error of_channel(error_kind kind, const char* operation, const char* hint) noexcept {
   return {kind, operation, hint};
@@ -241,6 +233,7 @@ void channel_core::destroy_queue_pair() noexcept {
   const auto give_up = [this](work_slot& slot) {
     slot.status = IBV_WC_WR_FLUSH_ERR;
     slot.vendor_code = 0;
+    if (lost_memory_) slot.notes |= work_slot::lost;
     failure_->count_flushed();
     constexpr std::uint8_t of_nobody = work_slot::in_scope | work_slot::unheld;
     if ((slot.notes & of_nobody) == of_nobody) ++slot.scope->flushed;

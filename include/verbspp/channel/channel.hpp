@@ -27,6 +27,8 @@
 
 namespace verbspp {
 
+class inbox;
+
 /// How a stream is signaled.
 struct stream_options {
   /// The device tells of every k-th request; 1 and more. At most half the send queue's length.
@@ -235,6 +237,7 @@ class channel : public channel_operations<channel>, public memory_operations<cha
   }
 
  private:
+  friend class inbox;
   friend send_queue_operations<channel, transport::rc, queue_pair_state::ready_to_send,
                                posting_interface::extended, channel_tag>;
   friend receive_queue_operations<channel, queue_pair_state::ready_to_send, receive_queue_kind::own,
@@ -320,6 +323,7 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
   }
 
  private:
+  friend class inbox;
   friend receive_queue_operations<prepared_channel, queue_pair_state::init, receive_queue_kind::own,
                                   channel_tag>;
 

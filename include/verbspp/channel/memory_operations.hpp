@@ -50,6 +50,10 @@ concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
 ///   with the result, on failure too. If it can't be posted, it stays where it was.
 /// - What shares it, such as a `shared_buffer`, is kept alive until the request has finished,
 ///   whether the handle is kept or not.
+/// - A `message` of a pool is given to what sends or writes it, and its place comes back to the
+/// pool
+///   by itself, whether the handle is kept or not; to what fills it, as memory that is owned. If it
+///   can't be posted, it stays where it was.
 ///
 /// `Poster` has `take_with(memory, operation)`. The operation names no elements of its own.
 /// \errors as of the operation with elements; `invalid_input` for memory that was moved from, or
@@ -109,6 +113,10 @@ class memory_operations {
 
 namespace detail {
 
+/// Memory that belongs to the request once it was posted, and goes back by itself.
+template <class Memory>
+concept GivenAway = requires(Memory&& memory) { std::move(memory).give().let_go(); };
+
 /// The operation with all of the memory as its elements.
 template <class Operation, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH result<Operation> with_elements(const Memory& memory,
@@ -129,7 +137,10 @@ template <class Kept, class Memory, class Operation, class Post>
 [[nodiscard]] VERBSPP_DATA_PATH auto post_with(channel_core& core, Memory&& memory,
                                                const Operation& rest, Post post) noexcept {
   constexpr bool is_shared = SharedMemory<Memory>;
-  using handle = std::conditional_t<is_shared, Kept, pending<std::remove_cvref_t<Memory>>>;
+  constexpr bool is_given =
+      GivenAway<Memory> && !std::is_same_v<decltype(Operation::elements), scatter_list>;
+  using handle =
+      std::conditional_t<is_shared || is_given, Kept, pending<std::remove_cvref_t<Memory>>>;
   using posted = result<handle>;
   const auto operation = with_elements(memory, rest);
   if (!operation.has_value()) [[unlikely]]
@@ -138,6 +149,12 @@ template <class Kept, class Memory, class Operation, class Post>
     const auto slot = post(operation.assume_value(), 0, memory.keep());
     if (!slot.has_value()) [[unlikely]]
       return posted(slot.assume_error());
+    return posted(std::in_place, &core, slot.assume_value());
+  } else if constexpr (is_given) {
+    const auto slot = post(operation.assume_value(), 0, kept_memory());
+    if (!slot.has_value()) [[unlikely]]
+      return posted(slot.assume_error());
+    core.keep(*slot.assume_value(), std::move(memory).give());
     return posted(std::in_place, &core, slot.assume_value());
   } else {
     const auto slot = post(operation.assume_value(), work_slot::owning, kept_memory());

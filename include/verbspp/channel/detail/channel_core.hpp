@@ -251,8 +251,24 @@ class channel_core {
     if (watches_) [[unlikely]]
       hide(slot);
   }
+  /// The same of the receive queue, for one that fills that element.
+  VERBSPP_DATA_PATH void commit_receive(work_slot& slot, const ibv_sge& filled) noexcept {
+    --receive_room_;
+    note_posted(slot, nullptr, 0, {});
+    if (watches_) [[unlikely]]
+      watch(slot, {.single = filled, .range = nullptr, .size = 1});
+  }
   /// It was not posted.
   VERBSPP_DATA_PATH void give_back(work_slot& slot) noexcept { release(slot); }
+  /// The request, which was posted, keeps that memory from now on.
+  VERBSPP_DATA_PATH void keep(work_slot& slot, const kept_memory& memory) noexcept {
+    slot.memory = memory;
+    slot.notes |= work_slot::keeping;
+  }
+  /// Whether the device has never let go of the memory of a request that is done.
+  [[nodiscard]] static bool has_lost(const work_slot& slot) noexcept {
+    return (slot.notes & work_slot::lost) != 0;
+  }
 
   /// Takes the completions that are there.
   VERBSPP_DATA_PATH void collect() noexcept {
@@ -322,6 +338,12 @@ class channel_core {
   [[nodiscard]] std::uint32_t receives_outstanding() const noexcept {
     return receives_ - receive_room_;
   }
+  [[nodiscard]] bool may_receive() const noexcept { return may_receive_; }
+  [[nodiscard]] std::chrono::nanoseconds default_limit() const noexcept {
+    return settings_.default_limit;
+  }
+  /// How many requests the receive queue holds.
+  [[nodiscard]] std::uint32_t receive_capacity() const noexcept { return receives_; }
   /// How many requests the send queue holds.
   [[nodiscard]] std::uint32_t send_capacity() const noexcept { return sends_; }
   [[nodiscard]] const std::uint32_t& send_room() const noexcept { return send_room_; }

@@ -33,6 +33,7 @@ struct alignas(64) work_slot {
     watched = 1U << 4,   ///< its memory is hidden from the program
     over = 1U << 5,      ///< the scope has ended: the result is not to be had any more
     orphaned = 1U << 6,  ///< the channel is gone
+    lost = 1U << 7,      ///< the device did not let go of its memory
   };
 
   std::uint64_t id;    ///< the request's `wr_id`: the slot's index below a count of its uses

@@ -1,14 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
+#include <verbspp/base/detail/single_threaded.hpp>
 
-#if __has_include(<sys/single_threaded.h>)
-#include <sys/single_threaded.h>
-#define VERBSPP_DETAIL_IS_SINGLE_THREADED (__libc_single_threaded != 0)
-#else
-#define VERBSPP_DETAIL_IS_SINGLE_THREADED false
-#endif
+#include <cstddef>
 
 namespace verbspp::detail {
 
@@ -23,14 +18,14 @@ class share_count {
   ~share_count() = default;
 
   void add() noexcept {
-    if (VERBSPP_DETAIL_IS_SINGLE_THREADED)
+    if (is_single_threaded())
       ++count_;
     else
       __atomic_fetch_add(&count_, std::size_t{1}, __ATOMIC_RELAXED);
   }
   /// Whether that was the last one.
   [[nodiscard]] bool drop() noexcept {
-    if (VERBSPP_DETAIL_IS_SINGLE_THREADED) return --count_ == 0;
+    if (is_single_threaded()) return --count_ == 0;
     return __atomic_fetch_sub(&count_, std::size_t{1}, __ATOMIC_ACQ_REL) == 1;
   }
   [[nodiscard]] bool is_one() const noexcept {
@@ -42,5 +37,3 @@ class share_count {
 };
 
 }  // namespace verbspp::detail
-
-#undef VERBSPP_DETAIL_IS_SINGLE_THREADED

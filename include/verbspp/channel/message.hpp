@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/detail/pool_places.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/memory/work_memory.hpp>
+#include <verbspp/work/immediate_data.hpp>
+#include <verbspp/work/work_completion.hpp>
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+namespace verbspp {
+
+/// A place of a pool, and the message in it: one to be sent, or one that was received.
+///
+///     VERBSPP_TRY(greeting, pool.take());
+///     VERBSPP_TRYV(greeting.assign(bytes));
+///     VERBSPP_TRYV(channel.post_send(std::move(greeting)));
+///
+/// A move-only owner, which may outlive its pool. Dropping it gives the place back. Given to a send
+/// or a write, its place belongs to that work, and comes back by itself when the work has finished,
+/// failed or been flushed, whether its handle is kept or not; where it could not be posted, the
+/// message is as before. Work that fills memory (a read, a receive of its own) has it in its
+/// handle, as owned memory. One that was default constructed, moved from, or given away is empty:
+/// it has no bytes, and what is made of it is refused.
+///
+/// Thread rule: as a plain value; messages may go from thread to thread.
+class [[nodiscard]] message {
+ public:
+  message() noexcept = default;
+  /// For the library: takes over a place that was taken.
+  message(detail::pool_places* places, std::uint32_t place, std::uint32_t size) noexcept
+      : places_(places), place_(place), size_(size) {}
+  message(const message&) = delete;
+  message& operator=(const message&) = delete;
+  message(message&& other) noexcept
+      : places_(std::exchange(other.places_, nullptr)),
+        place_(other.place_),
+        size_(std::exchange(other.size_, 0)),
+        received_(other.received_),
+        source_(other.source_) {}
+  /// Gives back the place that it had.
+  message& operator=(message&& other) noexcept {
+    if (this != &other) {
+      drop();
+      places_ = std::exchange(other.places_, nullptr);
+      place_ = other.place_;
+      size_ = std::exchange(other.size_, 0);
+      received_ = other.received_;
+      source_ = other.source_;
+    }
+    return *this;
+  }
+  ~message() { drop(); }
+
+  /// Whether it has a place.
+  explicit operator bool() const noexcept { return places_ != nullptr; }
+
+  // Not on a temporary message, whose place is back in the pool when they have returned.
+
+  /// The bytes of the message: all of the place at first, then as many as were received, or as
+  /// `resize` and `assign` say.
+  [[nodiscard]] std::span<std::byte> bytes() & noexcept VERBSPP_LIFETIMEBOUND {
+    return {data(), size_};
+  }
+  [[nodiscard]] std::span<const std::byte> bytes() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return {data(), size_};
+  }
+  void bytes() const&& = delete;  // a temporary gives its place back: name the message first
+  /// Its length in bytes.
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  /// The size of its place.
+  [[nodiscard]] std::uint32_t capacity() const noexcept {
+    return places_ != nullptr ? places_->place_size() : 0;
+  }
+
+  /// Makes it longer or shorter; the bytes stay.
+  /// \errors `invalid_input` above the size of its place
+  [[nodiscard]] result<void> resize(std::size_t size) noexcept {
+    if (size > capacity()) [[unlikely]]
+      return too_long(size);
+    size_ = static_cast<std::uint32_t>(size);
+    return success();
+  }
+  /// Copies the bytes there.
+  /// \errors as `resize`
+  [[nodiscard]] result<void> assign(std::span<const std::byte> bytes) noexcept;
+
+  /// The message, for the device to read. Borrowed: the message has to outlive the work.
+  /// \errors `invalid_input` if it is empty
+  [[nodiscard]] VERBSPP_DATA_PATH result<gather_element> gather() const noexcept {
+    if (places_ == nullptr) [[unlikely]]
+      return has_no_place("message::gather");
+    return gather_element::from_native(places_->element(place_, size_));
+  }
+  /// All of the place, for the device to write. Borrowed: the message has to outlive the work.
+  /// \errors `invalid_input` if it is empty
+  [[nodiscard]] VERBSPP_DATA_PATH result<scatter_element> scatter() const noexcept {
+    if (places_ == nullptr) [[unlikely]]
+      return has_no_place("message::scatter");
+    return scatter_element::from_native(places_->element(place_, places_->place_size()));
+  }
+
+  /// What received it; empty if the program took it from the pool.
+  [[nodiscard]] std::optional<completed_work> received() const noexcept { return received_; }
+  /// The sender's immediate data, if it was received with some.
+  [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
+    return received_ ? received_->immediate() : std::nullopt;
+  }
+  /// The channel that received it, if that is one of a hub.
+  [[nodiscard]] channel_id source() const noexcept { return source_; }
+
+  /// For the library: the place goes to work that has been posted.
+  [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory give() && noexcept {
+    size_ = 0;
+    return {.keeper = std::exchange(places_, nullptr), .place = place_};
+  }
+  /// For the library.
+  VERBSPP_DATA_PATH void note_received(const completed_work& work, channel_id source) noexcept {
+    received_ = work;
+    source_ = source;
+  }
+
+ private:
+  [[nodiscard]] std::byte* data() const noexcept {
+    return places_ != nullptr ? places_->at(place_) : nullptr;
+  }
+  void drop() noexcept {
+    if (places_ != nullptr) places_->give_back(place_);
+  }
+  [[nodiscard]] error too_long(std::size_t size) const noexcept;
+  [[nodiscard]] static error has_no_place(const char* operation) noexcept;
+
+  detail::pool_places* places_ = nullptr;
+  std::uint32_t place_ = 0;
+  std::uint32_t size_ = 0;
+  std::optional<completed_work> received_{};
+  channel_id source_{};
+};
+
+template <>
+inline constexpr bool enable_work_memory<message> = true;
+
+}  // namespace verbspp

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel/message.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/memory/registered_buffer.hpp>
+
+#include <cstdint>
+#include <iosfwd>
+#include <utility>
+
+namespace verbspp {
+
+/// Registered places of one size, for messages to be sent and to be received.
+///
+/// Each is taken as a `message`, travels with work, and comes back by itself, from whatever thread:
+/// none is lost, however the work ends. Takes and gives back without allocating; while the process
+/// has one thread, without atomic operations.
+///
+/// A shared handle, cheap to copy. The places, and the protection domain, stay until the last
+/// handle is gone and the last message has come back. A handle that was moved from is empty: it has
+/// no places, and `take` is refused (`invalid_input`). Thread-safe.
+class message_pool {
+ public:
+  /// Allocates and registers `count` places of `size` bytes each, all as one buffer. A place begins
+  /// a cache line, so that two share none.
+  /// \errors `invalid_input` if either is 0, or above 2^28 places; as `registered_buffer::allocate`
+  [[nodiscard]] static result<message_pool> create(const class protection_domain& domain,
+                                                   std::uint32_t count, std::uint32_t size,
+                                                   const buffer_options& options = {}) noexcept {
+    VERBSPP_TRY(places, detail::pool_places::create(domain, count, size, options));
+    return message_pool(places);
+  }
+
+  message_pool(const message_pool& other) noexcept : places_(other.places_) {
+    if (places_ != nullptr) places_->add_handle();
+  }
+  message_pool(message_pool&& other) noexcept : places_(std::exchange(other.places_, nullptr)) {}
+  message_pool& operator=(message_pool other) noexcept {
+    std::swap(places_, other.places_);
+    return *this;
+  }
+  ~message_pool() {
+    if (places_ != nullptr) places_->drop_handle();
+  }
+
+  /// A place, with whatever bytes it had; the message is as long as the place.
+  /// \errors `would_block` if all are in use
+  [[nodiscard]] result<message> take() const noexcept {
+    std::uint32_t place = 0;
+    if (places_ == nullptr || places_->take(&place, 1) == 0) [[unlikely]]
+      return has_none();
+    return result<message>(std::in_place, places_, place, places_->place_size());
+  }
+
+  /// How many places there are.
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return places_ != nullptr ? places_->count() : 0;
+  }
+  /// How many of them can be taken, as of now.
+  [[nodiscard]] std::uint32_t available() const noexcept {
+    return places_ != nullptr ? places_->available() : 0;
+  }
+  /// The bytes of a place.
+  [[nodiscard]] std::uint32_t message_size() const noexcept {
+    return places_ != nullptr ? places_->place_size() : 0;
+  }
+  /// For the library: the places, if there are some.
+  [[nodiscard]] detail::pool_places* places() const noexcept { return places_; }
+
+  /// True for copies of one handle.
+  friend bool operator==(const message_pool& one, const message_pool& other) noexcept {
+    return one.places_ == other.places_;
+  }
+  friend std::ostream& operator<<(std::ostream& out, const message_pool& pool);
+
+ private:
+  explicit message_pool(detail::pool_places* places) noexcept : places_(places) {}
+  [[nodiscard]] error has_none() const noexcept;
+
+  detail::pool_places* places_;
+};
+
+}  // namespace verbspp

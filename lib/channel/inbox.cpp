@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/pause.hpp"
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/inbox.hpp>
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+namespace verbspp {
+
+namespace {
+
+constexpr std::uint32_t largest_refill = 64;
+constexpr const char* opening = "inbox::open";
+constexpr const char* taking = "next message of an inbox";
+
+}  // namespace
+
+inbox::inbox(detail::channel_core* core, const message_pool& pool, detail::owned<entry[]>&& entries,
+             std::uint32_t depth, std::uint32_t refill) noexcept
+    : core_(core), pool_(pool), entries_(std::move(entries)), depth_(depth), refill_(refill) {
+  // It may outlive the channel, as a scope may.
+  core_->open_scope();
+}
+
+inbox::inbox(inbox&& other) noexcept
+    : core_(std::exchange(other.core_, nullptr)),
+      pool_(std::move(other.pool_)),
+      entries_(std::move(other.entries_)),
+      depth_(other.depth_),
+      refill_(other.refill_),
+      first_(other.first_),
+      count_(std::exchange(other.count_, 0)) {}
+
+inbox& inbox::operator=(inbox&& other) noexcept {
+  if (this == &other) return *this;
+  leave();
+  core_ = std::exchange(other.core_, nullptr);
+  pool_ = std::move(other.pool_);
+  entries_ = std::move(other.entries_);
+  depth_ = other.depth_;
+  refill_ = other.refill_;
+  first_ = other.first_;
+  count_ = std::exchange(other.count_, 0);
+  return *this;
+}
+
+inbox::~inbox() { leave(); }
+
+void inbox::leave() noexcept {
+  if (core_ == nullptr) return;
+  while (count_ != 0) {
+    const entry gone = pop();
+    const detail::kept_memory memory{.keeper = pool_.places(), .place = gone.place};
+    if (gone.slot->is == detail::work_slot::state::done) {
+      if (!core_->has_lost(*gone.slot)) detail::kept_memory(memory).let_go();
+    } else {
+      core_->keep(*gone.slot, memory);
+    }
+    core_->leave(*gone.slot);
+  }
+  std::exchange(core_, nullptr)->close_scope();
+}
+
+result<inbox> inbox::open(channel& of, const message_pool& pool, inbox_options options) noexcept {
+  return open(of.core_.get(), pool, options);
+}
+
+result<inbox> inbox::open(prepared_channel& of, const message_pool& pool,
+                          inbox_options options) noexcept {
+  return open(of.core_.get(), pool, options);
+}
+
+result<inbox> inbox::open(detail::channel_core* core, const message_pool& pool,
+                          const inbox_options& options) noexcept {
+  if (core == nullptr) return detail::channel_core::refusal_of_empty(opening);
+  if (pool.places() == nullptr)
+    return error(error_kind::invalid_input, opening, "this pool was moved from");
+  if (pool.places()->domain() != core->domain())
+    return error(error_kind::invalid_input, opening,
+                 "the pool's memory is registered with another protection domain than the "
+                 "channel's");
+  if (!core->may_receive()) return core->refusal(detail::posting_receive);
+  const std::uint32_t capacity = core->receive_capacity();
+  if (options.depth > capacity)
+    return error::above_limit(opening, "depth", options.depth, capacity,
+                              "build the channel with more max_receive_work_requests");
+  const std::uint32_t depth = options.depth != 0 ? options.depth : capacity;
+  const std::uint32_t refill =
+      std::clamp(options.refill, 1U, std::min(largest_refill, std::max(depth / 2, 1U)));
+  detail::owned<entry[]> entries(new (std::nothrow) entry[depth]);
+  if (!entries) return error::from_errno(ENOMEM, opening);
+  inbox made(core, pool, std::move(entries), depth, refill);
+  VERBSPP_TRYV(made.fill());
+  return made;
+}
+
+inbox::entry inbox::pop() noexcept {
+  const entry oldest = entries_.get()[first_];
+  first_ = first_ + 1 < depth_ ? first_ + 1 : 0;
+  --count_;
+  return oldest;
+}
+
+result<std::uint32_t> inbox::post_some(std::uint32_t wanted) noexcept {
+  detail::pool_places& places = *pool_.places();
+  std::uint32_t taken[largest_refill];
+  detail::work_slot* slots[largest_refill];
+  ibv_recv_wr requests[largest_refill];
+  ibv_sge elements[largest_refill];
+  const std::uint32_t count =
+      places.take(taken, std::min({wanted, core_->receive_room(), largest_refill}));
+  std::uint32_t reserved = 0;
+  for (; reserved < count; ++reserved) {
+    slots[reserved] = core_->reserve<work_operation::receive>();
+    if (slots[reserved] == nullptr) break;
+    elements[reserved] = places.element(taken[reserved], places.place_size());
+    requests[reserved].wr_id = slots[reserved]->id;
+    requests[reserved].sg_list = &elements[reserved];
+    requests[reserved].num_sge = 1;
+    requests[reserved].next = &requests[reserved + 1 < largest_refill ? reserved + 1 : 0];
+  }
+  int returned = 0;
+  ibv_recv_wr* rejected = nullptr;
+  if (reserved != 0) {
+    requests[reserved - 1].next = nullptr;
+    returned = ibv_post_recv(core_->native(), requests, &rejected);
+  }
+  const auto accepted =
+      returned == 0 ? reserved
+                    : static_cast<std::uint32_t>(rejected != nullptr ? rejected - requests : 0);
+  for (std::uint32_t i = 0; i < accepted; ++i) {
+    core_->commit_receive(*slots[i], elements[i]);
+    const std::uint32_t last = first_ + count_++;
+    entries_.get()[last < depth_ ? last : last - depth_] = {.slot = slots[i], .place = taken[i]};
+  }
+  for (std::uint32_t i = accepted; i < reserved; ++i) core_->give_back(*slots[i]);
+  for (std::uint32_t i = accepted; i < count; ++i) places.give_back(taken[i]);
+  if (returned != 0)
+    return detail::post_failure(returned, detail::posting_receive, 1,
+                                core_->capacities().max_receive_elements);
+  return accepted;
+}
+
+result<void> inbox::fill() noexcept {
+  if (!core_->may_receive()) return core_->refusal(detail::posting_receive);
+  while (count_ < depth_ && (depth_ - count_ >= refill_ || count_ == 0)) {
+    VERBSPP_TRY(posted, post_some(std::min(refill_, depth_ - count_)));
+    if (posted == 0) break;
+  }
+  return success();
+}
+
+std::optional<result<message>> inbox::next() noexcept {
+  if (core_ == nullptr)
+    return error(error_kind::invalid_input, taking, "this inbox was moved from");
+  const auto is_done = [this] {
+    return count_ != 0 && entries_.get()[first_].slot->is == detail::work_slot::state::done;
+  };
+  if (!is_done()) core_->collect();
+  while (is_done()) {
+    const entry oldest = pop();
+    const bool is_lost = core_->has_lost(*oldest.slot);
+    const auto result = core_->take_result(*oldest.slot);
+    if (!result.has_value()) {
+      if (!is_lost) pool_.places()->give_back(oldest.place);
+      continue;
+    }
+    message arrived(pool_.places(), oldest.place, result.assume_value().byte_count().value_or(0));
+    arrived.note_received(result.assume_value(), channel_id());
+    // If that fails, the last message that there is will be followed by the reason.
+    static_cast<void>(fill());
+    return std::optional<verbspp::result<message>>(std::in_place, std::move(arrived));
+  }
+  const auto filled = fill();
+  if (count_ == 0 && !filled.has_value()) return filled.assume_error();
+  return std::nullopt;
+}
+
+result<message> inbox::wait() noexcept {
+  if (core_ == nullptr) return wait(wait_limit::forever());
+  return wait(core_->default_limit());
+}
+
+result<message> inbox::wait(const wait_limit& limit) noexcept {
+  for (unsigned round = 1;; ++round) {
+    auto arrived = next();
+    if (arrived) return std::move(*arrived);
+    if (round % 64 != 0) {
+      detail::pause_processor();
+      continue;
+    }
+    if (limit.has_passed())
+      return limit.failure(taking, count_ != 0
+                                       ? "no message has arrived"
+                                       : "the pool has no place for a message to arrive in");
+    sched_yield();
+  }
+}
+
+}  // namespace verbspp

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/channel/message.hpp>
+
+#include <cstring>
+
+namespace verbspp {
+
+result<void> message::assign(std::span<const std::byte> bytes) noexcept {
+  VERBSPP_TRYV(resize(bytes.size()));
+  // It may be of its own bytes.
+  if (!bytes.empty()) std::memmove(data(), bytes.data(), bytes.size());
+  return success();
+}
+
+error message::too_long(std::size_t size) const noexcept {
+  if (places_ == nullptr) return has_no_place("message::resize");
+  return error::above_limit("message::resize", "bytes", size, capacity(),
+                            "create the pool with larger places");
+}
+
+error message::has_no_place(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation,
+          "this message is empty: it was given to work, moved from, or never taken from a pool"};
+}
+
+}  // namespace verbspp

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/channel/detail/pool_places.hpp>
+#include <verbspp/memory/detail/watched_memory.hpp>
+
+#include <cassert>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+namespace verbspp::detail {
+
+namespace {
+
+constexpr std::uint32_t none = UINT32_MAX;
+constexpr std::uint32_t taken = UINT32_MAX - 1;
+
+constexpr std::size_t cache_line = 64;
+/// What a shared receive's `wr_id` has room for.
+constexpr std::uint32_t most_places = 1U << 28;
+
+constexpr const char* creating = "message_pool::create";
+
+}  // namespace
+
+pool_places::pool_places(registered_buffer<>&& buffer, owned<std::uint32_t[]>&& next,
+                         std::uint32_t count, std::uint32_t size, std::size_t distance) noexcept
+    : memory_keeper{[](memory_keeper& self, std::uint32_t place) noexcept {
+        static_cast<pool_places&>(self).give_back(place);
+      }},
+      buffer_(std::move(buffer)),
+      count_(count),
+      size_(size),
+      distance_(distance),
+      is_watched_(device_memory_is_watched()),
+      next_(std::move(next)),
+      available_(count) {
+  for (std::uint32_t place = 0; place < count; ++place)
+    next_.get()[place] = place + 1 < count ? place + 1 : none;
+  // Nobody has a business in a free place.
+  if (is_watched_)
+    device_takes(reinterpret_cast<std::uintptr_t>(buffer_.data()), count_ * distance_);
+}
+
+pool_places::~pool_places() {
+  if (is_watched_)
+    device_returns(reinterpret_cast<std::uintptr_t>(buffer_.data()), count_ * distance_);
+}
+
+result<pool_places*> pool_places::create(const protection_domain& domain, std::uint32_t count,
+                                         std::uint32_t size,
+                                         const buffer_options& options) noexcept {
+  if (count == 0 || size == 0)
+    return error(error_kind::invalid_input, creating,
+                 "a pool has at least one place, of at least one byte");
+  if (count > most_places) return error::above_limit(creating, "places", count, most_places);
+  const std::size_t distance = (std::size_t{size} + cache_line - 1) / cache_line * cache_line;
+  VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, count * distance, options));
+  owned<std::uint32_t[]> next(new (std::nothrow) std::uint32_t[count]);
+  if (!next) return error::from_errno(ENOMEM, creating);
+  auto* const made =
+      new (std::nothrow) pool_places(std::move(buffer), std::move(next), count, size, distance);
+  if (made == nullptr) return error::from_errno(ENOMEM, creating);
+  return made;
+}
+
+std::uint32_t pool_places::take(std::uint32_t* into, std::uint32_t wanted) noexcept {
+  std::uint32_t count = 0;
+  {
+    const brief_guard guard(lock_);
+    for (; count < wanted && first_ != none; ++count) {
+      into[count] = first_;
+      first_ = std::exchange(next_.get()[first_], taken);
+    }
+    available_ -= count;
+  }
+  if (is_watched_)
+    for (std::uint32_t i = 0; i < count; ++i)
+      device_returns(reinterpret_cast<std::uintptr_t>(at(into[i])), size_);
+  return count;
+}
+
+void pool_places::give_back(std::uint32_t place) noexcept {
+  if (is_watched_) device_takes(reinterpret_cast<std::uintptr_t>(at(place)), size_);
+  lock_.lock();
+  assert(place < count_ && next_.get()[place] == taken && "a place came back twice");
+  next_.get()[place] = first_;
+  first_ = place;
+  ++available_;
+  unlock();
+}
+
+}  // namespace verbspp::detail

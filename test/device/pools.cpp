@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channels.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+[[nodiscard]] std::vector<std::byte> content_of(const message& what) {
+  return {what.bytes().begin(), what.bytes().end()};
+}
+
+/// A message with those bytes.
+[[nodiscard]] message filled(const message_pool& pool, const std::vector<std::byte>& bytes) {
+  message made = must(pool.take());
+  must(made.assign(bytes));
+  return made;
+}
+
+/// All of a pool's places are there, and no two of them are one.
+void check_places(const message_pool& pool) {
+  CHECK(pool.available() == pool.size());
+  std::vector<message> all;
+  std::vector<const std::byte*> where;
+  for (;;) {
+    auto taken = pool.take();
+    if (!taken.has_value()) break;
+    all.push_back(std::move(taken).assume_value());
+    where.push_back(all.back().bytes().data());
+  }
+  CHECK(all.size() == pool.size());
+  std::sort(where.begin(), where.end());
+  for (std::size_t i = 1; i < where.size(); ++i)
+    if (where[i] - where[i - 1] < static_cast<std::ptrdiff_t>(pool.message_size()))
+      throw failure(__FILE__, __LINE__, "two places overlap");
+}
+
+}  // namespace
+
+TEST_CASE("a pool gives its places as messages, and has them back when they go") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 3, 100));
+  CHECK(pool.size() == 3);
+  CHECK(pool.message_size() == 100);
+  message first = must(pool.take());
+  CHECK(first.size() == 100);
+  CHECK(first.capacity() == 100);
+  CHECK_FALSE(first.received());
+  CHECK(first.source() == channel_id());
+  {
+    const message second = must(pool.take());
+    message third = must(pool.take());
+    CHECK(pool.available() == 0);
+    CHECK(failure_of(pool.take()) == error_kind::would_block);
+    // Assigning gives back what was there.
+    first = std::move(third);
+    CHECK(pool.available() == 1);
+    CHECK_FALSE(third);
+    CHECK(third.bytes().empty());
+    CHECK(failure_of(third.gather()) == error_kind::invalid_input);
+    CHECK(failure_of(third.scatter()) == error_kind::invalid_input);
+    CHECK(failure_of(third.resize(1)) == error_kind::invalid_input);
+  }
+  CHECK(pool.available() == 2);
+  must(first.assign(pattern(40, 1)));
+  CHECK(content_of(first) == pattern(40, 1));
+  CHECK(must(first.gather()).length() == 40);
+  CHECK(must(first.scatter()).length() == 100);
+  CHECK(failure_of(first.resize(101)) == error_kind::invalid_input);
+  must(first.resize(50));
+  CHECK(first.size() == 50);
+  std::ostringstream text;
+  text << pool;
+  CHECK(text.str() == "message pool, 3 places of 100 bytes, 2 available");
+  first = message();
+  check_places(pool);
+}
+
+TEST_CASE("a pool of nothing is refused, and so is one that was moved from") {
+  const testbed bed;
+  CHECK(failure_of(message_pool::create(bed.domain, 0, 8)) == error_kind::invalid_input);
+  CHECK(failure_of(message_pool::create(bed.domain, 8, 0)) == error_kind::invalid_input);
+  CHECK(failure_of(message_pool::create(bed.domain, UINT32_MAX, 8)) == error_kind::invalid_input);
+  auto pool = must(message_pool::create(bed.domain, 1, 8));
+  const auto moved = std::move(pool);
+  CHECK(failure_of(pool.take()) == error_kind::invalid_input);
+  CHECK(pool.size() == 0);
+  CHECK(pool.available() == 0);
+  CHECK_FALSE(pool == moved);
+  const auto copy = moved;
+  CHECK(copy == moved);
+}
+
+TEST_CASE("messages outlive their pool") {
+  const testbed bed;
+  message left;
+  {
+    const auto pool = must(message_pool::create(bed.domain, 2, 64));
+    left = filled(pool, pattern(64, 2));
+  }
+  CHECK(content_of(left) == pattern(64, 2));
+}
+
+TEST_CASE("a message that is sent gives its place back by itself") {
+  const testbed bed;
+  const channel_pair ends_before = connect_channels(bed);
+  channel_pair ends = connect_channels(bed);
+  const auto pool = must(message_pool::create(bed.domain, 2, 128));
+  buffer<> to(bed.domain, 128);
+  auto receive = must(ends.right.post_receive({.elements = to.scatter()}));
+  message what = filled(pool, pattern(77, 3));
+
+  SECTION("when its handle is waited for") {
+    auto sending = must(ends.left.post_send(std::move(what), {.immediate = immediate_data(5)}));
+    CHECK_FALSE(what);
+    must(sending.wait(patience));
+    CHECK(pool.available() == 2);
+    CHECK(must(receive.wait(patience)).immediate() == immediate_data(5));
+    CHECK(to.front(77) == pattern(77, 3));
+  }
+  SECTION("when its handle is dropped") {
+    CHECK(ends.left.post_send(std::move(what)).has_value());
+    CHECK(must(receive.wait(patience)).byte_count() == 77);
+    wait_until([&] { return ends.left.poll(), pool.available() == 2; }, "the place");
+  }
+  SECTION("written instead, in a scope") {
+    buffer<> theirs(bed.domain, 128);
+    must(ends.left.scope([&](channel_scope& s) -> result<void> {
+      VERBSPP_TRYV(s.post_write(std::move(what), {.remote = theirs.remote()}));
+      return success();
+    }));
+    CHECK(theirs.front(77) == pattern(77, 3));
+    CHECK(pool.available() == 2);
+    must(ends.right.close());
+  }
+  SECTION("when the peer is gone") {
+    must(ends.right.close());
+    CHECK(ends.left.post_send(std::move(what)).has_value());
+    CHECK(pool.available() == 1);
+    must(ends.left.close());
+    CHECK(pool.available() == 2);
+  }
+  SECTION("and keeps it where it can't be posted") {
+    must(ends.left.close());
+    CHECK(failure_of(ends.left.post_send(std::move(what))) == error_kind::not_connected);
+    CHECK(content_of(what) == pattern(77, 3));
+  }
+  SECTION("but has it back from a receive or a read") {
+    buffer<> theirs(bed.domain, pattern(128, 8));
+    auto reading = must(ends.left.post_read(std::move(what), {.remote = theirs.remote()}));
+    auto done = reading.wait(patience);
+    must(done.result);
+    CHECK(done.memory.size() == 77);
+    must(done.memory.resize(128));
+    CHECK(content_of(done.memory) == theirs.bytes());
+  }
+  what = message();
+  ends = {};
+  check_places(pool);
+}
+
+TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
+  const testbed bed;
+  auto left = must(bed.domain.build_channel().build());
+  auto right = must(bed.domain.build_channel().max_receive_work_requests(16).build());
+  const auto pool = must(message_pool::create(bed.domain, 24, 64));
+  auto arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
+  CHECK(arrivals.posted() == 8);
+  const endpoint left_end = left.endpoint();
+  channel here = must(std::move(left).handshake(right.endpoint()));
+  channel there = must(std::move(right).handshake(left_end));
+  CHECK_FALSE(arrivals.next());
+
+  buffer<> from(bed.domain, pattern(64, 4));
+  const std::size_t count = 100;
+  std::size_t taken = 0;
+  std::size_t sent = 0;
+  std::vector<message> kept;
+  while (taken < count) {
+    if (sent < count && sent < taken + 4) {
+      must(here.send({.elements = from.gather(0, 1 + sent % 60),
+                      .immediate = immediate_data(static_cast<std::uint32_t>(sent))}));
+      ++sent;
+    }
+    auto arrived = arrivals.next();
+    if (!arrived) continue;
+    message what = must(std::move(*arrived));
+    CHECK(what.immediate() == immediate_data(static_cast<std::uint32_t>(taken)));
+    REQUIRE(what.received());
+    CHECK(what.received()->is_receive());
+    CHECK(content_of(what) == from.front(1 + taken % 60));
+    ++taken;
+    // Some are kept for a while, so that places come back in any order.
+    if (taken % 3 == 0) kept.push_back(std::move(what));
+    if (kept.size() == 10) kept.clear();
+  }
+  kept.clear();
+  CHECK(arrivals.posted() >= 5);
+  CHECK(pool.available() + arrivals.posted() == pool.size());
+
+  SECTION("that nothing arrives changes nothing") {
+    CHECK(failure_of(arrivals.wait(short_limit)) == error_kind::timed_out);
+    CHECK(there.is_connected());
+    must(here.send({.elements = from.gather()}));
+    CHECK(must(arrivals.wait(patience)).size() == 64);
+  }
+  SECTION("an empty pool makes the sender wait until places come back") {
+    std::vector<message> all;
+    for (auto more = pool.take(); more.has_value(); more = pool.take())
+      all.push_back(std::move(more).assume_value());
+    const std::uint32_t posted = arrivals.posted();
+    for (std::uint32_t i = 0; i < posted; ++i) {
+      must(here.send({.elements = from.gather()}));
+      all.push_back(must(arrivals.wait(patience)));
+    }
+    CHECK(failure_of(arrivals.wait(short_limit)) == error_kind::timed_out);
+    auto late = must(here.post_send({.elements = from.gather(0, 9)}));
+    all.clear();
+    CHECK(must(arrivals.wait(patience)).size() == 9);
+    must(late.wait(patience));
+  }
+  SECTION("what had arrived is handed out when the channel breaks, and then the reason") {
+    must(here.send({.elements = from.gather(0, 3)}));
+    wait_until([&] { return there.poll(), there.outstanding() < arrivals.posted(); }, "it");
+    must(there.close());
+    CHECK(must(arrivals.wait(patience)).size() == 3);
+    CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
+    CHECK(failure_of(arrivals.wait()) == error_kind::not_connected);
+    CHECK(arrivals.posted() == 0);
+    check_places(pool);
+    SECTION("until the next connection") {
+      static_cast<void>(must(there.renew()));
+      CHECK_FALSE(arrivals.next());
+      CHECK(arrivals.posted() == 8);
+      static_cast<void>(must(here.renew()));
+      must(here.handshake(there.endpoint()));
+      must(there.handshake(here.endpoint()));
+      must(here.send({.elements = from.gather(0, 5)}));
+      CHECK(must(arrivals.wait(patience)).size() == 5);
+    }
+  }
+  SECTION("it outlives the channel") {
+    there = channel();
+    CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
+  }
+  SECTION("the channel outlives it, and drops what arrives then") {
+    {
+      const auto gone = std::move(arrivals);
+      CHECK(failure_of(*arrivals.next()) == error_kind::invalid_input);
+      CHECK(failure_of(arrivals.wait()) == error_kind::invalid_input);
+    }
+    must(here.send({.elements = from.gather(0, 5)}));
+    wait_until([&] { return there.poll(), there.outstanding() < 8; }, "the message");
+  }
+  here = channel();
+  there = channel();
+  if (arrivals.posted() != 0) CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
+  check_places(pool);
+}
+
+TEST_CASE("an inbox that can't be is refused in words") {
+  const testbed bed;
+  const auto other = must(protection_domain::allocate(bed.context));
+  channel_pair ends = connect_channels(bed);
+  const auto pool = must(message_pool::create(bed.domain, 4, 64));
+  const auto foreign = must(message_pool::create(other, 4, 64));
+  channel none;
+  CHECK(failure_of(inbox::open(none, pool)) == error_kind::not_connected);
+  CHECK(failure_of(inbox::open(ends.left, foreign)) == error_kind::invalid_input);
+  CHECK(failure_of(inbox::open(ends.left, pool, {.depth = 1U << 20})) == error_kind::invalid_input);
+  must(ends.left.close());
+  CHECK(failure_of(inbox::open(ends.left, pool)) == error_kind::not_connected);
+  check_places(pool);
+}
+
+TEST_CASE("places go from thread to thread, and none is lost") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 32, 8));
+  constexpr unsigned threads = 4;
+  std::array<std::uint64_t, threads> clashes{};
+  std::vector<std::thread> workers;
+  for (unsigned which = 0; which < threads; ++which)
+    workers.emplace_back([&pool, &clashes, which] {
+      std::minstd_rand random(which + 1);
+      std::vector<message> mine;
+      for (int i = 0; i < 20000; ++i) {
+        if (mine.empty() || random() % 2 == 0) {
+          auto taken = pool.take();
+          if (!taken.has_value()) continue;
+          mine.push_back(std::move(taken).assume_value());
+          std::memset(mine.back().bytes().data(), static_cast<int>(which), 8);
+        } else {
+          const std::size_t at = random() % mine.size();
+          for (const std::byte each : mine[at].bytes())
+            if (each != static_cast<std::byte>(which)) ++clashes[which];
+          std::swap(mine[at], mine.back());
+          mine.pop_back();
+        }
+      }
+    });
+  for (std::thread& each : workers) each.join();
+  for (const std::uint64_t each : clashes) CHECK(each == 0);
+  check_places(pool);
+}
+
+TEST_CASE("whatever the order in which channels die, all places come back") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 64, 256));
+  std::mt19937 engine(7);
+  const auto random = [&engine] { return static_cast<unsigned>(engine()); };
+  for (int round = 0; round < 1000; ++round) {
+    auto left = must(bed.domain.build_channel().max_send_work_requests(8).build());
+    auto right = must(bed.domain.build_channel().max_receive_work_requests(8).build());
+    std::optional<inbox> arrivals = must(inbox::open(right, pool, {.refill = 1 + random() % 8}));
+    const endpoint left_end = left.endpoint();
+    channel here = must(std::move(left).handshake(right.endpoint()));
+    channel there = must(std::move(right).handshake(left_end));
+    std::vector<message> kept;
+    std::vector<kept_pending> handles;
+    const unsigned steps = random() % 40;
+    for (unsigned step = 0; step < steps; ++step) switch (random() % 4) {
+        case 0:
+        case 1:
+          if (auto taken = pool.take(); taken.has_value()) {
+            message what = std::move(taken).assume_value();
+            must(what.resize(random() % 256));
+            auto posted = here.post_send(std::move(what));
+            if (posted.has_value() && random() % 2 == 0)
+              handles.push_back(std::move(posted).assume_value());
+          }
+          break;
+        case 2:
+          if (auto arrived = arrivals->next(); arrived && arrived->has_value())
+            kept.push_back(std::move(*arrived).assume_value());
+          break;
+        default:
+          if (!kept.empty()) {
+            auto posted = here.post_send(std::move(kept.back()));
+            kept.pop_back();
+          }
+      }
+    // Killed in the middle, in any order and way.
+    for (unsigned what : {random() % 6, random() % 6, random() % 6}) switch (what) {
+        case 0:
+          here = channel();
+          break;
+        case 1:
+          there = channel();
+          break;
+        case 2:
+          arrivals.reset();
+          break;
+        case 3:
+          if (there.native_handle() != nullptr) move_to_error(there.native_handle());
+          break;
+        case 4:
+          if (here.native_handle() != nullptr) move_to_error(here.native_handle());
+          break;
+        default:
+          kept.clear();
+      }
+    here = channel();
+    there = channel();
+    arrivals.reset();
+    kept.clear();
+    handles.clear();
+    if (pool.available() != pool.size()) FAIL("a place is lost in round " << round);
+  }
+  check_places(pool);
+}
