@@ -427,6 +427,41 @@ TEST_CASE("a channel of UC carries sends and writes, and refuses the rest in wor
         error_kind::invalid_input);
 }
 
+TEST_CASE("receives before the handshake take their memory with them as well") {
+  const testbed bed;
+  auto left = must(bed.domain.build_channel().build());
+  auto right = must(bed.domain.build_channel().build());
+  auto owned = must(registered_buffer<>::allocate(bed.domain, 64));
+  auto kept = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
+  auto first = must(right.post_receive(std::move(owned)));
+  auto second = must(right.post_receive(kept));
+
+  SECTION("which come back filled") {
+    const endpoint left_end = left.endpoint();
+    channel here = must(std::move(left).handshake(right.endpoint()));
+    const channel there = must(std::move(right).handshake(left_end));
+    auto message = must(registered_buffer<>::allocate(bed.domain, 64));
+    message[9] = std::byte{9};
+    must(here.send({.elements = must(message.gather())}));
+    must(here.send({.elements = must(message.gather())}));
+    auto received = first.wait(patience);
+    must(received.result);
+    CHECK(received.memory[9] == std::byte{9});
+    must(second.wait(patience));
+    CHECK(kept[9] == std::byte{9});
+  }
+  SECTION("which come back from a channel that was never connected") {
+    {
+      const prepared_channel dropped(std::move(right));
+    }
+    auto received = first.wait();
+    CHECK(error(failure_of(received.result)) == error_kind::not_connected);
+    CHECK(received.memory.size() == 64);
+    CHECK(failure_of(right.post_receive(std::move(received.memory))) == error_kind::not_connected);
+    CHECK(received.memory.size() == 64);
+  }
+}
+
 TEST_CASE("memory that work owns comes back with the result, on failure too") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);

@@ -262,6 +262,7 @@ class channel : public channel_operations<channel>, public memory_operations<cha
   }
 
   friend memory_operations<channel>;
+  friend memory_receive_operations<channel>;
   template <class Memory, class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
     return detail::post_with<kept_pending>(
@@ -297,8 +298,12 @@ class channel : public channel_operations<channel>, public memory_operations<cha
 ///
 /// A move-only owner. Thread rule: as a channel.
 class prepared_channel : public receive_queue_operations<prepared_channel, queue_pair_state::init,
-                                                         receive_queue_kind::own, channel_tag> {
+                                                         receive_queue_kind::own, channel_tag>,
+                         public memory_receive_operations<prepared_channel> {
  public:
+  using memory_receive_operations::post_receive;
+  using receive_queue_operations::post_receive;
+
   /// For the library.
   explicit prepared_channel(detail::core_owner core) noexcept : core_(std::move(core)) {}
 
@@ -335,6 +340,23 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
     if (!slot.has_value()) [[unlikely]]
       return slot.assume_error();
     return result<pending<>>(std::in_place, core_.get(), slot.assume_value());
+  }
+
+  friend memory_receive_operations<prepared_channel>;
+  template <class Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory,
+                                                 const receive_operation& rest) noexcept {
+    return detail::post_with<kept_pending>(
+        core(), std::forward<Memory>(memory), rest,
+        [this](const receive_operation& operation, std::uint8_t notes, detail::kept_memory kept)
+            __attribute__((always_inline)) {
+              return core().post(operation, nullptr, notes, true, kept);
+            });
+  }
+
+  /// That of one that was moved from refuses everything.
+  [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() const noexcept {
+    return core_.get() != nullptr ? *core_.get() : detail::channel_core::empty();
   }
 
   detail::core_owner core_;

@@ -43,6 +43,29 @@ concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
                          "the device writes there: only memory that was registered with " \
                          "access::local_write can be filled")
 
+/// Receives that take their memory with them, as `memory_operations` do: all that there is before
+/// the handshake.
+template <class Poster>
+class memory_receive_operations {
+ public:
+  template <class Memory>
+    requires GoesWithWork<Memory> && FillableMemory<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_receive(Memory&& memory) noexcept {
+    return static_cast<Poster*>(this)->take_with(std::forward<Memory>(memory), receive_operation());
+  }
+
+  template <class Memory>
+  void post_receive(Memory&&) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_receive(Memory&&) VERBSPP_DETAIL_ONLY_TO_BE_SENT;
+
+ protected:
+  memory_receive_operations() noexcept = default;
+  memory_receive_operations(memory_receive_operations&&) noexcept = default;
+  memory_receive_operations& operator=(memory_receive_operations&&) noexcept = default;
+  ~memory_receive_operations() = default;
+};
+
 /// Operations that take their memory with them, for whatever posts to a channel. All of the memory
 /// is sent, written or filled; a part of a buffer is memory, too (`registered_buffer::part`).
 ///
@@ -51,15 +74,14 @@ concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
 /// - What shares it, such as a `shared_buffer`, is kept alive until the request has finished,
 ///   whether the handle is kept or not.
 /// - A `message` of a pool is given to what sends or writes it, and its place comes back to the
-/// pool
-///   by itself, whether the handle is kept or not; to what fills it, as memory that is owned. If it
-///   can't be posted, it stays where it was.
+///   pool by itself, whether the handle is kept or not; to what fills it, as memory that is owned.
+///   If it can't be posted, it stays where it was.
 ///
 /// `Poster` has `take_with(memory, operation)`. The operation names no elements of its own.
 /// \errors as of the operation with elements; `invalid_input` for memory that was moved from, or
 /// above 2^32 - 1 bytes
 template <class Poster>
-class memory_operations {
+class memory_operations : public memory_receive_operations<Poster> {
  public:
   template <class Memory>
     requires GoesWithWork<Memory>
@@ -79,11 +101,6 @@ class memory_operations {
                                                  const read_operation& rest) noexcept {
     return poster().take_with(std::forward<Memory>(memory), rest);
   }
-  template <class Memory>
-    requires GoesWithWork<Memory> && FillableMemory<Memory>
-  [[nodiscard]] VERBSPP_DATA_PATH auto post_receive(Memory&& memory) noexcept {
-    return poster().take_with(std::forward<Memory>(memory), receive_operation());
-  }
 
   template <class Memory>
   void post_send(Memory&&, const send_operation& = {}) VERBSPP_DETAIL_LEFT_BEHIND;
@@ -92,11 +109,7 @@ class memory_operations {
   template <class Memory>
   void post_read(Memory&&, const read_operation&) VERBSPP_DETAIL_LEFT_BEHIND;
   template <class Memory>
-  void post_receive(Memory&&) VERBSPP_DETAIL_LEFT_BEHIND;
-  template <class Memory>
   void post_read(Memory&&, const read_operation&) VERBSPP_DETAIL_ONLY_TO_BE_SENT;
-  template <class Memory>
-  void post_receive(Memory&&) VERBSPP_DETAIL_ONLY_TO_BE_SENT;
 
  protected:
   memory_operations() noexcept = default;

@@ -214,6 +214,7 @@ class channel_scope : public detail::scope_base,
   }
 
   friend memory_operations<channel_scope>;
+  friend memory_receive_operations<channel_scope>;
   template <class Memory, class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
     return detail::post_with<scoped_pending>(
