@@ -1,51 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file
-/// Two queue pairs of one device, connected to each other: one sends, one receives.
+#include <verbspp/channel.hpp>
 
-#include <verbspp/verbspp.hpp>
-
-#include <array>
+#include <algorithm>
+#include <chrono>
 #include <iostream>
 #include <string_view>
+#include <utility>
 
 namespace {
 
 using namespace verbspp;
-
-/// Waits for the next completion of the queue: what was done, or how it failed.
-transport_result<completed_work> next_completion(const completion_queue& queue) {
-  std::array<work_completion, 1> slots;
-  for (;;) {
-    VERBSPP_TRY(arrived, queue.poll(slots));
-    if (arrived.empty()) continue;
-    VERBSPP_TRY(work, arrived.front().get());
-    return work;
-  }
-}
+using text_buffer = registered_buffer<access::local_write, char>;
 
 transport_result<void> say_hello(std::string_view device_name) {
-  // A device, and on it what queue pairs and memory have to share.
+  // A device, and on it what connections and memory have to share.
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
-  VERBSPP_TRY(queue, completion_queue::create(context, 32));
+  VERBSPP_TRY(left, domain.build_channel().build());
+  VERBSPP_TRY(right, domain.build_channel().build());
 
-  // Memory the device may use, with its rights in the type: the inbox may be written, the outbox
-  // only read.
-  std::array<char, 64> outbox{"hello, verbs"};
-  std::array<char, 64> inbox{};
-  VERBSPP_TRY(outgoing, register_memory(domain, outbox));
-  VERBSPP_TRY(incoming, register_memory<access::local_write>(domain, inbox));
+  // Memory that the device may use. It is zero at first.
+  VERBSPP_TRY(outbox, text_buffer::allocate(domain, 64));
+  VERBSPP_TRY(empty, text_buffer::allocate(domain, 64));
 
-  // Leave a line of the builder out, and the compiler says which parameter is missing.
-  const auto builder =
-      build_queue_pair<transport::rc>().protection_domain(domain).completion_queue(queue).access(
-          access::local_write);
-  VERBSPP_TRY(left, builder.build());
-  VERBSPP_TRY(right, builder.build());
-
-  // A prepared queue pair takes receives, so that the peer's first message finds one.
-  VERBSPP_TRY(into, incoming.scatter());
-  VERBSPP_TRYV(right.post_receive({.elements = into}, {.id = 1}));
+  // What is prepared takes receives, so that the peer's first message finds one. The buffer moves
+  // into the work, out of everybody's reach, and comes back with the result.
+  VERBSPP_TRY(arriving, right.post_receive(std::move(empty)));
 
   // Each end gives the other its endpoint (here: within one process), and connects. What was
   // prepared is gone then; only what is connected can send.
@@ -54,14 +34,14 @@ transport_result<void> say_hello(std::string_view device_name) {
   VERBSPP_TRY(sender, std::move(left).handshake(right_end));
   VERBSPP_TRY(receiver, std::move(right).handshake(left_end));
 
-  VERBSPP_TRY(from, outgoing.gather());
-  VERBSPP_TRYV(sender.post_send({.elements = from}, {.id = 2}));
+  constexpr std::string_view greeting = "hello, verbs";
+  std::ranges::copy(greeting, outbox.begin());
+  VERBSPP_TRY(words, outbox.gather(0, greeting.size()));
+  VERBSPP_TRYV(sender.send({.elements = words}));
 
-  // One completion for the send, one for the receive.
-  for (int i = 0; i < 2; ++i) {
-    VERBSPP_TRY(work, next_completion(queue));
-    std::cout << to_string(work.operation()) << " done\n";
-  }
+  // Every wait has a limit. If it passes, the connection is given up, and the buffer comes back.
+  auto [received, inbox] = arriving.wait(std::chrono::seconds(5));
+  VERBSPP_TRYV(received);
   std::cout << receiver << "\ngot: " << inbox.data() << '\n';
   return success();
 }
