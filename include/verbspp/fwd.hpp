@@ -144,6 +144,8 @@ class send_queue_accounting;
 class shared_receive_queue;
 struct shared_receive_queue_capacities;
 struct shared_receive_queue_status;
+enum class wait_end : std::uint8_t;
+struct watched_completions;
 
 // qp
 class ack_timeout;

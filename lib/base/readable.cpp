@@ -15,8 +15,7 @@ int make_nonblocking(int file_descriptor) noexcept {
   return 0;
 }
 
-result<bool> wait_readable(int file_descriptor, const wait_limit& until,
-                           const char* operation) noexcept {
+result<bool> wait_readable(std::span<pollfd> entries, const wait_limit& until) noexcept {
   using std::chrono::steady_clock;
   for (;;) {
     // With a token this sleeps for a while only, and not at all once a stop was requested.
@@ -29,15 +28,25 @@ result<bool> wait_readable(int file_descriptor, const wait_limit& until,
       remaining.tv_sec = static_cast<std::time_t>(whole.count());
       remaining.tv_nsec = static_cast<long>(rest.count());
     }
-    pollfd entry{file_descriptor, POLLIN, 0};
-    const int ready = ::ppoll(&entry, 1, until.is_forever() ? nullptr : &remaining, nullptr);
+    const int ready = ::ppoll(entries.data(), static_cast<nfds_t>(entries.size()),
+                              until.is_forever() ? nullptr : &remaining, nullptr);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return error::from_errno(errno, "ppoll");
     if (ready == 0 && until.has_passed()) return false;
-    if (ready == 0) continue;
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready < 0) return error::from_errno(errno, "ppoll");
-    if ((entry.revents & POLLIN) == 0) return error::from_errno(EIO, operation, device_is_gone);
-    return true;
   }
+}
+
+result<void> check_alive(const pollfd& seen, const char* operation) noexcept {
+  if (seen.revents == 0 || (seen.revents & POLLIN) != 0) return success();
+  return error::from_errno(EIO, operation, device_is_gone);
+}
+
+result<bool> wait_readable(int file_descriptor, const wait_limit& until,
+                           const char* operation) noexcept {
+  pollfd entry{.fd = file_descriptor, .events = POLLIN, .revents = 0};
+  VERBSPP_TRY(is_readable, wait_readable(std::span(&entry, 1), until));
+  VERBSPP_TRYV(check_alive(entry, operation));
+  return is_readable;
 }
 
 }  // namespace verbspp::detail

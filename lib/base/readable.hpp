@@ -4,8 +4,11 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 
+#include <poll.h>
+
 #include <cerrno>
 #include <chrono>
+#include <span>
 
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
@@ -17,7 +20,13 @@ inline constexpr const char* device_is_gone =
 /// \returns the errno, 0 on success
 [[nodiscard]] int make_nonblocking(int file_descriptor) noexcept;
 
-/// Sleeps until a file descriptor of events is readable; false at the limit.
+/// Sleeps until one of the file descriptors is readable, hung up or in error, which their `revents`
+/// tell; false at the limit. Those below 0 are passed over.
+[[nodiscard]] result<bool> wait_readable(std::span<pollfd> entries,
+                                         const wait_limit& until) noexcept;
+/// Whether the file descriptor of a device's events that a wait has seen is still one.
+[[nodiscard]] result<void> check_alive(const pollfd& seen, const char* operation) noexcept;
+/// Both for one file descriptor of events.
 [[nodiscard]] result<bool> wait_readable(int file_descriptor, const wait_limit& until,
                                          const char* operation) noexcept;
 

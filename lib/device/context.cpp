@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "device/async_events.hpp"
 #include "device/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/context.hpp>
@@ -34,6 +35,23 @@ bool is_usable(const ibv_gid_entry& native, port_number port) noexcept {
 // Not in the header, where it would cost all who include it what a new kind of span costs.
 std::span<const gid_entry> gid_table::entries() const& noexcept { return {entries_.get(), size_}; }
 
+detail::context_state::context_state(ibv_context* opened, owned<async_events> events_of) noexcept
+    : native(opened), closed_by(ownership::borrowed), events(std::move(events_of)) {}
+
+detail::context_state* detail::context_state::create(ibv_context* opened,
+                                                     ownership whose) noexcept {
+  owned<async_events> events(new (std::nothrow) async_events(opened));
+  if (!events) return nullptr;
+  auto* const state = new (std::nothrow) context_state(opened, std::move(events));
+  if (state != nullptr) state->set_ownership(whose);
+  return state;
+}
+
+void detail::context_state::set_ownership(ownership whose) noexcept {
+  closed_by = whose;
+  events->is_borrowed = whose == ownership::borrowed;
+}
+
 detail::context_state::~context_state() {
   if (closed_by == ownership::borrowed) return;
   errno = 0;  // it returns -1, and does not promise to set errno
@@ -44,13 +62,13 @@ result<context> context::from_native(ibv_context* native, ownership whose) noexc
   constexpr const char* operation = "context::from_native";
   if (native == nullptr)
     return error(error_kind::invalid_input, operation, "the ibv_context is null");
-  auto* const state = new (std::nothrow) detail::context_state(native, ownership::borrowed);
+  auto* const state = detail::context_state::create(native, ownership::borrowed);
   if (state == nullptr) return error::from_errno(ENOMEM, operation);
   context adopted{detail::reference<detail::context_state>(state)};
   if (whose == ownership::taken) {
     if (const int errnum = detail::make_nonblocking(native->async_fd); errnum != 0)
       return error::from_errno(errnum, "fcntl (asynchronous events)");
-    state->closed_by = ownership::taken;
+    state->set_ownership(ownership::taken);
   }
   return adopted;
 }
@@ -158,21 +176,8 @@ result<gid_table> context::query_gid_table(port_number port) const noexcept {
 }
 
 result<std::optional<async_event>> context::poll_async_event() const noexcept {
-  constexpr const char* operation = "ibv_get_async_event";
-  VERBSPP_TRYV(detail::check_usable(operation, *this));
-  if (state_->closed_by == ownership::borrowed) {  // its file descriptor may block
-    VERBSPP_TRY(readable, detail::wait_readable(async_event_file_descriptor(),
-                                                wait_limit::time_point::min(), operation));
-    if (!readable) return std::optional<async_event>();
-  }
-  ibv_async_event native{};
-  VERBSPP_TRY(got, detail::read_event([&] { return ibv_get_async_event(native_handle(), &native); },
-                                      operation));
-  if (!got) return std::optional<async_event>();
-  // Until it is acknowledged the element cannot be destroyed.
-  const async_event event = async_event::from_native(native);
-  ibv_ack_async_event(&native);
-  return std::optional(event);
+  VERBSPP_TRYV(detail::check_usable("ibv_get_async_event", *this));
+  return state_->events->next();
 }
 
 result<std::optional<async_event>> context::wait_async_event(
@@ -180,9 +185,12 @@ result<std::optional<async_event>> context::wait_async_event(
   for (;;) {
     VERBSPP_TRY(event, poll_async_event());
     if (event || until.has_passed()) return event;
-    VERBSPP_TRYV(
-        detail::wait_readable(async_event_file_descriptor(), until, "asynchronous events"));
+    VERBSPP_TRYV(state_->events->sleep_until(nullptr, until));
   }
+}
+
+int context::async_event_file_descriptor() const noexcept {
+  return state_ ? state_->events->descriptor() : -1;
 }
 
 }  // namespace verbspp

@@ -75,7 +75,7 @@ result<context> device::open() const noexcept {
     ibv_close_device(opened);
     return error::from_errno(errnum, "fcntl (asynchronous events)");
   }
-  auto* const state = new (std::nothrow) detail::context_state(opened, ownership::taken);
+  auto* const state = detail::context_state::create(opened, ownership::taken);
   if (state == nullptr) {
     ibv_close_device(opened);
     return error::from_errno(ENOMEM, operation);

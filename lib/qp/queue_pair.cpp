@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/async_events.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 
@@ -66,8 +67,10 @@ queue_pair_owner::~queue_pair_owner() {
     report_destroy(errno_of(ibv_detach_mcast(native_, &address, groups_->multicast_lid.value())),
                    "ibv_detach_mcast");
   }
-  if (whose_ == ownership::taken)
-    report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp");
+  if (whose_ != ownership::taken) return;
+  const std::uint32_t number = native_->qp_num;
+  report_destroy(errno_of(ibv_destroy_qp(native_)), "ibv_destroy_qp");
+  forget_async_events(domain_.context(), async_event_element::queue_pair, number);
 }
 
 ibv_qp* queue_pair_owner::release() noexcept {

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "device/async_events.hpp"
 #include "device/usable.hpp"
 #include "queue/completion_channel_state.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/queue/completion_channel.hpp>
 
+#include <poll.h>
+
+#include <array>
 #include <cassert>
 #include <cerrno>
 #include <new>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <utility>
@@ -93,10 +98,68 @@ result<bool> completion_channel_state::wait(std::unique_lock<std::mutex>& held,
     held.unlock();
     const result<bool> readable = wait_readable(native->fd, until, "completion channel");
     held.lock();
-    someone_reads_ = false;
-    changed_.notify_all();
+    stop_reading();
     VERBSPP_TRYV(readable);
   }
+}
+
+void completion_channel_state::stop_reading() noexcept {
+  someone_reads_ = false;
+  changed_.notify_all();
+  changed_for_watchers_.wake_all();
+}
+
+result<std::optional<wait_end>> completion_channel_state::watch(std::unique_lock<std::mutex>& held,
+                                                                const wait_limit& until,
+                                                                const also_watched& also) noexcept {
+  constexpr const char* operation = "wait for completions";
+  async_events::sleep asleep;
+  if (also.listener != nullptr) {
+    VERBSPP_TRY(begun, async_events::of(*also.listener).begin_sleep(also.listener));
+    if (begun.is_needless) return std::optional(wait_end::async_event);
+    asleep = begun;
+  }
+  const auto end_sleep = [&] {
+    if (also.listener != nullptr) async_events::of(*also.listener).end_sleep(asleep);
+  };
+  const bool reads = !std::exchange(someone_reads_, true);
+  std::uint64_t entered = 0;
+  if (!reads) {
+    const result<std::uint64_t> begun = changed_for_watchers_.enter();
+    if (!begun.has_value()) {
+      end_sleep();
+      return begun.assume_error();
+    }
+    entered = begun.assume_value();
+  }
+  const int events = reads ? native->fd : changed_for_watchers_.descriptor();
+  std::array<pollfd, 4> watched{{{.fd = events, .events = POLLIN, .revents = 0},
+                                 {.fd = also.file_descriptor, .events = POLLIN, .revents = 0},
+                                 {.fd = asleep.device, .events = POLLIN, .revents = 0},
+                                 {.fd = asleep.signal, .events = POLLIN, .revents = 0}}};
+  held.unlock();
+  const result<bool> woken = wait_readable(watched, until);
+  end_sleep();
+  result<void> collected = success();
+  if (watched[2].revents != 0) collected = async_events::of(*also.listener).collect();
+  held.lock();
+  if (reads)
+    stop_reading();
+  else
+    changed_for_watchers_.leave(entered);
+
+  VERBSPP_TRY(in_time, woken);
+  if (also.listener != nullptr && also.listener->has_heard())
+    return std::optional(wait_end::async_event);
+  VERBSPP_TRYV(collected);
+  VERBSPP_TRYV(check_alive(watched[2], "asynchronous events"));
+  VERBSPP_TRYV(check_alive(watched[0], "completion channel"));
+  if ((watched[1].revents & POLLNVAL) != 0)
+    return error::out_of_range(operation, "the file descriptor to be watched", also.file_descriptor,
+                               "it is not open");
+  if (watched[1].revents != 0) return std::optional(wait_end::file_descriptor);
+  if (!in_time) return std::optional(wait_end::limit);
+  return std::optional<wait_end>();
 }
 
 result<reference<completion_queue_state>> completion_channel_state::take(
@@ -120,11 +183,24 @@ std::uint64_t completion_channel_state::settle(completion_queue_state& queue) no
   return queue.events.count;
 }
 
-result<bool> completion_channel_state::sleep(const completion_queue_state& queue,
-                                             std::uint64_t events,
-                                             const wait_limit& until) noexcept {
+result<wait_end> completion_channel_state::sleep(const completion_queue_state& queue,
+                                                 std::uint64_t events, const wait_limit& until,
+                                                 const also_watched& also) noexcept {
   std::unique_lock held(lock_);
-  return wait(held, until, [&]() noexcept { return queue.events.count != events; });
+  const auto has_more = [&]() noexcept { return queue.events.count != events; };
+  if (also.file_descriptor < 0 && also.listener == nullptr) {
+    VERBSPP_TRY(in_time, wait(held, until, has_more));
+    return in_time ? wait_end::completions : wait_end::limit;
+  }
+  for (;;) {
+    if (has_more()) return wait_end::completions;
+    if (!someone_reads_) {
+      VERBSPP_TRY(got, read());
+      if (got) continue;
+    }
+    VERBSPP_TRY(end, watch(held, until, also));
+    if (end) return *end;
+  }
 }
 
 void completion_channel_state::collect() noexcept {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/readable.hpp"
+#include "base/wake_signal.hpp"
 #include <verbspp/base/detail/reference.hpp>
 #include <verbspp/base/ownership.hpp>
 #include <verbspp/base/result.hpp>
@@ -14,6 +15,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
@@ -28,7 +30,8 @@ namespace verbspp::detail {
 /// sleep on the condition until it wakes up, and nobody else reads the descriptor meanwhile. When
 /// it does, it reads and all of them look whether it was for them; one takes its place. An event
 /// wakes all who wait for its queue, and stays pending until somebody polls that queue or takes the
-/// event by itself.
+/// event by itself. Those who watch other file descriptors as well sleep on a signal instead of the
+/// condition.
 struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   completion_channel_state(context parent, ibv_comp_channel* made, ownership whose) noexcept
       : owner(std::move(parent)), native(made), destroyed_by(whose) {}
@@ -41,9 +44,9 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
 
   /// The number of the queue's events so far, which is about to be polled for all of them.
   [[nodiscard]] std::uint64_t settle(completion_queue_state& queue) noexcept;
-  /// Sleeps until the queue has had more events than that; false at the limit.
-  [[nodiscard]] result<bool> sleep(const completion_queue_state& queue, std::uint64_t events,
-                                   const wait_limit& until) noexcept;
+  /// Sleeps until the queue has had more events than that (`completions`), or as `also` says.
+  [[nodiscard]] result<wait_end> sleep(const completion_queue_state& queue, std::uint64_t events,
+                                       const wait_limit& until, const also_watched& also) noexcept;
 
   /// Reads the events that are there, unless somebody sleeps until they are: what is asked for and
   /// never read piles up in the kernel.
@@ -69,6 +72,13 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
   template <class Condition>
   [[nodiscard]] result<bool> wait(std::unique_lock<std::mutex>& held, const wait_limit& until,
                                   Condition condition) noexcept;
+  /// Sleeps once, on all that is watched; empty if events may have come. Needs the lock, and that
+  /// there are no events to read, and has it again afterwards.
+  [[nodiscard]] result<std::optional<wait_end>> watch(std::unique_lock<std::mutex>& held,
+                                                      const wait_limit& until,
+                                                      const also_watched& also) noexcept;
+  /// Nobody sleeps on the descriptor any more; wakes those who could. Needs the lock.
+  void stop_reading() noexcept;
   /// Reads one event, if there is one; needs the lock, and that nobody sleeps on the descriptor.
   [[nodiscard]] result<bool> read() noexcept;
   /// Whose event it is; null for a queue that the library does not know. Needs the lock.
@@ -78,7 +88,8 @@ struct [[gnu::visibility("hidden")]] completion_channel_state : counted {
 
   std::mutex lock_;
   std::condition_variable changed_;
-  bool someone_reads_ = false;  ///< and sleeps on the descriptor
+  wake_signal changed_for_watchers_;  ///< the same
+  bool someone_reads_ = false;        ///< and sleeps on the descriptor
   /// There may be queues that were not made for this channel by the library.
   bool has_strangers_ = false;
   completion_queue_state* all_ = nullptr;

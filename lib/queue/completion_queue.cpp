@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/async_events.hpp"
 #include "device/usable.hpp"
 #include "queue/completion_channel_state.hpp"
 #include "queue/poll_failure.hpp"
@@ -74,7 +75,7 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
   errno = 0;
   state->native = create_native(*state.get(), capacity, device);
   if (state->native != nullptr) {
-    if (state->channel) state->channel->admit(*state.get(), false);
+    state->begin_reporting(false);
     return state;
   }
   const error failure = error::from_errno(errno, operation);
@@ -124,7 +125,7 @@ result<reference<completion_queue_state>> adopt_queue(const context& parent,
   if (!state) return error::from_errno(ENOMEM, adopting_queue);
   state->native = native;
   state->destroyed_by = whose;
-  if (state->channel) state->channel->admit(*state.get(), true);
+  state->begin_reporting(true);
   return state;
 }
 
@@ -138,11 +139,21 @@ completion_queue_state::completion_queue_state(context parent,
       features(with),
       created_at(moment_now()) {}
 
+void completion_queue_state::begin_reporting(bool is_stranger) noexcept {
+  if (!channel) return;
+  channel->admit(*this, is_stranger);
+  failures.listen(owner, {.completion_queue = native});
+}
+
 completion_queue_state::~completion_queue_state() {
   if (native == nullptr) return;
+  failures.stop();
   if (channel) channel->forget(*this);
-  if (destroyed_by == ownership::taken)
+  if (destroyed_by == ownership::taken) {
     report_destroy(errno_of(ibv_destroy_cq(native)), "ibv_destroy_cq");
+    forget_async_events(owner, async_event_element::completion_queue,
+                        reinterpret_cast<std::uintptr_t>(native));
+  }
   if (channel) channel->dismiss(*this);
 }
 

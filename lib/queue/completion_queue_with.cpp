@@ -4,6 +4,7 @@
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <cerrno>
+#include <chrono>
 
 namespace verbspp::detail {
 
@@ -40,10 +41,9 @@ result<std::uint64_t> completion_queue_state::ask_to_be_woken(notify_for which) 
 
 void completion_queue_state::stay_awake() noexcept { channel->collect(); }
 
-result<void> completion_queue_state::sleep(std::uint64_t events_so_far,
-                                           const wait_limit& until) noexcept {
-  VERBSPP_TRYV(channel->sleep(*this, events_so_far, until));
-  return success();
+result<wait_end> completion_queue_state::sleep(std::uint64_t events_so_far, const wait_limit& until,
+                                               const also_watched& also) noexcept {
+  return channel->sleep(*this, events_so_far, until, also);
 }
 
 result<std::span<const work_completion>> wait_for_completions(const completion_queue& queue,
@@ -67,4 +67,66 @@ result<std::span<const work_completion>> wait_for_completions(const completion_q
   }
 }
 
+namespace {
+
+/// `wait_watching`, which may know better than an error what went wrong.
+result<watched_completions> wait_listening(const completion_queue& queue,
+                                           completion_queue_state& state,
+                                           std::span<work_completion> slots,
+                                           const wait_limit& until, notify_for which,
+                                           const also_watched& also) noexcept {
+  const auto found = [](std::span<const work_completion> there) {
+    return watched_completions{.ended_by = wait_end::completions, .completions = there};
+  };
+  for (wait_end ended_by = wait_end::completions;;) {
+    VERBSPP_TRY(there, queue.poll(slots));
+    if (!there.empty()) return found(there);
+    if (auto event = also.listener->heard())
+      return watched_completions{.ended_by = wait_end::async_event, .event = event};
+    if (ended_by != wait_end::completions) return watched_completions{.ended_by = ended_by};
+    VERBSPP_TRY(events, state.ask_to_be_woken(which));
+    VERBSPP_TRY(meanwhile, queue.poll(slots));
+    if (!meanwhile.empty()) {
+      state.stay_awake();
+      return found(meanwhile);
+    }
+    VERBSPP_TRY(end, state.sleep(events, until, also));
+    ended_by = end;
+  }
+}
+
+}  // namespace
+
+result<watched_completions> wait_watching(const completion_queue& queue,
+                                          completion_queue_state* state,
+                                          std::span<work_completion> slots, const wait_limit& until,
+                                          int file_descriptor, notify_for which) noexcept {
+  constexpr const char* operation = "wait for completions";
+  if (slots.empty()) return no_slots(operation);
+  if (state == nullptr) return moved_from_queue(operation);
+  const result<watched_completions> outcome =
+      wait_listening(queue, *state, slots, until, which, {file_descriptor, &state->failures});
+  if (outcome.has_value()) return outcome;
+  // Why a queue can no longer be used, its event tells best, which may be on its way.
+  if (outcome.assume_error() != error_kind::driver) return outcome;
+  static_cast<void>(state->failures.look(std::chrono::milliseconds(50)));
+  if (auto event = state->failures.heard())
+    return watched_completions{.ended_by = wait_end::async_event, .event = event};
+  return outcome;
+}
+
 }  // namespace verbspp::detail
+
+const char* verbspp::to_string(wait_end end) noexcept {
+  switch (end) {
+    case wait_end::completions:
+      return "completions";
+    case wait_end::file_descriptor:
+      return "file descriptor";
+    case wait_end::async_event:
+      return "asynchronous event";
+    case wait_end::limit:
+      return "limit";
+  }
+  return "unknown end of a wait";
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/limits.hpp"
+#include "device/async_events.hpp"
 #include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/async_event.hpp>
@@ -23,8 +24,10 @@ error moved_from(const char* operation) noexcept {
 }  // namespace
 
 detail::shared_receive_queue_state::~shared_receive_queue_state() {
-  if (destroyed_by == ownership::taken)
-    report_destroy(errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq");
+  if (destroyed_by != ownership::taken) return;
+  report_destroy(errno_of(ibv_destroy_srq(native)), "ibv_destroy_srq");
+  forget_async_events(owner.context(), async_event_element::shared_receive_queue,
+                      reinterpret_cast<std::uintptr_t>(native));
 }
 
 result<shared_receive_queue> shared_receive_queue::create(const class protection_domain& domain,

@@ -69,6 +69,8 @@ enum class async_event_severity : std::uint8_t {
 
 namespace detail {
 
+struct async_events;
+
 /// Counts what the order of matters: queues and the events that are about them.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
 
@@ -131,6 +133,8 @@ class async_event {
   friend std::ostream& operator<<(std::ostream& out, const async_event& event);
 
  private:
+  friend struct detail::async_events;
+
   async_event() noexcept = default;
   [[nodiscard]] bool is_at(const void* address) const noexcept {
     return id_ == reinterpret_cast<std::uintptr_t>(address);

@@ -23,14 +23,29 @@ namespace verbspp {
 
 namespace detail {
 
+struct async_events;
+class async_listener;
+
+/// The asynchronous events that are kept at most until the program asks for them.
+inline constexpr std::size_t kept_async_events = 64;
+
 struct context_state : counted {
-  context_state(ibv_context* opened, ownership whose) noexcept : native(opened), closed_by(whose) {}
+  /// Null if there is no memory.
+  [[nodiscard]] static context_state* create(ibv_context* opened, ownership whose) noexcept;
   context_state(const context_state&) = delete;
   context_state& operator=(const context_state&) = delete;
   ~context_state();
 
+  /// What is taken is closed by the destructor; the file descriptor of its asynchronous events has
+  /// to be non-blocking.
+  void set_ownership(ownership whose) noexcept;
+
   ibv_context* native;
   ownership closed_by;
+  owned<async_events> events;
+
+ private:
+  context_state(ibv_context* opened, owned<async_events> events_of) noexcept;
 };
 
 }  // namespace detail
@@ -110,19 +125,23 @@ class context {
   [[nodiscard]] result<gid_table> query_gid_table(port_number port) const noexcept;
 
   /// The next asynchronous event of the device, if one is there; never blocks
-  /// (`ibv_get_async_event`). Each goes to one caller, on whatever thread.
+  /// (`ibv_get_async_event`). Each goes to one caller, on whatever thread, and besides, if it is a
+  /// failure, to those of the library's waits that it ends.
+  ///
+  /// Waits that watch for failures (`completion_queue_with::wait_watching`) read the events that
+  /// are there, and keep them for this: in order, at most 64, of which the oldest of the least
+  /// severity is dropped for the next; those about what is destroyed go with it.
   /// \errors `driver` if the device is gone
   [[nodiscard]] result<std::optional<async_event>> poll_async_event() const noexcept;
   /// The next asynchronous event; empty at the limit and not before. Signals do not end it.
-  /// \errors `driver` if the device is gone
+  /// \errors `driver` if the device is gone; `resource_exhausted` for file descriptors
   [[nodiscard]] result<std::optional<async_event>> wait_async_event(
       const wait_limit& until) const noexcept;
-  /// For epoll and poll: readable while there are asynchronous events; then call `poll_async_event`
-  /// until it gives no more. Non-blocking. Nobody but the library may read it.
-  /// -1 if this context was moved from.
-  [[nodiscard]] int async_event_file_descriptor() const noexcept {
-    return state_ ? state_->native->async_fd : -1;
-  }
+  /// For epoll and poll: readable while there are asynchronous events, kept ones among them; then
+  /// call `poll_async_event` until it gives no more. The same one each time, closed with the
+  /// context; nobody but the library may read it. -1 if this context was moved from. Where no file
+  /// descriptors are left for it, it is the device's own, which does not tell of kept events.
+  [[nodiscard]] int async_event_file_descriptor() const noexcept;
 
   /// The kernel's name for the device, such as "mlx5_0"; empty if this context was moved from.
   [[nodiscard]] const char* device_name() const noexcept VERBSPP_LIFETIMEBOUND {
@@ -140,6 +159,8 @@ class context {
  private:
   friend class device;
   friend class protection_domain;
+  friend struct detail::async_events;
+  friend class detail::async_listener;
   explicit context(detail::reference<detail::context_state> state) noexcept
       : state_(std::move(state)) {}
 

@@ -9,6 +9,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/device/context.hpp>
+#include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/queue/completion_feature.hpp>
 #include <verbspp/work/work_completion.hpp>
 
@@ -35,9 +36,25 @@ enum class notify_for : int {
   solicited_only = 1,
 };
 
+/// What ended a wait that watches more than a completion queue.
+enum class wait_end : std::uint8_t {
+  completions,      ///< there are some
+  file_descriptor,  ///< the program's is readable, hung up or in error
+  async_event,      ///< the queue or the device has failed
+  limit,            ///< the time has come, or a stop was requested
+};
+
+[[nodiscard]] const char* to_string(wait_end end) noexcept;
+
 namespace detail {
 
 struct completion_channel_state;
+
+/// What a sleep watches besides a completion queue.
+struct also_watched {
+  int file_descriptor = -1;                  ///< of the program's; below 0 for none
+  const async_listener* listener = nullptr;  ///< null for none; it has to listen
+};
 
 struct completion_queue_state : counted {
   completion_queue_state(context parent, reference<completion_channel_state> reports_to,
@@ -63,6 +80,9 @@ struct completion_queue_state : counted {
       const completion_channel& channel, ibv_cq* native, ownership whose,
       completion_features features) noexcept;
 
+  /// For a queue that is there now.
+  void begin_reporting(bool is_stranger) noexcept;
+
   // A wait looks for completions, asks to be woken, looks again, since what came before it asked
   // wakes nobody, and sleeps.
 
@@ -71,8 +91,14 @@ struct completion_queue_state : counted {
   [[nodiscard]] result<std::uint64_t> ask_to_be_woken(notify_for which) noexcept;
   /// There is no need to sleep: the event that was asked for may come, and is not left to pile up.
   void stay_awake() noexcept;
-  /// Sleeps until there are more events than that, or the limit.
-  [[nodiscard]] result<void> sleep(std::uint64_t events, const wait_limit& until) noexcept;
+  /// Sleeps until there are more events than that (`completions`, all of which another thread may
+  /// have polled by now), until what else is watched has something to tell, or until the limit.
+  /// Poll again whichever it was: they may have come together. Asynchronous events that are there
+  /// are read, and kept for the program.
+  /// \errors `invalid_input` if the file descriptor is not open; `driver` if the device is gone and
+  /// the listener knows no more of it; `resource_exhausted` for file descriptors
+  [[nodiscard]] result<wait_end> sleep(std::uint64_t events, const wait_limit& until,
+                                       const also_watched& also = {}) noexcept;
 
   context owner;
   reference<completion_channel_state> channel;  ///< none if nobody can wait for the queue
@@ -80,6 +106,7 @@ struct completion_queue_state : counted {
   ownership destroyed_by = ownership::taken;
   completion_features features;
   std::uint64_t created_at;  ///< as `moment_now` counts
+  async_listener failures;   ///< listens if there is a channel
 
   /// What the channel knows of the queue; its lock guards it.
   struct {

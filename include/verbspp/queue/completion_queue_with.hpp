@@ -18,11 +18,19 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
 
 namespace verbspp {
+
+/// What a wait found that watches more than a completion queue.
+struct watched_completions {
+  wait_end ended_by = wait_end::limit;
+  std::span<const work_completion> completions{};  ///< none if it ended otherwise
+  std::optional<async_event> event{};              ///< that ended it
+};
 
 namespace detail {
 
@@ -39,6 +47,10 @@ inline constinit ibv_poll_cq_attr no_poll_attributes{};
 [[nodiscard]] result<std::span<const work_completion>> wait_for_completions(
     const completion_queue& queue, completion_queue_state* state, std::span<work_completion> into,
     const wait_limit& until, notify_for which) noexcept;
+/// `completion_queue_with::wait_watching`.
+[[nodiscard]] result<watched_completions> wait_watching(
+    const completion_queue& queue, completion_queue_state* state, std::span<work_completion> into,
+    const wait_limit& until, int file_descriptor, notify_for which) noexcept;
 [[nodiscard]] result<void> request_notification(ibv_cq* queue, notify_for which) noexcept;
 
 /// How many polling sessions this thread may begin now: 1, and none while it is in one.
@@ -227,13 +239,33 @@ class completion_queue_with : public completion_queue {
   /// to stop, and not before. Signals do not end it.
   /// \errors `invalid_input` if there are no slots; `driver` if the queue is broken or the device
   /// is gone. A queue that breaks while it is slept on wakes nobody: the context's asynchronous
-  /// events tell.
+  /// events tell, and end a `wait_watching`.
   [[nodiscard]] result<std::span<const work_completion>> wait(
       std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
       notify_for which = notify_for::every_completion) const noexcept
     requires Waitable<Features>
   {
     return detail::wait_for_completions(*this, state(), into, until, which);
+  }
+
+  /// As `wait`, and also ends when a file descriptor of the program's is readable, hung up or in
+  /// error, such as the socket that tells of the peer's death, and when this queue or the device
+  /// fails. Completions that are there go first, and failures before the descriptor.
+  ///
+  /// The event of a failure is there for `context::poll_async_event` as well. Of a borrowed context
+  /// whose asynchronous events are read blocking, only those end the wait that the program takes
+  /// meanwhile, by `poll_async_event` of the handle that the queue was made from.
+  ///
+  /// \param file_descriptor below 0 for none
+  /// \returns what ended it, and the slots that were filled
+  /// \errors as `wait`; `invalid_input` if the file descriptor is not open; `resource_exhausted` if
+  /// none are left for the library
+  [[nodiscard]] result<watched_completions> wait_watching(
+      std::span<work_completion> into VERBSPP_LIFETIMEBOUND, const wait_limit& until,
+      int file_descriptor, notify_for which = notify_for::every_completion) const noexcept
+    requires Waitable<Features>
+  {
+    return detail::wait_watching(*this, state(), into, until, file_descriptor, which);
   }
 
   /// Calls `visit`, as `poll_each` does, with each of the completions that are there, or sleeps

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What listeners hear of asynchronous events, and what is kept of them for the program.
+
+#include "device.hpp"
+#include "failing_verb.hpp"
+#include <verbspp/device/detail/async_listener.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <optional>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using detail::async_listener;
+
+namespace {
+
+ibv_async_event about_port(ibv_event_type type, int port = 1) {
+  ibv_async_event event{};
+  event.event_type = type;
+  event.element.port_num = port;
+  return event;
+}
+
+/// Lets a wait of the library's own read an event.
+void keep(async_listener& listener, const ibv_async_event& event) {
+  inject(event);
+  must(listener.look());
+}
+
+/// The same for an event of a queue: the device never gave what is acknowledged then.
+void keep_overrun(async_listener& listener, const completion_queue& queue) {
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_CQ_ERR;
+  event.element.cq = queue.native_handle();
+  keep(listener, event);
+  --queue.native_handle()->async_events_completed;
+}
+/// The same for an event of a queue pair.
+void keep_access_error(async_listener& listener, const connected& pair) {
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_QP_ACCESS_ERR;
+  event.element.qp = pair.native_handle();
+  keep(listener, event);
+  --pair.native_handle()->events_completed;
+}
+
+[[nodiscard]] std::optional<async_event_type> heard_by(const async_listener& listener) {
+  const auto heard = listener.heard();
+  CHECK(heard.has_value() == listener.has_heard());
+  if (!heard) return std::nullopt;
+  return heard->type();
+}
+
+[[nodiscard]] bool is_readable(int file_descriptor, std::chrono::milliseconds length = {}) {
+  pollfd entry{file_descriptor, POLLIN, 0};
+  return ::poll(&entry, 1, static_cast<int>(length.count())) == 1;
+}
+
+/// Stops the send queue, which the device tells by an event.
+void drain(const context& device, const connected& pair) {
+  const bool is_first = !is_readable(device.native_handle()->async_fd);
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(ibv_modify_qp(pair.native_handle(), &attributes,
+                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  if (is_first) CHECK(is_readable(device.native_handle()->async_fd, patience));
+}
+
+}  // namespace
+
+TEST_CASE("a listener hears of failures, and the program gets each event all the same") {
+  const testbed bed;
+  async_listener listener;
+  listener.listen(bed.context, {.port = 1});
+  async_listener other;
+  other.listen(bed.context, {.completion_queue = bed.left_queue.native_handle()});
+  CHECK_FALSE(listener.has_heard());
+  inject(about_port(IBV_EVENT_PORT_ERR));
+  CHECK(must(bed.context.poll_async_event()));
+  CHECK(heard_by(listener) == async_event_type::port_error);
+  CHECK_FALSE(other.has_heard());
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+
+  keep(other, about_port(IBV_EVENT_PORT_ERR));
+  const auto kept = must(bed.context.poll_async_event());
+  REQUIRE(kept);
+  CHECK(kept->type() == async_event_type::port_error);
+  CHECK(kept->port() == port_number(1));
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+}
+
+TEST_CASE("a listener hears of its own elements alone, and of the device") {
+  const testbed bed;
+  const auto [left, right] = connect(bed);
+  async_listener of_left;
+  of_left.listen(bed.context, {.queue_pair = left.native_handle(), .port = 1});
+  async_listener of_right;
+  of_right.listen(bed.context, {.queue_pair = right.native_handle(),
+                                .completion_queue = bed.left_queue.native_handle(),
+                                .port = 2});
+  keep_access_error(of_right, left);
+  CHECK(heard_by(of_left) == async_event_type::queue_pair_access_error);
+  CHECK(of_left.heard()->concerns(left));
+  keep(of_left, about_port(IBV_EVENT_PORT_ERR));
+  CHECK_FALSE(of_right.has_heard());
+  keep_overrun(of_left, bed.right_queue);
+  CHECK_FALSE(of_right.has_heard());
+  keep_overrun(of_left, bed.left_queue);
+  CHECK(heard_by(of_right) == async_event_type::completion_queue_error);
+  keep(of_left, about_port(IBV_EVENT_DEVICE_FATAL, 0));
+  CHECK(heard_by(of_left) == async_event_type::device_fatal);
+  CHECK(heard_by(of_right) == async_event_type::device_fatal);
+}
+
+TEST_CASE("a listener notes the gravest failure, and forgets a port that comes back") {
+  const testbed bed;
+  async_listener listener;
+  const detail::async_elements about{.completion_queue = bed.left_queue.native_handle(), .port = 1};
+  listener.listen(bed.context, about);
+  keep(listener, about_port(IBV_EVENT_LID_CHANGE));
+  CHECK_FALSE(listener.has_heard());
+  keep(listener, about_port(IBV_EVENT_PORT_ERR));
+  CHECK(heard_by(listener) == async_event_type::port_error);
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE));
+  CHECK_FALSE(listener.has_heard());
+  keep(listener, about_port(IBV_EVENT_PORT_ERR));
+  keep_overrun(listener, bed.left_queue);
+  CHECK(heard_by(listener) == async_event_type::completion_queue_error);
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE));
+  CHECK(heard_by(listener) == async_event_type::completion_queue_error);
+  listener.stop();
+  CHECK(heard_by(listener) == async_event_type::completion_queue_error);
+  listener.listen(bed.context, about);
+  CHECK_FALSE(listener.has_heard());
+}
+
+TEST_CASE("who begins to listen to a device that has failed hears of it") {
+  const testbed bed;
+  inject(about_port(IBV_EVENT_DEVICE_FATAL, 0));
+  CHECK(must(bed.context.poll_async_event()));
+  async_listener late;
+  late.listen(bed.context, {});
+  CHECK(heard_by(late) == async_event_type::device_fatal);
+}
+
+TEST_CASE("kept events come in order, before those that the device has still") {
+  const testbed bed;
+  async_listener listener;
+  listener.listen(bed.context, {});
+  for (const auto type : {IBV_EVENT_LID_CHANGE, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE})
+    keep(listener, about_port(type));
+  inject(about_port(IBV_EVENT_GID_CHANGE));
+  for (const auto type : {async_event_type::lid_change, async_event_type::port_error,
+                          async_event_type::port_active, async_event_type::gid_change}) {
+    const auto event = must(bed.context.wait_async_event(patience));
+    REQUIRE(event);
+    CHECK(event->type() == type);
+  }
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+}
+
+TEST_CASE("of more events than are kept, the oldest of the least severity go") {
+  const testbed bed;
+  async_listener listener;
+  listener.listen(bed.context, {});
+  keep(listener, about_port(IBV_EVENT_PORT_ERR));
+  keep(listener, about_port(IBV_EVENT_SM_CHANGE));
+  for (std::size_t i = 0; i < detail::kept_async_events; ++i)
+    keep(listener, about_port(i % 2 == 0 ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_LID_CHANGE));
+  std::vector<async_event_type> kept;
+  while (const auto event = must(bed.context.poll_async_event())) kept.push_back(event->type());
+  REQUIRE(kept.size() == detail::kept_async_events);
+  // The notices of the beginning, of which the first was the subnet manager's, made room.
+  CHECK(kept[0] == async_event_type::port_error);
+  CHECK(kept[1] == async_event_type::lid_change);
+  CHECK(kept[2] == async_event_type::port_active);
+  CHECK(kept.back() == async_event_type::lid_change);
+}
+
+TEST_CASE("the file descriptor of asynchronous events tells of kept ones as well") {
+  const testbed bed;
+  async_listener listener;
+  listener.listen(bed.context, {});
+  keep(listener, about_port(IBV_EVENT_PORT_ERR));
+  const int watched = bed.context.async_event_file_descriptor();
+  CHECK(watched == bed.context.async_event_file_descriptor());
+  CHECK(is_readable(watched));
+  CHECK(must(bed.context.poll_async_event()));
+  CHECK_FALSE(is_readable(watched));
+  keep(listener, about_port(IBV_EVENT_PORT_ERR));
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE));
+  CHECK(is_readable(watched));
+  CHECK(must(bed.context.poll_async_event()));
+  CHECK(is_readable(watched));
+  CHECK(must(bed.context.poll_async_event()));
+  CHECK_FALSE(is_readable(watched));
+  // And of those that the device has.
+  const auto [left, right] = connect(bed);
+  drain(bed.context, left);
+  CHECK(is_readable(watched, patience));
+  CHECK(must(bed.context.poll_async_event()));
+  CHECK_FALSE(is_readable(watched));
+}
+
+TEST_CASE("kept events of what is destroyed go with it") {
+  const testbed bed;
+  async_listener listener;
+  listener.listen(bed.context, {});
+  const auto [left, right] = connect(bed);
+  {
+    const auto [gone, other] = connect(bed);
+    drain(bed.context, gone);
+    must(listener.look());
+    drain(bed.context, left);
+    must(listener.look());
+    CHECK(is_readable(bed.context.async_event_file_descriptor()));
+  }
+  const auto event = must(bed.context.poll_async_event());
+  REQUIRE(event);
+  CHECK(event->concerns(left));
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+  {
+    const auto queue = must(completion_queue::create(bed.context, 4));
+    keep_overrun(listener, queue);
+  }
+  CHECK_FALSE(must(bed.context.poll_async_event()));
+}
+
+TEST_CASE("a borrowed context whose events are read blocking is not read for listeners") {
+  const testbed bed;
+  const context borrowed =
+      must(context::from_native(bed.context.native_handle(), ownership::borrowed));
+  async_listener listener;
+  listener.listen(borrowed, {.port = 1});
+  const int flags = ::fcntl(bed.context.native_handle()->async_fd, F_GETFL);
+  REQUIRE(::fcntl(bed.context.native_handle()->async_fd, F_SETFL, flags & ~O_NONBLOCK) == 0);
+  inject(about_port(IBV_EVENT_PORT_ERR));
+  must(listener.look());
+  CHECK_FALSE(listener.has_heard());
+  REQUIRE(::fcntl(bed.context.native_handle()->async_fd, F_SETFL, flags) == 0);
+  // Now it cannot block.
+  must(listener.look());
+  CHECK(heard_by(listener) == async_event_type::port_error);
+  CHECK(must(borrowed.poll_async_event()));
+}
