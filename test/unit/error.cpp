@@ -27,7 +27,8 @@ constexpr std::array all_kinds{
     error_kind::not_supported,  error_kind::timed_out,
     error_kind::cancelled,      error_kind::busy,
     error_kind::would_block,    error_kind::mismatch,
-    error_kind::failed_request, error_kind::driver,
+    error_kind::failed_request, error_kind::not_connected,
+    error_kind::driver,
 };
 
 struct errno_meaning {
@@ -54,6 +55,7 @@ constexpr std::array meanings{
     errno_meaning{EPROTONOSUPPORT, error_kind::not_supported},
     errno_meaning{ETIMEDOUT, error_kind::timed_out},
     errno_meaning{ECANCELED, error_kind::cancelled},
+    errno_meaning{ENOTCONN, error_kind::not_connected},
     errno_meaning{EBUSY, error_kind::busy},
     errno_meaning{EIO, error_kind::driver},
 };
@@ -231,7 +233,7 @@ TEST_CASE("an error equals the std::errc of its errno and of its kind") {
 }
 
 TEST_CASE("an error without an errno equals the std::errc of its kind") {
-  const std::array<std::pair<error_kind, std::errc>, 12> conditions{{
+  const std::array<std::pair<error_kind, std::errc>, 13> conditions{{
       {error_kind::invalid_input, std::errc::invalid_argument},
       {error_kind::resource_exhausted, std::errc::not_enough_memory},
       {error_kind::permission, std::errc::permission_denied},
@@ -239,6 +241,7 @@ TEST_CASE("an error without an errno equals the std::errc of its kind") {
       {error_kind::not_supported, std::errc::operation_not_supported},
       {error_kind::timed_out, std::errc::timed_out},
       {error_kind::cancelled, std::errc::operation_canceled},
+      {error_kind::not_connected, std::errc::not_connected},
       {error_kind::busy, std::errc::device_or_resource_busy},
       {error_kind::would_block, std::errc::operation_would_block},
       {error_kind::mismatch, std::errc::invalid_argument},
