@@ -8,6 +8,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cinttypes>
 #include <cstdio>
@@ -91,6 +92,7 @@ result<void> channel_core::make_queue() noexcept {
 
 result<void> channel_core::prepare() noexcept {
   if (native_queue_ == nullptr || queue_is_lost_) VERBSPP_TRYV(make_queue());
+  VERBSPP_TRYV(make_lost());
   VERBSPP_TRY(made, create_prepared(type_, settings_.queue_pair));
   queue_pair_.emplace(std::move(made));
   native_ = queue_pair_->owner.native();
@@ -106,9 +108,10 @@ result<void> channel_core::prepare() noexcept {
     sends_ = settings_.queue_pair.max_send_work_requests.value();
     if (has_receives) receives_ = settings_.queue_pair.max_receive_work_requests.value();
   }
-  send_room_ = sends_;
+  if (records_ != nullptr)
+    sends_ = std::min(sends_, static_cast<std::uint32_t>((record_mask_ + 1) / 2));
   receive_room_ = receives_;
-  unsignaled_ = 0;
+  lost_->queue_pair = local_.number.value();
   failure_.reset();
   root_is_certain_ = false;
   may_send_ = false;
@@ -118,25 +121,43 @@ result<void> channel_core::prepare() noexcept {
 }
 
 result<void> channel_core::make_slots() noexcept {
-  // One for each request that can be outstanding, and some for results that nobody took yet.
-  const std::uint32_t requests = sends_ + receives_;
-  slot_count_ = std::min(requests + std::clamp(requests, 16U, 1024U), no_slot);
-  slots_owner_ = owned<work_slot[]>(new (std::nothrow) work_slot[slot_count_]);
+  // One for each receive that can be outstanding, and some for results that nobody took yet.
+  slot_count_ = std::min(receives_ + std::clamp(receives_, 16U, 1024U), no_slot);
+  slots_owner_ = owned<receive_slot[]>(new (std::nothrow) receive_slot[slot_count_]);
   slots_ = slots_owner_.get();
-  if (slots_ == nullptr) return error::from_errno(ENOMEM, "build a channel");
+  // As many again for a batch, which is filled while all others may be on their way.
+  const std::size_t records = 2 * std::bit_ceil(std::size_t{std::max(sends_, 1U)});
+  records_owner_ = owned<send_record[]>(new (std::nothrow) send_record[records]());
+  records_ = records_owner_.get();
+  record_mask_ = records - 1;
+  if (slots_ == nullptr || records_ == nullptr) return error::from_errno(ENOMEM, "build a channel");
   for (std::uint32_t i = 0; i < slot_count_; ++i) {
     slots_[i].id = one_use + i;
     slots_[i].next = i + 1 < slot_count_ ? i + 1 : no_slot;
-    slots_[i].is = work_slot::state::free;
+    slots_[i].is = receive_slot::state::free;
   }
   free_ = 0;
   watches_ = device_memory_is_watched();
   if (!watches_) return success();
-  targets_per_slot_ =
+  targets_per_request_ =
       std::max({capacities_.max_send_elements, capacities_.max_receive_elements, 1U});
   targets_ =
-      owned<target[]>(new (std::nothrow) target[std::size_t{slot_count_} * targets_per_slot_]{});
+      owned<target[]>(new (std::nothrow) target[(slot_count_ + records) * targets_per_request_]{});
   if (!targets_) return error::from_errno(ENOMEM, "build a channel");
+  return success();
+}
+
+/// Handles that exist may ask what came of requests of the connections before.
+result<void> channel_core::make_lost() noexcept {
+  owned<lost_sends> made(new (std::nothrow) lost_sends);
+  if (made.get() == nullptr) return error::from_errno(ENOMEM, "build a channel");
+  if (handles_ != 0) {
+    lost_->end = next_send_;
+    made->earlier = std::move(lost_);
+  } else {
+    needs_attention_ = false;
+  }
+  lost_ = std::move(made);
   return success();
 }
 
@@ -171,11 +192,16 @@ result<void> channel_core::connect(const endpoint& remote) noexcept {
   last_peer_ = remote;
   state_ = channel_state::connected;
   may_send_ = true;
+  usable_sends_ = sends_;
+  signaled_end_ = next_send_;
+  send_end_ = completed_ + usable_sends_;
   return success();
 }
 
 void channel_core::note_root(const error& root, bool is_certain) noexcept {
   may_send_ = may_receive_ = false;
+  usable_sends_ = 0;
+  send_end_ = completed_;
   if (!failure_) {
     failure_.emplace(root);
     state_ = channel_state::broken;
@@ -226,30 +252,19 @@ void channel_core::destroy_queue_pair() noexcept {
     }
   }
   // What the device had told before counts; the rest it will never tell.
-  for (std::uint32_t before = no_slot; !is_idle() && before != send_room_ + receive_room_;) {
-    before = send_room_ + receive_room_;
+  for (std::uint32_t before = ~0U;
+       !is_idle() && before != sends_outstanding() + receives_outstanding();) {
+    before = sends_outstanding() + receives_outstanding();
     collect();
   }
-  const auto give_up = [this](work_slot& slot) {
-    slot.status = IBV_WC_WR_FLUSH_ERR;
-    slot.vendor_code = 0;
-    if (lost_memory_) slot.notes |= work_slot::lost;
-    failure_->count_flushed();
-    constexpr std::uint8_t of_nobody = work_slot::in_scope | work_slot::unheld;
-    if ((slot.notes & of_nobody) == of_nobody) ++slot.scope->flushed;
-    finish(slot);
-  };
-  while (oldest_send_ != no_slot) {
-    work_slot& slot = slots_[oldest_send_];
-    oldest_send_ = slot.next;
-    give_up(slot);
-  }
-  newest_send_ = no_slot;
+  while (completed_ != next_send_)
+    fail_send(completed_, work_operation::send, IBV_WC_WR_FLUSH_ERR, 0);
   for (std::uint32_t i = 0; i < slot_count_; ++i)
-    if (slots_[i].is == work_slot::state::posted) give_up(slots_[i]);
-  send_room_ = sends_;
+    if (slots_[i].is == receive_slot::state::posted) {
+      if (lost_memory_) slots_[i].notes |= receive_slot::lost;
+      fail_receive(slots_[i], IBV_WC_WR_FLUSH_ERR, 0);
+    }
   receive_room_ = receives_;
-  unsignaled_ = 0;
 }
 
 result<void> channel_core::renew(const wait_limit& limit) noexcept {
@@ -275,16 +290,18 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
 void channel_core::abandon() noexcept {
   static_cast<void>(close(time_to_flush));
   is_orphan_ = true;
-  for (std::uint32_t i = 0; i < slot_count_; ++i)
-    if (slots_[i].is == work_slot::state::done) {
-      slots_[i].notes |= work_slot::orphaned;
-      ++orphans_;
-    }
-  go_if_unused();
+  needs_attention_ = true;
+  if (handles_ == 0) go_if_unused();
 }
 
+/// There is no handle any more.
 void channel_core::go_if_unused() noexcept {
-  if (orphans_ == 0 && scopes_ == 0) delete this;
+  if (is_orphan_) {
+    delete this;
+  } else if (!failure_) {
+    lost_->earlier = {};
+    needs_attention_ = false;
+  }
 }
 
 template <class Done>
@@ -313,50 +330,48 @@ std::optional<error> channel_core::wait_until(Done done, const wait_limit* limit
   }
 }
 
-std::optional<error> channel_core::wait_for(const work_slot& slot,
-                                            const wait_limit* limit) noexcept {
-  return wait_until([&] { return slot.is == work_slot::state::done; }, limit);
+std::optional<error> channel_core::wait_for(request one, const wait_limit* limit) noexcept {
+  return wait_until([&] { return is_done(one); }, limit);
 }
 
 std::optional<error> channel_core::wait_for_all(const scope_state& scope) noexcept {
+  if (has_finished(scope)) return std::nullopt;
   mark_end(scope.limit);
-  if (scope.outstanding == 0) return std::nullopt;
-  return wait_until([&] { return scope.outstanding == 0; }, scope.limit);
+  if (has_finished(scope)) return std::nullopt;
+  return wait_until([&] { return has_finished(scope); }, scope.limit);
 }
 
-result<void> channel_core::wait_for_room(const std::uint32_t& room, std::uint32_t wanted,
-                                         const wait_limit* limit) noexcept {
-  if (!may_send_ && !may_receive_) return refusal(waiting);
-  const auto ended = wait_until([&] { return room >= wanted; }, limit);
+result<void> channel_core::wait_for_send_room(std::uint32_t wanted,
+                                              const wait_limit* limit) noexcept {
+  if (!may_send_) return refusal(waiting);
+  const auto ended = wait_until([&] { return send_room() >= wanted; }, limit);
   if (ended) return *ended;
-  if (failure_) return refusal(waiting);
+  if (!may_send_) return refusal(waiting);
   return success();
 }
 
-void channel_core::mark_end(const wait_limit* limit) noexcept {
-  if (unsignaled_ == 0 || !may_send_) return;
-  if (send_room_ == 0 && !wait_for_room(send_room_, 1, limit).has_value()) return;
-  if (unsignaled_ == 0) return;
-  // Where this fails, nothing will tell that those before it have finished, but the end of the
-  // connection.
-  if (const auto marked = post(marker_operation(), nullptr, work_slot::unheld); !marked.has_value())
-    break_off(marked.assume_error());
+result<void> channel_core::wait_for_receive_room(const wait_limit* limit) noexcept {
+  if (!may_receive_) return refusal(waiting);
+  const auto ended = wait_until([&] { return receive_room_ != 0; }, limit);
+  if (ended) return *ended;
+  if (!may_receive_) return refusal(waiting);
+  return success();
 }
 
-void channel_core::end_scope(scope_state& scope) noexcept {
-  if (scope.held != 0)
-    for (std::uint32_t i = 0; i < slot_count_; ++i) {
-      work_slot& slot = slots_[i];
-      if (slot.is != work_slot::state::done || (slot.notes & work_slot::in_scope) == 0 ||
-          slot.scope != &scope)
-        continue;
-      if (slot.status == IBV_WC_WR_FLUSH_ERR)
-        ++scope.flushed;
-      else if (slot.status != IBV_WC_SUCCESS)
-        ++scope.failed;
-      slot.scope = nullptr;
-      slot.notes = static_cast<std::uint8_t>((slot.notes & ~work_slot::in_scope) | work_slot::over);
-    }
+bool channel_core::find_send_room() noexcept {
+  if (may_send_) collect();
+  return next_send_ < send_end_;
+}
+
+void channel_core::mark_end(const wait_limit* limit) noexcept {
+  if (unsignaled() == 0 || !may_send_) return;
+  if (send_room() == 0 && !wait_for_send_room(1, limit).has_value()) return;
+  if (unsignaled() == 0) return;
+  // Where this fails, nothing will tell that those before it have finished, but the end of the
+  // connection.
+  request marker;
+  if (const auto marked = post(marker_operation(), marker, nullptr); !marked.has_value())
+    break_off(marked.assume_error());
 }
 
 error channel_core::refusal(const char* operation) const noexcept {
@@ -390,7 +405,7 @@ error channel_core::refusal_of_empty(const char* operation) noexcept {
 }
 
 error channel_core::no_room(const char* operation, bool is_send) const noexcept {
-  if ((is_send ? send_room_ : receive_room_) == 0)
+  if (is_send ? send_room() == 0 : receive_room_ == 0)
     return of_channel(error_kind::would_block, operation,
                       is_send ? "the send queue is full: wait for earlier work, or build the "
                                 "channel with more max_send_work_requests"
@@ -404,6 +419,12 @@ error channel_core::no_room(const char* operation, bool is_send) const noexcept 
 error channel_core::not_carried(const char* operation) noexcept {
   return of_channel(error_kind::not_supported, operation,
                     "this channel is of transport UC, which carries sends and RDMA writes only");
+}
+
+error channel_core::posted_within_batch() noexcept {
+  return of_channel(error_kind::busy, "ibv_post_send (batch)",
+                    "something else was posted to the channel while the batch was filled: post it "
+                    "before or behind");
 }
 
 error channel_core::not_extended(const char* operation) noexcept {
@@ -422,116 +443,215 @@ error channel_core::ended_by(const wait_limit& limit) const noexcept {
                             limit.failure(waiting).kind());
 }
 
-work_error channel_core::failure_of(const work_slot& slot) const noexcept {
-  return work_error(static_cast<work_status>(slot.status), slot.vendor_code, slot.id,
-                    local_.number.value())
-      .with_operation(static_cast<work_operation>(slot.operation));
+error channel_core::refused_on_uc(const char* operation, const error& cause) const noexcept {
+  return may_send_ ? cause : refusal(operation);
 }
 
-void channel_core::take_failure(work_slot& slot, const ibv_wc& completion) noexcept {
-  if (slot.operation == static_cast<std::uint8_t>(work_operation::receive))
+error channel_core::no_send(const char* operation) const noexcept {
+  return may_send_ ? no_room(operation, true) : refusal(operation);
+}
+
+scope_state* channel_core::scope_of_send(std::uint64_t number) const noexcept {
+  const send_record& noted = records_[number & record_mask_];
+  return noted.number == number ? noted.scope : nullptr;
+}
+
+void channel_core::take_failure(const ibv_wc& completion) noexcept {
+  const std::uint32_t status = number_of(completion.status);
+  if (static_cast<std::int64_t>(completion.wr_id) < 0) {
+    receive_slot* const slot = slot_of(completion.wr_id);
+    if (slot == nullptr) return;
     ++receive_room_;
-  else
-    leave_send_queue(static_cast<std::uint32_t>(slot.id) & no_slot);
-  slot.status = number_of(completion.status);
-  slot.vendor_code = completion.vendor_err;
-  const bool was_flushed = slot.status == IBV_WC_WR_FLUSH_ERR;
-  const bool is_first = !failure_;
-  note_root(failure_of(slot), !was_flushed);
-  if (is_first) stop_device();
-  if (was_flushed) failure_->count_flushed();
-  constexpr std::uint8_t of_nobody = work_slot::in_scope | work_slot::unheld;
-  if ((slot.notes & of_nobody) == of_nobody)
-    ++(was_flushed ? slot.scope->flushed : slot.scope->failed);
+    return fail_receive(*slot, status, completion.vendor_err);
+  }
+  const std::uint32_t earlier = earlier_than(completion.wr_id);
+  if (earlier >= next_send_ - completed_) return;
+  // Those had no failure of their own.
+  complete_sends(earlier);
+  fail_send(completed_, static_cast<work_operation>(completion.wr_id >> operation_at), status,
+            completion.vendor_err);
+}
+
+void channel_core::fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
+                             std::uint32_t vendor_code) noexcept {
+  lost_->first = std::min(lost_->first, number);
+  if (status != IBV_WC_WR_FLUSH_ERR && lost_->root == lost_sends::none) {
+    lost_->root = number;
+    lost_->status = status;
+    lost_->vendor_code = vendor_code;
+  }
+  note_failure(
+      work_error(static_cast<work_status>(status), vendor_code, number, local_.number.value())
+          .with_operation(operation),
+      scope_of_send(number));
+  complete_sends(1);
+}
+
+void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
+                                std::uint32_t vendor_code) noexcept {
+  slot.status = status;
+  slot.vendor_code = vendor_code;
+  note_failure(
+      work_error(static_cast<work_status>(status), vendor_code, slot.id, local_.number.value())
+          .with_operation(work_operation::receive),
+      slot.scope);
   finish(slot);
 }
 
-transport_result<completed_work> channel_core::take_late(work_slot& slot) noexcept {
-  const bool is_over = (slot.notes & work_slot::over) != 0;
-  const bool is_orphaned = (slot.notes & work_slot::orphaned) != 0;
-  if (!is_over && (slot.notes & work_slot::in_scope) != 0) --slot.scope->held;
-  const bool succeeded = slot.status == IBV_WC_SUCCESS;
-  const completed_work done(slot.opcode, slot.byte_count, slot.flags, slot.immediate);
-  release(slot);
-  if (is_orphaned) {
-    --orphans_;
-    go_if_unused();
+void channel_core::note_failure(const work_error& failure, scope_state* scope) noexcept {
+  const bool was_flushed = failure.status() == work_status::flushed;
+  const bool is_first = !failure_;
+  note_root(failure, !was_flushed);
+  needs_attention_ = true;
+  if (is_first) stop_device();
+  if (was_flushed) failure_->count_flushed();
+  if (scope != nullptr) ++(was_flushed ? scope->flushed : scope->failed);
+}
+
+std::optional<work_error> channel_core::failure_of(const request& one) const noexcept {
+  if (one.operation == work_operation::receive) {
+    if (one.slot->status == IBV_WC_SUCCESS) return std::nullopt;
+    return work_error(static_cast<work_status>(one.slot->status), one.slot->vendor_code,
+                      one.slot->id, local_.number.value())
+        .with_operation(one.operation);
   }
-  if (is_over)
+  for (const lost_sends* lost = lost_.get(); lost != nullptr; lost = lost->earlier.get()) {
+    if (one.number < lost->first || one.number >= lost->end) continue;
+    const bool is_root = one.number == lost->root;
+    return work_error(is_root ? static_cast<work_status>(lost->status) : work_status::flushed,
+                      is_root ? lost->vendor_code : 0, one.number, lost->queue_pair)
+        .with_operation(one.operation);
+  }
+  return std::nullopt;
+}
+
+scope_state* channel_core::open_scope_of(const request& one) const noexcept {
+  if (one.scope == 0) return nullptr;
+  scope_state* scope = innermost_;
+  while (scope != nullptr && scope->serial != one.scope) scope = scope->outer;
+  return scope;
+}
+
+transport_result<completed_work> channel_core::take_with_attention(request one) noexcept {
+  scope_state* const scope = open_scope_of(one);
+  const std::optional<work_error> failure = failure_of(one);
+  std::optional<completed_work> done;
+  if (one.operation == work_operation::receive) {
+    done.emplace(one.slot->opcode, one.slot->byte_count, one.slot->flags, one.slot->immediate);
+    release(*one.slot);
+  } else {
+    done.emplace(number_of(one.operation), one.bytes, 0U, 0U);
+  }
+  if (scope != nullptr) {
+    ++scope->taken;
+    if (failure) --(failure->status() == work_status::flushed ? scope->flushed : scope->failed);
+  }
+  const bool was_orphan = is_orphan_;
+  drop_handle();
+  if (one.scope != 0 && scope == nullptr)
     return of_channel(error_kind::invalid_input, "result of a request",
                       "the scope that it was posted in has ended, and reported how it went");
-  if (succeeded) return done;
-  return of_channel(error_kind::not_connected, "result of a request",
-                    "its channel was destroyed before the request had finished");
+  if (!failure) return *done;
+  if (was_orphan)
+    return of_channel(error_kind::not_connected, "result of a request",
+                      "its channel was destroyed before the request had finished");
+  return *failure;
 }
 
-void channel_core::leave_rarely(work_slot& slot) noexcept {
-  if (slot.is == work_slot::state::posted) {
-    const bool in_scope = (slot.notes & work_slot::in_scope) != 0;
-    if ((slot.notes & work_slot::owning) == 0 &&
-        (in_scope || (slot.notes & work_slot::keeping) != 0)) {
-      // Nobody's memory depends on it.
-      slot.notes |= work_slot::unheld;
-      if (in_scope) {
-        --slot.scope->held;
-        ++slot.scope->dropped;
-      }
+void channel_core::leave_rarely(request one, bool must_wait) noexcept {
+  const scope_state* const scope = open_scope_of(one);
+  const bool is_receive = one.operation == work_operation::receive;
+  if (is_done(one)) {
+    if (is_receive) release(*one.slot);
+  } else if ((scope != nullptr || one.keeps) && !must_wait) {
+    // The scope sees to it, or nobody's memory depends on it.
+    if (is_receive) one.slot->notes |= receive_slot::unheld;
+  } else {
+    static_cast<void>(wait_for(one, scope != nullptr ? scope->limit : nullptr));
+    if (is_receive) release(*one.slot);
+  }
+  drop_handle();
+}
+
+void channel_core::close_outer_scope(scope_state& scope) noexcept {
+  for (scope_state** inner = &innermost_; *inner != nullptr; inner = &(*inner)->outer)
+    if (*inner == &scope) {
+      *inner = scope.outer;
       return;
     }
-    static_cast<void>(wait_for(slot, in_scope ? slot.scope->limit : nullptr));
-  }
-  if ((slot.notes & work_slot::in_scope) != 0) {
-    --slot.scope->held;
-    ++slot.scope->dropped;
-    if (slot.status == IBV_WC_WR_FLUSH_ERR)
-      ++slot.scope->flushed;
-    else if (slot.status != IBV_WC_SUCCESS)
-      ++slot.scope->failed;
-  }
-  const bool is_orphaned = (slot.notes & work_slot::orphaned) != 0;
-  release(slot);
-  if (is_orphaned) {
-    --orphans_;
-    go_if_unused();
+}
+
+void channel_core::give_back_memory(receive_slot& slot) noexcept {
+  if ((slot.notes & receive_slot::watched) != 0) show(targets_of(slot));
+  if ((slot.notes & receive_slot::keeping) != 0 && !lost_memory_) slot.memory.let_go();
+  slot.notes &= static_cast<std::uint8_t>(~(receive_slot::keeping | receive_slot::watched));
+}
+
+/// Of the next requests of the send queue to finish.
+void channel_core::give_back_memory(std::uint64_t count) noexcept {
+  for (std::uint64_t number = completed_; number != completed_ + count; ++number) {
+    send_record& noted = records_[number & record_mask_];
+    if (noted.number != number) continue;
+    if (noted.is_watched) {
+      --keeping_;
+      show(targets_of(number));
+    }
+    if (noted.memory.keeper == nullptr) continue;
+    --keeping_;
+    if (!lost_memory_) noted.memory.let_go();
   }
 }
 
-void channel_core::give_back_memory(work_slot& slot) noexcept {
-  if ((slot.notes & work_slot::watched) != 0) {
-    const target* const first = targets_of(slot);
-    for (std::uint32_t i = 0; i < targets_per_slot_ && first[i].length != 0; ++i)
-      device_returns(first[i].address, first[i].length);
-  }
-  if ((slot.notes & work_slot::keeping) != 0 && !lost_memory_) slot.memory.let_go();
-  slot.notes &= static_cast<std::uint8_t>(~(work_slot::keeping | work_slot::watched));
-}
-
-channel_core::target* channel_core::targets_of(const work_slot& slot) const noexcept {
+channel_core::target* channel_core::targets_of(const receive_slot& slot) const noexcept {
   const auto index = static_cast<std::size_t>(slot.id) & no_slot;
-  return targets_.get() + index * targets_per_slot_;
+  return targets_.get() + index * targets_per_request_;
 }
 
-void channel_core::remember(work_slot& slot, const native_elements& elements) noexcept {
-  target* const first = targets_of(slot);
+channel_core::target* channel_core::targets_of(std::uint64_t number) const noexcept {
+  return targets_.get() + (slot_count_ + (number & record_mask_)) * targets_per_request_;
+}
+
+void channel_core::remember(target* first, const native_elements& elements) const noexcept {
   ibv_sge single;
   const ibv_sge* const range = elements.at(single);
   std::uint32_t count = 0;
-  for (std::size_t i = 0; i < elements.size && count < targets_per_slot_; ++i)
+  for (std::size_t i = 0; i < elements.size && count < targets_per_request_; ++i)
     if (range[i].length != 0) first[count++] = {range[i].addr, range[i].length};
-  if (count < targets_per_slot_) first[count] = {};
+  if (count < targets_per_request_) first[count] = {};
 }
 
-void channel_core::hide(work_slot& slot) noexcept {
-  const target* const first = targets_of(slot);
-  if (first->length == 0) return;
-  for (std::uint32_t i = 0; i < targets_per_slot_ && first[i].length != 0; ++i)
+bool channel_core::hide(const target* first) const noexcept {
+  for (std::uint32_t i = 0; i < targets_per_request_ && first[i].length != 0; ++i)
     device_takes(first[i].address, first[i].length);
-  slot.notes |= work_slot::watched;
+  return first->length != 0;
 }
 
-void channel_core::watch(work_slot& slot, const native_elements& elements) noexcept {
-  remember(slot, elements);
-  hide(slot);
+void channel_core::show(const target* first) const noexcept {
+  for (std::uint32_t i = 0; i < targets_per_request_ && first[i].length != 0; ++i)
+    device_returns(first[i].address, first[i].length);
+}
+
+void channel_core::watch(receive_slot& slot, const native_elements& elements) noexcept {
+  remember(targets_of(slot), elements);
+  if (hide(targets_of(slot))) slot.notes |= receive_slot::watched;
+}
+
+void channel_core::watch(std::uint64_t number, const native_elements& elements) noexcept {
+  remember(number, elements);
+  hide(number);
+}
+
+void channel_core::remember(std::uint64_t number, const native_elements& elements) noexcept {
+  // A batch longer than the queue is refused later.
+  if (number - completed_ <= record_mask_) remember(targets_of(number), elements);
+}
+
+void channel_core::hide(std::uint64_t number) noexcept {
+  if (!hide(targets_of(number))) return;
+  send_record& noted = records_[number & record_mask_];
+  if (noted.number != number) record(number, nullptr, {});
+  noted.is_watched = true;
+  ++keeping_;
 }
 
 void channel_core::lose_queue(int returned) noexcept {

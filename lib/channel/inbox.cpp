@@ -18,13 +18,18 @@ constexpr std::uint32_t largest_refill = 64;
 constexpr const char* opening = "inbox::open";
 constexpr const char* taking = "next message of an inbox";
 
+/// As its handle would have it, which waits for nothing: the pool has the memory.
+detail::request request_of(detail::receive_slot* slot) noexcept {
+  return {.slot = slot, .keeps = true, .operation = work_operation::receive};
+}
+
 }  // namespace
 
 inbox::inbox(detail::channel_core* core, const message_pool& pool, detail::owned<entry[]>&& entries,
              std::uint32_t depth, std::uint32_t refill) noexcept
     : core_(core), pool_(pool), entries_(std::move(entries)), depth_(depth), refill_(refill) {
-  // It may outlive the channel, as a scope may.
-  core_->open_scope();
+  // It may outlive the channel, as a handle may.
+  core_->open_handle();
 }
 
 inbox::inbox(inbox&& other) noexcept
@@ -56,14 +61,14 @@ void inbox::leave() noexcept {
   while (count_ != 0) {
     const entry gone = pop();
     const detail::kept_memory memory{.keeper = pool_.places(), .place = gone.place};
-    if (gone.slot->is == detail::work_slot::state::done) {
+    if (gone.slot->is == detail::receive_slot::state::done) {
       if (!core_->has_lost(*gone.slot)) detail::kept_memory(memory).let_go();
     } else {
       core_->keep(*gone.slot, memory);
     }
-    core_->leave(*gone.slot);
+    core_->leave(request_of(gone.slot), false);
   }
-  std::exchange(core_, nullptr)->close_scope();
+  std::exchange(core_, nullptr)->drop_handle();
 }
 
 result<inbox> inbox::open(channel& of, const message_pool& pool, inbox_options options) noexcept {
@@ -109,17 +114,17 @@ inbox::entry inbox::pop() noexcept {
 result<std::uint32_t> inbox::post_some(std::uint32_t wanted) noexcept {
   detail::pool_places& places = *pool_.places();
   std::uint32_t taken[largest_refill];
-  detail::work_slot* slots[largest_refill];
+  detail::receive_slot* slots[largest_refill];
   ibv_recv_wr requests[largest_refill];
   ibv_sge elements[largest_refill];
   const std::uint32_t count =
       places.take(taken, std::min({wanted, core_->receive_room(), largest_refill}));
   std::uint32_t reserved = 0;
   for (; reserved < count; ++reserved) {
-    slots[reserved] = core_->reserve<work_operation::receive>();
+    slots[reserved] = core_->reserve_receive();
     if (slots[reserved] == nullptr) break;
     elements[reserved] = places.element(taken[reserved], places.place_size());
-    requests[reserved].wr_id = slots[reserved]->id;
+    requests[reserved].wr_id = detail::wr_id_of(work_operation::receive, slots[reserved]->id);
     requests[reserved].sg_list = &elements[reserved];
     requests[reserved].num_sge = 1;
     requests[reserved].next = &requests[reserved + 1 < largest_refill ? reserved + 1 : 0];
@@ -159,13 +164,13 @@ std::optional<result<message>> inbox::next() noexcept {
   if (core_ == nullptr)
     return error(error_kind::invalid_input, taking, "this inbox was moved from");
   const auto is_done = [this] {
-    return count_ != 0 && entries_.get()[first_].slot->is == detail::work_slot::state::done;
+    return count_ != 0 && entries_.get()[first_].slot->is == detail::receive_slot::state::done;
   };
   if (!is_done()) core_->collect();
   while (is_done()) {
     const entry oldest = pop();
     const bool is_lost = core_->has_lost(*oldest.slot);
-    const auto result = core_->take_result(*oldest.slot);
+    const auto result = core_->take_result(request_of(oldest.slot));
     if (!result.has_value()) {
       if (!is_lost) pool_.places()->give_back(oldest.place);
       continue;

@@ -9,10 +9,9 @@ error pending_request::no_request() noexcept {
 }
 
 transport_result<completed_work> pending_request::take_after_wait(
-    const wait_limit* limit) noexcept {
-  work_slot& slot = *std::exchange(slot_, nullptr);
-  const auto ended = core_->wait_for(slot, limit);
-  auto result = core_->take_result(slot);
+    channel_core& core, request one, const wait_limit* limit) noexcept {
+  const auto ended = core.wait_for(one, limit);
+  auto result = core.take_result(one);
   if (ended && !result.has_value()) return *ended;
   return result;
 }

@@ -22,7 +22,7 @@ result<void> channel_scope::make_room_for_batch(std::uint32_t wanted) noexcept {
   if (wanted > core_.send_capacity())
     return error::above_limit("ibv_post_send (batch)", "requests of the batch", wanted,
                               core_.send_capacity(), "the limit is the length of the send queue");
-  return core_.wait_for_room(core_.send_room(), wanted, state_.limit);
+  return core_.wait_for_send_room(wanted, state_.limit);
 }
 
 }  // namespace verbspp

@@ -146,18 +146,34 @@ TEST_CASE("too many results that nobody takes are refused in words, and room com
   std::vector<pending<>> kept;
   std::optional<error> refused;
   for (int i = 0; i < 10000 && !refused; ++i) {
-    auto posted = ends.left.post_write({.elements = from.gather(), .remote = to.remote()});
-    if (posted.has_value())
+    auto posted = ends.right.post_receive({.elements = to.scatter()});
+    if (posted.has_value()) {
       kept.push_back(std::move(posted).value());
-    else if (posted.error() == error_kind::would_block)
-      ends.left.poll();
-    else
+      must(ends.left.send({.elements = from.gather()}));
+    } else if (posted.error() == error_kind::would_block) {
+      ends.right.poll();
+    } else {
       refused = posted.error();
+    }
   }
   REQUIRE(refused);
   CHECK(*refused == error_kind::resource_exhausted);
   kept.pop_back();
-  must(ends.left.write({.elements = from.gather(), .remote = to.remote()}));
+  kept.push_back(must(ends.right.post_receive({.elements = to.scatter()})));
+  must(ends.left.send({.elements = from.gather()}));
+}
+
+TEST_CASE("sends whose results nobody takes cost nothing") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed.domain.build_channel().max_send_work_requests(2));
+  buffer<> from(bed.domain, 64);
+  buffer<> to(bed.domain, 64);
+  std::vector<pending<>> kept;
+  while (kept.size() < 1000) {
+    auto posted = ends.left.post_write({.elements = from.gather(), .remote = to.remote()});
+    if (posted.has_value()) kept.push_back(std::move(posted).value());
+  }
+  for (pending<>& each : kept) must(each.wait());
 }
 
 TEST_CASE("two threads at once are an assertion") {

@@ -255,10 +255,11 @@ class channel : public channel_operations<channel>, public memory_operations<cha
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<pending<>> take(const Operation& operation,
                                                          channel_tag /*tag*/) noexcept {
-    const auto slot = core().post(operation, nullptr, 0);
-    if (!slot.has_value()) [[unlikely]]
-      return slot.assume_error();
-    return result<pending<>>(std::in_place, core_.get(), slot.assume_value());
+    detail::request made;
+    const result<void> posted = core().post(operation, made, nullptr);
+    if (!posted.has_value()) [[unlikely]]
+      return posted.assume_error();
+    return result<pending<>>(std::in_place, core_.get(), made);
   }
 
   friend memory_operations<channel>;
@@ -267,9 +268,9 @@ class channel : public channel_operations<channel>, public memory_operations<cha
   [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
     return detail::post_with<kept_pending>(
         core(), std::forward<Memory>(memory), rest,
-        [this](const Operation& operation, std::uint8_t notes, detail::kept_memory kept)
+        [this](const Operation& operation, detail::request& made, detail::kept_memory kept)
             __attribute__((always_inline)) {
-              return core().post(operation, nullptr, notes, true, kept);
+              return core().post(operation, made, nullptr, true, kept);
             });
   }
 
@@ -279,14 +280,18 @@ class channel : public channel_operations<channel>, public memory_operations<cha
     detail::channel_core& core = this->core();
     if (limit != nullptr && limit->has_passed()) [[unlikely]]
       return core.ended_before(*limit);
-    const std::uint32_t& room =
-        std::is_same_v<Operation, receive_operation> ? core.receive_room() : core.send_room();
-    if (room == 0) [[unlikely]]
-      VERBSPP_TRYV(core.wait_for_room(room, 1, limit));
-    const auto slot = core.post(operation, nullptr, 0);
-    if (!slot.has_value()) [[unlikely]]
-      return slot.assume_error();
-    pending<> work(&core, slot.assume_value());
+    if constexpr (std::is_same_v<Operation, receive_operation>) {
+      if (core.receive_room() == 0) [[unlikely]]
+        VERBSPP_TRYV(core.wait_for_receive_room(limit));
+    } else {
+      if (core.send_room() == 0) [[unlikely]]
+        VERBSPP_TRYV(core.wait_for_send_room(1, limit));
+    }
+    detail::request made;
+    const result<void> posted = core.post(operation, made, nullptr);
+    if (!posted.has_value()) [[unlikely]]
+      return posted.assume_error();
+    pending<> work(&core, made);
     return limit != nullptr ? work.wait(*limit) : work.wait();
   }
 
@@ -336,10 +341,11 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
                                                          channel_tag /*tag*/) noexcept {
     if (core_.get() == nullptr) [[unlikely]]
       return detail::channel_core::refusal_of_empty(detail::posting_receive);
-    const auto slot = core_->post(operation, nullptr, 0);
-    if (!slot.has_value()) [[unlikely]]
-      return slot.assume_error();
-    return result<pending<>>(std::in_place, core_.get(), slot.assume_value());
+    detail::request made;
+    const result<void> posted = core_->post(operation, made, nullptr);
+    if (!posted.has_value()) [[unlikely]]
+      return posted.assume_error();
+    return result<pending<>>(std::in_place, core_.get(), made);
   }
 
   friend memory_receive_operations<prepared_channel>;
@@ -348,9 +354,9 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
                                                  const receive_operation& rest) noexcept {
     return detail::post_with<kept_pending>(
         core(), std::forward<Memory>(memory), rest,
-        [this](const receive_operation& operation, std::uint8_t notes, detail::kept_memory kept)
+        [this](const receive_operation& operation, detail::request& made, detail::kept_memory kept)
             __attribute__((always_inline)) {
-              return core().post(operation, nullptr, notes, true, kept);
+              return core().post(operation, made, nullptr, true, kept);
             });
   }
 

@@ -17,7 +17,7 @@ class prepared_channel;
 
 namespace detail {
 class channel_core;
-struct work_slot;
+struct receive_slot;
 }  // namespace detail
 
 /// How an inbox fills a receive queue.
@@ -75,7 +75,7 @@ class inbox {
 
  private:
   struct entry {
-    detail::work_slot* slot;
+    detail::receive_slot* slot;
     std::uint32_t place;
   };
 

@@ -144,8 +144,8 @@ template <class Operation, class Memory>
   return operation;
 }
 
-/// Posts by `post(operation, notes, memory)`, which gives the slot. `Kept` is the handle of work
-/// that keeps its memory by itself.
+/// Posts by `post(operation, made, memory)`, which tells `made` of the request. `Kept` is the
+/// handle of work that keeps its memory by itself.
 template <class Kept, class Memory, class Operation, class Post>
 [[nodiscard]] VERBSPP_DATA_PATH auto post_with(channel_core& core, Memory&& memory,
                                                const Operation& rest, Post post) noexcept {
@@ -158,23 +158,20 @@ template <class Kept, class Memory, class Operation, class Post>
   const auto operation = with_elements(memory, rest);
   if (!operation.has_value()) [[unlikely]]
     return posted(operation.assume_error());
-  if constexpr (is_shared) {
-    const auto slot = post(operation.assume_value(), 0, memory.keep());
-    if (!slot.has_value()) [[unlikely]]
-      return posted(slot.assume_error());
-    return posted(std::in_place, &core, slot.assume_value());
-  } else if constexpr (is_given) {
-    const auto slot = post(operation.assume_value(), 0, kept_memory());
-    if (!slot.has_value()) [[unlikely]]
-      return posted(slot.assume_error());
-    core.keep(*slot.assume_value(), std::move(memory).give());
-    return posted(std::in_place, &core, slot.assume_value());
-  } else {
-    const auto slot = post(operation.assume_value(), work_slot::owning, kept_memory());
-    if (!slot.has_value()) [[unlikely]]
-      return posted(slot.assume_error());
-    return posted(std::in_place, &core, slot.assume_value(), std::move(memory));
-  }
+  request made;
+  const result<void> done = post(operation.assume_value(), made, [&] {
+    if constexpr (is_shared)
+      return memory.keep();
+    else
+      return kept_memory();
+  }());
+  if (!done.has_value()) [[unlikely]]
+    return posted(done.assume_error());
+  if constexpr (is_given) core.keep(made, std::move(memory).give());
+  if constexpr (is_shared || is_given)
+    return posted(std::in_place, &core, made);
+  else
+    return posted(std::in_place, &core, made, std::move(memory));
 }
 
 }  // namespace detail

@@ -30,30 +30,30 @@ namespace detail {
 /// What the handles of all kinds are: a request of a channel, or none.
 class pending_request {
  public:
-  VERBSPP_DATA_PATH pending_request(channel_core* core, work_slot* slot) noexcept
-      : core_(core), slot_(slot) {}
+  VERBSPP_DATA_PATH pending_request(channel_core* core, const request& posted) noexcept
+      : core_(core), request_(posted) {
+    core->open_handle();
+  }
   pending_request(const pending_request&) = delete;
   pending_request& operator=(const pending_request&) = delete;
   VERBSPP_DATA_PATH pending_request(pending_request&& other) noexcept
-      : core_(other.core_), slot_(std::exchange(other.slot_, nullptr)) {}
+      : core_(std::exchange(other.core_, nullptr)), request_(other.request_) {}
   /// Lets go of the request that it had, as the destructor does.
   VERBSPP_DATA_PATH pending_request& operator=(pending_request&& other) noexcept {
     if (this != &other) {
       drop();
-      core_ = other.core_;
-      slot_ = std::exchange(other.slot_, nullptr);
+      core_ = std::exchange(other.core_, nullptr);
+      request_ = other.request_;
     }
     return *this;
   }
   VERBSPP_DATA_PATH ~pending_request() { drop(); }
 
   /// Whether there is a request whose result can be taken: not after that, nor when moved from.
-  [[nodiscard]] bool has_request() const noexcept { return slot_ != nullptr; }
+  [[nodiscard]] bool has_request() const noexcept { return core_ != nullptr; }
 
  protected:
-  [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept {
-    return slot_->is == work_slot::state::done;
-  }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept { return core_->is_done(request_); }
   /// Looks for completions, if there is a need to.
   [[nodiscard]] VERBSPP_DATA_PATH bool look() noexcept {
     if (!is_done()) core_->collect();
@@ -62,23 +62,29 @@ class pending_request {
   /// Takes the result, which is there, or waits for it.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(
       const wait_limit* limit) noexcept {
-    if (slot_ == nullptr) [[unlikely]]
+    if (core_ == nullptr) [[unlikely]]
       return no_request();
-    if (!look()) [[unlikely]]
-      return take_after_wait(limit);
-    return core_->take_result(*std::exchange(slot_, nullptr));
+    channel_core& core = *std::exchange(core_, nullptr);
+    if (!core.is_done(request_)) {
+      core.collect();
+      if (!core.is_done(request_)) [[unlikely]]
+        return take_after_wait(core, request_, limit);
+    }
+    return core.take_result(request_);
+  }
+  /// Lets go of the request; with `must_wait`, when the device has let go of its memory.
+  VERBSPP_DATA_PATH void drop(bool must_wait = false) noexcept {
+    if (core_ != nullptr) std::exchange(core_, nullptr)->leave(request_, must_wait);
   }
   [[nodiscard]] static error no_request() noexcept;
 
  private:
-  [[gnu::noinline]] transport_result<completed_work> take_after_wait(
-      const wait_limit* limit) noexcept;
-  VERBSPP_DATA_PATH void drop() noexcept {
-    if (slot_ != nullptr) core_->leave(*std::exchange(slot_, nullptr));
-  }
+  // The handle's address is not given away, so that it can be in registers.
+  [[gnu::noinline]] static transport_result<completed_work> take_after_wait(
+      channel_core& core, request one, const wait_limit* limit) noexcept;
 
-  channel_core* core_;
-  work_slot* slot_;
+  channel_core* core_;  ///< null: no request
+  request request_;
 };
 
 }  // namespace detail
@@ -119,7 +125,7 @@ class borrowing_request : public pending_request {
 /// The memory of the request is *borrowed*: it has to live until the request has finished. That is
 /// the program's duty; `pending<Memory>` has the memory itself.
 ///
-/// A move-only owner of two words. Thread rule: as its channel: one thread at a time for both.
+/// A move-only owner of a few words. Thread rule: as its channel: one thread at a time for both.
 template <>
 class [[nodiscard]] pending<void> : public detail::borrowing_request {
  public:
@@ -150,22 +156,21 @@ template <class Memory>
 class [[nodiscard]] pending : public detail::pending_request {
  public:
   /// For the library.
-  VERBSPP_DATA_PATH pending(detail::channel_core* core, detail::work_slot* slot,
+  VERBSPP_DATA_PATH pending(detail::channel_core* core, const detail::request& posted,
                             Memory&& memory) noexcept
-      : pending_request(core, slot), memory_(std::move(memory)) {}
+      : pending_request(core, posted), memory_(std::move(memory)) {}
   pending(pending&&) noexcept = default;
   /// Lets go of the request that it had, and then of its memory.
   pending& operator=(pending&& other) noexcept {
+    if (this == &other) return *this;
+    drop(true);
     pending_request::operator=(std::move(other));
     memory_ = std::move(other.memory_);
     return *this;
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
-  ~pending() {
-    // Before the memory goes.
-    pending_request gone(std::move(static_cast<pending_request&>(*this)));
-  }
+  ~pending() { drop(true); }  // before the memory goes, also in a scope
 
   /// The result and the memory, if the request has finished; never blocks.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {

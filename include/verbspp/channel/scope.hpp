@@ -36,23 +36,21 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
  public:
   /// For the library.
   VERBSPP_DATA_PATH channel_batch(detail::channel_core& core, List& list) noexcept
-      : core_(core), list_(list) {}
+      : core_(core), list_(list), first_(core.next_send()) {}
   channel_batch(const channel_batch&) = delete;
   channel_batch& operator=(const channel_batch&) = delete;
-  /// Unless the batch was posted, the function has thrown, or a request was refused.
-  ~channel_batch() {
-    while (count_ != 0) core_.give_back(*slots_[--count_]);
-  }
+  ~channel_batch() = default;
 
-  /// For the library: the first ones were posted. \returns how many were not
-  VERBSPP_DATA_PATH void commit(std::size_t posted, detail::scope_state* scope) noexcept {
-    for (std::size_t i = 0; i < posted; ++i)
-      core_.commit(*slots_[i], scope, detail::work_slot::in_scope | detail::work_slot::unheld);
-    for (; count_ > posted; --count_) core_.give_back(*slots_[count_ - 1]);
-    count_ = 0;
+  /// For the library: its requests have their numbers before they are posted, so nothing else may
+  /// be posted meanwhile.
+  VERBSPP_DATA_PATH void check_first() noexcept {
+    if (core_.next_send() != first_) [[unlikely]]
+      list_.refuse(detail::channel_core::posted_within_batch());
   }
   /// For the library.
-  [[nodiscard]] std::uint32_t size() const noexcept { return count_; }
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return static_cast<std::uint32_t>(list_.next_place());
+  }
 
  private:
   friend send_queue_operations<channel_batch, transport::rc, queue_pair_state::ready_to_send,
@@ -63,21 +61,17 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
     using traits = operation_traits<Operation>;
     if (const auto objection = core_.objection(operation)) [[unlikely]]
       return list_.refuse(*objection);
-    if (count_ == Requests) [[unlikely]]
-      return list_.refuse(detail::batch_too_long("requests of the batch", Requests));
-    detail::work_slot* const slot = core_.template reserve<traits::completes_as>();
-    if (slot == nullptr) [[unlikely]]
-      return list_.refuse(core_.no_room(traits::name, true));
-    slots_[count_++] = slot;
-    core_.note_targets(*slot, operation);
-    list_.add(traits::elements(operation),
-              [&](ibv_send_wr& native) { detail::fill(native, operation, {.id = slot->id}); });
+    const std::uint64_t number = first_ + list_.next_place();
+    core_.note_targets(number, operation);
+    list_.add(traits::elements(operation), [&](ibv_send_wr& native) {
+      detail::fill(native, operation,
+                   {.id = detail::channel_core::send_id<traits::completes_as>(number)});
+    });
   }
 
   detail::channel_core& core_;
   List& list_;
-  std::uint32_t count_ = 0;
-  detail::work_slot* slots_[Requests];  // written as requests come
+  std::uint64_t first_;  ///< the number of its first request
 };
 
 namespace detail {
@@ -87,32 +81,30 @@ class scope_base {
  public:
   VERBSPP_DATA_PATH scope_base(channel_core& core, const wait_limit* limit) noexcept : core_(core) {
     state_.limit = limit;
-    core_.open_scope();
+    core_.open_scope(state_);
   }
   scope_base(const scope_base&) = delete;
   scope_base& operator=(const scope_base&) = delete;
   VERBSPP_DATA_PATH ~scope_base() {
     // Unless that was done: the function has thrown.
     static_cast<void>(finish());
-    core_.close_scope();
+    core_.close_scope(state_);
   }
 
   /// Waits for everything. \returns the failure of that wait
   VERBSPP_DATA_PATH std::optional<error> finish() noexcept {
     std::optional<error> ended;
-    if (state_.outstanding != 0) {
+    if (!core_.has_finished(state_)) {
       core_.collect();
-      if (state_.outstanding != 0) [[unlikely]]
+      if (!core_.has_finished(state_)) [[unlikely]]
         ended = core_.wait_for_all(state_);
     }
-    if (state_.held != 0) [[unlikely]]
-      core_.end_scope(state_);
     return ended;
   }
   /// What to report of a scope whose function went well; nothing if all did.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<scope_error> failure(bool is_manual) noexcept {
     const std::optional<error> ended = finish();
-    const std::uint32_t left = is_manual ? state_.held + state_.dropped : 0;
+    const std::uint32_t left = is_manual ? state_.left() : 0;
     if (!ended && (state_.failed | state_.flushed | left) == 0) [[likely]]
       return std::nullopt;
     return describe(ended, left);
@@ -127,19 +119,22 @@ class scope_base {
  protected:
   /// Posts; waits for room first where there is none.
   template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH result<work_slot*> post(const Operation& operation,
-                                                          std::uint8_t notes, bool signaled = true,
-                                                          kept_memory memory = {}) noexcept {
-    const std::uint32_t& room =
-        std::is_same_v<Operation, receive_operation> ? core_.receive_room() : core_.send_room();
-    if (room == 0) [[unlikely]] {
-      const result<void> waited = core_.wait_for_room(room, 1, state_.limit);
-      if (!waited.has_value()) {
-        memory.let_go();
-        return waited.assume_error();
-      }
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
+                                                    bool is_held, bool signaled = true,
+                                                    kept_memory memory = {}) noexcept {
+    if constexpr (std::is_same_v<Operation, receive_operation>) {
+      if (core_.receive_room() == 0) [[unlikely]]
+        if (const result<void> waited = core_.wait_for_receive_room(state_.limit);
+            !waited.has_value())
+          return channel_core::refused(waited.assume_error(), memory);
+      return core_.post(operation, posted, &state_, is_held, memory);
+    } else {
+      if (core_.send_room() == 0) [[unlikely]]
+        if (const result<void> waited = core_.wait_for_send_room(1, state_.limit);
+            !waited.has_value())
+          return channel_core::refused(waited.assume_error(), memory);
+      return core_.post(operation, posted, &state_, signaled, memory);
     }
-    return core_.post(operation, &state_, notes, signaled, memory);
   }
 
   channel_core& core_;
@@ -185,6 +180,7 @@ class channel_scope : public detail::scope_base,
     detail::listed_posting list(storage);
     channel_batch<Requests, decltype(list)> batch(core_, list);
     fill(batch);
+    batch.check_first();
     if (batch.size() > core_.send_room()) [[unlikely]] {
       const result<void> waited = make_room_for_batch(batch.size());
       if (!waited.has_value()) return batch_error(waited.assume_error(), 0);
@@ -194,7 +190,9 @@ class channel_scope : public detail::scope_base,
                   [this](auto* first, auto* rejected) __attribute__((always_inline)) {
                     return ibv_post_send(core_.native(), first, rejected);
                   });
-    batch.commit(posted.has_value() ? batch.size() : posted.assume_error().accepted(), &state_);
+    core_.commit(posted.has_value() ? batch.size()
+                                    : static_cast<std::uint32_t>(posted.assume_error().accepted()),
+                 state_);
     return posted;
   }
 
@@ -207,10 +205,12 @@ class channel_scope : public detail::scope_base,
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<scoped_pending> take(const Operation& operation,
                                                               channel_tag /*tag*/) noexcept {
-    const auto slot = post(operation, detail::work_slot::in_scope);
-    if (!slot.has_value()) [[unlikely]]
-      return slot.assume_error();
-    return result<scoped_pending>(std::in_place, &core_, slot.assume_value());
+    detail::request made;
+    const result<void> posted = post(operation, made, true);
+    if (!posted.has_value()) [[unlikely]]
+      return posted.assume_error();
+    ++state_.posted;
+    return result<scoped_pending>(std::in_place, &core_, made);
   }
 
   friend memory_operations<channel_scope>;
@@ -219,10 +219,11 @@ class channel_scope : public detail::scope_base,
   [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
     return detail::post_with<scoped_pending>(
         core_, std::forward<Memory>(memory), rest,
-        [this](const Operation& operation, unsigned notes, detail::kept_memory kept)
+        [this](const Operation& operation, detail::request& made, detail::kept_memory kept)
             __attribute__((always_inline)) {
-              return post(operation, static_cast<std::uint8_t>(notes | detail::work_slot::in_scope),
-                          true, kept);
+              const result<void> posted = post(operation, made, true, true, kept);
+              if (posted.has_value()) ++state_.posted;
+              return posted;
             });
   }
 
@@ -250,11 +251,8 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
                                                     channel_tag /*tag*/) noexcept {
-    const auto slot = post(operation, detail::work_slot::in_scope | detail::work_slot::unheld,
-                           core_.unsignaled() + 1 >= signal_every_);
-    if (!slot.has_value()) [[unlikely]]
-      return slot.assume_error();
-    return success();
+    detail::request made;
+    return post(operation, made, false, core_.unsignaled() + 1 >= signal_every_);
   }
 
   std::uint32_t signal_every_;

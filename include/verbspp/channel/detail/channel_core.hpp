@@ -42,6 +42,17 @@ inline constexpr unsigned slot_index_bits = 20;
 inline constexpr std::uint32_t no_slot = (1U << slot_index_bits) - 1;
 inline constexpr std::uint64_t one_use = std::uint64_t{1} << slot_index_bits;
 
+/// A `wr_id` has the operation in its highest byte, since failed completions don't tell it; that of
+/// a receive is the sign. Below is the slot's id, or the lower half of the request's number.
+inline constexpr unsigned operation_at = 56;
+inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_at) - 1;
+[[nodiscard]] constexpr std::uint64_t wr_id_of(work_operation operation,
+                                               std::uint64_t id) noexcept {
+  return static_cast<std::uint64_t>(operation) << operation_at | id;
+}
+static_assert(static_cast<std::uint64_t>(work_operation::receive) == 0x80);
+static_assert(static_cast<std::uint64_t>(work_operation::bind_memory_window) < 0x80);
+
 /// Asserts, in debug builds, that one thread at a time is in a channel.
 class one_thread {
  public:
@@ -97,11 +108,27 @@ struct operation_traits<detail::marker_operation> : detail::usual_operation {
 
 namespace verbspp::detail {
 
+/// Which requests of the send queue a connection has lost, for handles that still exist.
+struct lost_sends {
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+  std::uint64_t first = none;
+  std::uint64_t end = none;
+  std::uint64_t root = none;  ///< the one that failed by itself; the others were flushed
+  std::uint32_t status = 0;
+  std::uint32_t vendor_code = 0;
+  std::uint32_t queue_pair = 0;
+  owned<lost_sends> earlier{};
+};
+
 /// The state of a channel, at a place of its own: handles and scopes point to it. It outlives the
 /// channel while there are handles.
 ///
-/// Requests of the send queue finish in the order in which they were posted, so their slots are a
-/// list in that order: the completion of a signaled one is that of all before it.
+/// Requests of the send queue finish in the order in which they were posted, so each is a number:
+/// those below `completed_` have finished, whether they were signaled or not. What a success tells,
+/// its handle knows. A failure ends the connection, so that it is enough to know from which number
+/// on requests have failed. Only what belongs to a scope, or keeps memory, has a record.
+///
+/// Receives tell something, and have slots, which their handles hold.
 class channel_core {
  public:
   [[nodiscard]] static result<channel_core*> create(const channel_settings& settings) noexcept;
@@ -123,21 +150,17 @@ class channel_core {
   /// it in time, by destroying the queue pair. \pre no failure yet, or a request's
   void break_off(const error& root) noexcept;
 
-  /// Waits until the request of that slot has finished, which it has then in any case.
+  /// Waits until the request has finished, which it has then in any case.
   /// \returns the failure of the wait, if the limit ended it
-  [[nodiscard]] std::optional<error> wait_for(const work_slot& slot,
-                                              const wait_limit* limit) noexcept;
+  [[nodiscard]] std::optional<error> wait_for(request one, const wait_limit* limit) noexcept;
   /// The same for all of a scope.
   [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
-  /// The same for room in a queue.
-  [[nodiscard]] result<void> wait_for_room(const std::uint32_t& room, std::uint32_t wanted,
-                                           const wait_limit* limit) noexcept;
+  /// The same for room in a queue, for so many requests.
+  [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted,
+                                                const wait_limit* limit) noexcept;
+  [[nodiscard]] result<void> wait_for_receive_room(const wait_limit* limit) noexcept;
   /// Has the unsignaled requests at the end of the send queue followed by a signaled one.
   void mark_end(const wait_limit* limit) noexcept;
-  /// The end of a scope, all of whose requests have finished: handles of it that still exist are
-  /// told.
-  void end_scope(scope_state& scope) noexcept;
-
   /// Why `operation` is refused.
   [[nodiscard]] error refusal(const char* operation) const noexcept;
   [[nodiscard]] error no_room(const char* operation, bool is_send) const noexcept;
@@ -147,44 +170,45 @@ class channel_core {
   /// What outstanding work a limit has ended.
   [[nodiscard]] error ended_by(const wait_limit& limit) const noexcept;
 
-  /// Posts one request of the send queue, whose slot is the caller's to give to a handle. If it
-  /// keeps memory, that is let go if this fails, too.
+  /// Posts one request of the send queue, for whoever counts it by `open_handle`, and tells a
+  /// default `posted` of it, which is no part of the result so that it can be in registers. If the
+  /// request keeps memory, that is let go if this fails, too.
   template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH result<work_slot*> post(const Operation& operation,
-                                                          scope_state* scope, std::uint8_t notes,
-                                                          bool signaled = true,
-                                                          kept_memory memory = {}) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
+                                                    scope_state* scope, bool signaled = true,
+                                                    kept_memory memory = {}) noexcept {
     using traits = operation_traits<Operation>;
-    if (!may_send_) [[unlikely]]
-      return refused(refusal(traits::name), memory);
     if constexpr (!traits::carried_by(transport::uc))
       if (type_ != transport::rc) [[unlikely]]
-        return refused(not_carried(traits::name), memory);
+        return refused(refused_on_uc(traits::name, not_carried(traits::name)), memory);
     if ((traits::flags(operation) & IBV_SEND_FENCE) != 0 && type_ != transport::rc) [[unlikely]]
-      return refused(no_fence(traits::name), memory);
-    if (send_room_ == 0 || free_ == no_slot) [[unlikely]] {
-      collect();
-      if (!may_send_) return refused(refusal(traits::name), memory);
-      if (send_room_ == 0 || free_ == no_slot) return refused(no_room(traits::name, true), memory);
-    }
+      return refused(refused_on_uc(traits::name, no_fence(traits::name)), memory);
+    if (next_send_ >= send_end_) [[unlikely]]
+      if (!find_send_room()) return refused(no_send(traits::name), memory);
     const one_thread only(users_);
-    work_slot& slot = slots_[free_];
-    VERBSPP_TRYV(post_native(operation, {.id = slot.id, .signaled = signaled}, memory));
-    free_ = slot.next;
-    slot.operation = static_cast<std::uint8_t>(traits::completes_as);
-    join_send_queue(slot, signaled);
-    note_posted(slot, scope, notes, memory);
+    const std::uint64_t number = next_send_;
+    VERBSPP_TRYV(post_native(
+        operation, {.id = send_id<traits::completes_as>(number), .signaled = signaled}, memory));
+    next_send_ = number + 1;
+    if (signaled) signaled_end_ = number + 1;
+    note_send<traits::completes_as>(number, scope, memory);
     if constexpr (is_target<Operation>)
       if (watches_) [[unlikely]]
-        watch(slot, traits::elements(operation));
-    return &slot;
+        watch(number, traits::elements(operation));
+    posted.number = number;
+    posted.operation = traits::completes_as;
+    if constexpr (traits::completes_as == work_operation::rdma_read)
+      posted.bytes = static_cast<std::uint32_t>(operation.elements.total_length());
+    if (scope != nullptr) posted.scope = scope->serial;
+    posted.keeps = memory.keeper != nullptr;
+    return success();
   }
 
-  /// The same of the receive queue.
-  [[nodiscard]] VERBSPP_DATA_PATH result<work_slot*> post(const receive_operation& operation,
-                                                          scope_state* scope, std::uint8_t notes,
-                                                          bool /*signaled*/ = true,
-                                                          kept_memory memory = {}) noexcept {
+  /// The same of the receive queue. The slot of one without a handle is free when it has finished.
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const receive_operation& operation,
+                                                    request& posted, scope_state* scope,
+                                                    bool is_held = true,
+                                                    kept_memory memory = {}) noexcept {
     if (!may_receive_) [[unlikely]]
       return refused(refusal(posting_receive), memory);
     if (receive_room_ == 0 || free_ == no_slot) [[unlikely]] {
@@ -194,19 +218,33 @@ class channel_core {
         return refused(no_room(posting_receive, false), memory);
     }
     const one_thread only(users_);
-    work_slot& slot = slots_[free_];
-    const result<void> posted = post_one_receive(
-        operation, {.id = slot.id}, posting_receive, capacities_.max_receive_elements,
+    receive_slot& slot = slots_[free_];
+    const result<void> made = post_one_receive(
+        operation, {.id = wr_id_of(work_operation::receive, slot.id)}, posting_receive,
+        capacities_.max_receive_elements,
         [this](auto* list, auto* rejected) { return ibv_post_recv(native_, list, rejected); });
-    if (!posted.has_value()) [[unlikely]]
-      return refused(posted.assume_error(), memory);
+    if (!made.has_value()) [[unlikely]]
+      return refused(made.assume_error(), memory);
     free_ = slot.next;
-    slot.operation = static_cast<std::uint8_t>(work_operation::receive);
     --receive_room_;
-    note_posted(slot, scope, notes, memory);
+    slot.is = receive_slot::state::posted;
+    slot.notes = is_held ? 0 : receive_slot::unheld;
+    slot.scope = scope;
+    if (scope != nullptr) {
+      slot.notes |= receive_slot::in_scope;
+      ++scope->receives;
+    }
+    if (memory.keeper != nullptr) [[unlikely]] {
+      slot.memory = memory;
+      slot.notes |= receive_slot::keeping;
+    }
     if (watches_) [[unlikely]]
       watch(slot, native_of(operation.elements));
-    return &slot;
+    posted.slot = &slot;
+    posted.operation = work_operation::receive;
+    if (scope != nullptr) posted.scope = scope->serial;
+    posted.keeps = memory.keeper != nullptr;
+    return success();
   }
 
   // A batch, whose requests are posted together when it is complete.
@@ -227,47 +265,71 @@ class channel_core {
       return unsoundness<transport::rc>(operation);
     return std::nullopt;
   }
-  /// A slot for a request that is to be posted; null if there is none.
+  /// The number of the next request of the send queue.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t next_send() const noexcept { return next_send_; }
+  /// The `wr_id` of the request of that number.
   template <work_operation Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH work_slot* reserve() noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static std::uint64_t send_id(std::uint64_t number) noexcept {
+    return wr_id_of(Operation, static_cast<std::uint32_t>(number));
+  }
+  /// What the request of that number, which is not posted yet, will have the device write to.
+  template <class Operation>
+  VERBSPP_DATA_PATH void note_targets(std::uint64_t number, const Operation& operation) noexcept {
+    if constexpr (is_target<Operation>) {
+      if (watches_) [[unlikely]]
+        remember(number, operation_traits<Operation>::elements(operation));
+    } else {
+      if (watches_) [[unlikely]]
+        remember(number, native_elements());
+    }
+  }
+  /// So many requests of a scope, all signaled, were posted to the send queue.
+  VERBSPP_DATA_PATH void commit(std::uint32_t posted, scope_state& scope) noexcept {
+    for (std::uint32_t i = 0; i < posted; ++i) record(next_send_ + i, &scope, {});
+    if (watches_) [[unlikely]]
+      for (std::uint32_t i = 0; i < posted; ++i) hide(next_send_ + i);
+    next_send_ += posted;
+    signaled_end_ = next_send_;
+    scope.sends_end = next_send_;
+  }
+
+  /// A slot for a receive that is to be posted; null if there is none.
+  [[nodiscard]] VERBSPP_DATA_PATH receive_slot* reserve_receive() noexcept {
     if (free_ == no_slot) [[unlikely]]
       return nullptr;
-    work_slot& slot = slots_[free_];
+    receive_slot& slot = slots_[free_];
     free_ = slot.next;
-    slot.operation = static_cast<std::uint8_t>(Operation);
     return &slot;
   }
-  /// What the request will have the device write to.
-  template <class Operation>
-  VERBSPP_DATA_PATH void note_targets(work_slot& slot, const Operation& operation) noexcept {
-    if (watches_) [[unlikely]]
-      remember(slot, is_target<Operation> ? operation_traits<Operation>::elements(operation)
-                                          : native_elements());
-  }
-  /// The request was posted to the send queue.
-  VERBSPP_DATA_PATH void commit(work_slot& slot, scope_state* scope, std::uint8_t notes) noexcept {
-    join_send_queue(slot, true);
-    note_posted(slot, scope, notes, {});
-    if (watches_) [[unlikely]]
-      hide(slot);
-  }
-  /// The same of the receive queue, for one that fills that element.
-  VERBSPP_DATA_PATH void commit_receive(work_slot& slot, const ibv_sge& filled) noexcept {
+  /// The receive was posted, and fills that element; it counts as one with a handle.
+  VERBSPP_DATA_PATH void commit_receive(receive_slot& slot, const ibv_sge& filled) noexcept {
     --receive_room_;
-    note_posted(slot, nullptr, 0, {});
+    slot.is = receive_slot::state::posted;
+    slot.notes = 0;
+    slot.scope = nullptr;
+    open_handle();
     if (watches_) [[unlikely]]
       watch(slot, {.single = filled, .range = nullptr, .size = 1});
   }
   /// It was not posted.
-  VERBSPP_DATA_PATH void give_back(work_slot& slot) noexcept { release(slot); }
-  /// The request, which was posted, keeps that memory from now on.
-  VERBSPP_DATA_PATH void keep(work_slot& slot, const kept_memory& memory) noexcept {
+  VERBSPP_DATA_PATH void give_back(receive_slot& slot) noexcept { release(slot); }
+  /// The receive, which was posted, keeps that memory from now on.
+  VERBSPP_DATA_PATH void keep(receive_slot& slot, const kept_memory& memory) noexcept {
     slot.memory = memory;
-    slot.notes |= work_slot::keeping;
+    slot.notes |= receive_slot::keeping;
   }
-  /// Whether the device has never let go of the memory of a request that is done.
-  [[nodiscard]] static bool has_lost(const work_slot& slot) noexcept {
-    return (slot.notes & work_slot::lost) != 0;
+  /// The same of a request that no completion was taken for since it was posted.
+  VERBSPP_DATA_PATH void keep(request& posted, const kept_memory& memory) noexcept {
+    posted.keeps = true;
+    if (posted.operation == work_operation::receive) return keep(*posted.slot, memory);
+    send_record& noted = records_[posted.number & record_mask_];
+    if (noted.number != posted.number) return record(posted.number, nullptr, memory);
+    noted.memory = memory;
+    ++keeping_;
+  }
+  /// Whether the device has never let go of the memory of a receive that is done.
+  [[nodiscard]] static bool has_lost(const receive_slot& slot) noexcept {
+    return (slot.notes & receive_slot::lost) != 0;
   }
 
   /// Takes the completions that are there.
@@ -285,38 +347,67 @@ class channel_core {
       lose_queue(filled);
   }
 
-  /// What came of a request that is done; its slot is free then.
+  // Handles.
+
+  /// There is a handle of that request.
+  VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
+  /// It is gone; so may be the core.
+  VERBSPP_DATA_PATH void drop_handle() noexcept {
+    if (--handles_ == 0 && needs_attention_) [[unlikely]]
+      go_if_unused();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_done(const request& one) const noexcept {
+    if (one.operation == work_operation::receive) return one.slot->is == receive_slot::state::done;
+    return one.number < completed_;
+  }
+  /// What came of a request that is done; its handle is gone then.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_result(
-      work_slot& slot) noexcept {
-    if (slot.notes != 0) [[unlikely]] {
-      if ((slot.notes & (work_slot::over | work_slot::orphaned)) != 0) return take_late(slot);
-      if ((slot.notes & work_slot::in_scope) != 0) --slot.scope->held;
+      const request& one) noexcept {
+    if (needs_attention_) [[unlikely]]
+      return take_with_attention(one);
+    if (one.scope != 0) {
+      if (innermost_ == nullptr || innermost_->serial != one.scope) [[unlikely]]
+        return take_with_attention(one);
+      ++innermost_->taken;
     }
-    if (slot.status != IBV_WC_SUCCESS) [[unlikely]] {
-      const work_error failure = failure_of(slot);
-      release(slot);
-      return failure;
-    }
+    --handles_;
+    if (one.operation != work_operation::receive)
+      return completed_work(number_of(one.operation), one.bytes, 0, 0);
+    const receive_slot& slot = *one.slot;
     const completed_work done(slot.opcode, slot.byte_count, slot.flags, slot.immediate);
-    release(slot);
+    release(*one.slot);
     return done;
   }
-  /// The handle of the request goes, without having taken the result.
-  VERBSPP_DATA_PATH void leave(work_slot& slot) noexcept {
-    if (slot.is == work_slot::state::posted && slot.notes == work_slot::in_scope) {
-      slot.notes = work_slot::in_scope | work_slot::unheld;
-      --slot.scope->held;
-      ++slot.scope->dropped;
-    } else {
-      leave_rarely(slot);
-    }
+  /// The handle of the request goes, without having taken the result. The memory of one that is not
+  /// of a scope is the program's then, or `must_wait`.
+  VERBSPP_DATA_PATH void leave(const request& one, bool must_wait) noexcept {
+    if (one.operation != work_operation::receive && !needs_attention_ &&
+        (((one.scope != 0 || one.keeps) && !must_wait) || one.number < completed_)) [[likely]]
+      --handles_;
+    else
+      leave_rarely(one, must_wait);
   }
-  /// An open scope needs the core as a handle does.
-  VERBSPP_DATA_PATH void open_scope() noexcept { ++scopes_; }
-  VERBSPP_DATA_PATH void close_scope() noexcept {
-    --scopes_;
-    if (is_orphan_) [[unlikely]]
-      go_if_unused();
+
+  // Scopes, of which the innermost one is looked at first. An open scope needs the core as a handle
+  // does.
+
+  VERBSPP_DATA_PATH void open_scope(scope_state& scope) noexcept {
+    if (state_ == channel_state::empty) [[unlikely]]
+      return;
+    scope.serial = ++scopes_;
+    scope.outer = innermost_;
+    innermost_ = &scope;
+    ++handles_;
+  }
+  VERBSPP_DATA_PATH void close_scope(scope_state& scope) noexcept {
+    if (innermost_ == &scope) [[likely]]
+      innermost_ = scope.outer;
+    else
+      close_outer_scope(scope);
+    if (scope.serial != 0) drop_handle();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_finished(const scope_state& scope) const noexcept {
+    return scope.sends_end <= completed_ && scope.receives == 0;
   }
 
   // What others ask of the channel.
@@ -334,7 +425,9 @@ class channel_core {
     return *settings_.queue_pair.domain;
   }
   [[nodiscard]] transport type() const noexcept { return type_; }
-  [[nodiscard]] std::uint32_t sends_outstanding() const noexcept { return sends_ - send_room_; }
+  [[nodiscard]] std::uint32_t sends_outstanding() const noexcept {
+    return static_cast<std::uint32_t>(next_send_ - completed_);
+  }
   [[nodiscard]] std::uint32_t receives_outstanding() const noexcept {
     return receives_ - receive_room_;
   }
@@ -346,14 +439,27 @@ class channel_core {
   [[nodiscard]] std::uint32_t receive_capacity() const noexcept { return receives_; }
   /// How many requests the send queue holds.
   [[nodiscard]] std::uint32_t send_capacity() const noexcept { return sends_; }
-  [[nodiscard]] const std::uint32_t& send_room() const noexcept { return send_room_; }
-  [[nodiscard]] const std::uint32_t& receive_room() const noexcept { return receive_room_; }
-  [[nodiscard]] std::uint32_t unsignaled() const noexcept { return unsignaled_; }
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t send_room() const noexcept {
+    return next_send_ < send_end_ ? send_end_ - next_send_ : 0;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t receive_room() const noexcept {
+    return receive_room_;
+  }
+  /// Requests at the end of the send queue.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t unsignaled() const noexcept {
+    return next_send_ - signaled_end_;
+  }
   /// How many requests may follow each other unsignaled: half a queue, so that the other half is
   /// there while the signal is on its way.
   [[nodiscard]] std::uint32_t longest_unsignaled() const noexcept { return (sends_ + 1) / 2; }
 
   [[nodiscard]] static error not_carried(const char* operation) noexcept;
+  [[nodiscard]] static error posted_within_batch() noexcept;
+  [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
+                                                       kept_memory& memory) noexcept {
+    memory.let_go();
+    return cause;
+  }
 
  private:
   explicit channel_core(const channel_settings& settings) noexcept;
@@ -363,12 +469,6 @@ class channel_core {
   static constexpr bool is_target = std::is_same_v<Operation, read_operation> ||
                                     std::is_same_v<Operation, compare_and_swap_operation> ||
                                     std::is_same_v<Operation, fetch_and_add_operation>;
-
-  [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
-                                                       kept_memory& memory) noexcept {
-    memory.let_go();
-    return cause;
-  }
 
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post_native(const Operation& operation, work_tag tag,
@@ -389,92 +489,109 @@ class channel_core {
     return success();
   }
 
-  VERBSPP_DATA_PATH void join_send_queue(work_slot& slot, bool signaled) noexcept {
-    const std::uint32_t index = static_cast<std::uint32_t>(slot.id) & no_slot;
-    --send_room_;
-    unsignaled_ = signaled ? 0 : unsignaled_ + 1;
-    if (newest_send_ == no_slot)
-      oldest_send_ = index;
-    else
-      slots_[newest_send_].next = index;
-    newest_send_ = index;
-    slot.next = no_slot;
-  }
-  VERBSPP_DATA_PATH void note_posted(work_slot& slot, scope_state* scope, std::uint8_t notes,
-                                     const kept_memory& memory) noexcept {
-    slot.is = work_slot::state::posted;
-    slot.notes = notes;
-    if ((notes & work_slot::in_scope) != 0) {
-      slot.scope = scope;
-      ++scope->outstanding;
-      if ((notes & work_slot::unheld) == 0) ++scope->held;
-    }
+  VERBSPP_DATA_PATH void record(std::uint64_t number, scope_state* scope,
+                                const kept_memory& memory) noexcept {
+    send_record& noted = records_[number & record_mask_];
+    noted.number = number;
+    noted.scope = scope;
+    noted.memory.keeper = memory.keeper;
+    noted.is_watched = false;
     if (memory.keeper != nullptr) [[unlikely]] {
-      slot.memory = memory;
-      slot.notes |= work_slot::keeping;
+      noted.memory.place = memory.place;
+      ++keeping_;
+    }
+  }
+  template <work_operation Operation>
+  VERBSPP_DATA_PATH void note_send(std::uint64_t number, scope_state* scope,
+                                   const kept_memory& memory) noexcept {
+    if (scope != nullptr) {
+      scope->sends_end = number + 1;
+      record(number, scope, memory);
+    } else if (memory.keeper != nullptr) [[unlikely]] {
+      record(number, nullptr, memory);
     }
   }
 
   VERBSPP_DATA_PATH void take_completion(const ibv_wc& completion) noexcept {
-    const std::uint32_t index = static_cast<std::uint32_t>(completion.wr_id) & no_slot;
-    if (index >= slot_count_ || slots_[index].id != completion.wr_id ||
-        slots_[index].is != work_slot::state::posted) [[unlikely]]
-      return;  // of a queue pair that this channel had before
-    work_slot& slot = slots_[index];
     if (completion.status != IBV_WC_SUCCESS) [[unlikely]]
-      return take_failure(slot, completion);
-    slot.status = IBV_WC_SUCCESS;
-    slot.opcode = number_of(completion.opcode);
-    slot.byte_count = completion.byte_len;
-    slot.flags = completion.wc_flags;
-    slot.immediate = completion.imm_data;
-    if (slot.operation == static_cast<std::uint8_t>(work_operation::receive))
-      ++receive_room_;
-    else
-      leave_send_queue(index);
-    finish(slot);
+      return take_failure(completion);
+    if (static_cast<std::int64_t>(completion.wr_id) < 0) return take_receive(completion);
+    const std::uint32_t earlier = earlier_than(completion.wr_id);
+    // Unless it is of a queue pair that this channel had before.
+    if (earlier < next_send_ - completed_) [[likely]]
+      complete_sends(earlier + std::uint64_t{1});
   }
-  /// The request there has left the send queue, and all before it with it.
-  VERBSPP_DATA_PATH void leave_send_queue(std::uint32_t index) noexcept {
-    while (oldest_send_ != index) [[unlikely]] {
-      work_slot& earlier = slots_[oldest_send_];
-      oldest_send_ = earlier.next;
-      ++send_room_;
-      earlier.status = IBV_WC_SUCCESS;
-      finish(earlier);
-    }
-    oldest_send_ = slots_[index].next;
-    if (oldest_send_ == no_slot) newest_send_ = no_slot;
-    ++send_room_;
+  /// How many requests before the one with that `wr_id` are on their way.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t earlier_than(std::uint64_t wr_id) const noexcept {
+    return static_cast<std::uint32_t>(wr_id) - static_cast<std::uint32_t>(completed_);
   }
-  VERBSPP_DATA_PATH void finish(work_slot& slot) noexcept {
-    slot.is = work_slot::state::done;
+  /// The next so many requests have left the send queue.
+  VERBSPP_DATA_PATH void complete_sends(std::uint64_t count) noexcept {
+    if (keeping_ != 0) [[unlikely]]
+      give_back_memory(count);
+    completed_ += count;
+    send_end_ = completed_ + usable_sends_;
+  }
+  VERBSPP_DATA_PATH void take_receive(const ibv_wc& completion) noexcept {
+    receive_slot* const slot = slot_of(completion.wr_id);
+    if (slot == nullptr) [[unlikely]]
+      return;
+    slot->status = IBV_WC_SUCCESS;
+    slot->opcode = number_of(completion.opcode);
+    slot->byte_count = completion.byte_len;
+    slot->flags = completion.wc_flags;
+    slot->immediate = completion.imm_data;
+    ++receive_room_;
+    finish(*slot);
+  }
+  /// Null if it is of a queue pair that this channel had before.
+  [[nodiscard]] VERBSPP_DATA_PATH receive_slot* slot_of(std::uint64_t wr_id) const noexcept {
+    const std::uint32_t index = static_cast<std::uint32_t>(wr_id) & no_slot;
+    if (index >= slot_count_ || slots_[index].id != (wr_id & below_operation) ||
+        slots_[index].is != receive_slot::state::posted) [[unlikely]]
+      return nullptr;
+    return &slots_[index];
+  }
+  VERBSPP_DATA_PATH void finish(receive_slot& slot) noexcept {
+    slot.is = receive_slot::state::done;
     if (slot.notes == 0) return;
-    if ((slot.notes & (work_slot::keeping | work_slot::watched)) != 0) [[unlikely]]
+    if ((slot.notes & (receive_slot::keeping | receive_slot::watched)) != 0) [[unlikely]]
       give_back_memory(slot);
-    if ((slot.notes & work_slot::in_scope) != 0) --slot.scope->outstanding;
-    if ((slot.notes & work_slot::unheld) != 0) release(slot);
+    if ((slot.notes & receive_slot::in_scope) != 0) --slot.scope->receives;
+    if ((slot.notes & receive_slot::unheld) != 0) release(slot);
   }
-  VERBSPP_DATA_PATH void release(work_slot& slot) noexcept {
-    slot.is = work_slot::state::free;
+  VERBSPP_DATA_PATH void release(receive_slot& slot) noexcept {
+    slot.is = receive_slot::state::free;
     const std::uint32_t index = static_cast<std::uint32_t>(slot.id) & no_slot;
-    slot.id += one_use;
+    slot.id = (slot.id + one_use) & below_operation;
     slot.next = free_;
     free_ = index;
   }
-
   // Out of line, since it happens rarely.
 
-  void take_failure(work_slot& slot, const ibv_wc& completion) noexcept;
-  [[nodiscard]] transport_result<completed_work> take_late(work_slot& slot) noexcept;
-  void leave_rarely(work_slot& slot) noexcept;
+  void take_failure(const ibv_wc& completion) noexcept;
+  void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
+                 std::uint32_t vendor_code) noexcept;
+  void fail_receive(receive_slot& slot, std::uint32_t status, std::uint32_t vendor_code) noexcept;
+  void note_failure(const work_error& failure, scope_state* scope) noexcept;
+  [[nodiscard]] transport_result<completed_work> take_with_attention(request one) noexcept;
+  [[nodiscard]] std::optional<work_error> failure_of(const request& one) const noexcept;
+  [[nodiscard]] scope_state* open_scope_of(const request& one) const noexcept;
+  void leave_rarely(request one, bool must_wait) noexcept;
+  void close_outer_scope(scope_state& scope) noexcept;
   void go_if_unused() noexcept;
-  void give_back_memory(work_slot& slot) noexcept;
-  void watch(work_slot& slot, const native_elements& elements) noexcept;
-  void remember(work_slot& slot, const native_elements& elements) noexcept;
-  void hide(work_slot& slot) noexcept;
+  void give_back_memory(receive_slot& slot) noexcept;
+  void give_back_memory(std::uint64_t count) noexcept;
+  void watch(receive_slot& slot, const native_elements& elements) noexcept;
+  void watch(std::uint64_t number, const native_elements& elements) noexcept;
+  void remember(std::uint64_t number, const native_elements& elements) noexcept;
+  void hide(std::uint64_t number) noexcept;
+  [[nodiscard]] error refused_on_uc(const char* operation, const error& cause) const noexcept;
+  [[nodiscard]] error no_send(const char* operation) const noexcept;
+  [[nodiscard]] bool find_send_room() noexcept;
+  [[nodiscard]] scope_state* scope_of_send(std::uint64_t number) const noexcept;
+  [[nodiscard]] result<void> make_lost() noexcept;
   void lose_queue(int returned) noexcept;
-  [[nodiscard]] work_error failure_of(const work_slot& slot) const noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
 
   void note_endpoint() noexcept;
@@ -491,14 +608,22 @@ class channel_core {
   [[nodiscard]] std::optional<error> wait_until(Done done, const wait_limit* limit) noexcept;
 
   // What every request looks at comes first.
-  work_slot* slots_ = nullptr;
+  std::uint64_t next_send_ = 1;     ///< the number of the next request of the send queue
+  std::uint64_t send_end_ = 1;      ///< the first number that there is no room for
+  std::uint64_t completed_ = 1;     ///< all below have finished
+  std::uint64_t signaled_end_ = 1;  ///< behind the last signaled one
+  std::uint64_t usable_sends_ = 0;  ///< how many the send queue takes; 0 while it takes none
+  std::uint32_t handles_ = 0;       ///< that exist, and scopes that are open
+  std::uint32_t keeping_ = 0;       ///< requests of the send queue with memory
+  scope_state* innermost_ = nullptr;
+  send_record* records_ = nullptr;  ///< a ring, at the numbers' lower bits
+  std::uint64_t record_mask_ = 0;
+  receive_slot* slots_ = nullptr;
   std::uint32_t slot_count_ = 0;
   std::uint32_t free_ = no_slot;  ///< the first of the free slots
-  std::uint32_t oldest_send_ = no_slot;
-  std::uint32_t newest_send_ = no_slot;
-  std::uint32_t send_room_ = 0;
   std::uint32_t receive_room_ = 0;
-  std::uint32_t unsignaled_ = 0;  ///< requests at the end of the send queue
+  /// Handles may be of requests that have failed, or the channel is gone.
+  bool needs_attention_ = false;
   bool may_send_ = false;
   bool may_receive_ = false;
   bool watches_ = false;
@@ -514,23 +639,29 @@ class channel_core {
   bool queue_is_lost_ = false;
   std::uint32_t sends_ = 0;     ///< how many the send queue takes
   std::uint32_t receives_ = 0;  ///< the same of the receive queue
-  std::uint32_t scopes_ = 0;    ///< that are open
-  std::uint32_t orphans_ = 0;   ///< handles that are left, when the channel is gone
+  std::uint32_t scopes_ = 0;    ///< that there have been
   bool is_orphan_ = false;
   bool lost_memory_ = false;  ///< the device did not let go of what it had
   endpoint local_{};
   std::optional<channel_failure> failure_{};
   channel_settings settings_;
-  owned<work_slot[]> slots_owner_;
+  owned<receive_slot[]> slots_owner_;
+  owned<send_record[]> records_owner_;
+  owned<lost_sends> lost_;  ///< the newest first
   std::optional<queue_pair_data> queue_pair_{};
 
-  // Where memory of requests is hidden from the program: what each slot's request writes to.
+  // Where memory of requests is hidden from the program: what each receive writes to, by its slot,
+  // and behind them what those of the send queue do, by their records.
   struct target {
     std::uint64_t address;
     std::uint64_t length;
   };
-  [[nodiscard]] target* targets_of(const work_slot& slot) const noexcept;
-  std::uint32_t targets_per_slot_ = 0;
+  [[nodiscard]] target* targets_of(const receive_slot& slot) const noexcept;
+  [[nodiscard]] target* targets_of(std::uint64_t number) const noexcept;
+  void remember(target* first, const native_elements& elements) const noexcept;
+  [[nodiscard]] bool hide(const target* first) const noexcept;
+  void show(const target* first) const noexcept;
+  std::uint32_t targets_per_request_ = 0;
   owned<target[]> targets_{};
   std::uint32_t owner_;  ///< in endpoints
   std::uint32_t generation_ = 0;

@@ -3,6 +3,7 @@
 
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/work/work_error.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -13,33 +14,44 @@ namespace verbspp::detail {
 /// The requests that a scope or stream has to see finished.
 struct scope_state {
   const wait_limit* limit = nullptr;  ///< null: the channel's default
-  std::uint32_t outstanding = 0;      ///< on their way
-  std::uint32_t held = 0;             ///< whose handles exist
-  std::uint32_t dropped = 0;          ///< whose handles went without anybody asking for the result
+  scope_state* outer = nullptr;       ///< the scope of the channel that was opened before
+  std::uint64_t sends_end = 0;        ///< behind the number of the last request of the send queue
+  std::uint32_t serial = 0;           ///< of the channel's scopes, from 1
+  std::uint32_t receives = 0;         ///< on their way
+  std::uint32_t posted = 0;           ///< requests with a handle
+  std::uint32_t taken = 0;            ///< whose results were asked for
   // Of the requests whose results nobody took:
   std::uint32_t failed = 0;
   std::uint32_t flushed = 0;  ///< because of another failure
+
+  [[nodiscard]] std::uint32_t left() const noexcept { return posted - taken; }
 };
 
-/// What a channel knows of one request, from its post until its result was taken. One cache line.
-struct alignas(64) work_slot {
+/// What a channel knows of a request of the send queue besides its number, if there is anything: it
+/// is of a scope, or keeps memory. Of another number, it is an old one.
+struct send_record {
+  std::uint64_t number;
+  scope_state* scope;  ///< null: none
+  kept_memory memory;
+  bool is_watched;  ///< its memory is hidden from the program
+};
+
+/// What a channel knows of one receive, from its post until its result was taken. One cache line.
+struct alignas(64) receive_slot {
   enum class state : std::uint8_t { free, posted, done };
   /// What has to be seen to besides the result; of a request that its handle alone waits for, none.
   enum note : std::uint8_t {
     in_scope = 1U << 0,
-    unheld = 1U << 1,    ///< nobody will take the result
-    owning = 1U << 2,    ///< its handle has the memory, and waits where it is dropped
-    keeping = 1U << 3,   ///< `memory` is to be let go
-    watched = 1U << 4,   ///< its memory is hidden from the program
-    over = 1U << 5,      ///< the scope has ended: the result is not to be had any more
-    orphaned = 1U << 6,  ///< the channel is gone
-    lost = 1U << 7,      ///< the device did not let go of its memory
+    unheld = 1U << 1,   ///< nobody will take the result
+    keeping = 1U << 2,  ///< `memory` is to be let go
+    watched = 1U << 3,  ///< its memory is hidden from the program
+    lost = 1U << 4,     ///< the device did not let go of its memory
   };
 
-  std::uint64_t id;    ///< the request's `wr_id`: the slot's index below a count of its uses
+  std::uint64_t id;    ///< the slot's index below a count of its uses; of `wr_id`
   scope_state* scope;  ///< whose it is, if `in_scope`
   kept_memory memory;
-  std::uint32_t next;  ///< the slot behind this one: of the free ones, or in the send queue
+  std::uint32_t next;  ///< the slot behind this one of the free ones
 
   // What came of it.
   std::uint32_t status;
@@ -51,9 +63,19 @@ struct alignas(64) work_slot {
 
   state is;
   std::uint8_t notes;
-  std::uint8_t operation;  ///< a `work_operation`
 };
 
-static_assert(sizeof(work_slot) == 64 || sizeof(void*) != 8);
+static_assert(sizeof(receive_slot) == 64 || sizeof(void*) != 8);
+
+/// What a handle knows of its request.
+struct request {
+  /// Of the send queue: its number, from 1. Of the receive queue: null.
+  std::uint64_t number = 0;
+  receive_slot* slot = nullptr;  ///< of the receive queue
+  std::uint32_t bytes = 0;       ///< of an RDMA read
+  std::uint32_t scope = 0;       ///< the serial of its scope; 0: none
+  bool keeps = false;            ///< the channel keeps its memory: nobody has to wait for it
+  work_operation operation = work_operation::send;
+};
 
 }  // namespace verbspp::detail
