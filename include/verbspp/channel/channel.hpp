@@ -109,48 +109,52 @@ class channel : public channel_operations<channel>, public memory_operations<cha
   // Blocking: post one, wait, return the result. Where the queue is full, they wait for room. If
   // the limit has passed before, nothing is posted, and the channel stays as it was.
 
-  transport_result<completed_work> send(const send_operation& operation) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> send(
+      const send_operation& operation) noexcept {
     return run(operation, nullptr);
   }
-  transport_result<completed_work> send(const send_operation& operation,
-                                        const wait_limit& limit) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> send(const send_operation& operation,
+                                                          const wait_limit& limit) noexcept {
     return run(operation, &limit);
   }
-  transport_result<completed_work> receive(const receive_operation& operation) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> receive(
+      const receive_operation& operation) noexcept {
     return run(operation, nullptr);
   }
-  transport_result<completed_work> receive(const receive_operation& operation,
-                                           const wait_limit& limit) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> receive(const receive_operation& operation,
+                                                             const wait_limit& limit) noexcept {
     return run(operation, &limit);
   }
-  transport_result<completed_work> write(const write_operation& operation) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> write(
+      const write_operation& operation) noexcept {
     return run(operation, nullptr);
   }
-  transport_result<completed_work> write(const write_operation& operation,
-                                         const wait_limit& limit) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> write(const write_operation& operation,
+                                                           const wait_limit& limit) noexcept {
     return run(operation, &limit);
   }
-  transport_result<completed_work> read(const read_operation& operation) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> read(
+      const read_operation& operation) noexcept {
     return run(operation, nullptr);
   }
-  transport_result<completed_work> read(const read_operation& operation,
-                                        const wait_limit& limit) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> read(const read_operation& operation,
+                                                          const wait_limit& limit) noexcept {
     return run(operation, &limit);
   }
-  transport_result<completed_work> compare_and_swap(
+  VERBSPP_DATA_PATH transport_result<completed_work> compare_and_swap(
       const compare_and_swap_operation& operation) noexcept {
     return run(operation, nullptr);
   }
-  transport_result<completed_work> compare_and_swap(const compare_and_swap_operation& operation,
-                                                    const wait_limit& limit) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> compare_and_swap(
+      const compare_and_swap_operation& operation, const wait_limit& limit) noexcept {
     return run(operation, &limit);
   }
-  transport_result<completed_work> fetch_and_add(
+  VERBSPP_DATA_PATH transport_result<completed_work> fetch_and_add(
       const fetch_and_add_operation& operation) noexcept {
     return run(operation, nullptr);
   }
-  transport_result<completed_work> fetch_and_add(const fetch_and_add_operation& operation,
-                                                 const wait_limit& limit) noexcept {
+  VERBSPP_DATA_PATH transport_result<completed_work> fetch_and_add(
+      const fetch_and_add_operation& operation, const wait_limit& limit) noexcept {
     return run(operation, &limit);
   }
 
