@@ -101,11 +101,11 @@ void async_events::tell(const async_event& event, const ibv_async_event& source)
   if (rank == 3 && !fatal_) fatal_ = event;
   for (async_listener* each = listeners_; each != nullptr; each = each->next_) {
     if (!each->is_about(event, source)) continue;
-    const int noted = each->heard_ ? rank_of(*each->heard_) : 0;
+    const int noted = each->has_heard_ ? rank_of(each->heard_) : 0;
     if (rank > noted)
       each->set(event);
     else if (noted == 1 && event.type() == async_event_type::port_active)
-      each->set(std::nullopt);
+      each->forget();
   }
   if (rank != 0) changed_.wake_all();
 }
@@ -154,7 +154,7 @@ int async_events::descriptor() noexcept {
 result<async_events::sleep> async_events::begin_sleep(const async_listener* listener) noexcept {
   const bool reads = listener == nullptr || !can_block();
   const std::lock_guard held(lock_);
-  if (listener != nullptr ? listener->heard_.has_value() : kept_count_ != 0)
+  if (listener != nullptr ? listener->has_heard_ : kept_count_ != 0)
     return sleep{.is_needless = true};
   VERBSPP_TRY(entered, changed_.enter());
   return sleep{
@@ -182,7 +182,10 @@ void async_events::admit(async_listener& listener) noexcept {
   const std::lock_guard held(lock_);
   listener.next_ = std::exchange(listeners_, &listener);
   if (listener.next_ != nullptr) listener.next_->previous_ = &listener;
-  listener.set(fatal_);
+  if (fatal_)
+    listener.set(*fatal_);
+  else
+    listener.forget();
 }
 
 void async_events::dismiss(async_listener& listener) noexcept {
@@ -195,6 +198,7 @@ void async_events::dismiss(async_listener& listener) noexcept {
 
 std::optional<async_event> async_events::heard_by(const async_listener& listener) noexcept {
   const std::lock_guard held(lock_);
+  if (!listener.has_heard_) return std::nullopt;
   return listener.heard_;
 }
 
@@ -222,7 +226,9 @@ void async_listener::stop() noexcept {
 
 std::optional<async_event> async_listener::heard() const noexcept {
   // What stopped listening hears nothing that could come in between.
-  return source_ ? source_->events->heard_by(*this) : heard_;
+  if (source_) return source_->events->heard_by(*this);
+  if (!has_heard_) return std::nullopt;
+  return heard_;
 }
 
 result<void> async_listener::look(const wait_limit& until) noexcept {
@@ -254,9 +260,11 @@ bool async_listener::is_about(const async_event& event,
   return false;
 }
 
-void async_listener::set(std::optional<async_event> heard) noexcept {
+void async_listener::set(const async_event& heard) noexcept {
   heard_ = heard;
-  __atomic_store_n(&has_heard_, heard.has_value(), __ATOMIC_RELEASE);
+  __atomic_store_n(&has_heard_, true, __ATOMIC_RELEASE);
 }
+
+void async_listener::forget() noexcept { __atomic_store_n(&has_heard_, false, __ATOMIC_RELEASE); }
 
 }  // namespace verbspp::detail

@@ -70,6 +70,7 @@ enum class async_event_severity : std::uint8_t {
 namespace detail {
 
 struct async_events;
+class async_listener;
 
 /// Counts what the order of matters: queues and the events that are about them.
 [[nodiscard]] std::uint64_t moment_now() noexcept;
@@ -134,6 +135,7 @@ class async_event {
 
  private:
   friend struct detail::async_events;
+  friend class detail::async_listener;
 
   async_event() noexcept = default;
   [[nodiscard]] bool is_at(const void* address) const noexcept {

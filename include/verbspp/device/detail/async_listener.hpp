@@ -62,14 +62,15 @@ class async_listener {
 
   [[nodiscard]] bool is_about(const async_event& event,
                               const ibv_async_event& native) const noexcept;
-  void set(std::optional<async_event> heard) noexcept;
+  void set(const async_event& heard) noexcept;
+  void forget() noexcept;
 
   reference<context_state> source_;  ///< null while it does not listen
   async_elements about_;
   async_listener* previous_ = nullptr;
   async_listener* next_ = nullptr;
   bool has_heard_ = false;
-  std::optional<async_event> heard_;
+  async_event heard_;  ///< if it has; an optional one would cost whoever includes this
 };
 
 }  // namespace verbspp::detail
