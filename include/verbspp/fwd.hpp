@@ -181,6 +181,7 @@ struct channel_tag;
 class inbox;
 struct inbox_options;
 class kept_pending;
+enum class lease_by : std::uint8_t;
 class message;
 class message_pool;
 class prepared_channel;
@@ -193,7 +194,11 @@ template <transport Transport, queue_pair_parameter_set Given>
 class channel_builder;
 template <class Memory>
 struct finished;
+template <access_flags Rights, class Memory>
+class lease;
 template <class Memory>
 class pending;
+template <class Memory>
+struct revoked;
 
 }  // namespace verbspp

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/pause.hpp"
+#include "channel/lease_book.hpp"
 #include "qp/addressing.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
@@ -56,7 +57,7 @@ channel_core::channel_core(const channel_settings& settings) noexcept
       // Zero would be the owner of nothing.
       owner_(std::max(random_number(), 1U)) {}
 
-channel_core::~channel_core() = default;
+channel_core::~channel_core() { delete leases_; }
 
 channel_core& channel_core::empty() noexcept {
   thread_local channel_core none{channel_settings()};
@@ -239,8 +240,15 @@ void channel_core::break_off(const error& root) noexcept {
   collect_tail();
 }
 
+void channel_core::end_connection(const error& root) noexcept {
+  if (state_ == channel_state::closed) return;
+  break_off(root);
+  destroy_queue_pair();
+}
+
 void channel_core::destroy_queue_pair() noexcept {
   if (queue_pair_) {
+    if (leases_ != nullptr) leases_->before_destruction();
     ibv_qp* const native = queue_pair_->owner.release();
     queue_pair_.reset();
     native_ = nullptr;
@@ -250,6 +258,7 @@ void channel_core::destroy_queue_pair() noexcept {
       report_destroy(errnum, "ibv_destroy_qp");
       lost_memory_ = true;
     }
+    if (leases_ != nullptr) leases_->after_destruction(errnum);
   }
   // What the device had told before counts; the rest it will never tell.
   for (std::uint32_t before = ~0U;
@@ -652,6 +661,10 @@ void channel_core::hide(std::uint64_t number) noexcept {
   if (noted.number != number) record(number, nullptr, {});
   noted.is_watched = true;
   ++keeping_;
+}
+
+void channel_core::note_invalidated(std::uint32_t rkey) noexcept {
+  if (leases_ != nullptr) leases_->note_invalidated(rkey);
 }
 
 void channel_core::lose_queue(int returned) noexcept {

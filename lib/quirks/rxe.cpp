@@ -32,6 +32,8 @@ bool is_rxe(const ibv_device_attr& device) noexcept {
   return device.vendor_id == 0xffffff && device.vendor_part_id == 0;
 }
 
+bool may_invalidate_windows(const ibv_device_attr& device) noexcept { return !is_rxe(device); }
+
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept {
   if (queue.end_poll == end_poll) return;
   rxe_end = queue.end_poll;

@@ -19,5 +19,12 @@ namespace verbspp::detail {
 /// completion do right; so here one as the library has them becomes several of these.
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 
+/// Whether requests may invalidate memory windows that peers may invalidate as well.
+///
+/// rxe's of Linux 5.14, the first that has windows, to those of 2025 take a window that is bound to
+/// nothing any more for one that is bound, and the kernel follows a null pointer
+/// (`rxe_do_invalidate_mw`). Deallocating the window is safe in either state.
+[[nodiscard]] bool may_invalidate_windows(const ibv_device_attr& device) noexcept;
+
 }  // namespace verbspp::detail
 #pragma GCC visibility pop

@@ -8,6 +8,7 @@
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/scope.hpp>
@@ -91,7 +92,9 @@ void print(std::ostream& out, const channel_core* core);
 /// assigning to it, gives up what is outstanding, waiting until the device has let go; handles that
 /// still exist then say so. Thread rule: as a container: one thread at a time for it, its handles
 /// and its scopes, which debug builds assert; it may go from thread to thread.
-class channel : public channel_operations<channel>, public memory_operations<channel> {
+class channel : public channel_operations<channel>,
+                public memory_operations<channel>,
+                public lease_operations<channel> {
  public:
   using channel_operations<channel>::post_receive;
   using channel_operations<channel>::post_send;
@@ -266,6 +269,7 @@ class channel : public channel_operations<channel>, public memory_operations<cha
     return result<pending<>>(std::in_place, core_.get(), made);
   }
 
+  friend lease_operations<channel>;
   friend memory_operations<channel>;
   friend memory_receive_operations<channel>;
   template <class Memory, class Operation>

@@ -105,6 +105,9 @@ class VERBSPP_CONSUMABLE buffer_part {
     return whole.slice(first_ * sizeof(value_type), count_ * sizeof(value_type));
   }
 
+  /// That of the whole buffer; null if the part was moved from.
+  [[nodiscard]] ibv_mr* native_handle() const noexcept { return buffer_.native_handle(); }
+
   /// The whole buffer, which the part gives back.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES Buffer buffer() && noexcept {
     first_ = count_ = 0;

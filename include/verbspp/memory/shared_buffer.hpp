@@ -341,6 +341,8 @@ class VERBSPP_CONSUMABLE shared_part {
     VERBSPP_TRY(whole, buffer_.remote());
     return whole.slice(first_ * sizeof(Element), count_ * sizeof(Element));
   }
+  /// That of the whole buffer; null if the part was moved from.
+  [[nodiscard]] ibv_mr* native_handle() const noexcept { return buffer_.native_handle(); }
   /// For the library: as that of the buffer.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED detail::kept_memory keep() const noexcept {
     return buffer_.keep();

@@ -512,7 +512,10 @@ struct bind_operation {
   VERBSPP_DATA_PATH bind_operation(ibv_mw* bound,
                                    const window_part<Rights>& to VERBSPP_LIFETIMEBOUND,
                                    bind_options options) noexcept
-      : window(bound), rkey(ibv_inc_rkey(bound->rkey)), part(to.native()), fenced(options.fenced) {}
+      : bind_operation(bound, to.native(), options) {}
+  VERBSPP_DATA_PATH bind_operation(ibv_mw* bound, const ibv_mw_bind_info& to VERBSPP_LIFETIMEBOUND,
+                                   bind_options options) noexcept
+      : window(bound), rkey(ibv_inc_rkey(bound->rkey)), part(to), fenced(options.fenced) {}
 };
 
 /// A window and what it shows are of one protection domain.

@@ -31,6 +31,8 @@
 
 namespace verbspp::detail {
 
+class lease_book;
+
 /// What the builder of a channel collects besides the queue pair's parameters.
 struct channel_settings {
   transport type = transport::rc;
@@ -149,6 +151,9 @@ class channel_core {
   /// Ends the connection: ERR, and takes back all that is outstanding; if the device does not give
   /// it in time, by destroying the queue pair. \pre no failure yet, or a request's
   void break_off(const error& root) noexcept;
+
+  /// The same, and destroys the queue pair, so that nothing of the peer's lands any more.
+  void end_connection(const error& root) noexcept;
 
   /// Waits until the request has finished, which it has then in any case.
   /// \returns the failure of the wait, if the limit ended it
@@ -425,6 +430,12 @@ class channel_core {
     return *settings_.queue_pair.domain;
   }
   [[nodiscard]] transport type() const noexcept { return type_; }
+  /// What peers may do through the queue pair.
+  [[nodiscard]] access_flags access() const noexcept {
+    return settings_.queue_pair.connection.access;
+  }
+  /// Null until there was one.
+  [[nodiscard]] lease_book*& leases() noexcept { return leases_; }
   [[nodiscard]] std::uint32_t sends_outstanding() const noexcept {
     return static_cast<std::uint32_t>(next_send_ - completed_);
   }
@@ -542,6 +553,8 @@ class channel_core {
     slot->flags = completion.wc_flags;
     slot->immediate = completion.imm_data;
     ++receive_room_;
+    if ((completion.wc_flags & IBV_WC_WITH_INV) != 0) [[unlikely]]
+      note_invalidated(completion.invalidated_rkey);
     finish(*slot);
   }
   /// Null if it is of a queue pair that this channel had before.
@@ -591,6 +604,7 @@ class channel_core {
   [[nodiscard]] bool find_send_room() noexcept;
   [[nodiscard]] scope_state* scope_of_send(std::uint64_t number) const noexcept;
   [[nodiscard]] result<void> make_lost() noexcept;
+  void note_invalidated(std::uint32_t rkey) noexcept;
   void lose_queue(int returned) noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
 
@@ -641,6 +655,7 @@ class channel_core {
   std::uint32_t receives_ = 0;  ///< the same of the receive queue
   std::uint32_t scopes_ = 0;    ///< that there have been
   bool is_orphan_ = false;
+  lease_book* leases_ = nullptr;
   bool lost_memory_ = false;  ///< the device did not let go of what it had
   endpoint local_{};
   std::optional<channel_failure> failure_{};

@@ -1,0 +1,410 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/lease_book.hpp"
+#include "quirks/rxe.hpp"
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/channel/lease.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/device/context.hpp>
+#include <verbspp/work/operations.hpp>
+
+#include <array>
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <new>
+#include <optional>
+#include <ostream>
+#include <utility>
+
+namespace verbspp {
+
+const char* to_string(lease_by by) noexcept {
+  switch (by) {
+    case lease_by::window:
+      return "window";
+    case lease_by::registration:
+      return "registration";
+    case lease_by::connection:
+      return "connection";
+  }
+  return "unknown";
+}
+
+namespace detail {
+
+namespace {
+
+constexpr const char* granting = "lease of memory";
+constexpr const char* revoking = "revoke of a lease";
+
+/// What one of these can fail with that has windows.
+error without_windows(const char* operation, int errnum = 0) noexcept {
+  constexpr const char* hint =
+      "there are no memory windows here that requests bind and invalidate: name another way, "
+      "channel.lease<rights, lease_by::registration>(...), or lease_by::connection, which is taken "
+      "back by ending the connection";
+  if (errnum == 0) return {error_kind::not_supported, operation, hint};
+  return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
+}
+
+bool is_of_limit(const error& e) noexcept {
+  return e == error_kind::timed_out || e == error_kind::cancelled;
+}
+
+result<void> check(const channel_core& core, const lease_request& request) noexcept {
+  if (request.registered == nullptr) return region_is_gone(granting);
+  if (request.length == 0)
+    return error(error_kind::invalid_input, granting, "there is no lease of 0 bytes");
+  if (!core.access().contains(request.rights))
+    return error(error_kind::permission, granting,
+                 "peers may not do that through this channel: build it with .access(...) of these "
+                 "rights");
+  return success();
+}
+
+result<lease_book*> book_of(channel_core& core) noexcept {
+  lease_book*& book = core.leases();
+  if (book == nullptr) book = new (std::nothrow) lease_book();
+  if (book == nullptr) return error::from_errno(ENOMEM, granting);
+  return book;
+}
+
+result<lease_record*> grant_window(channel_core& core, lease_book& book,
+                                   const lease_request& request, bool waits,
+                                   const wait_limit* limit) noexcept {
+  if (core.type() != transport::rc) return without_windows("lease of memory on UC");
+  VERBSPP_TRYV(book.check_windows(core));
+  if (waits && core.send_room() == 0) VERBSPP_TRYV(core.wait_for_send_room(1, limit));
+  VERBSPP_TRY(record, book.take_window(core.domain()));
+  ibv_mw* const window = record->window.native();
+  const ibv_mw_bind_info part{.mr = request.registered,
+                              .addr = request.address,
+                              .length = request.length,
+                              .mw_access_flags = request.rights.bits};
+  const bind_operation bind(window, part, {});
+  record->bind = {};
+  const auto posted = core.post(bind, record->bind, nullptr);
+  if (!posted.has_value()) {
+    book.put_back(*record);
+    return posted.assume_error();
+  }
+  window->rkey = bind.rkey;
+  ++record->binds;
+  record->key = remote_key(bind.rkey);
+  record->is_void = false;
+  record->granted = request;
+  book.open(*record, core);
+  if (!waits) return record;
+  pending<> binding(&core, record->bind);
+  const auto bound = limit != nullptr ? binding.wait(*limit) : binding.wait();
+  if (bound.has_value()) return record;
+  // What key the window has now, nobody knows.
+  if (record->core != nullptr) book.close(*record);
+  delete record;
+  return error(bound.assume_error());
+}
+
+result<lease_record*> new_record(const channel_core& core, const lease_request& request) noexcept {
+  auto* const record = new (std::nothrow) lease_record(memory_window_owner(core.domain()));
+  if (record == nullptr) return error::from_errno(ENOMEM, granting);
+  record->granted = request;
+  return record;
+}
+
+result<lease_record*> grant_registration(channel_core& core, lease_book& book,
+                                         const lease_request& request) noexcept {
+  const access_flags to_write = access::remote_write | access::remote_atomic;
+  VERBSPP_TRY(own, memory_registration::create(
+                       core.domain(), request.memory, request.length, request.address,
+                       request.rights.intersects(to_write) ? request.rights | access::local_write
+                                                           : request.rights));
+  VERBSPP_TRY(record, new_record(core, request));
+  record->key = remote_key(own.range().rkey);
+  record->own.emplace(std::move(own));
+  book.open(*record, core);
+  return record;
+}
+
+result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
+                                          const lease_request& request) noexcept {
+  if (request.registered->pd != core.domain().below().native_handle())
+    return error(error_kind::invalid_input, granting,
+                 "the memory is registered in another protection domain than the channel's");
+  VERBSPP_TRY(record, new_record(core, request));
+  record->key = remote_key(request.registered->rkey);
+  book.open(*record, core);
+  return record;
+}
+
+result<lease_record*> grant_any(channel_core& core, const lease_request& request, bool waits,
+                                const wait_limit* limit) noexcept {
+  if (core.state() != channel_state::connected) return core.refusal(granting);
+  if (limit != nullptr && limit->has_passed()) return channel_core::ended_before(*limit);
+  VERBSPP_TRYV(check(core, request));
+  VERBSPP_TRY(book, book_of(core));
+  switch (request.by) {
+    case lease_by::window:
+      return grant_window(core, *book, request, waits, limit);
+    case lease_by::registration:
+      return grant_registration(core, *book, request);
+    case lease_by::connection:
+      return grant_by_connection(core, *book, request);
+  }
+  return error(error_kind::invalid_input, granting, "there is no such way to lease memory");
+}
+
+/// Closes the window by a request. \returns the failure of the wait, if the limit ended that, and
+/// the connection with it
+std::optional<error> invalidate(lease_record& record, channel_core& core,
+                                const wait_limit* limit) noexcept {
+  if (core.send_room() == 0) {
+    const auto room = core.wait_for_send_room(1, limit);
+    if (!room.has_value())
+      return is_of_limit(room.assume_error()) ? std::optional(room.assume_error()) : std::nullopt;
+  }
+  request posted;
+  if (!core.post(local_invalidate_operation{.rkey = record.key}, posted, nullptr).has_value())
+    return std::nullopt;
+  pending<> invalidation(&core, posted);
+  const auto done = limit != nullptr ? invalidation.wait(*limit) : invalidation.wait();
+  record.is_void = done.has_value();
+  if (record.is_void) return std::nullopt;
+  const error* const ended = done.assume_error().call();
+  return ended != nullptr ? std::optional(*ended) : std::nullopt;
+}
+
+/// Takes back what a window let in. \returns as `invalidate`
+std::optional<error> close_window(lease_record& record, const wait_limit* limit,
+                                  bool by_request) noexcept {
+  channel_core& core = *record.core;
+  // Maybe the peer has made the key void already.
+  core.collect();
+  std::optional<error> ended;
+  if (by_request && !record.is_void && core.leases()->invalidates() &&
+      core.state() == channel_state::connected && (limit == nullptr || !limit->has_passed()))
+    ended = invalidate(record, core, limit);
+  // A window that is gone when its bind is carried out would break the connection.
+  if (record.core != nullptr && record.is_binding()) {
+    const auto ended_now = core.wait_for(record.bind, limit);
+    if (!ended) ended = ended_now;
+  }
+  if (record.core != nullptr && !record.is_void) record.deallocate_window();
+  return ended;
+}
+
+/// Ends the access. \returns as `invalidate`
+std::optional<error> take_back(lease_record& record, const wait_limit* limit,
+                               bool by_request) noexcept {
+  std::optional<error> ended;
+  channel_core* const core = record.core;
+  if (core == nullptr) return ended;
+  switch (record.granted.by) {
+    case lease_by::window:
+      ended = close_window(record, limit, by_request);
+      break;
+    case lease_by::registration:
+      record.give_up();
+      break;
+    case lease_by::connection:
+      core->end_connection(error(error_kind::not_connected, revoking,
+                                 "a lease by connection was taken back, which ends it"));
+      break;
+  }
+  if (record.core != nullptr) core->leases()->close(record);
+  return ended;
+}
+
+/// Records of memory that the device did not give back, which is never let go.
+lease_record* all_never_freed = nullptr;
+
+/// The lease is over: \returns whether the memory is the program's again
+bool finish(lease_record& record, lease_book* book) noexcept {
+  const bool is_free = record.outcome.has_value();
+  if (is_free) record.memory.let_go();
+  if (record.memory.keeper != nullptr)
+    record.next = __atomic_exchange_n(&all_never_freed, &record, __ATOMIC_RELAXED);
+  else if (book != nullptr && record.window.native() != nullptr)
+    book->put_back(record);
+  else
+    delete &record;
+  return is_free;
+}
+
+lease_book* book_of(const lease_record& record) noexcept {
+  return record.core != nullptr ? record.core->leases() : nullptr;
+}
+
+}  // namespace
+
+void lease_record::deallocate_window() noexcept {
+  const int errnum = errno_of(ibv_dealloc_mw(window.release()));
+  if (errnum != 0)
+    outcome = error::from_errno(errnum, "ibv_dealloc_mw",
+                                "the peer may have access through the memory window still");
+}
+
+void lease_record::give_up() noexcept {
+  if (window.native() != nullptr && !is_void) deallocate_window();
+  if (own) outcome = own->deregister();
+}
+
+lease_book::~lease_book() {
+  while (idle_ != nullptr) delete std::exchange(idle_, idle_->next);
+}
+
+result<void> lease_book::check_windows(const channel_core& core) noexcept {
+  if (is_checked_) return success();
+  VERBSPP_TRY(device, core.domain().context().query_device());
+  constexpr unsigned of_type_2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  if ((device.device_cap_flags & of_type_2) == 0 ||
+      (device.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) == 0)
+    return without_windows(granting);
+  invalidates_ = may_invalidate_windows(device);
+  is_checked_ = true;
+  return success();
+}
+
+result<lease_record*> lease_book::take_window(const protection_domain& domain) noexcept {
+  lease_record* const last = idle_;
+  if (last != nullptr && !last->is_worn()) {
+    idle_ = last->next;
+    return last;
+  }
+  memory_window_owner window(domain);
+  const auto allocated = window.allocate(memory_window_type::type_2);
+  if (!allocated.has_value()) {
+    const error e = allocated.assume_error();
+    if (e == error_kind::not_supported) return without_windows(e.operation(), e.native_errno());
+    return e;
+  }
+  auto* const fresh = new (std::nothrow) lease_record(std::move(window));
+  if (fresh == nullptr) return error::from_errno(ENOMEM, granting);
+  // Not before: the device could give the new one the old one's number, and with that its keys.
+  if (last != nullptr) {
+    idle_ = last->next;
+    delete last;
+  }
+  return fresh;
+}
+
+void lease_book::put_back(lease_record& record) noexcept {
+  record.next = idle_;
+  idle_ = &record;
+}
+
+void lease_book::open(lease_record& record, channel_core& core) noexcept {
+  record.core = &core;
+  record.previous = nullptr;
+  record.next = opened_;
+  if (opened_ != nullptr) opened_->previous = &record;
+  opened_ = &record;
+}
+
+void lease_book::close(lease_record& record) noexcept {
+  record.core = nullptr;
+  if (record.previous != nullptr)
+    record.previous->next = record.next;
+  else
+    opened_ = record.next;
+  if (record.next != nullptr) record.next->previous = record.previous;
+}
+
+void lease_book::before_destruction() noexcept {
+  for (lease_record* each = opened_; each != nullptr;) {
+    lease_record& record = *std::exchange(each, each->next);
+    if (record.granted.by == lease_by::connection) continue;
+    record.give_up();
+    close(record);
+  }
+}
+
+void lease_book::after_destruction(int errnum) noexcept {
+  while (opened_ != nullptr) {
+    if (errnum != 0)
+      opened_->outcome = error::from_errno(errnum, "ibv_destroy_qp",
+                                           "the peer may have access through the queue pair still");
+    close(*opened_);
+  }
+}
+
+void lease_book::note_invalidated(std::uint32_t rkey) noexcept {
+  for (lease_record* each = opened_; each != nullptr; each = each->next)
+    if (each->granted.by == lease_by::window && each->key.value() == rkey) each->is_void = true;
+}
+
+result<lease_owner> lease_owner::grant(channel_core& core, const lease_request& request, bool waits,
+                                       const wait_limit* limit, kept_memory memory) noexcept {
+  const auto granted = grant_any(core, request, waits, limit);
+  if (!granted.has_value()) {
+    memory.let_go();
+    return granted.assume_error();
+  }
+  granted.assume_value()->memory = memory;
+  return lease_owner(granted.assume_value());
+}
+
+result<void> lease_owner::revoke(const wait_limit* limit) noexcept {
+  if (record_ == nullptr)
+    return error(error_kind::invalid_input, revoking,
+                 "there is no lease here: it was revoked before, or moved from");
+  lease_record& record = *std::exchange(record_, nullptr);
+  lease_book* const book = book_of(record);
+  const auto ended = take_back(record, limit, true);
+  const result<void> outcome = record.outcome;
+  finish(record, book);
+  if (ended && outcome.has_value()) return *ended;
+  return outcome;
+}
+
+bool lease_owner::drop() noexcept {
+  if (record_ == nullptr) return true;
+  lease_record& record = *std::exchange(record_, nullptr);
+  lease_book* const book = book_of(record);
+  const bool by_request =
+      record.core != nullptr && (record.core->sends_outstanding() == 0 || record.is_binding());
+  static_cast<void>(take_back(record, nullptr, by_request));
+  if (record.outcome.has_error()) {
+    const error& e = record.outcome.assume_error();
+    report_destroy(e.native_errno() != 0 ? e.native_errno() : EIO, e.operation(), e.hint());
+  }
+  return finish(record, book);
+}
+
+bool lease_owner::is_open() const noexcept {
+  return record_ != nullptr && record_->core != nullptr && !record_->is_void &&
+         record_->core->state() == channel_state::connected;
+}
+
+result<remote_key> lease_owner::key() const noexcept {
+  constexpr const char* operation = "remote memory of a lease";
+  if (record_ == nullptr)
+    return error(error_kind::invalid_input, operation,
+                 "there is no lease here: it was revoked, or moved from");
+  if (!is_open())
+    return error(error_kind::not_connected, operation,
+                 record_->is_void ? "the peer has given the lease back"
+                                  : "the lease has ended with its connection");
+  return record_->key;
+}
+
+std::uint64_t address_of(const lease_record& record) noexcept { return record.granted.address; }
+std::uint64_t length_of(const lease_record& record) noexcept { return record.granted.length; }
+lease_by means_of(const lease_record& record) noexcept { return record.granted.by; }
+ibv_mw* window_of(const lease_record& record) noexcept { return record.window.native(); }
+
+void print(std::ostream& out, const lease_owner& lease, access_flags rights) {
+  const lease_record* const record = lease.record();
+  if (record == nullptr) {
+    out << "lease, revoked or moved from";
+    return;
+  }
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), ", %" PRIu64 " bytes at 0x%" PRIx64 ", rkey 0x%08" PRIx32,
+                record->granted.length, record->granted.address, record->key.value());
+  out << "lease of " << rights << " by " << to_string(record->granted.by) << text.data()
+      << (lease.is_open() ? "" : ", over");
+}
+
+}  // namespace detail
+
+}  // namespace verbspp
