@@ -7,6 +7,7 @@
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_failure.hpp>
+#include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/inbox.hpp>

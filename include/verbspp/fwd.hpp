@@ -171,13 +171,16 @@ template <transport Transport, queue_pair_parameter_set Given>
 class queue_pair_builder;
 
 // channel
+struct arrival;
 class channel;
 class channel_failure;
+class channel_hub;
 struct channel_id;
 class channel_scope;
 enum class channel_state : std::uint8_t;
 class channel_stream;
 struct channel_tag;
+struct hub_options;
 class inbox;
 struct inbox_options;
 class kept_pending;

@@ -25,14 +25,14 @@ void print(std::ostream& out, const channel_core* core) {
 
 namespace {
 
-/// How long a channel that is closed may take for it.
+/// How long a channel that is renewed may take for closing.
 constexpr auto time_to_close = std::chrono::milliseconds(100);
 
 }  // namespace
 
-result<void> channel::close() noexcept {
+result<void> channel::close(const wait_limit& limit) noexcept {
   if (core_.get() == nullptr) return success();
-  return core_->close(time_to_close);
+  return core_->close(limit);
 }
 
 result<endpoint> channel::renew() noexcept {
@@ -44,6 +44,8 @@ result<endpoint> channel::renew() noexcept {
 result<void> channel::handshake(const struct endpoint& remote) noexcept {
   return core().connect(remote);
 }
+
+channel_id channel::id() const noexcept { return core().id(); }
 
 std::optional<channel_failure> channel::failure() const noexcept { return core().failure(); }
 

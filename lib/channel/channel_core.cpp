@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/pause.hpp"
+#include "channel/hub_state.hpp"
 #include "channel/lease_book.hpp"
 #include "qp/addressing.hpp"
 #include <verbspp/base/destroy_failure.hpp>
@@ -57,7 +58,10 @@ channel_core::channel_core(const channel_settings& settings) noexcept
       // Zero would be the owner of nothing.
       owner_(std::max(random_number(), 1U)) {}
 
-channel_core::~channel_core() { delete leases_; }
+channel_core::~channel_core() {
+  delete leases_;
+  leave_hub();
+}
 
 channel_core& channel_core::empty() noexcept {
   thread_local channel_core none{channel_settings()};
@@ -91,8 +95,92 @@ result<void> channel_core::make_queue() noexcept {
   return success();
 }
 
+/// The channel's completions are in the hub's queue, and its receives, if the hub has a pool, in
+/// the hub's as well.
+result<void> channel_core::enter_hub() noexcept {
+  if (member_ != nullptr) return success();
+  constexpr const char* building = "build a channel of a hub";
+  queue_pair_settings& asked = settings_.queue_pair;
+  hub_state& hub = *settings_.hub.get();
+  if (hub.domain() != *asked.domain)
+    return of_channel(error_kind::invalid_input, building,
+                      "the hub is of another protection domain than the channel");
+  if (asked.receives)
+    return of_channel(error_kind::invalid_input, building,
+                      "a channel of a hub takes its receives from the hub's pool: create the hub "
+                      "with one, instead of giving the channel a shared receive queue");
+  owned<hub_member> made(new (std::nothrow) hub_member);
+  if (!made) return error::from_errno(ENOMEM, building);
+  VERBSPP_TRYV(hub.join(*made.get()));
+  made->hub = settings_.hub;
+  member_ = made.get();
+  member_owner_ = std::move(made);
+  asked.send_queue = hub.queue();
+  asked.receive_queue = hub.queue();
+  asked.receives = hub.receives();
+  native_queue_ = hub.queue().native_handle();
+  return success();
+}
+
+/// The hub has room for what the queue pair may have outstanding, or the queue pair goes.
+result<void> channel_core::attach_to_hub() noexcept {
+  const queue_pair_settings& asked = settings_.queue_pair;
+  const std::uint32_t sends = asked.max_send_work_requests.value();
+  const std::uint32_t receives = receives_ != 0 ? asked.max_receive_work_requests.value() : 0;
+  const auto attached =
+      settings_.hub->attach(*member_, native_->qp_num, std::uint64_t{sends_} + receives_,
+                            std::uint64_t{sends} + receives);
+  if (!attached.has_value()) {
+    queue_pair_.reset();
+    native_ = nullptr;
+    extended_ = nullptr;
+    return attached.assume_error();
+  }
+  if (!attached.assume_value()) {
+    sends_ = sends;
+    receives_ = receives;
+  }
+  return success();
+}
+
+void channel_core::leave_hub() noexcept {
+  if (member_ == nullptr || !member_->hub) return;
+  member_->hub->leave(*member_);
+  member_->hub = {};
+}
+
+void channel_core::collect_from_hub() noexcept {
+  const int failed = member_->hub ? member_->hub->look() : 0;
+  {
+    const one_thread only(users_);
+    member_->take_each([this](const ibv_wc& completion) {
+      if (is_shared_receive(completion.wr_id))
+        take_shared_failure(completion);
+      else
+        take_completion(completion);
+    });
+  }
+  if (failed < 0) lose_queue(failed);
+}
+
+/// A shared receive has failed, and the connection with it.
+void channel_core::take_shared_failure(const ibv_wc& completion) noexcept {
+  if (!queue_pair_) return;
+  note_failure(work_error(static_cast<work_status>(number_of(completion.status)),
+                          completion.vendor_err, completion.wr_id, local_.number.value())
+                   .with_operation(work_operation::receive),
+               nullptr);
+}
+
+channel_id channel_core::id() const noexcept {
+  return member_ != nullptr ? member_->id : channel_id();
+}
+
 result<void> channel_core::prepare() noexcept {
-  if (native_queue_ == nullptr || queue_is_lost_) VERBSPP_TRYV(make_queue());
+  if (settings_.hub)
+    VERBSPP_TRYV(enter_hub());
+  else if (native_queue_ == nullptr || queue_is_lost_)
+    VERBSPP_TRYV(make_queue());
   VERBSPP_TRYV(make_lost());
   VERBSPP_TRY(made, create_prepared(type_, settings_.queue_pair));
   queue_pair_.emplace(std::move(made));
@@ -105,7 +193,9 @@ result<void> channel_core::prepare() noexcept {
   const bool has_receives = !settings_.queue_pair.receives;
   sends_ = capacities_.max_send_work_requests;
   receives_ = has_receives ? capacities_.max_receive_work_requests : 0;
-  if (queue().capacity() < std::size_t{sends_} + receives_) {
+  if (member_ != nullptr) {
+    VERBSPP_TRYV(attach_to_hub());
+  } else if (queue().capacity() < std::size_t{sends_} + receives_) {
     sends_ = settings_.queue_pair.max_send_work_requests.value();
     if (has_receives) receives_ = settings_.queue_pair.max_receive_work_requests.value();
   }
@@ -247,8 +337,11 @@ void channel_core::end_connection(const error& root) noexcept {
 }
 
 void channel_core::destroy_queue_pair() noexcept {
-  if (queue_pair_) {
+  const bool had_one = queue_pair_.has_value();
+  if (had_one) {
     if (leases_ != nullptr) leases_->before_destruction();
+    // With the queue pair some devices forget what it had completed, of which a hub counts on each.
+    if (member_ != nullptr) member_->hub->take_all();
     ibv_qp* const native = queue_pair_->owner.release();
     queue_pair_.reset();
     native_ = nullptr;
@@ -259,6 +352,10 @@ void channel_core::destroy_queue_pair() noexcept {
       lost_memory_ = true;
     }
     if (leases_ != nullptr) leases_->after_destruction(errnum);
+  }
+  if (member_ != nullptr) {
+    if (had_one) member_->hub->detach(*member_, !lost_memory_);
+    collect();
   }
   // What the device had told before counts; the rest it will never tell.
   for (std::uint32_t before = ~0U;
@@ -286,7 +383,7 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
   note_root(of_channel(error_kind::not_connected, "close of a channel", "the channel was closed"),
             true);
   stop_device();
-  if (!is_idle() && !limit.has_passed()) collect_tail();
+  collect_until(limit);
   destroy_queue_pair();
   state_ = channel_state::closed;
   if (std::exchange(lost_memory_, false))
@@ -300,6 +397,7 @@ void channel_core::abandon() noexcept {
   static_cast<void>(close(time_to_flush));
   is_orphan_ = true;
   needs_attention_ = true;
+  leave_hub();
   if (handles_ == 0) go_if_unused();
 }
 

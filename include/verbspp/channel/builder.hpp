@@ -3,6 +3,7 @@
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/builder.hpp>
@@ -33,8 +34,18 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
     return next;
   }
 
+  /// The channel completes in the hub's queue, instead of one of its own, and takes its receives
+  /// from the hub's pool, if that has one. It keeps the hub alive.
+  [[nodiscard]] channel_builder hub(const channel_hub& hub) const noexcept {
+    channel_builder next = *this;
+    next.own_.hub = hub.state_;
+    return next;
+  }
+
   /// Makes the completion queue and the queue pair, and brings that to INIT.
-  /// \errors as `queue_pair_builder::build` and `completion_queue::create`
+  /// \errors as `queue_pair_builder::build` and `completion_queue::create`; in a hub,
+  /// `resource_exhausted` if that has as many channels as it can have, and `invalid_input` if its
+  /// completion queue has no room for this one's requests, or it is of another protection domain
   [[nodiscard]] result<prepared_channel> build() const noexcept {
     detail::channel_settings settings = own_;
     settings.type = Transport;

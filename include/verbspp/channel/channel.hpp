@@ -208,9 +208,10 @@ class channel : public channel_operations<channel>,
     if (core_.get() != nullptr) core_->collect();
   }
 
-  /// Ends the connection: ERR, collects all that is outstanding, and destroys the queue pair.
+  /// Ends the connection: ERR, collects all that is outstanding, and destroys the queue pair. What
+  /// the device has not given back when the limit comes is taken back by that.
   /// \errors `driver` if the device does not let go; memory of its work is never freed then
-  result<void> close() noexcept;
+  result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;
   /// Prepares the next connection: closes this one, if it is not broken already, and makes a queue
   /// pair with the same parameters. Then it takes receives, and has a fresh endpoint, whose
   /// generation tells the peer that it is newer.
@@ -224,6 +225,8 @@ class channel : public channel_operations<channel>,
   [[nodiscard]] channel_state state() const noexcept {
     return core_.get() != nullptr ? core_->state() : channel_state::empty;
   }
+  /// Which channel of its hub it is, as arrivals there say; of generation 0 if it is in none.
+  [[nodiscard]] channel_id id() const noexcept;
   [[nodiscard]] bool is_connected() const noexcept { return state() == channel_state::connected; }
   /// Why it is broken; empty if it isn't.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;

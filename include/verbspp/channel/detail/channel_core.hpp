@@ -9,6 +9,8 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
+#include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/detail/work_slot.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
@@ -31,10 +33,12 @@
 
 namespace verbspp::detail {
 
+struct hub_member;
 class lease_book;
 
 /// What the builder of a channel collects besides the queue pair's parameters.
 struct channel_settings {
+  hub_reference hub{};  ///< first, since it goes last: it wants to be the last to have the queues
   transport type = transport::rc;
   queue_pair_settings queue_pair{};
   std::chrono::nanoseconds default_limit = std::chrono::seconds(30);
@@ -51,6 +55,11 @@ inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_
 [[nodiscard]] constexpr std::uint64_t wr_id_of(work_operation operation,
                                                std::uint64_t id) noexcept {
   return static_cast<std::uint64_t>(operation) << operation_at | id;
+}
+/// In the place of the operation, for the shared receives of a hub.
+inline constexpr std::uint64_t shared_receive = 0xff;
+[[nodiscard]] constexpr bool is_shared_receive(std::uint64_t wr_id) noexcept {
+  return wr_id >> operation_at == shared_receive;
 }
 static_assert(static_cast<std::uint64_t>(work_operation::receive) == 0x80);
 static_assert(static_cast<std::uint64_t>(work_operation::bind_memory_window) < 0x80);
@@ -339,6 +348,8 @@ class channel_core {
 
   /// Takes the completions that are there.
   VERBSPP_DATA_PATH void collect() noexcept {
+    if (member_ != nullptr) [[unlikely]]
+      return collect_from_hub();
     ibv_wc completions[16];
     int filled = 0;
     {
@@ -418,6 +429,8 @@ class channel_core {
   // What others ask of the channel.
 
   [[nodiscard]] channel_state state() const noexcept { return state_; }
+  /// Which one of a hub it is.
+  [[nodiscard]] channel_id id() const noexcept;
   [[nodiscard]] const std::optional<channel_failure>& failure() const noexcept { return failure_; }
   [[nodiscard]] ibv_qp_ex* native_extended() const noexcept { return extended_; }
   [[nodiscard]] const endpoint& local() const noexcept { return local_; }
@@ -582,6 +595,8 @@ class channel_core {
   }
   // Out of line, since it happens rarely.
 
+  void collect_from_hub() noexcept;
+  void take_shared_failure(const ibv_wc& completion) noexcept;
   void take_failure(const ibv_wc& completion) noexcept;
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
                  std::uint32_t vendor_code) noexcept;
@@ -616,6 +631,9 @@ class channel_core {
   void destroy_queue_pair() noexcept;
   [[nodiscard]] result<void> prepare() noexcept;
   [[nodiscard]] result<void> make_queue() noexcept;
+  [[nodiscard]] result<void> enter_hub() noexcept;
+  [[nodiscard]] result<void> attach_to_hub() noexcept;
+  void leave_hub() noexcept;
   [[nodiscard]] result<void> make_slots() noexcept;
   [[nodiscard]] bool is_idle() const noexcept;
   template <class Done>
@@ -644,6 +662,7 @@ class channel_core {
   transport type_;
   ibv_qp* native_ = nullptr;
   ibv_cq* native_queue_ = nullptr;
+  hub_member* member_ = nullptr;  ///< of a hub, if its completions are found there
   ibv_qp_ex* extended_ = nullptr;
   queue_pair_capacities capacities_{};
   unsigned users_ = 0;  ///< for assertions
@@ -660,6 +679,7 @@ class channel_core {
   endpoint local_{};
   std::optional<channel_failure> failure_{};
   channel_settings settings_;
+  owned<hub_member> member_owner_{};
   owned<receive_slot[]> slots_owner_;
   owned<send_record[]> records_owner_;
   owned<lost_sends> lost_;  ///< the newest first

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <utility>
+
+namespace verbspp::detail {
+
+class hub_state;
+
+/// A counted reference to what a hub is, which only the library's sources know.
+class hub_reference {
+ public:
+  hub_reference() noexcept = default;
+  /// Takes over the count of one that a new hub starts with.
+  explicit hub_reference(hub_state* adopted) noexcept : state_(adopted) {}
+  hub_reference(const hub_reference& other) noexcept;
+  hub_reference(hub_reference&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  hub_reference& operator=(hub_reference other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~hub_reference();
+
+  [[nodiscard]] hub_state* get() const noexcept { return state_; }
+  hub_state* operator->() const noexcept { return state_; }
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+  friend bool operator==(const hub_reference& one, const hub_reference& other) noexcept {
+    return one.state_ == other.state_;
+  }
+
+ private:
+  hub_state* state_ = nullptr;
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/pause.hpp"
+#include "channel/hub_state.hpp"
+#include <verbspp/channel/channel_hub.hpp>
+
+#include <sched.h>
+
+#include <ostream>
+
+namespace verbspp {
+
+namespace {
+
+constexpr const char* polling = "poll of a hub";
+
+error moved_from() noexcept {
+  return {error_kind::invalid_input, polling, "this hub was moved from"};
+}
+
+}  // namespace
+
+result<channel_hub> channel_hub::create(const class protection_domain& domain,
+                                        const hub_options& options) noexcept {
+  VERBSPP_TRY(state, detail::hub_state::create(domain, nullptr, options));
+  return channel_hub(std::move(state));
+}
+
+result<channel_hub> channel_hub::create(const class protection_domain& domain,
+                                        const message_pool& pool,
+                                        const hub_options& options) noexcept {
+  VERBSPP_TRY(state, detail::hub_state::create(domain, &pool, options));
+  return channel_hub(std::move(state));
+}
+
+result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noexcept {
+  if (!state_) return moved_from();
+  if (into.empty()) return detail::no_slots(polling);
+  VERBSPP_TRY(count, state_->poll(into));
+  return into.first(count);
+}
+
+result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
+                                             const wait_limit& limit) const noexcept {
+  for (unsigned round = 1;; ++round) {
+    VERBSPP_TRY(arrived, poll(into));
+    if (!arrived.empty()) return arrived;
+    if (round % 64 != 0) {
+      detail::pause_processor();
+      continue;
+    }
+    if (limit.has_passed()) return limit.failure(polling, "nothing has arrived");
+    sched_yield();
+  }
+}
+
+std::uint32_t channel_hub::size() const noexcept { return state_ ? state_->size() : 0; }
+
+std::uint32_t channel_hub::capacity() const noexcept { return state_ ? state_->capacity() : 0; }
+
+std::uint64_t channel_hub::room() const noexcept { return state_ ? state_->room() : 0; }
+
+std::uint32_t channel_hub::receives_posted() const noexcept {
+  return state_ ? state_->posted() : 0;
+}
+
+ibv_cq* channel_hub::native_handle() const noexcept {
+  return state_ ? state_->queue().native_handle() : nullptr;
+}
+
+std::ostream& operator<<(std::ostream& out, const channel_hub& hub) {
+  if (!hub.state_) return out << "hub, empty";
+  return out << "hub, " << hub.size() << " of " << hub.capacity()
+             << " channels, room for completions: " << hub.room()
+             << ", shared receives posted: " << hub.receives_posted() << ", device "
+             << hub.state_->domain().context().device_name();
+}
+
+}  // namespace verbspp

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/hub_state.hpp"
+
+#include "base/limits.hpp"
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/memory/detail/watched_memory.hpp>
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+namespace verbspp::detail {
+
+namespace {
+
+constexpr std::uint32_t none = UINT32_MAX;
+/// An index plus 1 has 16 bits in the table of numbers.
+constexpr std::uint32_t most_channels = UINT16_MAX;
+constexpr std::uint32_t largest_refill = 64;
+/// Of failed shared receives, which no request of the channel stands for.
+constexpr std::uint32_t extra_completions = 1;
+
+constexpr const char* creating = "channel_hub::create";
+constexpr const char* building = "build a channel of a hub";
+
+std::uint64_t shared_request(std::uint32_t place) noexcept {
+  return shared_receive << operation_at | place;
+}
+std::uint32_t place_of(std::uint64_t request) noexcept {
+  return static_cast<std::uint32_t>(request);
+}
+
+}  // namespace
+
+hub_reference::hub_reference(const hub_reference& other) noexcept : state_(other.state_) {
+  if (state_ != nullptr) state_->add_reference();
+}
+
+hub_reference::~hub_reference() {
+  if (state_ != nullptr) state_->drop_reference();
+}
+
+result<void> hub_member::make_room(std::uint64_t requests) noexcept {
+  const std::uint64_t length = std::bit_ceil(requests + extra_completions);
+  if (completions_ && length <= std::uint64_t{mask_} + 1) return success();
+  owned<ibv_wc[]> longer(new (std::nothrow) ibv_wc[length]);
+  if (!longer) return error::from_errno(ENOMEM, building);
+  assert(first_ == end_);
+  completions_ = std::move(longer);
+  mask_ = static_cast<std::uint32_t>(length - 1);
+  return success();
+}
+
+void hub_member::put(const ibv_wc& completion) noexcept {
+  assert(end_ - __atomic_load_n(&first_, __ATOMIC_ACQUIRE) <= mask_);
+  completions_.get()[end_ & mask_] = completion;
+  __atomic_store_n(&end_, end_ + 1, __ATOMIC_RELEASE);
+}
+
+template <class Value>
+bool hub_state::ring<Value>::allocate(std::uint64_t most) noexcept {
+  const std::uint64_t length = std::bit_ceil(most);
+  cells_ = owned<cell[]>(new (std::nothrow) cell[length]);
+  mask_ = length - 1;
+  return static_cast<bool>(cells_);
+}
+
+hub_state::number_table::~number_table() {
+  if (pages_)
+    for (std::uint32_t i = 0; i < length; ++i) delete[] pages_.get()[i];
+}
+
+bool hub_state::number_table::allocate() noexcept {
+  pages_ = owned<std::uint16_t*[]>(new (std::nothrow) std::uint16_t*[length]());
+  return static_cast<bool>(pages_);
+}
+
+bool hub_state::number_table::set(std::uint32_t number, std::uint16_t index) noexcept {
+  std::uint16_t*& page = pages_.get()[number >> low_bits];
+  if (page == nullptr) page = new (std::nothrow) std::uint16_t[length]();
+  if (page == nullptr) return false;
+  page[number & (length - 1)] = static_cast<std::uint16_t>(index + 1);
+  return true;
+}
+
+void hub_state::number_table::clear(std::uint32_t number) noexcept {
+  if (std::uint16_t* const page = pages_.get()[number >> low_bits]) page[number & (length - 1)] = 0;
+}
+
+std::optional<std::uint16_t> hub_state::number_table::find(std::uint32_t number) const noexcept {
+  if (number >> low_bits >= length) return std::nullopt;
+  const std::uint16_t* const page = pages_.get()[number >> low_bits];
+  if (page == nullptr || page[number & (length - 1)] == 0) return std::nullopt;
+  return static_cast<std::uint16_t>(page[number & (length - 1)] - 1);
+}
+
+hub_state::hub_state(const protection_domain& domain, completion_queue queue,
+                     const hub_options& options) noexcept
+    : domain_(domain),
+      queue_(std::move(queue)),
+      channels_(options.channels),
+      room_(queue_.capacity()) {}
+
+hub_state::~hub_state() {
+  if (!receives_) return;
+  // The device has let go of the places once the queue is gone, which is so before the pool's
+  // handle goes. Should it not let go, they are never used again.
+  const auto released = std::move(*receives_).release();
+  receives_.reset();
+  if (!released.has_value()) return;
+  const int errnum = errno_of(ibv_destroy_srq(released.assume_value()));
+  report_destroy(errnum, "ibv_destroy_srq");
+  if (errnum != 0) return;
+  const auto give_back = [this](std::uint32_t place) {
+    take_back(place);
+    pool_->places()->give_back(place);
+  };
+  while (!received_.is_empty()) pool_->places()->give_back(received_.pop().place);
+  for (std::uint32_t place = 0; place < pool_->size(); ++place)
+    if (is_posted_.get()[place]) give_back(place);
+}
+
+result<hub_reference> hub_state::create(const protection_domain& domain, const message_pool* pool,
+                                        const hub_options& options) noexcept {
+  if (options.channels == 0 || options.channels > most_channels)
+    return error::out_of_range(creating, "channels", options.channels,
+                               "a hub is for 1 to 65,535 of them");
+  VERBSPP_TRY(queue, completion_queue::create(domain.context(), options.completions));
+  hub_reference made(new (std::nothrow) hub_state(domain, std::move(queue), options));
+  if (!made) return error::from_errno(ENOMEM, creating);
+  VERBSPP_TRYV(made->start(pool, options));
+  return made;
+}
+
+result<void> hub_state::start(const message_pool* pool, const hub_options& options) noexcept {
+  rows_ = owned<row[]>(new (std::nothrow) row[channels_]);
+  if (!rows_ || !numbers_.allocate() || !news_.allocate(channels_))
+    return error::from_errno(ENOMEM, creating);
+  for (std::uint32_t i = 0; i < channels_; ++i)
+    rows_.get()[i] = {
+        .member = nullptr, .generation = 0, .next_free = i + 1 < channels_ ? i + 1 : none};
+  if (pool == nullptr) return success();
+  if (pool->places() == nullptr)
+    return error(error_kind::invalid_input, creating, "this pool was moved from");
+  if (pool->places()->domain() != domain_)
+    return error(error_kind::invalid_input, creating,
+                 "the pool's memory is registered with another protection domain than the hub's");
+  if (options.receives == 0)
+    return error::out_of_range(creating, "receives", 0, "a hub with a pool keeps some posted");
+  depth_ = options.receives;
+  refill_ = std::clamp(options.refill, 1U, std::min(largest_refill, std::max(depth_ / 2, 1U)));
+  if (!room_.take(depth_))
+    return error::above_limit(creating, "receives", depth_, room_.capacity(),
+                              "their completions are in the hub's queue as well: give it more");
+  VERBSPP_TRY(wanted, work_request_count::from(depth_));
+  VERBSPP_TRY(made, shared_receive_queue::create(domain_, wanted));
+  is_posted_ = owned<bool[]>(new (std::nothrow) bool[pool->size()]());
+  if (!is_posted_ || !received_.allocate(pool->size())) return error::from_errno(ENOMEM, creating);
+  receives_ = std::move(made);
+  pool_ = *pool;
+  const std::lock_guard guard(lock_);
+  refill();
+  if (posted_ == 0 && refill_failure_) return *refill_failure_;
+  return success();
+}
+
+result<void> hub_state::join(hub_member& member) noexcept {
+  const std::lock_guard guard(lock_);
+  if (first_free_ == none)
+    return error(error_kind::resource_exhausted, building,
+                 "the hub has as many channels as it can have: create it for more "
+                 "(hub_options::channels)");
+  row& mine = rows_.get()[first_free_];
+  member.id = {.index = first_free_, .generation = ++mine.generation};
+  first_free_ = mine.next_free;
+  mine.member = &member;
+  ++size_;
+  return success();
+}
+
+result<bool> hub_state::attach(hub_member& member, std::uint32_t number, std::uint64_t granted,
+                               std::uint64_t asked) noexcept {
+  const std::lock_guard guard(lock_);
+  if (lost_ != 0) return poll_failure(lost_);
+  // What an earlier queue pair of that number has left is not this one's.
+  while (take_some() > 0) {
+  }
+  VERBSPP_TRYV(member.make_room(granted));
+  const bool is_as_granted = room_.take(granted);
+  const std::uint64_t taken = is_as_granted ? granted : asked;
+  if (!is_as_granted && !room_.take(asked))
+    return error::above_limit(building, "completions", asked, room_.capacity() - room_.expected(),
+                              "the hub's completion queue has no room for another channel's: "
+                              "create it with more (hub_options::completions)");
+  if (!numbers_.set(number, static_cast<std::uint16_t>(member.id.index))) {
+    room_.give_back(taken);
+    return error::from_errno(ENOMEM, building);
+  }
+  member.expected_ = taken;
+  member.number_ = number;
+  member.knows_failure_ = false;
+  return is_as_granted;
+}
+
+int hub_state::look() noexcept {
+  const std::unique_lock guard(lock_, std::try_to_lock);
+  if (!guard.owns_lock()) return 0;
+  take_some();
+  refill();
+  return lost_;
+}
+
+void hub_state::take_all() noexcept {
+  const std::lock_guard guard(lock_);
+  while (take_some() > 0) {
+  }
+}
+
+void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
+  const std::lock_guard guard(lock_);
+  // Some devices leave the completions of a queue pair that is gone, some don't; from now on there
+  // are none.
+  while (take_some() > 0) {
+  }
+  if (numbers_.find(member.number_) == member.id.index) numbers_.clear(member.number_);
+  // Of one that still exists completions may come.
+  if (is_destroyed) room_.give_back(member.expected_);
+  member.expected_ = 0;
+  member.number_ = 0;
+  member.has_news_ = false;
+  news_.erase_if([&](const channel_id& id) { return id == member.id; });
+  received_.erase_if([&](const received_message& each) {
+    if (each.source != member.id) return false;
+    pool_->places()->give_back(each.place);
+    return true;
+  });
+  refill();
+}
+
+void hub_state::leave(hub_member& member) noexcept {
+  const std::lock_guard guard(lock_);
+  news_.erase_if([&](const channel_id& id) { return id == member.id; });
+  row& mine = rows_.get()[member.id.index];
+  mine.member = nullptr;
+  mine.next_free = std::exchange(first_free_, member.id.index);
+  --size_;
+}
+
+hub_member* hub_state::member_of(std::uint32_t number) noexcept {
+  const auto index = numbers_.find(number);
+  return index ? rows_.get()[*index].member : nullptr;
+}
+
+int hub_state::take_some() noexcept {
+  if (lost_ != 0) return lost_;
+  ibv_wc completions[32];
+  const int filled = ibv_poll_cq(queue_.native_handle(), 32, completions);
+  if (filled < 0) {
+    lost_ = filled;
+    // Each channel has to see that.
+    for (std::uint32_t i = 0; i < channels_; ++i)
+      if (rows_.get()[i].member != nullptr) note_news(*rows_.get()[i].member);
+  }
+  for (int i = 0; i < filled; ++i) hand_out(completions[i]);
+  return filled;
+}
+
+void hub_state::hand_out(const ibv_wc& completion) noexcept {
+  if (is_shared_receive(completion.wr_id)) return hand_out_shared(completion);
+  // Of a queue pair that is gone, there is none.
+  hub_member* const member = member_of(completion.qp_num);
+  if (member == nullptr) return;
+  member->put(completion);
+  note_news(*member);
+}
+
+void hub_state::hand_out_shared(const ibv_wc& completion) noexcept {
+  const std::uint32_t place = place_of(completion.wr_id);
+  take_back(place);
+  hub_member* const member = member_of(completion.qp_num);
+  const bool is_success = number_of(completion.status) == IBV_WC_SUCCESS;
+  if (member != nullptr && is_success) {
+    received_.push({.source = member->id, .place = place, .work = completed_work(completion)});
+    return;
+  }
+  pool_->places()->give_back(place);
+  if (member == nullptr || std::exchange(member->knows_failure_, true)) return;
+  member->put(completion);
+  note_news(*member);
+}
+
+void hub_state::note_news(hub_member& member) noexcept {
+  if (std::exchange(member.has_news_, true)) return;
+  news_.push(member.id);
+}
+
+void hub_state::take_back(std::uint32_t place) noexcept {
+  pool_places& places = *pool_->places();
+  assert(is_posted_.get()[place]);
+  is_posted_.get()[place] = false;
+  --posted_;
+  if (places.is_watched())
+    device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
+}
+
+void hub_state::refill() noexcept {
+  if (!receives_ || lost_ != 0) return;
+  pool_places& places = *pool_->places();
+  while (posted_ < depth_ && (depth_ - posted_ >= refill_ || posted_ == 0)) {
+    std::uint32_t taken[largest_refill];
+    ibv_recv_wr requests[largest_refill];
+    ibv_sge elements[largest_refill];
+    const std::uint32_t count = places.take(taken, std::min(refill_, depth_ - posted_));
+    if (count == 0) return;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      elements[i] = places.element(taken[i], places.place_size());
+      requests[i] = {.wr_id = shared_request(taken[i]),
+                     .next = i + 1 < count ? &requests[i + 1] : nullptr,
+                     .sg_list = &elements[i],
+                     .num_sge = 1};
+    }
+    ibv_recv_wr* rejected = nullptr;
+    const int returned = ibv_post_srq_recv(receives_->native_handle(), requests, &rejected);
+    const auto accepted = returned == 0 || rejected == nullptr
+                              ? (returned == 0 ? count : 0)
+                              : static_cast<std::uint32_t>(rejected - requests);
+    for (std::uint32_t i = 0; i < accepted; ++i) {
+      is_posted_.get()[taken[i]] = true;
+      if (places.is_watched()) device_takes(elements[i].addr, elements[i].length);
+    }
+    posted_ += accepted;
+    for (std::uint32_t i = accepted; i < count; ++i) places.give_back(taken[i]);
+    if (returned != 0) {
+      refill_failure_ = post_failure(returned, "ibv_post_srq_recv", 1, 1);
+      return;
+    }
+    refill_failure_.reset();
+  }
+}
+
+result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
+  std::size_t count = 0;
+  const std::lock_guard guard(lock_);
+  take_some();
+  for (; count < into.size() && !news_.is_empty(); ++count) {
+    const channel_id id = news_.pop();
+    rows_.get()[id.index].member->has_news_ = false;
+    into[count] = {.source = id, .message = {}};
+  }
+  for (; count < into.size() && !received_.is_empty(); ++count) {
+    const received_message next = received_.pop();
+    message what(pool_->places(), next.place, next.work.byte_count().value_or(0));
+    what.note_received(next.work, next.source);
+    into[count] = {.source = next.source, .message = std::move(what)};
+  }
+  refill();
+  if (count != 0) return count;
+  if (lost_ != 0) return poll_failure(lost_);
+  if (posted_ == 0 && refill_failure_) return *refill_failure_;
+  return count;
+}
+
+std::uint32_t hub_state::size() noexcept {
+  const std::lock_guard guard(lock_);
+  return size_;
+}
+
+std::uint64_t hub_state::room() noexcept {
+  const std::lock_guard guard(lock_);
+  return room_.capacity() - room_.expected();
+}
+
+std::uint32_t hub_state::posted() noexcept {
+  const std::lock_guard guard(lock_);
+  return posted_;
+}
+
+}  // namespace verbspp::detail

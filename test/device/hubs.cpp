@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channels.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <sstream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// What is asked for leaves a hub full, whatever a device rounds that up to.
+[[nodiscard]] auto small_channel(const testbed& bed) {
+  return bed.domain.build_channel().max_send_work_requests(4).max_receive_work_requests(4);
+}
+
+/// A channel of the hub, and its peer, which is in none.
+[[nodiscard]] channel_pair connect_to_hub(const testbed& bed, const channel_hub& hub) {
+  auto served = must(small_channel(bed).hub(hub).build());
+  auto client = must(small_channel(bed).build());
+  const endpoint served_end = served.endpoint();
+  const endpoint client_end = client.endpoint();
+  return {.left = must(std::move(served).handshake(client_end)),
+          .right = must(std::move(client).handshake(served_end))};
+}
+
+/// A hub with a pool, if the device has shared receive queues.
+[[nodiscard]] std::optional<channel_hub> hub_with(const testbed& bed, const message_pool& pool,
+                                                  const hub_options& options) {
+  auto made = channel_hub::create(bed.domain, pool, options);
+  if (made.has_value()) return std::move(made).assume_value();
+  INFO(made.error());
+  REQUIRE(made.error() == error_kind::not_supported);
+  WARN("this device has no shared receive queues");
+  return std::nullopt;
+}
+
+/// The next message; news are told to `told`, one after the other.
+template <class Told>
+[[nodiscard]] arrival next_message(const channel_hub& hub, Told told) {
+  for (;;) {
+    std::array<arrival, 1> slot;
+    static_cast<void>(must(hub.wait(slot, patience)));
+    if (slot[0].message) return std::move(slot[0]);
+    told(slot[0].source);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("channels of a hub complete in its queue, and their own waits find that") {
+  const testbed bed;
+  const auto hub = must(channel_hub::create(bed.domain, {.channels = 4, .completions = 128}));
+  channel_pair one = connect_to_hub(bed, hub);
+  channel_pair two = connect_to_hub(bed, hub);
+  CHECK(hub.size() == 2);
+  CHECK(hub.receives_posted() == 0);
+  CHECK(one.left.id().index != two.left.id().index);
+  CHECK(one.right.id() == channel_id());
+  CHECK(one.left.native_completion_queue() == hub.native_handle());
+
+  buffer<> mine(bed.domain, pattern(64, 1));
+  buffer<> theirs(bed.domain, 64);
+  // Whoever looks, each completion goes to its own channel.
+  auto write_one =
+      must(one.left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+  auto write_two =
+      must(two.left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
+  must(write_two.wait(patience));
+  must(write_one.wait(patience));
+  auto receive = must(one.left.post_receive({.elements = theirs.scatter(0, 8)}));
+  must(one.right.send({.elements = mine.gather(8, 8)}));
+  CHECK(must(receive.wait(patience)).byte_count() == 8);
+  CHECK(theirs.front(8) ==
+        std::vector<std::byte>(mine.bytes().begin() + 8, mine.bytes().begin() + 16));
+  must(two.left.scope([&](channel_scope& s) -> result<void> {
+    for (int i = 0; i < 40; ++i)
+      VERBSPP_TRYV(s.post_read({.elements = theirs.scatter(), .remote = theirs.remote()}));
+    return success();
+  }));
+  CHECK(two.left.outstanding() == 0);
+
+  SECTION("one breaks, and the others don't") {
+    move_to_error(one.left.native_handle());
+    CHECK(one.left.send({.elements = mine.gather()}).has_error());
+    CHECK(one.left.state() == channel_state::broken);
+    must(two.left.write({.elements = mine.gather(), .remote = theirs.remote()}));
+    static_cast<void>(must(one.left.renew()));
+    static_cast<void>(must(one.right.renew()));
+    must(one.left.handshake(one.right.endpoint()));
+    must(one.right.handshake(one.left.endpoint()));
+    must(one.left.write({.elements = mine.gather(), .remote = theirs.remote()}));
+  }
+  SECTION("an inbox has their receives filled") {
+    const auto pool = must(message_pool::create(bed.domain, 8, 64));
+    auto arrivals = must(inbox::open(one.left, pool));
+    must(one.right.send({.elements = mine.gather()}));
+    CHECK(must(arrivals.wait(patience)).size() == 64);
+  }
+}
+
+TEST_CASE("the hub's poll tells which channel has news") {
+  const testbed bed;
+  const auto hub = must(channel_hub::create(bed.domain));
+  channel_pair ends = connect_to_hub(bed, hub);
+  const auto pool = must(message_pool::create(bed.domain, 1, 64));
+  buffer<> to(bed.domain, 64);
+  auto receive = must(ends.right.post_receive({.elements = to.scatter()}));
+  CHECK(ends.left.post_send(must(pool.take())).has_value());
+  std::array<arrival, 4> slots;
+  const auto arrived = must(hub.wait(slots, patience));
+  REQUIRE(arrived.size() == 1);
+  CHECK(arrived[0].source == ends.left.id());
+  CHECK_FALSE(arrived[0].message);
+  CHECK(pool.available() == 0);
+  ends.left.poll();
+  CHECK(pool.available() == 1);
+  CHECK(must(hub.poll(slots)).empty());
+  CHECK(failure_of(hub.wait(slots, short_limit)) == error_kind::timed_out);
+  CHECK(failure_of(hub.poll({})) == error_kind::invalid_input);
+  must(receive.wait(patience));
+}
+
+TEST_CASE("a hub with a pool hands out messages with the channels that they came from") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 48, 128));
+  auto hub = hub_with(bed, pool, {.channels = 8, .receives = 16, .refill = 8});
+  if (!hub) return;
+  CHECK(hub->receives_posted() == 16);
+  std::vector<channel_pair> all;
+  for (int i = 0; i < 3; ++i) all.push_back(connect_to_hub(bed, *hub));
+  buffer<> from(bed.domain, pattern(128, 2));
+  const auto poll_it = [&](channel_id source) {
+    for (channel_pair& each : all)
+      if (each.left.id() == source) each.left.poll();
+  };
+  CHECK(failure_of(all[0].left.post_receive({.elements = from.scatter()})) ==
+        error_kind::invalid_input);
+
+  for (std::uint32_t i = 0; i < 100; ++i) {
+    channel_pair& which = all[i % 3];
+    must(which.right.send({.elements = from.gather(0, i), .immediate = immediate_data(i)}));
+    arrival got = next_message(*hub, poll_it);
+    CHECK(got.source == which.left.id());
+    CHECK(got.message.source() == which.left.id());
+    CHECK(got.message.immediate() == immediate_data(i));
+    CHECK(std::vector<std::byte>(got.message.bytes().begin(), got.message.bytes().end()) ==
+          from.front(i));
+  }
+  CHECK(hub->receives_posted() >= 8);
+
+  SECTION("a message that is too long breaks its channel, which is told") {
+    buffer<> much(bed.domain, 200);
+    CHECK(all[1].right.send({.elements = much.gather()}).has_error());
+    std::array<arrival, 4> slots;
+    channel_id told{};
+    wait_until(
+        [&] {
+          const auto arrived = must(hub->poll(slots));
+          if (!arrived.empty()) told = arrived[0].source;
+          return told != channel_id();
+        },
+        "the news");
+    CHECK(told == all[1].left.id());
+    all[1].left.poll();
+    REQUIRE(all[1].left.failure());
+    CHECK(all[1].left.state() == channel_state::broken);
+    must(all[0].right.send({.elements = from.gather(0, 5)}));
+    CHECK(next_message(*hub, poll_it).source == all[0].left.id());
+  }
+  SECTION("an empty pool makes senders wait until places come back") {
+    std::vector<message> kept;
+    for (auto taken = pool.take(); taken.has_value(); taken = pool.take())
+      kept.push_back(std::move(taken).assume_value());
+    const std::uint32_t posted = hub->receives_posted();
+    for (std::uint32_t i = 0; i < posted; ++i) {
+      must(all[0].right.send({.elements = from.gather(0, 5)}));
+      kept.push_back(next_message(*hub, poll_it).message);
+    }
+    CHECK(hub->receives_posted() == 0);
+    auto late = must(all[0].right.post_send({.elements = from.gather(0, 6)}));
+    CHECK_FALSE(late.poll());
+    kept.clear();
+    CHECK(next_message(*hub, poll_it).message.size() == 6);
+    must(late.wait(patience));
+  }
+  SECTION("what nobody was given goes with its channel") {
+    must(all[2].right.send({.elements = from.gather(0, 5)}));
+    all[0].left.poll();
+    all[2].left = channel();
+    CHECK(hub->size() == 2);
+    must(all[0].right.send({.elements = from.gather(0, 7)}));
+    CHECK(next_message(*hub, poll_it).message.size() == 7);
+  }
+  SECTION("an index that is used again is of another generation") {
+    const channel_id before = all[2].left.id();
+    const auto stays = all[2].right.endpoint();
+    must(all[2].right.send({.elements = from.gather(0, 5)}));
+    all.pop_back();
+    all.push_back(connect_to_hub(bed, *hub));
+    CHECK(all[2].left.id().index == before.index);
+    CHECK(all[2].left.id() != before);
+    CHECK(stays.number != all[2].right.endpoint().number);
+    must(all[2].right.send({.elements = from.gather(0, 9)}));
+    const arrival got = next_message(*hub, poll_it);
+    CHECK(got.source == all[2].left.id());
+    CHECK(got.message.size() == 9);
+  }
+  std::ostringstream text;
+  text << *hub;
+  CHECK(text.str().find(" of 8 channels") != std::string::npos);
+  all.clear();
+  CHECK(hub->size() == 0);
+  hub.reset();
+  CHECK(pool.available() == pool.size());
+}
+
+TEST_CASE("a hub knows what it has no room for") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 8, 64));
+  CHECK(failure_of(channel_hub::create(bed.domain, {.channels = 0})) == error_kind::invalid_input);
+  CHECK(failure_of(channel_hub::create(bed.domain, {.channels = 1U << 16})) ==
+        error_kind::invalid_input);
+  CHECK(failure_of(channel_hub::create(bed.domain, {.completions = 0})) ==
+        error_kind::invalid_input);
+  const auto other = must(protection_domain::allocate(bed.context));
+  CHECK(failure_of(channel_hub::create(other, pool)) == error_kind::invalid_input);
+
+  SECTION("channels") {
+    const auto hub = must(channel_hub::create(bed.domain, {.channels = 1}));
+    std::optional<prepared_channel> first = must(small_channel(bed).hub(hub).build());
+    const error full = failure_of(small_channel(bed).hub(hub).build());
+    CHECK(full == error_kind::resource_exhausted);
+    CHECK(full.message().find("hub_options::channels") != std::string::npos);
+    first.reset();
+    CHECK(small_channel(bed).hub(hub).build().has_value());
+    CHECK(failure_of(other.build_channel().hub(hub).build()) == error_kind::invalid_input);
+  }
+  SECTION("completions") {
+    const auto hub = must(channel_hub::create(bed.domain, {.channels = 1000, .completions = 64}));
+    const std::uint64_t room = hub.room();
+    std::vector<prepared_channel> all;
+    std::optional<error> full;
+    while (!full) {
+      auto made = small_channel(bed).hub(hub).build();
+      if (made.has_value())
+        all.push_back(std::move(made).assume_value());
+      else
+        full = made.error();
+    }
+    CHECK(all.size() >= 1);
+    CHECK(hub.room() < 8);
+    CHECK(*full == error_kind::invalid_input);
+    CHECK(full->message().find("hub_options::completions") != std::string::npos);
+    CHECK(hub.size() == all.size());
+    all.clear();
+    CHECK(hub.room() == room);
+  }
+  SECTION("shared receives") {
+    CHECK(channel_hub::create(bed.domain, pool, {.completions = 8, .receives = 1U << 16})
+              .has_error());
+  }
+  SECTION("what was moved from") {
+    auto hub = must(channel_hub::create(bed.domain));
+    const auto moved = std::move(hub);
+    std::array<arrival, 1> slots;
+    CHECK(failure_of(hub.poll(slots)) == error_kind::invalid_input);
+    CHECK(hub.size() == 0);
+    CHECK(hub.native_handle() == nullptr);
+    CHECK_FALSE(hub == moved);
+  }
+}
+
+TEST_CASE("a channel closes within its limit, under load") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  const auto pool = must(message_pool::create(bed.domain, 64, 4096));
+  for (const int milliseconds : {0, 100}) {
+    const std::chrono::milliseconds limit(milliseconds);
+    // Nothing receives them.
+    for (auto taken = pool.take(); taken.has_value(); taken = pool.take())
+      if (!ends.left.post_send(std::move(taken).assume_value()).has_value()) break;
+    CHECK(ends.left.outstanding() != 0);
+    const auto start = clock::now();
+    must(ends.left.close(limit));
+    CHECK(clock::now() - start < soon);
+    CHECK(pool.available() == pool.size());
+    CHECK(ends.left.state() == channel_state::closed);
+    static_cast<void>(must(ends.left.renew()));
+    static_cast<void>(must(ends.right.renew()));
+    must(ends.left.handshake(ends.right.endpoint()));
+    must(ends.right.handshake(ends.left.endpoint()));
+  }
+}
+
+TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any moment") {
+  constexpr std::uint32_t clients = 50;
+  // Of several packets, so that some end in the middle.
+  constexpr std::uint32_t long_message = 10000;
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 300, long_message));
+  auto hub = hub_with(bed, pool, {.channels = clients, .completions = 1024, .receives = 128});
+  if (!hub) return;
+  struct served {
+    std::mutex lock;
+    channel link;
+  };
+  std::vector<served> table(clients);
+  std::atomic<bool> stop{false};
+  std::atomic<std::uint64_t> echoed{0};
+  const auto serve = [&] {
+    std::array<arrival, 8> slots;
+    while (!stop) {
+      const auto arrived = hub->poll(slots);
+      if (!arrived.has_value()) break;
+      if (arrived.assume_value().empty()) std::this_thread::yield();
+      for (arrival& each : arrived.assume_value()) {
+        served& client = table[each.source.index];
+        const std::lock_guard guard(client.lock);
+        if (client.link.id() != each.source) continue;
+        client.link.poll();
+        if (!each.message) continue;
+        ++echoed;
+        // A full queue, or a client that has gone: what it sent is dropped.
+        static_cast<void>(client.link.post_send(std::move(each.message)));
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  threads.emplace_back(serve);
+  threads.emplace_back(serve);
+
+  struct client {
+    channel link;
+    std::optional<inbox> arrivals;
+  };
+  const auto inboxes = must(message_pool::create(bed.domain, 8 * clients, long_message));
+  const auto join = [&](std::uint32_t which) {
+    served& mine = table[which];
+    const std::lock_guard guard(mine.lock);
+    mine.link = channel();
+    auto there = must(small_channel(bed).hub(*hub).build());
+    auto here = must(small_channel(bed).build());
+    client made;
+    made.arrivals = must(inbox::open(here, inboxes));
+    const endpoint end = there.endpoint();
+    channel link = must(std::move(there).handshake(here.endpoint()));
+    made.link = must(std::move(here).handshake(end));
+    // Where its messages say that they come from.
+    if (link.id().index == which)
+      mine.link = std::move(link);
+    else
+      throw failure(__FILE__, __LINE__, "the index that was free was not used again");
+    return made;
+  };
+  try {
+    std::vector<client> all;
+    for (std::uint32_t i = 0; i < clients; ++i) all.push_back(join(i));
+    std::mt19937 engine(11);
+    std::uint64_t verified = 0;
+    for (std::uint32_t round = 0; round < 1500; ++round) {
+      const std::uint32_t which = engine() % clients;
+      client& one = all[which];
+      if (engine() % 10 != 0) {
+        std::array<std::uint32_t, 8> content{};
+        for (std::uint32_t& word : content) word = static_cast<std::uint32_t>(engine());
+        const std::size_t length = 4 * (1 + engine() % 8);
+        message request = must(inboxes.take());
+        must(request.assign(std::as_bytes(std::span(content)).first(length)));
+        CHECK(one.link.post_send(std::move(request)).has_value());
+        const message answer = must(one.arrivals->wait(patience));
+        if (answer.size() != length ||
+            std::memcmp(answer.bytes().data(), content.data(), length) != 0)
+          throw failure(__FILE__, __LINE__, "another answer than was sent");
+        ++verified;
+        continue;
+      }
+      // Killed with requests on their way, by one side or the other.
+      for (unsigned i = engine() % 4; i != 0; --i) {
+        auto taken = inboxes.take();
+        if (!taken.has_value()) break;
+        if (!one.link.post_send(std::move(taken).assume_value()).has_value()) break;
+      }
+      switch (engine() % 3) {
+        case 0:
+          one.link = channel();
+          break;
+        case 1:
+          move_to_error(one.link.native_handle());
+          break;
+        default: {
+          const std::lock_guard guard(table[which].lock);
+          table[which].link = channel();
+        }
+      }
+      one = join(which);
+    }
+    CHECK(verified > 1000);
+    // Under load.
+    for (client& each : all)
+      if (auto taken = inboxes.take(); taken.has_value())
+        static_cast<void>(each.link.post_send(std::move(taken).assume_value()));
+    for (served& each : table) {
+      const std::lock_guard guard(each.lock);
+      must(each.link.close());
+      each.link = channel();
+    }
+  } catch (...) {
+    stop = true;
+    for (std::thread& each : threads) each.join();
+    throw;
+  }
+  stop = true;
+  for (std::thread& each : threads) each.join();
+  CHECK(echoed > 1000);
+  CHECK(inboxes.available() == inboxes.size());
+  CHECK(hub->size() == 0);
+  CHECK(hub->receives_posted() + pool.available() == pool.size());
+  CHECK(hub->receives_posted() >= 100);
+
+  // The device has as many receives as the hub knows of: each takes a message.
+  channel_pair last = connect_to_hub(bed, *hub);
+  std::vector<message> taken;
+  for (auto more = pool.take(); more.has_value(); more = pool.take())
+    taken.push_back(std::move(more).assume_value());
+  for (std::uint32_t left = hub->receives_posted(); left != 0; --left) {
+    must(last.right.send({.elements = must(taken[0].gather())}, patience));
+    taken.push_back(next_message(*hub, [&](channel_id) { last.left.poll(); }).message);
+  }
+  CHECK(hub->receives_posted() == 0);
+  last = {};
+  taken.clear();
+  hub.reset();
+  CHECK(pool.available() == pool.size());
+}
