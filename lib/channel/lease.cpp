@@ -370,6 +370,13 @@ bool lease_owner::drop() noexcept {
   return finish(record, book);
 }
 
+bool lease_owner::note_invalidated(remote_key key) noexcept {
+  if (record_ == nullptr || record_->granted.by != lease_by::window || record_->key != key)
+    return false;
+  record_->is_void = true;
+  return true;
+}
+
 bool lease_owner::is_open() const noexcept {
   return record_ != nullptr && record_->core != nullptr && !record_->is_void &&
          record_->core->state() == channel_state::connected;

@@ -124,6 +124,7 @@ class lease_owner {
   bool drop() noexcept;
   [[nodiscard]] bool is_open() const noexcept;
   [[nodiscard]] result<remote_key> key() const noexcept;
+  bool note_invalidated(remote_key key) noexcept;
   [[nodiscard]] const lease_record* record() const noexcept { return record_; }
 
  private:
@@ -189,6 +190,10 @@ class VERBSPP_CONSUMABLE lease_base {
   /// connection has ended, or when the peer has made the key void and the channel has seen its
   /// message.
   [[nodiscard]] bool is_open() const noexcept { return owner_.is_open(); }
+  /// Tells the lease of a key that the peer has made void, where the channel was not told:
+  /// `lease.note_invalidated(*message.received()->invalidated_rkey())`.
+  /// \returns whether that was the key of this lease, which the peer has given back then
+  bool note_invalidated(remote_key key) noexcept { return owner_.note_invalidated(key); }
   /// \pre the lease was neither revoked nor moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED lease_by by() const noexcept {
     return means_of(*owner_.record());
@@ -245,9 +250,10 @@ class VERBSPP_CONSUMABLE lease_base {
 /// what leases have is released. A lease may outlive all that, and is revoked at no cost then.
 ///
 /// **When the peer gives it back** by `send_with_invalidate`, the completion of the receive tells
-/// the channel so, if the channel's own receives got it: `is_open` is false then, and `revoke`
-/// succeeds at once. Let one side do it: if both invalidate the key at the same time, the second
-/// one fails on most devices, and the connection breaks; the lease is over in any case.
+/// the channel: `is_open` is false then, and `revoke` succeeds at once. It does not where the
+/// receive was a shared one, of a hub with a pool: the message tells the program, which tells the
+/// lease by `note_invalidated`. Let one side close a lease: where both invalidate its key, the
+/// second one fails on most devices, and the connection breaks; the lease is over in any case.
 ///
 /// **The memory** of a lease of a part of a region is *borrowed*: region and bytes have to live
 /// until the lease is over, which is the caller's duty; where one with a window goes earlier,
