@@ -30,6 +30,8 @@ constexpr auto time_to_close = std::chrono::milliseconds(100);
 
 }  // namespace
 
+channel::channel(prepared_channel&& prepared) noexcept : core_(std::move(prepared.core_)) {}
+
 result<void> channel::close(const wait_limit& limit) noexcept {
   if (core_.get() == nullptr) return success();
   return core_->close(limit);

@@ -346,6 +346,29 @@ TEST_CASE("a broken channel is renewed, and connects to a renewed peer") {
   }
 }
 
+TEST_CASE("a channel can be prepared before its first handshake as before the others") {
+  const testbed bed;
+  auto prepared = must(bed.domain.build_channel().build());
+  const endpoint end = prepared.endpoint();
+  channel left(std::move(prepared));
+  channel right(must(bed.domain.build_channel().build()));
+  CHECK(left.state() == channel_state::prepared);
+  CHECK(left.endpoint() == end);
+  CHECK(prepared.native_handle() == nullptr);
+  buffer<> mine(bed.domain, pattern(64, 8));
+  buffer<> theirs(bed.domain, 64);
+  auto received = must(right.post_receive({.elements = theirs.scatter()}));
+  must(left.handshake(right.endpoint()));
+  must(right.handshake(end));
+  must(left.send({.elements = mine.gather()}));
+  must(received.wait(patience));
+  CHECK(theirs.bytes() == mine.bytes());
+
+  channel nothing(std::move(prepared));
+  CHECK(nothing.state() == channel_state::empty);
+  CHECK(error(failure_of(nothing.handshake(end))) == error_kind::not_connected);
+}
+
 TEST_CASE("handles outlive their channel, and say so") {
   const testbed bed;
   std::optional<channel_pair> pair = connect_channels(bed);

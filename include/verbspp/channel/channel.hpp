@@ -29,6 +29,7 @@
 namespace verbspp {
 
 class inbox;
+class prepared_channel;
 
 /// How a stream is signaled.
 struct stream_options {
@@ -106,6 +107,9 @@ class channel : public channel_operations<channel>,
   using memory_operations<channel>::post_read;
 
   channel() noexcept = default;
+  /// What is prepared, as a channel, which `handshake` connects: for those who have one object and
+  /// one way for its first connection and those that `renew` prepares.
+  explicit channel(prepared_channel&& prepared) noexcept;
   /// For the library.
   explicit channel(detail::core_owner core) noexcept : core_(std::move(core)) {}
 
@@ -217,7 +221,7 @@ class channel : public channel_operations<channel>,
   /// generation tells the peer that it is newer.
   /// \errors as `close` and `channel_builder::build`
   [[nodiscard]] result<struct endpoint> renew() noexcept;
-  /// Connects a channel that was renewed. On failure it is broken.
+  /// Connects a channel that is prepared, by `renew` or at first. On failure it is broken.
   /// \errors as `queue_pair::handshake`; `mismatch` for an endpoint of an earlier connection;
   /// `busy` if it is connected, `not_connected` if it was not renewed
   [[nodiscard]] result<void> handshake(const struct endpoint& remote) noexcept;
@@ -344,6 +348,7 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
   }
 
  private:
+  friend channel;
   friend class inbox;
   friend receive_queue_operations<prepared_channel, queue_pair_state::init, receive_queue_kind::own,
                                   channel_tag>;
