@@ -6,7 +6,7 @@
 
 #include "rc_pingpong/exchange.hpp"
 #include "rc_pingpong/options.hpp"
-#include "rc_pingpong/tcp.hpp"
+#include "tcp/tcp.hpp"
 #include <verbspp/verbspp.hpp>
 
 #include <unistd.h>
@@ -250,6 +250,12 @@ void print_figures(const options& given, std::chrono::duration<double> time) {
               time.count() / iterations * 1e6 / 2);
 }
 
+result<tcp::connection> meet(const options& given) {
+  if (given.host) return tcp::connection::connect(*given.host, given.tcp_port, given.patience());
+  VERBSPP_TRY(listener, tcp::listener::open(given.tcp_port));
+  return listener.accept(wait_limit::forever());
+}
+
 transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, open(given));
   VERBSPP_TRY(port, given.port ? context.query_port(*given.port) : context.first_active_port());
@@ -282,9 +288,7 @@ transport_result<void> run(const options& given) {
     VERBSPP_TRYV(prepared.post_receive({.elements = memory}, {.id = game::receiving}));
   std::cout << "  local:  " << prepared.endpoint() << '\n' << std::flush;
 
-  VERBSPP_TRY(connection, given.host ? rc_pingpong::tcp_connection::connect(
-                                           *given.host, given.tcp_port, given.patience())
-                                     : rc_pingpong::tcp_connection::accept(given.tcp_port));
+  VERBSPP_TRY(connection, meet(given));
   rc_pingpong::exchange peer(std::move(connection), given);
   VERBSPP_TRY(connected, peer.connect(std::move(prepared)));
 

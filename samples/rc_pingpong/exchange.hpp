@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tcp.hpp"
+#include "options.hpp"
+#include "tcp/tcp.hpp"
 #include <verbspp/verbspp.hpp>
 
 #include <chrono>
@@ -15,7 +16,7 @@ namespace rc_pingpong {
 /// ibv_rc_pingpong exchanges endpoints only, as text, and closes.
 class exchange {
  public:
-  exchange(tcp_connection peer, const options& given) noexcept
+  exchange(tcp::connection peer, const options& given) noexcept
       : peer_(std::move(peer)), given_(given) {}
 
   /// Gives the peer this end's endpoint, gets the peer's, and connects to it. When it returns, the
@@ -36,7 +37,7 @@ class exchange {
   [[nodiscard]] verbspp::result<void> meet() const;
   [[nodiscard]] verbspp::result<void> expect(std::byte sign, std::chrono::nanoseconds limit) const;
 
-  tcp_connection peer_;  // ibv_rc_pingpong closes it after the exchange
+  tcp::connection peer_;  // ibv_rc_pingpong closes it after the exchange
   const options& given_;
   bool peer_is_done_ = false;
 };

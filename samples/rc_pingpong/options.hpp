@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "tcp/tcp.hpp"
 #include <verbspp/verbspp.hpp>
 
 #include <chrono>
@@ -11,11 +12,6 @@
 namespace rc_pingpong {
 
 // Numbers of this program's own, with the same checks as those of the library.
-struct tcp_port_traits {
-  using value_type = std::uint16_t;
-  static constexpr value_type minimum = 1, maximum = 65535;
-  static constexpr const char* name = "TCP port (1..65535)";
-};
 struct message_size_traits {
   using value_type = std::uint32_t;
   static constexpr value_type minimum = 1, maximum = 0x80000000;
@@ -34,7 +30,7 @@ struct receive_depth_traits {
 
 struct options {
   std::optional<std::string> host;  ///< of the server; this is the server if there is none
-  verbspp::bounded<tcp_port_traits> tcp_port = 18515;
+  tcp::port tcp_port = 18515;
   std::optional<std::string> device;         ///< the first one if not given
   std::optional<verbspp::port_number> port;  ///< the first active one if not given
   std::optional<verbspp::gid_index> gid_index;

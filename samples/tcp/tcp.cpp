@@ -9,38 +9,40 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <memory>
 
-namespace rc_pingpong {
+namespace tcp {
 
 using verbspp::error;
 using verbspp::error_kind;
 using verbspp::result;
 using verbspp::success;
+using verbspp::wait_limit;
 
 namespace {
 
-using clock = std::chrono::steady_clock;
-
-/// False if the deadline came first.
-bool wait_for(int socket, short events, clock::time_point deadline) {
+/// False if the limit came first.
+bool wait_for(int socket, short events, const wait_limit& limit) {
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now()).count();
     pollfd entry{socket, events, 0};
+    // Never before now: what has passed may be so far back that the difference overflows.
+    const auto now = std::chrono::steady_clock::now();
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
+        std::max(limit.sleep_until(), now) - now);
     const int ready =
-        ::poll(&entry, 1, static_cast<int>(std::clamp<std::int64_t>(left, 0, INT_MAX)));
+        ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left.count(), INT_MAX)));
     if (ready > 0) return true;
-    if (ready == 0 && left <= INT_MAX) return false;
-    if (ready < 0 && errno != EINTR) return false;
+    if ((ready < 0 && errno != EINTR) || limit.has_passed()) return false;
   }
 }
 
 /// For IPv6 and IPv4 alike, or for IPv4 alone where the machine has no IPv6.
-result<descriptor> bind_to(std::uint16_t port) {
-  descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+result<descriptor> bind_to(std::uint16_t number) {
+  descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const bool dual = socket.is_open();
-  if (!dual) socket = descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!dual) socket = descriptor(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.is_open()) return error::from_errno(errno, "socket");
   const int on = 1;
   const int off = 0;
@@ -48,10 +50,10 @@ result<descriptor> bind_to(std::uint16_t port) {
   if (dual) ::setsockopt(socket.number(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   sockaddr_in6 any6{};
   any6.sin6_family = AF_INET6;
-  any6.sin6_port = htons(port);
+  any6.sin6_port = htons(number);
   sockaddr_in any4{};
   any4.sin_family = AF_INET;
-  any4.sin_port = htons(port);
+  any4.sin_port = htons(number);
   const int bound = dual ? ::bind(socket.number(), reinterpret_cast<sockaddr*>(&any6), sizeof any6)
                          : ::bind(socket.number(), reinterpret_cast<sockaddr*>(&any4), sizeof any4);
   if (bound != 0)
@@ -61,10 +63,10 @@ result<descriptor> bind_to(std::uint16_t port) {
 }
 
 /// 0, or why this address cannot be connected to.
-int connect_within(int socket, const addrinfo& address, clock::time_point deadline) {
+int connect_within(int socket, const addrinfo& address, const wait_limit& limit) {
   if (::connect(socket, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  if (!wait_for(socket, POLLOUT, deadline)) return ETIMEDOUT;
+  if (!wait_for(socket, POLLOUT, limit)) return ETIMEDOUT;
   int outcome = 0;
   socklen_t size = sizeof outcome;
   return ::getsockopt(socket, SOL_SOCKET, SO_ERROR, &outcome, &size) == 0 ? outcome : errno;
@@ -76,39 +78,45 @@ descriptor::~descriptor() {
   if (is_open()) ::close(number_);
 }
 
-result<tcp_connection> tcp_connection::accept(verbspp::bounded<tcp_port_traits> port) {
-  VERBSPP_TRY(listener, bind_to(port.value()));
-  if (::listen(listener.number(), 1) != 0) return error::from_errno(errno, "listen");
-  int client = -1;
-  do client = ::accept4(listener.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  while (client < 0 && (errno == EINTR || errno == ECONNABORTED));
-  if (client < 0) return error::from_errno(errno, "accept");
-  return tcp_connection(descriptor(client));
+result<listener> listener::open(port number) {
+  VERBSPP_TRY(socket, bind_to(number.value()));
+  if (::listen(socket.number(), 1) != 0) return error::from_errno(errno, "listen");
+  return listener(std::move(socket));
 }
 
-result<tcp_connection> tcp_connection::connect(const std::string& host,
-                                               verbspp::bounded<tcp_port_traits> port,
-                                               std::chrono::nanoseconds limit) {
+result<connection> listener::accept(const wait_limit& limit) const {
+  for (;;) {
+    if (!wait_for(socket_.number(), POLLIN, limit))
+      return limit.failure("accept", "no client came: start it, and check its host and --port");
+    const int client = ::accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (client >= 0) return connection(descriptor(client));
+    // A client that came may have gone again.
+    if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN)
+      return error::from_errno(errno, "accept");
+  }
+}
+
+result<connection> connection::connect(const std::string& host, port number,
+                                       const wait_limit& limit) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port.value()).c_str(), &hints, &found) != 0)
+  if (::getaddrinfo(host.c_str(), std::to_string(number.value()).c_str(), &hints, &found) != 0)
     return error(error_kind::not_found, "getaddrinfo", "no such host; check the server's name");
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, &::freeaddrinfo);
 
-  const auto deadline = clock::now() + limit;
   int failure = 0;
   for (const addrinfo* address = found; address != nullptr; address = address->ai_next) {
     descriptor socket(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    failure = socket.is_open() ? connect_within(socket.number(), *address, deadline) : errno;
-    if (failure == 0) return tcp_connection(std::move(socket));
+    failure = socket.is_open() ? connect_within(socket.number(), *address, limit) : errno;
+    if (failure == 0) return connection(std::move(socket));
   }
   return error::from_errno(failure, "connect",
                            "start the server first, and check the host's name and --port");
 }
 
-result<void> tcp_connection::send(std::span<const std::byte> bytes) const {
+result<void> connection::send(std::span<const std::byte> bytes) const {
   // So few bytes always fit into the socket's buffer; a peer that is gone must not raise a signal.
   if (::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes))
     return error::from_errno(errno, "send over TCP",
@@ -116,15 +124,13 @@ result<void> tcp_connection::send(std::span<const std::byte> bytes) const {
   return success();
 }
 
-result<void> tcp_connection::receive(std::span<std::byte> bytes,
-                                     std::chrono::nanoseconds limit) const {
+result<void> connection::receive(std::span<std::byte> bytes, const wait_limit& limit) const {
   constexpr const char* operation = "receive over TCP";
-  const auto deadline = clock::now() + limit;
   while (!bytes.empty()) {
-    if (!wait_for(socket_.number(), POLLIN, deadline))
-      return error::from_errno(ETIMEDOUT, operation,
-                               "the peer is silent, or sent less than expected: it hangs, or is no "
-                               "02_rc_pingpong with the same --ibv-exchange");
+    if (!wait_for(socket_.number(), POLLIN, limit))
+      return limit.failure(operation,
+                           "the peer is silent, or sent less than expected: it hangs, or is "
+                           "another program, or has other options");
     const ssize_t count = ::recv(socket_.number(), bytes.data(), bytes.size(), 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     // Closed in the middle of a conversation is as good as reset.
@@ -136,9 +142,14 @@ result<void> tcp_connection::receive(std::span<std::byte> bytes,
   return success();
 }
 
-bool tcp_connection::has_news() const {
+bool connection::is_closed_by_peer() const noexcept {
+  pollfd entry{socket_.number(), POLLRDHUP, 0};
+  return ::poll(&entry, 1, 0) > 0;
+}
+
+bool connection::has_news() const {
   pollfd entry{socket_.number(), POLLIN, 0};
   return ::poll(&entry, 1, 0) > 0;
 }
 
-}  // namespace rc_pingpong
+}  // namespace tcp

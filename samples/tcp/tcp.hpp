@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the two ends of an RDMA connection need before there is one: a TCP connection.
 #pragma once
 
-#include "options.hpp"
 #include <verbspp/verbspp.hpp>
 
-#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
 
-namespace rc_pingpong {
+namespace tcp {
+
+struct port_traits {
+  using value_type = std::uint16_t;
+  static constexpr value_type minimum = 1, maximum = 65535;
+  static constexpr const char* name = "TCP port (1..65535)";
+};
+using port = verbspp::bounded<port_traits>;
 
 /// A file descriptor, closed at its end.
 class descriptor {
@@ -30,27 +38,37 @@ class descriptor {
 };
 
 /// The TCP connection to the peer. Whatever it waits for, it waits only so long.
-class tcp_connection {
+class connection {
  public:
-  /// Waits, without limit, for one client.
-  [[nodiscard]] static verbspp::result<tcp_connection> accept(
-      verbspp::bounded<tcp_port_traits> port);
-  [[nodiscard]] static verbspp::result<tcp_connection> connect(
-      const std::string& host, verbspp::bounded<tcp_port_traits> port,
-      std::chrono::nanoseconds limit);
+  [[nodiscard]] static verbspp::result<connection> connect(const std::string& host, port number,
+                                                           const verbspp::wait_limit& limit);
 
   [[nodiscard]] verbspp::result<void> send(std::span<const std::byte> bytes) const;
   /// Fills `bytes`, neither less nor more.
   [[nodiscard]] verbspp::result<void> receive(std::span<std::byte> bytes,
-                                              std::chrono::nanoseconds limit) const;
+                                              const verbspp::wait_limit& limit) const;
   /// Whether there is something to receive, be it that the peer has closed.
   [[nodiscard]] bool has_news() const;
+  /// Whether the peer has closed: its process has ended, whatever ended it.
+  [[nodiscard]] bool is_closed_by_peer() const noexcept;
   void close() noexcept { const descriptor closing = std::move(socket_); }
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
 
  private:
-  explicit tcp_connection(descriptor socket) noexcept : socket_(std::move(socket)) {}
+  friend class listener;
+  explicit connection(descriptor socket) noexcept : socket_(std::move(socket)) {}
   descriptor socket_;
 };
 
-}  // namespace rc_pingpong
+/// Waits for clients.
+class listener {
+ public:
+  [[nodiscard]] static verbspp::result<listener> open(port number);
+  [[nodiscard]] verbspp::result<connection> accept(const verbspp::wait_limit& limit) const;
+
+ private:
+  explicit listener(descriptor socket) noexcept : socket_(std::move(socket)) {}
+  descriptor socket_;
+};
+
+}  // namespace tcp

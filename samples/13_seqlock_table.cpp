@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A table that clients read by themselves, by RDMA reads, while the server changes it, and ask to
+/// change by messages. A sequence lock tells whether what was read is a row as it ever was.
+///
+/// What the lock relies on: nothing but that each byte of a read is one that was there at some time
+/// during the read. No order is promised of the bytes of one RDMA read: a device may fetch the end
+/// of a row before its beginning, and with it a "version after" that is older than the "version
+/// before". Versions in every cache line would rely on a line being fetched at once, which
+/// processors and PCIe devices do, but the verbs don't promise, and software devices don't. So what
+/// stands for the version after is a checksum of the version before and of the content: a row that
+/// is torn, whichever way, fails it. That it doesn't is an accident of one in 2^64.
+
+#include <verbspp/channel.hpp>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iostream>
+#include <optional>
+#include <span>
+#include <stop_token>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace verbspp;
+
+constexpr std::size_t clients = 3, rows = 4, words = 510;
+constexpr int turns = 2000, turns_per_change = 4, most_tries = 100000;
+constexpr access_flags shown = access::local_write | access::remote_read;
+
+struct row {
+  std::uint64_t version;  // odd while the server changes the row
+  std::uint64_t content[words];
+  std::uint64_t checksum;
+};
+using table_memory = remote_array<row, access::remote_read>;
+
+/// What a client asks for: that the content of a row counts up from this number.
+struct change {
+  std::uint64_t row;
+  std::uint64_t first;
+};
+
+std::uint64_t checksum_of(std::uint64_t version, std::span<const std::uint64_t> content) {
+  std::uint64_t sum = version;
+  for (const std::uint64_t word : content) {
+    sum = (sum ^ word) * 0x9e3779b97f4a7c15;
+    sum ^= sum >> 29;
+  }
+  return sum;
+}
+
+/// The device reads at any time, so each word is stored when it says so, and at once.
+void store(std::uint64_t& to, std::uint64_t value) {
+  std::atomic_ref(to).store(value, std::memory_order_release);
+}
+
+/// By the server's thread alone. \returns the new version
+std::uint64_t change_row(row& changed, std::uint64_t first) {
+  const std::uint64_t version = changed.version + 2;
+  store(changed.version, version - 1);
+  for (std::uint64_t& word : changed.content) store(word, first++);
+  store(changed.checksum, checksum_of(version, changed.content));
+  store(changed.version, version);
+  return version;
+}
+
+/// The row at a moment of the time of the read, or none: it was being changed.
+std::optional<row> check(const row& seen) {
+  if (seen.version % 2 != 0 || seen.checksum != checksum_of(seen.version, seen.content))
+    return std::nullopt;
+  return seen;
+}
+
+class client {
+ public:
+  client(channel&& server, const table_memory& table,
+         registered_buffer<access::local_write, row> seen)
+      : server_(std::move(server)), table_(table), seen_(std::move(seen)) {}
+
+  transport_result<void> run(std::uint64_t number) {
+    for (std::uint64_t turn = 0; turn < turns; ++turn) {
+      const std::uint64_t which = (turn * 7 + number) % rows;
+      if (turn % turns_per_change == 0) {
+        VERBSPP_TRY(version, ask(which, turn << 32 | number << 24));
+        last_[which] = version;
+      }
+      VERBSPP_TRY(found, read(which));
+      VERBSPP_TRYV(verify(found, which));
+    }
+    return success();
+  }
+  [[nodiscard]] std::uint64_t retries() const noexcept { return retries_; }
+
+ private:
+  /// Reads until the row is whole.
+  transport_result<row> read(std::uint64_t which) {
+    VERBSPP_TRY(remote, table_.element(which));
+    VERBSPP_TRY(into, seen_.scatter());
+    for (int i = 0; i < most_tries; ++i, ++retries_) {
+      VERBSPP_TRYV(server_.read({.elements = into, .remote = remote}));
+      if (const auto whole = check(seen_[0])) return *whole;
+    }
+    return error(error_kind::busy, "read a row", "it is being changed all the time");
+  }
+
+  /// Has the server change a row. \returns the version that the row has then
+  transport_result<std::uint64_t> ask(std::uint64_t which, std::uint64_t first) {
+    const change wanted{.row = which, .first = first};
+    VERBSPP_TRY(answer, server_.post_receive({}));
+    VERBSPP_TRYV(server_.send({.elements = inline_payload(wanted)}));
+    VERBSPP_TRY(told, answer.wait());
+    return told.immediate().value_or(immediate_data(0)).value();
+  }
+
+  /// What the lock promises, by other means than it: the content counts up, versions go forward,
+  /// and an answered change is there.
+  result<void> verify(const row& found, std::uint64_t which) {
+    for (std::size_t i = 0; i < words; ++i)
+      if (found.content[i] != found.content[0] + i)
+        return error(error_kind::driver, "verify a row", "it is torn, and passed for whole");
+    if (found.version < last_[which])
+      return error(error_kind::driver, "verify a row", "it is older than what was known of it");
+    last_[which] = found.version;
+    return success();
+  }
+
+  channel server_;
+  table_memory table_;
+  registered_buffer<access::local_write, row> seen_;
+  std::array<std::uint64_t, rows> last_{};
+  std::uint64_t retries_ = 0;
+};
+
+/// The server's end of a client.
+struct connection {
+  channel peer;
+  inbox requests;
+};
+
+/// Changes rows as clients ask for it, until it is to stop; and the first one all the time, so that
+/// reads do come in the middle of a change.
+transport_result<void> serve(std::vector<connection>& connections, std::span<row> table,
+                             const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    for (connection& client : connections) {
+      auto next = client.requests.next();
+      if (!next) continue;
+      VERBSPP_TRY(request, *std::move(next));
+      change wanted{};
+      if (request.size() == sizeof wanted)
+        std::memcpy(&wanted, request.bytes().data(), sizeof wanted);
+      if (request.size() != sizeof wanted || wanted.row >= table.size())
+        return error(error_kind::invalid_input, "change a row", "there is no such row");
+      const std::uint64_t version = change_row(table[wanted.row], wanted.first);
+      VERBSPP_TRYV(
+          client.peer.send({.immediate = immediate_data(static_cast<std::uint32_t>(version))}));
+    }
+    change_row(table[0], table[0].content[0] + 1);
+    std::this_thread::yield();
+  }
+  return success();
+}
+
+transport_result<void> run(std::string_view device_name) {
+  VERBSPP_TRY(context, open_device(device_name));
+  VERBSPP_TRY(domain, protection_domain::allocate(context));
+  VERBSPP_TRY(table, registered_buffer<shown, row>::allocate(domain, rows));
+  VERBSPP_TRY(memory, table.remote());
+  VERBSPP_TRY(remote_table, table_memory::of(memory));
+  VERBSPP_TRY(requests, message_pool::create(domain, clients * 4, sizeof(change)));
+  for (row& each : table) change_row(each, 0);
+
+  // A channel for each client. Here all are threads of one process; 09_channel connects two.
+  std::vector<connection> connections;
+  std::vector<client> readers;
+  const auto builder =
+      domain.build_channel().max_inline_data(sizeof(change)).default_limit(std::chrono::seconds(5));
+  for (std::size_t i = 0; i < clients; ++i) {
+    VERBSPP_TRY(near, builder.build());
+    VERBSPP_TRY(far, builder.build());
+    VERBSPP_TRY(from_client, inbox::open(near, requests, {.depth = 4}));
+    const endpoint near_end = near.endpoint();
+    const endpoint far_end = far.endpoint();
+    VERBSPP_TRY(to_client, std::move(near).handshake(far_end));
+    VERBSPP_TRY(to_server, std::move(far).handshake(near_end));
+    VERBSPP_TRY(seen, (registered_buffer<access::local_write, row>::allocate(domain, 1)));
+    connections.push_back({.peer = std::move(to_client), .requests = std::move(from_client)});
+    readers.emplace_back(std::move(to_server), remote_table, std::move(seen));
+  }
+
+  std::vector<transport_result<void>> outcomes(clients + 1, success());
+  {
+    std::jthread server([&](const std::stop_token& stop) {
+      outcomes[clients] = serve(connections, {table.data(), table.size()}, stop);
+    });
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < clients; ++i)
+      threads.emplace_back([&, i] { outcomes[i] = readers[i].run(i); });
+  }
+  std::uint64_t retries = 0;
+  for (const auto& each : outcomes) VERBSPP_TRYV(each);
+  for (const client& each : readers) retries += each.retries();
+  std::cout << clients * turns << " rows were read by " << clients
+            << " clients, none of them torn; " << retries
+            << " reads came in the middle of a change, and were done again\n";
+  return success();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto outcome = run(argc > 1 ? argv[1] : "soft0");
+  if (outcome.has_value()) return 0;
+  std::cerr << outcome.error() << '\n';
+  return 1;
+}
