@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
 /// Tells the processor that this is a loop that waits.
@@ -13,3 +14,4 @@ inline void pause_processor() noexcept {
 }
 
 }  // namespace verbspp::detail
+#pragma GCC visibility pop

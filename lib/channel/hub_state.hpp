@@ -27,7 +27,7 @@ namespace verbspp::detail {
 ///
 /// Whoever has the hub's lock puts them in; the channel takes them out without it. There are never
 /// more than the channel has requests outstanding, and some that tell of failed shared receives.
-struct hub_member {
+struct [[gnu::visibility("hidden")]] hub_member {
   /// \pre called by the channel
   template <class Take>
   void take_each(Take take) noexcept {
@@ -58,7 +58,7 @@ struct hub_member {
 };
 
 /// What a hub is. Thread-safe.
-class hub_state {
+class [[gnu::visibility("hidden")]] hub_state {
  public:
   [[nodiscard]] static result<hub_reference> create(const protection_domain& domain,
                                                     const message_pool* pool,

@@ -21,7 +21,7 @@ namespace verbspp::detail {
 
 /// One lease, at a place of its own, which its handle owns; between leases, a window that is bound
 /// to nothing.
-struct lease_record {
+struct [[gnu::visibility("hidden")]] lease_record {
   explicit lease_record(memory_window_owner own_window) noexcept : window(std::move(own_window)) {}
 
   /// Whether the window is to be given up before it is used again: it has had all keys but the one
@@ -51,7 +51,7 @@ struct lease_record {
 };
 
 /// What a channel knows of its leases.
-class lease_book {
+class [[gnu::visibility("hidden")]] lease_book {
  public:
   lease_book() noexcept = default;
   lease_book(const lease_book&) = delete;
