@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the two ends of the soak tell each other besides what they send.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace verbspp::soak {
+
+/// The steps of a connection, which both ends take together.
+enum class step : std::uint32_t {
+  ready = 1,  ///< it has an endpoint, and receives
+  connected,
+  leaving,  ///< it posts nothing more
+  drained,  ///< all that both have sent has arrived
+  closed,   ///< its memory is its own again
+};
+
+/// What one end says of itself. A connection has a number, from 1 on, which both ends count.
+struct board_end {
+  std::atomic<std::uint64_t> reached{0};  ///< the connection's number times 8, plus the step
+  /// The last connection that it has given up, or is about to, by its own doing: by a limit, a
+  /// request to stop, by closing it. It explains the failures of both ends.
+  std::atomic<std::uint64_t> ended{0};
+  std::atomic<std::uint64_t> broken{0};      ///< the last connection that it has found broken
+  std::atomic<std::uint64_t> taken{0};       ///< messages that it has taken in this connection
+  std::atomic<std::uint64_t> sent{0};        ///< messages that it has sent, once it is leaving
+  std::atomic<std::uint64_t> added{0};       ///< what it knows to have added to the peer's word
+  std::atomic<std::uint64_t> added_most{0};  ///< what it has posted for that
+  std::atomic<bool> wants_to_stop{false};
+  std::atomic<std::uint64_t> operations{0};
+  std::array<std::byte, 44> endpoint{};  ///< of `endpoint::encode`, valid from `ready` on
+  std::array<std::byte, 24> memory{};    ///< of `remote_memory::encode`, the same
+  std::array<char, 400> why{};           ///< why the connection broke, valid from `closed` on
+};
+
+/// Shared by the two ends, which are threads, or processes that map it.
+struct board {
+  std::array<board_end, 2> ends{};
+  std::atomic<bool> is_over{false};  ///< time, or what was asked for
+  std::atomic<bool> failed{false};
+  std::array<char, 1000> failure{};  ///< what the first end to fail has found
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+}  // namespace verbspp::soak

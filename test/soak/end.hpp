@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// One end of the soak: a channel, the memory that it works with, and what it knows of both.
+#pragma once
+
+#include "board.hpp"
+#include "patterns.hpp"
+#include "soak.hpp"
+#include <verbspp/channel.hpp>
+#include <verbspp/verbspp.hpp>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace verbspp::soak {
+
+/// Something is wrong: what, in words.
+struct wrong : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// The other end has found something wrong.
+struct stopped : std::runtime_error {
+  stopped() : std::runtime_error("the other end has failed") {}
+};
+
+inline constexpr access_flags exposed_rights =
+    access::local_write | access::remote_read | access::remote_write | access::remote_atomic;
+using private_memory = registered_buffer<access::local_write>;
+using private_part = buffer_part<private_memory>;
+using shared_memory = shared_buffer<access::local_write>;
+using exposed_memory = registered_buffer<exposed_rights>;
+using peer_memory =
+    remote_memory<access::remote_read | access::remote_write | access::remote_atomic>;
+
+/// What a request does.
+enum class kind : std::uint8_t { send, write, write_immediate, read, add, swap };
+
+/// A request, and what has to come of it.
+struct work {
+  kind what = kind::send;
+  int slot = -1;  ///< of the arena; -1 if the memory is inline, owned or shared
+  place where{};
+  std::array<range, 3> ranges{};
+  std::size_t parts = 0;
+  bool is_inline = false;
+  bool is_fenced = false;
+  std::uint64_t content = 0;  ///< the tag of the bytes that it carries
+  std::size_t skipped = 0;    ///< the offset within these
+  std::size_t size = 0;
+  unsigned block = 0;        ///< of the peer's memory
+  std::uint64_t number = 0;  ///< of the message; of an atomic, the operand
+  std::optional<std::uint32_t> immediate{};
+  std::uint64_t expected = 0;  ///< what an atomic finds
+  std::uint64_t before = 0;    ///< what the model said before it was posted
+  std::uint64_t busy_before = 0;
+
+  [[nodiscard]] std::span<const range> elements() const { return {ranges.data(), parts}; }
+};
+
+/// A request of which a handle is held.
+struct held {
+  work job;
+  std::variant<pending<>, pending<private_memory>, pending<private_part>, kept_pending> handle;
+  std::optional<shared_memory> shared{};
+};
+
+/// A request whose memory is shared, and whose handle was dropped.
+struct left_alone {
+  work job;
+  shared_memory memory;
+};
+
+/// A receive that was posted.
+struct awaited {
+  int slot = -1;
+  place where{};
+  std::array<range, 3> ranges{};
+  std::size_t parts = 0;
+  std::variant<std::monostate, pending<>, pending<private_memory>, kept_pending> handle{};
+  std::optional<shared_memory> shared{};
+};
+
+/// Ends a wait when the other end has given up.
+struct peer_token {
+  const board_end* other;
+  std::uint64_t connection;
+  [[nodiscard]] bool stop_requested() const noexcept {
+    return other->ended.load() >= connection || other->broken.load() >= connection;
+  }
+};
+
+class end {
+ public:
+  /// `kill_peer` ends the other process, `revive_peer` starts it again; empty if it is none.
+  end(const options& wanted, board& shared, unsigned which, std::function<void()> kill_peer,
+      std::function<void()> revive_peer);
+  end(const end&) = delete;
+  end& operator=(const end&) = delete;
+
+  /// Until both ends want to stop. Throws what is wrong.
+  void run(std::uint64_t first_connection);
+
+  /// What it does right now, for whoever watches.
+  [[nodiscard]] const char* doing() const { return doing_.load(); }
+  [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
+
+ private:
+  static constexpr unsigned blocks = 8;
+  static constexpr std::uint64_t credits = 24;
+
+  // Chance.
+  [[nodiscard]] std::uint64_t any(std::uint64_t below) { return random_() % below; }
+  [[nodiscard]] bool once_in(std::uint64_t times) { return any(times) == 0; }
+
+  // Steps that both ends take.
+  void reach(step what);
+  void await(step what);
+  void check_failed() const;
+  [[nodiscard]] bool peer_has_given_up() const;
+  void will_end(const char* how);
+
+  // A connection's life.
+  void prepare();
+  void connect();
+  void traffic();
+  void take_leave();
+  void finish();
+  void judge(bool was_orderly);
+  [[nodiscard]] prepared_channel build();
+  void take_memory_back();
+
+  // Requests.
+  [[nodiscard]] bool choose(work& job, bool may_be_inline);
+  void split(work& job, std::size_t size);
+  void undo(work& job);
+  void settle(work& job, bool has_succeeded);
+  void settle_all(std::vector<work>& jobs, bool have_succeeded);
+  void check(const work& job) const;
+  void count_posted(const work& job);
+  template <class Use>
+  auto with_operation(const work& job, Use use);
+  void note_failure(const error& cause, const char* where);
+  void must_be_broken(const char* where) const;
+
+  void step_at_random();
+  void block();
+  void post_one();
+  void post_owned();
+  void post_shared();
+  void use_scope(unsigned depth);
+  void use_stream();
+  void use_passed_limit();
+  void misuse();
+  void give_up_at_random();
+
+  [[nodiscard]] wait_limit patient_limit();
+  template <class Finished>
+  bool take_finished(held& one, Finished finished);
+  /// \returns whether it has finished
+  bool take(held& one, bool waits);
+  void take_some();
+  void take_late(bool all);
+  void drop(held& one);
+  void look_after_shared();
+
+  void post_receives();
+  void post_one_receive();
+  void take_receives();
+  void take_receive(awaited& one, const transport_result<completed_work>& result);
+  void arrived(const awaited& one, const completed_work& done);
+  void drop_receives(bool asks);
+
+  // Memory.
+  [[nodiscard]] int take_slot();
+  void give_slot(int index);
+  [[nodiscard]] private_memory take_owned(place& where);
+  void give_owned(private_memory memory, place where);
+  void claim(bool holds, const std::string& what) const;
+
+  const options& wanted_;
+  board& board_;
+  board_end& mine_;
+  board_end& other_;
+  const unsigned which_;
+  std::function<void()> kill_peer_;
+  std::function<void()> revive_peer_;
+  std::mt19937_64 random_;
+  std::atomic<const char*> doing_{"starting"};
+  std::map<std::string, std::uint64_t> counts_{};
+  std::uint64_t until_end_ = 0;  ///< steps
+
+  verbspp::context context_;
+  protection_domain domain_;
+  private_memory arena_;
+  std::vector<place> slots_{};
+  std::vector<int> free_{};
+  exposed_memory exposed_;
+  std::array<place, blocks> mine_blocks_{};
+  std::array<place, blocks + 1> gaps_{};
+  struct owned {
+    private_memory memory;
+    place where;
+  };
+  std::vector<owned> owned_{};
+
+  channel channel_{};
+  std::uint64_t connection_ = 0;
+  bool peer_was_killed_ = false;
+  std::optional<peer_memory> far_{};
+  std::deque<awaited> receives_{};
+  std::vector<held> held_{};
+  std::vector<held> late_{};  ///< of connections that are over
+  std::vector<left_alone> left_alone_{};
+  std::string why_{};
+
+  // What the peer's memory holds, when all that was posted is done.
+  std::uint64_t sent_ = 0;
+  std::uint64_t taken_ = 0;
+  std::array<std::uint64_t, blocks> content_{};
+  std::array<std::uint64_t, blocks> busy_{};  ///< until the peer has taken that many messages
+  std::array<unsigned, blocks> readers_{};
+  std::uint64_t sum_ = 0;
+  std::uint64_t added_ = 0;
+  std::uint64_t swapped_ = 0;
+};
+
+}  // namespace verbspp::soak

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Bytes that are known from a number, so that whoever knows the number can check them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace verbspp::soak {
+
+/// The longest message, block and part of memory.
+inline constexpr std::size_t longest = 9216;
+
+/// Splitmix64, of several numbers.
+[[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value) {
+  value += 0x9e3779b97f4a7c15;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
+  return value ^ (value >> 31);
+}
+template <class... More>
+[[nodiscard]] constexpr std::uint64_t mix(std::uint64_t value, More... more) {
+  return mix(value ^ mix(static_cast<std::uint64_t>(more)...));
+}
+
+/// `size` bytes from the `offset`-th on of those of `tag`; at most `longest` together.
+[[nodiscard]] inline std::span<const std::byte> bytes_of(std::uint64_t tag, std::size_t offset,
+                                                         std::size_t size) {
+  constexpr std::size_t all = 1 << 16;
+  static const std::vector<std::byte> table = [] {
+    std::vector<std::byte> made(all + 2 * longest);
+    for (std::size_t i = 0; i < made.size(); ++i) made[i] = static_cast<std::byte>(mix(i) >> 8);
+    return made;
+  }();
+  return std::span(table).subspan(static_cast<std::size_t>(mix(tag) % all) + offset, size);
+}
+
+/// Some of the bytes of memory: what a scatter-gather element names.
+struct range {
+  std::size_t offset = 0;
+  std::size_t size = 0;
+};
+
+/// Memory that is the program's now and then, and the device's in between. While it is the
+/// program's it holds the bytes of a tag of its own, which any byte that lands late spoils.
+struct place {
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+  std::uint64_t tag = 0;
+
+  /// Given back: gets a new tag.
+  void fill() {
+    tag = mix(tag);
+    std::memcpy(data, bytes_of(tag, 0, size).data(), size);
+  }
+  [[nodiscard]] bool holds(std::uint64_t which, std::size_t from, range part) const {
+    return part.size == 0 ||
+           std::memcmp(data + part.offset, bytes_of(which, from, part.size).data(), part.size) == 0;
+  }
+  /// Whether nothing but the first `count` bytes of the ranges, one after the other, has changed,
+  /// and these are of `content`.
+  [[nodiscard]] bool is_as_filled(std::span<const range> ranges, std::uint64_t content,
+                                  std::size_t skipped, std::size_t count) const {
+    std::size_t at = 0;
+    std::size_t done = 0;
+    for (const range& each : ranges) {
+      const std::size_t here = std::min(each.size, count - done);
+      if (!holds(tag, at, {at, each.offset - at}) ||
+          !holds(content, skipped + done, {each.offset, here}))
+        return false;
+      at = each.offset + here;
+      done += here;
+    }
+    return done == count && holds(tag, at, {at, size - at});
+  }
+  [[nodiscard]] bool is_untouched() const { return holds(tag, 0, {0, size}); }
+  /// Puts the bytes of `content` into the ranges.
+  void put(std::span<const range> ranges, std::uint64_t content) const {
+    std::size_t done = 0;
+    for (const range& each : ranges) {
+      if (each.size != 0)
+        std::memcpy(data + each.offset, bytes_of(content, done, each.size).data(), each.size);
+      done += each.size;
+    }
+  }
+};
+
+}  // namespace verbspp::soak

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Two channels that do everything at random to each other, and check every byte.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace verbspp::soak {
+
+struct options {
+  std::string device = "soft0";
+  std::uint64_t seed = 1;
+  /// Ends when this much was posted by both ends together, or this long has passed.
+  std::uint64_t operations = 1'000'000;
+  std::chrono::seconds time = std::chrono::hours(24);
+  /// How long nothing may happen; an emulated machine is slow.
+  std::chrono::seconds patience{60};
+  /// The peer is a process of its own, which is killed now and then.
+  bool kills = false;
+  /// Faults are set at random, where the device is softverbs.
+  bool faults = false;
+  /// Prints what goes on every so often.
+  bool talks = false;
+};
+
+/// What came of it. Anything wrong is in `failure`.
+struct summary {
+  std::string failure;  ///< empty if all is well
+  std::string text;     ///< counts, in lines
+  std::uint64_t operations = 0;
+};
+
+[[nodiscard]] summary run(const options& wanted);
+
+/// The main function of the other process.
+[[nodiscard]] int run_peer(const options& wanted, int board_descriptor);
+
+}  // namespace verbspp::soak
