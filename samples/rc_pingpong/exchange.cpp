@@ -90,6 +90,15 @@ result<endpoint> from_ibv_text(const ibv_text& text, const endpoint& local) {
 
 }  // namespace
 
+result<void> exchange::receive(std::span<std::byte> bytes, std::chrono::nanoseconds limit) const {
+  const auto received = peer_.receive(bytes, limit);
+  if (received.has_error() && received.error() == error_kind::timed_out)
+    return received.error().as(error_kind::timed_out,
+                               "the peer is silent, or sent less than expected: it hangs, or is no "
+                               "02_rc_pingpong with the same --ibv-exchange");
+  return received;
+}
+
 result<void> exchange::send_endpoint(const endpoint& local) const {
   if (!given_.ibv_exchange) return peer_.send(local.encode());
   // On InfiniBand ibv_rc_pingpong takes a GID to mean that packets need one.
@@ -102,11 +111,11 @@ result<void> exchange::send_endpoint(const endpoint& local) const {
 result<endpoint> exchange::receive_endpoint(const endpoint& local) const {
   if (given_.ibv_exchange) {
     ibv_text text{};
-    VERBSPP_TRYV(peer_.receive(std::as_writable_bytes(std::span(text)), exchange_limit));
+    VERBSPP_TRYV(receive(std::as_writable_bytes(std::span(text)), exchange_limit));
     return from_ibv_text(text, local);
   }
   std::array<std::byte, endpoint::encoded_size> bytes{};
-  VERBSPP_TRYV(peer_.receive(bytes, exchange_limit));
+  VERBSPP_TRYV(receive(bytes, exchange_limit));
   auto decoded = endpoint::decode(bytes);
   if (decoded.has_error() && bytes[number_at - 1] == std::byte{':'})
     return decoded.error().as(error_kind::mismatch,
@@ -137,7 +146,7 @@ result<void> exchange::meet() const {
   }
   if (given_.host) return peer_.send(std::as_bytes(std::span(ibv_done)));
   std::array<char, ibv_done.size()> said{};
-  VERBSPP_TRYV(peer_.receive(std::as_writable_bytes(std::span(said)), exchange_limit));
+  VERBSPP_TRYV(receive(std::as_writable_bytes(std::span(said)), exchange_limit));
   if (said != ibv_done)
     return error(error_kind::invalid_input, "wait for the client's \"done\"",
                  "the client sent something else: is it ibv_rc_pingpong?");
@@ -146,7 +155,7 @@ result<void> exchange::meet() const {
 
 result<void> exchange::expect(std::byte sign, std::chrono::nanoseconds limit) const {
   std::byte said{};
-  VERBSPP_TRYV(peer_.receive(std::span(&said, 1), limit));
+  VERBSPP_TRYV(receive(std::span(&said, 1), limit));
   if (said != sign)
     return error::mismatch("receive over TCP", "sign after the endpoint",
                            std::to_integer<int>(sign), std::to_integer<int>(said),

@@ -6,6 +6,8 @@
 #include <verbspp/verbspp.hpp>
 
 #include <chrono>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 namespace rc_pingpong {
@@ -31,6 +33,8 @@ class exchange {
   [[nodiscard]] verbspp::result<void> finish();
 
  private:
+  [[nodiscard]] verbspp::result<void> receive(std::span<std::byte> bytes,
+                                              std::chrono::nanoseconds limit) const;
   [[nodiscard]] verbspp::result<void> send_endpoint(const verbspp::endpoint& local) const;
   [[nodiscard]] verbspp::result<verbspp::endpoint> receive_endpoint(
       const verbspp::endpoint& local) const;
