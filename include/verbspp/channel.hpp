@@ -18,6 +18,7 @@
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/scope_error.hpp>
+#include <verbspp/channel/waiting.hpp>
 #include <verbspp/memory/buffer_part.hpp>
 #include <verbspp/memory/shared_buffer.hpp>
 #include <verbspp/memory/work_memory.hpp>

@@ -191,6 +191,7 @@ class prepared_channel;
 class scope_error;
 class scoped_pending;
 struct stream_options;
+class wait_mode;
 template <std::size_t Requests, class List>
 class channel_batch;
 template <transport Transport, queue_pair_parameter_set Given>

@@ -2,6 +2,8 @@
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/queue/completion_channel.hpp>
+#include <verbspp/queue/completion_queue_with.hpp>
 
 #include <chrono>
 #include <ostream>
@@ -48,6 +50,28 @@ result<void> channel::handshake(const struct endpoint& remote) noexcept {
 }
 
 channel_id channel::id() const noexcept { return core().id(); }
+
+void channel::poll() noexcept {
+  if (core_.get() == nullptr) return;
+  core_->stay_awake();
+  core_->collect();
+}
+
+result<wait_end> channel::wait(const wait_limit& limit, int file_descriptor) noexcept {
+  return core().wait_for_news(limit, file_descriptor);
+}
+
+int channel::file_descriptor() const noexcept {
+  if (core_.get() == nullptr) return -1;
+  const auto queue = core_->queue().with<completion_feature::waitable>();
+  return queue.has_value() ? queue.assume_value().completion_channel().file_descriptor() : -1;
+}
+
+result<bool> channel::request_notification() noexcept { return core().ask_to_be_woken(); }
+
+void channel::watch(int file_descriptor) noexcept {
+  if (core_.get() != nullptr) core_->watch(file_descriptor);
+}
 
 std::optional<channel_failure> channel::failure() const noexcept { return core().failure(); }
 

@@ -3,10 +3,11 @@
 #include "channel/hub_state.hpp"
 #include "channel/lease_book.hpp"
 #include "qp/addressing.hpp"
-#include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
+#include <verbspp/queue/completion_queue_with.hpp>
 
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -45,6 +46,26 @@ constexpr error_source ended_by_limit{
           buffer);
     },
     [](const error& e) noexcept { return e == error_kind::cancelled ? ECANCELED : ETIMEDOUT; }};
+
+/// A clock, a token, a descriptor are looked at once in so many rounds of a loop that spins.
+constexpr unsigned rounds_between_looks = 64;
+
+bool is_readable(int file_descriptor) noexcept {
+  if (file_descriptor < 0) return false;
+  pollfd watched{.fd = file_descriptor, .events = POLLIN, .revents = 0};
+  return ::poll(&watched, 1, 0) > 0;
+}
+
+error ended_by_descriptor() noexcept {
+  return {error_kind::cancelled, waiting,
+          "the descriptor that the channel watches is readable, or was closed at its other end: "
+          "usually the peer is gone"};
+}
+
+error ended_by_event(const std::optional<async_event>& event) noexcept {
+  if (!event) return {error_kind::driver, waiting, "the device told of a failure"};
+  return {error_kind::driver, to_string(event->type()), event->hint()};
+}
 
 error of_channel(error_kind kind, const char* operation, const char* hint) noexcept {
   return {kind, operation, hint};
@@ -86,8 +107,12 @@ result<void> channel_core::make_queue() noexcept {
   queue_pair_settings& asked = settings_.queue_pair;
   const std::size_t capacity = std::size_t{asked.max_send_work_requests.value()} +
                                (asked.receives ? 0 : asked.max_receive_work_requests.value());
-  VERBSPP_TRY(
-      queue, completion_queue::create(asked.domain->context(), std::max<std::size_t>(capacity, 1)));
+  const context& device = asked.domain->context();
+  const std::size_t wanted = std::max<std::size_t>(capacity, 1);
+  VERBSPP_TRY(queue,
+              settings_.waiting.sleeps()
+                  ? result<completion_queue>(waitable_completion_queue::create(device, wanted))
+                  : completion_queue::create(device, wanted));
   native_queue_ = queue.native_handle();
   asked.send_queue = queue;
   asked.receive_queue = queue;
@@ -105,6 +130,10 @@ result<void> channel_core::enter_hub() noexcept {
   if (hub.domain() != *asked.domain)
     return of_channel(error_kind::invalid_input, building,
                       "the hub is of another protection domain than the channel");
+  if (settings_.waiting.sleeps())
+    return of_channel(error_kind::not_supported, building,
+                      "a channel of a hub spins, since others complete in the same queue: leave "
+                      "waiting out");
   if (asked.receives)
     return of_channel(error_kind::invalid_input, building,
                       "a channel of a hub takes its receives from the hub's pool: create the hub "
@@ -208,6 +237,10 @@ result<void> channel_core::prepare() noexcept {
   may_send_ = false;
   may_receive_ = has_receives;
   state_ = channel_state::prepared;
+  if (settings_.waiting.sleeps())
+    listener_.listen(domain().context(), {.queue_pair = native_,
+                                          .completion_queue = native_queue_,
+                                          .port = queue_pair_->parameters.port.value()});
   return success();
 }
 
@@ -339,18 +372,19 @@ void channel_core::end_connection(const error& root) noexcept {
 void channel_core::destroy_queue_pair() noexcept {
   const bool had_one = queue_pair_.has_value();
   if (had_one) {
+    listener_.stop();
     if (leases_ != nullptr) leases_->before_destruction();
     // With the queue pair some devices forget what it had completed, of which a hub counts on each.
     if (member_ != nullptr) member_->hub->take_all();
-    ibv_qp* const native = queue_pair_->owner.release();
-    queue_pair_.reset();
-    native_ = nullptr;
-    extended_ = nullptr;
-    const int errnum = errno_of(ibv_destroy_qp(native));
-    if (errnum != 0) {
-      report_destroy(errnum, "ibv_destroy_qp");
-      lost_memory_ = true;
+    const int errnum = errno_of(ibv_destroy_qp(queue_pair_->owner.native()));
+    if (errnum == 0) {
+      static_cast<void>(queue_pair_->owner.release());
+      queue_pair_.reset();
+      native_ = nullptr;
+      extended_ = nullptr;
     }
+    // Else it is tried again later, and the device may have the memory until then.
+    lost_memory_ = errnum != 0;
     if (leases_ != nullptr) leases_->after_destruction(errnum);
   }
   if (member_ != nullptr) {
@@ -374,19 +408,19 @@ void channel_core::destroy_queue_pair() noexcept {
 }
 
 result<void> channel_core::renew(const wait_limit& limit) noexcept {
-  if (state_ != channel_state::closed) VERBSPP_TRYV(close(limit));
+  VERBSPP_TRYV(close(limit));
   return prepare();
 }
 
 result<void> channel_core::close(const wait_limit& limit) noexcept {
-  if (state_ == channel_state::closed) return success();
+  if (state_ == channel_state::closed && !queue_pair_) return success();
   note_root(of_channel(error_kind::not_connected, "close of a channel", "the channel was closed"),
             true);
   stop_device();
   collect_until(limit);
   destroy_queue_pair();
   state_ = channel_state::closed;
-  if (std::exchange(lost_memory_, false))
+  if (lost_memory_)
     return of_channel(error_kind::driver, "ibv_destroy_qp",
                       "the device did not let go of the queue pair: memory of its work is not "
                       "freed");
@@ -395,6 +429,8 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
 
 void channel_core::abandon() noexcept {
   static_cast<void>(close(time_to_flush));
+  // Reports it, if that is still there.
+  queue_pair_.reset();
   is_orphan_ = true;
   needs_attention_ = true;
   leave_hub();
@@ -416,6 +452,11 @@ std::optional<error> channel_core::wait_until(Done done, const wait_limit* limit
   collect();
   if (done()) return std::nullopt;
   const wait_limit until = limit != nullptr ? *limit : wait_limit(settings_.default_limit);
+  const wait_limit spins_until(settings_.waiting.spins_for());
+  const auto give_up = [this](const error& why) {
+    break_off(why);
+    return why;
+  };
   for (unsigned round = 0;; ++round) {
     collect();
     if (done()) return std::nullopt;
@@ -423,18 +464,87 @@ std::optional<error> channel_core::wait_until(Done done, const wait_limit* limit
       collect_tail();
       return std::nullopt;
     }
-    if (round % 64 != 0) {
+    if (round % rounds_between_looks != 0) {
       pause_processor();
       continue;
     }
-    if (until.has_passed()) {
-      const error ended = ended_by(until);
-      break_off(ended);
-      return ended;
+    if (until.has_passed()) return give_up(ended_by(until));
+    if (!settings_.waiting.sleeps() || !spins_until.has_passed()) {
+      if (is_readable(watched_descriptor_)) return give_up(ended_by_descriptor());
+      // Whoever is to answer may need this processor.
+      if (round != 0) sched_yield();
+      continue;
     }
-    // Whoever is to answer may need this processor.
-    if (round != 0) sched_yield();
+    round = 0;
+    const auto woken = sleep(done, until, watched_descriptor_);
+    if (!woken.has_value()) return give_up(woken.assume_error());
+    if (woken.assume_value() == wait_end::async_event)
+      return give_up(ended_by_event(listener_.heard()));
+    if (woken.assume_value() == wait_end::file_descriptor) return give_up(ended_by_descriptor());
   }
+}
+
+template <class Done>
+result<wait_end> channel_core::sleep(Done done, const wait_limit& until,
+                                     int file_descriptor) noexcept {
+  if (listener_.has_heard()) return wait_end::async_event;
+  completion_queue_state& state = *completion_queue_access::state_of(queue());
+  VERBSPP_TRY(events, state.ask_to_be_woken(notify_for::every_completion));
+  // What came before that wakes nobody.
+  collect();
+  if (done() || failure_) {
+    state.stay_awake();
+    return wait_end::completions;
+  }
+  return state.sleep(events, until, {file_descriptor, &listener_});
+}
+
+result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
+                                             int file_descriptor) noexcept {
+  if (state_ == channel_state::empty) return refusal_of_empty(waiting);
+  const std::uint64_t sends_before = completed_;
+  const std::uint32_t receives_before = receives_outstanding();
+  const auto has_news = [&] {
+    return failure_ || completed_ != sends_before || receives_outstanding() != receives_before;
+  };
+  const wait_limit spins_until(settings_.waiting.spins_for());
+  for (unsigned round = 0;; ++round) {
+    collect();
+    if (has_news()) return wait_end::completions;
+    if (round % rounds_between_looks != 0) {
+      pause_processor();
+      continue;
+    }
+    if (is_readable(file_descriptor)) return wait_end::file_descriptor;
+    if (limit.has_passed()) return wait_end::limit;
+    if (!settings_.waiting.sleeps() || !spins_until.has_passed()) {
+      if (round != 0) sched_yield();
+      continue;
+    }
+    round = 0;
+    VERBSPP_TRY(woken, sleep(has_news, limit, file_descriptor));
+    if (woken == wait_end::async_event) break_off(ended_by_event(listener_.heard()));
+    if (woken != wait_end::completions) return woken;
+  }
+}
+
+result<bool> channel_core::ask_to_be_woken() noexcept {
+  if (state_ == channel_state::empty) return refusal_of_empty(waiting);
+  if (!settings_.waiting.sleeps())
+    return of_channel(error_kind::not_supported, waiting,
+                      "this channel only spins, and has no descriptor: build it with "
+                      "waiting(wait_mode::sleep())");
+  const std::uint64_t sends_before = completed_;
+  const std::uint32_t receives_before = receives_outstanding();
+  completion_queue_state& state = *completion_queue_access::state_of(queue());
+  VERBSPP_TRYV(state.ask_to_be_woken(notify_for::every_completion));
+  collect();
+  if (listener_.has_heard() && !failure_) break_off(ended_by_event(listener_.heard()));
+  return failure_ || completed_ != sends_before || receives_outstanding() != receives_before;
+}
+
+void channel_core::stay_awake() noexcept {
+  if (settings_.waiting.sleeps()) completion_queue_access::state_of(queue())->stay_awake();
 }
 
 std::optional<error> channel_core::wait_for(request one, const wait_limit* limit) noexcept {

@@ -42,6 +42,13 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
     return next;
   }
 
+  /// How waits go on: by spinning, unless told otherwise.
+  [[nodiscard]] channel_builder waiting(wait_mode mode) const noexcept {
+    channel_builder next = *this;
+    next.own_.waiting = mode;
+    return next;
+  }
+
   /// Makes the completion queue and the queue pair, and brings that to INIT.
   /// \errors as `queue_pair_builder::build` and `completion_queue::create`; in a hub,
   /// `resource_exhausted` if that has as many channels as it can have, and `invalid_input` if its

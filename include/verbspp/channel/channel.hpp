@@ -208,9 +208,30 @@ class channel : public channel_operations<channel>,
 
   /// Takes the completions that are there; handles have their results then. Never blocks. Handles
   /// look for themselves: this is for loops that wait for something else.
-  void poll() noexcept {
-    if (core_.get() != nullptr) core_->collect();
-  }
+  void poll() noexcept;
+  /// Waits until requests have finished, whose handles have their results then; as the channel's
+  /// `wait_mode` says. Nothing is given up at the limit. A channel that broke meanwhile counts as
+  /// one whose requests have finished; `failure` tells.
+  /// \param file_descriptor of the program's, which also ends the wait by being readable, or hung
+  /// up; below 0 for none
+  /// \returns what ended it
+  /// \errors `not_connected` if the channel is empty; `driver` if the device is gone
+  [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
+  /// For epoll and poll, of a channel that sleeps: readable after `request_notification`, when a
+  /// request has finished. -1 of one that only spins.
+  ///
+  /// In an event loop: 1. `request_notification`; if it says that there are results, look at the
+  /// handles, and begin anew. 2. Sleep until this is readable. 3. `poll`, look at the handles.
+  [[nodiscard]] int file_descriptor() const noexcept;
+  /// Asks for the descriptor to become readable with the next request that finishes.
+  /// \returns whether some have finished meanwhile, for which it does not
+  /// \errors `not_supported` of a channel that only spins; `not_connected` if the channel is empty
+  [[nodiscard]] result<bool> request_notification() noexcept;
+  /// Watches a descriptor of the program's, such as the TCP socket by which the peer was found:
+  /// when it becomes readable, or is hung up, waits end, and the connection with them
+  /// (`cancelled`). It stays the program's, which has to keep it open as long; below 0: none, as at
+  /// first.
+  void watch(int file_descriptor) noexcept;
 
   /// Ends the connection: ERR, collects all that is outstanding, and destroys the queue pair. What
   /// the device has not given back when the limit comes is taken back by that.

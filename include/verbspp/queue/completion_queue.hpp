@@ -50,6 +50,8 @@ namespace detail {
 
 struct completion_channel_state;
 
+struct completion_queue_access;
+
 /// What a sleep watches besides a completion queue.
 struct also_watched {
   int file_descriptor = -1;                  ///< of the program's; below 0 for none
@@ -247,6 +249,7 @@ class completion_queue {
 
  private:
   friend class async_event;
+  friend struct detail::completion_queue_access;
 
   [[nodiscard]] bool has(completion_features features) const noexcept {
     return state_->features.contains(features);
@@ -257,5 +260,15 @@ class completion_queue {
 };
 
 #undef VERBSPP_DETAIL_WITHOUT_CHANNEL
+
+namespace detail {
+/// For the floors above: what a handle refers to, for waits of their own.
+struct completion_queue_access {
+  /// Null if it was moved from.
+  [[nodiscard]] static completion_queue_state* state_of(const completion_queue& queue) noexcept {
+    return queue.state();
+  }
+};
+}  // namespace detail
 
 }  // namespace verbspp

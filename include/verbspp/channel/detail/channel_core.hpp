@@ -12,6 +12,8 @@
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/detail/work_slot.hpp>
+#include <verbspp/channel/waiting.hpp>
+#include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/queue_pair_data.hpp>
@@ -42,6 +44,7 @@ struct channel_settings {
   transport type = transport::rc;
   queue_pair_settings queue_pair{};
   std::chrono::nanoseconds default_limit = std::chrono::seconds(30);
+  wait_mode waiting = wait_mode::spin();
 };
 
 inline constexpr unsigned slot_index_bits = 20;
@@ -173,6 +176,17 @@ class channel_core {
   [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted,
                                                 const wait_limit* limit) noexcept;
   [[nodiscard]] result<void> wait_for_receive_room(const wait_limit* limit) noexcept;
+  /// Waits until there were completions, or for what else ends a wait; nothing is given up at the
+  /// limit.
+  [[nodiscard]] result<wait_end> wait_for_news(const wait_limit& limit,
+                                               int file_descriptor) noexcept;
+  /// Asks for an event of the next completion, for event loops. \returns whether some came
+  /// meanwhile
+  [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
+  /// Reads the events that were asked for.
+  void stay_awake() noexcept;
+  /// A descriptor of the program's whose being readable ends waits, and the connection; -1: none.
+  void watch(int file_descriptor) noexcept { watched_descriptor_ = file_descriptor; }
   /// Has the unsignaled requests at the end of the send queue followed by a signaled one.
   void mark_end(const wait_limit* limit) noexcept;
   /// Why `operation` is refused.
@@ -638,6 +652,10 @@ class channel_core {
   [[nodiscard]] bool is_idle() const noexcept;
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, const wait_limit* limit) noexcept;
+  /// Sleeps until something may have come, unless that is so once it has asked to be woken.
+  template <class Done>
+  [[nodiscard]] result<wait_end> sleep(Done done, const wait_limit& until,
+                                       int file_descriptor) noexcept;
 
   // What every request looks at comes first.
   std::uint64_t next_send_ = 1;     ///< the number of the next request of the send queue
@@ -698,6 +716,8 @@ class channel_core {
   void show(const target* first) const noexcept;
   std::uint32_t targets_per_request_ = 0;
   owned<target[]> targets_{};
+  async_listener listener_;  ///< of a channel that sleeps: what fails meanwhile
+  int watched_descriptor_ = -1;
   std::uint32_t owner_;  ///< in endpoints
   std::uint32_t generation_ = 0;
   std::optional<endpoint> last_peer_{};

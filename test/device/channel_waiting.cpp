@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How channels wait: by spinning, by sleeping, and what else ends a wait.
+#include "channels.hpp"
+#include "failing_verb.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <ctime>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <utility>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+const std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
+                           wait_mode::spin_then_sleep(std::chrono::microseconds(20))};
+
+[[nodiscard]] channel_pair connect_channels(const testbed& bed, wait_mode mode) {
+  return test::connect_channels(bed.domain.build_channel().waiting(mode));
+}
+
+/// What this thread has used of a processor.
+[[nodiscard]] std::chrono::nanoseconds processor_time() {
+  std::timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
+/// Calls it on another thread, after a moment in which this one has begun to wait.
+template <class Act>
+[[nodiscard]] std::thread later(Act act) {
+  return std::thread([act] {
+    std::this_thread::sleep_for(moment);
+    act();
+  });
+}
+
+class sockets {
+ public:
+  sockets() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) == 0); }
+  sockets(const sockets&) = delete;
+  sockets& operator=(const sockets&) = delete;
+  ~sockets() {
+    ::close(ends_[0]);
+    hang_up();
+  }
+  [[nodiscard]] int watched() const { return ends_[0]; }
+  void hang_up() {
+    if (ends_[1] != -1) ::close(std::exchange(ends_[1], -1));
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+}  // namespace
+
+TEST_CASE("a channel works however it waits") {
+  const testbed bed;
+  for (const wait_mode mode : all_modes) {
+    channel_pair ends = connect_channels(bed, mode);
+    buffer<> ping(bed.domain, pattern(64, 1));
+    buffer<> pong(bed.domain, 64);
+    constexpr int rounds = 100;
+    std::thread echo([&] {
+      buffer<> heard(bed.domain, 64);
+      auto receive = must(ends.right.post_receive({.elements = heard.scatter()}));
+      for (int i = 0; i < rounds; ++i) {
+        must(receive.wait(patience));
+        if (i + 1 < rounds) receive = must(ends.right.post_receive({.elements = heard.scatter()}));
+        must(ends.right.send({.elements = heard.gather()}, patience));
+      }
+    });
+    for (int i = 0; i < rounds; ++i) {
+      auto answer = must(ends.left.post_receive({.elements = pong.scatter()}));
+      must(ends.left.send({.elements = ping.gather()}, patience));
+      must(answer.wait(patience));
+    }
+    echo.join();
+    CHECK(pong.bytes() == ping.bytes());
+    must(ends.left.scope([&](channel_scope& s) -> result<void> {
+      for (int i = 0; i < rounds; ++i)
+        VERBSPP_TRYV(s.post_write({.elements = ping.gather(), .remote = pong.remote()}));
+      return success();
+    }));
+    must(ends.left.stream([&](channel_stream& s) -> result<void> {
+      for (int i = 0; i < rounds; ++i)
+        VERBSPP_TRYV(s.post_write({.elements = ping.gather(), .remote = pong.remote()}));
+      return success();
+    }));
+  }
+}
+
+TEST_CASE("a channel that sleeps leaves the processor to others") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed, wait_mode::sleep());
+  buffer<> to(bed.domain, 64);
+  constexpr std::chrono::milliseconds limit{400};
+  const auto before = processor_time();
+  CHECK(error(failure_of(ends.left.receive({.elements = to.scatter()}, limit))) ==
+        error_kind::timed_out);
+  CHECK(processor_time() - before < limit / 4);
+  CHECK(ends.left.outstanding() == 0);
+}
+
+TEST_CASE("what ends a wait of a channel ends it however it waits") {
+  const testbed bed;
+  buffer<> to(bed.domain, 64);
+  for (const wait_mode mode : all_modes) {
+    channel_pair ends = connect_channels(bed, mode);
+    const auto start = clock::now();
+    SECTION("a stop that is requested") {
+      std::stop_source source;
+      std::thread other = later([&] { source.request_stop(); });
+      CHECK(error(failure_of(ends.left.receive({.elements = to.scatter()}, source.get_token()))) ==
+            error_kind::cancelled);
+      other.join();
+    }
+    SECTION("a descriptor that is hung up") {
+      sockets peer;
+      ends.left.watch(peer.watched());
+      std::thread other = later([&] { peer.hang_up(); });
+      const error gone = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
+      other.join();
+      CHECK(gone == error_kind::cancelled);
+      CHECK_THAT(gone.message(), Catch::Contains("descriptor"));
+    }
+    CHECK(clock::now() - start < moment + 2 * soon);
+    CHECK(ends.left.outstanding() == 0);
+  }
+}
+
+TEST_CASE("a wait for anything of a channel tells what came, and gives nothing up") {
+  const testbed bed;
+  buffer<> from(bed.domain, 64);
+  buffer<> to(bed.domain, 64);
+  for (const wait_mode mode : all_modes) {
+    channel_pair ends = connect_channels(bed, mode);
+    sockets peer;
+    CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
+    CHECK(must(ends.left.wait(short_limit, peer.watched())) == wait_end::limit);
+    auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
+    std::thread other = later([&] { must(ends.right.send({.elements = from.gather()})); });
+    CHECK(must(ends.left.wait(patience, peer.watched())) == wait_end::completions);
+    other.join();
+    CHECK(must(receive.poll().value()).byte_count() == 64);
+    std::thread quits = later([&] { peer.hang_up(); });
+    CHECK(must(ends.left.wait(patience, peer.watched())) == wait_end::file_descriptor);
+    quits.join();
+    CHECK(ends.left.is_connected());
+  }
+  channel none;
+  CHECK(failure_of(none.wait(short_limit)) == error_kind::not_connected);
+}
+
+TEST_CASE("an event loop sleeps on a channel's descriptor") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed, wait_mode::sleep());
+  buffer<> from(bed.domain, 64);
+  buffer<> to(bed.domain, 64);
+  const int descriptor = ends.left.file_descriptor();
+  REQUIRE(descriptor >= 0);
+  constexpr int messages = 50;
+  std::thread peer([&] {
+    for (int i = 0; i < messages; ++i) must(ends.right.send({.elements = from.gather()}, patience));
+  });
+  int received = 0;
+  auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
+  while (received < messages) {
+    while (auto done = receive.poll()) {
+      must(std::move(*done));
+      ++received;
+      if (received == messages) break;
+      receive = must(ends.left.post_receive({.elements = to.scatter()}));
+    }
+    if (received == messages || must(ends.left.request_notification())) continue;
+    pollfd loop{.fd = descriptor, .events = POLLIN, .revents = 0};
+    REQUIRE(::poll(&loop, 1, 20000) == 1);
+    ends.left.poll();
+  }
+  peer.join();
+  channel_pair spinning = connect_channels(bed);
+  CHECK(spinning.left.file_descriptor() == -1);
+  CHECK(failure_of(spinning.left.request_notification()) == error_kind::not_supported);
+}
+
+TEST_CASE("a device that fails while a channel sleeps ends the wait, and says so") {
+  const testbed bed;
+  buffer<> to(bed.domain, 64);
+  channel_pair ends = connect_channels(bed, wait_mode::sleep());
+  SECTION("the port") {
+    const failing_device failing("after:50ms=port-down");
+    const auto start = clock::now();
+    const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
+    CHECK(clock::now() - start < soon);
+    CHECK_THAT(failed.message(), Catch::Contains("port"));
+  }
+  SECTION("the device") {
+    // Nothing can be given back to a device that has failed.
+    const release_watch expected;
+    const failing_device failing("after:50ms=device-fatal");
+    const auto start = clock::now();
+    const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
+    CHECK(clock::now() - start < soon);
+    CHECK_THAT(failed.message(), Catch::Contains("device"));
+  }
+  CHECK(ends.left.state() == channel_state::broken);
+  CHECK(ends.left.outstanding() == 0);
+}
