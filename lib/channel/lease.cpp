@@ -394,22 +394,22 @@ result<remote_key> lease_owner::key() const noexcept {
   return record_->key;
 }
 
-std::uint64_t address_of(const lease_record& record) noexcept { return record.granted.address; }
-std::uint64_t length_of(const lease_record& record) noexcept { return record.granted.length; }
-lease_by means_of(const lease_record& record) noexcept { return record.granted.by; }
-ibv_mw* window_of(const lease_record& record) noexcept { return record.window.native(); }
+std::uint64_t lease_owner::address() const noexcept { return record_->granted.address; }
+std::uint64_t lease_owner::length() const noexcept { return record_->granted.length; }
+lease_by lease_owner::by() const noexcept { return record_->granted.by; }
+ibv_mw* lease_owner::window() const noexcept { return record_->window.native(); }
 
-void print(std::ostream& out, const lease_owner& lease, access_flags rights) {
-  const lease_record* const record = lease.record();
-  if (record == nullptr) {
+void lease_owner::print(std::ostream& out, access_flags rights) const {
+  if (record_ == nullptr) {
     out << "lease, revoked or moved from";
     return;
   }
+  const lease_record& record = *record_;
   std::array<char, 96> text{};
   std::snprintf(text.data(), text.size(), ", %" PRIu64 " bytes at 0x%" PRIx64 ", rkey 0x%08" PRIx32,
-                record->granted.length, record->granted.address, record->key.value());
-  out << "lease of " << rights << " by " << to_string(record->granted.by) << text.data()
-      << (lease.is_open() ? "" : ", over");
+                record.granted.length, record.granted.address, record.key.value());
+  out << "lease of " << rights << " by " << to_string(record.granted.by) << text.data()
+      << (is_open() ? "" : ", over");
 }
 
 }  // namespace detail

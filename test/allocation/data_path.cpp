@@ -3,7 +3,7 @@
 /// That posting, polling, waiting and reading events never allocate, whether they succeed or not.
 /// What the device does to carry them out is its own affair.
 
-#include "../device/device.hpp"
+#include "../device/channels.hpp"
 #include "counter.hpp"
 
 #include <array>
@@ -231,4 +231,27 @@ TEST_CASE("reading asynchronous events does not allocate") {
   REQUIRE(event);
   CHECK(event->concerns(pair.left));
   CHECK_FALSE(none);
+}
+
+TEST_CASE("a lease by a window that has had one does not allocate") {
+  const marked_testbed bed;
+  if (device_name().starts_with("rxe")) {
+    WARN("windows are deallocated here, since requests of both sides may not invalidate them");
+    return;
+  }
+  channel_pair ends = connect_channels(static_cast<const testbed&>(bed));
+  buffer<access::local_write | access::window_bind> memory(bed.domain, 64);
+  const auto part = must(memory.region().window_part<access::remote_write>(0, 64));
+  auto first = ends.left.lease(part);
+  if (first.has_error()) {
+    REQUIRE(first.error() == error_kind::not_supported);
+    WARN("this device has no memory windows of type 2");
+    return;
+  }
+  must(first.value().revoke());
+  CHECK(allocations_in([&] {
+          auto lease = must(ends.left.lease(part));
+          must(lease.remote());
+          must(lease.revoke());
+        }) == 0);
 }

@@ -2,7 +2,7 @@
 
 // Who owns what: shared handles are copied, owners are moved, and neither throws.
 
-#include <verbspp/verbspp.hpp>
+#include <verbspp/channel.hpp>
 
 #include <type_traits>
 
@@ -62,6 +62,9 @@ static_assert(SoleOwner<registered_buffer<>>);
 static_assert(SoleOwner<registered_buffer<access::local_write | access::all_remote, double>>);
 static_assert(SoleOwner<memory_window<memory_window_type::type_1>>);
 static_assert(SoleOwner<memory_window<memory_window_type::type_2>>);
+static_assert(SoleOwner<lease<access::remote_read>>);
+static_assert(SoleOwner<lease<access::remote_read, registered_buffer<>>>);
+static_assert(sizeof(lease<access::remote_read>) == sizeof(void*));
 static_assert(SoleOwner<prepared_queue_pair<transport::rc>>);
 static_assert(SoleOwner<connected_queue_pair<transport::rc>>);
 static_assert(SoleOwner<gid_table>);

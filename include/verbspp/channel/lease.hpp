@@ -125,19 +125,19 @@ class lease_owner {
   [[nodiscard]] bool is_open() const noexcept;
   [[nodiscard]] result<remote_key> key() const noexcept;
   bool note_invalidated(remote_key key) noexcept;
-  [[nodiscard]] const lease_record* record() const noexcept { return record_; }
+  [[nodiscard]] bool has_lease() const noexcept { return record_ != nullptr; }
+  // \pre has_lease()
+  [[nodiscard]] std::uint64_t address() const noexcept;
+  [[nodiscard]] std::uint64_t length() const noexcept;
+  [[nodiscard]] lease_by by() const noexcept;
+  [[nodiscard]] ibv_mw* window() const noexcept;
+  void print(std::ostream& out, access_flags rights) const;
 
  private:
   explicit lease_owner(lease_record* record) noexcept : record_(record) {}
 
   lease_record* record_;  ///< null if it was moved from, or revoked
 };
-
-[[nodiscard]] std::uint64_t address_of(const lease_record& record) noexcept;
-[[nodiscard]] std::uint64_t length_of(const lease_record& record) noexcept;
-[[nodiscard]] lease_by means_of(const lease_record& record) noexcept;
-[[nodiscard]] ibv_mw* window_of(const lease_record& record) noexcept;
-void print(std::ostream& out, const lease_owner& lease, access_flags rights);
 
 /// All of memory that a lease keeps.
 template <access_flags Rights, class Memory>
@@ -184,7 +184,7 @@ class VERBSPP_CONSUMABLE lease_base {
   /// with its connection, or was given back by the peer
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<remote_memory<Rights>> remote() const noexcept {
     VERBSPP_TRY(key, owner_.key());
-    return remote_memory<Rights>(address_of(*owner_.record()), length_of(*owner_.record()), key);
+    return remote_memory<Rights>(owner_.address(), owner_.length(), key);
   }
   /// Whether the peer has access, as far as this side knows: not after `revoke`, when the
   /// connection has ended, or when the peer has made the key void and the channel has seen its
@@ -195,16 +195,14 @@ class VERBSPP_CONSUMABLE lease_base {
   /// \returns whether that was the key of this lease, which the peer has given back then
   bool note_invalidated(remote_key key) noexcept { return owner_.note_invalidated(key); }
   /// \pre the lease was neither revoked nor moved from
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED lease_by by() const noexcept {
-    return means_of(*owner_.record());
-  }
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED lease_by by() const noexcept { return owner_.by(); }
   /// Its memory window; null if there is none, or no more.
   [[nodiscard]] ibv_mw* native_handle() const noexcept {
-    return owner_.record() != nullptr ? window_of(*owner_.record()) : nullptr;
+    return owner_.has_lease() ? owner_.window() : nullptr;
   }
 
   friend std::ostream& operator<<(std::ostream& out, const lease_base& lease) {
-    print(out, lease.owner_, Rights);
+    lease.owner_.print(out, Rights);
     return out;
   }
 
