@@ -55,7 +55,8 @@ class async_listener {
   /// has not slept with the listener. A failure is seen before its event is there, at times. Needs
   /// to listen.
   /// \errors `driver` if the device is gone; `resource_exhausted` for file descriptors
-  [[nodiscard]] result<void> look(const wait_limit& until = wait_limit::time_point::min()) noexcept;
+  [[nodiscard]] result<void> look(
+      const wait_limit& until = (wait_limit::time_point::min)()) noexcept;
 
  private:
   friend struct async_events;
