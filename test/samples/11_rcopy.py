@@ -131,6 +131,23 @@ def client_is_killed(copy):
         fail(f"the copy did not go on where it stopped:\n{said}")
 
 
+def server_hangs(copy):
+    server = copy.server()
+    client = copy.client(*RATE, "--limit", "3")
+    copy.wait_for_middle()
+    server.send_signal(signal.SIGSTOP)
+    try:
+        output = client.communicate(timeout=PATIENCE)[0]
+    except subprocess.TimeoutExpired:
+        fail(f"{client.args} hangs with its server")
+    if client.returncode != 1:
+        fail(f"{client.args}: exit status {client.returncode}\n{output}")
+    server.send_signal(signal.SIGCONT)
+    said = copy.finish(copy.client(), server)[0]
+    if not 0 < starts(said)[-1] < SIZE:
+        fail(f"the copy did not go on where it stopped:\n{said}")
+
+
 def other_file_is_there(copy):
     copy.part.write_bytes(bytes(5000))
     said = copy.finish(copy.client(), copy.server())[0]
@@ -162,6 +179,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for test, size in ((whole, SIZE), (whole, 0), (whole, 1), (server_is_killed, SIZE), (client_is_killed, SIZE),
+                           (server_hangs, SIZE),
                            (other_file_is_there, 100000), (nobody_comes, 1), (ends_differ, 1)):
             copy = Copy(folder, size)
             start = time.monotonic()
