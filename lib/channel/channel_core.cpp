@@ -163,6 +163,7 @@ result<void> channel_core::attach_to_hub() noexcept {
     queue_pair_.reset();
     native_ = nullptr;
     extended_ = nullptr;
+    receives_ = receive_room_;
     return attached.assume_error();
   }
   if (!attached.assume_value()) {

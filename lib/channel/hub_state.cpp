@@ -5,10 +5,13 @@
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
 
+#include <sched.h>
+
 #include <algorithm>
 #include <bit>
 #include <cassert>
 #include <cerrno>
+#include <chrono>
 #include <new>
 #include <utility>
 
@@ -22,6 +25,11 @@ constexpr std::uint32_t most_channels = UINT16_MAX;
 constexpr std::uint32_t largest_refill = 64;
 /// Of failed shared receives, which no request of the channel stands for.
 constexpr std::uint32_t extra_completions = 1;
+
+/// A queue pair that stops in the middle of a message gives its shared receive back soon after, as
+/// rxe does in the background, unless it is destroyed before. Nothing that the library could wait
+/// for tells whether there was one.
+constexpr auto time_for_shared_receive = std::chrono::milliseconds(1);
 
 constexpr const char* creating = "channel_hub::create";
 constexpr const char* building = "build a channel of a hub";
@@ -214,8 +222,15 @@ int hub_state::look() noexcept {
 }
 
 void hub_state::take_all() noexcept {
-  const std::lock_guard guard(lock_);
-  while (take_some() > 0) {
+  const wait_limit until = time_for_shared_receive;
+  for (;;) {
+    {
+      const std::lock_guard guard(lock_);
+      while (take_some() > 0) {
+      }
+    }
+    if (!receives_ || until.has_passed()) return;
+    sched_yield();
   }
 }
 

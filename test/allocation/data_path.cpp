@@ -255,3 +255,52 @@ TEST_CASE("a lease by a window that has had one does not allocate") {
           must(lease.revoke());
         }) == 0);
 }
+
+TEST_CASE("messages of a pool come and go without allocating") {
+  const marked_testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 64, 64));
+  auto left = must(bed.domain.build_channel().build());
+  auto right = must(bed.domain.build_channel().build());
+  auto arrivals = must(inbox::open(right, pool));
+  const endpoint left_end = left.endpoint();
+  channel here = must(std::move(left).handshake(right.endpoint()));
+  channel there = must(std::move(right).handshake(left_end));
+  CHECK(allocations_in([&] {
+          for (std::size_t i = 0; i < 100; ++i) {
+            message request = must(pool.take());
+            must(request.resize(i % 64));
+            must(must(here.post_send(std::move(request))).wait(patience));
+            const message arrived = must(arrivals.wait(patience));
+            if (arrived.size() != i % 64) throw failure(__FILE__, __LINE__, "another message");
+          }
+        }) == 0);
+}
+
+TEST_CASE("a hub hands out messages without allocating") {
+  const marked_testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 64, 64));
+  auto hub = channel_hub::create(bed.domain, pool, {.receives = 32});
+  if (!hub.has_value()) {
+    CHECK(hub.error() == error_kind::not_supported);
+    return;
+  }
+  auto left = must(bed.domain.build_channel().hub(hub.value()).build());
+  auto right = must(bed.domain.build_channel().build());
+  auto arrivals = must(inbox::open(right, pool));
+  const endpoint left_end = left.endpoint();
+  channel here = must(std::move(left).handshake(right.endpoint()));
+  channel there = must(std::move(right).handshake(left_end));
+  std::array<arrival, 4> slots;
+  CHECK(allocations_in([&] {
+          for (int i = 0; i < 100; ++i) {
+            must(there.post_send(must(pool.take())));
+            for (bool is_echoed = false; !is_echoed;)
+              for (arrival& each : must(hub.value().wait(slots, patience))) {
+                here.poll();
+                if (!each.message) continue;
+                is_echoed = here.post_send(std::move(each.message)).has_value();
+              }
+            static_cast<void>(must(arrivals.wait(patience)));
+          }
+        }) == 0);
+}
