@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Two processes: the peer is this program once more, with a test case that only runs there.
-#include "device.hpp"
+#include "channels.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -17,6 +17,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <thread>
+#include <vector>
 
 extern char** environ;
 
@@ -196,6 +198,24 @@ void swallow_messages(const testbed& bed, const peer_link& connection) {
   }
 }
 
+/// The same for channels.
+channel connect_over(const peer_link& connection, prepared_channel end) {
+  const endpoint remote = connection.exchange(end.endpoint());
+  channel result = must(std::move(end).handshake(remote));
+  connection.meet();
+  return result;
+}
+
+void write_what_is_leased(const testbed& bed, const peer_link& connection) {
+  const buffer<> source(bed.domain, pattern(message_size, 63));
+  channel mine = connect_over(connection, must(bed.domain.build_channel().build()));
+  const auto far = connection.take<writable>();
+  must(mine.write({.elements = source.gather(), .remote = far}));
+  connection.meet();
+  while (mine.write({.elements = source.gather(), .remote = far}, patience).has_value()) {
+  }
+}
+
 }  // namespace
 
 TEST_CASE("the other process", "[.]") {
@@ -207,6 +227,7 @@ TEST_CASE("the other process", "[.]") {
   if (std::strcmp(role, "answer") == 0) return answer_messages(bed, connection);
   if (std::strcmp(role, "offer") == 0) return offer_memory(bed, connection);
   if (std::strcmp(role, "swallow") == 0) return swallow_messages(bed, connection);
+  if (std::strcmp(role, "write") == 0) return write_what_is_leased(bed, connection);
   FAIL("there is no role " << role);
 }
 
@@ -306,5 +327,35 @@ TEST_CASE("after a child was killed, the next one is talked to as well") {
     take_success(bed.left_queue, 1);
     CHECK(memory.bytes() == pattern(message_size, 60));
     peer.kill();
+  }
+}
+
+TEST_CASE("another process writes to what it was leased, until that is taken back") {
+  const testbed bed;
+  for (const bool is_killed : {false, true}) {
+    INFO((is_killed ? "killed" : "it goes on"));
+    peer_process peer("write");
+    buffer<access::local_write | access::window_bind> memory(bed.domain, message_size);
+    channel mine = connect_over(peer.connection(), must(bed.domain.build_channel().build()));
+    auto granted = mine.lease < access::remote_write |
+                   access::remote_read > (memory.region(), 0, message_size);
+    if (granted.has_error()) {
+      REQUIRE(granted.error() == error_kind::not_supported);
+      WARN("this device has no memory windows of type 2");
+      return;
+    }
+    auto lease = std::move(granted).value();
+    peer.connection().put(must(lease.remote()).encode());
+    peer.connection().meet();
+    if (is_killed) peer.kill();
+    const auto start = clock::now();
+    must(lease.revoke(patience));
+    CHECK(clock::now() - start < soon);
+    const std::vector<std::byte> expected = pattern(message_size, 64);
+    std::ranges::copy(expected, memory.content().begin());
+    // Its next write is refused.
+    if (!is_killed) CHECK(peer.ends_well());
+    std::this_thread::sleep_for(moment);
+    CHECK(memory.bytes() == expected);
   }
 }
