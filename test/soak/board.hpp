@@ -32,9 +32,14 @@ struct board_end {
   std::atomic<std::uint64_t> added_most{0};  ///< what it has posted for that
   std::atomic<bool> wants_to_stop{false};
   std::atomic<std::uint64_t> operations{0};
-  std::array<std::byte, 44> endpoint{};  ///< of `endpoint::encode`, valid from `ready` on
-  std::array<std::byte, 24> memory{};    ///< of `remote_memory::encode`, the same
-  std::array<char, 400> why{};           ///< why the connection broke, valid from `closed` on
+  std::atomic<std::uint64_t> lease{
+      0};  ///< the number of what it leases to the other end; 0: nothing
+  std::atomic<std::uint64_t> lease_address{0};
+  std::atomic<std::uint32_t> lease_key{0};
+  std::atomic<std::uint64_t> using_lease{0};  ///< the lease of the other end that it uses
+  std::array<std::byte, 44> endpoint{};       ///< of `endpoint::encode`, valid from `ready` on
+  std::array<std::byte, 24> memory{};         ///< of `remote_memory::encode`, the same
+  std::array<char, 400> why{};                ///< why the connection broke, valid from `closed` on
 };
 
 /// Shared by the two ends, which are threads, or processes that map it.

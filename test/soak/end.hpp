@@ -38,6 +38,9 @@ inline constexpr access_flags exposed_rights =
 using private_memory = registered_buffer<access::local_write>;
 using private_part = buffer_part<private_memory>;
 using shared_memory = shared_buffer<access::local_write>;
+inline constexpr access_flags leased_rights = access::remote_read | access::remote_write;
+using leased_memory = registered_buffer<access::local_write | access::window_bind>;
+using shared_leased_memory = shared_buffer<access::local_write | access::window_bind>;
 using exposed_memory = registered_buffer<exposed_rights>;
 using peer_memory =
     remote_memory<access::remote_read | access::remote_write | access::remote_atomic>;
@@ -88,6 +91,20 @@ struct awaited {
   std::size_t parts = 0;
   std::variant<std::monostate, pending<>, pending<private_memory>, kept_pending> handle{};
   std::optional<shared_memory> shared{};
+};
+
+/// Memory that was leased, and is the program's.
+struct unleased {
+  std::variant<leased_memory, shared_leased_memory> memory;
+  place where;
+};
+
+/// What the peer was granted: of memory that the lease owns, shares, or borrows.
+struct granted {
+  std::variant<lease<leased_rights, leased_memory>, lease<leased_rights>> right;
+  std::optional<std::variant<leased_memory, shared_leased_memory>> memory{};
+  place where{};
+  bool is_closing = false;  ///< the peer was asked not to use it any more
 };
 
 /// Ends a wait when the other end has given up.
@@ -163,6 +180,14 @@ class end {
   void misuse();
   void give_up_at_random();
 
+  // Leases.
+  void grant_lease();
+  template <lease_by By>
+  void grant_lease(leased_memory memory, place where);
+  void look_after_lease();
+  void end_lease();
+  void use_lease();
+
   [[nodiscard]] wait_limit patient_limit();
   template <class Finished>
   bool take_finished(held& one, Finished finished);
@@ -212,6 +237,11 @@ class end {
     place where;
   };
   std::vector<owned> owned_{};
+
+  std::deque<unleased> unleased_{};
+  std::optional<granted> granted_{};
+  std::uint64_t leases_ = 0;
+  bool has_windows_ = true;
 
   channel channel_{};
   std::uint64_t connection_ = 0;
