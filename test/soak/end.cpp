@@ -1261,7 +1261,9 @@ void end::drop_receives(bool asks) {
         [&](auto& handle) {
           using type = std::remove_cvref_t<decltype(handle)>;
           if (!asks) {
-            [[maybe_unused]] const type gone(std::move(handle));
+            {
+              [[maybe_unused]] const type gone(std::move(handle));
+            }
             if (one.slot >= 0) give_slot(one.slot);
             return;
           }
