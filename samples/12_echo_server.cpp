@@ -122,7 +122,9 @@ result<void> run(std::string_view device_name) {
   VERBSPP_TRY(clients_pool, message_pool::create(domain, 1024, 256));
   {
     // All of the server's channels receive from one queue, which the hub keeps filled.
-    VERBSPP_TRY(hub, channel_hub::create(domain, pool, {.channels = 64}));
+    VERBSPP_TRY(hub,
+                channel_hub::create(domain, pool,
+                                    {.channels = 64, .waiting = wait_mode::spin_then_sleep(20us)}));
     echo_server server(domain, hub, 3);
 
     std::vector<result<void>> outcomes(24, success());

@@ -130,10 +130,10 @@ result<void> channel_core::enter_hub() noexcept {
   if (hub.domain() != *asked.domain)
     return of_channel(error_kind::invalid_input, building,
                       "the hub is of another protection domain than the channel");
-  if (settings_.waiting.sleeps())
-    return of_channel(error_kind::not_supported, building,
-                      "a channel of a hub spins, since others complete in the same queue: leave "
-                      "waiting out");
+  if (settings_.waiting.sleeps() && !hub.waiting().sleeps())
+    return of_channel(error_kind::invalid_input, building,
+                      "the hub spins, so none of its channels can sleep: create it with another "
+                      "hub_options::waiting");
   if (asked.receives)
     return of_channel(error_kind::invalid_input, building,
                       "a channel of a hub takes its receives from the hub's pool: create the hub "

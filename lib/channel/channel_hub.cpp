@@ -41,6 +41,8 @@ result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noex
 
 result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
                                              const wait_limit& limit) const noexcept {
+  if (!state_) return moved_from();
+  const wait_limit spins_until(state_->waiting().spins_for());
   for (unsigned round = 1;; ++round) {
     VERBSPP_TRY(arrived, poll(into));
     if (!arrived.empty()) return arrived;
@@ -49,7 +51,14 @@ result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
       continue;
     }
     if (limit.has_passed()) return limit.failure(polling, "nothing has arrived");
-    sched_yield();
+    if (!state_->waiting().sleeps() || !spins_until.has_passed()) {
+      sched_yield();
+      continue;
+    }
+    VERBSPP_TRY(count, state_->sleep(into, limit));
+    if (count != 0) return into.first(count);
+    // If that did not bring anything, sleep again at once.
+    round = 63;
   }
 }
 

@@ -4,6 +4,7 @@
 #include "base/limits.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
+#include <verbspp/queue/completion_queue_with.hpp>
 
 #include <sched.h>
 
@@ -30,6 +31,9 @@ constexpr std::uint32_t extra_completions = 1;
 /// rxe does in the background, unless it is destroyed before. Nothing that the library could wait
 /// for tells whether there was one.
 constexpr auto time_for_shared_receive = std::chrono::milliseconds(1);
+
+/// How often a hub that sleeps looks whether its pool has places again.
+constexpr auto time_between_refills = std::chrono::milliseconds(1);
 
 constexpr const char* creating = "channel_hub::create";
 constexpr const char* building = "build a channel of a hub";
@@ -110,6 +114,7 @@ hub_state::hub_state(const protection_domain& domain, completion_queue queue,
     : domain_(domain),
       queue_(std::move(queue)),
       channels_(options.channels),
+      waiting_(options.waiting),
       room_(queue_.capacity()) {}
 
 hub_state::~hub_state() {
@@ -136,7 +141,10 @@ result<hub_reference> hub_state::create(const protection_domain& domain, const m
   if (options.channels == 0 || options.channels > most_channels)
     return error::out_of_range(creating, "channels", options.channels,
                                "a hub is for 1 to 65,535 of them");
-  VERBSPP_TRY(queue, completion_queue::create(domain.context(), options.completions));
+  VERBSPP_TRY(queue, options.waiting.sleeps()
+                         ? result<completion_queue>(waitable_completion_queue::create(
+                               domain.context(), options.completions))
+                         : completion_queue::create(domain.context(), options.completions));
   hub_reference made(new (std::nothrow) hub_state(domain, std::move(queue), options));
   if (!made) return error::from_errno(ENOMEM, creating);
   VERBSPP_TRYV(made->start(pool, options));
@@ -214,8 +222,13 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, std::ui
 }
 
 int hub_state::look() noexcept {
-  const std::unique_lock guard(lock_, std::try_to_lock);
-  if (!guard.owns_lock()) return 0;
+  std::unique_lock guard(lock_, std::try_to_lock);
+  if (!guard.owns_lock()) {
+    if (!waiting_.sleeps()) return 0;
+    // Who is about to sleep has to know: the other one may have looked before the last completion
+    // came, which wakes nobody who asked for that later.
+    guard.lock();
+  }
   take_some();
   refill();
   return lost_;
@@ -376,6 +389,25 @@ result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
   if (lost_ != 0) return poll_failure(lost_);
   if (posted_ == 0 && refill_failure_) return *refill_failure_;
   return count;
+}
+
+result<std::size_t> hub_state::sleep(std::span<arrival> into, const wait_limit& until) noexcept {
+  completion_queue_state& queue = *completion_queue_access::state_of(queue_);
+  VERBSPP_TRY(events, queue.ask_to_be_woken(notify_for::every_completion));
+  // What came before that wakes nobody.
+  VERBSPP_TRY(count, poll(into));
+  if (count != 0) {
+    queue.stay_awake();
+    return count;
+  }
+  bool waits_for_places = false;
+  {
+    const std::lock_guard guard(lock_);
+    waits_for_places = is_short();
+  }
+  // That places have come back wakes nobody.
+  VERBSPP_TRYV(queue.sleep(events, waits_for_places ? wait_limit(time_between_refills) : until));
+  return poll(into);
 }
 
 std::uint32_t hub_state::size() noexcept {

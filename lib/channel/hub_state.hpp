@@ -79,7 +79,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// \returns whether that is as many as were granted
   [[nodiscard]] result<bool> attach(hub_member& member, std::uint32_t number, std::uint64_t granted,
                                     std::uint64_t asked) noexcept;
-  /// Looks for completions, if nobody else does just now. \returns what failed, else 0
+  /// Looks for completions, unless somebody else does just now. \returns what failed, else 0
   [[nodiscard]] int look() noexcept;
   /// Takes all completions that are there: the queue pair is in ERR, and about to be destroyed.
   void take_all() noexcept;
@@ -91,6 +91,11 @@ class [[gnu::visibility("hidden")]] hub_state {
   // What others ask.
 
   [[nodiscard]] result<std::size_t> poll(std::span<arrival> into) noexcept;
+  /// The same, after a sleep until the device has something to tell, or the limit, or some time, if
+  /// there was nothing. \pre the hub sleeps
+  [[nodiscard]] result<std::size_t> sleep(std::span<arrival> into,
+                                          const wait_limit& until) noexcept;
+  [[nodiscard]] wait_mode waiting() const noexcept { return waiting_; }
   [[nodiscard]] std::uint32_t size() noexcept;
   [[nodiscard]] std::uint64_t room() noexcept;
   [[nodiscard]] std::uint32_t posted() noexcept;
@@ -169,6 +174,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   void hand_out_shared(const ibv_wc& completion) noexcept;
   void note_news(hub_member& member) noexcept;
   void refill() noexcept;
+  /// Whether the pool has had too few places.
+  [[nodiscard]] bool is_short() const noexcept { return receives_ && depth_ - posted_ >= refill_; }
   /// Takes a place back that the device has filled, or not.
   void take_back(std::uint32_t place) noexcept;
   [[nodiscard]] hub_member* member_of(std::uint32_t number) noexcept;
@@ -177,6 +184,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   protection_domain domain_;
   completion_queue queue_;
   std::uint32_t channels_;
+  wait_mode waiting_;
   std::optional<message_pool> pool_{};
   std::optional<shared_receive_queue> receives_{};
   std::uint32_t depth_ = 0;  ///< how many shared receives there are to be

@@ -15,6 +15,8 @@ namespace verbspp {
 namespace {
 
 constexpr std::uint32_t largest_refill = 64;
+/// How often an inbox of a channel that sleeps looks whether the pool has places again.
+constexpr auto time_between_refills = std::chrono::milliseconds(1);
 constexpr const char* opening = "inbox::open";
 constexpr const char* taking = "next message of an inbox";
 
@@ -195,7 +197,7 @@ result<message> inbox::wait(const wait_limit& limit) noexcept {
   for (unsigned round = 1;; ++round) {
     auto arrived = next();
     if (arrived) return std::move(*arrived);
-    if (round % 64 != 0) {
+    if (round % 64 != 0 && !core_->sleeps()) {
       detail::pause_processor();
       continue;
     }
@@ -203,7 +205,14 @@ result<message> inbox::wait(const wait_limit& limit) noexcept {
       return limit.failure(taking, count_ != 0
                                        ? "no message has arrived"
                                        : "the pool has no place for a message to arrive in");
-    sched_yield();
+    if (!core_->sleeps()) {
+      sched_yield();
+      continue;
+    }
+    // That places have come back to the pool wakes nobody. If the channel fails, `next` says why.
+    const bool waits_for_places = depth_ - count_ >= refill_ || count_ == 0;
+    const wait_limit until = waits_for_places ? wait_limit(time_between_refills) : limit;
+    VERBSPP_TRYV(core_->wait_for_news(until, -1));
   }
 }
 

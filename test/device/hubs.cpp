@@ -223,6 +223,63 @@ TEST_CASE("a hub with a pool hands out messages with the channels that they came
   CHECK(pool.available() == pool.size());
 }
 
+TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 8, 64));
+  auto hub = hub_with(bed, pool, {.receives = 4, .refill = 2, .waiting = wait_mode::sleep()});
+  if (!hub) return;
+  const auto sleeping = small_channel(bed).waiting(wait_mode::sleep());
+  auto served = must(sleeping.hub(*hub).build());
+  auto client = must(sleeping.build());
+  const auto answers_pool = must(message_pool::create(bed.domain, 8, 64));
+  auto answers = must(inbox::open(client, answers_pool));
+  const endpoint served_end = served.endpoint();
+  channel there = must(std::move(served).handshake(client.endpoint()));
+  channel here = must(std::move(client).handshake(served_end));
+
+  std::array<arrival, 4> slots;
+  CHECK(failure_of(hub->wait(slots, short_limit)) == error_kind::timed_out);
+  CHECK(failure_of(answers.wait(short_limit)) == error_kind::timed_out);
+  std::vector<message> kept;
+  std::atomic<bool> ready{false};
+  std::thread server([&] {
+    std::array<arrival, 4> arrived;
+    for (int left = 200; left != 0;)
+      for (arrival& each : must(hub->wait(arrived, patience))) {
+        there.poll();
+        if (!each.message) continue;
+        // Its own wait, for the same queue.
+        must(must(there.post_send(std::move(each.message))).wait(patience));
+        --left;
+      }
+    ready = true;
+  });
+  for (int i = 0; i < 200; ++i) {
+    must(must(here.post_send(must(answers_pool.take()))).wait(patience));
+    CHECK(must(answers.wait(patience)).size() == 64);
+  }
+  server.join();
+  CHECK(ready);
+  SECTION("places that come back are found") {
+    for (auto more = pool.take(); more.has_value(); more = pool.take())
+      kept.push_back(std::move(more).assume_value());
+    buffer<> from(bed.domain, 8);
+    for (std::uint32_t left = hub->receives_posted(); left != 0; --left) {
+      must(here.send({.elements = from.gather()}));
+      kept.push_back(next_message(*hub, [&](channel_id) { there.poll(); }).message);
+    }
+    auto late = must(here.post_send({.elements = from.gather()}));
+    std::thread giver([&] {
+      std::this_thread::sleep_for(short_limit);
+      kept.clear();
+    });
+    const arrival last = next_message(*hub, [&](channel_id) { there.poll(); });
+    giver.join();
+    CHECK(last.message.size() == 8);
+    must(late.wait(patience));
+  }
+}
+
 TEST_CASE("a hub knows what it has no room for") {
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
@@ -243,6 +300,8 @@ TEST_CASE("a hub knows what it has no room for") {
     first.reset();
     CHECK(small_channel(bed).hub(hub).build().has_value());
     CHECK(failure_of(other.build_channel().hub(hub).build()) == error_kind::invalid_input);
+    CHECK(failure_of(small_channel(bed).waiting(wait_mode::sleep()).hub(hub).build()) ==
+          error_kind::invalid_input);
   }
   SECTION("completions") {
     const auto hub = must(channel_hub::create(bed.domain, {.channels = 1000, .completions = 64}));

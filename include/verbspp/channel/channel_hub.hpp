@@ -7,6 +7,7 @@
 #include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
+#include <verbspp/channel/waiting.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/work/transport.hpp>
@@ -32,6 +33,8 @@ struct hub_options {
   /// With a pool: so many are posted together, with one doorbell: 1 to 64, and at most half of
   /// `receives`.
   std::uint32_t refill = 16;
+  /// How `wait` does it, and how its channels may: those of a hub that spins can't sleep.
+  wait_mode waiting = wait_mode::spin();
 };
 
 /// What a hub has to tell about one of its channels.

@@ -470,6 +470,7 @@ class channel_core {
     return receives_ - receive_room_;
   }
   [[nodiscard]] bool may_receive() const noexcept { return may_receive_; }
+  [[nodiscard]] bool sleeps() const noexcept { return settings_.waiting.sleeps(); }
   [[nodiscard]] std::chrono::nanoseconds default_limit() const noexcept {
     return settings_.default_limit;
   }
