@@ -203,6 +203,7 @@ transport_result<void> run(std::string_view device_name) {
       outcomes[clients] = serve(connections, {table.data(), table.size()}, stop);
     });
     std::vector<std::jthread> threads;
+    threads.reserve(clients);
     for (std::size_t i = 0; i < clients; ++i)
       threads.emplace_back([&, i] { outcomes[i] = readers[i].run(i); });
   }

@@ -28,23 +28,20 @@ constexpr auto time_to_flush = std::chrono::milliseconds(50);
 
 constexpr const char* waiting = "wait on a channel";
 
-std::size_t ended_message(const char* what, const error& e, std::span<char> buffer) noexcept {
+std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
+  const bool was_stopped = e == error_kind::cancelled;
   const auto facts = error_access::facts(e);
   const int length = std::snprintf(
       buffer.data(), buffer.size(),
       "%s: %s, with %" PRIu64 " requests of the send queue and %" PRIu64
-      " receives outstanding; they were given up, and the connection with them: renew it, or give "
-      "more time",
-      e.operation(), what, facts[0], facts[1]);
+      " receives outstanding; they were given up, and the connection with them: renew it%s",
+      e.operation(), was_stopped ? "a stop was requested" : "the time limit has passed", facts[0],
+      facts[1], was_stopped ? "" : ", or give more time");
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
 
 constexpr error_source ended_by_limit{
-    [](const error& e, std::span<char> buffer) noexcept {
-      return ended_message(
-          e == error_kind::cancelled ? "a stop was requested" : "the time limit has passed", e,
-          buffer);
-    },
+    [](const error& e, std::span<char> buffer) noexcept { return ended_message(e, buffer); },
     [](const error& e) noexcept { return e == error_kind::cancelled ? ECANCELED : ETIMEDOUT; }};
 
 /// A clock, a token, a descriptor are looked at once in so many rounds of a loop that spins.

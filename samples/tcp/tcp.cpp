@@ -29,8 +29,8 @@ bool wait_for(int socket, short events, const wait_limit& limit) {
     pollfd entry{socket, events, 0};
     // Never before now: what has passed may be so far back that the difference overflows.
     const auto now = std::chrono::steady_clock::now();
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-        std::max(limit.sleep_until(), now) - now);
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(std::max(limit.sleep_until(), now) - now);
     const int ready =
         ::poll(&entry, 1, static_cast<int>(std::min<std::int64_t>(left.count(), INT_MAX)));
     if (ready > 0) return true;

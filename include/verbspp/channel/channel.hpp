@@ -91,8 +91,11 @@ void print(std::ostream& out, const channel_core* core);
 /// A move-only owner, and one type in all of its states: a default constructed one is empty, and
 /// refuses everything (`not_connected`), as does one that was moved from. Destroying it, or
 /// assigning to it, gives up what is outstanding, waiting until the device has let go; handles that
-/// still exist then say so. Thread rule: as a container: one thread at a time for it, its handles
-/// and its scopes, which debug builds assert; it may go from thread to thread.
+/// still exist then say so. It takes with it what it owes the peer, too: the acknowledgement of a
+/// message that has just arrived, without which the peer's send fails. So let the peer say that it
+/// has finished, by other means, before the channel goes. Thread rule: as a container: one thread
+/// at a time for it, its handles and its scopes, which debug builds assert; it may go from thread
+/// to thread.
 class channel : public channel_operations<channel>,
                 public memory_operations<channel>,
                 public lease_operations<channel> {

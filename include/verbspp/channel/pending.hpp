@@ -120,7 +120,9 @@ class borrowing_request : public pending_request {
 /// Its result is taken once, by `poll` or `wait`; asking again is an error (`invalid_input`), and
 /// so is asking one that was moved from. Dropping it while the request is on its way waits until
 /// the device has let go of the memory, at most as long as the channel's default limit. It may
-/// outlive its channel: then the request has finished, and the result says how.
+/// outlive its channel: then the request has finished, and the result says how. So the handle of a
+/// receive that may never get its message is better dropped after the channel, or after its
+/// `close`; receives of an `inbox` need no such care.
 ///
 /// The memory of the request is *borrowed*: it has to live until the request has finished. That is
 /// the program's duty; `pending<Memory>` has the memory itself.
