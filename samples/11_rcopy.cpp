@@ -327,7 +327,9 @@ transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, open(given));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   const auto depth = work_request_count::assume(given.in_flight.value());
+  // Waits may be long, for a slow disk or a slow client: then they sleep.
   VERBSPP_TRY(prepared, domain.build_channel()
+                            .waiting(wait_mode::spin_then_sleep(std::chrono::microseconds(20)))
                             .max_send_work_requests(depth)
                             .max_receive_work_requests(depth)
                             .build());
