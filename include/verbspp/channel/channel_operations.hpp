@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <verbspp/base/config.hpp>
-#include <verbspp/memory/memory_window.hpp>
-#include <verbspp/memory/window_part.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting_interface.hpp>
 #include <verbspp/work/queue_pair_state.hpp>
@@ -20,13 +18,20 @@ struct channel_tag {};
 /// operations. What a channel of transport UC does not carry is an error there (`not_supported`),
 /// since a channel is one type whatever its transport.
 ///
-/// `Poster` has `take(operation, channel_tag)` for operations of both queues, and `take_bind`.
+/// `Poster` has `take(operation, channel_tag)` for operations of both queues.
 template <class Poster>
 class channel_operations
     : public send_queue_operations<Poster, transport::rc, queue_pair_state::ready_to_send,
                                    posting_interface::extended, channel_tag>,
       public receive_queue_operations<Poster, queue_pair_state::ready_to_send,
                                       receive_queue_kind::own, channel_tag> {
+ public:
+  template <class... Arguments>
+  void post_bind(Arguments&&...) VERBSPP_DETAIL_REFUSED(
+      sizeof...(Arguments) + 1 != 0,
+      "a channel grants its peer memory by leases, which bind windows and take them back: write "
+      "channel.lease(region.window_part<rights>(offset, length).value())");
+
  protected:
   channel_operations() noexcept = default;
   channel_operations(channel_operations&&) noexcept = default;
