@@ -470,6 +470,13 @@ void end::must_be_broken(const char* where) const {
         "a broken channel that says nothing");
 }
 
+/// Posting is refused for want of room, by a device that fails, or by a channel that is broken.
+void end::check_refused(const error& cause, const char* where) const {
+  if (cause.kind() == error_kind::would_block) return;
+  if (wanted_.faults && channel_.is_connected()) return;
+  must_be_broken(where);
+}
+
 wait_limit end::patient_limit() {
   const peer_token token{&other_, connection_};
   switch (any(16)) {
@@ -506,6 +513,7 @@ void end::block() {
   if (channel_.is_connected() && peer_has_given_up() &&
       error(done.error()).kind() == error_kind::cancelled)
     return undo(job);
+  if (wanted_.faults && channel_.is_connected()) return undo(job);
   must_be_broken("a blocking call");
   settle(job, false);
 }
@@ -628,9 +636,7 @@ void end::post_one() {
   auto posted = with_operation(job, [&](const auto& what) { return post(channel_, what); });
   if (!posted.has_value()) {
     note_failure(posted.error(), "posting");
-    if (posted.error().kind() != error_kind::would_block &&
-        posted.error().kind() != error_kind::resource_exhausted)
-      must_be_broken("posting");
+    check_refused(posted.error(), "posting");
     return undo(job);
   }
   count_posted(job);
@@ -704,9 +710,7 @@ void end::post_owned() {
                           : channel_.post_send(std::move(owner), {.immediate = immediate});
     if (!posted.has_value()) {
       note_failure(posted.error(), "posting owned memory");
-      if (posted.error().kind() != error_kind::would_block &&
-          posted.error().kind() != error_kind::resource_exhausted)
-        must_be_broken("posting owned memory");
+      check_refused(posted.error(), "posting owned memory");
       undo(job);
       return give_owned(back(std::move(owner)), job.where);
     }
@@ -758,9 +762,7 @@ void end::post_shared() {
                         : channel_.post_send(std::move(part), {.immediate = immediate});
   if (!posted.has_value()) {
     note_failure(posted.error(), "posting shared memory");
-    if (posted.error().kind() != error_kind::would_block &&
-        posted.error().kind() != error_kind::resource_exhausted)
-      must_be_broken("posting shared memory");
+    check_refused(posted.error(), "posting shared memory");
     return undo(job);
   }
   count_posted(job);
@@ -808,7 +810,7 @@ void end::use_scope(unsigned depth) {
         if (!posted.has_value()) {
           accepted = posted.error().accepted();
           note_failure(posted.error().cause(), "posting a batch");
-          must_be_broken("posting a batch");
+          check_refused(posted.error().cause(), "posting a batch");
           was_refused = true;
         }
         for (std::size_t k = first; k < first + accepted; ++k) count_posted(jobs[k]);
@@ -824,7 +826,7 @@ void end::use_scope(unsigned depth) {
       auto posted = with_operation(job, [&](const auto& what) { return post(scope, what); });
       if (!posted.has_value()) {
         note_failure(posted.error(), "posting in a scope");
-        must_be_broken("posting in a scope");
+        check_refused(posted.error(), "posting in a scope");
         undo(job);
         was_refused = true;
         return posted.error();
@@ -914,7 +916,8 @@ void end::use_stream() {
   if (ended.has_value()) return settle_all(jobs, true);
   claim(!ended.error().message().empty(), "a stream's error without a message");
   note_failure(ended.error(), "a stream");
-  must_be_broken("a stream");
+  if (ended.error().work()) must_be_broken("a stream");
+  if (was_refused && !ended.error().work()) return settle_all(jobs, channel_.is_connected());
   settle_all(jobs, false);
 }
 
@@ -992,7 +995,7 @@ void end::grant_lease(leased_memory memory, place where) {
       note_failure(leased.error(), "granting a lease");
       if (!(channel_.is_connected() && peer_has_given_up() &&
             leased.error().kind() == error_kind::cancelled))
-        must_be_broken("granting a lease");
+        check_refused(leased.error(), "granting a lease");
       return;
     }
     ++counts_[std::string("leases by ") + to_string(By)];
@@ -1128,7 +1131,7 @@ void end::use_lease() {
         wanted_.patience);
     if (!done.has_value()) {
       note_failure(done.error(), "using a lease");
-      must_be_broken("using a lease");
+      check_refused(done.error(), "using a lease");
     }
     for (work& each : jobs) {
       if (each.what == kind::read) ++readers_[0];
@@ -1146,7 +1149,7 @@ void end::post_one_receive() {
   const auto put = [&](auto posted) {
     if (!posted.has_value()) {
       note_failure(posted.error(), "posting a receive");
-      must_be_broken("posting a receive");
+      check_refused(posted.error(), "posting a receive");
       if (one.slot >= 0) give_slot(one.slot);
       return;
     }
@@ -1291,13 +1294,14 @@ prepared_channel end::build() {
                          .max_receive_elements(4)
                          .max_inline_data(inline_limit)
                          .default_limit(wanted_.patience);
-  switch (any(3)) {
-    case 0:
-      return must(usual.max_send_work_requests(4).build(), "build a channel");
-    case 1:
-      return must(usual.max_send_work_requests(64).build(), "build a channel");
-    default:
-      return must(usual.build(), "build a channel");
+  for (;;) {
+    const std::uint64_t chance = any(3);
+    auto built = chance == 0   ? usual.max_send_work_requests(4).build()
+                 : chance == 1 ? usual.max_send_work_requests(64).build()
+                               : usual.build();
+    if (!wanted_.faults || built.has_value()) return must(std::move(built), "build a channel");
+    note_failure(built.error(), "building");
+    check_failed();
   }
 }
 
@@ -1335,7 +1339,13 @@ void end::connect() {
   endpoint local;
   std::optional<prepared_channel> prepared;
   if (channel_.state() != channel_state::empty && !once_in(4)) {
-    local = must(channel_.renew(), "renew the channel");
+    auto renewed = channel_.renew();
+    while (wanted_.faults && !renewed.has_value()) {
+      note_failure(renewed.error(), "renewing");
+      check_failed();
+      renewed = channel_.renew();
+    }
+    local = must(renewed, "renew the channel");
     post_receives();
     ++counts_["channels renewed"];
   } else {
@@ -1351,10 +1361,13 @@ void end::connect() {
   far_.emplace(must(peer_memory::decode(other_.memory), "read the peer's memory"));
   const endpoint remote = must(endpoint::decode(other_.endpoint), "read the peer's endpoint");
   if (prepared) {
-    channel_ = must(std::move(*prepared).handshake(remote), "shake hands");
+    auto done = std::move(*prepared).handshake(remote);
+    if (!done.has_value()) note_failure(done.error(), "shaking hands");
+    if (done.has_value() || !wanted_.faults) channel_ = must(std::move(done), "shake hands");
   } else {
     const auto done = channel_.handshake(remote);
-    if (!done.has_value()) throw wrong("shake hands again: " + done.error().message());
+    if (!done.has_value()) note_failure(done.error(), "shaking hands again");
+    if (!wanted_.faults) must(done, "shake hands again");
   }
   post_receives();
   reach(step::connected);
@@ -1447,9 +1460,10 @@ void end::give_up_at_random() {
           tiny / 8);
       if (!ended.has_value()) {
         note_failure(ended.error(), "a scope with a short limit");
-        must_be_broken("a scope with a short limit");
+        check_refused(ended.error(), "a scope with a short limit");
       }
-      return settle_all(jobs, ended.has_value());
+      return settle_all(jobs,
+                        ended.has_value() || (!ended.error().work() && channel_.is_connected()));
     }
     case 6: {
       will_end("renewed while connected");
@@ -1465,7 +1479,7 @@ void end::give_up_at_random() {
       const auto done = channel_.write({.elements = inline_payload(value), .remote = wrong_key});
       claim(!done.has_value(), "a write by a wrong key succeeded");
       note_failure(done.error(), "a write by a wrong key");
-      must_be_broken("a write by a wrong key");
+      check_refused(done.error(), "a write by a wrong key");
       return;
     }
     default:

@@ -168,6 +168,7 @@ class end {
   auto with_operation(const work& job, Use use);
   void note_failure(const error& cause, const char* where);
   void must_be_broken(const char* where) const;
+  void check_refused(const error& cause, const char* where) const;
 
   void step_at_random();
   void block();
