@@ -999,11 +999,17 @@ void end::grant_lease(leased_memory memory, place where) {
       return;
     }
     ++counts_[std::string("leases by ") + to_string(By)];
-    const auto far = must(leased.assume_value().remote(), "name what is leased");
+    const auto far = leased.assume_value().remote();
     granted_.emplace(granted{std::move(leased).assume_value(), std::nullopt, where});
     (granted_->memory.emplace(std::move(kept)), ...);
-    mine_.lease_address = far.address();
-    mine_.lease_key = far.rkey().value();
+    if (!far.has_value()) {  // something else has ended the connection meanwhile
+      note_failure(far.error(), "naming what is leased");
+      claim(far.error().kind() == error_kind::not_connected,
+            "a lease that was granted: " + far.error().message());
+      return must_be_broken("naming what is leased");
+    }
+    mine_.lease_address = far.assume_value().address();
+    mine_.lease_key = far.assume_value().rkey().value();
     mine_.lease = ++leases_;
   };
   switch (any(3)) {
