@@ -1293,13 +1293,17 @@ void end::drop_receives(bool asks) {
 // ---- A connection's life
 
 prepared_channel end::build() {
+  const wait_mode mode = once_in(2)   ? wait_mode::spin()
+                         : once_in(2) ? wait_mode::sleep()
+                                      : wait_mode::spin_then_sleep(20us);
   const auto usual = domain_.build_channel()
                          .access(exposed_rights)
                          .max_receive_work_requests(32)
                          .max_send_elements(4)
                          .max_receive_elements(4)
                          .max_inline_data(inline_limit)
-                         .default_limit(wanted_.patience);
+                         .default_limit(wanted_.patience)
+                         .waiting(mode);
   for (;;) {
     const std::uint64_t chance = any(3);
     auto built = chance == 0   ? usual.max_send_work_requests(4).build()

@@ -265,8 +265,9 @@ class watcher {
   }
   /// What has grown that must not.
   [[nodiscard]] std::string growth(std::uint64_t kills) const {
-    // softverbs keeps a socket to each process that it ever sent to.
-    const std::size_t sockets = 4 + kills;
+    // A sleeping channel has some, and softverbs keeps a socket to each process that it ever sent
+    // to.
+    const std::size_t sockets = 8 + kills;
     // What the allocator keeps comes and goes; a leak of any object per connection, or of a byte
     // per operation, is more than that.
     constexpr std::size_t wavering = 4 << 20;
