@@ -54,6 +54,9 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   /// `resource_exhausted` if that has as many channels as it can have, and `invalid_input` if its
   /// completion queue has no room for this one's requests, or it is of another protection domain
   [[nodiscard]] result<prepared_channel> build() const noexcept {
+    static_assert(!Given.contains(queue_pair_parameter::shared_receive_queue),
+                  "channels share receives by their hub, which knows whose message came: create a "
+                  "channel_hub with a message_pool, and give it to the builder, hub(hub)");
     detail::channel_settings settings = own_;
     settings.type = Transport;
     settings.queue_pair = this->settings();
