@@ -249,7 +249,7 @@ result<void> channel_core::make_slots() noexcept {
   slots_ = slots_owner_.get();
   // As many again for a batch, which is filled while all others may be on their way.
   const std::size_t records = 2 * std::bit_ceil(std::size_t{std::max(sends_, 1U)});
-  records_owner_ = owned<send_record[]>(new (std::nothrow) send_record[records]());
+  records_owner_ = owned<send_record[]>(new (std::nothrow) send_record[records]);
   records_ = records_owner_.get();
   record_mask_ = records - 1;
   if (slots_ == nullptr || records_ == nullptr) return error::from_errno(ENOMEM, "build a channel");
@@ -277,7 +277,7 @@ result<void> channel_core::make_lost() noexcept {
     lost_->end = next_send_;
     made->earlier = std::move(lost_);
   } else {
-    needs_attention_ = false;
+    need_attention(false);
   }
   lost_ = std::move(made);
   return success();
@@ -430,7 +430,7 @@ void channel_core::abandon() noexcept {
   // Reports it, if that is still there.
   queue_pair_.reset();
   is_orphan_ = true;
-  needs_attention_ = true;
+  need_attention(true);
   leave_hub();
   if (handles_ == 0) go_if_unused();
 }
@@ -441,7 +441,7 @@ void channel_core::go_if_unused() noexcept {
     delete this;
   } else if (!failure_) {
     lost_->earlier = {};
-    needs_attention_ = false;
+    need_attention(false);
   }
 }
 
@@ -549,9 +549,16 @@ std::optional<error> channel_core::wait_for(request one, const wait_limit* limit
   return wait_until([&] { return is_done(one); }, limit);
 }
 
+transport_result<completed_work> channel_core::take_with_care(request one,
+                                                              const wait_limit* limit) noexcept {
+  const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
+  if (was_given_up) return take_with_attention(one, true);
+  return take_result(one);
+}
+
 std::optional<error> channel_core::wait_for_all(const scope_state& scope) noexcept {
   if (has_finished(scope)) return std::nullopt;
-  mark_end(scope.limit);
+  if (scope.is_stream) mark_end(scope);
   if (has_finished(scope)) return std::nullopt;
   return wait_until([&] { return has_finished(scope); }, scope.limit);
 }
@@ -578,15 +585,23 @@ bool channel_core::find_send_room() noexcept {
   return next_send_ < send_end_;
 }
 
-void channel_core::mark_end(const wait_limit* limit) noexcept {
-  if (unsignaled() == 0 || !may_send_) return;
-  if (send_room() == 0 && !wait_for_send_room(1, limit).has_value()) return;
-  if (unsignaled() == 0) return;
+void channel_core::open_stream(scope_state& stream) noexcept {
+  stream.is_stream = true;
+  for (const scope_state* outer = stream.outer; outer != nullptr; outer = outer->outer)
+    if (outer->is_stream) return;
+  note_signaled();
+}
+
+void channel_core::mark_end(const scope_state& stream) noexcept {
+  if (signaled_end_ >= stream.sends_end || !may_send_) return;
+  if (send_room() == 0 && !wait_for_send_room(1, stream.limit).has_value()) return;
+  if (has_finished(stream)) return;
   // Where this fails, nothing will tell that those before it have finished, but the end of the
   // connection.
   request marker;
   if (const auto marked = post(marker_operation(), marker, nullptr); !marked.has_value())
-    break_off(marked.assume_error());
+    return break_off(marked.assume_error());
+  note_signaled();
 }
 
 error channel_core::refusal(const char* operation) const noexcept {
@@ -666,9 +681,39 @@ error channel_core::no_send(const char* operation) const noexcept {
   return may_send_ ? no_room(operation, true) : refusal(operation);
 }
 
+/// The scope posts on, but not where it was.
+void channel_core::begin_run(scope_state& scope, std::uint64_t number) noexcept {
+  if (scope.run_first != scope.sends_end && scope.sends_end > completed_) {
+    send_record& last = record_of(scope.sends_end - 1);
+    last.scope = &scope;
+    last.run_first = scope.run_first;
+    runs_end_ = scope.sends_end;
+  }
+  scope.run_first = number;
+}
+
+/// Of a request that is on its way, so that its scope has not ended.
 scope_state* channel_core::scope_of_send(std::uint64_t number) const noexcept {
-  const send_record& noted = records_[number & record_mask_];
-  return noted.number == number ? noted.scope : nullptr;
+  for (scope_state* scope = innermost_; scope != nullptr; scope = scope->outer)
+    if (number >= scope->run_first && number < scope->sends_end) return scope;
+  for (std::uint64_t last = number; last < runs_end_; ++last) {
+    const send_record& noted = records_[last & record_mask_];
+    if (noted.number == last && noted.scope != nullptr)
+      return noted.run_first <= number ? noted.scope : nullptr;
+  }
+  return nullptr;
+}
+
+/// What polling has given, if it isn't just the success of one request of the send queue.
+void channel_core::take_others(const ibv_wc* completions, int filled) noexcept {
+  if (filled < 0) return lose_queue(filled);
+  const one_thread only(users_);
+  const ibv_wc* const end = completions + filled;
+  const ibv_wc* next = completions;
+  while (next != end && next->status == IBV_WC_SUCCESS && !is_receive(next->wr_id)) ++next;
+  // Of requests of the send queue that have succeeded, the last one tells of all before it.
+  if (next != completions) take_sends_until(next[-1].wr_id);
+  for (; next != end; ++next) take_completion(*next);
 }
 
 void channel_core::take_failure(const ibv_wc& completion) noexcept {
@@ -679,10 +724,10 @@ void channel_core::take_failure(const ibv_wc& completion) noexcept {
     ++receive_room_;
     return fail_receive(*slot, status, completion.vendor_err);
   }
-  const std::uint32_t earlier = earlier_than(completion.wr_id);
-  if (earlier >= next_send_ - completed_) return;
-  // Those had no failure of their own.
-  complete_sends(earlier);
+  const std::uint64_t number = completion.wr_id & below_operation;
+  if (number < completed_) return;
+  // Those before it had no failure of their own.
+  complete_sends(number);
   fail_send(completed_, static_cast<work_operation>(completion.wr_id >> operation_at), status,
             completion.vendor_err);
 }
@@ -699,7 +744,7 @@ void channel_core::fail_send(std::uint64_t number, work_operation operation, std
       work_error(static_cast<work_status>(status), vendor_code, number, local_.number.value())
           .with_operation(operation),
       scope_of_send(number));
-  complete_sends(1);
+  complete_sends(number + 1);
 }
 
 void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
@@ -717,13 +762,13 @@ void channel_core::note_failure(const work_error& failure, scope_state* scope) n
   const bool was_flushed = failure.status() == work_status::flushed;
   const bool is_first = !failure_;
   note_root(failure, !was_flushed);
-  needs_attention_ = true;
+  need_attention(true);
   if (is_first) stop_device();
   if (was_flushed) failure_->count_flushed();
   if (scope != nullptr) ++(was_flushed ? scope->flushed : scope->failed);
 }
 
-std::optional<work_error> channel_core::failure_of(const request& one) const noexcept {
+std::optional<work_error> channel_core::failure_of(request one) const noexcept {
   if (one.operation == work_operation::receive) {
     if (one.slot->status == IBV_WC_SUCCESS) return std::nullopt;
     return work_error(static_cast<work_status>(one.slot->status), one.slot->vendor_code,
@@ -740,14 +785,15 @@ std::optional<work_error> channel_core::failure_of(const request& one) const noe
   return std::nullopt;
 }
 
-scope_state* channel_core::open_scope_of(const request& one) const noexcept {
+scope_state* channel_core::open_scope_of(request one) const noexcept {
   if (one.scope == 0) return nullptr;
   scope_state* scope = innermost_;
   while (scope != nullptr && scope->serial != one.scope) scope = scope->outer;
   return scope;
 }
 
-transport_result<completed_work> channel_core::take_with_attention(request one) noexcept {
+transport_result<completed_work> channel_core::take_with_attention(request one,
+                                                                   bool was_given_up) noexcept {
   scope_state* const scope = open_scope_of(one);
   const std::optional<work_error> failure = failure_of(one);
   std::optional<completed_work> done;
@@ -762,11 +808,15 @@ transport_result<completed_work> channel_core::take_with_attention(request one) 
     if (failure) --(failure->status() == work_status::flushed ? scope->flushed : scope->failed);
   }
   const bool was_orphan = is_orphan_;
+  const std::optional<error> root =
+      was_given_up && failure_ ? std::optional(failure_->root()) : std::nullopt;
   drop_handle();
   if (one.scope != 0 && scope == nullptr)
     return of_channel(error_kind::invalid_input, "result of a request",
                       "the scope that it was posted in has ended, and reported how it went");
   if (!failure) return *done;
+  // The limit of the wait has ended the connection; the request itself was flushed.
+  if (root) return *root;
   if (was_orphan)
     return of_channel(error_kind::not_connected, "result of a request",
                       "its channel was destroyed before the request had finished");
@@ -802,19 +852,32 @@ void channel_core::give_back_memory(receive_slot& slot) noexcept {
   slot.notes &= static_cast<std::uint8_t>(~(receive_slot::keeping | receive_slot::watched));
 }
 
-/// Of the next requests of the send queue to finish.
-void channel_core::give_back_memory(std::uint64_t count) noexcept {
-  for (std::uint64_t number = completed_; number != completed_ + count; ++number) {
+/// As `complete_sends`, where they have memory, or something needs attention.
+void channel_core::complete_with_care(std::uint64_t end) noexcept {
+  for (std::uint64_t number = completed_; number != end; ++number) {
     send_record& noted = records_[number & record_mask_];
     if (noted.number != number) continue;
     if (noted.is_watched) {
-      --keeping_;
+      --rarities_;
       show(targets_of(number));
     }
     if (noted.memory.keeper == nullptr) continue;
-    --keeping_;
+    --rarities_;
     if (!lost_memory_) noted.memory.let_go();
   }
+  completed_ = end;
+  if (!needs_attention_) succeeded_ = end;
+  send_end_ = end + usable_sends_;
+}
+
+void channel_core::need_attention(bool is_needed) noexcept {
+  if (needs_attention_ == is_needed) return;
+  needs_attention_ = is_needed;
+  succeeded_ = is_needed ? 0 : completed_;
+  if (is_needed)
+    ++rarities_;
+  else
+    --rarities_;
 }
 
 channel_core::target* channel_core::targets_of(const receive_slot& slot) const noexcept {
@@ -861,16 +924,32 @@ void channel_core::remember(std::uint64_t number, const native_elements& element
   if (number - completed_ <= record_mask_) remember(targets_of(number), elements);
 }
 
+void channel_core::remember_batch(std::uint64_t first, const ibv_send_wr* requests,
+                                  std::uint32_t count) noexcept {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const ibv_send_wr& posted = requests[i];
+    native_elements elements;
+    if (posted.opcode == IBV_WR_RDMA_READ || posted.opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+        posted.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+      elements.range = posted.sg_list;
+      elements.size = static_cast<std::size_t>(posted.num_sge);
+    }
+    remember(first + i, elements);
+  }
+}
+
 void channel_core::hide(std::uint64_t number) noexcept {
   if (!hide(targets_of(number))) return;
-  send_record& noted = records_[number & record_mask_];
-  if (noted.number != number) record(number, nullptr, {});
-  noted.is_watched = true;
-  ++keeping_;
+  record_of(number).is_watched = true;
+  ++rarities_;
 }
 
 void channel_core::note_invalidated(std::uint32_t rkey) noexcept {
   if (leases_ != nullptr) leases_->note_invalidated(rkey);
+}
+
+void channel_core::hide_batch(std::uint64_t first, std::uint32_t count) noexcept {
+  for (std::uint32_t i = 0; i < count; ++i) hide(first + i);
 }
 
 void channel_core::lose_queue(int returned) noexcept {

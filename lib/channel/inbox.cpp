@@ -22,7 +22,11 @@ constexpr const char* taking = "next message of an inbox";
 
 /// As its handle would have it, which waits for nothing: the pool has the memory.
 detail::request request_of(detail::receive_slot* slot) noexcept {
-  return {.slot = slot, .keeps = true, .operation = work_operation::receive};
+  detail::request made;
+  made.slot = slot;
+  made.keeps = true;
+  made.operation = work_operation::receive;
+  return made;
 }
 
 }  // namespace

@@ -35,8 +35,13 @@ bool is_sanitized() noexcept {
 
 #if defined(VERBSPP_HAS_VALGRIND)
 
-// The requests are instructions that do nothing on a bare processor.
-bool asks_valgrind() noexcept { return RUNNING_ON_VALGRIND != 0; }
+// The requests are instructions that do nothing on a bare processor, nor for those of valgrind's
+// tools that don't look at memory, such as callgrind: they answer 0.
+bool asks_valgrind() noexcept {
+  const char known = 0;
+  char bits = 0;
+  return VALGRIND_GET_VBITS(&known, &bits, 1) != 0;
+}
 
 void tell_valgrind(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
   if (accessible)

@@ -293,11 +293,12 @@ class channel : public channel_operations<channel>,
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<pending<>> take(const Operation& operation,
                                                          channel_tag /*tag*/) noexcept {
+    detail::channel_core& core = this->core();
     detail::request made;
-    const result<void> posted = core().post(operation, made, nullptr);
+    const result<void> posted = core.post(operation, made, nullptr);
     if (!posted.has_value()) [[unlikely]]
       return posted.assume_error();
-    return result<pending<>>(std::in_place, core_.get(), made);
+    return result<pending<>>(std::in_place, &core, made);
   }
 
   friend lease_operations<channel>;
@@ -319,19 +320,12 @@ class channel : public channel_operations<channel>,
     detail::channel_core& core = this->core();
     if (limit != nullptr && limit->has_passed()) [[unlikely]]
       return core.ended_before(*limit);
-    if constexpr (std::is_same_v<Operation, receive_operation>) {
-      if (core.receive_room() == 0) [[unlikely]]
-        VERBSPP_TRYV(core.wait_for_receive_room(limit));
-    } else {
-      if (core.send_room() == 0) [[unlikely]]
-        VERBSPP_TRYV(core.wait_for_send_room(1, limit));
-    }
     detail::request made;
-    const result<void> posted = core.post(operation, made, nullptr);
+    const result<void> posted =
+        core.post(operation, made, nullptr, true, {}, {.is_wanted = true, .limit = limit});
     if (!posted.has_value()) [[unlikely]]
       return posted.assume_error();
-    pending<> work(&core, made);
-    return limit != nullptr ? work.wait(*limit) : work.wait();
+    return core.wait_without_handle(made, limit);
   }
 
   detail::core_owner core_;

@@ -65,12 +65,7 @@ class pending_request {
     if (core_ == nullptr) [[unlikely]]
       return no_request();
     channel_core& core = *std::exchange(core_, nullptr);
-    if (!core.is_done(request_)) {
-      core.collect();
-      if (!core.is_done(request_)) [[unlikely]]
-        return take_after_wait(core, request_, limit);
-    }
-    return core.take_result(request_);
+    return core.wait_and_take(request_, limit);
   }
   /// Lets go of the request; with `must_wait`, when the device has let go of its memory.
   VERBSPP_DATA_PATH void drop(bool must_wait = false) noexcept {
@@ -80,9 +75,6 @@ class pending_request {
 
  private:
   // The handle's address is not given away, so that it can be in registers.
-  [[gnu::noinline]] static transport_result<completed_work> take_after_wait(
-      channel_core& core, request one, const wait_limit* limit) noexcept;
-
   channel_core* core_;  ///< null: no request
   request request_;
 };

@@ -62,7 +62,6 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
     if (const auto objection = core_.objection(operation)) [[unlikely]]
       return list_.refuse(*objection);
     const std::uint64_t number = first_ + list_.next_place();
-    core_.note_targets(number, operation);
     list_.add(traits::elements(operation), [&](ibv_send_wr& native) {
       detail::fill(native, operation,
                    {.id = detail::channel_core::send_id<traits::completes_as>(number)});
@@ -122,19 +121,11 @@ class scope_base {
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
                                                     bool is_held, bool signaled = true,
                                                     kept_memory memory = {}) noexcept {
-    if constexpr (std::is_same_v<Operation, receive_operation>) {
-      if (core_.receive_room() == 0) [[unlikely]]
-        if (const result<void> waited = core_.wait_for_receive_room(state_.limit);
-            !waited.has_value())
-          return channel_core::refused(waited.assume_error(), memory);
-      return core_.post(operation, posted, &state_, is_held, memory);
-    } else {
-      if (core_.send_room() == 0) [[unlikely]]
-        if (const result<void> waited = core_.wait_for_send_room(1, state_.limit);
-            !waited.has_value())
-          return channel_core::refused(waited.assume_error(), memory);
-      return core_.post(operation, posted, &state_, signaled, memory);
-    }
+    const room_wait room{.is_wanted = true, .limit = state_.limit};
+    if constexpr (std::is_same_v<Operation, receive_operation>)
+      return core_.post(operation, posted, &state_, is_held, memory, room);
+    else
+      return core_.post(operation, posted, &state_, signaled, memory, room);
   }
 
   channel_core& core_;
@@ -181,6 +172,8 @@ class channel_scope : public detail::scope_base,
     channel_batch<Requests, decltype(list)> batch(core_, list);
     fill(batch);
     batch.check_first();
+    if (core_.watches()) [[unlikely]]
+      core_.remember_batch(core_.next_send(), storage.requests, batch.size());
     if (batch.size() > core_.send_room()) [[unlikely]] {
       const result<void> waited = make_room_for_batch(batch.size());
       if (!waited.has_value()) return batch_error(waited.assume_error(), 0);
@@ -240,7 +233,9 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
  public:
   VERBSPP_DATA_PATH channel_stream(detail::channel_core& core, const wait_limit* limit,
                                    std::uint32_t signal_every) noexcept
-      : scope_base(core, limit), signal_every_(signal_every) {}
+      : scope_base(core, limit), most_unsignaled_(signal_every - 1) {
+    core_.open_stream(state_);
+  }
 
  private:
   friend send_queue_operations<channel_stream, transport::rc, queue_pair_state::ready_to_send,
@@ -252,10 +247,14 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
                                                     channel_tag /*tag*/) noexcept {
     detail::request made;
-    return post(operation, made, false, core_.unsignaled() + 1 >= signal_every_);
+    const bool signaled = core_.may_have_unsignaled(most_unsignaled_);
+    const result<void> posted = post(operation, made, false, signaled);
+    if constexpr (!std::is_same_v<Operation, receive_operation>)
+      if (signaled && posted.has_value()) core_.note_signaled();
+    return posted;
   }
 
-  std::uint32_t signal_every_;
+  std::uint64_t most_unsignaled_;  ///< between two that are signaled
 };
 
 namespace detail {

@@ -52,7 +52,8 @@ inline constexpr std::uint32_t no_slot = (1U << slot_index_bits) - 1;
 inline constexpr std::uint64_t one_use = std::uint64_t{1} << slot_index_bits;
 
 /// A `wr_id` has the operation in its highest byte, since failed completions don't tell it; that of
-/// a receive is the sign. Below is the slot's id, or the lower half of the request's number.
+/// a receive is the sign. Below is the slot's id, or the request's number, which never gets as
+/// large.
 inline constexpr unsigned operation_at = 56;
 inline constexpr std::uint64_t below_operation = (std::uint64_t{1} << operation_at) - 1;
 [[nodiscard]] constexpr std::uint64_t wr_id_of(work_operation operation,
@@ -134,6 +135,12 @@ struct lost_sends {
   owned<lost_sends> earlier{};
 };
 
+/// What posting does where the queue is full.
+struct room_wait {
+  bool is_wanted = false;
+  const wait_limit* limit = nullptr;  ///< null: the channel's default
+};
+
 /// The state of a channel, at a place of its own: handles and scopes point to it. It outlives the
 /// channel while there are handles.
 ///
@@ -170,7 +177,11 @@ class channel_core {
   /// Waits until the request has finished, which it has then in any case.
   /// \returns the failure of the wait, if the limit ended it
   [[nodiscard]] std::optional<error> wait_for(request one, const wait_limit* limit) noexcept;
-  /// The same for all of a scope.
+  /// The result of a request, waited for, where that takes more than to look at a number. A call,
+  /// for which what it is told is copied: what is given by its address is in memory everywhere.
+  [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
+      request one, const wait_limit* limit) noexcept;
+  /// The same as `wait_for` for all of a scope.
   [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
   /// The same for room in a queue, for so many requests.
   [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted,
@@ -187,8 +198,8 @@ class channel_core {
   void stay_awake() noexcept;
   /// A descriptor of the program's whose being readable ends waits, and the connection; -1: none.
   void watch(int file_descriptor) noexcept { watched_descriptor_ = file_descriptor; }
-  /// Has the unsignaled requests at the end of the send queue followed by a signaled one.
-  void mark_end(const wait_limit* limit) noexcept;
+  /// Has the unsignaled requests at the end of a stream followed by a signaled one.
+  void mark_end(const scope_state& stream) noexcept;
   /// Why `operation` is refused.
   [[nodiscard]] error refusal(const char* operation) const noexcept;
   [[nodiscard]] error no_room(const char* operation, bool is_send) const noexcept;
@@ -200,26 +211,35 @@ class channel_core {
 
   /// Posts one request of the send queue, for whoever counts it by `open_handle`, and tells a
   /// default `posted` of it, which is no part of the result so that it can be in registers. If the
-  /// request keeps memory, that is let go if this fails, too.
+  /// request keeps memory, that is let go if this fails, too. Where the queue is full, it waits for
+  /// room if that is asked for.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
                                                     scope_state* scope, bool signaled = true,
-                                                    kept_memory memory = {}) noexcept {
+                                                    kept_memory memory = {},
+                                                    room_wait room = {}) noexcept {
     using traits = operation_traits<Operation>;
     if constexpr (!traits::carried_by(transport::uc))
       if (type_ != transport::rc) [[unlikely]]
         return refused(refused_on_uc(traits::name, not_carried(traits::name)), memory);
     if ((traits::flags(operation) & IBV_SEND_FENCE) != 0 && type_ != transport::rc) [[unlikely]]
       return refused(refused_on_uc(traits::name, no_fence(traits::name)), memory);
-    if (next_send_ >= send_end_) [[unlikely]]
-      if (!find_send_room()) return refused(no_send(traits::name), memory);
+    if (next_send_ >= send_end_) [[unlikely]] {
+      if (!room.is_wanted) {
+        if (!find_send_room()) return refused(no_send(traits::name), memory);
+      } else if (const result<void> waited = wait_for_send_room(1, room.limit);
+                 !waited.has_value()) {
+        return refused(waited.assume_error(), memory);
+      }
+    }
     const one_thread only(users_);
     const std::uint64_t number = next_send_;
     VERBSPP_TRYV(post_native(
         operation, {.id = send_id<traits::completes_as>(number), .signaled = signaled}, memory));
     next_send_ = number + 1;
-    if (signaled) signaled_end_ = number + 1;
-    note_send<traits::completes_as>(number, scope, memory);
+    if (scope != nullptr) note_run(*scope, number, 1);
+    if (memory.keeper != nullptr) [[unlikely]]
+      record(number, memory);
     if constexpr (is_target<Operation>)
       if (watches_) [[unlikely]]
         watch(number, traits::elements(operation));
@@ -227,7 +247,7 @@ class channel_core {
     posted.operation = traits::completes_as;
     if constexpr (traits::completes_as == work_operation::rdma_read)
       posted.bytes = static_cast<std::uint32_t>(operation.elements.total_length());
-    if (scope != nullptr) posted.scope = scope->serial;
+    if (scope != nullptr) posted.scope = scope->serial % scope_serials;
     posted.keeps = memory.keeper != nullptr;
     return success();
   }
@@ -235,8 +255,11 @@ class channel_core {
   /// The same of the receive queue. The slot of one without a handle is free when it has finished.
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const receive_operation& operation,
                                                     request& posted, scope_state* scope,
-                                                    bool is_held = true,
-                                                    kept_memory memory = {}) noexcept {
+                                                    bool is_held = true, kept_memory memory = {},
+                                                    room_wait room = {}) noexcept {
+    if (room.is_wanted && receive_room_ == 0) [[unlikely]]
+      if (const result<void> waited = wait_for_receive_room(room.limit); !waited.has_value())
+        return refused(waited.assume_error(), memory);
     if (!may_receive_) [[unlikely]]
       return refused(refusal(posting_receive), memory);
     if (receive_room_ == 0 || free_ == no_slot) [[unlikely]] {
@@ -270,7 +293,7 @@ class channel_core {
       watch(slot, native_of(operation.elements));
     posted.slot = &slot;
     posted.operation = work_operation::receive;
-    if (scope != nullptr) posted.scope = scope->serial;
+    if (scope != nullptr) posted.scope = scope->serial % scope_serials;
     posted.keeps = memory.keeper != nullptr;
     return success();
   }
@@ -298,27 +321,22 @@ class channel_core {
   /// The `wr_id` of the request of that number.
   template <work_operation Operation>
   [[nodiscard]] VERBSPP_DATA_PATH static std::uint64_t send_id(std::uint64_t number) noexcept {
-    return wr_id_of(Operation, static_cast<std::uint32_t>(number));
+    return wr_id_of(Operation, number);
   }
-  /// What the request of that number, which is not posted yet, will have the device write to.
-  template <class Operation>
-  VERBSPP_DATA_PATH void note_targets(std::uint64_t number, const Operation& operation) noexcept {
-    if constexpr (is_target<Operation>) {
-      if (watches_) [[unlikely]]
-        remember(number, operation_traits<Operation>::elements(operation));
-    } else {
-      if (watches_) [[unlikely]]
-        remember(number, native_elements());
-    }
-  }
+  /// Whether what the device writes to is hidden from the program meanwhile.
+  [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return watches_; }
+  /// Notes what the requests, the first of which will have that number, will have the device write
+  /// to.
+  void remember_batch(std::uint64_t first, const ibv_send_wr* requests,
+                      std::uint32_t count) noexcept;
   /// So many requests of a scope, all signaled, were posted to the send queue.
   VERBSPP_DATA_PATH void commit(std::uint32_t posted, scope_state& scope) noexcept {
-    for (std::uint32_t i = 0; i < posted; ++i) record(next_send_ + i, &scope, {});
+    if (posted == 0) return;
+    const std::uint64_t first = next_send_;
+    note_run(scope, first, posted);
     if (watches_) [[unlikely]]
-      for (std::uint32_t i = 0; i < posted; ++i) hide(next_send_ + i);
-    next_send_ += posted;
-    signaled_end_ = next_send_;
-    scope.sends_end = next_send_;
+      hide_batch(first, posted);
+    next_send_ = first + posted;
   }
 
   /// A slot for a receive that is to be posted; null if there is none.
@@ -350,10 +368,7 @@ class channel_core {
   VERBSPP_DATA_PATH void keep(request& posted, const kept_memory& memory) noexcept {
     posted.keeps = true;
     if (posted.operation == work_operation::receive) return keep(*posted.slot, memory);
-    send_record& noted = records_[posted.number & record_mask_];
-    if (noted.number != posted.number) return record(posted.number, nullptr, memory);
-    noted.memory = memory;
-    ++keeping_;
+    record(posted.number, memory);
   }
   /// Whether the device has never let go of the memory of a receive that is done.
   [[nodiscard]] static bool has_lost(const receive_slot& slot) noexcept {
@@ -371,10 +386,13 @@ class channel_core {
       filled = trust_driver([&]() __attribute__((always_inline)) {
         return ibv_poll_cq(native_queue_, 16, completions);
       });
-      for (int i = 0; i < filled; ++i) take_completion(completions[i]);
+      // What is inline is what a program waits for that posts one request at a time: there, every
+      // instruction counts for each request.
+      if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id))
+          [[likely]]
+        return take_sends_until(completions->wr_id);
     }
-    if (filled < 0) [[unlikely]]
-      lose_queue(filled);
+    take_others(completions, filled);
   }
 
   // Handles.
@@ -390,17 +408,51 @@ class channel_core {
     if (one.operation == work_operation::receive) return one.slot->is == receive_slot::state::done;
     return one.number < completed_;
   }
+  /// Whether it is done, and nothing more is to be known than that it has succeeded.
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(const request& one) const noexcept {
+    if (one.operation != work_operation::receive) return one.number < succeeded_;
+    return one.slot->is == receive_slot::state::done && !needs_attention_;
+  }
   /// What came of a request that is done; its handle is gone then.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_result(
       const request& one) noexcept {
-    if (needs_attention_) [[unlikely]]
-      return take_with_attention(one);
+    if (!has_succeeded(one)) [[unlikely]]
+      return copy_of(take_with_attention(one, false));
+    return take_success(one);
+  }
+  /// The same of one that has succeeded.
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_success(
+      const request& one) noexcept {
     if (one.scope != 0) {
       if (innermost_ == nullptr || innermost_->serial != one.scope) [[unlikely]]
-        return take_with_attention(one);
+        return copy_of(take_with_attention(one, false));
       ++innermost_->taken;
     }
     --handles_;
+    return success_of(one);
+  }
+  /// The same of one that may have to be waited for.
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_and_take(
+      const request& one, const wait_limit* limit) noexcept {
+    if (!has_succeeded(one)) {
+      collect();
+      if (!has_succeeded(one)) [[unlikely]]
+        return copy_of(take_with_care(one, limit));
+    }
+    return take_success(one);
+  }
+  /// The same of one that was just posted, and has no handle.
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_without_handle(
+      const request& one, const wait_limit* limit) noexcept {
+    collect();
+    if (!has_succeeded(one)) [[unlikely]] {
+      open_handle();
+      return copy_of(take_with_care(one, limit));
+    }
+    return success_of(one);
+  }
+  /// What a request without a failure tells. The slot of a receive is free then.
+  [[nodiscard]] VERBSPP_DATA_PATH completed_work success_of(const request& one) noexcept {
     if (one.operation != work_operation::receive)
       return completed_work(number_of(one.operation), one.bytes, 0, 0);
     const receive_slot& slot = *one.slot;
@@ -424,9 +476,13 @@ class channel_core {
   VERBSPP_DATA_PATH void open_scope(scope_state& scope) noexcept {
     if (state_ == channel_state::empty) [[unlikely]]
       return;
-    scope.serial = ++scopes_;
+    scopes_ = (scopes_ + 1) % scope_serials;
+    if (scopes_ == 0) [[unlikely]]
+      scopes_ = 1;
+    scope.serial = scopes_;
     scope.outer = innermost_;
     innermost_ = &scope;
+    scope.run_first = scope.sends_end = next_send_;
     ++handles_;
   }
   VERBSPP_DATA_PATH void close_scope(scope_state& scope) noexcept {
@@ -437,7 +493,8 @@ class channel_core {
     if (scope.serial != 0) drop_handle();
   }
   [[nodiscard]] VERBSPP_DATA_PATH bool has_finished(const scope_state& scope) const noexcept {
-    return scope.sends_end <= completed_ && scope.receives == 0;
+    return (scope.sends_end <= completed_ || scope.sends_end == scope.run_first) &&
+           scope.receives == 0;
   }
 
   // What others ask of the channel.
@@ -484,10 +541,14 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t receive_room() const noexcept {
     return receive_room_;
   }
-  /// Requests at the end of the send queue.
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint64_t unsignaled() const noexcept {
-    return next_send_ - signaled_end_;
+  /// The open scope is a stream, which posts unsignaled requests.
+  void open_stream(scope_state& stream) noexcept;
+  /// Whether so many requests at the end of the send queue, or more, may be unsignaled.
+  [[nodiscard]] VERBSPP_DATA_PATH bool may_have_unsignaled(std::uint64_t count) const noexcept {
+    return signaled_end_ + count <= next_send_;
   }
+  /// A stream has posted a signaled request.
+  VERBSPP_DATA_PATH void note_signaled() noexcept { signaled_end_ = next_send_; }
   /// How many requests may follow each other unsignaled: half a queue, so that the other half is
   /// there while the signal is on its way.
   [[nodiscard]] std::uint32_t longest_unsignaled() const noexcept { return (sends_ + 1) / 2; }
@@ -528,48 +589,44 @@ class channel_core {
     return success();
   }
 
-  VERBSPP_DATA_PATH void record(std::uint64_t number, scope_state* scope,
-                                const kept_memory& memory) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH send_record& record_of(std::uint64_t number) noexcept {
     send_record& noted = records_[number & record_mask_];
-    noted.number = number;
-    noted.scope = scope;
-    noted.memory.keeper = memory.keeper;
-    noted.is_watched = false;
-    if (memory.keeper != nullptr) [[unlikely]] {
-      noted.memory.place = memory.place;
-      ++keeping_;
-    }
+    if (noted.number != number) noted = {.number = number};
+    return noted;
   }
-  template <work_operation Operation>
-  VERBSPP_DATA_PATH void note_send(std::uint64_t number, scope_state* scope,
-                                   const kept_memory& memory) noexcept {
-    if (scope != nullptr) {
-      scope->sends_end = number + 1;
-      record(number, scope, memory);
-    } else if (memory.keeper != nullptr) [[unlikely]] {
-      record(number, nullptr, memory);
-    }
+  VERBSPP_DATA_PATH void record(std::uint64_t number, const kept_memory& memory) noexcept {
+    record_of(number).memory = memory;
+    ++rarities_;
+  }
+  VERBSPP_DATA_PATH void note_run(scope_state& scope, std::uint64_t number,
+                                  std::uint32_t count) noexcept {
+    if (scope.sends_end != number) [[unlikely]]
+      begin_run(scope, number);
+    scope.sends_end = number + count;
   }
 
   VERBSPP_DATA_PATH void take_completion(const ibv_wc& completion) noexcept {
     if (completion.status != IBV_WC_SUCCESS) [[unlikely]]
       return take_failure(completion);
-    if (static_cast<std::int64_t>(completion.wr_id) < 0) return take_receive(completion);
-    const std::uint32_t earlier = earlier_than(completion.wr_id);
+    if (is_receive(completion.wr_id)) return take_receive(completion);
+    take_sends_until(completion.wr_id);
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_receive(std::uint64_t wr_id) noexcept {
+    return static_cast<std::int64_t>(wr_id) < 0;
+  }
+  VERBSPP_DATA_PATH void take_sends_until(std::uint64_t wr_id) noexcept {
+    const std::uint32_t earlier =
+        static_cast<std::uint32_t>(wr_id) - static_cast<std::uint32_t>(completed_);
     // Unless it is of a queue pair that this channel had before.
-    if (earlier < next_send_ - completed_) [[likely]]
-      complete_sends(earlier + std::uint64_t{1});
+    if (static_cast<std::int32_t>(earlier) >= 0) [[likely]]
+      complete_sends(completed_ + earlier + 1);
   }
-  /// How many requests before the one with that `wr_id` are on their way.
-  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t earlier_than(std::uint64_t wr_id) const noexcept {
-    return static_cast<std::uint32_t>(wr_id) - static_cast<std::uint32_t>(completed_);
-  }
-  /// The next so many requests have left the send queue.
-  VERBSPP_DATA_PATH void complete_sends(std::uint64_t count) noexcept {
-    if (keeping_ != 0) [[unlikely]]
-      give_back_memory(count);
-    completed_ += count;
-    send_end_ = completed_ + usable_sends_;
+  /// The requests below that number have left the send queue.
+  VERBSPP_DATA_PATH void complete_sends(std::uint64_t end) noexcept {
+    if (rarities_ != 0) [[unlikely]]
+      return complete_with_care(end);
+    completed_ = succeeded_ = end;
+    send_end_ = end + usable_sends_;
   }
   VERBSPP_DATA_PATH void take_receive(const ibv_wc& completion) noexcept {
     receive_slot* const slot = slot_of(completion.wr_id);
@@ -612,23 +669,33 @@ class channel_core {
 
   void collect_from_hub() noexcept;
   void take_shared_failure(const ibv_wc& completion) noexcept;
+  [[gnu::noinline]] void take_others(const ibv_wc* completions, int filled) noexcept;
   void take_failure(const ibv_wc& completion) noexcept;
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
                  std::uint32_t vendor_code) noexcept;
   void fail_receive(receive_slot& slot, std::uint32_t status, std::uint32_t vendor_code) noexcept;
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
-  [[nodiscard]] transport_result<completed_work> take_with_attention(request one) noexcept;
-  [[nodiscard]] std::optional<work_error> failure_of(const request& one) const noexcept;
-  [[nodiscard]] scope_state* open_scope_of(const request& one) const noexcept;
+  [[nodiscard]] transport_result<completed_work> take_with_attention(request one,
+                                                                     bool was_given_up) noexcept;
+  /// What a call has put into memory, for what may be in registers elsewhere.
+  template <class Result>
+  [[nodiscard]] VERBSPP_DATA_PATH static Result copy_of(const Result& rare) noexcept {
+    return rare;
+  }
+  [[nodiscard]] std::optional<work_error> failure_of(request one) const noexcept;
+  [[nodiscard]] scope_state* open_scope_of(request one) const noexcept;
   void leave_rarely(request one, bool must_wait) noexcept;
   void close_outer_scope(scope_state& scope) noexcept;
   void go_if_unused() noexcept;
   void give_back_memory(receive_slot& slot) noexcept;
-  void give_back_memory(std::uint64_t count) noexcept;
+  void complete_with_care(std::uint64_t end) noexcept;
+  void need_attention(bool is_needed) noexcept;
   void watch(receive_slot& slot, const native_elements& elements) noexcept;
   void watch(std::uint64_t number, const native_elements& elements) noexcept;
   void remember(std::uint64_t number, const native_elements& elements) noexcept;
   void hide(std::uint64_t number) noexcept;
+  void begin_run(scope_state& scope, std::uint64_t number) noexcept;
+  void hide_batch(std::uint64_t first, std::uint32_t count) noexcept;
   [[nodiscard]] error refused_on_uc(const char* operation, const error& cause) const noexcept;
   [[nodiscard]] error no_send(const char* operation) const noexcept;
   [[nodiscard]] bool find_send_room() noexcept;
@@ -662,13 +729,16 @@ class channel_core {
   std::uint64_t next_send_ = 1;     ///< the number of the next request of the send queue
   std::uint64_t send_end_ = 1;      ///< the first number that there is no room for
   std::uint64_t completed_ = 1;     ///< all below have finished
-  std::uint64_t signaled_end_ = 1;  ///< behind the last signaled one
+  std::uint64_t succeeded_ = 1;     ///< the same, but 0 while something needs attention
+  std::uint64_t signaled_end_ = 1;  ///< while streams are open: behind their last signaled request
   std::uint64_t usable_sends_ = 0;  ///< how many the send queue takes; 0 while it takes none
   std::uint32_t handles_ = 0;       ///< that exist, and scopes that are open
-  std::uint32_t keeping_ = 0;       ///< requests of the send queue with memory
+  /// Requests of the send queue with memory, and one more while something needs attention.
+  std::uint32_t rarities_ = 0;
   scope_state* innermost_ = nullptr;
   send_record* records_ = nullptr;  ///< a ring, at the numbers' lower bits
   std::uint64_t record_mask_ = 0;
+  std::uint64_t runs_end_ = 0;  ///< behind the last run that has a record
   receive_slot* slots_ = nullptr;
   std::uint32_t slot_count_ = 0;
   std::uint32_t free_ = no_slot;  ///< the first of the free slots

@@ -15,25 +15,31 @@ namespace verbspp::detail {
 struct scope_state {
   const wait_limit* limit = nullptr;  ///< null: the channel's default
   scope_state* outer = nullptr;       ///< the scope of the channel that was opened before
-  std::uint64_t sends_end = 0;        ///< behind the number of the last request of the send queue
-  std::uint32_t serial = 0;           ///< of the channel's scopes, from 1
-  std::uint32_t receives = 0;         ///< on their way
-  std::uint32_t posted = 0;           ///< requests with a handle
-  std::uint32_t taken = 0;            ///< whose results were asked for
+  // Requests of the send queue whose numbers follow each other are a run, of which the last one is
+  // known here.
+  std::uint64_t run_first = 0;
+  std::uint64_t sends_end = 0;  ///< behind the number of the last request of the send queue
+  std::uint32_t serial = 0;     ///< of the channel's scopes, from 1
+  std::uint32_t receives = 0;   ///< on their way
+  std::uint32_t posted = 0;     ///< requests with a handle
+  std::uint32_t taken = 0;      ///< whose results were asked for
   // Of the requests whose results nobody took:
   std::uint32_t failed = 0;
   std::uint32_t flushed = 0;  ///< because of another failure
+  bool is_stream = false;
 
   [[nodiscard]] std::uint32_t left() const noexcept { return posted - taken; }
 };
 
 /// What a channel knows of a request of the send queue besides its number, if there is anything: it
-/// is of a scope, or keeps memory. Of another number, it is an old one.
+/// keeps memory, or is the last of a run that its scope has broken off. Of another number, it is an
+/// old one.
 struct send_record {
-  std::uint64_t number;
-  scope_state* scope;  ///< null: none
-  kept_memory memory;
-  bool is_watched;  ///< its memory is hidden from the program
+  std::uint64_t number = 0;
+  scope_state* scope = nullptr;  ///< of the run; null: none ends here
+  std::uint64_t run_first = 0;
+  kept_memory memory{};
+  bool is_watched = false;  ///< its memory is hidden from the program
 };
 
 /// What a channel knows of one receive, from its post until its result was taken. One cache line.
@@ -67,15 +73,25 @@ struct alignas(64) receive_slot {
 
 static_assert(sizeof(receive_slot) == 64 || sizeof(void*) != 8);
 
-/// What a handle knows of its request.
+/// The serials of scopes are counted modulo this. One that has the same as another is so many
+/// scopes later; a handle kept as long finds its result where it would be told that it is too late.
+inline constexpr std::uint32_t scope_serials = std::uint32_t{1} << 23;
+
+/// What a handle knows of its request. Two words, which calls take in registers: compilers keep
+/// what has to be in memory for one call, however rare, there for all.
 struct request {
-  /// Of the send queue: its number, from 1. Of the receive queue: null.
-  std::uint64_t number = 0;
-  receive_slot* slot = nullptr;  ///< of the receive queue
+  constexpr request() noexcept : number(0) {}
+
+  union {
+    std::uint64_t number;  ///< of the send queue, from 1
+    receive_slot* slot;    ///< of the receive queue
+  };
   std::uint32_t bytes = 0;       ///< of an RDMA read
-  std::uint32_t scope = 0;       ///< the serial of its scope; 0: none
-  bool keeps = false;            ///< the channel keeps its memory: nobody has to wait for it
-  work_operation operation = work_operation::send;
+  std::uint32_t scope : 23 = 0;  ///< the serial of its scope; 0: none
+  bool keeps : 1 = false;        ///< the channel keeps its memory: nobody has to wait for it
+  work_operation operation : 8 = work_operation::send;
 };
+
+static_assert(sizeof(request) == 16 || sizeof(void*) != 8);
 
 }  // namespace verbspp::detail
