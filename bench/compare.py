@@ -23,14 +23,22 @@ CASES = {
     "extended": "(e) extended interface",
     "checked": "(f) (a), all checked",
     "stream": "(g) (b), all checked",
+    "pending": "(h) channel, post, wait",
+    "blocking": "(i) channel, blocking",
+    "scope": "(j) scope of 16 sends",
+    "doorbell": "(k) (j), one doorbell",
+    "unsignaled": "(l) every 16th signaled",
 }
+# Of those that in C are the same as another.
+RAW = {"pending": "write", "blocking": "write", "scope": "send", "doorbell": "list"}
 # Elsewhere a request that was built before would not have the same checks.
 PREBUILT = ["write", "send", "receive", "list"]
 VARIANTS = ["raw", "verbspp", "prebuilt"]
 DEVICE = "libnullverbs"
 BATCH = 16
-# Instructions relative to raw C.
-MOST = dict.fromkeys(CASES, 1.0)
+# Instructions relative to raw C, where more than 1.00 are allowed: a channel knows what is in flight.
+MOST = {"pending": 1.5, "blocking": 1.5, "scope": 1.75, "doorbell": 1.75,
+        "unsignaled": 1.25}
 # What the device counts, of which there may be as many as in raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]
 
@@ -86,8 +94,12 @@ def run(program, *arguments):
 def measure(compiler, program, options):
     """A row for each loop of one compiler's program."""
     names = run(program, "list")
-    wanted = {f"{variant}_{case}" for case in CASES for variant in ["raw", "verbspp"]}
-    wanted |= {f"prebuilt_{case}" for case in PREBUILT} | {"planted_write"}
+    raw = {case: f"raw_{RAW.get(case, case)}" for case in CASES}
+    loops = [(case, "raw", name) for case, name in raw.items()]
+    loops += [(case, "verbspp", f"verbspp_{case}") for case in CASES]
+    loops += [(case, "prebuilt", f"prebuilt_{case}") for case in PREBUILT]
+    loops += [("write", "planted", "planted_write")]
+    wanted = {name for _, _, name in loops}
     if set(names) != wanted:
         sys.exit(f"{program} has other loops than are wanted: {' '.join(sorted(set(names) ^ wanted))}")
     timed = {}
@@ -96,9 +108,8 @@ def measure(compiler, program, options):
         timed[name] = dict(zip(["nanoseconds", "allocations", *OF_DEVICE], map(float, figures)))
     counted = count(program, names, options.counted_batches)
     rows = []
-    for name in names:
-        variant, case = name.split("_")
-        base = f"raw_{case}"
+    for case, variant, name in loops:
+        base = raw[case]
         rows.append({
             "compiler": compiler, "case": case, "variant": variant,
             "instructions": counted[name], "instructions_ratio": counted[name] / counted[base],
@@ -129,7 +140,7 @@ def problems(rows):
     raw = {(row["compiler"], row["case"]): row for row in rows if row["variant"] == "raw"}
     for row in rows:
         what = f"{row['compiler']}: {row['variant']}, {CASES[row['case']]}"
-        too_many = row["instructions_ratio"] > MOST[row["case"]]
+        too_many = row["instructions_ratio"] > MOST.get(row["case"], 1.0)
         allocates = row["allocations"] != 0
         if row["variant"] == "planted":
             if not too_many or not allocates:

@@ -52,6 +52,10 @@ bool loop_raw_checked(const struct raw_ends* ends, uint64_t operations);
 // (g) the same of 16 sends, then their completions
 bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 
+// What channels do besides; (h), (i) are (a) in C, (j) is (b), and (k) is (d).
+// (l) RDMA writes of which every 16th is signaled, and waited for
+bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations);
+
 #ifdef __cplusplus
 }
 #endif

@@ -55,11 +55,20 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
                                   .build());
   const endpoint other = other_prepared.endpoint();
   VERBSPP_TRY(extended_pair, std::move(other_prepared).handshake(other));
+  VERBSPP_TRY(prepared_channel, domain.build_channel().max_send_work_requests(4 * batch).build());
+  const endpoint third = prepared_channel.endpoint();
+  VERBSPP_TRY(channel, std::move(prepared_channel).handshake(third));
   const remote_memory<access::remote_write> remote(
       reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), remote_key(7U));
-  return wrapped_ends{
-      std::move(connected), queue,  std::move(extended_pair), extended_queue, std::move(outgoing),
-      std::move(incoming),  remote, &length_at_run_time};
+  return wrapped_ends{std::move(connected),
+                      queue,
+                      std::move(extended_pair),
+                      extended_queue,
+                      std::move(outgoing),
+                      std::move(incoming),
+                      remote,
+                      &length_at_run_time,
+                      std::move(channel)};
 }
 
 raw_ends raw_ends_of(const wrapped_ends& ends) {
@@ -102,6 +111,12 @@ std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
       {"verbspp_checked", bind(loop_verbspp_checked, wrapped)},
       {"raw_stream", in_c(loop_raw_stream)},
       {"verbspp_stream", bind(loop_verbspp_stream, wrapped)},
+      {"verbspp_pending", bind(loop_verbspp_pending, wrapped)},
+      {"verbspp_blocking", bind(loop_verbspp_blocking, wrapped)},
+      {"verbspp_scope", bind(loop_verbspp_scope, wrapped)},
+      {"verbspp_doorbell", bind(loop_verbspp_doorbell, wrapped)},
+      {"raw_unsignaled", in_c(loop_raw_unsignaled)},
+      {"verbspp_unsignaled", bind(loop_verbspp_unsignaled, wrapped)},
   };
 }
 

@@ -273,3 +273,23 @@ bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations) {
   }
   return true;
 }
+
+bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations) {
+  for (uint64_t id = 0; id < operations; ++id) {
+    const bool is_last = id % batch == batch - 1;
+    struct ibv_sge element = {.addr = (uintptr_t)ends->outgoing->addr,
+                              .length = message_size,
+                              .lkey = ends->outgoing->lkey};
+    struct ibv_send_wr request = {
+        .wr_id = id,
+        .sg_list = &element,
+        .num_sge = 1,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = is_last ? IBV_SEND_SIGNALED : 0,
+        .wr.rdma = {.remote_addr = ends->remote_address, .rkey = ends->rkey}};
+    struct ibv_send_wr* bad;
+    if (ibv_post_send(ends->qp, &request, &bad) != 0) return false;
+    if (is_last && !wait_for(ends->cq, id)) return false;
+  }
+  return true;
+}

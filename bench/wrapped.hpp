@@ -2,6 +2,7 @@
 #pragma once
 
 #include "loops.h"
+#include <verbspp/channel.hpp>
 #include <verbspp/verbspp.hpp>
 
 #include <cstdint>
@@ -20,6 +21,7 @@ struct wrapped_ends {
   verbspp::memory_region<verbspp::access::local_write> incoming;
   verbspp::remote_memory<verbspp::access::remote_write> remote;
   const volatile std::uint32_t* length;  ///< of a message, known only at run time
+  verbspp::channel channel;
 };
 
 // The loops of loops.h in verbspp.
@@ -31,6 +33,11 @@ bool loop_verbspp_list(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_extended(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_checked(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_stream(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_pending(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_blocking(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_scope(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_doorbell(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_unsignaled(wrapped_ends& ends, std::uint64_t operations) noexcept;
 
 /// The write with an allocation for each: what the measurement has to find too expensive.
 bool loop_planted_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
