@@ -322,6 +322,29 @@ TEST_CASE("a failed request is the root, and what was flushed behind it is count
   CHECK(left.state() == channel_state::broken);
 }
 
+TEST_CASE("a scope answers for its own requests, whatever is posted between them") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  [[maybe_unused]] channel& right = ends.right;
+  buffer<> mine(bed.domain, 64);
+  std::optional<pending<>> between;
+  // Nobody receives.
+  const scope_error failed = failure_of(left.scope(
+      [&](channel_scope& s) -> result<void> {
+        VERBSPP_TRYV(s.post_send({.elements = mine.gather()}));
+        VERBSPP_TRYV(s.post_send({.elements = mine.gather()}));
+        between.emplace(must(left.post_send({.elements = mine.gather()})));
+        VERBSPP_TRYV(s.post_send({.elements = mine.gather()}));
+        return success();
+      },
+      short_limit));
+  REQUIRE(failed.work());
+  CHECK(failed.failed() + failed.flushed() == 3);
+  CHECK_FALSE(between->wait().has_value());
+  CHECK(left.failure()->flushed() + failed.failed() == 4);
+}
+
 TEST_CASE("a broken channel is renewed, and connects to a renewed peer") {
   const testbed bed;
   channel_pair ends = connect_channels(bed);
