@@ -20,7 +20,7 @@ namespace verbspp::detail {
 
 namespace {
 
-constexpr std::uint32_t none = UINT32_MAX;
+constexpr std::uint32_t no_index = UINT32_MAX;
 /// An index plus 1 has 16 bits in the table of numbers.
 constexpr std::uint32_t most_channels = UINT16_MAX;
 constexpr std::uint32_t largest_refill = 64;
@@ -35,8 +35,8 @@ constexpr auto time_for_shared_receive = std::chrono::milliseconds(1);
 /// How often a hub that sleeps looks whether its pool has places again.
 constexpr auto time_between_refills = std::chrono::milliseconds(1);
 
-constexpr const char* creating = "channel_hub::create";
-constexpr const char* building = "build a channel of a hub";
+constexpr const char* creating_hub = "channel_hub::create";
+constexpr const char* building_in_hub = "build a channel of a hub";
 
 std::uint64_t shared_request(std::uint32_t place) noexcept {
   return shared_receive << operation_at | place;
@@ -59,7 +59,7 @@ result<void> hub_member::make_room(std::uint64_t requests) noexcept {
   const std::uint64_t length = std::bit_ceil(requests + extra_completions);
   if (completions_ && length <= std::uint64_t{mask_} + 1) return success();
   owned<ibv_wc[]> longer(new (std::nothrow) ibv_wc[length]);
-  if (!longer) return error::from_errno(ENOMEM, building);
+  if (!longer) return error::from_errno(ENOMEM, building_in_hub);
   assert(first_ == end_);
   completions_ = std::move(longer);
   mask_ = static_cast<std::uint32_t>(length - 1);
@@ -109,9 +109,9 @@ std::optional<std::uint16_t> hub_state::number_table::find(std::uint32_t number)
   return static_cast<std::uint16_t>(page[number & (length - 1)] - 1);
 }
 
-hub_state::hub_state(const protection_domain& domain, completion_queue queue,
+hub_state::hub_state(protection_domain domain, completion_queue queue,
                      const hub_options& options) noexcept
-    : domain_(domain),
+    : domain_(std::move(domain)),
       queue_(std::move(queue)),
       channels_(options.channels),
       waiting_(options.waiting),
@@ -139,14 +139,14 @@ hub_state::~hub_state() {
 result<hub_reference> hub_state::create(const protection_domain& domain, const message_pool* pool,
                                         const hub_options& options) noexcept {
   if (options.channels == 0 || options.channels > most_channels)
-    return error::out_of_range(creating, "channels", options.channels,
+    return error::out_of_range(creating_hub, "channels", options.channels,
                                "a hub is for 1 to 65,535 of them");
   VERBSPP_TRY(queue, options.waiting.sleeps()
                          ? result<completion_queue>(waitable_completion_queue::create(
                                domain.context(), options.completions))
                          : completion_queue::create(domain.context(), options.completions));
   hub_reference made(new (std::nothrow) hub_state(domain, std::move(queue), options));
-  if (!made) return error::from_errno(ENOMEM, creating);
+  if (!made) return error::from_errno(ENOMEM, creating_hub);
   VERBSPP_TRYV(made->start(pool, options));
   return made;
 }
@@ -154,27 +154,28 @@ result<hub_reference> hub_state::create(const protection_domain& domain, const m
 result<void> hub_state::start(const message_pool* pool, const hub_options& options) noexcept {
   rows_ = owned<row[]>(new (std::nothrow) row[channels_]);
   if (!rows_ || !numbers_.allocate() || !news_.allocate(channels_))
-    return error::from_errno(ENOMEM, creating);
+    return error::from_errno(ENOMEM, creating_hub);
   for (std::uint32_t i = 0; i < channels_; ++i)
     rows_.get()[i] = {
-        .member = nullptr, .generation = 0, .next_free = i + 1 < channels_ ? i + 1 : none};
+        .member = nullptr, .generation = 0, .next_free = i + 1 < channels_ ? i + 1 : no_index};
   if (pool == nullptr) return success();
   if (pool->places() == nullptr)
-    return error(error_kind::invalid_input, creating, "this pool was moved from");
+    return error(error_kind::invalid_input, creating_hub, "this pool was moved from");
   if (pool->places()->domain() != domain_)
-    return error(error_kind::invalid_input, creating,
+    return error(error_kind::invalid_input, creating_hub,
                  "the pool's memory is registered with another protection domain than the hub's");
   if (options.receives == 0)
-    return error::out_of_range(creating, "receives", 0, "a hub with a pool keeps some posted");
+    return error::out_of_range(creating_hub, "receives", 0, "a hub with a pool keeps some posted");
   depth_ = options.receives;
   refill_ = std::clamp(options.refill, 1U, std::min(largest_refill, std::max(depth_ / 2, 1U)));
   if (!room_.take(depth_))
-    return error::above_limit(creating, "receives", depth_, room_.capacity(),
+    return error::above_limit(creating_hub, "receives", depth_, room_.capacity(),
                               "their completions are in the hub's queue as well: give it more");
   VERBSPP_TRY(wanted, work_request_count::from(depth_));
   VERBSPP_TRY(made, shared_receive_queue::create(domain_, wanted));
   is_posted_ = owned<bool[]>(new (std::nothrow) bool[pool->size()]());
-  if (!is_posted_ || !received_.allocate(pool->size())) return error::from_errno(ENOMEM, creating);
+  if (!is_posted_ || !received_.allocate(pool->size()))
+    return error::from_errno(ENOMEM, creating_hub);
   receives_ = std::move(made);
   pool_ = *pool;
   const std::lock_guard guard(lock_);
@@ -185,8 +186,8 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
 
 result<void> hub_state::join(hub_member& member) noexcept {
   const std::lock_guard guard(lock_);
-  if (first_free_ == none)
-    return error(error_kind::resource_exhausted, building,
+  if (first_free_ == no_index)
+    return error(error_kind::resource_exhausted, building_in_hub,
                  "the hub has as many channels as it can have: create it for more "
                  "(hub_options::channels)");
   row& mine = rows_.get()[first_free_];
@@ -208,12 +209,13 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, std::ui
   const bool is_as_granted = room_.take(granted);
   const std::uint64_t taken = is_as_granted ? granted : asked;
   if (!is_as_granted && !room_.take(asked))
-    return error::above_limit(building, "completions", asked, room_.capacity() - room_.expected(),
+    return error::above_limit(building_in_hub, "completions", asked,
+                              room_.capacity() - room_.expected(),
                               "the hub's completion queue has no room for another channel's: "
                               "create it with more (hub_options::completions)");
   if (!numbers_.set(number, static_cast<std::uint16_t>(member.id.index))) {
     room_.give_back(taken);
-    return error::from_errno(ENOMEM, building);
+    return error::from_errno(ENOMEM, building_in_hub);
   }
   member.expected_ = taken;
   member.number_ = number;

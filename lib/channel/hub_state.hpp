@@ -161,8 +161,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     owned<std::uint16_t*[]> pages_{};  ///< of an index plus 1; 0 is none
   };
 
-  hub_state(const protection_domain& domain, completion_queue queue,
-            const hub_options& options) noexcept;
+  hub_state(protection_domain domain, completion_queue queue, const hub_options& options) noexcept;
   ~hub_state();
   [[nodiscard]] result<void> start(const message_pool* pool, const hub_options& options) noexcept;
 

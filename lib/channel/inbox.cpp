@@ -31,9 +31,13 @@ detail::request request_of(detail::receive_slot* slot) noexcept {
 
 }  // namespace
 
-inbox::inbox(detail::channel_core* core, const message_pool& pool, detail::owned<entry[]>&& entries,
+inbox::inbox(detail::channel_core* core, message_pool pool, detail::owned<entry[]>&& entries,
              std::uint32_t depth, std::uint32_t refill) noexcept
-    : core_(core), pool_(pool), entries_(std::move(entries)), depth_(depth), refill_(refill) {
+    : core_(core),
+      pool_(std::move(pool)),
+      entries_(std::move(entries)),
+      depth_(depth),
+      refill_(refill) {
   // It may outlive the channel, as a handle may.
   core_->open_handle();
 }

@@ -18,7 +18,7 @@ constexpr std::size_t cache_line = 64;
 /// What a shared receive's `wr_id` has room for.
 constexpr std::uint32_t most_places = 1U << 28;
 
-constexpr const char* creating = "message_pool::create";
+constexpr const char* creating_pool = "message_pool::create";
 
 }  // namespace
 
@@ -50,16 +50,16 @@ result<pool_places*> pool_places::create(const protection_domain& domain, std::u
                                          std::uint32_t size,
                                          const buffer_options& options) noexcept {
   if (count == 0 || size == 0)
-    return error(error_kind::invalid_input, creating,
+    return error(error_kind::invalid_input, creating_pool,
                  "a pool has at least one place, of at least one byte");
-  if (count > most_places) return error::above_limit(creating, "places", count, most_places);
+  if (count > most_places) return error::above_limit(creating_pool, "places", count, most_places);
   const std::size_t distance = (std::size_t{size} + cache_line - 1) / cache_line * cache_line;
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, count * distance, options));
   owned<std::uint32_t[]> next(new (std::nothrow) std::uint32_t[count]);
-  if (!next) return error::from_errno(ENOMEM, creating);
+  if (!next) return error::from_errno(ENOMEM, creating_pool);
   auto* const made =
       new (std::nothrow) pool_places(std::move(buffer), std::move(next), count, size, distance);
-  if (made == nullptr) return error::from_errno(ENOMEM, creating);
+  if (made == nullptr) return error::from_errno(ENOMEM, creating_pool);
   return made;
 }
 

@@ -79,7 +79,7 @@ class inbox {
     std::uint32_t place;
   };
 
-  inbox(detail::channel_core* core, const message_pool& pool, detail::owned<entry[]>&& entries,
+  inbox(detail::channel_core* core, message_pool pool, detail::owned<entry[]>&& entries,
         std::uint32_t depth, std::uint32_t refill) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core* core, const message_pool& pool,
                                           const inbox_options& options) noexcept;
