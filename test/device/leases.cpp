@@ -863,6 +863,9 @@ TEST_CASE("what the driver refuses to post leaves the channel as it was") {
 }
 
 TEST_CASE("a lease that is on its way is taken back when it has come, if not by a request") {
+  // Linux' software driver goes on after a receiver that was not ready only when something is
+  // posted.
+  if (!device_name().starts_with("soft")) SKIP("this may need a request that is refused here");
   lease_bed bed;
   if (!bed.has_windows()) return;
   leased_memory memory(bed.domain, 64);

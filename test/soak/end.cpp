@@ -1073,6 +1073,7 @@ void end::end_lease() {
 }
 
 void end::look_after_lease() {
+  if (!wanted_.leases) return;
   if (!granted_) return grant_lease();
   if (granted_->is_closing) {
     // The peer has been told, and is not in the middle of it.
