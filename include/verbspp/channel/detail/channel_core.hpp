@@ -503,7 +503,6 @@ class channel_core {
   /// Which one of a hub it is.
   [[nodiscard]] channel_id id() const noexcept;
   [[nodiscard]] const std::optional<channel_failure>& failure() const noexcept { return failure_; }
-  [[nodiscard]] ibv_qp_ex* native_extended() const noexcept { return extended_; }
   [[nodiscard]] const endpoint& local() const noexcept { return local_; }
   [[nodiscard]] const queue_pair_capacities& capacities() const noexcept { return capacities_; }
   [[nodiscard]] ibv_qp* native() const noexcept { return native_; }
