@@ -4,6 +4,7 @@
 /// overrun.
 #pragma once
 
+#include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/builder.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_failure.hpp>
@@ -16,6 +17,7 @@
 #include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/channel/scope_error.hpp>
 #include <verbspp/channel/waiting.hpp>

@@ -12,6 +12,7 @@
 
 using namespace verbspp;
 using namespace verbspp::test;
+using namespace std::chrono_literals;
 
 TEST_CASE("a channel needs nothing but its protection domain, and sends and receives") {
   const testbed bed;
@@ -64,6 +65,56 @@ TEST_CASE("a channel's blocking calls do what they are named for") {
   auto waiting = must(right.post_receive({.elements = mine.scatter()}));
   must(left.send({.elements = theirs.region().gather(0, 10).value()}));
   CHECK(must(waiting.wait(patience)).byte_count() == 10);
+}
+
+TEST_CASE("a channel's blocking calls borrow memory that is given by itself") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  buffer<> theirs(bed.domain, pattern(64, 2));
+  auto mine = must(registered_buffer<>::allocate(bed.domain, 64));
+  auto pool = must(message_pool::create(bed.domain, 2, 64));
+  const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
+
+  must(left.read(mine, {.remote = theirs.remote()}));
+  CHECK(mine[63] == theirs.bytes()[63]);
+  mine[0] = std::byte{77};
+  must(left.write(mine, {.remote = theirs.remote()}, patience));
+  CHECK(theirs.bytes()[0] == std::byte{77});
+  must(left.write(must(shared.part(0, 8)), {.remote = theirs.remote()}));
+  CHECK(theirs.bytes()[0] == std::byte{0});
+  CHECK(shared.is_only());
+  must(left.read(shared, {.remote = theirs.remote()}));
+  CHECK(shared[8] == theirs.bytes()[8]);
+
+  auto message = must(pool.take());
+  must(message.resize(5));
+  auto arriving = must(ends.right.post_receive({.elements = theirs.scatter()}));
+  must(left.send(message, {.immediate = immediate_data(3)}));
+  CHECK(must(arriving.wait(patience)).byte_count() == 5);
+  CHECK(message.size() == 5);  // it did not go
+  arriving = must(ends.right.post_receive({.elements = theirs.scatter()}));
+  must(left.send(mine, patience));
+  CHECK(must(arriving.wait(patience)).byte_count() == 64);
+  auto sending = must(ends.right.post_send({.elements = theirs.gather()}));
+  CHECK(must(left.receive(mine)).byte_count() == 64);
+  must(sending.wait(patience));
+
+  SECTION("what was moved from is refused") {
+    const auto taken = std::move(message);
+    CHECK(error(failure_of(left.send(message))) == error_kind::invalid_input);
+  }
+  SECTION("with a limit that has passed nothing is posted") {
+    CHECK(error(failure_of(left.receive(shared, 0s))) == error_kind::timed_out);
+    CHECK(left.is_connected());
+    CHECK(shared.is_only());
+  }
+  SECTION("at its limit the memory is the caller's again") {
+    CHECK(error(failure_of(left.receive(shared, short_limit))) == error_kind::timed_out);
+    CHECK(left.outstanding() == 0);
+    CHECK(shared.is_only());
+    CHECK(error(failure_of(left.receive(mine, short_limit))) == error_kind::not_connected);
+  }
 }
 
 TEST_CASE("a handle gives its result once, and is refused after that") {

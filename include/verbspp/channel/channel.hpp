@@ -5,12 +5,14 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/queue/completion_queue.hpp>
@@ -96,19 +98,10 @@ void print(std::ostream& out, const channel_core* core);
 /// has finished, by other means, before the channel goes. Thread rule: as a container: one thread
 /// at a time for it, its handles and its scopes, which debug builds assert; it may go from thread
 /// to thread.
-class channel : public channel_operations<channel>,
-                public memory_operations<channel>,
+class channel : public posting_operations<channel>,
+                public blocking_operations<channel>,
                 public lease_operations<channel> {
  public:
-  using channel_operations<channel>::post_receive;
-  using channel_operations<channel>::post_send;
-  using channel_operations<channel>::post_write;
-  using channel_operations<channel>::post_read;
-  using memory_operations<channel>::post_receive;
-  using memory_operations<channel>::post_send;
-  using memory_operations<channel>::post_write;
-  using memory_operations<channel>::post_read;
-
   channel() noexcept = default;
   /// What is prepared, as a channel, which `handshake` connects: for those who have one object and
   /// one way for its first connection and those that `renew` prepares.
@@ -116,96 +109,31 @@ class channel : public channel_operations<channel>,
   /// For the library.
   explicit channel(detail::core_owner core) noexcept : core_(std::move(core)) {}
 
-  // Blocking: post one, wait, return the result. Where the queue is full, they wait for room. If
-  // the limit has passed before, nothing is posted, and the channel stays as it was.
-
-  VERBSPP_DATA_PATH transport_result<completed_work> send(
-      const send_operation& operation) noexcept {
-    return run(operation, nullptr);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> send(const send_operation& operation,
-                                                          const wait_limit& limit) noexcept {
-    return run(operation, &limit);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> receive(
-      const receive_operation& operation) noexcept {
-    return run(operation, nullptr);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> receive(const receive_operation& operation,
-                                                             const wait_limit& limit) noexcept {
-    return run(operation, &limit);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> write(
-      const write_operation& operation) noexcept {
-    return run(operation, nullptr);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> write(const write_operation& operation,
-                                                           const wait_limit& limit) noexcept {
-    return run(operation, &limit);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> read(
-      const read_operation& operation) noexcept {
-    return run(operation, nullptr);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> read(const read_operation& operation,
-                                                          const wait_limit& limit) noexcept {
-    return run(operation, &limit);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> compare_and_swap(
-      const compare_and_swap_operation& operation) noexcept {
-    return run(operation, nullptr);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> compare_and_swap(
-      const compare_and_swap_operation& operation, const wait_limit& limit) noexcept {
-    return run(operation, &limit);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> fetch_and_add(
-      const fetch_and_add_operation& operation) noexcept {
-    return run(operation, nullptr);
-  }
-  VERBSPP_DATA_PATH transport_result<completed_work> fetch_and_add(
-      const fetch_and_add_operation& operation, const wait_limit& limit) noexcept {
-    return run(operation, &limit);
-  }
-
   /// Calls `function` with a `channel_scope&`, and returns when all that was posted through it has
   /// finished: also when it returns an error, or throws. The limit is that of the scope as a whole:
   /// of each wait in it, and of the end.
   /// \returns what the function returns (void, a value, or a result's value), or a `scope_error`,
   /// which tells the function's own error from those of work whose result nobody took
   template <class Function>
-  VERBSPP_DATA_PATH auto scope(Function&& function) {
-    channel_scope opened(core(), nullptr);
-    return detail::run(opened, function, false);
-  }
-  template <class Function>
-  VERBSPP_DATA_PATH auto scope(Function&& function, const wait_limit& limit) {
-    channel_scope opened(core(), &limit);
+  VERBSPP_DATA_PATH auto scope(Function&& function,
+                               const wait_limit& limit = detail::default_limit) {
+    channel_scope opened(core(), detail::given(limit));
     return detail::run(opened, function, false);
   }
   /// The same for those who take the result of every request themselves: that some was not taken is
   /// an error, too.
   template <class Function>
-  VERBSPP_DATA_PATH auto manual_scope(Function&& function) {
-    channel_scope opened(core(), nullptr);
-    return detail::run(opened, function, true);
-  }
-  template <class Function>
-  VERBSPP_DATA_PATH auto manual_scope(Function&& function, const wait_limit& limit) {
-    channel_scope opened(core(), &limit);
+  VERBSPP_DATA_PATH auto manual_scope(Function&& function,
+                                      const wait_limit& limit = detail::default_limit) {
+    channel_scope opened(core(), detail::given(limit));
     return detail::run(opened, function, true);
   }
   /// Calls `function` with a `channel_stream&`: as a scope, for requests that nobody holds handles
   /// of, of which the device tells every k-th only.
   template <class Function>
-  VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {}) {
-    channel_stream opened(core(), nullptr, every(options));
-    return detail::run(opened, function, false);
-  }
-  template <class Function>
-  VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options,
-                                const wait_limit& limit) {
-    channel_stream opened(core(), &limit, every(options));
+  VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {},
+                                const wait_limit& limit = detail::default_limit) {
+    channel_stream opened(core(), detail::given(limit), every(options));
     return detail::run(opened, function, false);
   }
 
@@ -314,18 +242,20 @@ class channel : public channel_operations<channel>,
             });
   }
 
+  friend blocking_operations<channel>;
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run(
-      const Operation& operation, const wait_limit* limit) noexcept {
+      const Operation& operation, const wait_limit& limit, detail::kept_memory kept = {}) noexcept {
     detail::channel_core& core = this->core();
-    if (limit != nullptr && limit->has_passed()) [[unlikely]]
-      return core.ended_before(*limit);
+    const wait_limit* const until = detail::given(limit);
+    if (until != nullptr && until->has_passed()) [[unlikely]]
+      return detail::channel_core::refused(core.ended_before(*until), kept);
     detail::request made;
     const result<void> posted =
-        core.post(operation, made, nullptr, true, {}, {.is_wanted = true, .limit = limit});
+        core.post(operation, made, nullptr, true, kept, {.is_wanted = true, .limit = until});
     if (!posted.has_value()) [[unlikely]]
       return posted.assume_error();
-    return core.wait_without_handle(made, limit);
+    return core.wait_without_handle(made, until);
   }
 
   detail::core_owner core_;

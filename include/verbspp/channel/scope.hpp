@@ -9,6 +9,7 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope_error.hpp>
 #include <verbspp/memory/memory_window.hpp>
 #include <verbspp/memory/remote_memory.hpp>
@@ -145,19 +146,9 @@ class scope_base {
 /// nobody took, the scope reports. Where a queue is full, posting waits for room, until the limit
 /// of the scope. Belongs to the function: it can be neither copied nor moved. Thread rule: as the
 /// channel.
-class channel_scope : public detail::scope_base,
-                      public channel_operations<channel_scope>,
-                      public memory_operations<channel_scope> {
+class channel_scope : public detail::scope_base, public posting_operations<channel_scope> {
  public:
   using scope_base::scope_base;
-  using channel_operations<channel_scope>::post_receive;
-  using channel_operations<channel_scope>::post_send;
-  using channel_operations<channel_scope>::post_write;
-  using channel_operations<channel_scope>::post_read;
-  using memory_operations<channel_scope>::post_receive;
-  using memory_operations<channel_scope>::post_send;
-  using memory_operations<channel_scope>::post_write;
-  using memory_operations<channel_scope>::post_read;
 
   /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the
   /// `channel_batch` that it is called with, as `queue_pair::post_batch` does. Waits for room for

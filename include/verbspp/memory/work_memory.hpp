@@ -71,4 +71,11 @@ concept FillableMemory =
                     "the device writes there: only memory that was registered with "
                     "access::local_write can be filled");
 
+/// Memory that a call can borrow while it waits, which names all of itself by `gather()`.
+template <class Memory>
+concept BorrowedMemory =
+    detail::because(detail::HasGather<std::remove_cvref_t<Memory>>,
+                    "a call that waits borrows registered memory that names all of itself: a "
+                    "buffer, a part of one, a region, a message");
+
 }  // namespace verbspp

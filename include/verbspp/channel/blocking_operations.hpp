@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/memory_operations.hpp>
+#include <verbspp/memory/work_memory.hpp>
+#include <verbspp/work/operations.hpp>
+#include <verbspp/work/transport_error.hpp>
+#include <verbspp/work/work_completion.hpp>
+
+#include <type_traits>
+
+namespace verbspp {
+
+namespace detail {
+
+/// Stands where the caller gives no limit, so that the channel's default one holds, and is known by
+/// its address.
+inline constexpr wait_limit default_limit = wait_limit::forever();
+/// Null if none was given. Inline in what has the default argument, so that it costs nothing.
+[[nodiscard]] VERBSPP_DATA_PATH const wait_limit* given(const wait_limit& limit) noexcept {
+  return &limit == &default_limit ? nullptr : &limit;
+}
+
+/// What a call could borrow, but not fill.
+template <class Memory>
+concept NotToBeFilled = BorrowedMemory<Memory> && !FillableMemory<Memory>;
+
+}  // namespace detail
+
+// Said in one sentence wherever it is met.
+#define VERBSPP_DETAIL_NOT_TO_BE_FILLED                                                   \
+  VERBSPP_DETAIL_REFUSED(detail::NotToBeFilled<Memory>,                                   \
+                         "the device writes there: only memory that was registered with " \
+                         "access::local_write can be filled")
+
+/// Blocking calls: each posts one request, waits for it, and returns its result. Where the queue is
+/// full, it waits for room, too.
+///
+/// Memory is named by elements, or is given by itself: `send(buffer)`, `read(part, {.remote =
+/// theirs})`. All of it is sent, written or filled. It stays the caller's; since the call waits, no
+/// request has it any more when the call has returned, also not when the limit has ended the wait,
+/// and the connection with it. The one exception is a device that does not let go even then, of
+/// which `channel::close` tells (`driver`): shared memory is never freed then; other memory the
+/// caller must not free, or use anew.
+///
+/// Without a limit, the channel's default one holds. If the limit has passed before, nothing is
+/// posted, and the channel stays as it was.
+///
+/// `Poster` has `run(operation, limit, memory)`.
+/// \errors as of posting and `pending::wait`; of memory, as its `gather` or `scatter`
+template <class Poster>
+class blocking_operations {
+ public:
+  VERBSPP_DATA_PATH transport_result<completed_work> send(
+      const send_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return poster().run(operation, limit);
+  }
+  VERBSPP_DATA_PATH transport_result<completed_work> receive(
+      const receive_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return poster().run(operation, limit);
+  }
+  VERBSPP_DATA_PATH transport_result<completed_work> write(
+      const write_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return poster().run(operation, limit);
+  }
+  VERBSPP_DATA_PATH transport_result<completed_work> read(
+      const read_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+    return poster().run(operation, limit);
+  }
+  VERBSPP_DATA_PATH transport_result<completed_work> compare_and_swap(
+      const compare_and_swap_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return poster().run(operation, limit);
+  }
+  VERBSPP_DATA_PATH transport_result<completed_work> fetch_and_add(
+      const fetch_and_add_operation& operation,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return poster().run(operation, limit);
+  }
+
+  template <class Memory>
+    requires BorrowedMemory<Memory>
+  VERBSPP_DATA_PATH transport_result<completed_work> send(
+      Memory&& memory, const wait_limit& limit = detail::default_limit) noexcept {
+    return run_with(memory, send_operation(), limit);
+  }
+  /// The operation names no elements of its own, here and below.
+  template <class Memory>
+    requires BorrowedMemory<Memory>
+  VERBSPP_DATA_PATH transport_result<completed_work> send(
+      Memory&& memory, const send_operation& rest,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return run_with(memory, rest, limit);
+  }
+  template <class Memory>
+    requires BorrowedMemory<Memory> && FillableMemory<Memory>
+  VERBSPP_DATA_PATH transport_result<completed_work> receive(
+      Memory&& memory, const wait_limit& limit = detail::default_limit) noexcept {
+    return run_with(memory, receive_operation(), limit);
+  }
+  template <class Memory>
+    requires BorrowedMemory<Memory>
+  VERBSPP_DATA_PATH transport_result<completed_work> write(
+      Memory&& memory, const write_operation& rest,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return run_with(memory, rest, limit);
+  }
+  template <class Memory>
+    requires BorrowedMemory<Memory> && FillableMemory<Memory>
+  VERBSPP_DATA_PATH transport_result<completed_work> read(
+      Memory&& memory, const read_operation& rest,
+      const wait_limit& limit = detail::default_limit) noexcept {
+    return run_with(memory, rest, limit);
+  }
+
+  template <class Memory>
+  void receive(Memory&&, const wait_limit& = detail::default_limit) VERBSPP_DETAIL_NOT_TO_BE_FILLED;
+  template <class Memory>
+  void read(Memory&&, const read_operation&,
+            const wait_limit& = detail::default_limit) VERBSPP_DETAIL_NOT_TO_BE_FILLED;
+
+ protected:
+  blocking_operations() noexcept = default;
+  blocking_operations(blocking_operations&&) noexcept = default;
+  blocking_operations& operator=(blocking_operations&&) noexcept = default;
+  ~blocking_operations() = default;
+
+ private:
+  [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept { return static_cast<Poster&>(*this); }
+  template <class Memory, class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run_with(
+      const Memory& memory, const Operation& rest, const wait_limit& limit) noexcept {
+    const auto operation = detail::with_elements(memory, rest);
+    if (!operation.has_value()) [[unlikely]]
+      return operation.assume_error();
+    if constexpr (SharedMemory<Memory>)
+      return poster().run(operation.assume_value(), limit, memory.keep());
+    else
+      return poster().run(operation.assume_value(), limit);
+  }
+};
+
+#undef VERBSPP_DETAIL_NOT_TO_BE_FILLED
+
+}  // namespace verbspp
