@@ -861,6 +861,10 @@ void channel_core::complete_with_care(std::uint64_t end) noexcept {
       --rarities_;
       show(targets_of(number));
     }
+    if (noted.is_guarded) {
+      --rarities_;
+      unguard(targets_of(number));
+    }
     if (noted.memory.keeper == nullptr) continue;
     --rarities_;
     if (!lost_memory_) noted.memory.let_go();
@@ -942,6 +946,20 @@ void channel_core::hide(std::uint64_t number) noexcept {
   if (!hide(targets_of(number))) return;
   record_of(number).is_watched = true;
   ++rarities_;
+}
+
+void channel_core::guard(const request& posted, const native_elements& sources) noexcept {
+  target* const first = targets_of(posted.number);
+  remember(first, sources);
+  for (std::uint32_t i = 0; i < targets_per_request_ && first[i].length != 0; ++i)
+    device_reads(first[i].address, first[i].length);
+  record_of(posted.number).is_guarded = true;
+  ++rarities_;
+}
+
+void channel_core::unguard(const target* first) const noexcept {
+  for (std::uint32_t i = 0; i < targets_per_request_ && first[i].length != 0; ++i)
+    device_has_read(first[i].address, first[i].length);
 }
 
 void channel_core::note_invalidated(std::uint32_t rkey) noexcept {

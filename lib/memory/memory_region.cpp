@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "memory/guarded_pages.hpp"
 #include "memory/own_addresses.hpp"
 #include "memory/usable.hpp"
 #include <verbspp/base/destroy_failure.hpp>
@@ -121,6 +122,7 @@ result<memory_registration> memory_registration::create(const protection_domain&
   VERBSPP_TRYV(check_usable(registering, domain));
   VERBSPP_TRYV(check_range(registering, place, length, start));
   VERBSPP_TRYV(check_on_demand(registering, domain, rights));
+  pages_are_registered(address, length, rights);
   errno = 0;
   // What ibv_reg_mr and ibv_reg_mr_iova call where the rights are no constants.
   ibv_mr* const native =
@@ -215,6 +217,9 @@ result<void> memory_registration::change(const registration_change& changes) noe
     what |= IBV_REREG_MR_CHANGE_ACCESS;
     rights = *changes.rights;
   }
+  // Whatever changes, it is not the first registration of these pages.
+  pages_are_registered(native_->addr, native_->length, rights);
+  pages_are_registered(changes.memory.data(), changes.memory.size(), rights);
   errno = 0;
   const int returned = ibv_rereg_mr(native_, what, domain, changes.memory.data(),
                                     changes.memory.size(), static_cast<int>(rights.bits));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "memory/guarded_pages.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
 
@@ -77,22 +78,28 @@ result<page_range> page_range::allocate(std::size_t count, std::size_t size,
   if (options.huge_pages) {
     const std::size_t rounded = rounded_up(length, huge_page);
     if (options.alignment <= huge_page)
-      if (void* const memory = map(rounded, MAP_HUGETLB | MAP_HUGE_2MB))
+      if (void* const memory = map(rounded, MAP_HUGETLB | MAP_HUGE_2MB)) {
+        pages_appear(memory, rounded, huge_page);
         return page_range(memory, rounded, page_kind::huge);
+      }
     // None reserved. The kernel may make them of normal ones if they fit into the addresses.
     if (void* const memory = map_aligned(rounded, std::max(options.alignment, huge_page), page)) {
       const bool asked = ::madvise(memory, rounded, MADV_HUGEPAGE) == 0;
+      pages_appear(memory, rounded, page);
       return page_range(memory, rounded, asked ? page_kind::transparent_huge : page_kind::normal);
     }
   }
   const std::size_t rounded = rounded_up(length, page);
   void* const memory = map_aligned(rounded, options.alignment, page);
   if (memory == nullptr) return error::from_errno(errno, "mmap", "there is not that much memory");
+  pages_appear(memory, rounded, page);
   return page_range(memory, rounded, page_kind::normal);
 }
 
 page_range::~page_range() {
-  if (first_ != nullptr && ::munmap(first_, size_) != 0) report_destroy(errno, "munmap");
+  if (first_ == nullptr) return;
+  pages_go(first_);
+  if (::munmap(first_, size_) != 0) report_destroy(errno, "munmap");
 }
 
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept {

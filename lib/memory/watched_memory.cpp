@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "memory/guarded_pages.hpp"
 #include "memory/own_addresses.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 
@@ -139,12 +140,20 @@ void tell_sanitizer(const watchers& those, std::uint64_t address, std::uint64_t 
     __asan_poison_memory_region(start, length);
 }
 
+/// Whether somebody looks on, and the memory is some of the program's.
+bool is_watched(const watchers& those, std::uint64_t address, std::uint64_t length) noexcept {
+  return those.are_there() && address != 0 && length != 0 && address + length >= address &&
+         is_of_the_program(address, length);
+}
+
 /// Tells all who look on.
 void tell(std::uint64_t address, std::uint64_t length, bool accessible) noexcept {
   const watchers& those = who_watches();
-  if (!those.are_there() || address == 0 || length == 0 || address + length < address ||
-      !is_of_the_program(address, length))
-    return;
+  if (!is_watched(those, address, length)) return;
+  if (accessible)
+    leave_target(address, length);
+  else
+    enter_target(address, length);
   if (those.knows(address, length)) tell_sanitizer(those, address, length, accessible);
   if (those.valgrind) tell_valgrind(address, length, accessible);
 }
@@ -159,6 +168,14 @@ void device_takes(std::uint64_t address, std::uint64_t length) noexcept {
 
 void device_returns(std::uint64_t address, std::uint64_t length) noexcept {
   tell(address, length, true);
+}
+
+void device_reads(std::uint64_t address, std::uint64_t length) noexcept {
+  if (is_watched(who_watches(), address, length)) guard_source(address, length);
+}
+
+void device_has_read(std::uint64_t address, std::uint64_t length) noexcept {
+  if (is_watched(who_watches(), address, length)) unguard_source(address, length);
 }
 
 void name_otherwise(std::uint64_t start, std::uint64_t length) noexcept {

@@ -3,13 +3,16 @@
 /// What AddressSanitizer and Valgrind are told of the memory that the device has, and that the
 /// device itself is never reported: runs without them, too, where it shows that they are not
 /// needed. The mistakes that they find are in ../watched.
-#include "device.hpp"
+#include "channels.hpp"
 #include <verbspp/memory/detail/watched_memory.hpp>
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <utility>
 #include <vector>
 
 using namespace verbspp;
@@ -127,4 +130,85 @@ TEST_CASE(
   takes(element);
   CHECK(of_the_program[7] == std::byte{0});
   returns(element);
+}
+
+TEST_CASE("memory that a channel's work sends can be written to wherever that is no mistake") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t size = 8 * page;
+  buffer<> theirs(bed.domain, size);
+  // The peer has no receive yet.
+  const auto send = [&](const auto& memory) { return must(ends.left.post_send(memory)); };
+  const auto receive = [&] {
+    must(must(ends.right.post_receive({.elements = theirs.scatter()})).wait(patience));
+  };
+
+  SECTION("outside of the pages that are sent as a whole") {
+    const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
+    auto first = send(must(shared.part(1, page)));
+    auto second = send(must(shared.part(2 * page + 1, 2 * page - 2)));
+    std::ranges::fill(shared, std::byte{1});
+    receive();
+    receive();
+    must(first.wait(patience));
+    must(second.wait(patience));
+  }
+  SECTION("when all that send it have finished") {
+    const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
+    auto first = send(shared);
+    auto second = send(must(shared.part(0, page)));
+    receive();
+    must(first.wait(patience));
+    std::ranges::fill(must(shared.part(page, page)), std::byte{1});
+    receive();
+    must(second.wait(patience));
+    std::ranges::fill(shared, std::byte{1});
+  }
+  SECTION("when the connection was given up") {
+    const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
+    static_cast<void>(send(shared).wait(short_limit));
+    std::ranges::fill(shared, std::byte{1});
+  }
+  SECTION("by a peer") {
+    const auto shared =
+        must(must(registered_buffer<all_rights>::allocate(bed.domain, size)).share());
+    auto first = send(shared);
+    must(ends.right.write({.elements = theirs.gather(), .remote = must(shared.remote())}));
+    std::ranges::fill(shared, std::byte{1});
+    receive();
+    must(first.wait(patience));
+  }
+  SECTION("by a peer through a registration of the program's own") {
+    const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
+    auto first = send(shared);
+    const auto region =
+        must(register_memory<all_rights>(bed.domain, std::span(shared.data(), size)));
+    must(ends.right.write({.elements = theirs.gather(), .remote = must(region.remote())}));
+    receive();
+    must(first.wait(patience));
+  }
+  SECTION("by the device") {
+    const auto shared = must(must(registered_buffer<>::allocate(bed.domain, size)).share());
+    auto before = must(ends.left.post_receive(must(shared.part(page, page))));
+    auto first = send(shared);
+    auto behind = must(ends.left.post_receive(must(shared.part(page, page))));
+    must(ends.right.send({.elements = theirs.gather(0, page)}));
+    must(ends.right.send({.elements = theirs.gather(0, page)}));
+    must(before.wait(patience));
+    must(behind.wait(patience));
+    receive();
+    must(first.wait(patience));
+    std::ranges::fill(shared, std::byte{1});
+  }
+  SECTION("as a message, whose place is another's when it was sent") {
+    auto pool = must(message_pool::create(bed.domain, 2, 2 * static_cast<std::uint32_t>(page)));
+    for (int i = 0; i < 4; ++i) {
+      auto message = must(pool.take());
+      std::ranges::fill(message.bytes(), std::byte{1});
+      auto sent = must(ends.left.post_send(std::move(message)));
+      receive();
+      must(sent.wait(patience));
+    }
+  }
 }

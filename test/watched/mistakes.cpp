@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
 using namespace verbspp;
@@ -31,6 +33,9 @@ volatile std::byte seen;
 
 /// So that the compiler can't know what is read and written.
 volatile std::byte* look(void* memory) { return static_cast<volatile std::byte*>(memory); }
+
+/// Catch2 has a handler of its own, which would hide the line from Valgrind.
+void let_faults_end_the_program() { static_cast<void>(std::signal(SIGSEGV, SIG_DFL)); }
 
 }  // namespace
 
@@ -157,6 +162,40 @@ TEST_CASE("shared memory is read while a channel's work has it", "[.mistake]") {
   seen = bytes[32];
   seen = bytes[31];  // caught
   static_cast<void>(message.wait(short_limit));
+}
+
+TEST_CASE("shared memory is written to while a channel's work sends it", "[.mistake]") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto shared = must(must(registered_buffer<>::allocate(bed.domain, 4 * page)).share());
+  auto* const bytes = look(shared.data());
+  // For which the peer has no receive yet.
+  auto work = must(ends.left.post_send(must(shared.part(page / 2, 2 * page))));
+  seen = bytes[page];
+  bytes[page / 2] = std::byte{1};
+  bytes[2 * page] = std::byte{1};
+  let_faults_end_the_program();
+  bytes[page] = std::byte{1};  // caught
+  static_cast<void>(work.wait(short_limit));
+}
+
+TEST_CASE("memory is written to that a channel's work owns", "[.mistake]") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  constexpr std::size_t size = 100'000;
+  buffer<> theirs(bed.domain, size);
+  auto mine = must(registered_buffer<>::allocate(bed.domain, size));
+  auto* const bytes = look(mine.data());
+  bytes[0] = std::byte{1};
+  auto finished =
+      must(ends.left.post_write(std::move(mine), {.remote = theirs.remote()})).wait(patience);
+  must(finished.result);
+  bytes[0] = std::byte{2};
+  auto work = must(ends.left.post_send(std::move(finished.memory)));
+  let_faults_end_the_program();
+  bytes[0] = std::byte{3};  // caught
+  static_cast<void>(work.wait(short_limit));
 }
 
 // Into which nothing comes: what the device writes to memory that was freed, the sanitizer would

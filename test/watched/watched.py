@@ -19,7 +19,9 @@ import sys
 
 SKIPPED = 77
 FRAME = re.compile(r"^ +#[0-3] .*\((/\S+)\+(0x[0-9a-f]+)\)", re.MULTILINE)
-REPORT = re.compile(r"(use-after-(poison|free|scope)) on address|Invalid (read|write) of size")
+REPORT = re.compile(
+    r"(use-after-(poison|free|scope)) on address|Invalid (read|write) of size"
+    r"|SEGV on unknown address|Bad permissions for mapped region")
 NAME = re.compile(r'^TEST_CASE\("(.+)", "\[\.mistake\]"\) \{$')
 
 
@@ -50,7 +52,8 @@ def main():
     if wrapper and shutil.which(wrapper[0]) is None:
         print(f"{wrapper[0]} is not installed")
         return SKIPPED
-    os.environ["ASAN_OPTIONS"] = "symbolize=0"
+    # Faults are for the sanitizer to report, not for Catch2.
+    os.environ["ASAN_OPTIONS"] = "symbolize=0:handle_segv=2"
     failed = 0
     mistakes = list(mistakes_in(source, wrapper))
     assert len(mistakes) >= 5 and all(name for name, _ in mistakes), mistakes

@@ -168,6 +168,9 @@ template <class Kept, class Memory, class Operation, class Post>
   if (!done.has_value()) [[unlikely]]
     return posted(done.assume_error());
   if constexpr (is_given) core.keep(made, std::move(memory).give());
+  if constexpr (!std::is_same_v<decltype(Operation::elements), scatter_list>)
+    if (core.watches()) [[unlikely]]
+      core.guard(made, native_of(operation.assume_value().elements));
   if constexpr (is_shared || is_given)
     return posted(std::in_place, &core, made);
   else

@@ -329,6 +329,9 @@ class channel_core {
   /// to.
   void remember_batch(std::uint64_t first, const ibv_send_wr* requests,
                       std::uint32_t count) noexcept;
+  /// Memory that the request owns or shares, which was just posted to the send queue, and is read
+  /// by the device, is not to be written meanwhile.
+  void guard(const request& posted, const native_elements& sources) noexcept;
   /// So many requests of a scope, all signaled, were posted to the send queue.
   VERBSPP_DATA_PATH void commit(std::uint32_t posted, scope_state& scope) noexcept {
     if (posted == 0) return;
@@ -774,7 +777,7 @@ class channel_core {
   std::optional<queue_pair_data> queue_pair_{};
 
   // Where memory of requests is hidden from the program: what each receive writes to, by its slot,
-  // and behind them what those of the send queue do, by their records.
+  // and behind them what those of the send queue write to or read, by their records.
   struct target {
     std::uint64_t address;
     std::uint64_t length;
@@ -784,6 +787,7 @@ class channel_core {
   void remember(target* first, const native_elements& elements) const noexcept;
   [[nodiscard]] bool hide(const target* first) const noexcept;
   void show(const target* first) const noexcept;
+  void unguard(const target* first) const noexcept;
   std::uint32_t targets_per_request_ = 0;
   owned<target[]> targets_{};
   async_listener listener_;  ///< of a channel that sleeps: what fails meanwhile

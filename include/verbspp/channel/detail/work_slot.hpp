@@ -40,6 +40,7 @@ struct send_record {
   std::uint64_t run_first = 0;
   kept_memory memory{};
   bool is_watched = false;  ///< its memory is hidden from the program
+  bool is_guarded = false;  ///< its memory is only to be read by the program
 };
 
 /// What a channel knows of one receive, from its post until its result was taken. One cache line.

@@ -4,9 +4,12 @@
 /// of the program that touches it too early. They only tell: what is allowed does not change, and
 /// without them the functions do nothing.
 ///
-/// What they can't see: writing into the source of a send or write, since neither of them lets
-/// memory be read and not written; the device's own accesses; memory that the program names by
-/// another address than its own (`register_memory_at`, dma-bufs), which is left alone.
+/// Neither of them lets memory be read and not written. So sources of sends and writes are
+/// protected by their pages' permissions: who writes there faults, which both report with the line,
+/// as a write that the memory's permissions forbid.
+///
+/// What they can't see: the device's own accesses; memory that the program names by another address
+/// than its own (`register_memory_at`, dma-bufs), which is left alone.
 #pragma once
 
 #include <cstdint>
@@ -33,5 +36,17 @@ void device_takes(std::uint64_t address, std::uint64_t length) noexcept;
 /// returns what both have, so that a mistake may be missed; none is ever reported that is no
 /// mistake. Call it before the memory can be freed, or used for another request.
 void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
+
+/// The device reads there from now on: whoever writes there until `device_has_read`, of the same
+/// bytes, faults at that line; a system call that would, as `read`, fails with EFAULT.
+///
+/// Of memory that `registered_buffer` has allocated, and of pages that lie within the bytes as a
+/// whole (huge ones by their size); elsewhere nothing happens. Nor does it where somebody may
+/// rightly write: to pages that are registered for peers that write, for atomics or for memory
+/// windows, or that were registered twice, and while a request in flight has the device write
+/// there. Thread-safe.
+void device_reads(std::uint64_t address, std::uint64_t length) noexcept;
+/// The device is done there, as far as that request goes: requests are counted.
+void device_has_read(std::uint64_t address, std::uint64_t length) noexcept;
 
 }  // namespace verbspp::detail
