@@ -33,6 +33,12 @@ bool parse_layer(const char* text, link_layer& layer) noexcept {
   return false;
 }
 
+bool parse_sharing(const char* text, bool& shares) noexcept {
+  if (std::strcmp(text, "yes") != 0 && std::strcmp(text, "no") != 0) return false;
+  shares = *text == 'y';
+  return true;
+}
+
 configuration read_environment() noexcept {
   configuration result;
   bool valid = true;
@@ -49,6 +55,14 @@ configuration read_environment() noexcept {
     std::fprintf(stderr,
                  "softverbs: SOFTVERBS_LINK_LAYER is \"%s\", but must be \"ethernet\" or "
                  "\"infiniband\"; there will be no soft device\n",
+                 text);
+    valid = false;
+  }
+  if (const char* text = std::getenv("SOFTVERBS_SHARED_MEMORY");
+      text != nullptr && !parse_sharing(text, result.shares_memory)) {
+    std::fprintf(stderr,
+                 "softverbs: SOFTVERBS_SHARED_MEMORY is \"%s\", but must be \"yes\" or \"no\"; "
+                 "there will be no soft device\n",
                  text);
     valid = false;
   }

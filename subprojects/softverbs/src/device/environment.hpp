@@ -11,6 +11,8 @@ enum class link_layer : std::uint8_t { ethernet, infiniband };
 struct configuration {
   unsigned devices = 1;
   link_layer layer = link_layer::ethernet;
+  /// With other processes; without, all goes through sockets.
+  bool shares_memory = true;
 };
 
 /// The most devices that one process may have.

@@ -19,12 +19,13 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace softverbs {
 namespace {
 
 /// Part of the sockets' names: processes whose packets differ don't meet.
-constexpr unsigned protocol_version = 2;
+constexpr unsigned protocol_version = 3;
 
 /// More than there are slots can only be somebody playing tricks.
 constexpr std::size_t most_inlets = 2 * wire::slots;
@@ -77,7 +78,8 @@ ssize_t send_as_a_device(int socket, const msghdr& message) noexcept {
 struct wire::outlet {
   int socket = -1;
   bool blocked = false;
-  bool watched = false;
+  std::shared_ptr<remote_process> end;  ///< null without a greeting
+  bool answered = false;
   std::array<std::vector<std::uint32_t>, 3> waiting;  ///< by enum turn
   std::deque<packet_header> owed;
 
@@ -88,7 +90,9 @@ struct wire::outlet {
   void disconnect() noexcept {
     if (socket >= 0) ::close(socket);
     socket = -1;
-    watched = false;
+    answered = false;
+    if (end) end->gone = true;
+    end.reset();
   }
 };
 
@@ -96,9 +100,14 @@ struct wire::inlet {
   explicit inlet(int connected) noexcept : socket(connected) {}
   inlet(const inlet&) = delete;
   inlet& operator=(const inlet&) = delete;
-  ~inlet() { ::close(socket); }
+  ~inlet() {
+    ::close(socket);
+    if (end) end->gone = true;
+  }
 
   int socket;
+  bool heard = false;
+  std::shared_ptr<remote_process> end;  ///< null without a greeting
   unsigned in_a_row = 0;
   bool ready = false;
 };
@@ -214,7 +223,9 @@ void wire::look(bool thoroughly) noexcept {
     if (event.data.u64 == listener_tag) {
       knocked = true;
     } else if ((event.data.u64 & outlet_tag) != 0) {
-      unblock(static_cast<std::uint32_t>(event.data.u64 & ~outlet_tag));
+      const auto slot = static_cast<std::uint32_t>(event.data.u64 & ~outlet_tag);
+      if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) hear_back(slot);
+      if ((event.events & EPOLLOUT) != 0) unblock(slot);
     } else if (auto* from = static_cast<inlet*>(event.data.ptr); !from->ready) {
       from->ready = true;
       ready_.push_back(from);
@@ -232,22 +243,42 @@ const packet* wire::next() noexcept {
       ++turn_;
       continue;
     }
-    // With MSG_TRUNC, the length of a longer message is told, too.
+    // Descriptors come with the first message only.
+    descriptors attached;
     const ssize_t received =
-        ::recv(from.socket, staging_.data(), staging_.size(), MSG_DONTWAIT | MSG_TRUNC);
+        from.heard ? ::recv(from.socket, staging_.data(), staging_.size(), MSG_DONTWAIT | MSG_TRUNC)
+                   : attached.receive(from.socket, staging_.data(), staging_.size());
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
       from.ready = false;
       from.in_a_row = 0;
       ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(turn_));
       continue;
     }
-    if (received <= 0 || !well_formed(static_cast<std::size_t>(received))) {
+    const bool first = !std::exchange(from.heard, true);
+    const auto length = static_cast<std::size_t>(std::max<ssize_t>(received, 0));
+    if (const auto told = read_notice(staging_.data(), length);
+        told && first && answer(from, *told, attached.first()))
+      continue;
+    if (!well_formed(length)) {
       close_inlet(from);
       continue;
     }
     return &current_;
   }
   return nullptr;
+}
+
+bool wire::answer(inlet& from, const notice& heard, int descriptor) noexcept {
+  if (heard.what != notice::kind::greeting) return false;
+  notice answer{};
+  answer.what = notice::kind::answer;
+  auto end = std::make_shared<remote_process>();
+  if (is_of_same_user(from.socket) && end->pair.map(descriptor, pair_memory::bytes, true) == 0) {
+    end->process = process_behind(from.socket);
+    from.end = std::move(end);
+    answer.accepted = 1;
+  }
+  return send_notice(from.socket, answer, from.end ? published_ : -1);
 }
 
 bool wire::well_formed(std::size_t received) noexcept {
@@ -280,10 +311,75 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   way.socket = open_socket();
   if (way.socket < 0) return false;
   const address there = address_of(slot);
-  if (::connect(way.socket, reinterpret_cast<const sockaddr*>(&there.name), there.length) == 0)
-    return true;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = outlet_tag | slot;
+  // Watched for its end, too: a peer that is gone keeps no descriptor here.
+  if (::connect(way.socket, reinterpret_cast<const sockaddr*>(&there.name), there.length) != 0 ||
+      ::epoll_ctl(epoll_, EPOLL_CTL_ADD, way.socket, &event) != 0) {
+    way.disconnect();
+    return false;
+  }
+  greet(way);
+  return true;
+}
+
+void wire::greet(outlet& way) noexcept {
+  if (!configured().shares_memory || !is_of_same_user(way.socket)) return;
+  auto end = std::make_shared<remote_process>();
+  if (end->pair.create(pair_memory::bytes, shared_memory::others::write) != 0) return;
+  notice greeting{};
+  greeting.what = notice::kind::greeting;
+  const bool sent = send_notice(way.socket, greeting, end->pair.descriptor());
+  // Who has it by now keeps it.
+  end->pair.close_descriptor();
+  if (!sent) return;
+  end->process = process_behind(way.socket);
+  way.end = std::move(end);
+}
+
+void wire::hear_back(std::uint32_t slot) noexcept {
+  outlet& way = *outlets_[slot];
+  while (way.socket >= 0) {
+    std::array<std::byte, sizeof(notice)> message;
+    descriptors attached;
+    const ssize_t received =
+        way.answered ? ::recv(way.socket, message.data(), message.size(), MSG_DONTWAIT | MSG_TRUNC)
+                     : attached.receive(way.socket, message.data(), message.size());
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    const auto told =
+        read_notice(message.data(), static_cast<std::size_t>(std::max<ssize_t>(received, 0)));
+    if (!told || told->what != notice::kind::answer || way.answered || !way.end) return lose(slot);
+    way.answered = true;
+    if (told->accepted == 0 ||
+        (attached.first() >= 0 && way.end->tables.map(attached.first(), 0, false) != 0))
+      way.end.reset();
+  }
+}
+
+void wire::lose(std::uint32_t slot) noexcept {
+  outlet& way = *outlets_[slot];
+  // A child between fork and exec has the socket as well: closing alone would leave it watched.
+  ::epoll_ctl(epoll_, EPOLL_CTL_DEL, way.socket, nullptr);
   way.disconnect();
-  return false;
+  way.owed.clear();
+  if (way.blocked) unblock(slot);
+}
+
+std::shared_ptr<const remote_process> wire::find(std::uint32_t target_qpn) {
+  const std::uint32_t slot = target_qpn >> index_bits;
+  if (!is_open() || slot == 0 || slot > last_slot) return nullptr;
+  auto& way = outlets_[slot];
+  if (!way) way = std::make_unique<outlet>();
+  if (way->socket < 0) connect(slot, *way);
+  return way->answered ? way->end : nullptr;
+}
+
+std::vector<std::shared_ptr<const remote_process>> wire::connected() const {
+  std::vector<std::shared_ptr<const remote_process>> all;
+  for (const auto& from : inlets_)
+    if (from->end) all.push_back(from->end);
+  return all;
 }
 
 sent wire::try_send(outlet& way, const packet_header& header, const iovec* payload,
@@ -327,7 +423,7 @@ sent wire::send(std::uint32_t target_qpn, const packet_header& header, const iov
     const sent result = try_send(way, header, payload, pieces);
     if (result == sent::blocked) block(slot, way);
     if (result != sent::lost) return result;
-    way.disconnect();
+    lose(slot);
   }
   return sent::lost;
 }
@@ -365,14 +461,16 @@ const std::vector<std::uint32_t>& wire::hearers() {
 }
 
 void wire::block(std::uint32_t slot, outlet& way) noexcept {
-  epoll_event event{};
-  event.events = EPOLLOUT | EPOLLONESHOT;
-  event.data.u64 = outlet_tag | slot;
-  const int operation = way.watched ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-  if (::epoll_ctl(epoll_, operation, way.socket, &event) != 0) return;
-  way.watched = true;
+  if (!watch(slot, way, EPOLLIN | EPOLLOUT)) return;
   way.blocked = true;
   ++blocked_;
+}
+
+bool wire::watch(std::uint32_t slot, outlet& way, std::uint32_t events) noexcept {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = outlet_tag | slot;
+  return ::epoll_ctl(epoll_, EPOLL_CTL_MOD, way.socket, &event) == 0;
 }
 
 void wire::unblock(std::uint32_t slot) noexcept {
@@ -380,14 +478,14 @@ void wire::unblock(std::uint32_t slot) noexcept {
   if (!way.blocked) return;
   way.blocked = false;
   --blocked_;
+  if (way.socket >= 0) watch(slot, way, EPOLLIN);
   while (!way.owed.empty()) {
     const sent result = try_send(way, way.owed.front(), nullptr, 0);
     if (result == sent::blocked) return block(slot, way);
-    way.owed.pop_front();
-    if (result == sent::lost) {
-      way.disconnect();
-      way.owed.clear();
-    }
+    if (result == sent::lost)
+      lose(slot);
+    else
+      way.owed.pop_front();
   }
   for (auto& waiting : way.waiting) {
     writable_again_.insert(writable_again_.end(), waiting.begin(), waiting.end());

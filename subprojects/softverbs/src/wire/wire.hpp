@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "wire/greeting.hpp"
 #include "wire/packet.hpp"
 #include "wire/staging_buffer.hpp"
 
@@ -96,6 +97,15 @@ class wire {
   /// `qpn` is to be found there when the way to `target_qpn` is free.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
+  /// What all others are to map, without being able to write there: the descriptor goes to each one
+  /// that connects from now on, and stays the caller's. Negative for nothing.
+  void publish(int descriptor) noexcept { published_ = descriptor; }
+  /// The process behind `target_qpn`, if it shares memory and has answered the greeting. Null
+  /// otherwise; then it is connected to, and may be there later.
+  std::shared_ptr<const remote_process> find(std::uint32_t target_qpn);
+  /// The processes that are connected to this one, and share memory with it.
+  std::vector<std::shared_ptr<const remote_process>> connected() const;
+
   /// Whether the process behind `target_qpn` is there but has not read all that it
   /// was sent.
   bool lags_behind(std::uint32_t target_qpn) const noexcept;
@@ -110,10 +120,16 @@ class wire {
                 std::size_t pieces) noexcept;
   void block(std::uint32_t slot, outlet& way) noexcept;
   void unblock(std::uint32_t slot) noexcept;
+  bool watch(std::uint32_t slot, outlet& way, std::uint32_t events) noexcept;
+  void greet(outlet& way) noexcept;
+  void hear_back(std::uint32_t slot) noexcept;
+  void lose(std::uint32_t slot) noexcept;
   void accept_all() noexcept;
+  bool answer(inlet& from, const notice& heard, int descriptor) noexcept;
   void close_inlet(inlet& from) noexcept;
   bool well_formed(std::size_t received) noexcept;
 
+  int published_ = -1;
   int listener_ = -1;
   int epoll_ = -1;
   std::uint32_t slot_ = 0;
