@@ -4,9 +4,10 @@
 ///
 /// Called like ibv_rc_pingpong, and with --ibv-exchange either end can be that program.
 
+#include "common/open.hpp"
+#include "common/tcp.hpp"
 #include "rc_pingpong/exchange.hpp"
 #include "rc_pingpong/options.hpp"
-#include "tcp/tcp.hpp"
 #include <verbspp/verbspp.hpp>
 
 #include <unistd.h>
@@ -215,15 +216,6 @@ class game {
   clock_type::time_point silent_since_;
 };
 
-result<context> open(const options& given) {
-  if (given.device) return open_device(*given.device);
-  VERBSPP_TRY(devices, device_list::query());
-  if (devices.empty())
-    return error(error_kind::not_found, "choose device",
-                 "this machine has no RDMA device: load its driver, or preload libsoftverbs.so");
-  return devices[0].open();
-}
-
 result<void> check_size(const options& given, const port_attributes& port) {
   const std::uint32_t limit = port.native().max_msg_sz;
   if (given.size.value() <= limit) return success();
@@ -257,7 +249,7 @@ result<tcp::connection> meet(const options& given) {
 }
 
 transport_result<void> run(const options& given) {
-  VERBSPP_TRY(context, open(given));
+  VERBSPP_TRY(context, common::open(given.device));
   VERBSPP_TRY(port, given.port ? context.query_port(*given.port) : context.first_active_port());
   VERBSPP_TRYV(check_size(given, port));
   VERBSPP_TRY(domain, protection_domain::allocate(context));

@@ -8,10 +8,11 @@
 /// by a message that the place is free. A TCP connection beside it carries what comes before and
 /// after, and tells at once when the other process has ended.
 
+#include "common/open.hpp"
+#include "common/tcp.hpp"
 #include "rcopy/file.hpp"
 #include "rcopy/options.hpp"
 #include "rcopy/progress.hpp"
-#include "tcp/tcp.hpp"
 #include <verbspp/channel.hpp>
 
 #include <algorithm>
@@ -67,14 +68,6 @@ result<std::uint64_t> receive_number(const tcp::connection& peer, const wait_lim
 
 /// As errors take it.
 constexpr std::int64_t signed_of(std::uint64_t number) { return static_cast<std::int64_t>(number); }
-
-/// An endpoint, or a remote memory.
-template <class Object>
-result<Object> receive_object(const tcp::connection& peer, const wait_limit& limit) {
-  std::array<std::byte, Object::encoded_size> bytes{};
-  VERBSPP_TRYV(peer.receive(bytes, limit));
-  return Object::decode(bytes);
-}
 
 /// What both ends have, for all connections of a copy.
 class copy_end {
@@ -156,8 +149,8 @@ class client : public copy_end {
     VERBSPP_TRY(local, prepare());
     VERBSPP_TRYV(server.send(local.encode()));
     VERBSPP_TRYV(send_number(server, size));
-    VERBSPP_TRY(remote, receive_object<endpoint>(server, deadline_));
-    VERBSPP_TRY(window, receive_object<window_memory>(server, deadline_));
+    VERBSPP_TRY(remote, tcp::receive_object<endpoint>(server, deadline_));
+    VERBSPP_TRY(window, tcp::receive_object<window_memory>(server, deadline_));
     VERBSPP_TRY(there, receive_number(server, deadline_));
     VERBSPP_TRY(sum_there, receive_number(server, deadline_));
     if (window.length() != places() * chunk())
@@ -248,7 +241,7 @@ class server : public copy_end {
 
  private:
   transport_result<void> receive_over(const tcp::connection& client) {
-    VERBSPP_TRY(remote, receive_object<endpoint>(client, deadline_));
+    VERBSPP_TRY(remote, tcp::receive_object<endpoint>(client, deadline_));
     VERBSPP_TRY(size, receive_number(client, deadline_));
     VERBSPP_TRY(target, own(file::open_to_write(given_.file + ".part")));
     VERBSPP_TRY(there, own(target.size()));
@@ -314,17 +307,8 @@ class server : public copy_end {
   registered_buffer<window_rights> window_;
 };
 
-result<context> open(const options& given) {
-  if (given.device) return open_device(*given.device);
-  VERBSPP_TRY(devices, device_list::query());
-  if (devices.empty())
-    return error(error_kind::not_found, "choose device",
-                 "this machine has no RDMA device: load its driver, or preload libsoftverbs.so");
-  return devices[0].open();
-}
-
 transport_result<void> run(const options& given) {
-  VERBSPP_TRY(context, open(given));
+  VERBSPP_TRY(context, common::open(given.device));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   const auto depth = work_request_count::assume(given.in_flight.value());
   // Waits may be long, for a slow disk or a slow client: then they sleep.

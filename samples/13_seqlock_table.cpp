@@ -10,11 +10,17 @@
 /// processors and PCIe devices do, but the verbs don't promise, and software devices don't. So what
 /// stands for the version after is a checksum of the version before and of the content: a row that
 /// is torn, whichever way, fails it. That it doesn't is an accident of one in 2^64.
+///
+///     13_seqlock_table [DEVICE [MICROSECONDS]]
+///
+/// So that clients do come in the middle of a change, the server stops there for so long whenever
+/// it changes the first row.
 
 #include <verbspp/channel.hpp>
 
 #include <array>
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -34,6 +40,7 @@ using namespace verbspp;
 
 constexpr std::size_t clients = 3, rows = 4, words = 510;
 constexpr int turns = 2000, turns_per_change = 4, most_tries = 100000;
+constexpr std::uint32_t longest_pause = 1000;
 constexpr access_flags shown = access::local_write | access::remote_read;
 
 struct row {
@@ -63,11 +70,15 @@ void store(std::uint64_t& to, std::uint64_t value) {
   std::atomic_ref(to).store(value, std::memory_order_release);
 }
 
-/// By the server's thread alone. \returns the new version
-std::uint64_t change_row(row& changed, std::uint64_t first) {
+/// By the server's thread alone. \param pause what it waits in the middle \returns the new version
+std::uint64_t change_row(row& changed, std::uint64_t first, std::chrono::microseconds pause = {}) {
   const std::uint64_t version = changed.version + 2;
   store(changed.version, version - 1);
-  for (std::uint64_t& word : changed.content) store(word, first++);
+  for (std::uint64_t& word : changed.content) {
+    if (&word == &changed.content[words / 2] && pause.count() != 0)
+      std::this_thread::sleep_for(pause);
+    store(word, first++);
+  }
   store(changed.checksum, checksum_of(version, changed.content));
   store(changed.version, version);
   return version;
@@ -146,10 +157,10 @@ struct connection {
   inbox requests;
 };
 
-/// Changes rows as clients ask for it, until it is to stop; and the first one all the time, so that
-/// reads do come in the middle of a change.
+/// Changes rows as clients ask for it, until it is to stop; and the first one all the time, with a
+/// pause in the middle of it.
 transport_result<void> serve(std::vector<connection>& connections, std::span<row> table,
-                             const std::stop_token& stop) {
+                             std::chrono::microseconds pause, const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     for (connection& client : connections) {
       auto next = client.requests.next();
@@ -164,13 +175,13 @@ transport_result<void> serve(std::vector<connection>& connections, std::span<row
       VERBSPP_TRYV(
           client.peer.send({.immediate = immediate_data(static_cast<std::uint32_t>(version))}));
     }
-    change_row(table[0], table[0].content[0] + 1);
+    change_row(table[0], table[0].content[0] + 1, pause);
     std::this_thread::yield();
   }
   return success();
 }
 
-transport_result<void> run(std::string_view device_name) {
+transport_result<void> run(std::string_view device_name, std::chrono::microseconds pause) {
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   VERBSPP_TRY(table, registered_buffer<shown, row>::allocate(domain, rows));
@@ -200,7 +211,7 @@ transport_result<void> run(std::string_view device_name) {
   std::vector<transport_result<void>> outcomes(clients + 1, success());
   {
     std::jthread server([&](const std::stop_token& stop) {
-      outcomes[clients] = serve(connections, {table.data(), table.size()}, stop);
+      outcomes[clients] = serve(connections, {table.data(), table.size()}, pause, stop);
     });
     std::vector<std::jthread> threads;
     threads.reserve(clients);
@@ -219,7 +230,16 @@ transport_result<void> run(std::string_view device_name) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto outcome = run(argc > 1 ? argv[1] : "soft0");
+  std::uint32_t pause = 50;
+  const std::string_view number = argc > 2 ? argv[2] : "";
+  const char* const end = number.data() + number.size();
+  if (argc > 3 || (argc > 2 && (std::from_chars(number.data(), end, pause).ptr != end ||
+                                number.empty() || pause > longest_pause))) {
+    std::cerr << "usage: 13_seqlock_table [DEVICE [MICROSECONDS]], which are at most "
+              << longest_pause << '\n';
+    return 2;
+  }
+  const auto outcome = run(argc > 1 ? argv[1] : "soft0", std::chrono::microseconds(pause));
   if (outcome.has_value()) return 0;
   std::cerr << outcome.error() << '\n';
   return 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "common/tcp.hpp"
 #include "options.hpp"
-#include "tcp/tcp.hpp"
 #include <verbspp/verbspp.hpp>
 
 #include <chrono>

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <getopt.h>
+#include "common/option_reading.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <iostream>
-#include <string_view>
 
 namespace rc_pingpong {
 
@@ -62,27 +60,9 @@ constexpr option long_options[] = {
     {},
 };
 
-/// Takes the option's argument as a number of that type, whose `from` knows what is in range.
 template <class Number>
 bool read(Number& into) {
-  const std::string_view text = optarg;
-  std::int64_t value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc{} || end != text.data() + text.size()) {
-    std::cerr << "02_rc_pingpong: '" << text << "' is not a whole number that fits; see --help\n";
-    return false;
-  }
-  const auto number = Number::from(value);
-  if (number.has_value())
-    into = number.value();
-  else
-    std::cerr << "02_rc_pingpong: " << number.error() << "; see --help\n";
-  return number.has_value();
-}
-
-template <class Number>
-bool read(std::optional<Number>& into) {
-  return read(into.emplace());
+  return common::read_number("02_rc_pingpong", into);
 }
 
 bool take_option(options& into, int option) {
@@ -125,10 +105,9 @@ bool take_option(options& into, int option) {
 
 std::optional<options> parse_options(int argc, char** argv) {
   options given;
-  for (int next = 0; next != -1;) {
-    next = getopt_long(argc, argv, short_options, long_options, nullptr);
-    if (next != -1 && !take_option(given, next)) return std::nullopt;
-  }
+  if (!common::read_options(argc, argv, short_options, long_options,
+                            [&](int option) { return take_option(given, option); }))
+    return std::nullopt;
   if (argc - optind > 1) {
     std::cerr << "02_rc_pingpong: one host at most, but there are more arguments; see --help\n";
     return std::nullopt;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "tcp/tcp.hpp"
+#include "common/tcp.hpp"
 #include <verbspp/verbspp.hpp>
 
 #include <cstddef>

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <getopt.h>
+#include "common/option_reading.hpp"
 
-#include <charconv>
 #include <iostream>
 #include <string_view>
 
@@ -41,39 +40,26 @@ constexpr option long_options[] = {
     {},
 };
 
-/// Takes the option's argument as a number of that type, whose `from` knows what is in range.
 template <class Number>
-bool read_number(Number& into) {
-  const std::string_view text = optarg;
-  std::int64_t value = 0;
-  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failure != std::errc{} || end != text.data() + text.size()) {
-    std::cerr << "11_rcopy: \"" << text << "\" is no number; see --help\n";
-    return false;
-  }
-  const auto number = Number::from(value);
-  if (number.has_value())
-    into = number.value();
-  else
-    std::cerr << "11_rcopy: " << number.error() << "; see --help\n";
-  return number.has_value();
+bool read(Number& into) {
+  return common::read_number("11_rcopy", into);
 }
 
 bool take(options& into, int option) {
   switch (option) {
     case 'p':
-      return read_number(into.tcp_port);
+      return read(into.tcp_port);
     case 'd':
       into.device = optarg;
       return true;
     case 'k':
-      return read_number(into.in_flight);
+      return read(into.in_flight);
     case 'c':
-      return read_number(into.chunk);
+      return read(into.chunk);
     case 'l':
-      return read_number(into.limit);
+      return read(into.limit);
     case 'r':
-      return read_number(into.rate.emplace());
+      return read(into.rate);
     case 'h':
       return into.help = true;
     default:
@@ -85,10 +71,9 @@ bool take(options& into, int option) {
 
 std::optional<options> parse_options(int argc, char** argv) {
   options given;
-  for (int next = 0; next != -1;) {
-    next = getopt_long(argc, argv, short_options, long_options, nullptr);
-    if (next != -1 && !take(given, next)) return std::nullopt;
-  }
+  if (!common::read_options(argc, argv, short_options, long_options,
+                            [&](int option) { return take(given, option); }))
+    return std::nullopt;
   const int names = argc - optind;
   if (given.help) return given;
   if (names < 1 || names > 2) {

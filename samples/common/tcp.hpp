@@ -5,6 +5,7 @@
 
 #include <verbspp/verbspp.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -59,6 +60,15 @@ class connection {
   explicit connection(descriptor socket) noexcept : socket_(std::move(socket)) {}
   descriptor socket_;
 };
+
+/// An endpoint or a remote memory, which the peer has sent encoded.
+template <class Object>
+[[nodiscard]] verbspp::result<Object> receive_object(const connection& peer,
+                                                     const verbspp::wait_limit& limit) {
+  std::array<std::byte, Object::encoded_size> bytes{};
+  VERBSPP_TRYV(peer.receive(bytes, limit));
+  return Object::decode(bytes);
+}
 
 /// Waits for clients.
 class listener {

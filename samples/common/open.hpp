@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/verbspp.hpp>
+
+#include <optional>
+#include <string>
+
+namespace common {
+
+/// The device of that name, or else the first one that there is.
+inline verbspp::result<verbspp::context> open(const std::optional<std::string>& device) {
+  using namespace verbspp;
+  if (device) return open_device(*device);
+  VERBSPP_TRY(devices, device_list::query());
+  if (devices.empty())
+    return error(error_kind::not_found, "choose device",
+                 "this machine has no RDMA device: load its driver, or preload libsoftverbs.so");
+  return devices[0].open();
+}
+
+}  // namespace common
