@@ -11,9 +11,9 @@ import re
 import sys
 
 # From the ground up; docs/design.md says what each one holds.
-FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel"]
+FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange"]
 # The headers of more than one floor belong to no floor.
-ROOFS = {"verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp"}
+ROOFS = {"verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 

@@ -6,8 +6,8 @@
 /// Templates have no default arguments here, since those stand with the definitions: write
 /// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
 /// posting_interface::standard>`. What is not here, because it would need the definitions of
-/// others: `registered_buffer`, `shared_buffer`, `shared_part`, `remote_object`, `remote_array`,
-/// and results (`<verbspp/base/result.hpp>`, which costs little).
+/// others: `exchange_session`, `registered_buffer`, `shared_buffer`, `shared_part`,
+/// `remote_object`, `remote_array`, and results (`<verbspp/base/result.hpp>`, which costs little).
 #pragma once
 
 #include <verbspp/base/flags.hpp>
@@ -204,5 +204,16 @@ template <class Memory>
 class pending;
 template <class Memory>
 struct revoked;
+
+// exchange
+template <std::size_t Maximum>
+class bounded_bytes;
+template <std::size_t Maximum>
+class bounded_text;
+struct exchange_options;
+template <class Theirs>
+struct exchanged_channel;
+template <class Connected, class Theirs>
+struct exchanged_queue_pair;
 
 }  // namespace verbspp

@@ -7,4 +7,5 @@
 #error "compiled with RTTI: this checks nothing"
 #endif
 
+#include <verbspp/exchange.hpp>
 #include <verbspp/verbspp.hpp>

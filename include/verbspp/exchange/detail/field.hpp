@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How the values of an exchange are described to the peer, written, and read.
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/memory/access.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace verbspp::detail {
+
+/// What a field is; the numbers are those that travel.
+enum class field_kind : std::uint8_t {
+  unsigned_integer = 1,
+  signed_integer = 2,
+  floating_point = 3,
+  truth = 4,
+  structure_little_endian = 5,
+  structure_big_endian = 6,
+  text = 7,
+  bytes = 8,
+  remote_memory = 9,
+  remote_object = 10,
+  remote_array = 11,
+  remote_word = 12,
+};
+
+/// The longest name of a structure, and the most fields that one side sends.
+inline constexpr std::size_t longest_field_name = 31;
+inline constexpr std::size_t most_fields = 16;
+
+/// What both ends have to agree on about a field.
+struct field_description {
+  field_kind kind{};
+  access_flags rights{};    ///< of remote memory
+  std::uint32_t size = 0;   ///< in bytes: of the value, the element, or the most that there may be
+  std::string_view name{};  ///< of a structure; as long as the bytes that it was read from
+
+  friend constexpr bool operator==(const field_description&,
+                                   const field_description&) noexcept = default;
+};
+
+/// Writes values one behind the other, numbers most significant byte first. The buffer is as large
+/// as the fields' types say.
+class field_writer {
+ public:
+  explicit constexpr field_writer(std::span<std::byte> to) noexcept : to_(to) {}
+
+  constexpr void number(std::uint64_t value, std::size_t size) noexcept {
+    for (std::size_t i = size; i-- > 0;) to_[at_++] = static_cast<std::byte>(value >> 8 * i & 0xff);
+  }
+  void bytes(std::span<const std::byte> from) noexcept {
+    if (!from.empty()) std::memcpy(to_.data() + at_, from.data(), from.size());
+    at_ += from.size();
+  }
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return at_; }
+
+ private:
+  std::span<std::byte> to_;
+  std::size_t at_ = 0;
+};
+
+/// Reads what such a writer wrote, or anything else, which it finds out.
+class field_reader {
+ public:
+  explicit constexpr field_reader(std::span<const std::byte> from) noexcept : rest_(from) {}
+
+  [[nodiscard]] constexpr result<std::uint64_t> number(std::size_t size) noexcept {
+    VERBSPP_TRY(from, bytes(size));
+    std::uint64_t value = 0;
+    for (const std::byte byte : from) value = value << 8 | std::to_integer<std::uint64_t>(byte);
+    return value;
+  }
+  [[nodiscard]] constexpr result<std::span<const std::byte>> bytes(std::size_t size) noexcept {
+    if (size > rest_.size())
+      return error::above_limit("exchange: read what the peer sent", "bytes of the next field",
+                                size, rest_.size(), "the frame ends before its last field");
+    const std::span<const std::byte> taken = rest_.first(size);
+    rest_ = rest_.subspan(size);
+    return taken;
+  }
+  /// Refuses what is left.
+  [[nodiscard]] constexpr result<void> end() const noexcept {
+    if (rest_.empty()) return success();
+    return error::above_limit("exchange: read what the peer sent", "bytes behind the last field",
+                              rest_.size(), 0, "the frame is longer than its fields");
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/readable.hpp"
+#include "exchange/frame.hpp"
+#include "exchange/words.hpp"
+#include <verbspp/exchange/detail/exchange_core.hpp>
+
+#include <poll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace verbspp::detail {
+
+namespace {
+
+/// An endpoint of any format that there may be.
+constexpr std::size_t largest_endpoint = 1024;
+constexpr std::size_t largest_frames_out =
+    5 * frame_header_size + largest_hello + refused_frame::largest;
+
+constexpr std::size_t offer_size(std::size_t values) noexcept {
+  return 2 + largest_endpoint + values;
+}
+
+/// Fills the nonce; false if the kernel's generator has nothing yet.
+bool fill_nonce(std::span<std::byte> nonce) noexcept {
+  return ::getrandom(nonce.data(), nonce.size(), 0) == std::ssize(nonce);
+}
+
+}  // namespace
+
+result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
+                                                   const wait_limit& limit) noexcept {
+  constexpr const char* starting = "exchange: start";
+  if (setup.file_descriptor < 0)
+    return error::out_of_range(starting, "file descriptor", setup.file_descriptor,
+                               "give it a stream socket that is connected");
+  if (setup.options.application.size() > longest_application)
+    return error::above_limit(starting, "length of the application's name",
+                              setup.options.application.size(), longest_application);
+  if (!is_application(setup.options.application))
+    return error(error_kind::invalid_input, starting,
+                 "the application's name has characters that are not printable");
+  const std::size_t values = setup.largest_mine;
+  const std::size_t output = largest_frames_out + offer_size(setup.largest_mine);
+  const std::size_t input = frame_header_size + std::max({largest_hello, refused_frame::largest,
+                                                          offer_size(setup.largest_theirs)});
+  owned<exchange_core> made(new (std::nothrow) exchange_core(setup, limit));
+  owned<std::byte[]> memory(new (std::nothrow)
+                                std::byte[values + output + input + longest_application]);
+  if (!made || !memory) return error::from_errno(ENOMEM, starting);
+  const std::span<std::byte> all(memory.get(), values + output + input + longest_application);
+  made->values_ = all.first(values);
+  made->output_ = all.subspan(values, output);
+  made->input_ = all.subspan(values + output, input);
+  // The name stays behind the rest.
+  const std::span<std::byte> name = all.last(longest_application);
+  std::ranges::copy(std::as_bytes(std::span(setup.options.application)), name.begin());
+  made->options_.application = {reinterpret_cast<const char*>(name.data()),
+                                setup.options.application.size()};
+  made->memory_ = std::move(memory);
+  if (!made->add_hello())
+    return error::from_errno(errno, "exchange: getrandom",
+                             "the kernel gives no random numbers, by which exchanges are told "
+                             "apart");
+  return made;
+}
+
+exchange_core::exchange_core(const exchange_setup& setup, const wait_limit& limit) noexcept
+    : file_descriptor_(setup.file_descriptor),
+      mine_(setup.mine),
+      theirs_(setup.theirs),
+      options_(setup.options),
+      limit_(limit) {}
+
+exchange_core::~exchange_core() {
+  if (!is_over_) tell(error(error_kind::cancelled, "exchange", "the program gave the exchange up"));
+}
+
+void exchange_core::set_mine(const endpoint& local, std::size_t size_of_values) noexcept {
+  local_ = local;
+  values_ = values_.first(size_of_values);
+}
+
+short exchange_core::events() const noexcept {
+  // Behind the last frame there may be bytes of the program's, which nobody waits for here.
+  const int to_read = awaited_ == awaited::nothing ? 0 : POLLIN;
+  const bool has_output = output_at_ < output_end_ && broken_output_ == 0;
+  return static_cast<short>(to_read | (has_output ? POLLOUT : 0));
+}
+
+result<void> exchange_core::wait() noexcept {
+  pollfd entry{.fd = file_descriptor_, .events = events(), .revents = 0};
+  VERBSPP_TRYV(wait_readable(std::span(&entry, 1), limit_));
+  return success();
+}
+
+result<exchange_step> exchange_core::advance() noexcept {
+  if (failure_) return *failure_;
+  for (;;) {
+    flush();
+    if (awaited_ == awaited::nothing && output_at_ == output_end_) {
+      is_over_ = true;
+      return exchange_step::done;
+    }
+    if (awaited_ == awaited::nothing && broken_output_ != 0)
+      return refuse(without_more(broken_output_));
+    if (awaited_ != awaited::nothing && awaited_ != awaited::connection) {
+      const result<bool> has_frame = fill();
+      if (!has_frame.has_value()) return refuse(has_frame.assume_error());
+      if (has_frame.assume_value()) {
+        const result<void> taken = take_frame();
+        if (!taken.has_value()) return refuse(taken.assume_error());
+        continue;
+      }
+    }
+    if (awaited_ == awaited::connection) return exchange_step::offered;
+    // Nobody reads what is sent, and nobody said why.
+    if (broken_output_ != 0) return refuse(without_more(broken_output_));
+    if (limit_.has_passed()) return refuse(at_limit());
+    return exchange_step::waiting;
+  }
+}
+
+void exchange_core::set_connected() noexcept {
+  if (awaited_ != awaited::connection) return;
+  add_frame(static_cast<std::uint8_t>(frame_type::ready), {});
+  awaited_ = awaited::ready;
+  input_size_ = 0;
+}
+
+error exchange_core::refuse(const error& why) noexcept {
+  if (failure_) return *failure_;
+  failure_ = why;
+  tell(why);
+  return why;
+}
+
+/// Without waiting: who does not read until now will find the socket closed.
+void exchange_core::tell(const error& why) noexcept {
+  if (is_over_) return;
+  is_over_ = true;
+  // Frames that begin have to end first.
+  std::array<std::byte, refused_frame::largest> body{};
+  add_frame(static_cast<std::uint8_t>(frame_type::refused),
+            std::span(body).first(refused_frame::of(why).encode(body)));
+  flush();
+}
+
+void exchange_core::flush() noexcept {
+  while (output_at_ < output_end_ && broken_output_ == 0) {
+    const std::span<const std::byte> rest = output_.subspan(output_at_, output_end_ - output_at_);
+    const ssize_t count =
+        ::send(file_descriptor_, rest.data(), rest.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (count >= 0)
+      output_at_ += static_cast<std::size_t>(count);
+    else if (errno == EAGAIN)
+      return;
+    else if (errno != EINTR)
+      // What the peer said before it closed may still be there to read.
+      broken_output_ = errno;
+  }
+  if (output_at_ == output_end_) output_at_ = output_end_ = 0;
+}
+
+/// Reads one frame, and no byte behind it.
+/// \returns whether it is complete
+result<bool> exchange_core::fill() noexcept {
+  for (;;) {
+    std::size_t needed = frame_header_size;
+    if (input_size_ >= frame_header_size) {
+      VERBSPP_TRY(header, frame_header::decode(input_.first<frame_header_size>()));
+      VERBSPP_TRYV(check_awaited(static_cast<std::uint8_t>(header.type), header.length));
+      needed += header.length;
+      if (input_size_ == needed) return true;
+    }
+    const std::span<std::byte> to = input_.subspan(input_size_, needed - input_size_);
+    const ssize_t count = ::recv(file_descriptor_, to.data(), to.size(), MSG_DONTWAIT);
+    if (count > 0) {
+      input_size_ += static_cast<std::size_t>(count);
+    } else if (count == 0) {
+      return without_more(broken_output_);
+    } else if (errno == EAGAIN) {
+      return false;
+    } else if (errno != EINTR) {
+      return without_more(errno);
+    }
+  }
+}
+
+/// Whether such a frame may come now, and be so long.
+result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length) const noexcept {
+  const auto came = static_cast<frame_type>(type);
+  std::size_t largest = refused_frame::largest;
+  if (came != frame_type::refused) {
+    frame_type expected = frame_type::hello;
+    largest = largest_hello;
+    if (awaited_ == awaited::offer) {
+      expected = frame_type::offer;
+      largest = input_.size() - frame_header_size;
+    } else if (awaited_ != awaited::hello) {
+      expected = awaited_ == awaited::ready ? frame_type::ready : frame_type::done;
+      largest = 0;
+    }
+    if (came != expected)
+      return error_in_words_of(error_kind::invalid_input, "exchange: read a frame",
+                               "the peer sent the frame '%s' where '%s' is due: it is not one of "
+                               "verbspp's, or the bytes are damaged",
+                               to_string(came), to_string(expected));
+  }
+  if (length > largest)
+    return error::above_limit("exchange: read a frame", "length of the frame, bytes", length,
+                              largest, "the peer sends more than it may");
+  return success();
+}
+
+result<void> exchange_core::take_frame() noexcept {
+  const std::span<const std::byte> body =
+      input_.subspan(frame_header_size, input_size_ - frame_header_size);
+  if (static_cast<frame_type>(input_[3]) == frame_type::refused) {
+    VERBSPP_TRY(refusal, refused_frame::decode(body));
+    is_over_ = true;
+    return refusal.as_error();
+  }
+  switch (awaited_) {
+    case awaited::hello:
+      VERBSPP_TRYV(take_hello(body));
+      add_offer();
+      awaited_ = awaited::offer;
+      break;
+    case awaited::offer:
+      VERBSPP_TRYV(take_offer(body));
+      awaited_ = awaited::connection;
+      return success();  // the values stay where they are
+    case awaited::ready:
+      add_frame(static_cast<std::uint8_t>(frame_type::done), {});
+      awaited_ = awaited::done;
+      break;
+    case awaited::done:
+      awaited_ = awaited::nothing;
+      break;
+    case awaited::connection:
+    case awaited::nothing:
+      break;
+  }
+  input_size_ = 0;
+  return success();
+}
+
+result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept {
+  constexpr const char* comparing = "exchange: compare the programs";
+  VERBSPP_TRY(hello, hello_frame::decode(body));
+  if (hello.nonce == nonce_)
+    return error(error_kind::mismatch, comparing,
+                 "the peer sends back what it got: this side is connected to itself");
+  if (hello.application != options_.application)
+    return error_in_words_of(
+        error_kind::mismatch, comparing, "this application is '%.*s', but the peer's is '%.*s'",
+        static_cast<int>(options_.application.size()), options_.application.data(),
+        static_cast<int>(hello.application.size()), hello.application.data());
+  if (hello.version != options_.version)
+    return error::mismatch(comparing, "version of the application", options_.version, hello.version,
+                           "both ends have to be of one version");
+  return check_fields(theirs_, std::span(hello.fields).first(hello.field_count));
+}
+
+result<void> exchange_core::take_offer(std::span<const std::byte> body) noexcept {
+  field_reader in(body);
+  VERBSPP_TRY(length, in.number(2));
+  VERBSPP_TRY(encoded, in.bytes(length));
+  VERBSPP_TRY(decoded, endpoint::decode(encoded));
+  remote_ = decoded;
+  offered_values_ = body.subspan(2 + length);
+  return success();
+}
+
+bool exchange_core::add_hello() noexcept {
+  if (!fill_nonce(nonce_)) return false;
+  hello_frame hello{.nonce = nonce_,
+                    .version = options_.version,
+                    .application = options_.application,
+                    .field_count = mine_.size()};
+  std::ranges::copy(mine_, hello.fields.begin());
+  std::array<std::byte, largest_hello> body{};
+  add_frame(static_cast<std::uint8_t>(frame_type::hello),
+            std::span(body).first(hello.encode(body)));
+  return true;
+}
+
+void exchange_core::add_offer() noexcept {
+  const auto encoded = local_.encode();
+  std::array<std::byte, 2 + encoded.size()> end{};
+  field_writer out(end);
+  out.number(encoded.size(), 2);
+  out.bytes(encoded);
+  add_frame(static_cast<std::uint8_t>(frame_type::offer), end, values_);
+}
+
+/// There is room: each side sends each kind of frame once.
+void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body,
+                              std::span<const std::byte> more) noexcept {
+  const frame_header header{.type = static_cast<frame_type>(type),
+                            .length = static_cast<std::uint32_t>(body.size() + more.size())};
+  field_writer out(output_.subspan(output_end_));
+  out.bytes(header.encode());
+  out.bytes(body);
+  out.bytes(more);
+  output_end_ += out.size();
+}
+
+/// Why there comes nothing more: the errno, or 0 if the peer has closed the connection.
+error exchange_core::without_more(int errnum) const noexcept {
+  const char* hint = "the peer closed the connection";
+  switch (awaited_) {
+    case awaited::hello:
+      hint =
+          "the peer closed the connection before it said what it is: it was killed, or is "
+          "another program";
+      break;
+    case awaited::offer:
+      hint = "the peer closed the connection after its hello, before it gave its endpoint";
+      break;
+    case awaited::connection:
+    case awaited::ready:
+      hint =
+          "the peer closed the connection after its endpoint, before it was ready: look at what "
+          "it said at its end";
+      break;
+    case awaited::done:
+    case awaited::nothing:
+      hint =
+          "the peer closed the connection when it was ready, but before it knew that this side "
+          "is: it may have succeeded, and ended at once, or given up";
+      break;
+  }
+  return error::from_errno(errnum != 0 ? errnum : ECONNRESET, "exchange", hint)
+      .as(error_kind::not_connected, hint);
+}
+
+error exchange_core::at_limit() const noexcept {
+  const char* hint = nullptr;
+  switch (awaited_) {
+    case awaited::hello:
+      hint = "the peer said nothing, or not all of its hello: it hangs, or is another program";
+      break;
+    case awaited::offer:
+      hint = "the peer said hello, but did not give its endpoint";
+      break;
+    case awaited::connection:
+    case awaited::ready:
+      hint = "the peer gave its endpoint, but did not become ready";
+      break;
+    case awaited::done:
+    case awaited::nothing:
+      hint = "the peer became ready, but did not say that it knows this side to be";
+      break;
+  }
+  return limit_.failure("exchange", hint);
+}
+
+}  // namespace verbspp::detail

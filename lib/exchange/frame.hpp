@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The frames of an exchange; docs/exchange.md has their bytes.
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/exchange/detail/field.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#pragma GCC visibility push(hidden)
+namespace verbspp::detail {
+
+enum class frame_type : std::uint8_t { hello = 1, offer = 3, ready = 4, done = 5, refused = 6 };
+
+[[nodiscard]] const char* to_string(frame_type type) noexcept;
+
+inline constexpr std::size_t frame_header_size = 8;
+inline constexpr std::uint8_t frame_version = 1;
+
+/// What stands in front of each frame.
+struct frame_header {
+  frame_type type{};
+  std::uint32_t length = 0;  ///< of the body, in bytes
+
+  [[nodiscard]] std::array<std::byte, frame_header_size> encode() const noexcept;
+  /// \errors `invalid_input` if the bytes are no frame of an exchange, `mismatch` if they are one
+  /// of another version
+  [[nodiscard]] static result<frame_header> decode(
+      std::span<const std::byte, frame_header_size> bytes) noexcept;
+};
+
+inline constexpr std::size_t nonce_size = 32;
+inline constexpr std::size_t longest_application = 64;
+inline constexpr std::size_t largest_hello =
+    nonce_size + 8 + longest_application + most_fields * (8 + longest_field_name);
+
+/// What a side says of itself at first. Text points into the bytes that it was read from.
+struct hello_frame {
+  std::array<std::byte, nonce_size> nonce{};
+  std::uint8_t flags = 0;  ///< none in this version
+  std::uint32_t version = 0;
+  std::string_view application{};
+  std::array<field_description, most_fields> fields{};
+  std::size_t field_count = 0;
+
+  /// \returns the length of the body
+  [[nodiscard]] std::size_t encode(std::span<std::byte, largest_hello> body) const noexcept;
+  /// \errors `invalid_input` with what is wrong
+  [[nodiscard]] static result<hello_frame> decode(std::span<const std::byte> body) noexcept;
+};
+
+/// A reason in words, as it is told to a peer.
+struct refused_frame {
+  static constexpr std::size_t longest_reason = 300;
+  static constexpr std::size_t largest = 1 + longest_reason;
+
+  error_kind kind = error_kind::driver;
+  std::array<char, longest_reason> reason{};
+  std::size_t size = 0;
+
+  [[nodiscard]] static refused_frame of(const error& why) noexcept;
+  /// \returns the length of the body
+  [[nodiscard]] std::size_t encode(std::span<std::byte, largest> body) const noexcept;
+  /// What is not printable becomes a question mark.
+  /// \errors `invalid_input` if it is empty or too long
+  [[nodiscard]] static result<refused_frame> decode(std::span<const std::byte> body) noexcept;
+  /// What it is at this end.
+  [[nodiscard]] error as_error() const noexcept;
+};
+
+/// Whether what the peer sends is what this end expects.
+/// \errors `mismatch` with the field
+[[nodiscard]] result<void> check_fields(std::span<const field_description> expected,
+                                        std::span<const field_description> sent) noexcept;
+/// Whether the text may be an application's name.
+[[nodiscard]] bool is_application(std::string_view name) noexcept;
+
+}  // namespace verbspp::detail
+#pragma GCC visibility pop
