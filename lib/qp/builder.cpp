@@ -3,6 +3,7 @@
 #include "memory/usable.hpp"
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
+#include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/work/operations.hpp>
@@ -174,6 +175,7 @@ result<placement> place(const queue_pair_settings& settings,
                                       : best_gid(context, port, building));
   parameters.port = port.number();
   parameters.local_gid_index = gid.index;
+  if (retries_without_end(device, parameters.retries.value())) parameters.retries = 6;
   return placement{port, gid, as_initiator, as_target, parameters};
 }
 

@@ -34,6 +34,10 @@ bool is_rxe(const ibv_device_attr& device) noexcept {
 
 bool may_invalidate_windows(const ibv_device_attr& device) noexcept { return !is_rxe(device); }
 
+bool retries_without_end(const ibv_device_attr& device, std::uint8_t count) noexcept {
+  return count == 7 && is_rxe(device);
+}
+
 void mend_rxe_sessions(ibv_cq_ex& queue) noexcept {
   if (queue.end_poll == end_poll) return;
   rxe_end = queue.end_poll;

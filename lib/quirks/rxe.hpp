@@ -6,6 +6,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
+
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
@@ -25,6 +27,12 @@ void mend_rxe_sessions(ibv_cq_ex& queue) noexcept;
 /// nothing any more for one that is bound, and the kernel follows a null pointer
 /// (`rxe_do_invalidate_mw`). Deallocating the window is safe in either state.
 [[nodiscard]] bool may_invalidate_windows(const ibv_device_attr& device) noexcept;
+
+/// Whether a queue pair with this ACK retry count repeats its requests without end.
+///
+/// rxe takes 7 for that (`COMPST_ERROR_RETRY`), as the architecture says of RNR retries only: a
+/// request to a peer that is gone never fails.
+[[nodiscard]] bool retries_without_end(const ibv_device_attr& device, std::uint8_t count) noexcept;
 
 }  // namespace verbspp::detail
 #pragma GCC visibility pop

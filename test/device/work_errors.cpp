@@ -339,6 +339,16 @@ TEST_CASE("a peer that is destroyed is noticed by the next send") {
   check_broken(left, bed.left_queue);
 }
 
+TEST_CASE("a peer that is destroyed is noticed with the default number of retries") {
+  const testbed bed;
+  std::optional<connected_pair> pair = connect(bed);
+  connected left = std::move(pair->left);
+  pair.reset();
+  buffer<> memory(bed.domain, 32);
+  must(left.post_send({.elements = memory.gather()}, {.id = 1}));
+  check_failed(take_one(bed.left_queue), 1, left, {retry_exceeded}, work_error_class::timeout);
+}
+
 TEST_CASE("a peer that is destroyed in the middle of a stream is noticed") {
   const testbed bed;
   std::optional<connected_pair> pair = connect(

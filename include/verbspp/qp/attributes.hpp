@@ -302,6 +302,7 @@ class queue_pair_attributes {
     return with<queue_pair_attribute::ack_timeout>(
         timeout, [](auto& v, const auto& value) { v.native.timeout = value.code(); });
   }
+  /// Linux' software driver, rxe, takes 7 for without end: a peer that is gone is never noticed.
   [[nodiscard]] auto ack_retry_count(
       setting<queue_pair_attribute::ack_retry_count, retry_count> count) const noexcept
     requires TakesAttribute<Transport, From, To, queue_pair_attribute::ack_retry_count> &&

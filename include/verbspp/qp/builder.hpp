@@ -295,7 +295,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::rnr_retry_count>(
         [&](auto& s) { count.replace(s.connection.rnr_retries); });
   }
-  /// 7 by default.
+  /// 7 by default. Linux' software driver, rxe, would retry without end then, so it is given 6.
   [[nodiscard]] auto ack_retry_count(setting<retry_count> count) const noexcept
     requires Acknowledges<Transport> && NotGivenYet<Given, queue_pair_parameter::ack_retry_count>
   {
