@@ -10,6 +10,7 @@
 #include <verbspp/verbspp.hpp>
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -23,6 +24,9 @@
 #include <vector>
 
 namespace verbspp::soak {
+
+using clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
 
 /// Something is wrong: what, in words.
 struct wrong : std::runtime_error {
@@ -190,8 +194,7 @@ class end {
   void use_lease();
 
   [[nodiscard]] wait_limit patient_limit();
-  template <class Finished>
-  bool take_finished(held& one, Finished finished);
+  bool take_finished(held& one, const transport_result<completed_work>& result);
   /// \returns whether it has finished
   bool take(held& one, bool waits);
   void take_some();
@@ -218,6 +221,10 @@ class end {
   board_end& mine_;
   board_end& other_;
   const unsigned which_;
+  /// Linux' software driver, rxe, takes up a fenced read or atomic that it has to send again (a
+  /// packet was lost, a receiver was not ready) only when the reads and atomics before it are done,
+  /// among which it counts the first try: it waits for itself.
+  const bool fences_reads_;
   std::function<void()> kill_peer_;
   std::function<void()> revive_peer_;
   std::mt19937_64 random_;

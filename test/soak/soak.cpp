@@ -30,9 +30,6 @@ namespace verbspp::soak {
 
 namespace {
 
-using clock = std::chrono::steady_clock;
-using namespace std::chrono_literals;
-
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool is_sanitized = true;
 #elif defined(__has_feature)

@@ -21,9 +21,6 @@ struct options {
   bool kills = false;
   /// Faults are set at random, where the device is softverbs.
   bool faults = false;
-  /// Memory is leased to the other end. Linux' software driver can take most of a minute to end a
-  /// queue pair that has bound windows.
-  bool leases = true;
   /// Prints what goes on every so often.
   bool talks = false;
 };

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Memory that is leased to the other end, and taken back.
+#include "end.hpp"
+#include "layout.hpp"
+#include "outcome.hpp"
+
+namespace verbspp::soak {
+
+void end::grant_lease() {
+  doing_ = "granting a lease";
+  place where;
+  std::optional<leased_memory> memory;
+  if (unleased_.size() > 3) {
+    unleased last = std::move(unleased_.front());
+    unleased_.pop_front();
+    claim(last.where.is_untouched(), "bytes landed in memory whose lease was over");
+    if (auto* owned = std::get_if<leased_memory>(&last.memory)) {
+      memory.emplace(std::move(*owned));
+      where = last.where;
+    }
+  }
+  if (!memory) {
+    memory.emplace(must(leased_memory::allocate(domain_, leased_size), "allocate what is leased"));
+    where = {memory->data(), leased_size, random_()};
+    where.fill();
+  }
+  if (has_windows_ && !once_in(4))
+    grant_lease<lease_by::window>(std::move(*memory), where);
+  else
+    grant_lease<lease_by::registration>(std::move(*memory), where);
+}
+
+template <lease_by By>
+void end::grant_lease(leased_memory memory, place where) {
+  const auto note = [&](auto leased, auto... kept) {
+    if (!leased.has_value()) {
+      if (By == lease_by::window && leased.error().kind() == error_kind::not_supported) {
+        has_windows_ = false;
+        return;
+      }
+      note_failure(leased.error(), "granting a lease");
+      if (!(channel_.is_connected() && peer_has_given_up() &&
+            leased.error().kind() == error_kind::cancelled))
+        check_refused(leased.error(), "granting a lease");
+      return;
+    }
+    ++counts_[std::string("leases by ") + to_string(By)];
+    const auto far = leased.assume_value().remote();
+    granted_.emplace(granted{std::move(leased).assume_value(), std::nullopt, where});
+    (granted_->memory.emplace(std::move(kept)), ...);
+    if (!far.has_value()) {  // something else has ended the connection meanwhile
+      note_failure(far.error(), "naming what is leased");
+      claim(far.error().kind() == error_kind::not_connected,
+            "a lease that was granted: " + far.error().message());
+      return must_be_broken("naming what is leased");
+    }
+    mine_.lease_address = far.assume_value().address();
+    mine_.lease_key = far.assume_value().rkey().value();
+    mine_.lease = ++leases_;
+  };
+  switch (any(3)) {
+    case 0:
+      return note(channel_.lease<leased_rights, By>(std::move(memory), patient_limit()));
+    case 1: {
+      auto shared = must(std::move(memory).share(), "share what is leased");
+      auto leased = channel_.lease<leased_rights, By>(shared);
+      return note(std::move(leased), std::move(shared));
+    }
+    default: {
+      auto leased =
+          once_in(2)
+              ? channel_.post_lease<leased_rights, By>(memory.region(), 0, leased_size)
+              : channel_.lease<leased_rights, By>(memory.region(), 0, leased_size, patient_limit());
+      return note(std::move(leased), std::move(memory));
+    }
+  }
+}
+
+/// Takes it back: from then on no byte of the peer's lands there.
+void end::end_lease() {
+  doing_ = "ending a lease";
+  mine_.lease = 0;
+  granted ended = std::move(*granted_);
+  granted_.reset();
+  place where = ended.where;
+  const bool was_connected = channel_.is_connected();
+  const auto judge_result = [&](const result<void>& result) {
+    if (result.has_value()) return;
+    note_failure(result.error(), "revoking a lease");
+    claim(result.error().kind() != error_kind::driver,
+          "a lease was not taken back: " + result.error().message());
+    claim(was_connected, "a lease whose connection was over: " + result.error().message());
+    if (!(channel_.is_connected() && peer_has_given_up() &&
+          result.error().kind() == error_kind::cancelled))
+      must_be_broken("revoking a lease");
+  };
+  if (auto* owning = std::get_if<0>(&ended.right)) {
+    if (once_in(4)) {
+      const auto gone = std::move(*owning);  // and its memory
+      return;
+    }
+    auto [result, memory] = std::move(*owning).revoke(patient_limit());
+    where.fill();
+    judge_result(result);
+    claim(memory.data() == where.data, "a lease gave other memory back than it had");
+    unleased_.push_back({std::move(memory), where});
+    return;
+  }
+  auto& right = std::get<1>(ended.right);
+  if (once_in(3)) {
+    const auto gone = std::move(right);
+  } else {
+    const auto result = right.revoke(patient_limit());
+    where.fill();
+    judge_result(result);
+  }
+  where.fill();
+  unleased_.push_back({std::move(*ended.memory), where});
+}
+
+void end::look_after_lease() {
+  if (!granted_) return grant_lease();
+  if (granted_->is_closing) {
+    // The peer has been told, and is not in the middle of it.
+    if (other_.using_lease.load() == 0) end_lease();
+    return;
+  }
+  if (once_in(2)) return;
+  if (once_in(20)) {
+    // While the peer uses it, which costs the connection.
+    will_end("a lease revoked under way");
+    return end_lease();
+  }
+  mine_.lease = 0;
+  granted_->is_closing = true;
+}
+
+void end::use_lease() {
+  doing_ = "using a lease";
+  const std::uint64_t number = other_.lease.load();
+  if (number == 0) return;
+  mine_.using_lease = number;
+  const remote_memory<leased_rights> far(other_.lease_address.load(), leased_size,
+                                         remote_key(other_.lease_key.load()));
+  if (other_.lease.load() == number) {
+    std::vector<work> jobs(1 + any(4));
+    for (work& each : jobs) {
+      each.slot = take_slot();
+      each.where = slots_[static_cast<std::size_t>(each.slot)];
+      each.what = kind::write;
+      each.content = random_();
+      each.size = leased_size;
+      each.parts = 1;
+      each.ranges[0] = {any(longest - leased_size + 1), leased_size};
+    }
+    // The last one reads what the one before has written.
+    if (jobs.size() > 1) {
+      jobs.back().what = kind::read;
+      jobs.back().content = jobs[jobs.size() - 2].content;
+      jobs.back().skipped = any(leased_size);
+      jobs.back().size = jobs.back().ranges[0].size = leased_size - jobs.back().skipped;
+    }
+    const auto done = channel_.scope(
+        [&](channel_scope& scope) -> result<void> {
+          for (const work& each : jobs) {
+            const auto at =
+                static_cast<std::size_t>(each.where.data - arena_.data()) + each.ranges[0].offset;
+            if (each.what == kind::write) {
+              each.where.put(each.elements(), each.content);
+              VERBSPP_TRYV(scope.post_write(
+                  {.elements = must(arena_.gather(at, each.size), "name what is written"),
+                   .remote = far}));
+            } else {
+              VERBSPP_TRYV(scope.post_read(
+                  {.elements = must(arena_.scatter(at, each.size), "name a target"),
+                   .remote = must(far.slice(each.skipped, each.size), "name a part")}));
+            }
+            ++counts_["requests by a lease"];
+            ++mine_.operations;
+          }
+          return success();
+        },
+        wanted_.patience);
+    if (!done.has_value()) {
+      note_failure(done.error(), "using a lease");
+      check_refused(done.error(), "using a lease");
+    }
+    for (work& each : jobs) {
+      if (each.what == kind::read) ++readers_[0];
+      settle(each, done.has_value());
+    }
+  }
+  mine_.using_lease = 0;
+}
+
+}  // namespace verbspp::soak

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What is refused in words, and changes nothing.
+#include "operations.hpp"
+
+#include <chrono>
+#include <stop_token>
+
+namespace verbspp::soak {
+
+/// A limit that has passed: nothing is posted, and the channel stays as it was.
+void end::use_passed_limit() {
+  doing_ = "a limit that has passed";
+  std::stop_source source;
+  source.request_stop();
+  const bool is_stop = once_in(2);
+  const wait_limit limit = is_stop ? wait_limit(source.get_token()) : wait_limit(clock::now() - 1s);
+  channel_.poll();
+  if (!channel_.is_connected()) return;
+  work job;
+  if (!choose(job, true)) return;
+  const auto done =
+      with_operation(job, [&](const auto& what) { return call(channel_, what, limit); });
+  undo(job);
+  claim(!done.has_value(), "a call succeeded whose limit had passed");
+  claim(error(done.error()).kind() == (is_stop ? error_kind::cancelled : error_kind::timed_out),
+        "a limit that had passed: " + done.error().message());
+  claim(channel_.is_connected(), "a limit that had passed has broken the channel");
+}
+
+/// What is refused in words, and changes nothing.
+void end::misuse() {
+  doing_ = "misuse";
+  channel other(std::move(channel_));
+  claim(channel_.state() == channel_state::empty, "a channel that was moved from is not empty");
+  const auto refused = channel_.post_send(send_operation{});
+  claim(!refused.has_value() && refused.error().kind() == error_kind::not_connected,
+        "an empty channel does not refuse work");
+  claim(channel_.outstanding() == 0, "an empty channel has something outstanding");
+  channel_ = std::move(other);
+  if (channel_.is_connected()) {
+    const auto again = channel_.handshake(channel_.endpoint());
+    claim(!again.has_value() && again.error().kind() == error_kind::busy,
+          "a connected channel does not refuse a handshake");
+  }
+}
+
+}  // namespace verbspp::soak
