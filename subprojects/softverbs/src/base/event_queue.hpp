@@ -9,13 +9,14 @@
 #include <cerrno>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 
 namespace softverbs {
 
 /// Events that wait behind a file descriptor, as behind the kernel's completion
 /// channels: readable while there are events, and whoever reads it blocks or not
-/// as the program set it. The engine's lock protects the list; reading the
-/// descriptor takes a token for one event, without that lock.
+/// as the program set it. Has a lock of its own, under which it calls nothing else;
+/// reading the descriptor takes a token for one event, without that lock.
 template <typename Event>
 class event_queue {
  public:
@@ -33,6 +34,7 @@ class event_queue {
   int descriptor() const noexcept { return descriptor_; }
 
   void push(const Event& event) {
+    const std::lock_guard held(lock_);
     events_.push_back(event);
     const std::uint64_t one = 1;
     [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof(one));
@@ -47,6 +49,7 @@ class event_queue {
   }
 
   bool pop(Event& event) {
+    const std::lock_guard held(lock_);
     if (events_.empty()) return false;
     event = events_.front();
     events_.pop_front();
@@ -56,6 +59,7 @@ class event_queue {
   /// Drops the events that `dead` says yes to, with their tokens.
   template <typename Predicate>
   void drop(Predicate dead) {
+    const std::lock_guard held(lock_);
     for (auto event = events_.begin(); event != events_.end();) {
       if (!dead(*event)) {
         ++event;
@@ -79,6 +83,7 @@ class event_queue {
       const ssize_t taken = ::read(descriptor_, &token, sizeof(token));
   }
 
+  std::mutex lock_;
   std::deque<Event> events_;
   int descriptor_ = -1;
 };

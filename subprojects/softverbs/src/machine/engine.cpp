@@ -41,7 +41,8 @@ void engine::remove(served& pair) noexcept {
   groups_.forget(pair);
   if (groups_.empty()) wire_.hear_multicasts(false);
   pairs_[pair.number_ & wire::index_mask] = nullptr;
-  std::erase(active_, &pair);
+  answer_ring();
+  if (pair.scheduled_) take_off(pair);
   forget(pair);
 }
 
@@ -56,17 +57,67 @@ int engine::leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noe
   return error;
 }
 
-void engine::schedule(served& pair) {
+void engine::schedule(served& pair) noexcept {
   if (std::exchange(pair.scheduled_, true)) return;
-  active_.push_back(&pair);
+  pair.next_active_ = nullptr;
+  pair.previous_active_ = last_active_;
+  (last_active_ == nullptr ? first_active_ : last_active_->next_active_) = &pair;
+  last_active_ = &pair;
+  ++actives_;
+}
+
+void engine::take_off(served& pair) noexcept {
+  served* const before = pair.previous_active_;
+  served* const after = pair.next_active_;
+  (before == nullptr ? first_active_ : before->next_active_) = after;
+  (after == nullptr ? last_active_ : after->previous_active_) = before;
+  pair.scheduled_ = false;
+  --actives_;
+}
+
+void engine::ring(served& pair) noexcept {
+  if (!pair.rung_.exchange(true)) {
+    served* first = rung_.load(std::memory_order_relaxed);
+    do pair.next_rung_ = first;
+    while (!rung_.compare_exchange_weak(first, &pair));
+  }
+  ring_doorbell();
+}
+
+void engine::answer_ring() noexcept {
+  if (rung_.load(std::memory_order_relaxed) == nullptr) return;
+  // The first one to ring is served first.
+  served* in_order = nullptr;
+  for (served* pair = rung_.exchange(nullptr); pair != nullptr;)
+    in_order = std::exchange(pair, std::exchange(pair->next_rung_, in_order));
+  while (in_order != nullptr) {
+    served& pair = *in_order;
+    in_order = pair.next_rung_;
+    schedule(pair);
+    // What is posted from here on rings again.
+    pair.rung_.store(false);
+  }
 }
 
 void engine::set_deadline(timed& who, nanoseconds when) {
   who.deadline_ = when;
   if (when == 0) return;  // taken off the list when it is next looked through
-  if (!std::exchange(who.listed_, true)) timed_.push_back(&who);
+  if (who.listed_at_ == timed::unlisted) {
+    who.listed_at_ = timed_.size();
+    timed_.push_back(&who);
+  }
   if (next_deadline_ == 0 || when < next_deadline_) next_deadline_ = when;
   thread_.wake_if_asleep_at(when);
+}
+
+void engine::forget(timed& who) noexcept {
+  who.deadline_ = 0;
+  if (who.listed_at_ == timed::unlisted) return;
+  timed* const last = timed_.back();
+  timed_[who.listed_at_] = last;
+  last->listed_at_ = who.listed_at_;
+  who.listed_at_ = timed::unlisted;
+  timed_.pop_back();
 }
 
 void engine::check_deadlines() {
@@ -77,8 +128,8 @@ void engine::check_deadlines() {
   std::vector<timed*> looked_at;
   looked_at.swap(timed_);
   next_deadline_ = 0;
+  for (timed* who : looked_at) who->listed_at_ = timed::unlisted;
   for (timed* who : looked_at) {
-    who->listed_ = false;
     const nanoseconds deadline = std::exchange(who->deadline_, 0);
     if (deadline == 0) continue;
     if (deadline <= time)
@@ -119,17 +170,17 @@ bool engine::progress(bool thoroughly) {
     deliver(*incoming);
   }
   check_deadlines();
+  answer_ring();
   for (const std::uint32_t qpn : wire_.writable_again())
     if (served* pair = pairs_[qpn & wire::index_mask]) schedule(*pair);
   wire_.writable_again().clear();
   // What becomes active meanwhile has to wait for the next time.
-  for (std::size_t count = active_.size(); count > 0; --count) {
-    served& pair = *active_.front();
-    active_.pop_front();
-    pair.scheduled_ = false;
+  for (std::size_t count = actives_; count > 0; --count) {
+    served& pair = *first_active_;
+    take_off(pair);
     if (pair.serve()) schedule(pair);
   }
-  return packets > 0 || !active_.empty();
+  return packets > 0 || actives_ > 0;
 }
 
 void engine::drive() noexcept {
@@ -140,14 +191,14 @@ void engine::drive() noexcept {
     const std::lock_guard held(lock_, std::adopt_lock);
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
     // This may have been the program's last poll for a while.
-    if (!active_.empty()) thread_.wake_if_asleep();
+    if (actives_ > 0) thread_.wake_if_asleep();
   }
   // Where processors are fewer than programs that poll, the peer may wait for this one's.
   if (in_vain) ::sched_yield();
 }
 
 void engine::sleeper_expected() noexcept {
-  if (++sleepers_ == 1) thread_.wake_if_on_standby();
+  if (sleepers_.fetch_add(1) == 0) thread_.wake_if_on_standby();
 }
 
 }  // namespace softverbs

@@ -39,6 +39,10 @@ machine& machine::current() {
   return *created;
 }
 
+bool machine::is_current() const noexcept {
+  return the_machine.load(std::memory_order_acquire) == this;
+}
+
 void machine::before_fork() noexcept {
   lifecycle.lock();
   if (machine* existing = the_machine.load(std::memory_order_acquire))

@@ -20,6 +20,8 @@ class machine {
  public:
   /// The process' own; a child of fork gets a new one.
   static machine& current();
+  /// False in a child of the process whose machine it is.
+  bool is_current() const noexcept;
 
   machine() = default;
   machine(const machine&) = delete;

@@ -135,9 +135,10 @@ void progress_thread::run() noexcept {
   while (!stopping_) {
     std::unique_lock held(work_.lock());
     if (!work_.has_sleepers() && program_polls()) {
-      doing_.store(activity::standby, std::memory_order_relaxed);
+      doing_.store(activity::standby);
       held.unlock();
-      sleep(-1, standby);
+      // Whoever is about to sleep says so first, and looks at what this thread does then.
+      if (!work_.has_sleepers()) sleep(-1, standby);
       notice_neglect();
       doing_.store(activity::working, std::memory_order_relaxed);
       continue;
@@ -151,11 +152,11 @@ void progress_thread::run() noexcept {
     wakes_at_ = work_.next_deadline();
     const nanoseconds timeout =
         wakes_at_ == 0 ? nanoseconds{-1} : std::max(wakes_at_ - now(), nanoseconds{0});
-    // Set under the lock: whoever posts later sees it, whoever posted before has
-    // been served.
-    doing_.store(activity::asleep, std::memory_order_relaxed);
+    // Whoever needs the lock for what there is to do sees this; whoever rings without it did so
+    // before, or sees this, too.
+    doing_.store(activity::asleep);
     held.unlock();
-    sleep(work_.descriptor(), timeout);
+    if (!work_.was_rung()) sleep(work_.descriptor(), timeout);
     doing_.store(activity::working, std::memory_order_relaxed);
   }
 }

@@ -20,9 +20,11 @@ class progress_thread {
   class work {
    public:
     virtual fair_mutex& lock() noexcept = 0;
-    // What follows is called under that lock.
-    /// A program sleeps until something is done.
+    /// A program sleeps until something is done. Also without the lock.
     virtual bool has_sleepers() const noexcept = 0;
+    /// Something was left for the next progress. Also without the lock.
+    virtual bool was_rung() const noexcept = 0;
+    // What follows is called under that lock.
     /// Does some of it. True if there is more.
     virtual bool progress(bool thoroughly) = 0;
     /// When there will be something to do by itself, 0 for never.
@@ -49,7 +51,7 @@ class progress_thread {
 
   /// There is something to do. A thread that is at work or on standby will see.
   void wake_if_asleep() noexcept {
-    if (doing_.load(std::memory_order_relaxed) == activity::asleep) wake();
+    if (doing_.load() == activity::asleep) wake();
   }
   /// There will be something to do. Under its lock.
   void wake_if_asleep_at(nanoseconds when) noexcept {
@@ -57,7 +59,7 @@ class progress_thread {
   }
   /// The program is about to stop polling.
   void wake_if_on_standby() noexcept {
-    if (doing_.load(std::memory_order_relaxed) == activity::standby) wake();
+    if (doing_.load() == activity::standby) wake();
   }
 
   /// In a forked child, where there is no thread.

@@ -114,9 +114,10 @@ void queue_pair::enter(ibv_qp_state next) {
   switch (next) {
     case IBV_QPS_RESET: {
       engine().set_deadline(*this, 0);
+      // First, because polling one would give back the room of its request.
+      forget_completions();
       requests.reset();
       responses.reset();
-      forget_completions();
       regions().forget(*this);
       route_ = {};
       established_ = false;

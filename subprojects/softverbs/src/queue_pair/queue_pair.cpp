@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/queue_pair.hpp"
 
+#include <mutex>
+
 namespace softverbs {
 
 queue_pair::queue_pair(open_device& owner, protection_domain& domain,
@@ -30,6 +32,7 @@ bool queue_pair::is_for_us(const packet_header& head) const noexcept {
 }
 
 void queue_pair::on_packet(const packet& incoming) {
+  const std::lock_guard held(lock());
   const packet_header& head = incoming.header;
   const bool hears =
       now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_ERR;
@@ -61,10 +64,12 @@ void queue_pair::on_packet(const packet& incoming) {
 }
 
 void queue_pair::on_deadline(nanoseconds time) {
+  const std::lock_guard held(lock());
   if (now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD) requests.on_deadline(time);
 }
 
 bool queue_pair::serve() {
+  const std::lock_guard held(lock());
   bool more = responses.answer();
   switch (now_in()) {
     case IBV_QPS_RTS:
@@ -105,6 +110,7 @@ int queue_pair::enter_machine() {
 }
 
 void queue_pair::leave_machine() {
+  const std::lock_guard held(lock());
   responses.leave_answer();
   engine().remove(*this);
   regions().forget(*this);

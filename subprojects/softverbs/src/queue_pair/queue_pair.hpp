@@ -26,22 +26,25 @@ class queue_pair final : public queue_pair_core {
     return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_RTR;
   }
 
+  // All of these take the lock.
   void on_packet(const packet& incoming) override;
   void on_deadline(nanoseconds time) override;
   bool serve() override;
 
-  /// Gets a number, by which packets find it; 0 or an errno.
+  /// Gets a number, by which packets find it; 0 or an errno. Under the engine's lock alone.
   int enter_machine();
-  /// Says what the peer must still hear, and is out of the machine.
+  /// Says what the peer must still hear, and is out of the machine. Under the engine's lock; takes
+  /// its own.
   void leave_machine();
 
   requester requests;
   responder responses;
   /// For those that are built by function calls.
   std::unique_ptr<request_batch> batch;
-  /// Of a thread that builds; null if there is none.
+  /// Of a thread that builds; null if there is none. Without the lock.
   session* building() const noexcept { return batch ? &batch->building : nullptr; }
 
+  /// The engine's lock protects it.
   unsigned async_events_reported = 0;
 
  private:

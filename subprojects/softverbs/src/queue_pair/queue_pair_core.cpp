@@ -86,13 +86,19 @@ void queue_pair_core::completion_lost() {
   enter_error();
 }
 
+void queue_pair_core::late_completion_lost() {
+  const std::lock_guard held(lock_);
+  completion_lost();
+}
+
 bool queue_pair_core::is_being_read_here() const noexcept {
   return static_cast<const completion_queue*>(send_cq)->is_being_read_here() ||
          static_cast<const completion_queue*>(recv_cq)->is_being_read_here();
 }
 
 void queue_pair_core::forget_completions() noexcept {
-  for (ibv_cq* queue : {send_cq, recv_cq}) static_cast<completion_queue*>(queue)->forget(*this);
+  static_cast<completion_queue*>(send_cq)->forget(*this, true);
+  static_cast<completion_queue*>(recv_cq)->forget(*this, false);
 }
 
 }  // namespace softverbs

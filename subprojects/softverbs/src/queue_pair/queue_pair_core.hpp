@@ -12,19 +12,27 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 
 namespace softverbs {
 
 /// What both halves of a queue pair work with: its state and attributes, and the ways to the wire,
 /// to memory and to its completion queues.
+///
+/// A queue pair has a lock, which protects all of it that doesn't say otherwise, with both of its
+/// halves; the functions that take it themselves say so. Whoever changes the state has the engine's
+/// lock as well, and so has the one that sends packets.
 class queue_pair_core : public extensible_qp, public served, protected work_queues {
  public:
+  std::mutex& lock() noexcept { return lock_; }
   bool is_reliable() const noexcept { return qp_type == IBV_QPT_RC; }
   bool is_connected() const noexcept { return qp_type != IBV_QPT_UD; }
   ibv_qp_state now_in() const noexcept { return attributes_.qp_state; }
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   const ibv_qp_init_attr& initial() const noexcept { return initial_; }
 
+  // Without the lock.
+  bool usable() const noexcept { return owner_.usable(); }
   softverbs::engine& engine() const noexcept { return owner_.engine(); }
   softverbs::wire& wire() const noexcept { return owner_.machine().wire; }
   region_table& regions() const noexcept { return owner_.machine().regions; }
@@ -56,8 +64,11 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   queue_pair_core& operator=(const queue_pair_core&) = delete;
   ~queue_pair_core();
 
-  void completion_lost() override;
+  void completion_lost();
+  /// Takes the lock.
+  void late_completion_lost() override;
 
+  std::mutex lock_;
   open_device& owner_;
   ibv_qp_init_attr initial_;
   ibv_qp_attr attributes_{};

@@ -66,7 +66,8 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
   if (!pair_.is_connected() && asked.wr.ud.ah == nullptr) return EINVAL;
-  if (initial.cap.max_send_wr == 0 || head_ - freed_ > mask_) return ENOMEM;
+  if (initial.cap.max_send_wr == 0 || head_ - freed_.load(std::memory_order_acquire) > mask_)
+    return ENOMEM;
 
   request& work = at(head_);
   work = {};
@@ -538,7 +539,8 @@ void requester::flush() {
 }
 
 void requester::reset() noexcept {
-  freed_ = oldest_ = next_ = begun_ = head_ = 0;
+  release(0);
+  oldest_ = next_ = begun_ = head_ = 0;
   next_packet_ = fetches_ = 0;
   audience_.reset();
   psn_ = acknowledged_ = 0;

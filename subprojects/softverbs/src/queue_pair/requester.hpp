@@ -11,6 +11,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -47,7 +48,8 @@ class requester {
   void flush();
   /// Back to where nothing was ever posted.
   void reset() noexcept;
-  void release(std::uint32_t up_to) noexcept { freed_ = up_to; }
+  /// Without the lock of the queue pair, one thread at a time.
+  void release(std::uint32_t up_to) noexcept { freed_.store(up_to, std::memory_order_release); }
 
   void set_psn(std::uint32_t psn) noexcept { psn_ = acknowledged_ = psn; }
   std::uint32_t psn() const noexcept { return psn_; }
@@ -132,7 +134,7 @@ class requester {
   /// The processes that `next_`, to a group, still has to be sent to, if it was to some.
   std::optional<std::vector<std::uint32_t>> audience_;
 
-  std::uint32_t freed_ = 0;
+  std::atomic<std::uint32_t> freed_{0};
   std::uint32_t oldest_ = 0;
   std::uint32_t next_ = 0;
   std::uint32_t begun_ = 0;

@@ -185,20 +185,19 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
 
 int inline_calls::poll_cq(ibv_cq* queue, int wanted, ibv_wc* out) {
   SOFTVERBS_FAULT(ibv_poll_cq, queue->context);
-  softverbs::engine& engine = device_context::of(queue->context).engine();
   auto* ours = static_cast<completion_queue*>(queue);
   const session_guard reading(ours->reading());
   if (reading.refused()) return -refuse_nested_poll();
-  if (ours->empty()) engine.drive();
+  if (!ours->usable()) return -EIO;
+  if (ours->empty()) ours->engine().drive();
   if (ours->empty() && !ours->is_broken()) return 0;
-  const std::lock_guard held(engine.lock());
   return ours->poll(wanted, out);
 }
 
 int inline_calls::req_notify_cq(ibv_cq* queue, int solicited_only) {
   SOFTVERBS_FAULT(ibv_req_notify_cq, queue->context);
-  softverbs::engine& engine = device_context::of(queue->context).engine();
-  const std::lock_guard held(engine.lock());
-  static_cast<completion_queue*>(queue)->request_notification(solicited_only != 0);
+  auto* ours = static_cast<completion_queue*>(queue);
+  if (!ours->usable()) return EIO;
+  ours->request_notification(solicited_only != 0);
   return 0;
 }

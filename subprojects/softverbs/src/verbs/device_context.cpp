@@ -48,8 +48,6 @@ void device_context::fill_operations() noexcept {
   base.post_recv = inline_calls::post_recv;
 }
 
-bool device_context::usable() const noexcept { return &machine() == &machine::current(); }
-
 device_context* device_context::open(const soft_device& device) {
   softverbs::machine& machine = machine::current();
   auto* opened = new (std::nothrow) device_context(device, machine);

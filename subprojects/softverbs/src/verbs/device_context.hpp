@@ -31,10 +31,6 @@ class device_context final : private verbs_context, public open_device {
   /// Destroys all that is left, as the kernel does when the file is closed.
   static void close(device_context* closing) noexcept;
 
-  /// False in a child of the process that opened the device: as with hardware,
-  /// an open device can't be shared.
-  bool usable() const noexcept;
-
   std::unordered_set<protection_domain*> domains;
   std::unordered_set<thread_domain*> thread_domains;
   std::unordered_set<memory_region*> regions;

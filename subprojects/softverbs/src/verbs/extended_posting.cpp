@@ -103,7 +103,8 @@ void wr_start(ibv_qp_ex* pair) {
 
 /// All or nothing.
 int post(queue_pair& pair, request_batch& batch) {
-  const std::lock_guard held(pair.engine().lock());
+  if (!pair.usable()) return EIO;
+  const std::lock_guard held(pair.lock());
   if (!pair.takes_sends()) return EINVAL;
   const std::uint32_t before = pair.requests.posted();
   for (auto& [request, first_entry] : batch.requests) {
@@ -115,8 +116,6 @@ int post(queue_pair& pair, request_batch& batch) {
       return error;
     }
   }
-  pair.engine().schedule(pair);
-  pair.engine().ring_doorbell();
   return 0;
 }
 
@@ -141,7 +140,10 @@ int wr_complete(ibv_qp_ex* pair) {
   queue_pair& ours = behind(pair);
   const last_of_batch end(*ours.batch);
   SOFTVERBS_FAULT(ibv_wr_complete, ours.context);
-  return ours.batch->error != 0 ? ours.batch->error : post(ours, *ours.batch);
+  if (ours.batch->error != 0) return ours.batch->error;
+  const int error = post(ours, *ours.batch);
+  if (error == 0) ours.engine().ring(ours);
+  return error;
 }
 
 void wr_abort(ibv_qp_ex* pair) { const last_of_batch end(*behind(pair).batch); }

@@ -187,11 +187,13 @@ int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
   request.bind_mw = {window, ibv_inc_rkey(window->rkey), binding->bind_info};
   const session_guard posting_alone(ours.building());
   if (posting_alone.refused()) return refuse_nested_post();
-  const std::lock_guard held(ours.engine().lock());
-  const int error = ours.takes_sends() ? ours.requests.post(request) : EINVAL;
-  if (error != 0) return error;
-  window->rkey = request.bind_mw.rkey;
-  ours.engine().schedule(ours);
-  ours.engine().ring_doorbell();
+  if (!ours.usable()) return EIO;
+  {
+    const std::lock_guard held(ours.lock());
+    const int error = ours.takes_sends() ? ours.requests.post(request) : EINVAL;
+    if (error != 0) return error;
+    window->rkey = request.bind_mw.rkey;
+  }
+  ours.engine().ring(ours);
   return 0;
 }

@@ -129,6 +129,7 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
   const std::lock_guard held(device.engine().lock());
+  const std::lock_guard held_here(ours->lock());
   const int error = ours->modify(*attributes, mask);
   if (error == 0) device.engine().ring_doorbell();
   return error;
@@ -140,8 +141,9 @@ SOFTVERBS_EXPORT int ibv_query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mas
   SOFTVERBS_FAULT(ibv_query_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
-  const std::lock_guard held(device.engine().lock());
-  static_cast<queue_pair*>(pair)->query(*attributes, *initial);
+  auto* ours = static_cast<queue_pair*>(pair);
+  const std::lock_guard held(ours->lock());
+  ours->query(*attributes, *initial);
   pair->state = attributes->qp_state;
   return 0;
 }
@@ -157,17 +159,22 @@ int inline_calls::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** ba
     *bad = request;
     return refuse_nested_post();
   }
-  softverbs::engine& engine = ours->engine();
-  const std::lock_guard held(engine.lock());
-  int error = ours->takes_sends() ? 0 : EINVAL;
-  for (; request != nullptr; request = request->next) {
-    if (error == 0) error = ours->requests.post(*request);
-    if (error == 0) continue;
+  if (!ours->usable()) {
     *bad = request;
-    break;
+    return EIO;
   }
-  engine.schedule(*ours);
-  engine.ring_doorbell();
+  int error = 0;
+  {
+    const std::lock_guard held(ours->lock());
+    if (!ours->takes_sends()) error = EINVAL;
+    for (; request != nullptr; request = request->next) {
+      if (error == 0) error = ours->requests.post(*request);
+      if (error == 0) continue;
+      *bad = request;
+      break;
+    }
+  }
+  ours->engine().ring(*ours);
   return error;
 }
 
@@ -177,19 +184,24 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
     return *failure;
   }
   auto* ours = static_cast<queue_pair*>(pair);
-  softverbs::engine& engine = ours->engine();
-  const std::lock_guard held(engine.lock());
-  int error = ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr ? EINVAL : 0;
-  for (; request != nullptr; request = request->next) {
-    if (error == 0) error = ours->responses.post(*request);
-    if (error == 0) continue;
+  if (!ours->usable()) {
     *bad = request;
-    break;
+    return EIO;
   }
-  // A receive has to wait for a packet, but in the error state it is flushed.
-  if (ours->now_in() == IBV_QPS_ERR) {
-    engine.schedule(*ours);
-    engine.ring_doorbell();
+  int error = 0;
+  bool flushes = false;
+  {
+    const std::lock_guard held(ours->lock());
+    if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr) error = EINVAL;
+    for (; request != nullptr; request = request->next) {
+      if (error == 0) error = ours->responses.post(*request);
+      if (error == 0) continue;
+      *bad = request;
+      break;
+    }
+    // A receive has to wait for a packet, but in the error state it is flushed.
+    flushes = ours->now_in() == IBV_QPS_ERR;
   }
+  if (flushes) ours->engine().ring(*ours);
   return error;
 }

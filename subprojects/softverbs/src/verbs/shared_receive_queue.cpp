@@ -46,7 +46,6 @@ SOFTVERBS_EXPORT int ibv_modify_srq(ibv_srq* queue, ibv_srq_attr* attributes, in
   device_context& device = device_context::of(queue->context);
   if (!device.usable()) return EIO;
   try {
-    const std::lock_guard held(device.engine().lock());
     return static_cast<shared_receive_queue*>(queue)->modify(*attributes, mask);
   } catch (const std::bad_alloc&) {
     return ENOMEM;
@@ -58,7 +57,6 @@ SOFTVERBS_EXPORT int ibv_query_srq(ibv_srq* queue, ibv_srq_attr* attributes) {
   SOFTVERBS_FAULT(ibv_query_srq, queue->context);
   device_context& device = device_context::of(queue->context);
   if (!device.usable()) return EIO;
-  const std::lock_guard held(device.engine().lock());
   *attributes = static_cast<shared_receive_queue*>(queue)->query();
   return 0;
 }
@@ -92,7 +90,10 @@ int inline_calls::post_srq_recv(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_w
     *bad = request;
     return *failure;
   }
-  const std::lock_guard held(device_context::of(queue->context).engine().lock());
+  if (!device_context::of(queue->context).usable()) {
+    *bad = request;
+    return EIO;
+  }
   for (; request != nullptr; request = request->next)
     if (const int error = static_cast<shared_receive_queue*>(queue)->post(*request)) {
       *bad = request;
