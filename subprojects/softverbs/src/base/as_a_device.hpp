@@ -22,6 +22,16 @@ namespace softverbs {
 /// Whether AddressSanitizer looks at what functions of the C library are given.
 inline bool is_sanitized() noexcept { return __asan_poison_memory_region != nullptr; }
 
+/// Whether Valgrind executes this.
+inline bool is_emulated() noexcept {
+#if defined(SOFTVERBS_HAS_VALGRIND)
+  static const bool emulated = RUNNING_ON_VALGRIND != 0;
+  return emulated;
+#else
+  return false;
+#endif
+}
+
 /// Valgrind looks at what system calls are given, and at all instructions: as long as this lives,
 /// it reports nothing of this thread. Without it, this is a look at a flag.
 class unwatched {
@@ -37,11 +47,6 @@ class unwatched {
 #if defined(SOFTVERBS_HAS_VALGRIND)
 
  private:
-  static bool by_valgrind() noexcept {
-    static const bool watched = RUNNING_ON_VALGRIND != 0;
-    return watched;
-  }
-
   void* memory_;
   std::size_t length_;
 #endif
@@ -50,12 +55,12 @@ class unwatched {
 #if defined(SOFTVERBS_HAS_VALGRIND)
 inline unwatched::unwatched(void* memory, std::size_t length) noexcept
     : memory_(memory), length_(length) {
-  if (!by_valgrind()) return;
+  if (!is_emulated()) return;
   VALGRIND_DISABLE_ERROR_REPORTING;
   if (length != 0 && VALGRIND_CHECK_MEM_IS_ADDRESSABLE(memory, length) == 0) length_ = 0;
 }
 inline unwatched::~unwatched() {
-  if (!by_valgrind()) return;
+  if (!is_emulated()) return;
   if (length_ != 0) VALGRIND_MAKE_MEM_NOACCESS(memory_, length_);
   VALGRIND_ENABLE_ERROR_REPORTING;
 }

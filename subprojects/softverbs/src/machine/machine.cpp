@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.hpp"
 
+#include "base/user_memory.hpp"
+
 #include <pthread.h>
 
 #include <atomic>
@@ -80,6 +82,7 @@ void machine::at_exit() noexcept {
 int machine::attach() {
   const std::lock_guard held(lifecycle);
   if (attached_ == 0) {
+    user_memory::prepare();
     const std::lock_guard quiet(engine.lock());
     if (const int error = wire.open()) return error;
     if (const int error = engine.start()) {
@@ -97,6 +100,7 @@ void machine::detach() noexcept {
   engine.stop();
   const std::lock_guard quiet(engine.lock());
   wire.close();
+  user_memory::leave();
 }
 
 void machine::stop_listening(const async_event_queue& events) noexcept {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points for memory regions and memory windows.
+#include "base/user_memory.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "memory/protection_domain.hpp"
@@ -33,6 +34,7 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
   if (!device.usable()) return failed<ibv_mr>(EIO);
   if (const int error = check_registration(address, length, iova, access))
     return failed<ibv_mr>(error);
+  user_memory::look_again();
   try {
     auto region = std::make_unique<memory_region>();
     region->context = domain->context;
