@@ -227,12 +227,15 @@ void leave() noexcept {
     if (is_first(signals[at])) ::sigaction(signals[at], &before[at], nullptr);
 }
 
+void prepare_thread() noexcept { may_fault(); }
+
 void look_again() noexcept { looks.fetch_add(1, std::memory_order_relaxed); }
 
 #else
 
 void prepare() noexcept {}
 void leave() noexcept {}
+void prepare_thread() noexcept {}
 void look_again() noexcept {}
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/progress_thread.hpp"
 
+#include "base/user_memory.hpp"
+
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -132,6 +134,7 @@ void progress_thread::notice_neglect() noexcept {
 
 void progress_thread::run() noexcept {
   ask_for_short_slices();
+  user_memory::prepare_thread();
   while (!stopping_) {
     std::unique_lock held(work_.lock());
     if (!work_.has_sleepers() && program_polls()) {
