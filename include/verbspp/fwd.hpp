@@ -215,5 +215,7 @@ template <class Theirs>
 struct exchanged_channel;
 template <class Connected, class Theirs>
 struct exchanged_queue_pair;
+class tcp_listener;
+class tcp_socket;
 
 }  // namespace verbspp

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exchange/lookup.hpp"
+
+#include "base/readable.hpp"
+#include "base/wake_signal.hpp"
+#include "exchange/words.hpp"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+namespace verbspp::detail {
+
+namespace {
+
+constexpr const char* looking_up = "look up a host's addresses";
+constexpr std::size_t longest_host = 255;
+
+void keep_addresses(const addrinfo* found, std::uint16_t port, host_addresses& into) noexcept {
+  for (const addrinfo* each = found; each != nullptr && into.count < into.addresses.size();
+       each = each->ai_next) {
+    if (each->ai_family != AF_INET && each->ai_family != AF_INET6) continue;
+    socket_address& made = into.addresses[into.count++];
+    made.size = std::min<socklen_t>(each->ai_addrlen, sizeof made.storage);
+    std::memcpy(&made.storage, each->ai_addr, made.size);
+    // Both families have the port at the same place.
+    const in_port_t number = htons(port);
+    std::memcpy(reinterpret_cast<char*>(&made.storage) + offsetof(sockaddr_in, sin_port), &number,
+                sizeof number);
+  }
+}
+
+int get_addresses(const char* host, int flags, std::uint16_t port, host_addresses& into) noexcept {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int outcome = ::getaddrinfo(host, nullptr, &hints, &found);
+  if (outcome == 0) {
+    keep_addresses(found, port, into);
+    ::freeaddrinfo(found);
+  }
+  return outcome;
+}
+
+using host_name = std::array<char, longest_host + 1>;
+
+result<host_name> host_of(std::string_view host) noexcept {
+  if (host.empty() || host.find('\0') != std::string_view::npos)
+    return error(error_kind::invalid_input, looking_up,
+                 "this is no host: give a name, or an address of IPv4 or IPv6");
+  if (host.size() > longest_host)
+    return error::above_limit(looking_up, "length of the host's name", host.size(), longest_host);
+  host_name made{};
+  std::ranges::copy(host, made.begin());
+  return made;
+}
+
+/// Lookups whose thread has not come back.
+std::atomic<int> lookups_under_way{0};
+constexpr int most_lookups = 16;
+
+/// Belongs to whoever asks and to the thread: the last one to go frees it.
+struct lookup {
+  host_name host{};
+  std::uint16_t port = 0;
+  int answered = -1;  ///< an eventfd
+  int outcome = 0;
+  int errnum = 0;
+  host_addresses found{};
+  std::atomic<int> owners{1};
+
+  void drop() noexcept {
+    if (owners.fetch_sub(1) != 1) return;
+    if (answered >= 0) ::close(answered);
+    delete this;
+  }
+};
+
+class lookup_owner {
+ public:
+  explicit lookup_owner(lookup* owned) noexcept : owned_(owned) {}
+  lookup_owner(const lookup_owner&) = delete;
+  lookup_owner& operator=(const lookup_owner&) = delete;
+  ~lookup_owner() {
+    if (owned_ != nullptr) owned_->drop();
+  }
+
+ private:
+  lookup* owned_;
+};
+
+void* run_lookup(void* argument) noexcept {
+  auto* const asked = static_cast<lookup*>(argument);
+  asked->outcome = get_addresses(asked->host.data(), 0, asked->port, asked->found);
+  asked->errnum = errno;
+  const std::uint64_t one = 1;
+  static_cast<void>(!::write(asked->answered, &one, sizeof one));
+  asked->drop();
+  lookups_under_way.fetch_sub(1);
+  return nullptr;
+}
+
+/// Detached, and without the program's signals.
+int start_thread(lookup& asked) noexcept {
+  pthread_attr_t attributes;
+  if (const int failed = ::pthread_attr_init(&attributes); failed != 0) return failed;
+  ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_t thread{};
+  const int failed = ::pthread_create(&thread, &attributes, &run_lookup, &asked);
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_attr_destroy(&attributes);
+  return failed;
+}
+
+error no_addresses(const host_name& host, int outcome, int errnum) noexcept {
+  if (outcome == EAI_MEMORY) return error::from_errno(ENOMEM, looking_up);
+  if (outcome == EAI_SYSTEM) return error::from_errno(errnum, looking_up);
+  return error_in_words_of(error_kind::not_found, looking_up, "host '%s': %s", host.data(),
+                           outcome != 0 ? ::gai_strerror(outcome) : "it has no IP address");
+}
+
+}  // namespace
+
+printed_address::printed_address(const socket_address& address) noexcept {
+  std::array<char, 64> host{};
+  std::array<char, 8> port{};
+  if (::getnameinfo(address.get(), address.size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return;
+  std::snprintf(text.data(), text.size(), address.family() == AF_INET6 ? "[%s]:%s" : "%s:%s",
+                host.data(), port.data());
+}
+
+result<std::uint16_t> port_of(std::string_view text, bool may_be_zero) noexcept {
+  std::uint16_t port = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, failed] = std::from_chars(text.data(), end, port);
+  if (failed != std::errc() || stopped != end || (port == 0 && !may_be_zero))
+    return error(error_kind::invalid_input, "port of TCP",
+                 "this is no number of a port: give one of 1 to 65535");
+  return port;
+}
+
+result<host_addresses> addresses_of_number(std::string_view host, std::uint16_t port) noexcept {
+  VERBSPP_TRY(name, host_of(host));
+  host_addresses found;
+  static_cast<void>(get_addresses(name.data(), AI_NUMERICHOST, port, found));
+  return found;
+}
+
+result<host_addresses> look_up(std::string_view host, std::uint16_t port,
+                               const wait_limit& limit) noexcept {
+  VERBSPP_TRY(numeric, addresses_of_number(host, port));
+  if (numeric.count > 0) return numeric;
+  VERBSPP_TRY(name, host_of(host));
+  auto* const asked = new (std::nothrow) lookup;
+  if (asked == nullptr) return error::from_errno(ENOMEM, looking_up);
+  const lookup_owner owner(asked);
+  asked->host = name;
+  asked->port = port;
+  asked->answered = make_event_descriptor();
+  if (asked->answered < 0) return error::from_errno(errno, looking_up);
+  if (lookups_under_way.fetch_add(1) >= most_lookups) {
+    lookups_under_way.fetch_sub(1);
+    return error(error_kind::resource_exhausted, looking_up,
+                 "16 lookups of names have not been answered: see why the system's do not end "
+                 "(/etc/resolv.conf), or give addresses");
+  }
+  asked->owners.fetch_add(1);
+  if (const int failed = start_thread(*asked); failed != 0) {
+    asked->owners.fetch_sub(1);
+    lookups_under_way.fetch_sub(1);
+    return error::from_errno(failed, "pthread_create");
+  }
+  VERBSPP_TRY(is_answered, wait_readable(asked->answered, limit, looking_up));
+  if (!is_answered)
+    return limit.failure(looking_up,
+                         "the system has not found the name: is its name server "
+                         "reachable (/etc/resolv.conf)?");
+  if (asked->outcome != 0 || asked->found.count == 0)
+    return no_addresses(asked->host, asked->outcome, asked->errnum);
+  return asked->found;
+}
+
+}  // namespace verbspp::detail

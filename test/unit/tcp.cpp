@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include "text.hpp"
+#include <verbspp/exchange/tcp.hpp>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <semaphore>
+#include <stop_token>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace std::chrono_literals;
+using verbspp::test::contains;
+
+namespace {
+
+// What the lookups of this program do with names.
+std::atomic<bool> lookups_hang{false};
+std::counting_semaphore<64> go_on{0};
+std::atomic<int> hanging{0};
+
+}  // namespace
+
+/// In front of the system's: a name server that does not answer.
+extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  static auto* const real =
+      reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (lookups_hang && (hints->ai_flags & AI_NUMERICHOST) == 0) {
+    ++hanging;
+    go_on.acquire();
+    --hanging;
+    return EAI_AGAIN;
+  }
+  return real(node, service, hints, found);
+}
+
+TEST_CASE("TCP connects by address and by name") {
+  const auto listener = tcp_listener::open("0").value();
+  const std::string port = std::to_string(listener.port());
+  REQUIRE(listener.port() != 0);
+  for (const char* host : {"127.0.0.1", "localhost"}) {
+    CAPTURE(host);
+    const auto client = tcp_socket::connect(host, port, 10s);
+    REQUIRE(client.has_value());
+    const auto server = listener.accept(10s).value();
+    REQUIRE(::send(client.value().descriptor(), "x", 1, 0) == 1);
+    CHECK((::fcntl(server.descriptor(), F_GETFL) & O_NONBLOCK) != 0);
+    CHECK((::fcntl(server.descriptor(), F_GETFD) & FD_CLOEXEC) != 0);
+  }
+  CHECK(!listener.try_accept().value());
+}
+
+TEST_CASE("what became of each address is told") {
+  auto listener = tcp_listener::open("0", "127.0.0.1").value();
+  const std::string port = std::to_string(listener.port());
+  listener.close();
+  CHECK(listener.port() == 0);
+  const auto refused = tcp_socket::connect("127.0.0.1", port, 10s).error();
+  CHECK(refused == error_kind::not_connected);
+  CHECK(refused == std::errc::connection_refused);
+  CHECK(contains(refused.message(), "127.0.0.1:" + port + ": nobody listens there"));
+}
+
+TEST_CASE("what is no host or port is refused") {
+  for (const char* port : {"", "0", "65536", "x", "80x", "-1"}) {
+    CAPTURE(port);
+    CHECK(tcp_socket::connect("127.0.0.1", port, 1s).error() == error_kind::invalid_input);
+  }
+  CHECK(tcp_socket::connect("", "80", 1s).error() == error_kind::invalid_input);
+  CHECK(tcp_socket::connect(std::string(256, 'x'), "80", 1s).error() == error_kind::invalid_input);
+  CHECK(tcp_socket::connect(std::string_view("a\0b", 3), "80", 1s).error() ==
+        error_kind::invalid_input);
+  CHECK(tcp_listener::open("x").error() == error_kind::invalid_input);
+  CHECK(tcp_listener::open("0", "nowhere").error() == error_kind::invalid_input);
+}
+
+TEST_CASE("a port that is taken is refused") {
+  const auto listener = tcp_listener::open("0").value();
+  const auto again = tcp_listener::open(std::to_string(listener.port()));
+  CHECK(again.error() == std::errc::address_in_use);
+}
+
+TEST_CASE("a listener waits until its limit") {
+  const auto listener = tcp_listener::open("0").value();
+  CHECK(listener.accept(1ms).error() == error_kind::timed_out);
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK(listener.accept(stop.get_token()).error() == error_kind::cancelled);
+}
+
+TEST_CASE("a connection that nobody answers ends at its limit") {
+  // A listener whose queue is full drops what comes.
+  const auto listener = tcp_listener::open("0", "127.0.0.1").value();
+  REQUIRE(::listen(listener.descriptor(), 0) == 0);
+  const std::string port = std::to_string(listener.port());
+  std::vector<tcp_socket> clients;
+  for (int i = 0; i < 16; ++i) {
+    auto client = tcp_socket::connect("127.0.0.1", port, 50ms);
+    if (client.has_value()) {
+      clients.push_back(std::move(client).value());
+      continue;
+    }
+    CHECK(client.error() == error_kind::timed_out);
+    CHECK(contains(client.error().message(), "no answer in its share of the time"));
+    return;
+  }
+  FAIL("the queue of the listener takes all");
+}
+
+TEST_CASE("a name server that does not answer holds up nobody") {
+  lookups_hang = true;
+  for (int i = 0; i < 16; ++i)
+    CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::timed_out);
+  // They are so many at most; addresses need none.
+  CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::resource_exhausted);
+  CHECK(tcp_socket::connect("127.0.0.1", "1", 10s).error() == error_kind::not_connected);
+  lookups_hang = false;
+  go_on.release(16);
+  const auto deadline = std::chrono::steady_clock::now() + 20s;
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto late = tcp_socket::connect("localhost", "1", 10s).error();
+    if (late == error_kind::not_connected) return;
+    CHECK(late == error_kind::resource_exhausted);
+  }
+  FAIL("lookups that were answered still count");
+}
+
+TEST_CASE("a name that nobody has is not found") {
+  const auto missing = tcp_socket::connect("no-such-host.invalid", "80", 20s).error();
+  CHECK((missing == error_kind::not_found || missing == error_kind::timed_out));
+  CHECK(missing.message().size() > 20);
+}
+
+TEST_CASE("a socket moves, and is given away") {
+  const auto listener = tcp_listener::open("0", "127.0.0.1").value();
+  auto one = tcp_socket::connect("127.0.0.1", std::to_string(listener.port()), 10s).value();
+  const int descriptor = one.descriptor();
+  tcp_socket other = std::move(one);
+  CHECK(other.descriptor() == descriptor);
+  const int given = other.release();
+  CHECK(!other.is_open());
+  CHECK(::fcntl(given, F_GETFD) != -1);
+  tcp_socket again = tcp_socket::from_native(given);
+  again = tcp_socket();
+  CHECK(::fcntl(given, F_GETFD) == -1);
+}
