@@ -8,8 +8,7 @@
 /// Another process, which plays a part of the tests.
 class peer {
  public:
-  /// `setting`, NAME=VALUE, is added to its environment.
-  explicit peer(const char* part, const char* setting = nullptr);
+  explicit peer(const char* part);
   peer(const peer&) = delete;
   peer& operator=(const peer&) = delete;
   ~peer();

@@ -25,6 +25,9 @@ engine::engine(softverbs::wire& wire) : wire_(wire), thread_(*this) {
 
 int engine::descriptor() const noexcept { return wire_.descriptor(); }
 
+bool engine::may_sleep() noexcept { return !wire_.is_open() || wire_.sleep(); }
+bool engine::has_arrived() noexcept { return wire_.has_arrived(); }
+
 int engine::add(served& pair) {
   // Numbers go round, so that a destroyed queue pair's doesn't come back soon.
   for (std::size_t tried = 0; tried < pairs_.size(); ++tried) {
@@ -191,7 +194,7 @@ void engine::drive() noexcept {
     const std::lock_guard held(lock_, std::adopt_lock);
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
     // This may have been the program's last poll for a while.
-    if (actives_ > 0) thread_.wake_if_asleep();
+    if (actives_ > 0 || wire_.is_watched()) thread_.wake_if_asleep();
   }
   // Where processors are fewer than programs that poll, the peer may wait for this one's.
   if (in_vain) ::sched_yield();

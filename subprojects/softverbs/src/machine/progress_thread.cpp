@@ -124,9 +124,11 @@ bool progress_thread::program_polls() noexcept {
 }
 
 void progress_thread::notice_neglect() noexcept {
-  pollfd arrived{work_.descriptor(), POLLIN, 0};
   const std::uint32_t before = polls_.load(std::memory_order_relaxed);
-  if (::poll(&arrived, 1, 0) != 1) return;
+  {
+    const std::lock_guard held(work_.lock());
+    if (!work_.has_arrived()) return;
+  }
   sleep(-1, long_between_polls);
   if (polls_.load(std::memory_order_relaxed) == before)
     neglected_until_ = now() + neglect_remembered;
@@ -152,6 +154,7 @@ void progress_thread::run() noexcept {
       ::sched_yield();
       continue;
     }
+    if (!work_.may_sleep()) continue;
     wakes_at_ = work_.next_deadline();
     const nanoseconds timeout =
         wakes_at_ == 0 ? nanoseconds{-1} : std::max(wakes_at_ - now(), nanoseconds{0});

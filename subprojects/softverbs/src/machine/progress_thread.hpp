@@ -29,8 +29,12 @@ class progress_thread {
     virtual bool progress(bool thoroughly) = 0;
     /// When there will be something to do by itself, 0 for never.
     virtual nanoseconds next_deadline() const noexcept = 0;
+    /// Has the descriptor tell of all that comes in from here on. False if something has.
+    virtual bool may_sleep() noexcept = 0;
+    /// Whether something has come in that nobody has looked at.
+    virtual bool has_arrived() noexcept = 0;
 
-    /// Readable when there may be something to do. Without the lock.
+    /// Readable when there may be something to do, if it may be slept. Without the lock.
     virtual int descriptor() const noexcept = 0;
 
    protected:
@@ -51,7 +55,11 @@ class progress_thread {
 
   /// There is something to do. A thread that is at work or on standby will see.
   void wake_if_asleep() noexcept {
-    if (doing_.load() == activity::asleep) wake();
+    activity seen = activity::asleep;
+    // Only once, until it sleeps again.
+    if (doing_.load() == seen &&
+        doing_.compare_exchange_strong(seen, activity::working))
+      wake();
   }
   /// There will be something to do. Under its lock.
   void wake_if_asleep_at(nanoseconds when) noexcept {

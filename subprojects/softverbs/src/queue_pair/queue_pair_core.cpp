@@ -31,8 +31,8 @@ packet_header queue_pair_core::header(packet_kind kind, std::uint32_t psn) const
   packet_header result{};
   result.kind = kind;
   result.network = static_cast<std::uint8_t>(route_.network);
-  result.source = station_here();
-  result.target = route_.target;
+  result.source_device = owner_.device().number;
+  result.target_device = route_.device;
   result.target_qpn = attributes_.dest_qp_num;
   result.source_qpn = qp_num;
   result.psn = psn & psn_mask;
@@ -41,9 +41,9 @@ packet_header queue_pair_core::header(packet_kind kind, std::uint32_t psn) const
 }
 
 sent queue_pair_core::send(const packet_header& head, const iovec* payload, std::size_t pieces,
-                           turn when) {
+                           turn when, payload_of whose) {
   if (faults::silences(place())) return sent::lost;
-  const sent result = wire().send(head.target_qpn, head, payload, pieces);
+  const sent result = wire().send(head.target_qpn, head, payload, pieces, whose);
   if (result == sent::blocked) wire().wait_writable(head.target_qpn, qp_num, when);
   return result;
 }

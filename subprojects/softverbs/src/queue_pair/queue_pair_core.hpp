@@ -10,7 +10,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -37,18 +36,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   softverbs::engine& engine() const noexcept { return owner_.engine(); }
   softverbs::wire& wire() const noexcept { return owner_.machine().wire; }
   region_table& regions() const noexcept { return owner_.machine().regions; }
-  const soft_device& device() const noexcept { return owner_.device(); }
-  /// Its port. Before it has one, there are no packets either.
-  station station_here() const noexcept {
-    return station_of(device().number, std::max<unsigned>(attributes_.port_num, 1));
-  }
-  bool is_on_ethernet() const noexcept {
-    return device().is_ethernet(std::max<unsigned>(attributes_.port_num, 1));
-  }
-  std::uint32_t longest_datagram() const noexcept {
-    return 128U << device().port(attributes_.port_num).mtu;
-  }
-  faults::place place() const noexcept { return {station_here(), qp_num}; }
+  faults::place place() const noexcept { return {owner_.device().number, qp_num}; }
 
   /// Everything outstanding will be flushed.
   void enter_error();
@@ -67,7 +55,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
   /// Blocked: `serve` is called when it may work again.
-  sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when);
+  sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when,
+            payload_of whose = payload_of::program);
 
  protected:
   queue_pair_core(open_device& owner, protection_domain& domain,

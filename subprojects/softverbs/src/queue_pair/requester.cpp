@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/requester.hpp"
 
+#include "base/user_memory.hpp"
 #include "memory/protection_domain.hpp"
 #include "queue_pair/queue_pair_core.hpp"
 #include "queue_pair/remote_atomic.hpp"
@@ -59,7 +60,6 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   const ibv_qp_init_attr& initial = pair_.initial();
   const operation& what = operations_known[asked.opcode];
   if (what.how < way || (what.services & service::of(pair_.qp_type)) == 0) return EINVAL;
-  if (is_atomic(what.carrier) && !pair_.device().description().has_atomics) return EINVAL;
   if (asked.opcode == IBV_WR_BIND_MW && asked.bind_mw.mw == nullptr) return EINVAL;
   if (!what.takes_memory && asked.num_sge != 0) return EINVAL;
   if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
@@ -125,7 +125,7 @@ ibv_wc_status requester::inspect(request& work) {
   if (work.failure != IBV_WC_SUCCESS) return work.failure;
   work.fault = faults::judge(pair_.qp_num, false);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
-  const auto longest = pair_.is_connected() ? limits::message_bytes : pair_.longest_datagram();
+  const auto longest = pair_.is_connected() ? limits::message_bytes : limits::datagram_bytes;
   if (work.length > longest || (gives_value(work.what().carrier) && work.length != atomic_bytes))
     return IBV_WC_LOC_LEN_ERR;
   if (!pair_.is_connected() && !same_domain(datagram_of(next_).domain, pair_.pd))
@@ -265,9 +265,11 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
     pieces[0] = {&work.operands, sizeof(work.operands)};
   else
     count = gather(next_, header.offset, header.payload, pieces.data());
+  const payload_of whose =
+      work.inlined || work.what().has_operands() ? payload_of::device : payload_of::program;
   const auto send = [&] {
     return pair_.is_connected()
-               ? pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when)
+               ? pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when, whose)
                : send_datagram(header, pieces.data(), static_cast<std::size_t>(count), when);
   };
   const sent result = count < 0 ? sent::fault : send();
@@ -285,7 +287,7 @@ sent requester::send_datagram(const packet_header& described, const iovec* paylo
   const destination& to = towards.to;
   packet_header header = described;
   header.network = static_cast<std::uint8_t>(to.way.network);
-  header.target = to.way.target;
+  header.target_device = to.way.device;
   header.target_qpn = towards.qpn;
   header.service_level = to.service_level;
   header.key = towards.qkey;
@@ -394,8 +396,7 @@ void requester::on_read_response(const packet& incoming) {
   const std::byte* from = incoming.payload;
   for (int piece = 0; piece < count; ++piece) {
     const iovec& to = pieces[static_cast<std::size_t>(piece)];
-    if (!pair_.wire().staging().copy_out(to.iov_base, from, to.iov_len))
-      return fail_oldest(IBV_WC_LOC_PROT_ERR);
+    if (!user_memory::copy(to.iov_base, from, to.iov_len)) return fail_oldest(IBV_WC_LOC_PROT_ERR);
     from += to.iov_len;
   }
   work.received += header.payload;

@@ -2,6 +2,7 @@
 #include "queue_pair/responder.hpp"
 
 #include "base/newer_verbs.hpp"
+#include "base/user_memory.hpp"
 #include "queue_pair/queue_pair_core.hpp"
 #include "queue_pair/remote_atomic.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
@@ -20,11 +21,12 @@ constexpr unsigned packets_per_turn = 16;
 constexpr unsigned packets_per_acknowledgement = 8;
 
 /// What only a datagram tells, because nobody else could.
-void describe_sender(const packet_header& header, bool ethernet, ibv_wc& completion) noexcept {
+void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
   completion.src_qp = header.source_qpn;
   completion.sl = header.service_level;
   if ((header.flags & packet_flag::global) != 0) completion.wc_flags |= IBV_WC_GRH;
-  if (!ethernet) completion.slid = lid_of(header.source);
+  if (configured().layer == link_layer::infiniband && header.source_device < max_devices)
+    completion.slid = device_at(header.source_device).lid();
 }
 
 }  // namespace
@@ -133,7 +135,7 @@ bool responder::fill(std::uint64_t offset, const std::byte* from, std::uint32_t 
     piece.length =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
     std::byte* to = memory_of(piece);
-    if (to == nullptr || !pair_.wire().staging().copy_out(to, from, piece.length)) return false;
+    if (to == nullptr || !user_memory::copy(to, from, piece.length)) return false;
     from += piece.length;
     length -= piece.length;
     offset = 0;
@@ -192,7 +194,7 @@ void responder::on_write(const packet& incoming) {
     std::byte* base = pair_.regions().remote(pair_, message_.rkey, message_.address,
                                              message_.length, right_to(header.kind));
     if (base == nullptr ||
-        !pair_.wire().staging().copy_out(base + message_.arrived, incoming.payload, header.payload))
+        !user_memory::copy(base + message_.arrived, incoming.payload, header.payload))
       return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
   }
   message_.arrived = static_cast<std::uint32_t>(end);
@@ -237,8 +239,7 @@ void responder::on_fetch(const packet& incoming) {
     wanted.length = atomic_bytes;
     wanted.answer = gives_value(header.kind) ? atomic_bytes : 0;
   }
-  const bool known = !is_atomic(header.kind) || pair_.device().description().has_atomics;
-  if (!known || message_.open || (header.flags & whole) != whole || !understands(wanted) ||
+  if (message_.open || (header.flags & whole) != whole || !understands(wanted) ||
       wanted.answer > limits::message_bytes ||
       end_fetch_ - first_fetch_ >= pair_.attributes().max_dest_rd_atomic ||
       (pair_.attributes().qp_access_flags & wanted.right) != wanted.right)
@@ -283,8 +284,7 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   entry.wc.slid = pair_.attributes().ah_attr.dlid;
   entry.wc.sl = pair_.attributes().ah_attr.sl;
   if (header != nullptr) {
-    if (header->kind == packet_kind::datagram)
-      describe_sender(*header, pair_.is_on_ethernet(), entry.wc);
+    if (header->kind == packet_kind::datagram) describe_sender(*header, entry.wc);
     if ((header->flags & packet_flag::immediate) != 0) {
       entry.wc.wc_flags |= IBV_WC_WITH_IMM;
       entry.wc.imm_data = header->immediate;
@@ -375,7 +375,8 @@ bool responder::answer_fetch(fetch& wanted) {
   header.payload = std::min(packet_bytes, wanted.answer - wanted.answered);
   const iovec piece{wanted.touches_memory() ? source_of(wanted) : nullptr, header.payload};
   const sent result = !wanted.touches_memory() || piece.iov_base != nullptr
-                          ? pair_.send(header, &piece, header.payload == 0 ? 0 : 1, turn::answer)
+                          ? pair_.send(header, &piece, header.payload == 0 ? 0 : 1, turn::answer,
+                                       wanted.value ? payload_of::device : payload_of::program)
                           : sent::fault;
   switch (result) {
     case sent::blocked:

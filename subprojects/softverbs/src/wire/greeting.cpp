@@ -54,6 +54,12 @@ bool send_notice(int socket, const notice& what, int descriptor) noexcept {
   return sent >= 0;
 }
 
+bool send_notice(int socket, notice::kind what) noexcept {
+  notice message{};
+  message.what = what;
+  return send_notice(socket, message);
+}
+
 descriptors::~descriptors() {
   if (first_ >= 0) ::close(first_);
 }

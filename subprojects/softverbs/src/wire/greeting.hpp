@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/shared_memory.hpp"
+#include "wire/ring.hpp"
 
 #include <sys/types.h>
 
@@ -22,6 +23,12 @@ struct notice {
     /// The only answer to that, with the descriptor of the other's tables if that has any. Without
     /// any meaning if the greeting wasn't understood.
     answer,
+    /// From who connected, after the answer: all packets from here on come through the ring.
+    changed_to_ring,
+    /// From the same: the reader of the ring, who said that he sleeps, has something to read.
+    something_to_read,
+    /// From the other: the writer, who said that he waits, has room again.
+    room_to_write,
   };
   kind what;
   /// Of an answer: the memory is mapped there.
@@ -32,8 +39,10 @@ static_assert(sizeof(notice) == 8 && std::is_trivially_copyable_v<notice>);
 
 /// The parts of the memory that both ends of a connection share.
 namespace pair_memory {
-/// Where who connected says what he is doing to the other end's memory by himself.
-inline constexpr std::size_t hazards = 0;
+/// The ring of packets, from who connected.
+inline constexpr std::size_t ring = 0;
+/// Where he says what he is doing to the other end's memory by himself.
+inline constexpr std::size_t hazards = ring_end::bytes;
 inline constexpr std::size_t hazard_bytes = std::size_t{128} * 1024;
 inline constexpr std::size_t bytes = hazards + hazard_bytes;
 }  // namespace pair_memory
@@ -45,6 +54,9 @@ struct remote_process {
   pid_t process = 0;
   /// Memory for both ends of this connection, and nobody else.
   shared_memory pair;
+  std::span<std::byte> ring() const noexcept {
+    return pair.bytes().subspan(pair_memory::ring, ring_end::bytes);
+  }
   std::span<std::byte> hazards() const noexcept {
     return pair.bytes().subspan(pair_memory::hazards, pair_memory::hazard_bytes);
   }
@@ -62,7 +74,9 @@ bool is_of_same_user(int socket) noexcept;
 pid_t process_behind(int socket) noexcept;
 
 /// Sends it, with a descriptor unless that is negative. False if it can't be sent now.
-bool send_notice(int socket, const notice& what, int descriptor) noexcept;
+bool send_notice(int socket, const notice& what, int descriptor = -1) noexcept;
+/// The same where only the kind says something.
+bool send_notice(int socket, notice::kind what) noexcept;
 
 /// What comes with a message.
 class descriptors {

@@ -2,8 +2,8 @@
 #include "wire/wire.hpp"
 
 #include "base/as_a_device.hpp"
+#include "base/user_memory.hpp"
 #include "wire/network_header.hpp"
-#include "wire/strangers.hpp"
 
 #include <linux/sockios.h>
 #include <poll.h>
@@ -20,10 +20,15 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <utility>
 
 namespace softverbs {
 namespace {
+
+/// Part of the sockets' names: processes whose packets differ don't meet.
+constexpr unsigned protocol_version = 3;
 
 /// More than there are slots can only be somebody playing tricks.
 constexpr std::size_t most_inlets = 2 * wire::slots;
@@ -34,6 +39,12 @@ constexpr unsigned packets_in_a_row = 16;
 /// How many polls with nothing but one quiet peer go by between two looks at
 /// everything else.
 constexpr unsigned looks_between = 8;
+
+/// The same if there is nothing but rings: what else may come is less urgent.
+constexpr unsigned looks_between_notices = 32;
+
+/// How many looks into a ring in vain go by before it isn't looked into any more.
+constexpr unsigned looks_in_vain = 1024;
 
 /// Owed packets that a peer never reads must not pile up.
 constexpr std::size_t most_owed = 4096;
@@ -51,7 +62,7 @@ address address_of(std::uint32_t slot) noexcept {
   result.name.sun_family = AF_UNIX;
   // The leading zero byte makes the name abstract.
   const int length = std::snprintf(result.name.sun_path + 1, sizeof(result.name.sun_path) - 1,
-                                   "%s/%u", own_kind(), slot);
+                                   "softverbs/%u/%u", protocol_version, slot);
   result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                          static_cast<std::size_t>(length));
   return result;
@@ -78,6 +89,7 @@ struct wire::outlet {
   bool blocked = false;
   std::shared_ptr<remote_process> end;  ///< null without a greeting
   bool answered = false;
+  std::optional<ring_writer> ring;
   std::array<std::vector<std::uint32_t>, 3> waiting;  ///< by enum turn
   std::deque<packet_header> owed;
 
@@ -89,6 +101,7 @@ struct wire::outlet {
     if (socket >= 0) ::close(socket);
     socket = -1;
     answered = false;
+    ring.reset();
     if (end) end->gone = true;
     end.reset();
   }
@@ -105,6 +118,10 @@ struct wire::inlet {
 
   int socket;
   bool heard = false;
+  std::optional<ring_reader> ring;
+  unsigned in_vain = 0;  ///< looks into the ring
+  bool watched = false;
+  bool ended = false;                   ///< and may have left something in the ring
   std::shared_ptr<remote_process> end;  ///< null without a greeting
   unsigned in_a_row = 0;
   bool ready = false;
@@ -134,7 +151,7 @@ int wire::take_slot() noexcept {
 
 int wire::open() {
   outlets_.resize(slots);
-  if (const int error = staging_.open(largest_packet)) return error;
+  landing_ = std::make_unique_for_overwrite<std::byte[]>(largest_packet);
   epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
   listener_ = open_socket();
   int error = epoll_ < 0 || listener_ < 0 ? errno : take_slot();
@@ -155,8 +172,7 @@ void wire::close() noexcept {
     // us for dead.
     while (way && !way->owed.empty() && way->socket >= 0) {
       const sent result = try_send(*way, way->owed.front(), nullptr, 0);
-      pollfd writable{way->socket, POLLOUT, 0};
-      if (result == sent::blocked && ::poll(&writable, 1, 100) == 1) continue;
+      if (result == sent::blocked && wait_until_writable(*way)) continue;
       if (result != sent::yes) break;
       way->owed.pop_front();
     }
@@ -164,14 +180,27 @@ void wire::close() noexcept {
   outlets_.clear();
   inlets_.clear();
   ready_.clear();
+  watched_.clear();
+  by_socket_ = 0;
   writable_again_.clear();
   blocked_ = 0;
+  full_rings_.clear();
   if (listener_ >= 0) ::close(listener_);
   if (epoll_ >= 0) ::close(epoll_);
   hear_multicasts(false);
   listener_ = -1;
   epoll_ = -1;
-  staging_.close();
+  current_in_ = nullptr;
+  landing_.reset();
+}
+
+bool wire::wait_until_writable(outlet& way) noexcept {
+  constexpr int patience = 100;  // milliseconds
+  pollfd end{way.socket, static_cast<short>(way.ring ? POLLIN : POLLOUT), 0};
+  if (::poll(&end, 1, patience) != 1) return false;
+  if (!way.ring) return true;
+  std::array<std::byte, sizeof(notice)> message;
+  return ::recv(way.socket, message.data(), message.size(), MSG_DONTWAIT) > 0;
 }
 
 void wire::abandon() noexcept {
@@ -189,6 +218,7 @@ void wire::accept_all() noexcept {
       continue;
     }
     auto& added = inlets_.emplace_back(std::make_unique<inlet>(connected));
+    ++by_socket_;
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = added.get();
@@ -200,17 +230,74 @@ void wire::close_inlet(inlet& from) noexcept {
   // Closing does not take it off while a child, between fork and exec, has the socket as well: it
   // would be reported again, with a pointer to what is gone.
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, from.socket, nullptr);
+  if (current_in_ == &from) current_in_ = nullptr;
   std::erase(ready_, &from);
+  std::erase(watched_, &from);
+  if (!from.ring) --by_socket_;
   std::erase_if(inlets_, [&](const auto& each) { return each.get() == &from; });
+}
+
+void wire::make_ready(inlet& from) noexcept {
+  if (std::exchange(from.ready, true)) return;
+  ready_.push_back(&from);
+}
+
+void wire::watch(inlet& from) noexcept {
+  from.in_vain = 0;
+  if (std::exchange(from.watched, true)) return;
+  watched_.push_back(&from);
+}
+
+void wire::look_into_rings() noexcept {
+  std::erase_if(watched_, [this](inlet* from) {
+    if (from->ready) return false;
+    if (!from->ring->is_empty()) {
+      from->in_vain = 0;
+      make_ready(*from);
+      return false;
+    }
+    if (++from->in_vain < looks_in_vain || !from->ring->sleep()) return false;
+    from->watched = false;
+    return true;
+  });
+  if (full_rings_.empty()) return;
+  std::vector<std::uint32_t> full;
+  full.swap(full_rings_);
+  for (const std::uint32_t slot : full) {
+    outlet& way = *outlets_[slot];
+    if (!way.blocked || !way.ring) continue;
+    if (way.ring->has_room())
+      unblock(slot);
+    else
+      full_rings_.push_back(slot);
+  }
+}
+
+bool wire::sleep() noexcept {
+  if (!ready_.empty()) return false;
+  std::erase_if(watched_, [](inlet* from) {
+    if (!from->ring->sleep()) return false;
+    from->watched = false;
+    return true;
+  });
+  return watched_.empty();
+}
+
+bool wire::has_arrived() const noexcept {
+  if (!is_open()) return false;
+  for (const inlet* from : watched_)
+    if (!from->ring->is_empty()) return true;
+  pollfd arrived{epoll_, POLLIN, 0};
+  return ::poll(&arrived, 1, 0) == 1;
 }
 
 void wire::look(bool thoroughly) noexcept {
   hearers_known_ = false;
-  if (!thoroughly && blocked_ == 0 && inlets_.size() == 1 && ++looks_ % looks_between != 0) {
-    if (inlet& only = *inlets_.front(); !only.ready) {
-      only.ready = true;
-      ready_.push_back(&only);
-    }
+  look_into_rings();
+  const bool one_socket = by_socket_ == 1 && inlets_.size() == 1;
+  if (!thoroughly && blocked_ == 0 && (one_socket || by_socket_ == 0) &&
+      ++looks_ % (one_socket ? looks_between : looks_between_notices) != 0) {
+    if (one_socket) make_ready(*inlets_.front());
     return;
   }
   std::array<epoll_event, 64> events;
@@ -224,15 +311,17 @@ void wire::look(bool thoroughly) noexcept {
       const auto slot = static_cast<std::uint32_t>(event.data.u64 & ~outlet_tag);
       if ((event.events & ~std::uint32_t{EPOLLOUT}) != 0) hear_back(slot);
       if ((event.events & EPOLLOUT) != 0) unblock(slot);
-    } else if (auto* from = static_cast<inlet*>(event.data.ptr); !from->ready) {
-      from->ready = true;
-      ready_.push_back(from);
+    } else if (auto* from = static_cast<inlet*>(event.data.ptr); from->ring) {
+      hear(*from);
+    } else {
+      make_ready(*from);
     }
   }
   if (knocked) accept_all();
 }
 
 const packet* wire::next() noexcept {
+  release();
   while (!ready_.empty()) {
     if (turn_ >= ready_.size()) turn_ = 0;
     inlet& from = *ready_[turn_];
@@ -241,23 +330,16 @@ const packet* wire::next() noexcept {
       ++turn_;
       continue;
     }
-    // Descriptors come with the first message only.
-    descriptors attached;
-    const ssize_t received =
-        from.heard ? ::recv(from.socket, staging_.data(), staging_.size(), MSG_DONTWAIT | MSG_TRUNC)
-                   : attached.receive(from.socket, staging_.data(), staging_.size());
-    if (received < 0 && (errno == EAGAIN || errno == EINTR)) {
+    bool open = true;
+    const std::span<const std::byte> message = take(from, open);
+    if (message.empty() && open) {
       from.ready = false;
       from.in_a_row = 0;
       ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(turn_));
+      if (from.ended) close_inlet(from);
       continue;
     }
-    const bool first = !std::exchange(from.heard, true);
-    const auto length = static_cast<std::size_t>(std::max<ssize_t>(received, 0));
-    if (const auto told = read_notice(staging_.data(), length);
-        told && first && answer(from, *told, attached.first()))
-      continue;
-    if (!well_formed(length)) {
+    if (message.empty() || !well_formed(message)) {
       close_inlet(from);
       continue;
     }
@@ -266,8 +348,71 @@ const packet* wire::next() noexcept {
   return nullptr;
 }
 
-bool wire::answer(inlet& from, const notice& heard, int descriptor) noexcept {
-  if (heard.what != notice::kind::greeting) return false;
+std::span<const std::byte> wire::take(inlet& from, bool& open) noexcept {
+  // What has to do with the connection may come before a packet.
+  while (!from.ring) {
+    // Descriptors come with the first message only.
+    descriptors attached;
+    const ssize_t received =
+        from.heard ? ::recv(from.socket, landing_.get(), largest_packet, MSG_DONTWAIT | MSG_TRUNC)
+                   : attached.receive(from.socket, landing_.get(), largest_packet);
+    if (received < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+    open = received > 0;
+    if (!open) return {};
+    const auto length = static_cast<std::size_t>(received);
+    const auto told = read_notice(landing_.get(), length);
+    if (told && !heed(from, *told, attached.first())) {
+      open = false;
+      return {};
+    }
+    from.heard = true;
+    if (!told) return {landing_.get(), length};
+  }
+  const std::span<const std::byte> message = from.ring->next(open);
+  if (!message.empty()) current_in_ = &from;
+  return message;
+}
+
+void wire::release() noexcept {
+  inlet* from = std::exchange(current_in_, nullptr);
+  if (from != nullptr && from->ring->release())
+    send_notice(from->socket, notice::kind::room_to_write);
+}
+
+bool wire::heed(inlet& from, const notice& told, int descriptor) noexcept {
+  switch (told.what) {
+    case notice::kind::greeting:
+      return !from.heard && answer(from, descriptor);
+    case notice::kind::changed_to_ring:
+      if (!from.end) return false;
+      from.ring.emplace(from.end->ring());
+      --by_socket_;
+      watch(from);
+      return true;
+    default:
+      return false;
+  }
+}
+
+void wire::hear(inlet& from) noexcept {
+  std::array<std::byte, sizeof(notice)> message;
+  const ssize_t received =
+      ::recv(from.socket, message.data(), message.size(), MSG_DONTWAIT | MSG_TRUNC);
+  if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (received <= 0) {
+    // What it wrote before still counts.
+    ::epoll_ctl(epoll_, EPOLL_CTL_DEL, from.socket, nullptr);
+    from.ring->end();
+    from.ended = true;
+  } else {
+    const auto told = read_notice(message.data(), static_cast<std::size_t>(received));
+    if (!told || told->what != notice::kind::something_to_read) return close_inlet(from);
+    watch(from);
+  }
+  make_ready(from);
+}
+
+bool wire::answer(inlet& from, int descriptor) noexcept {
   notice answer{};
   answer.what = notice::kind::answer;
   auto end = std::make_shared<remote_process>();
@@ -279,12 +424,13 @@ bool wire::answer(inlet& from, const notice& heard, int descriptor) noexcept {
   return send_notice(from.socket, answer, from.end ? published_ : -1);
 }
 
-bool wire::well_formed(std::size_t received) noexcept {
-  if (received < sizeof(packet_header) || received > largest_packet) return false;
+bool wire::well_formed(std::span<const std::byte> message) noexcept {
+  if (message.size() < sizeof(packet_header) || message.size() > largest_packet) return false;
   packet_header& header = current_.header;
-  std::memcpy(&header, staging_.data(), sizeof(header));
-  current_.payload = staging_.data() + sizeof(header);
-  if (header.payload != received - sizeof(header)) return false;
+  // Copied before anything is looked at: its sender may share the memory.
+  std::memcpy(&header, message.data(), sizeof(header));
+  current_.payload = message.data() + sizeof(header);
+  if (header.payload != message.size() - sizeof(header)) return false;
   if ((header.flags & ~packet_flag::all) != 0 || header.psn > psn_mask) return false;
   switch (header.kind) {
     case packet_kind::send:
@@ -316,7 +462,6 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   if (::connect(way.socket, reinterpret_cast<const sockaddr*>(&there.name), there.length) != 0 ||
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, way.socket, &event) != 0) {
     way.disconnect();
-    tell_of_stranger(slot);
     return false;
   }
   greet(way);
@@ -348,6 +493,10 @@ void wire::hear_back(std::uint32_t slot) noexcept {
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
     const auto told =
         read_notice(message.data(), static_cast<std::size_t>(std::max<ssize_t>(received, 0)));
+    if (told && told->what == notice::kind::room_to_write && way.ring) {
+      unblock(slot);
+      continue;
+    }
     if (!told || told->what != notice::kind::answer || way.answered || !way.end) return lose(slot);
     way.answered = true;
     if (told->accepted == 0 ||
@@ -381,8 +530,30 @@ std::vector<std::shared_ptr<const remote_process>> wire::connected() const {
   return all;
 }
 
+sent wire::write(outlet& way, const packet_header& header, const iovec* payload, std::size_t pieces,
+                 payload_of whose) noexcept {
+  std::byte* to = way.ring->prepare(sizeof(header) + header.payload);
+  if (to == nullptr) return way.ring->broken() ? sent::lost : sent::blocked;
+  std::memcpy(to, &header, sizeof(header));
+  to += sizeof(header);
+  for (const iovec& piece : std::span(payload, pieces)) {
+    if (whose == payload_of::device)
+      std::memcpy(to, piece.iov_base, piece.iov_len);
+    else if (!user_memory::copy(to, piece.iov_base, piece.iov_len))
+      return sent::fault;
+    to += piece.iov_len;
+  }
+  // That a notice doesn't fit in the socket means that it holds others.
+  if (way.ring->publish()) send_notice(way.socket, notice::kind::something_to_read);
+  return sent::yes;
+}
+
 sent wire::try_send(outlet& way, const packet_header& header, const iovec* payload,
-                    std::size_t pieces) noexcept {
+                    std::size_t pieces, payload_of whose) noexcept {
+  if (way.answered && way.end && !way.ring &&
+      send_notice(way.socket, notice::kind::changed_to_ring))
+    way.ring.emplace(way.end->ring());
+  if (way.ring) return write(way, header, payload, pieces, whose);
   // One more than a request's entries, for the header.
   std::array<iovec, 64> parts;
   parts[0] = {const_cast<packet_header*>(&header), sizeof(header)};
@@ -408,7 +579,7 @@ sent wire::try_send(outlet& way, const packet_header& header, const iovec* paylo
 }
 
 sent wire::send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
-                std::size_t pieces) {
+                std::size_t pieces, payload_of whose) {
   const std::uint32_t slot = target_qpn >> index_bits;
   if (!is_open() || slot == 0 || slot > last_slot) return sent::lost;
   auto& place = outlets_[slot];
@@ -419,7 +590,7 @@ sent wire::send(std::uint32_t target_qpn, const packet_header& header, const iov
   // taken its slot meanwhile.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (way.socket < 0 && !connect(slot, way)) return sent::lost;
-    const sent result = try_send(way, header, payload, pieces);
+    const sent result = try_send(way, header, payload, pieces, whose);
     if (result == sent::blocked) block(slot, way);
     if (result != sent::lost) return result;
     lose(slot);
@@ -460,9 +631,12 @@ const std::vector<std::uint32_t>& wire::hearers() {
 }
 
 void wire::block(std::uint32_t slot, outlet& way) noexcept {
-  if (!watch(slot, way, EPOLLIN | EPOLLOUT)) return;
+  if (!way.ring && !watch(slot, way, EPOLLIN | EPOLLOUT)) return;
   way.blocked = true;
-  ++blocked_;
+  if (way.ring)
+    full_rings_.push_back(slot);
+  else
+    ++blocked_;
 }
 
 bool wire::watch(std::uint32_t slot, outlet& way, std::uint32_t events) noexcept {
@@ -476,8 +650,13 @@ void wire::unblock(std::uint32_t slot) noexcept {
   outlet& way = *outlets_[slot];
   if (!way.blocked) return;
   way.blocked = false;
-  --blocked_;
-  if (way.socket >= 0) watch(slot, way, EPOLLIN);
+  if (way.ring) {
+    way.ring->stop_waiting();
+    std::erase(full_rings_, slot);
+  } else if (std::erase(full_rings_, slot) == 0) {
+    --blocked_;
+    if (way.socket >= 0) watch(slot, way, EPOLLIN);
+  }
   while (!way.owed.empty()) {
     const sent result = try_send(way, way.owed.front(), nullptr, 0);
     if (result == sent::blocked) return block(slot, way);
@@ -515,6 +694,7 @@ bool wire::lags_behind(std::uint32_t target_qpn) const noexcept {
   int unread = 0;
   pollfd peer{outlets_[slot]->socket, 0, 0};
   if (::poll(&peer, 1, 0) != 0) return false;  // only a closed connection shows up
+  if (outlets_[slot]->ring && outlets_[slot]->ring->is_unread()) return true;
   return ::ioctl(outlets_[slot]->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
 }
 
