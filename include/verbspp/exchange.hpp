@@ -5,6 +5,8 @@
 #pragma once
 
 #include <verbspp/channel.hpp>
+#include <verbspp/exchange/acceptor.hpp>
+#include <verbspp/exchange/acceptor_options.hpp>
 #include <verbspp/exchange/bounded_text.hpp>
 #include <verbspp/exchange/exchange.hpp>
 #include <verbspp/exchange/exchange_options.hpp>

@@ -206,10 +206,17 @@ template <class Memory>
 struct revoked;
 
 // exchange
+template <class Outcome>
+struct accepted_exchange;
+struct acceptor_options;
 template <std::size_t Maximum>
 class bounded_bytes;
 template <std::size_t Maximum>
 class bounded_text;
+template <class Theirs, class Prepare>
+class exchange_acceptor;
+template <class End, class Mine>
+struct exchange_offer;
 struct exchange_options;
 template <class Theirs>
 struct exchanged_channel;

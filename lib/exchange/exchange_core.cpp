@@ -108,7 +108,8 @@ result<exchange_step> exchange_core::advance() noexcept {
     }
     if (awaited_ == awaited::nothing && broken_output_ != 0)
       return refuse(without_more(broken_output_));
-    if (awaited_ != awaited::nothing && awaited_ != awaited::connection) {
+    if (awaited_ != awaited::nothing && awaited_ != awaited::connection &&
+        awaited_ != awaited::decision) {
       const result<bool> has_frame = fill();
       if (!has_frame.has_value()) return refuse(has_frame.assume_error());
       if (has_frame.assume_value()) {
@@ -118,11 +119,18 @@ result<exchange_step> exchange_core::advance() noexcept {
       }
     }
     if (awaited_ == awaited::connection) return exchange_step::offered;
+    if (awaited_ == awaited::decision && !limit_.has_passed()) return exchange_step::greeted;
     // Nobody reads what is sent, and nobody said why.
     if (broken_output_ != 0) return refuse(without_more(broken_output_));
     if (limit_.has_passed()) return refuse(at_limit());
     return exchange_step::waiting;
   }
+}
+
+void exchange_core::offer() noexcept {
+  if (awaited_ != awaited::decision) return;
+  add_offer();
+  awaited_ = awaited::offer;
 }
 
 void exchange_core::set_connected() noexcept {
@@ -228,8 +236,7 @@ result<void> exchange_core::take_frame() noexcept {
   switch (awaited_) {
     case awaited::hello:
       VERBSPP_TRYV(take_hello(body));
-      add_offer();
-      awaited_ = awaited::offer;
+      awaited_ = awaited::decision;
       break;
     case awaited::offer:
       VERBSPP_TRYV(take_offer(body));
@@ -242,6 +249,7 @@ result<void> exchange_core::take_frame() noexcept {
     case awaited::done:
       awaited_ = awaited::nothing;
       break;
+    case awaited::decision:
     case awaited::connection:
     case awaited::nothing:
       break;
@@ -320,6 +328,7 @@ error exchange_core::without_more(int errnum) const noexcept {
           "the peer closed the connection before it said what it is: it was killed, or is "
           "another program";
       break;
+    case awaited::decision:
     case awaited::offer:
       hint = "the peer closed the connection after its hello, before it gave its endpoint";
       break;
@@ -346,6 +355,7 @@ error exchange_core::at_limit() const noexcept {
     case awaited::hello:
       hint = "the peer said nothing, or not all of its hello: it hangs, or is another program";
       break;
+    case awaited::decision:
     case awaited::offer:
       hint = "the peer said hello, but did not give its endpoint";
       break;

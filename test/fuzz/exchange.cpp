@@ -55,6 +55,7 @@ bool advance(exchange_core& core) {
     require(step.error().message().size() == step.error().format({}));
     return true;
   }
+  if (step.value() == exchange_step::greeted) core.offer();
   if (step.value() == exchange_step::offered) {
     detail::field_reader in(core.theirs());
     const auto read = described::read(in);
@@ -81,7 +82,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     static_cast<void>(::send(sockets[1], data + 1, size - 1, MSG_DONTWAIT | MSG_NOSIGNAL));
     ::shutdown(sockets[1], SHUT_WR);
-    for (int i = 0; i < 8 && !advance(*fuzzed.get()); ++i) {
+    for (int i = 0; i < 12 && !advance(*fuzzed.get()); ++i) {
     }
     require(advance(*fuzzed.get()));
   }

@@ -112,6 +112,8 @@ class side {
     const auto step = core_->advance();
     if (!step.has_value()) {
       failure_ = step.error();
+    } else if (step.value() == exchange_step::greeted) {
+      core_->offer();
     } else if (step.value() == exchange_step::offered) {
       detail::field_reader in(core_->theirs());
       const auto read = exchanged_values<Theirs>::read(in);

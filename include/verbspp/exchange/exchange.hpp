@@ -188,6 +188,10 @@ class exchange_session {
       VERBSPP_TRY(step, core_->advance());
       if (step == detail::exchange_step::waiting) return false;
       if (step == detail::exchange_step::done) return true;
+      if (step == detail::exchange_step::greeted) {
+        core_->offer();
+        continue;
+      }
       detail::field_reader in(core_->theirs());
       result<Theirs> read = values::read(in);
       if (!read.has_value()) return core_->refuse(read.assume_error());

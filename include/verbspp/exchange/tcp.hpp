@@ -66,6 +66,7 @@ class tcp_socket {
 /// A move-only owner. Thread rule: several threads may accept.
 class tcp_listener {
  public:
+  tcp_listener() noexcept = default;
   /// Listens at the port, "0" for one that is free; at one address of this host's (IPv4 or IPv6, no
   /// name), or at all of them, IPv6 and IPv4 alike.
   /// \errors `invalid_input` for what is no port or address; the errno with the call otherwise
@@ -89,7 +90,7 @@ class tcp_listener {
 
  private:
   explicit tcp_listener(tcp_socket socket) noexcept : socket_(std::move(socket)) {}
-  tcp_socket socket_;
+  tcp_socket socket_{};
 };
 
 }  // namespace verbspp

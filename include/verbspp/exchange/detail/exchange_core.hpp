@@ -20,6 +20,7 @@ namespace verbspp::detail {
 /// What an exchange is about to do.
 enum class exchange_step : std::uint8_t {
   waiting,  ///< for the socket
+  greeted,  ///< the peer is one to be connected to: set what it shall get, and offer it
   offered,  ///< the peer's endpoint and values are here: connect, then say so
   done,
 };
@@ -46,12 +47,14 @@ class exchange_core {
   /// One that has not come to an end tells the peer that it is given up.
   ~exchange_core();
 
-  /// Where the values go that this side sends, before the first `advance`; then their size is set.
+  /// Where the values go that this side sends, before `offer`; then their size is set.
   [[nodiscard]] std::span<std::byte> values() noexcept { return values_; }
   void set_mine(const endpoint& local, std::size_t size_of_values) noexcept;
 
   /// Does what can be done without waiting.
   [[nodiscard]] result<exchange_step> advance() noexcept;
+  /// The peer gets the endpoint and the values.
+  void offer() noexcept;
   /// What the peer offered, when that is the step.
   [[nodiscard]] const endpoint& remote() const noexcept { return remote_; }
   [[nodiscard]] std::span<const std::byte> theirs() const noexcept { return offered_values_; }
@@ -67,8 +70,8 @@ class exchange_core {
   [[nodiscard]] result<void> wait() noexcept;
 
  private:
-  /// The frame that comes next; `connection` is what this side does itself.
-  enum class awaited : std::uint8_t { hello, offer, connection, ready, done, nothing };
+  /// The frame that comes next; `decision` and `connection` are what this side does itself.
+  enum class awaited : std::uint8_t { hello, decision, offer, connection, ready, done, nothing };
 
   exchange_core(const exchange_setup& setup, const wait_limit& limit) noexcept;
   void flush() noexcept;

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/exchange/acceptor_options.hpp>
+#include <verbspp/exchange/detail/acceptor_core.hpp>
+#include <verbspp/exchange/exchange.hpp>
+#include <verbspp/exchange/exchanged_value.hpp>
+#include <verbspp/exchange/tcp.hpp>
+
+#include <cerrno>
+#include <cstdint>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// What a client is to be connected to, and what it is sent: a prepared channel or queue pair, and
+/// a value or std::tuple.
+template <class End, class Mine>
+struct exchange_offer {
+  End prepared;
+  Mine mine;
+};
+template <class End, class Mine>
+exchange_offer(End, Mine) -> exchange_offer<End, Mine>;
+
+/// A client that is connected: its socket, which is the program's now, and what the exchange gave.
+template <class Outcome>
+struct accepted_exchange {
+  tcp_socket socket;
+  Outcome met;
+};
+
+namespace detail {
+
+template <class Offer>
+struct offer_parts {
+  static constexpr bool exists = false;
+};
+template <class End, class Mine>
+struct offer_parts<result<exchange_offer<End, Mine>>> {
+  static constexpr bool exists = true;
+  using end = End;
+  using mine = Mine;
+};
+
+/// What a program is to call for a client.
+template <class Prepare>
+concept PreparesOffers =
+    because(offer_parts<std::invoke_result_t<Prepare&>>::exists,
+            "an acceptor calls this for each client: it has to return a "
+            "verbspp::result<exchange_offer<...>> of what the client is connected to and sent");
+
+template <class Theirs, class Prepare>
+class typed_acceptor final : public acceptor_core {
+  using parts = offer_parts<std::invoke_result_t<Prepare&>>;
+  using end = exchange_end<typename parts::end>;
+  using sent = exchanged_values<typename parts::mine>;
+  using values = exchanged_values<Theirs>;
+
+ public:
+  using outcome = typename end::template outcome<Theirs>;
+
+  typed_acceptor(Prepare&& prepare, const acceptor_options& options) noexcept
+      : acceptor_core(options, {.mine = sent::description,
+                                .theirs = values::description,
+                                .largest_mine = sent::largest,
+                                .largest_theirs = values::largest,
+                                .options = options.exchange}),
+        prepare_(std::move(prepare)) {}
+  typed_acceptor(const typed_acceptor&) = delete;
+  typed_acceptor& operator=(const typed_acceptor&) = delete;
+  ~typed_acceptor() override { stop(); }
+
+  [[nodiscard]] result<void> open_for(tcp_listener listener, std::uint32_t clients) noexcept {
+    places_ = owned<client_end[]>(new (std::nothrow) client_end[clients]);
+    if (!places_) return error::from_errno(ENOMEM, "exchange_acceptor");
+    return open(std::move(listener));
+  }
+  [[nodiscard]] std::optional<accepted_exchange<outcome>> take() noexcept {
+    const std::optional<std::uint32_t> place = next_done();
+    if (!place) return std::nullopt;
+    client_end& done = places_.get()[*place];
+    std::optional<accepted_exchange<outcome>> taken(accepted_exchange<outcome>{
+        take_socket(*place), end::made(std::move(*done.connected), std::move(*done.theirs))});
+    drop(*place);
+    free_place(*place);
+    return taken;
+  }
+
+ private:
+  struct client_end {
+    std::optional<typename parts::end> prepared{};
+    std::optional<typename end::connected> connected{};
+    std::optional<Theirs> theirs{};
+  };
+
+  result<void> prepare(std::uint32_t place, exchange_core& core) noexcept override {
+    VERBSPP_TRY(offer, prepare_());
+    field_writer out(core.values());
+    sent::write(out, offer.mine);
+    core.set_mine(end::local(offer.prepared), out.size());
+    places_.get()[place].prepared.emplace(std::move(offer.prepared));
+    return success();
+  }
+  result<void> connect(std::uint32_t place, exchange_core& core) noexcept override {
+    client_end& joining = places_.get()[place];
+    field_reader in(core.theirs());
+    VERBSPP_TRY(read, values::read(in));
+    VERBSPP_TRY(connected, end::connect(*joining.prepared, core.remote()));
+    joining.theirs.emplace(std::move(read));
+    joining.connected.emplace(std::move(connected));
+    return success();
+  }
+  void drop(std::uint32_t place) noexcept override {
+    client_end& leaving = places_.get()[place];
+    leaving.prepared.reset();
+    leaving.connected.reset();
+    leaving.theirs.reset();
+  }
+
+  Prepare prepare_;
+  owned<client_end[]> places_{};
+};
+
+}  // namespace detail
+
+/// Serves exchanges at a listener: as many clients at once as it may, so that one that is slow, or
+/// says nothing, holds up nobody.
+///
+///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
+///     VERBSPP_TRY(clients, accept_exchanges<bounded_text<32>>(
+///                              std::move(listener), [&]() noexcept -> result<...> {
+///                                VERBSPP_TRY(prepared, domain.build_channel().build());
+///                                return exchange_offer{std::move(prepared), memory};
+///                              }));
+///     for (;;) {
+///       VERBSPP_TRY(client, clients.next(wait_limit::forever()));
+///       client.socket, client.met.channel, client.met.theirs
+///     }
+///
+/// What the function gives is made when a client has said what it is, and is the one to be served
+/// next. Whoever waits for more than clients waits for `file_descriptor`, and calls `advance`, then
+/// `take` until that has nothing. It has no thread: between the calls nothing goes on.
+///
+/// A move-only owner. Destroying it refuses those under way, and drops those that nobody took.
+/// Thread rule: as a container.
+template <class Theirs, class Prepare>
+class exchange_acceptor {
+  using core = detail::typed_acceptor<Theirs, Prepare>;
+
+ public:
+  using accepted = accepted_exchange<typename core::outcome>;
+
+  /// For `accept_exchanges`.
+  explicit exchange_acceptor(detail::owned<core> made) noexcept : core_(std::move(made)) {}
+
+  /// Does what can be done without waiting: the handshakes of queue pairs, which take system calls,
+  /// among it.
+  /// \errors those of epoll; never for what a client does
+  [[nodiscard]] result<void> advance() noexcept { return core_->advance(); }
+  /// A client that is connected, the first one first; nothing if there is none.
+  [[nodiscard]] std::optional<accepted> take() noexcept { return core_->take(); }
+  /// Waits for the next client that is connected.
+  /// \errors `timed_out` and `cancelled` at the limit, `not_connected` when it is stopped and all
+  /// were taken
+  [[nodiscard]] result<accepted> next(const wait_limit& limit) noexcept {
+    for (;;) {
+      VERBSPP_TRYV(advance());
+      if (std::optional<accepted> taken = take()) return std::move(*taken);
+      VERBSPP_TRYV(core_->wait(limit));
+    }
+  }
+
+  /// Closes the listener, and tells those under way. Who is connected already can still be taken.
+  void stop() noexcept { core_->stop(); }
+  [[nodiscard]] bool is_stopped() const noexcept { return core_->is_stopped(); }
+
+  /// For epoll and poll: readable when there is something to do, the passing of a limit included.
+  [[nodiscard]] int file_descriptor() const noexcept { return core_->file_descriptor(); }
+  /// How many are on their way.
+  [[nodiscard]] std::uint32_t under_way() const noexcept { return core_->under_way(); }
+  /// How many did not arrive, and why the last of them did not.
+  [[nodiscard]] std::uint64_t failed() const noexcept { return core_->failed(); }
+  [[nodiscard]] const std::optional<error>& last_failure() const noexcept {
+    return core_->last_failure();
+  }
+
+ private:
+  detail::owned<core> core_;
+};
+
+/// Starts to serve the clients of a listener. `prepare()` gives what each is connected to and sent,
+/// as a `result<exchange_offer<...>>`; where it fails, the client is told.
+/// \errors `invalid_input` for options out of range; `resource_exhausted`
+template <class Theirs, class Prepare>
+  requires detail::PreparesOffers<Prepare>
+[[nodiscard]] result<exchange_acceptor<Theirs, Prepare>> accept_exchanges(
+    tcp_listener listener, Prepare prepare, const acceptor_options& options = {}) noexcept {
+  using core = detail::typed_acceptor<Theirs, Prepare>;
+  detail::owned<core> made(new (std::nothrow) core(std::move(prepare), options));
+  if (!made) return error::from_errno(ENOMEM, "exchange_acceptor");
+  VERBSPP_TRYV(made->open_for(std::move(listener), options.clients));
+  return exchange_acceptor<Theirs, Prepare>(std::move(made));
+}
+
+}  // namespace verbspp

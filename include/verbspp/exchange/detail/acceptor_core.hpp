@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/chrono.hpp>
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/exchange/acceptor_options.hpp>
+#include <verbspp/exchange/detail/exchange_core.hpp>
+#include <verbspp/exchange/tcp.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace verbspp::detail {
+
+/// Serves exchanges, whatever they connect: who derives from it has that, by the client's place.
+class acceptor_core {
+ public:
+  acceptor_core(const acceptor_core&) = delete;
+  acceptor_core& operator=(const acceptor_core&) = delete;
+  virtual ~acceptor_core();
+
+  /// \errors `invalid_input` for options out of range; `resource_exhausted`
+  [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
+  [[nodiscard]] result<void> advance() noexcept;
+  [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;
+  /// The place of a client that is connected, and its socket; nothing if there is none.
+  [[nodiscard]] std::optional<std::uint32_t> next_done() noexcept;
+  [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;
+  /// The place may be used again.
+  void free_place(std::uint32_t place) noexcept;
+  void stop() noexcept;
+
+  [[nodiscard]] bool is_stopped() const noexcept { return !listener_.is_open(); }
+  [[nodiscard]] int file_descriptor() const noexcept { return events_.descriptor(); }
+  [[nodiscard]] std::uint32_t under_way() const noexcept { return under_way_; }
+  [[nodiscard]] std::uint64_t failed() const noexcept { return failed_; }
+  [[nodiscard]] const std::optional<error>& last_failure() const noexcept { return last_failure_; }
+
+ protected:
+  acceptor_core(const acceptor_options& options, const exchange_setup& setup) noexcept
+      : options_(options), setup_(setup) {}
+
+  /// Makes the end that the client is to be connected to, and sets what it shall get.
+  [[nodiscard]] virtual result<void> prepare(std::uint32_t place, exchange_core& core) noexcept = 0;
+  /// Connects it to what the client offered.
+  [[nodiscard]] virtual result<void> connect(std::uint32_t place, exchange_core& core) noexcept = 0;
+  /// Gives up what there is for the client.
+  virtual void drop(std::uint32_t place) noexcept = 0;
+
+ private:
+  static constexpr std::uint32_t none = 0xffffffff;
+  enum class client_state : std::uint8_t { free, speaking, waiting, shaking_hands, done };
+  struct client {
+    tcp_socket socket{};
+    owned<exchange_core> core{};
+    client_state state = client_state::free;
+    std::uint32_t watched = 0;    ///< the events that epoll was given
+    std::uint32_t next = none;    ///< in the list of its state: free, waiting or done
+    std::uint32_t before = none;  ///< in the list of those under way, oldest first
+    std::uint32_t behind = none;
+  };
+  /// Places, first in, first out.
+  struct place_queue {
+    std::uint32_t first = none;
+    std::uint32_t last = none;
+  };
+
+  void push(place_queue& queue, std::uint32_t place) noexcept;
+  [[nodiscard]] std::uint32_t pop(place_queue& queue) noexcept;
+  void remove(place_queue& queue, std::uint32_t place) noexcept;
+  void enter(std::uint32_t place) noexcept;
+  void leave(std::uint32_t place) noexcept;
+  [[nodiscard]] result<void> accept_some() noexcept;
+  void take(tcp_socket socket) noexcept;
+  void serve(std::uint32_t place) noexcept;
+  void serve_step(std::uint32_t place) noexcept;
+  void finish(std::uint32_t place) noexcept;
+  void fail(std::uint32_t place, const error& why) noexcept;
+  void fail_late(std::uint32_t place) noexcept;
+  void note_failure(const error& why) noexcept;
+  void watch_client(std::uint32_t place) noexcept;
+  void watch_listener() noexcept;
+  void set_timer() noexcept;
+  [[nodiscard]] bool may_accept() const noexcept;
+
+  acceptor_options options_;
+  exchange_setup setup_;
+  tcp_listener listener_{};
+  tcp_socket events_{};  ///< of epoll
+  tcp_socket timer_{};
+  bool listens_ = false;  ///< epoll watches the listener
+  owned<client[]> clients_{};
+  place_queue free_{};
+  place_queue waiting_{};
+  place_queue done_{};
+  std::uint32_t oldest_ = none;
+  std::uint32_t newest_ = none;
+  std::uint32_t under_way_ = 0;
+  std::uint32_t shaking_hands_ = 0;
+  std::uint64_t failed_ = 0;
+  std::optional<error> last_failure_{};
+  // When the next one may be accepted.
+  std::chrono::steady_clock::time_point next_accept_{};
+  std::chrono::steady_clock::time_point timer_set_to_{};
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/readable.hpp"
+#include <verbspp/exchange/detail/acceptor_core.hpp>
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <new>
+
+namespace verbspp::detail {
+
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr const char* serving = "exchange_acceptor";
+// What epoll calls those that are no client.
+constexpr std::uint32_t of_listener = 0xfffffffe;
+constexpr std::uint32_t of_timer = 0xfffffffd;
+/// In one round, so that those under way have their turn.
+constexpr int accepts_in_a_round = 16;
+/// Until the next try, where the system has no descriptor left.
+constexpr auto pause_without_descriptors = std::chrono::milliseconds(100);
+
+error stopping() noexcept { return {error_kind::cancelled, serving, "the server stops"}; }
+
+}  // namespace
+
+acceptor_core::~acceptor_core() = default;
+
+result<void> acceptor_core::open(tcp_listener listener) noexcept {
+  constexpr std::uint32_t most = 65536;
+  if (options_.clients == 0 || options_.clients > most)
+    return error::out_of_range(serving, "clients (1..65536)", options_.clients);
+  if (options_.handshakes == 0)
+    return error::out_of_range(serving, "handshakes (1 and more)", options_.handshakes);
+  if (!listener.is_open())
+    return error(error_kind::invalid_input, serving, "the listener is not open");
+  clients_ = owned<client[]>(new (std::nothrow) client[options_.clients]);
+  if (!clients_) return error::from_errno(ENOMEM, serving);
+  events_ = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));
+  timer_ = tcp_socket::from_native(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  if (!events_.is_open() || !timer_.is_open()) return error::from_errno(errno, serving);
+  epoll_event timer{.events = EPOLLIN, .data = {.u32 = of_timer}};
+  epoll_event accepts{.events = 0, .data = {.u32 = of_listener}};
+  if (::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, timer_.descriptor(), &timer) != 0 ||
+      ::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, listener.descriptor(), &accepts) != 0)
+    return error::from_errno(errno, serving);
+  for (std::uint32_t place = 0; place < options_.clients; ++place) push(free_, place);
+  listener_ = std::move(listener);
+  watch_listener();
+  return success();
+}
+
+result<void> acceptor_core::advance() noexcept {
+  std::array<epoll_event, 64> events{};
+  const int count = ::epoll_wait(events_.descriptor(), events.data(), events.size(), 0);
+  if (count < 0 && errno != EINTR) return error::from_errno(errno, "epoll_wait");
+  for (int i = 0; i < count; ++i) {
+    const std::uint32_t place = events[static_cast<std::size_t>(i)].data.u32;
+    if (place == of_listener || place == of_timer) continue;
+    serve(place);
+  }
+  while (oldest_ != none && steady_clock::now() >= clients_.get()[oldest_].core->deadline())
+    fail_late(oldest_);
+  VERBSPP_TRYV(accept_some());
+  while (shaking_hands_ < options_.handshakes && waiting_.first != none) {
+    const std::uint32_t place = pop(waiting_);
+    client& next = clients_.get()[place];
+    const result<void> prepared = prepare(place, *next.core.get());
+    if (!prepared.has_value()) {
+      fail(place, next.core->refuse(prepared.assume_error()));
+      continue;
+    }
+    next.core->offer();
+    next.state = client_state::shaking_hands;
+    ++shaking_hands_;
+    serve_step(place);
+  }
+  watch_listener();
+  set_timer();
+  return success();
+}
+
+result<void> acceptor_core::wait(const wait_limit& limit) noexcept {
+  if (is_stopped())
+    return error(error_kind::not_connected, serving, "it was stopped, and all clients were taken");
+  pollfd entry{.fd = events_.descriptor(), .events = POLLIN, .revents = 0};
+  VERBSPP_TRY(is_ready, wait_readable(std::span(&entry, 1), limit));
+  if (!is_ready) return limit.failure(serving, "no client has connected until then");
+  return success();
+}
+
+std::optional<std::uint32_t> acceptor_core::next_done() noexcept {
+  const std::uint32_t place = pop(done_);
+  return place == none ? std::nullopt : std::optional(place);
+}
+
+tcp_socket acceptor_core::take_socket(std::uint32_t place) noexcept {
+  return std::move(clients_.get()[place].socket);
+}
+
+void acceptor_core::free_place(std::uint32_t place) noexcept {
+  client& old = clients_.get()[place];
+  old.core = {};
+  old.socket.close();
+  old.state = client_state::free;
+  push(free_, place);
+}
+
+void acceptor_core::stop() noexcept {
+  listener_.close();
+  while (oldest_ != none) fail(oldest_, clients_.get()[oldest_].core->refuse(stopping()));
+}
+
+void acceptor_core::push(place_queue& queue, std::uint32_t place) noexcept {
+  clients_.get()[place].next = none;
+  if (queue.last == none)
+    queue.first = place;
+  else
+    clients_.get()[queue.last].next = place;
+  queue.last = place;
+}
+
+std::uint32_t acceptor_core::pop(place_queue& queue) noexcept {
+  const std::uint32_t place = queue.first;
+  if (place == none) return none;
+  queue.first = clients_.get()[place].next;
+  if (queue.first == none) queue.last = none;
+  return place;
+}
+
+/// Out of the middle; for those that fail while they wait.
+void acceptor_core::remove(place_queue& queue, std::uint32_t place) noexcept {
+  place_queue others;
+  for (std::uint32_t each = pop(queue); each != none; each = pop(queue))
+    if (each != place) push(others, each);
+  queue = others;
+}
+
+/// As the newest of those under way, all of which have as long.
+void acceptor_core::enter(std::uint32_t place) noexcept {
+  client& entering = clients_.get()[place];
+  entering.before = newest_;
+  entering.behind = none;
+  (newest_ == none ? oldest_ : clients_.get()[newest_].behind) = place;
+  newest_ = place;
+  ++under_way_;
+}
+
+void acceptor_core::leave(std::uint32_t place) noexcept {
+  const client& leaving = clients_.get()[place];
+  (leaving.before == none ? oldest_ : clients_.get()[leaving.before].behind) = leaving.behind;
+  (leaving.behind == none ? newest_ : clients_.get()[leaving.behind].before) = leaving.before;
+  --under_way_;
+}
+
+bool acceptor_core::may_accept() const noexcept {
+  return listener_.is_open() && free_.first != none && steady_clock::now() >= next_accept_;
+}
+
+result<void> acceptor_core::accept_some() noexcept {
+  for (int i = 0; i < accepts_in_a_round && may_accept(); ++i) {
+    result<std::optional<tcp_socket>> accepted = listener_.try_accept();
+    if (!accepted.has_value()) {
+      // It goes on when others have closed theirs.
+      note_failure(accepted.assume_error());
+      next_accept_ = steady_clock::now() + pause_without_descriptors;
+      return success();
+    }
+    if (!accepted.assume_value()) return success();
+    if (options_.accepts_per_second > 0) {
+      // No more than a tenth of a second's may come at once.
+      const auto distance =
+          std::chrono::nanoseconds(std::chrono::seconds(1)) / options_.accepts_per_second;
+      next_accept_ =
+          std::max(next_accept_, steady_clock::now() - std::chrono::milliseconds(100)) + distance;
+    }
+    take(std::move(*accepted.assume_value()));
+  }
+  return success();
+}
+
+void acceptor_core::take(tcp_socket socket) noexcept {
+  exchange_setup setup = setup_;
+  setup.file_descriptor = socket.descriptor();
+  auto core = exchange_core::create(setup, options_.limit);
+  if (!core.has_value()) return note_failure(core.assume_error());
+  const std::uint32_t place = pop(free_);
+  client& made = clients_.get()[place];
+  made.core = std::move(core).assume_value();
+  made.socket = std::move(socket);
+  made.state = client_state::speaking;
+  made.watched = 0;
+  enter(place);
+  epoll_event event{.events = 0, .data = {.u32 = place}};
+  if (::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, made.socket.descriptor(), &event) != 0)
+    return fail(place, made.core->refuse(error::from_errno(errno, "epoll_ctl")));
+  serve_step(place);
+}
+
+/// What epoll says about a client.
+void acceptor_core::serve(std::uint32_t place) noexcept {
+  const client& served = clients_.get()[place];
+  switch (served.state) {
+    case client_state::free:
+    case client_state::done:
+      return;  // it has gone in this round
+    case client_state::waiting:
+      // It has nothing to say while it waits for its turn.
+      fail(place, served.core->refuse(error(error_kind::not_connected, serving,
+                                            "the client went away while it waited for its turn")));
+      return;
+    case client_state::speaking:
+    case client_state::shaking_hands:
+      serve_step(place);
+  }
+}
+
+void acceptor_core::serve_step(std::uint32_t place) noexcept {
+  client& served = clients_.get()[place];
+  for (;;) {
+    const result<exchange_step> step = served.core->advance();
+    if (!step.has_value()) return fail(place, step.assume_error());
+    switch (step.assume_value()) {
+      case exchange_step::waiting:
+        return watch_client(place);
+      case exchange_step::greeted:
+        served.state = client_state::waiting;
+        push(waiting_, place);
+        return watch_client(place);
+      case exchange_step::offered: {
+        const result<void> connected = connect(place, *served.core.get());
+        if (!connected.has_value())
+          return fail(place, served.core->refuse(connected.assume_error()));
+        served.core->set_connected();
+        break;
+      }
+      case exchange_step::done:
+        return finish(place);
+    }
+  }
+}
+
+void acceptor_core::finish(std::uint32_t place) noexcept {
+  client& done = clients_.get()[place];
+  ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, done.socket.descriptor(), nullptr);
+  leave(place);
+  --shaking_hands_;
+  done.core = {};
+  done.state = client_state::done;
+  push(done_, place);
+}
+
+void acceptor_core::fail_late(std::uint32_t place) noexcept {
+  const result<exchange_step> step = clients_.get()[place].core->advance();
+  fail(place, step.has_value()
+                  ? clients_.get()[place].core->refuse(
+                        error(error_kind::timed_out, serving, "the client took longer than it may"))
+                  : step.assume_error());
+}
+
+void acceptor_core::fail(std::uint32_t place, const error& why) noexcept {
+  note_failure(why);
+  client& failed = clients_.get()[place];
+  leave(place);
+  if (failed.state == client_state::shaking_hands) --shaking_hands_;
+  if (failed.state == client_state::waiting) remove(waiting_, place);
+  drop(place);
+  free_place(place);
+}
+
+void acceptor_core::note_failure(const error& why) noexcept {
+  ++failed_;
+  last_failure_ = why;
+}
+
+void acceptor_core::watch_client(std::uint32_t place) noexcept {
+  client& watched = clients_.get()[place];
+  // Who waits for its turn sends nothing, but may go.
+  std::uint32_t events = EPOLLRDHUP;
+  if (watched.state != client_state::waiting)
+    events = (watched.core->events() & POLLOUT) != 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  if (events == watched.watched) return;
+  epoll_event event{.events = events, .data = {.u32 = place}};
+  ::epoll_ctl(events_.descriptor(), EPOLL_CTL_MOD, watched.socket.descriptor(), &event);
+  watched.watched = events;
+}
+
+void acceptor_core::watch_listener() noexcept {
+  const bool wanted = may_accept();
+  if (!listener_.is_open() || wanted == listens_) return;
+  epoll_event event{.events = wanted ? EPOLLIN : 0U, .data = {.u32 = of_listener}};
+  ::epoll_ctl(events_.descriptor(), EPOLL_CTL_MOD, listener_.descriptor(), &event);
+  listens_ = wanted;
+}
+
+/// To the next moment at which something has to be done though no socket says so.
+void acceptor_core::set_timer() noexcept {
+  auto next = (steady_clock::time_point::max)();
+  if (oldest_ != none) next = clients_.get()[oldest_].core->deadline();
+  if (!listens_ && listener_.is_open() && free_.first != none) next = std::min(next, next_accept_);
+  if (next == timer_set_to_) return;
+  timer_set_to_ = next;
+  itimerspec set{};
+  if (next != (steady_clock::time_point::max)()) {
+    // Zero would stop it.
+    const auto since =
+        std::max(std::chrono::nanoseconds(1), std::chrono::nanoseconds(next.time_since_epoch()));
+    set.it_value.tv_sec = static_cast<std::time_t>(since.count() / 1'000'000'000);
+    set.it_value.tv_nsec = static_cast<long>(since.count() % 1'000'000'000);
+  }
+  ::timerfd_settime(timer_.descriptor(), TFD_TIMER_ABSTIME, &set, nullptr);
+}
+
+}  // namespace verbspp::detail

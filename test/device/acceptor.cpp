@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Acceptors: many clients at once, and among them those that are slow, silent, or strangers.
+
+#include "channels.hpp"
+#include <verbspp/exchange.hpp>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A channel for each client, and the number of the offer.
+struct numbered_channels {
+  const protection_domain* domain;
+  std::uint32_t* offers;
+
+  result<exchange_offer<prepared_channel, std::uint32_t>> operator()() noexcept {
+    VERBSPP_TRY(prepared, domain->build_channel().build());
+    return exchange_offer{std::move(prepared), ++*offers};
+  }
+};
+
+using acceptor = exchange_acceptor<std::uint32_t, numbered_channels>;
+using session = exchange_session<std::uint32_t, prepared_channel>;
+
+struct server {
+  explicit server(const testbed& bed, const acceptor_options& options = {}) : domain(bed.domain) {
+    auto listener = must(tcp_listener::open("0"));
+    port = std::to_string(listener.port());
+    clients.emplace(must(accept_exchanges<std::uint32_t>(
+        std::move(listener), numbered_channels{&domain, &offers}, options)));
+  }
+  [[nodiscard]] tcp_socket connect() const {
+    return must(tcp_socket::connect("127.0.0.1", port, patience));
+  }
+  [[nodiscard]] session start(const tcp_socket& socket, std::uint32_t number) const {
+    return must(session::start(socket.descriptor(), must(domain.build_channel().build()), number,
+                               patience));
+  }
+
+  protection_domain domain;
+  std::uint32_t offers = 0;
+  std::string port;
+  std::optional<acceptor> clients;
+};
+
+/// Lets the server run until the condition holds.
+template <class Acceptor, class Condition>
+void serve_until(Acceptor& clients, Condition condition, const char* what) {
+  wait_until(
+      [&] {
+        must(clients.advance());
+        return condition();
+      },
+      what);
+}
+
+}  // namespace
+
+TEST_CASE("an acceptor connects 240 clients that come at once") {
+  testbed bed;
+  server serving(bed);
+  constexpr std::uint32_t count = 240;
+  // One thread drives them all, and the server has its own.
+  auto all_clients = std::async(std::launch::async, [&] {
+    struct client {
+      tcp_socket socket;
+      std::optional<session> running;
+      std::optional<exchanged_channel<std::uint32_t>> met;
+    };
+    std::vector<client> clients(count);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      clients[i].socket = serving.connect();
+      clients[i].running.emplace(serving.start(clients[i].socket, i));
+    }
+    std::uint32_t done = 0;
+    wait_until(
+        [&] {
+          for (client& each : clients) {
+            if (each.met || !must(each.running->advance())) continue;
+            each.met.emplace(must(std::move(*each.running).finish()));
+            ++done;
+          }
+          return done == count;
+        },
+        "all clients");
+    return clients;
+  });
+  std::vector<acceptor::accepted> met;
+  std::vector<std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    met.push_back(must(serving.clients->next(patience)));
+    numbers.push_back(met.back().met.theirs);
+    CHECK(met.back().met.channel.is_connected());
+    CHECK(met.back().socket.is_open());
+  }
+  std::ranges::sort(numbers);
+  for (std::uint32_t i = 0; i < count; ++i) REQUIRE(numbers[i] == i);
+  CHECK(serving.clients->failed() == 0);
+  CHECK(serving.clients->under_way() == 0);
+  auto clients = all_clients.get();
+  // Each is connected to the one that the server knows by its number.
+  buffer<> sent(bed.domain, pattern(8, 1));
+  buffer<> received(bed.domain, 8);
+  for (auto& each : met) {
+    auto& other = *clients[each.met.theirs].met;
+    auto arriving = must(other.channel.post_receive({.elements = received.scatter()}));
+    must(each.met.channel.send({.elements = sent.gather()}));
+    must(std::move(arriving).wait());
+  }
+}
+
+TEST_CASE("silent clients hold up nobody, and are given up at the limit") {
+  testbed bed;
+  server serving(bed, {.clients = 64, .handshakes = 2, .limit = 1s});
+  std::vector<tcp_socket> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
+  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 20; }, "the silent");
+  const auto socket = serving.connect();
+  auto speaking = serving.start(socket, 7);
+  serve_until(*serving.clients, [&] { return must(speaking.advance()); }, "the one that speaks");
+  std::optional<acceptor::accepted> taken;
+  serve_until(
+      *serving.clients, [&] { return (taken = serving.clients->take()).has_value(); }, "it");
+  CHECK(taken->met.theirs == 7);
+  // It has a queue pair only for the one that spoke.
+  CHECK(serving.offers == 1);
+  CHECK(must(std::move(speaking).finish()).theirs == 1);
+  // Its descriptor wakes who waits for that.
+  const auto deadline = clock::now() + patience;
+  while (serving.clients->failed() < 20 && clock::now() < deadline)
+    CHECK(failure_of(serving.clients->next(50ms)) == error_kind::timed_out);
+  CHECK(serving.clients->failed() == 20);
+  CHECK(serving.clients->under_way() == 0);
+  CHECK(serving.clients->last_failure()->message().find("said nothing") != std::string::npos);
+}
+
+TEST_CASE("clients above the number of handshakes wait for their turn") {
+  testbed bed;
+  server serving(bed, {.handshakes = 1});
+  const auto first_socket = serving.connect();
+  auto first = serving.start(first_socket, 1);
+  CHECK(!must(first.advance()));
+  serve_until(*serving.clients, [&] { return serving.offers == 1; }, "the first offer");
+  const auto second_socket = serving.connect();
+  auto third_socket = serving.connect();
+  auto second = serving.start(second_socket, 2);
+  {
+    auto third = serving.start(third_socket, 3);
+    CHECK(!must(second.advance()));
+    CHECK(!must(third.advance()));
+    serve_until(*serving.clients, [&] { return serving.clients->under_way() == 3; }, "all");
+    for (int i = 0; i < 20; ++i) must(serving.clients->advance());
+    CHECK(serving.offers == 1);
+  }
+  // Who goes while it waits is forgotten.
+  third_socket.close();
+  serve_until(*serving.clients, [&] { return serving.clients->failed() == 1; }, "the third's end");
+  serve_until(
+      *serving.clients,
+      [&] {
+        static_cast<void>(must(first.advance()));
+        return must(second.advance());
+      },
+      "the second");
+  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 0; }, "the end");
+  CHECK(serving.clients->take()->met.theirs == 1);
+  CHECK(serving.clients->take()->met.theirs == 2);
+  CHECK(!serving.clients->take());
+}
+
+TEST_CASE("an acceptor stops, tells those under way, and keeps those that are connected") {
+  testbed bed;
+  server serving(bed);
+  const auto socket = serving.connect();
+  auto done = serving.start(socket, 1);
+  serve_until(*serving.clients, [&] { return must(done.advance()); }, "the first");
+  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 0; }, "the server");
+  const auto other_socket = serving.connect();
+  auto other = serving.start(other_socket, 2);
+  CHECK(!must(other.advance()));
+  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 1; }, "the second");
+  serving.clients->stop();
+  CHECK(serving.clients->is_stopped());
+  wait_until([&] { return !other.advance().has_value(); }, "the refusal");
+  CHECK(failure_of(other.advance()).message().find("the server stops") != std::string::npos);
+  CHECK(must(serving.clients->next(patience)).met.theirs == 1);
+  CHECK(failure_of(serving.clients->next(patience)) == error_kind::not_connected);
+  CHECK(failure_of(tcp_socket::connect("127.0.0.1", serving.port, patience)) ==
+        error_kind::not_connected);
+}
+
+TEST_CASE("an acceptor takes so many in a second") {
+  testbed bed;
+  server serving(bed, {.limit = 20s, .accepts_per_second = 20});
+  std::vector<tcp_socket> sockets;
+  for (int i = 0; i < 8; ++i) sockets.push_back(serving.connect());
+  const auto begun = clock::now();
+  // The descriptor becomes readable when the next one may come.
+  while (serving.clients->under_way() < 8) {
+    must(serving.clients->advance());
+    pollfd entry{.fd = serving.clients->file_descriptor(), .events = POLLIN, .revents = 0};
+    if (serving.clients->under_way() < 8) REQUIRE(::poll(&entry, 1, 20000) == 1);
+  }
+  // Two at once, as much as a tenth of a second has, and six more.
+  CHECK(clock::now() - begun >= 250ms);
+}
+
+TEST_CASE("a client for which nothing can be prepared is told") {
+  testbed bed;
+  auto listener = must(tcp_listener::open("0"));
+  const std::string port = std::to_string(listener.port());
+  auto clients = must(accept_exchanges<std::uint32_t>(
+      std::move(listener), []() noexcept -> result<exchange_offer<prepared_channel, int>> {
+        return error(error_kind::resource_exhausted, "test", "no room for another client");
+      }));
+  auto client = std::async(std::launch::async, [&] {
+    const auto socket = must(tcp_socket::connect("127.0.0.1", port, patience));
+    return exchange<int>(socket.descriptor(), must(bed.domain.build_channel().build()),
+                         std::uint32_t{1}, patience);
+  });
+  serve_until(clients, [&] { return clients.failed() == 1; }, "the failure");
+  const error told = failure_of(client.get());
+  CHECK(told == error_kind::resource_exhausted);
+  CHECK(told.message().find("no room for another client") != std::string::npos);
+}
+
+TEST_CASE("an acceptor of bad options is refused") {
+  testbed bed;
+  std::uint32_t offers = 0;
+  const auto with = [&](tcp_listener listener, const acceptor_options& options) {
+    return failure_of(accept_exchanges<std::uint32_t>(
+        std::move(listener), numbered_channels{&bed.domain, &offers}, options));
+  };
+  CHECK(with(must(tcp_listener::open("0")), {.clients = 0}) == error_kind::invalid_input);
+  CHECK(with(must(tcp_listener::open("0")), {.clients = 65537}) == error_kind::invalid_input);
+  CHECK(with(must(tcp_listener::open("0")), {.handshakes = 0}) == error_kind::invalid_input);
+  CHECK(with(tcp_listener(), {}) == error_kind::invalid_input);
+}
