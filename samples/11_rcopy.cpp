@@ -117,10 +117,8 @@ class copy_end {
   const options& given_;
   clock_type::time_point deadline_ = clock_type::now() + std::chrono::seconds(given_.limit.value());
   bool is_own_fault_ = false;
-  // Declared before the channel, so that it goes first: a handle that is dropped waits for its
-  // request, and no message will come any more.
-  std::vector<pending<>> messages_;
   channel peer_;
+  std::vector<pending<>> messages_;
 };
 
 class client : public copy_end {

@@ -27,6 +27,7 @@ namespace {
 constexpr auto time_to_flush = std::chrono::milliseconds(50);
 
 constexpr const char* waiting = "wait on a channel";
+constexpr const char* dropping = "drop of a handle whose request was on its way";
 
 std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
   const bool was_stopped = e == error_kind::cancelled;
@@ -832,7 +833,10 @@ void channel_core::leave_rarely(request one, bool must_wait) noexcept {
     // The scope sees to it, or nobody's memory depends on it.
     if (is_receive) one.slot->notes |= receive_slot::unheld;
   } else {
-    static_cast<void>(wait_for(one, scope != nullptr ? scope->limit : nullptr));
+    const auto ended = wait_for(one, scope != nullptr ? scope->limit : nullptr);
+    if (ended && failure_ && error_access::is_from(ended_by_limit, *ended))
+      failure_->replace_root(error_access::made(ended_by_limit, dropping, nullptr,
+                                                error_access::facts(*ended), ended->kind()));
     if (is_receive) release(*one.slot);
   }
   drop_handle();

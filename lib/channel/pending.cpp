@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/channel/pending.hpp>
 
+#include <utility>
+
 namespace verbspp::detail {
 
 error pending_request::no_request() noexcept {
-  return {error_kind::invalid_input, "result of a request",
-          "this handle has none: its result was taken already, or it was moved from"};
+  return {
+      error_kind::invalid_input, "result of a request",
+      "this handle has none: its result was taken already, it was moved from, or never had one"};
+}
+
+void pending_request::leave_with(kept_memory memory) noexcept {
+  channel_core& core = *std::exchange(core_, nullptr);
+  core.keep(request_, memory);
+  core.leave(request_, false);
 }
 
 }  // namespace verbspp::detail

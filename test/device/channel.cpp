@@ -6,6 +6,7 @@
 #include <optional>
 #include <stdexcept>
 #include <stop_token>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -470,6 +471,79 @@ TEST_CASE("dropping a handle waits for its request") {
   }
   CHECK(left.outstanding() == 0);
   CHECK(theirs.bytes() == pattern(1 << 20, 9));
+}
+
+TEST_CASE("dropping the handle of a request without memory waits for nothing") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed.domain.build_channel().max_inline_data(8));
+  const std::uint64_t bytes = 1;
+  static_cast<void>(must(ends.left.post_receive({})));
+  static_cast<void>(must(ends.left.post_send({.elements = inline_payload(bytes)})));
+  CHECK(ends.left.outstanding() != 0);  // nobody sends, and the peer has no receive
+  CHECK(ends.left.is_connected());
+}
+
+TEST_CASE("a drop that had to give up the connection says so") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed.domain.build_channel().default_limit(short_limit));
+  buffer<> mine(bed.domain, 64);
+  static_cast<void>(must(ends.left.post_receive({.elements = mine.scatter()})));
+  REQUIRE(ends.left.failure());
+  CHECK(ends.left.failure()->root() == error_kind::timed_out);
+  CHECK(ends.left.failure()->message().find("drop of a handle") != std::string::npos);
+  CHECK(ends.left.outstanding() == 0);
+}
+
+TEST_CASE("a handle can leave its request alone, with its memory") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  buffer<> theirs(bed.domain, 64);
+  auto pool = must(message_pool::create(bed.domain, 1, 64));
+
+  SECTION("that is on its way") {
+    auto receive = must(ends.left.post_receive(must(pool.take())));
+    must(std::move(receive).detach());
+    CHECK(!receive.has_request());
+    CHECK(failure_of(std::move(receive).detach()) == error_kind::invalid_input);
+    CHECK(ends.left.outstanding() == 1);
+    CHECK(pool.available() == 0);
+    must(ends.right.send({.elements = theirs.gather()}));
+    wait_until([&] { return ends.left.poll(), pool.available() == 1; }, "the message's place");
+  }
+  SECTION("that is flushed") {
+    must(must(ends.left.post_receive(must(pool.take()))).detach());
+    must(ends.left.close());
+    CHECK(pool.available() == 1);
+  }
+  SECTION("that has finished") {
+    auto read = must(ends.left.post_read(must(pool.take()), {.remote = theirs.remote()}));
+    wait_until([&] { return ends.left.poll(), ends.left.outstanding() == 0; }, "the read");
+    must(std::move(read).detach());
+    CHECK(pool.available() == 1);
+  }
+  SECTION("of a scope") {
+    must(ends.left.scope([&](channel_scope& scope) -> result<void> {
+      VERBSPP_TRY(read, scope.post_read(must(pool.take()), {.remote = theirs.remote()}));
+      return std::move(read).detach();
+    }));
+    CHECK(pool.available() == 1);
+  }
+}
+
+TEST_CASE("handles can be stored before they have a request") {
+  const testbed bed;
+  channel_pair ends = connect_channels(bed);
+  std::array<pending<>, 2> stored;
+  pending<message> owning;
+  CHECK(!stored[0].has_request());
+  CHECK(!owning.has_request());
+  CHECK(error(failure_of(stored[0].wait())) == error_kind::invalid_input);
+  CHECK(error(failure_of(owning.wait().result)) == error_kind::invalid_input);
+  for (pending<>& each : stored) each = must(ends.right.post_receive({}));
+  for (pending<>& each : stored) {
+    must(ends.left.send({.immediate = immediate_data(1)}));
+    must(each.wait(patience));
+  }
 }
 
 TEST_CASE("a channel is one type that can be stored") {

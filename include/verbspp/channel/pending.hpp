@@ -5,10 +5,14 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>
 
+#include <cstdint>
+#include <new>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 namespace verbspp {
@@ -30,6 +34,8 @@ namespace detail {
 /// What the handles of all kinds are: a request of a channel, or none.
 class pending_request {
  public:
+  /// None.
+  pending_request() noexcept = default;
   VERBSPP_DATA_PATH pending_request(channel_core* core, const request& posted) noexcept
       : core_(core), request_(posted) {
     core->open_handle();
@@ -49,7 +55,8 @@ class pending_request {
   }
   VERBSPP_DATA_PATH ~pending_request() { drop(); }
 
-  /// Whether there is a request whose result can be taken: not after that, nor when moved from.
+  /// Whether there is a request whose result can be taken: not after that, nor when moved from or
+  /// default constructed.
   [[nodiscard]] bool has_request() const noexcept { return core_ != nullptr; }
 
  protected:
@@ -72,11 +79,13 @@ class pending_request {
     if (core_ != nullptr) std::exchange(core_, nullptr)->leave(request_, must_wait);
   }
   [[nodiscard]] static error no_request() noexcept;
+  /// Drops the request, which keeps that memory from now on. \pre there is one, on its way
+  void leave_with(kept_memory memory) noexcept;
 
  private:
   // The handle's address is not given away, so that it can be in registers.
-  channel_core* core_;  ///< null: no request
-  request request_;
+  channel_core* core_ = nullptr;  ///< null: no request
+  request request_{};
 };
 
 }  // namespace detail
@@ -110,11 +119,15 @@ class borrowing_request : public pending_request {
 /// A request on its way: what posting to a channel gives.
 ///
 /// Its result is taken once, by `poll` or `wait`; asking again is an error (`invalid_input`), and
-/// so is asking one that was moved from. Dropping it while the request is on its way waits until
-/// the device has let go of the memory, at most as long as the channel's default limit. It may
-/// outlive its channel: then the request has finished, and the result says how. So the handle of a
-/// receive that may never get its message is better dropped after the channel, or after its
-/// `close`; receives of an `inbox` need no such care.
+/// so is asking one that was moved from, or default constructed.
+///
+/// Dropping it while the request is on its way waits until the device has let go of the memory, at
+/// most as long as the channel's default limit; then the connection is given up, and the channel's
+/// `failure` says that a drop did it. It may outlive its channel: then the request has finished,
+/// and the result says how. So the handle of a receive that may never get its message is better
+/// dropped after the channel, or after its `close`, which wait for nothing. Nor does the drop of a
+/// request without memory of the program's (no elements, or inline bytes): that goes on, and the
+/// message that a receive takes then is lost. Receives of an `inbox` need no such care.
 ///
 /// The memory of the request is *borrowed*: it has to live until the request has finished. That is
 /// the program's duty; `pending<Memory>` has the memory itself.
@@ -124,6 +137,7 @@ template <>
 class [[nodiscard]] pending<void> : public detail::borrowing_request {
  public:
   using borrowing_request::borrowing_request;
+  void detach() = delete;  // its memory is borrowed, so someone has to wait: own it, or share it
 };
 
 /// A request on its way that a scope sees finished: what posting in a scope gives.
@@ -145,10 +159,32 @@ class kept_pending : public detail::borrowing_request {
   using borrowing_request::borrowing_request;
 };
 
+namespace detail {
+
+/// Memory that nobody waits for, until the device has let go of it.
+template <class Memory>
+struct left_memory : memory_keeper {
+  explicit left_memory(Memory&& left) noexcept
+      : memory_keeper{[](memory_keeper& self, std::uint32_t) noexcept {
+          delete static_cast<left_memory*>(&self);
+        }},
+        memory(std::move(left)) {}
+  Memory memory;
+};
+
+}  // namespace detail
+
 /// A request that has its memory with it, which comes back with the result, on failure too.
+///
+/// As a `pending<>`: dropped while its request is on its way, it waits. `detach` is for who wants
+/// neither result nor memory.
 template <class Memory>
 class [[nodiscard]] pending : public detail::pending_request {
  public:
+  /// Empty, as its memory is.
+  pending() noexcept
+    requires std::is_nothrow_default_constructible_v<Memory>
+  = default;
   /// For the library.
   VERBSPP_DATA_PATH pending(detail::channel_core* core, const detail::request& posted,
                             Memory&& memory) noexcept
@@ -178,6 +214,26 @@ class [[nodiscard]] pending : public detail::pending_request {
   VERBSPP_DATA_PATH finished<Memory> wait(const wait_limit& limit) noexcept {
     return finished<Memory>{take(&limit), std::move(memory_)};
   }
+
+  /// Leaves the request to itself, without waiting: it goes on, and its memory is destroyed when
+  /// the device has let go of it; never, if it does not. What goes wrong, the channel's `failure`
+  /// tells; the message that a receive takes is lost.
+  /// \errors `invalid_input` if there is no request; `resource_exhausted`: the handle is as before
+  result<void> detach() && noexcept {
+    if (!has_request()) return no_request();
+    if (look()) {
+      drop();
+      static_cast<void>(Memory(std::move(memory_)));
+      return success();
+    }
+    auto* const left = new (std::nothrow) detail::left_memory<Memory>(std::move(memory_));
+    if (left == nullptr)
+      return error(error_kind::resource_exhausted, "pending::detach",
+                   "there is no memory for what is left; the handle is as before");
+    leave_with({.keeper = left});
+    return success();
+  }
+  void detach() & = delete;  // the handle gives the request away: write std::move(work).detach()
 
  private:
   Memory memory_;

@@ -248,7 +248,7 @@ class channel_core {
     if constexpr (traits::completes_as == work_operation::rdma_read)
       posted.bytes = static_cast<std::uint32_t>(operation.elements.total_length());
     if (scope != nullptr) posted.scope = scope->serial % scope_serials;
-    posted.keeps = memory.keeper != nullptr;
+    posted.keeps = memory.keeper != nullptr || has_no_memory(traits::elements(operation));
     return success();
   }
 
@@ -294,7 +294,7 @@ class channel_core {
     posted.slot = &slot;
     posted.operation = work_operation::receive;
     if (scope != nullptr) posted.scope = scope->serial % scope_serials;
-    posted.keeps = memory.keeper != nullptr;
+    posted.keeps = memory.keeper != nullptr || has_no_memory(native_of(operation.elements));
     return success();
   }
 
@@ -367,7 +367,7 @@ class channel_core {
     slot.memory = memory;
     slot.notes |= receive_slot::keeping;
   }
-  /// The same of a request that no completion was taken for since it was posted.
+  /// The same of a request that has not been found finished.
   VERBSPP_DATA_PATH void keep(request& posted, const kept_memory& memory) noexcept {
     posted.keeps = true;
     if (posted.operation == work_operation::receive) return keep(*posted.slot, memory);
@@ -566,6 +566,12 @@ class channel_core {
  private:
   explicit channel_core(const channel_settings& settings) noexcept;
   ~channel_core();
+
+  /// Whether the device has none of the program's memory once a request of these was posted.
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
+      const native_elements& elements) noexcept {
+    return elements.size == 0 || elements.is_inline;
+  }
 
   template <class Operation>
   static constexpr bool is_target = std::is_same_v<Operation, read_operation> ||

@@ -89,7 +89,7 @@ struct request {
   };
   std::uint32_t bytes = 0;       ///< of an RDMA read
   std::uint32_t scope : 23 = 0;  ///< the serial of its scope; 0: none
-  bool keeps : 1 = false;        ///< the channel keeps its memory: nobody has to wait for it
+  bool keeps : 1 = false;        ///< it has none of the program's memory, so nobody has to wait
   work_operation operation : 8 = work_operation::send;
 };
 
