@@ -144,6 +144,10 @@ TEST_CASE("what can't be read is refused as a whole") {
                            "after:99999999999999999999s=port-down",
                            "port-down@1",
                            "port-down@soft64",
+                           "port-down@soft0/",
+                           "port-down@soft0/0",
+                           "port-down@soft0/3",
+                           "device-fatal@soft0/1",
                            "peer-lost@soft0",
                            "peer-lost@",
                            "device_fatally"}) {

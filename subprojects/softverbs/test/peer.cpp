@@ -16,6 +16,7 @@
 #include <exception>
 #include <stdexcept>
 #include <string_view>
+#include <vector>
 
 extern char** environ;
 
@@ -194,7 +195,7 @@ int nester() {
 
 }  // namespace
 
-peer::peer(const char* part) {
+peer::peer(const char* part, const char* setting) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     throw std::runtime_error("socketpair");
@@ -206,7 +207,13 @@ peer::peer(const char* part) {
   char program[] = "/proc/self/exe";
   char option[] = "--peer";
   char* arguments[] = {program, option, const_cast<char*>(part), nullptr};
-  const int error = ::posix_spawn(&process_, program, &actions, nullptr, arguments, environ);
+  std::vector<char*> settings;
+  // The first one of a name counts.
+  if (setting != nullptr) settings.push_back(const_cast<char*>(setting));
+  for (char** each = environ; *each != nullptr; ++each) settings.push_back(*each);
+  settings.push_back(nullptr);
+  const int error =
+      ::posix_spawn(&process_, program, &actions, nullptr, arguments, settings.data());
   ::posix_spawn_file_actions_destroy(&actions);
   if (passed != pair[1]) ::close(passed);
   ::close(pair[1]);

@@ -8,7 +8,8 @@
 /// Another process, which plays a part of the tests.
 class peer {
  public:
-  explicit peer(const char* part);
+  /// `setting`, NAME=VALUE, is added to its environment.
+  explicit peer(const char* part, const char* setting = nullptr);
   peer(const peer&) = delete;
   peer& operator=(const peer&) = delete;
   ~peer();

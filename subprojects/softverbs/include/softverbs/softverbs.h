@@ -12,6 +12,7 @@
 ///
 /// - `SOFTVERBS_DEVICES`: number of devices, 0 to 64; the default is 1.
 /// - `SOFTVERBS_LINK_LAYER`: `ethernet` (the default) or `infiniband`.
+/// - `SOFTVERBS_CONFIG`: a file that says how the devices differ; README.md has what may stand in it.
 /// - `SOFTVERBS_FAULTS`: what fails from the start, as for softverbs_inject.
 ///
 /// ## Faults
@@ -51,8 +52,8 @@
 ///
 /// of a packet: `lost`. And of any of them, a CHANGE:
 ///
-/// - `port-down[@softN]`, `port-up[@softN]`: an asynchronous event, and nothing arrives that is
-///   sent from or to this port. Of all devices, unless one is named.
+/// - `port-down[@softN[/P]]`, `port-up[@softN[/P]]`: an asynchronous event, and nothing arrives that
+///   is sent from or to this port. Of all devices, and all ports, unless one is named.
 /// - `device-fatal[@softN]`: an asynchronous event, and then EIO from everything but closing the
 ///   device.
 /// - `peer-lost[@QPN]`, `peer-back[@QPN]`: nothing arrives that is sent by or to this queue pair;
@@ -81,8 +82,8 @@ const char* softverbs_version(void);
 /// then stderr has the reason, and none was added.
 int softverbs_inject(const char* faults);
 
-/// Removes all faults, those of the environment too, and undoes their changes: ports are up,
-/// devices work, and so do objects made before; without asynchronous events.
+/// Removes all faults, those of the environment too, and undoes their changes: ports are as
+/// configured, devices work, and so do objects made before; without asynchronous events.
 void softverbs_reset_faults(void);
 
 /// How many times a fault has struck since the last reset.

@@ -220,13 +220,20 @@ class reader {
   }
 
   bool read_change(std::string_view text) {
-    const auto target = cut(text, '@');
+    auto target = cut(text, '@');
     const auto found = look_up(changes, text);
     if (!found) return false;
     fault_.what.kind = *found;
     if (!target) return true;
     const bool of_pair = *found == effect_kind::peer_lost || *found == effect_kind::peer_back;
     const bool is_device = target->starts_with("soft");
+    const bool is_of_port = *found == effect_kind::port_down || *found == effect_kind::port_up;
+    const auto port = is_device && is_of_port ? cut(*target, '/') : std::nullopt;
+    if (port) {
+      const auto wanted = number(*port, max_ports);
+      if (!wanted || *wanted == 0) return no("a device has the ports 1 and 2");
+      fault_.what.port = static_cast<unsigned>(*wanted);
+    }
     const auto wanted =
         is_device ? number(target->substr(4), max_devices - 1) : number(*target, highest_pair);
     if (!wanted || of_pair == is_device)

@@ -37,6 +37,7 @@ struct effect {
   std::int64_t span = 0;  ///< nanoseconds
   /// The device or queue pair that a change of state is about, none for all.
   std::optional<std::uint32_t> target;
+  std::optional<unsigned> port;  ///< of the device, none for all
 };
 
 struct fault {

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -42,7 +43,7 @@ struct {
 /// A bit for each device.
 using device_set = std::atomic<std::uint64_t>;
 static_assert(max_devices <= 64);
-device_set ports_down{0};
+std::array<device_set, max_ports> ports_down{};
 device_set broken{0};
 
 bool has(const device_set& set, unsigned device) noexcept {
@@ -56,26 +57,49 @@ bool change(device_set& set, unsigned device, bool on) noexcept {
   return ((before & bit) != 0) != on;
 }
 
-void raise(unsigned device, ibv_event_type type) {
+void raise(unsigned device, unsigned port, ibv_event_type type) {
   ibv_async_event event{};
   event.event_type = type;
-  event.element.port_num = 1;
+  event.element.port_num = static_cast<int>(port);
   machine::current().announce(device, event);
 }
 
-void change_devices(const effect& what, device_set& set, bool on, ibv_event_type type) {
+void break_devices(const effect& what) {
   for (unsigned device = 0; device < max_devices; ++device)
-    if (what.target.value_or(device) == device && change(set, device, on)) raise(device, type);
+    if (what.target.value_or(device) == device && change(broken, device, true))
+      raise(device, 1, IBV_EVENT_DEVICE_FATAL);
+}
+
+void change_ports(const effect& what, bool down) {
+  for (unsigned device = 0; device < max_devices; ++device) {
+    const device_description* known = described(device);
+    if (known == nullptr || what.target.value_or(device) != device) continue;
+    for (unsigned port = 1; port <= known->port_count; ++port)
+      if (what.port.value_or(port) == port && change(ports_down[port - 1], device, down))
+        raise(device, port, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+  }
+}
+
+/// As the configuration has them; true if one is down.
+bool start_ports() noexcept {
+  bool one_is_down = false;
+  for (device_set& each : ports_down) each = 0;
+  const auto& devices = configured().devices;
+  for (unsigned device = 0; device < devices.size(); ++device)
+    for (unsigned port = 0; port < devices[device].port_count; ++port)
+      if (devices[device].ports[port].starts_down)
+        one_is_down |= change(ports_down[port], device, true);
+  return one_is_down;
 }
 
 void change_state(const effect& what) {
   switch (what.kind) {
     case effect_kind::port_down:
-      return change_devices(what, ports_down, true, IBV_EVENT_PORT_ERR);
+      return change_ports(what, true);
     case effect_kind::port_up:
-      return change_devices(what, ports_down, false, IBV_EVENT_PORT_ACTIVE);
+      return change_ports(what, false);
     case effect_kind::device_fatal:
-      return change_devices(what, broken, true, IBV_EVENT_DEVICE_FATAL);
+      return break_devices(what);
     case effect_kind::peer_lost:
       if (what.target)
         state.lost_pairs.insert(*what.target);
@@ -111,7 +135,7 @@ void happen(Concerns concerns, Act act) {
 }
 
 bool is_silent(const place& where) noexcept {
-  return has(ports_down, where.device) || has(broken, where.device) || state.all_lost ||
+  return port_is_down(where.port) || is_broken(where.port % max_devices) || state.all_lost ||
          state.lost_pairs.contains(where.pair);
 }
 
@@ -251,7 +275,9 @@ void keep_time(machine& on) {
   the_alarm->set();
 }
 
-bool port_is_down(unsigned device) noexcept { return has(ports_down, device); }
+bool port_is_down(station port) noexcept {
+  return has(ports_down[port / max_devices], port % max_devices);
+}
 bool is_broken(unsigned device) noexcept { return has(broken, device); }
 
 int inject(const char* text, const char* origin, const char* consequence) noexcept try {
@@ -270,9 +296,8 @@ int inject(const char* text, const char* origin, const char* consequence) noexce
 
 void reset() noexcept {
   const std::lock_guard held(machine::current().engine.lock());
-  any = false;
   state = {};
-  ports_down = 0;
+  any = start_ports();
   broken = 0;
 }
 
@@ -283,6 +308,7 @@ unsigned long long struck() noexcept {
 
 bool read_environment() noexcept {
   static const bool makes_sense = [] {
+    if (start_ports()) any = true;
     const char* text = std::getenv("SOFTVERBS_FAULTS");
     return text == nullptr || inject(text, "SOFTVERBS_FAULTS", "there will be no soft device") == 0;
   }();

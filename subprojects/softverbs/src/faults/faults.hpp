@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device/device.hpp"
 #include "faults/failing_verbs.hpp"
 
 #include <infiniband/verbs.h>
@@ -38,9 +39,9 @@ struct verdict {
 /// False as long as nothing was asked for: all that a program without faults has to look at.
 inline std::atomic<bool> any{false};
 
-/// A queue pair, by the numbers of its device and its own.
+/// A queue pair, by its port and its number.
 struct place {
-  unsigned device;
+  station port;
   std::uint32_t pair;
 };
 
@@ -79,7 +80,7 @@ void keep_time(machine& on);
 
 // Also without the lock.
 
-bool port_is_down(unsigned device) noexcept;
+bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;
 
 /// Adds faults; 0, or EINVAL or ENOMEM. What is wrong is said on stderr, with where they come

@@ -15,18 +15,16 @@ bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
   // A connection hears its peer only; all else was meant for someone else, or for
   // an earlier queue pair of this number.
   return head.source_qpn == attributes_.dest_qp_num && head.target_qpn == qp_num &&
-         head.target_device == owner_.device().number &&
+         head.target == station_here() &&
          head.network == static_cast<std::uint8_t>(route_.network) &&
-         route_.device == head.source_device &&
+         route_.target == head.source &&
          ((head.flags & packet_flag::unreliable) == 0) == is_reliable();
 }
 
 bool queue_pair::is_for_us(const packet_header& head) const noexcept {
   const auto infiniband = static_cast<std::uint8_t>(network::infiniband);
-  const bool same_layer =
-      (head.network == infiniband) == (configured().layer == link_layer::infiniband);
-  const bool is_addressed =
-      head.target_qpn == multicast_qpn || head.target_device == owner_.device().number;
+  const bool same_layer = (head.network == infiniband) != is_on_ethernet();
+  const bool is_addressed = head.target_qpn == multicast_qpn || head.target == station_here();
   // Who has another key has nothing to say here.
   return same_layer && is_addressed && head.key == attributes_.qkey;
 }

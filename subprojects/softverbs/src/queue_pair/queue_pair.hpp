@@ -49,6 +49,7 @@ class queue_pair final : public queue_pair_core {
 
  private:
   void release(const completion& entry) noexcept override;
+  bool takes_mtu(ibv_mtu mtu) const noexcept;
   int check_values(const ibv_qp_attr& asked, int mask) const noexcept;
   void apply(const ibv_qp_attr& asked, int mask);
   void enter(ibv_qp_state next);

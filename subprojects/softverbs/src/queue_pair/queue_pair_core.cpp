@@ -31,8 +31,8 @@ packet_header queue_pair_core::header(packet_kind kind, std::uint32_t psn) const
   packet_header result{};
   result.kind = kind;
   result.network = static_cast<std::uint8_t>(route_.network);
-  result.source_device = owner_.device().number;
-  result.target_device = route_.device;
+  result.source = station_here();
+  result.target = route_.target;
   result.target_qpn = attributes_.dest_qp_num;
   result.source_qpn = qp_num;
   result.psn = psn & psn_mask;

@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -36,7 +37,18 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   softverbs::engine& engine() const noexcept { return owner_.engine(); }
   softverbs::wire& wire() const noexcept { return owner_.machine().wire; }
   region_table& regions() const noexcept { return owner_.machine().regions; }
-  faults::place place() const noexcept { return {owner_.device().number, qp_num}; }
+  const soft_device& device() const noexcept { return owner_.device(); }
+  /// Its port. Before it has one, there are no packets either.
+  station station_here() const noexcept {
+    return station_of(device().number, std::max<unsigned>(attributes_.port_num, 1));
+  }
+  bool is_on_ethernet() const noexcept {
+    return device().is_ethernet(std::max<unsigned>(attributes_.port_num, 1));
+  }
+  std::uint32_t longest_datagram() const noexcept {
+    return 128U << device().port(attributes_.port_num).mtu;
+  }
+  faults::place place() const noexcept { return {station_here(), qp_num}; }
 
   /// Everything outstanding will be flushed.
   void enter_error();

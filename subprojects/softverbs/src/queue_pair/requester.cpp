@@ -60,6 +60,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   const ibv_qp_init_attr& initial = pair_.initial();
   const operation& what = operations_known[asked.opcode];
   if (what.how < way || (what.services & service::of(pair_.qp_type)) == 0) return EINVAL;
+  if (is_atomic(what.carrier) && !pair_.device().description().has_atomics) return EINVAL;
   if (asked.opcode == IBV_WR_BIND_MW && asked.bind_mw.mw == nullptr) return EINVAL;
   if (!what.takes_memory && asked.num_sge != 0) return EINVAL;
   if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
@@ -125,7 +126,7 @@ ibv_wc_status requester::inspect(request& work) {
   if (work.failure != IBV_WC_SUCCESS) return work.failure;
   work.fault = faults::judge(pair_.qp_num, false);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
-  const auto longest = pair_.is_connected() ? limits::message_bytes : limits::datagram_bytes;
+  const auto longest = pair_.is_connected() ? limits::message_bytes : pair_.longest_datagram();
   if (work.length > longest || (gives_value(work.what().carrier) && work.length != atomic_bytes))
     return IBV_WC_LOC_LEN_ERR;
   if (!pair_.is_connected() && !same_domain(datagram_of(next_).domain, pair_.pd))
@@ -287,7 +288,7 @@ sent requester::send_datagram(const packet_header& described, const iovec* paylo
   const destination& to = towards.to;
   packet_header header = described;
   header.network = static_cast<std::uint8_t>(to.way.network);
-  header.target_device = to.way.device;
+  header.target = to.way.target;
   header.target_qpn = towards.qpn;
   header.service_level = to.service_level;
   header.key = towards.qkey;

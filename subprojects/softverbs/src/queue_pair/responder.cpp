@@ -21,12 +21,11 @@ constexpr unsigned packets_per_turn = 16;
 constexpr unsigned packets_per_acknowledgement = 8;
 
 /// What only a datagram tells, because nobody else could.
-void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
+void describe_sender(const packet_header& header, bool ethernet, ibv_wc& completion) noexcept {
   completion.src_qp = header.source_qpn;
   completion.sl = header.service_level;
   if ((header.flags & packet_flag::global) != 0) completion.wc_flags |= IBV_WC_GRH;
-  if (configured().layer == link_layer::infiniband && header.source_device < max_devices)
-    completion.slid = device_at(header.source_device).lid();
+  if (!ethernet) completion.slid = lid_of(header.source);
 }
 
 }  // namespace
@@ -239,7 +238,8 @@ void responder::on_fetch(const packet& incoming) {
     wanted.length = atomic_bytes;
     wanted.answer = gives_value(header.kind) ? atomic_bytes : 0;
   }
-  if (message_.open || (header.flags & whole) != whole || !understands(wanted) ||
+  const bool known = !is_atomic(header.kind) || pair_.device().description().has_atomics;
+  if (!known || message_.open || (header.flags & whole) != whole || !understands(wanted) ||
       wanted.answer > limits::message_bytes ||
       end_fetch_ - first_fetch_ >= pair_.attributes().max_dest_rd_atomic ||
       (pair_.attributes().qp_access_flags & wanted.right) != wanted.right)
@@ -284,7 +284,8 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   entry.wc.slid = pair_.attributes().ah_attr.dlid;
   entry.wc.sl = pair_.attributes().ah_attr.sl;
   if (header != nullptr) {
-    if (header->kind == packet_kind::datagram) describe_sender(*header, entry.wc);
+    if (header->kind == packet_kind::datagram)
+      describe_sender(*header, pair_.is_on_ethernet(), entry.wc);
     if ((header->flags & packet_flag::immediate) != 0) {
       entry.wc.wc_flags |= IBV_WC_WITH_IMM;
       entry.wc.imm_data = header->immediate;

@@ -10,9 +10,8 @@
 
 namespace softverbs {
 
-int shared_receive_queue::grant(ibv_srq_attr& asked) noexcept {
-  if (asked.max_wr == 0 || asked.max_wr > limits::work_requests ||
-      asked.max_sge > limits::gather_entries)
+int shared_receive_queue::grant(const device_limits& most, ibv_srq_attr& asked) noexcept {
+  if (asked.max_wr == 0 || asked.max_wr > most.work_requests || asked.max_sge > most.gather_entries)
     return EINVAL;
   asked.max_wr = std::bit_ceil(asked.max_wr);
   asked.max_sge = std::max(asked.max_sge, 1U);
@@ -61,7 +60,7 @@ int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
   const std::lock_guard held(lock_);
   ibv_srq_attr next = attributes();
   if ((mask & IBV_SRQ_MAX_WR) != 0) next.max_wr = asked.max_wr;
-  if (const int error = grant(next)) return error;
+  if (const int error = grant(owner_.device().most(), next)) return error;
   if ((mask & IBV_SRQ_LIMIT) != 0) next.srq_limit = asked.srq_limit;
   if (next.srq_limit > next.max_wr || waiting_.size() > next.max_wr) return EINVAL;
   if (next.max_wr != waiting_.capacity()) {

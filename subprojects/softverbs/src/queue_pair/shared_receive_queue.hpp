@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device/configuration.hpp"
 #include "queue_pair/receive_queue.hpp"
 
 #include <infiniband/verbs.h>
@@ -25,7 +26,7 @@ class shared_receive_queue final : public ibv_srq {
   ~shared_receive_queue();
 
   /// Rounds up what is asked for; 0 or an errno.
-  static int grant(ibv_srq_attr& asked) noexcept;
+  static int grant(const device_limits& most, ibv_srq_attr& asked) noexcept;
 
   int post(const ibv_recv_wr& request) noexcept;
 

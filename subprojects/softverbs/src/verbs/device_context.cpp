@@ -29,10 +29,13 @@ device_context::~device_context() { ::pthread_mutex_destroy(&verbs().mutex); }
 
 void device_context::fill_operations() noexcept {
   query_port = inline_calls::query_port;
-  query_device_ex = inline_calls::query_device_ex;
-  query_rt_values = inline_calls::query_rt_values;
-  create_cq_ex = inline_calls::create_cq_ex;
-  create_qp_ex = inline_calls::create_qp_ex;
+  // verbs.h tells what is missing by itself.
+  if (device().description().has_extended) {
+    query_device_ex = inline_calls::query_device_ex;
+    query_rt_values = inline_calls::query_rt_values;
+    create_cq_ex = inline_calls::create_cq_ex;
+    create_qp_ex = inline_calls::create_qp_ex;
+  }
   alloc_td = inline_calls::alloc_td;
   dealloc_td = inline_calls::dealloc_td;
   alloc_parent_domain = inline_calls::alloc_parent_domain;

@@ -32,7 +32,7 @@ ibv_pd* allocate(ibv_context* verbs, Prepare prepare) {
     auto domain = std::make_unique<protection_domain>();
     domain->context = verbs;
     const std::lock_guard held(device.engine().lock());
-    if (device.domains.size() >= static_cast<std::size_t>(limits::protection_domains))
+    if (device.domains.size() >= device.device().most().protection_domains)
       return failed<ibv_pd>(ENOMEM);
     device.domains.insert(domain.get());
     prepare(*domain);

@@ -250,6 +250,12 @@ int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
       (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && asked.create_flags != 0))
     return EOPNOTSUPP;
   if (!given(IBV_QP_INIT_ATTR_PD) || asked.pd->context != verbs) return EINVAL;
+  constexpr std::uint64_t atomics = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+                                    newer::qp_ex_with_atomic_write;
+  if (given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (asked.send_ops_flags & atomics) != 0 &&
+      !soft_device_of(verbs)->description().has_atomics)
+    return EOPNOTSUPP;
   if (given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
       (asked.send_ops_flags & ~operations_known.send_ops_flags(service::of(asked.qp_type))) != 0)
     return EOPNOTSUPP;

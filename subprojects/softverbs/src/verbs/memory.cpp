@@ -44,6 +44,8 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
     region->iova = iova;
     region->access = access;
     const std::lock_guard held(device.engine().lock());
+    if (device.regions.size() >= device.device().most().memory_regions)
+      return failed<ibv_mr>(ENOMEM);
     device.regions.insert(region.get());
     if (const int error = device.machine().regions.add(*region)) {
       device.regions.erase(region.get());
@@ -146,6 +148,7 @@ ibv_mw* inline_calls::alloc_mw(ibv_pd* domain, ibv_mw_type type) {
   SOFTVERBS_FAULT(ibv_alloc_mw, domain->context);
   device_context& device = device_context::of(domain->context);
   if (!device.usable()) return failed<ibv_mw>(EIO);
+  if (!device.device().description().has_windows) return failed<ibv_mw>(EOPNOTSUPP);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return failed<ibv_mw>(EINVAL);
   try {
     auto window = std::make_unique<memory_window>();
@@ -153,6 +156,8 @@ ibv_mw* inline_calls::alloc_mw(ibv_pd* domain, ibv_mw_type type) {
     window->pd = domain;
     window->type = type;
     const std::lock_guard held(device.engine().lock());
+    if (device.windows.size() >= device.device().most().memory_regions)
+      return failed<ibv_mw>(ENOMEM);
     device.windows.insert(window.get());
     if (const int error = device.machine().regions.add(*window)) {
       device.windows.erase(window.get());

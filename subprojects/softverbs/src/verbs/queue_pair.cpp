@@ -24,13 +24,12 @@ namespace {
 constexpr std::uint32_t inline_granularity = 64;
 
 /// Rounds up what is asked for as devices do; 0 or an errno.
-int grant(ibv_qp_cap& capacities, bool shares_receives) noexcept {
+int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receives) noexcept {
   if (shares_receives) capacities.max_recv_wr = capacities.max_recv_sge = 0;
-  if (capacities.max_send_wr > limits::work_requests ||
-      capacities.max_recv_wr > limits::work_requests ||
-      capacities.max_send_sge > limits::gather_entries ||
-      capacities.max_recv_sge > limits::gather_entries ||
-      capacities.max_inline_data > limits::inline_data)
+  if (capacities.max_send_wr > most.work_requests || capacities.max_recv_wr > most.work_requests ||
+      capacities.max_send_sge > most.gather_entries ||
+      capacities.max_recv_sge > most.gather_entries ||
+      capacities.max_inline_data > most.inline_data)
     return EINVAL;
   const auto requests = [](std::uint32_t asked) { return asked == 0 ? 0 : std::bit_ceil(asked); };
   capacities.max_send_wr = requests(capacities.max_send_wr);
@@ -66,13 +65,14 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable() ? check(domain, *attributes) : EIO;
   ibv_qp_init_attr granted = *attributes;
-  if (error == 0) error = grant(granted.cap, granted.srq != nullptr);
+  if (error == 0) error = grant(device.device().most(), granted.cap, granted.srq != nullptr);
   if (error == 0) try {
       auto& owner = *static_cast<protection_domain*>(domain);
       auto pair = std::make_unique<queue_pair>(device, owner, granted);
       const std::lock_guard held(device.engine().lock());
-      device.queue_pairs.insert(pair.get());
-      error = pair->enter_machine();
+      if (device.queue_pairs.size() >= device.device().most().queue_pairs) error = ENOMEM;
+      if (error == 0) device.queue_pairs.insert(pair.get());
+      if (error == 0) error = pair->enter_machine();
       if (error == 0) {
         ++owner.children;
         ++static_cast<completion_queue*>(granted.send_cq)->queue_pairs;

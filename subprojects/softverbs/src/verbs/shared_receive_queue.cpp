@@ -20,14 +20,14 @@ SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
   SOFTVERBS_FAULT(ibv_create_srq, domain->context);
   device_context& device = device_context::of(domain->context);
-  int error = device.usable() ? shared_receive_queue::grant(attributes->attr) : EIO;
+  int error =
+      device.usable() ? shared_receive_queue::grant(device.device().most(), attributes->attr) : EIO;
   if (error == 0) try {
       auto& owner = *static_cast<protection_domain*>(domain);
       auto queue = std::make_unique<shared_receive_queue>(device, owner, attributes->attr,
                                                           attributes->srq_context);
       const std::lock_guard held(device.engine().lock());
-      if (device.shared_receive_queues.size() <
-          static_cast<std::size_t>(limits::shared_receive_queues)) {
+      if (device.shared_receive_queues.size() < device.device().most().shared_receive_queues) {
         device.shared_receive_queues.insert(queue.get());
         ++owner.children;
         return queue.release();

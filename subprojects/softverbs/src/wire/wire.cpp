@@ -4,6 +4,7 @@
 #include "base/as_a_device.hpp"
 #include "base/user_memory.hpp"
 #include "wire/network_header.hpp"
+#include "wire/strangers.hpp"
 
 #include <linux/sockios.h>
 #include <poll.h>
@@ -26,9 +27,6 @@
 
 namespace softverbs {
 namespace {
-
-/// Part of the sockets' names: processes whose packets differ don't meet.
-constexpr unsigned protocol_version = 3;
 
 /// More than there are slots can only be somebody playing tricks.
 constexpr std::size_t most_inlets = 2 * wire::slots;
@@ -62,7 +60,7 @@ address address_of(std::uint32_t slot) noexcept {
   result.name.sun_family = AF_UNIX;
   // The leading zero byte makes the name abstract.
   const int length = std::snprintf(result.name.sun_path + 1, sizeof(result.name.sun_path) - 1,
-                                   "softverbs/%u/%u", protocol_version, slot);
+                                   "%s/%u", own_kind(), slot);
   result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                          static_cast<std::size_t>(length));
   return result;
@@ -462,6 +460,7 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   if (::connect(way.socket, reinterpret_cast<const sockaddr*>(&there.name), there.length) != 0 ||
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, way.socket, &event) != 0) {
     way.disconnect();
+    tell_of_stranger(slot);
     return false;
   }
   greet(way);
