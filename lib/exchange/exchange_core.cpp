@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
 #include "exchange/frame.hpp"
+#include "exchange/frame_seal.hpp"
 #include "exchange/words.hpp"
 #include <verbspp/exchange/detail/exchange_core.hpp>
 
@@ -18,8 +19,10 @@ namespace {
 
 /// An endpoint of any format that there may be.
 constexpr std::size_t largest_endpoint = 1024;
-constexpr std::size_t largest_frames_out =
-    5 * frame_header_size + largest_hello + refused_frame::largest;
+constexpr std::size_t largest_frames_out = 6 * frame_header_size + largest_hello +
+                                           frame_seal::proof_size + 3 * frame_seal::tag_size +
+                                           refused_frame::largest;
+constexpr std::size_t largest_own_hello = frame_header_size + largest_hello;
 
 constexpr std::size_t offer_size(std::size_t values) noexcept {
   return 2 + largest_endpoint + values;
@@ -46,26 +49,34 @@ result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
                  "the application's name has characters that are not printable");
   const std::size_t values = setup.largest_mine;
   const std::size_t output = largest_frames_out + offer_size(setup.largest_mine);
-  const std::size_t input = frame_header_size + std::max({largest_hello, refused_frame::largest,
-                                                          offer_size(setup.largest_theirs)});
+  const std::size_t input =
+      frame_header_size + std::max({largest_hello, refused_frame::largest,
+                                    offer_size(setup.largest_theirs) + frame_seal::tag_size});
+  const std::size_t total = values + output + input + largest_own_hello + longest_application;
   owned<exchange_core> made(new (std::nothrow) exchange_core(setup, limit));
-  owned<std::byte[]> memory(new (std::nothrow)
-                                std::byte[values + output + input + longest_application]);
+  owned<std::byte[]> memory(new (std::nothrow) std::byte[total]);
   if (!made || !memory) return error::from_errno(ENOMEM, starting);
-  const std::span<std::byte> all(memory.get(), values + output + input + longest_application);
+  const std::span<std::byte> all(memory.get(), total);
   made->values_ = all.first(values);
   made->output_ = all.subspan(values, output);
   made->input_ = all.subspan(values + output, input);
+  made->own_hello_ = all.subspan(values + output + input, largest_own_hello);
   // The name stays behind the rest.
   const std::span<std::byte> name = all.last(longest_application);
   std::ranges::copy(std::as_bytes(std::span(setup.options.application)), name.begin());
   made->options_.application = {reinterpret_cast<const char*>(name.data()),
                                 setup.options.application.size()};
   made->memory_ = std::move(memory);
+  if (!setup.options.secret.empty()) {
+    VERBSPP_TRY(seal, frame_seal::create(setup.options.secret));
+    made->seal_ = std::move(seal);
+  }
+  made->options_.secret = {};
   if (!made->add_hello())
     return error::from_errno(errno, "exchange: getrandom",
                              "the kernel gives no random numbers, by which exchanges are told "
                              "apart");
+  made->is_over_ = false;
   return made;
 }
 
@@ -205,13 +216,28 @@ result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length)
   std::size_t largest = refused_frame::largest;
   if (came != frame_type::refused) {
     frame_type expected = frame_type::hello;
-    largest = largest_hello;
-    if (awaited_ == awaited::offer) {
-      expected = frame_type::offer;
-      largest = input_.size() - frame_header_size;
-    } else if (awaited_ != awaited::hello) {
-      expected = awaited_ == awaited::ready ? frame_type::ready : frame_type::done;
-      largest = 0;
+    largest = seal_ ? frame_seal::tag_size : 0;
+    switch (awaited_) {
+      case awaited::hello:
+        largest = largest_hello;
+        break;
+      case awaited::proof:
+        expected = frame_type::proof;
+        largest = frame_seal::proof_size;
+        break;
+      case awaited::decision:
+      case awaited::offer:
+        expected = frame_type::offer;
+        largest = input_.size() - frame_header_size;
+        break;
+      case awaited::connection:
+      case awaited::ready:
+        expected = frame_type::ready;
+        break;
+      case awaited::done:
+      case awaited::nothing:
+        expected = frame_type::done;
+        break;
     }
     if (came != expected)
       return error_in_words_of(error_kind::invalid_input, "exchange: read a frame",
@@ -226,27 +252,33 @@ result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length)
 }
 
 result<void> exchange_core::take_frame() noexcept {
-  const std::span<const std::byte> body =
-      input_.subspan(frame_header_size, input_size_ - frame_header_size);
   if (static_cast<frame_type>(input_[3]) == frame_type::refused) {
-    VERBSPP_TRY(refusal, refused_frame::decode(body));
+    VERBSPP_TRY(refusal, refused_frame::decode(body()));
     is_over_ = true;
     return refusal.as_error();
   }
   switch (awaited_) {
     case awaited::hello:
-      VERBSPP_TRYV(take_hello(body));
+      VERBSPP_TRYV(take_hello(body()));
+      awaited_ = seal_ ? awaited::proof : awaited::decision;
+      break;
+    case awaited::proof:
+      VERBSPP_TRYV(take_proof(body()));
       awaited_ = awaited::decision;
       break;
-    case awaited::offer:
-      VERBSPP_TRYV(take_offer(body));
+    case awaited::offer: {
+      VERBSPP_TRY(offered, opened());
+      VERBSPP_TRYV(take_offer(offered));
       awaited_ = awaited::connection;
       return success();  // the values stay where they are
+    }
     case awaited::ready:
+      VERBSPP_TRYV(opened());
       add_frame(static_cast<std::uint8_t>(frame_type::done), {});
       awaited_ = awaited::done;
       break;
     case awaited::done:
+      VERBSPP_TRYV(opened());
       awaited_ = awaited::nothing;
       break;
     case awaited::decision:
@@ -256,6 +288,30 @@ result<void> exchange_core::take_frame() noexcept {
   }
   input_size_ = 0;
   return success();
+}
+
+std::span<std::byte> exchange_core::body() noexcept {
+  return input_.subspan(frame_header_size, input_size_ - frame_header_size);
+}
+
+/// The body of the frame that has come, decrypted if there is a secret.
+result<std::span<const std::byte>> exchange_core::opened() noexcept {
+  const std::span<std::byte> all = body();
+  if (!seal_) return all;
+  if (all.size() < frame_seal::tag_size)
+    return error::out_of_range("exchange: read a frame", "length of an encrypted frame", all.size(),
+                               "it has at least 16 bytes");
+  const std::span<std::byte> content = all.first(all.size() - frame_seal::tag_size);
+  if (!seal_->open(input_.first(frame_header_size), content, all.last<frame_seal::tag_size>()))
+    return error(error_kind::permission, "exchange: decrypt a frame",
+                 "it is not what the peer sent: something on the way has changed it");
+  return content;
+}
+
+result<void> exchange_core::take_proof(std::span<const std::byte> body) noexcept {
+  if (seal_->is_proof(body)) return success();
+  return error(error_kind::permission, "exchange: check the shared secret",
+               "the two ends have different secrets");
 }
 
 result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept {
@@ -272,7 +328,16 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   if (hello.version != options_.version)
     return error::mismatch(comparing, "version of the application", options_.version, hello.version,
                            "both ends have to be of one version");
-  return check_fields(theirs_, std::span(hello.fields).first(hello.field_count));
+  if (hello.has_secret != static_cast<bool>(seal_))
+    return error::mismatch(comparing, "shared secret", seal_ ? "required" : "none",
+                           hello.has_secret ? "required" : "none",
+                           "give both ends the same, or neither");
+  VERBSPP_TRYV(check_fields(theirs_, std::span(hello.fields).first(hello.field_count)));
+  if (!seal_) return success();
+  if (!seal_->derive(own_hello_, input_.first(input_size_)))
+    return error::from_errno(EIO, "exchange: HMAC", "libcrypto refuses to compute it");
+  add_frame(static_cast<std::uint8_t>(frame_type::proof), seal_->own_proof());
+  return success();
 }
 
 result<void> exchange_core::take_offer(std::span<const std::byte> body) noexcept {
@@ -288,6 +353,7 @@ result<void> exchange_core::take_offer(std::span<const std::byte> body) noexcept
 bool exchange_core::add_hello() noexcept {
   if (!fill_nonce(nonce_)) return false;
   hello_frame hello{.nonce = nonce_,
+                    .has_secret = static_cast<bool>(seal_),
                     .version = options_.version,
                     .application = options_.application,
                     .field_count = mine_.size()};
@@ -295,6 +361,8 @@ bool exchange_core::add_hello() noexcept {
   std::array<std::byte, largest_hello> body{};
   add_frame(static_cast<std::uint8_t>(frame_type::hello),
             std::span(body).first(hello.encode(body)));
+  own_hello_ = own_hello_.first(output_end_);
+  std::ranges::copy(output_.first(output_end_), own_hello_.begin());
   return true;
 }
 
@@ -310,13 +378,26 @@ void exchange_core::add_offer() noexcept {
 /// There is room: each side sends each kind of frame once.
 void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body,
                               std::span<const std::byte> more) noexcept {
-  const frame_header header{.type = static_cast<frame_type>(type),
-                            .length = static_cast<std::uint32_t>(body.size() + more.size())};
-  field_writer out(output_.subspan(output_end_));
+  const auto kind = static_cast<frame_type>(type);
+  const bool is_sealed =
+      seal_ && (kind == frame_type::offer || kind == frame_type::ready || kind == frame_type::done);
+  const std::size_t size = body.size() + more.size();
+  const frame_header header{
+      .type = kind,
+      .length = static_cast<std::uint32_t>(size + (is_sealed ? frame_seal::tag_size : 0))};
+  const std::span<std::byte> to = output_.subspan(output_end_);
+  field_writer out(to);
   out.bytes(header.encode());
   out.bytes(body);
   out.bytes(more);
-  output_end_ += out.size();
+  if (is_sealed &&
+      !seal_->seal(to.first(frame_header_size), to.subspan(frame_header_size, size),
+                   to.subspan(frame_header_size + size).first<frame_seal::tag_size>())) {
+    // What cannot be encrypted must not leave.
+    broken_output_ = EIO;
+    return;
+  }
+  output_end_ += frame_header_size + header.length;
 }
 
 /// Why there comes nothing more: the errno, or 0 if the peer has closed the connection.
@@ -328,6 +409,7 @@ error exchange_core::without_more(int errnum) const noexcept {
           "the peer closed the connection before it said what it is: it was killed, or is "
           "another program";
       break;
+    case awaited::proof:
     case awaited::decision:
     case awaited::offer:
       hint = "the peer closed the connection after its hello, before it gave its endpoint";
@@ -355,6 +437,7 @@ error exchange_core::at_limit() const noexcept {
     case awaited::hello:
       hint = "the peer said nothing, or not all of its hello: it hangs, or is another program";
       break;
+    case awaited::proof:
     case awaited::decision:
     case awaited::offer:
       hint = "the peer said hello, but did not give its endpoint";

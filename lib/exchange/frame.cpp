@@ -122,6 +122,8 @@ const char* to_string(frame_type type) noexcept {
   switch (type) {
     case frame_type::hello:
       return "hello";
+    case frame_type::proof:
+      return "proof";
     case frame_type::offer:
       return "offer";
     case frame_type::ready:
@@ -156,6 +158,7 @@ result<frame_header> frame_header::decode(
   const auto type = static_cast<frame_type>(bytes[3]);
   switch (type) {
     case frame_type::hello:
+    case frame_type::proof:
     case frame_type::offer:
     case frame_type::ready:
     case frame_type::done:
@@ -172,7 +175,7 @@ result<frame_header> frame_header::decode(
 std::size_t hello_frame::encode(std::span<std::byte, largest_hello> body) const noexcept {
   field_writer out(body);
   out.bytes(nonce);
-  out.number(flags, 1);
+  out.number(has_secret ? 1 : 0, 1);
   out.number(0, 1);
   out.number(field_count, 1);
   out.number(application.size(), 1);
@@ -198,7 +201,7 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   VERBSPP_TRY(count, in.number(1));
   VERBSPP_TRY(length, in.number(1));
   VERBSPP_TRY(version, in.number(4));
-  if (flags != 0 || reserved != 0)
+  if (flags > 1 || reserved != 0)
     return error(error_kind::mismatch, reading_hello,
                  "the peer asks for something that this version of verbspp does not know");
   if (count > most_fields)
@@ -207,6 +210,7 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
     return error::above_limit(reading_hello, "length of the application's name", length,
                               longest_application);
   VERBSPP_TRY(application, in.bytes(length));
+  made.has_secret = flags == 1;
   made.version = static_cast<std::uint32_t>(version);
   made.application = text_of(application);
   if (!is_application(made.application))

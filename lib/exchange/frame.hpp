@@ -15,7 +15,14 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-enum class frame_type : std::uint8_t { hello = 1, offer = 3, ready = 4, done = 5, refused = 6 };
+enum class frame_type : std::uint8_t {
+  hello = 1,
+  proof = 2,
+  offer = 3,
+  ready = 4,
+  done = 5,
+  refused = 6,
+};
 
 [[nodiscard]] const char* to_string(frame_type type) noexcept;
 
@@ -42,7 +49,7 @@ inline constexpr std::size_t largest_hello =
 /// What a side says of itself at first. Text points into the bytes that it was read from.
 struct hello_frame {
   std::array<std::byte, nonce_size> nonce{};
-  std::uint8_t flags = 0;  ///< none in this version
+  bool has_secret = false;  ///< the only flag of this version
   std::uint32_t version = 0;
   std::string_view application{};
   std::array<field_description, most_fields> fields{};

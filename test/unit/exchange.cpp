@@ -419,7 +419,7 @@ TEST_CASE("what is no exchange is refused") {
   hello[34] = 17;
   CHECK(answer_to(frame(1, 1, 40, hello)).find("17 is above the limit of 16") != std::string::npos);
   hello[34] = 0;
-  hello[32] = 1;
+  hello[32] = 2;
   CHECK(answer_to(frame(1, 1, 40, hello)).find("does not know") != std::string::npos);
 }
 
@@ -504,16 +504,17 @@ struct outcome_of_proxy {
   std::array<bool, 2> succeeded{};
   std::array<bool, 2> hung_up{};
   std::array<std::size_t, 2> passed{};  ///< bytes, by direction
+  std::array<std::string, 2> seen{};    ///< the bytes themselves
 };
 
 /// Both sides with a proxy between them that hands on one byte at a time; when nothing moves any
 /// more, the limits pass.
-outcome_of_proxy through_proxy(std::optional<fault> wrong) {
+outcome_of_proxy through_proxy(std::optional<fault> wrong, const exchange_options& options = {}) {
   socket_pair left_sockets;
   socket_pair right_sockets;
   bool is_late = false;
-  plain_side left(left_sockets[0], some, shared_stop{&is_late});
-  plain_side right(right_sockets[0], some, shared_stop{&is_late});
+  plain_side left(left_sockets[0], some, shared_stop{&is_late}, options);
+  plain_side right(right_sockets[0], some, shared_stop{&is_late}, options);
   outcome_of_proxy outcome;
   bool is_cut = false;
   const auto hand_on = [&](std::size_t direction, int from, int to) {
@@ -529,12 +530,13 @@ outcome_of_proxy through_proxy(std::optional<fault> wrong) {
       byte ^= std::byte{0xff};
     }
     ++outcome.passed[direction];
+    outcome.seen[direction] += static_cast<char>(byte);
     return ::send(to, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
   };
   int rounds = 0;
   int idle_rounds = 0;
   for (;;) {
-    REQUIRE(++rounds < 20000);
+    if (++rounds > 20000) FAIL("the two sides wait for each other");
     const bool is_left_over = left.advance();
     if (right.advance() && is_left_over) break;
     bool moved = hand_on(0, left_sockets[1], right_sockets[1]);
@@ -582,4 +584,89 @@ TEST_CASE("a proxy that damages any byte is found out by both sides, or by none"
   }
   // What is left are the nonces, values and numbers, any of which may be meant.
   CHECK(found > (whole.passed[0] + whole.passed[1]) / 2);
+}
+
+namespace {
+
+/// Of 32 bytes.
+exchange_options with_secret(std::string_view secret) {
+  return {.secret = std::as_bytes(std::span(secret))};
+}
+constexpr std::string_view secret = "a secret of thirty-two bytes ...";
+
+/// Whether the library was built with what it takes.
+bool has_secrets() {
+  socket_pair sockets;
+  const auto made =
+      exchange_core::create({.file_descriptor = sockets[0], .options = with_secret(secret)}, 1s);
+  if (made.has_error()) CHECK(made.error() == error_kind::not_supported);
+  return made.has_value();
+}
+
+}  // namespace
+
+TEST_CASE("a secret that is too short or too long is refused") {
+  socket_pair sockets;
+  const auto failure_with = [&](std::string_view bad) {
+    return exchange_core::create({.file_descriptor = sockets[0], .options = with_secret(bad)}, 1s)
+        .error();
+  };
+  CHECK(failure_with("fifteen bytes..") == error_kind::invalid_input);
+  CHECK(failure_with(std::string(257, 'x')) == error_kind::invalid_input);
+}
+
+TEST_CASE("both ends that know the secret connect, and nobody between them learns a key") {
+  if (!has_secrets()) SKIP("built without libcrypto");
+  const auto plain = through_proxy({});
+  CHECK(plain.succeeded == std::array{true, true});
+  CHECK(plain.seen[0].find("left") != std::string::npos);
+  const auto sealed = through_proxy({}, with_secret(secret));
+  CHECK(sealed.succeeded == std::array{true, true});
+  CHECK(sealed.seen[0].find("left") == std::string::npos);
+  const auto end = some_endpoint(100).address.bytes;
+  const std::string address(end.begin(), end.end());
+  CHECK(plain.seen[0].find(address) != std::string::npos);
+  CHECK(sealed.seen[0].find(address) == std::string::npos);
+}
+
+TEST_CASE("who does not know the secret gets no values") {
+  if (!has_secrets()) SKIP("built without libcrypto");
+  socket_pair sockets;
+  SECTION("another secret") {
+    plain_side left(sockets[0], some, 10s, with_secret(secret));
+    plain_side right(sockets[1], some, 10s, with_secret("another one, of some other bytes"));
+    run(left, right);
+    CHECK(left.failure() == error_kind::permission);
+    CHECK(right.failure() == error_kind::permission);
+    CHECK(left.message().find("different secrets") != std::string::npos);
+    CHECK(!left.theirs());
+    CHECK(!right.theirs());
+  }
+  SECTION("none") {
+    plain_side left(sockets[0], some, 10s, with_secret(secret));
+    plain_side right(sockets[1], some, 10s);
+    run(left, right);
+    CHECK(left.message().find("shared secret differs: local required, remote none") !=
+          std::string::npos);
+    CHECK(right.failure() == error_kind::mismatch);
+    CHECK(!right.theirs());
+  }
+}
+
+TEST_CASE("with a secret each byte that is damaged is found out") {
+  if (!has_secrets()) SKIP("built without libcrypto");
+  const auto whole = through_proxy({}, with_secret(secret));
+  REQUIRE(whole.succeeded == std::array{true, true});
+  constexpr std::size_t last_frame = 8 + 16;
+  for (const std::size_t direction : {0U, 1U}) {
+    for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
+      CAPTURE(direction, at);
+      const auto damaged = through_proxy(fault{direction, at, false}, with_secret(secret));
+      CHECK(!damaged.succeeded[1 - direction]);
+      if (at < whole.passed[direction] - last_frame) CHECK(!damaged.succeeded[direction]);
+      const auto cut = through_proxy(fault{direction, at, true}, with_secret(secret));
+      CHECK(!cut.succeeded[1 - direction]);
+      if (cut.succeeded[direction]) CHECK(at >= whole.passed[direction] - last_frame);
+    }
+  }
 }

@@ -10,7 +10,7 @@ namespace verbspp {
 
 /// How an acceptor serves its clients.
 struct acceptor_options {
-  /// What both ends have to agree on. Its text has to live as long as the acceptor.
+  /// What both ends have to agree on. What it refers to has to live as long as the acceptor.
   exchange_options exchange{};
   /// How many clients may be on their way at once; 1 to 65536. More wait in the system's queue. One
   /// that has said nothing yet costs a socket and some KiB.

@@ -25,6 +25,8 @@ enum class exchange_step : std::uint8_t {
   done,
 };
 
+class frame_seal;
+
 /// What each side sends, and may receive.
 struct exchange_setup {
   int file_descriptor = -1;
@@ -71,7 +73,16 @@ class exchange_core {
 
  private:
   /// The frame that comes next; `decision` and `connection` are what this side does itself.
-  enum class awaited : std::uint8_t { hello, decision, offer, connection, ready, done, nothing };
+  enum class awaited : std::uint8_t {
+    hello,
+    proof,
+    decision,
+    offer,
+    connection,
+    ready,
+    done,
+    nothing
+  };
 
   exchange_core(const exchange_setup& setup, const wait_limit& limit) noexcept;
   void flush() noexcept;
@@ -84,6 +95,9 @@ class exchange_core {
   void add_offer() noexcept;
   void add_frame(std::uint8_t type, std::span<const std::byte> body,
                  std::span<const std::byte> more = {}) noexcept;
+  [[nodiscard]] result<void> take_proof(std::span<const std::byte> body) noexcept;
+  [[nodiscard]] std::span<std::byte> body() noexcept;
+  [[nodiscard]] result<std::span<const std::byte>> opened() noexcept;
   void tell(const error& why) noexcept;
   [[nodiscard]] error without_more(int errnum) const noexcept;
   [[nodiscard]] error at_limit() const noexcept;
@@ -97,7 +111,7 @@ class exchange_core {
   endpoint local_{};
   endpoint remote_{};
   awaited awaited_ = awaited::hello;
-  bool is_over_ = false;   ///< the peer knows how it ended, or cannot be told
+  bool is_over_ = true;    ///< the peer knows how it ended, or cannot be told
   int broken_output_ = 0;  ///< the errno with which sending failed
   std::optional<error> failure_{};
 
@@ -106,6 +120,8 @@ class exchange_core {
   std::span<std::byte> values_{};
   std::span<std::byte> output_{};
   std::span<std::byte> input_{};
+  std::span<std::byte> own_hello_{};  ///< as it was sent
+  owned<frame_seal> seal_{};          ///< with a secret
   std::size_t output_at_ = 0;
   std::size_t output_end_ = 0;
   std::size_t input_size_ = 0;

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+// The type is a member's of one that is exported; what it does is nobody's but the library's.
+#define VERBSPP_DETAIL_HIDDEN [[gnu::visibility("hidden")]]
+
+namespace verbspp::detail {
+
+/// What a shared secret does for an exchange: the proof that a side knows it, and the encryption of
+/// what follows, so that whoever merely hands on the frames of two that do learns nothing.
+///
+/// HMAC-SHA256 and AES-256-GCM, by OpenSSL's libcrypto. All keys are of this exchange, and of one
+/// direction: made of the secret and of the hellos of both sides, whose nonces are random.
+class frame_seal {
+ public:
+  static constexpr std::size_t shortest_secret = 16;
+  static constexpr std::size_t longest_secret = 256;
+  static constexpr std::size_t proof_size = 32;
+  /// What sealing adds to a frame.
+  static constexpr std::size_t tag_size = 16;
+
+  /// \errors `invalid_input` for a secret that is too short or too long; `not_supported` if the
+  /// library was built without libcrypto
+  [[nodiscard]] VERBSPP_DETAIL_HIDDEN static result<owned<frame_seal>> create(
+      std::span<const std::byte> secret) noexcept;
+  frame_seal(const frame_seal&) = delete;
+  frame_seal& operator=(const frame_seal&) = delete;
+  ~frame_seal();
+
+  /// Of both hellos, as they travel.
+  [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool derive(std::span<const std::byte> own,
+                                                  std::span<const std::byte> theirs) noexcept;
+  [[nodiscard]] VERBSPP_DETAIL_HIDDEN const std::array<std::byte, proof_size>& own_proof()
+      const noexcept {
+    return own_proof_;
+  }
+  [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool is_proof(
+      std::span<const std::byte> proof) const noexcept;
+
+  /// Encrypts the body in its place, and puts the tag behind it; the header is authentic with it.
+  [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool seal(std::span<const std::byte> header,
+                                                std::span<std::byte> body,
+                                                std::span<std::byte, tag_size> tag) noexcept;
+  /// The reverse.
+  [[nodiscard]] VERBSPP_DETAIL_HIDDEN bool open(std::span<const std::byte> header,
+                                                std::span<std::byte> body,
+                                                std::span<const std::byte, tag_size> tag) noexcept;
+
+ private:
+  using key = std::array<std::byte, 32>;
+
+  frame_seal() noexcept = default;
+
+  std::array<std::byte, longest_secret> secret_{};
+  std::size_t secret_size_ = 0;
+  key own_key_{};
+  key their_key_{};
+  std::array<std::byte, proof_size> own_proof_{};
+  std::array<std::byte, proof_size> their_proof_{};
+  std::uint64_t sealed_ = 0;
+  std::uint64_t opened_ = 0;
+};
+
+}  // namespace verbspp::detail
+
+#undef VERBSPP_DETAIL_HIDDEN
