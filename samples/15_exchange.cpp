@@ -45,8 +45,7 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
   std::cout << "met " << met.theirs.view() << '\n';
 
   // The memory has to stay until the client has read it: it says so by closing its socket.
-  met.channel.watch(socket.descriptor());
-  VERBSPP_TRYV(met.channel.wait(10s));
+  VERBSPP_TRYV(met.channel.wait(10s, socket.descriptor()));
   return success();
 }
 
