@@ -242,7 +242,13 @@ void look_again() noexcept {}
 
 bool copy(void* to, const void* from, std::size_t length) noexcept {
 #if defined(SOFTVERBS_HAS_QUICK_ACCESS)
-  if (may_fault()) return softverbs_copy(to, from, length) == 0;
+  if (may_fault()) {
+    // One instruction may write its bytes in any order.
+    const std::size_t most = length == 0 ? 0 : length - 1;
+    return softverbs_copy(to, from, most) == 0 &&
+           softverbs_copy(static_cast<std::byte*>(to) + most,
+                          static_cast<const std::byte*>(from) + most, length - most) == 0;
+  }
 #endif
   const unwatched device(to, length);
   const iovec source{const_cast<void*>(from), length};

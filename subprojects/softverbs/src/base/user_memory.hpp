@@ -25,7 +25,7 @@ void prepare_thread() noexcept;
 /// The program may have changed its handlers: that is noticed within a millisecond anyway.
 void look_again() noexcept;
 
-/// False if some of it isn't mapped or may not be accessed so. Part of it may have been copied
+/// False if some of it isn't mapped or may not be accessed so; part of it may have been copied
 /// then.
 bool copy(void* to, const void* from, std::size_t length) noexcept;
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.hpp"
 
+#include "base/passage.hpp"
 #include "base/user_memory.hpp"
 
 #include <pthread.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 
@@ -65,6 +67,7 @@ void machine::after_fork_in_child() noexcept {
     inherited->wire.abandon();
     abandoned = inherited;
     the_machine.store(nullptr, std::memory_order_release);
+    passage::forget_all();
     inherited->engine.lock().unlock();
   }
   lifecycle.unlock();
@@ -84,6 +87,9 @@ int machine::attach() {
   if (attached_ == 0) {
     user_memory::prepare();
     const std::lock_guard quiet(engine.lock());
+    if (tables == nullptr) tables = publish_tables(table_memory_);
+    if (tables == nullptr) return ENOMEM;
+    regions.show_in(*tables);
     if (const int error = wire.open()) return error;
     if (const int error = engine.start()) {
       wire.close();

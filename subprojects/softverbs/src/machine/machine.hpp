@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/event_queue.hpp"
+#include "base/shared_memory.hpp"
 #include "machine/engine.hpp"
 #include "memory/region_table.hpp"
 #include "wire/wire.hpp"
@@ -41,6 +42,8 @@ class machine {
 
   softverbs::wire wire;
   region_table regions;
+  /// What peers, and other threads, know of it without its locks. Null before it is attached to.
+  published_tables* tables = nullptr;
   softverbs::engine engine{wire};
 
  private:
@@ -53,6 +56,7 @@ class machine {
   static void after_fork_in_child() noexcept;
   static void at_exit() noexcept;
 
+  shared_memory table_memory_;
   std::vector<listener> listeners_;
   unsigned attached_ = 0;
   machine* predecessor_ = nullptr;

@@ -83,6 +83,9 @@ int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
   apply(asked, mask);
   if (new_path) attributes_.port_num = asked.ah_attr.port_num;
   enter(to);
+  const bool is_own = attributes_.dest_qp_num >> wire::index_bits == wire().slot();
+  peer_tables_ = is_connected() && is_own ? &tables() : nullptr;
+  show();
   return 0;
 }
 
@@ -129,7 +132,7 @@ void queue_pair::enter(ibv_qp_state next) {
       responses.reset();
       regions().forget(*this);
       route_ = {};
-      established_ = false;
+      established_ = overrun_ = false;
       const ibv_qp_cap capacities = attributes_.cap;
       attributes_ = {};
       attributes_.cap = capacities;

@@ -2,6 +2,7 @@
 #include "queue_pair/queue_pair.hpp"
 
 #include <mutex>
+#include <utility>
 
 namespace softverbs {
 
@@ -68,6 +69,7 @@ void queue_pair::on_deadline(nanoseconds time) {
 
 bool queue_pair::serve() {
   const std::lock_guard held(lock());
+  if (std::exchange(overrun_, false)) completion_lost();
   bool more = responses.answer();
   switch (now_in()) {
     case IBV_QPS_RTS:
@@ -110,6 +112,7 @@ int queue_pair::enter_machine() {
 void queue_pair::leave_machine() {
   const std::lock_guard held(lock());
   responses.leave_answer();
+  tables().pairs[number() & wire::index_mask].shown.hide();
   engine().remove(*this);
   regions().forget(*this);
 }

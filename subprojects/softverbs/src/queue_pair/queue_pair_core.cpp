@@ -2,6 +2,7 @@
 #include "queue_pair/queue_pair_core.hpp"
 
 #include "memory/protection_domain.hpp"
+#include "queue_pair/operation.hpp"
 
 namespace softverbs {
 
@@ -50,6 +51,7 @@ sent queue_pair_core::send(const packet_header& head, const iovec* payload, std:
 
 void queue_pair_core::enter_error() {
   attributes_.qp_state = IBV_QPS_ERR;
+  show();
   engine().set_deadline(*this, 0);
   engine().schedule(*this);
 }
@@ -57,6 +59,7 @@ void queue_pair_core::enter_error() {
 void queue_pair_core::enter_send_error() {
   if (is_reliable()) return enter_error();
   attributes_.qp_state = IBV_QPS_SQE;
+  show();
   engine().set_deadline(*this, 0);
   engine().schedule(*this);
 }
@@ -78,6 +81,33 @@ void queue_pair_core::complete(completion_queue& queue, completion entry) {
   entry.owner = this;
   entry.wc.qp_num = qp_num;
   if (!queue.push(entry)) completion_lost();
+}
+
+void queue_pair_core::complete_directly(completion_queue& queue, completion entry) {
+  entry.owner = this;
+  entry.wc.qp_num = qp_num;
+  if (queue.push(entry)) return;
+  overrun_ = true;
+  engine().ring(*this);
+}
+
+bool queue_pair_core::goes_directly() const noexcept {
+  return now_in() == IBV_QPS_RTS && peer_tables_ != nullptr && !overrun_ &&
+         !faults::any.load(std::memory_order_relaxed);
+}
+
+void queue_pair_core::show() noexcept {
+  auto& place = tables().pairs[number() & wire::index_mask].shown;
+  // Not in RTR: the first packet from the peer has to raise an event.
+  const bool hears = now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD || now_in() == IBV_QPS_SQE;
+  if (!is_connected() || !hears) return place.hide();
+  place.show({qp_num, attributes_.dest_qp_num, number_of(pd), attributes_.qp_access_flags,
+              service::of(qp_type), static_cast<std::uint8_t>(route_.network), station_here(),
+              route_.target, attributes_.max_dest_rd_atomic, device().description().has_atomics});
+}
+
+void queue_pair_core::show_expected(std::uint32_t psn) noexcept {
+  tables().pairs[number() & wire::index_mask].expected_psn.store(psn, std::memory_order_release);
 }
 
 void queue_pair_core::completion_lost() {

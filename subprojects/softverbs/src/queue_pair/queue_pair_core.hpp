@@ -64,6 +64,17 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   bool is_being_read_here() const noexcept;
   /// What is left of it in its completion queues goes.
   void forget_completions() noexcept;
+  /// Completes a request that was carried out directly: without the engine's lock.
+  void complete_directly(completion_queue& queue, completion entry);
+  /// Tells the peer, and whoever else looks, as what this queue pair takes direct requests now.
+  void show() noexcept;
+  void show_expected(std::uint32_t psn) noexcept;
+  /// Whether requests may be carried out directly now, as far as this end knows.
+  bool goes_directly() const noexcept;
+  /// The tables of the peer's process; null as long as there are none.
+  const published_tables* peer_tables() const noexcept { return peer_tables_; }
+  published_tables& tables() const noexcept { return *owner_.machine().tables; }
+  const route& way() const noexcept { return route_; }
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
   /// Blocked: `serve` is called when it may work again.
@@ -86,7 +97,10 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   ibv_qp_init_attr initial_;
   ibv_qp_attr attributes_{};
   route route_;  ///< to the peer
+  const published_tables* peer_tables_ = nullptr;
   bool established_ = false;
+  /// A completion was lost of which the engine doesn't know yet.
+  bool overrun_ = false;
 };
 
 }  // namespace softverbs

@@ -39,10 +39,6 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
   return std::max(nanoseconds{4096} << timeout, shortest_try);
 }
 
-bool with_immediate(ibv_wr_opcode opcode) noexcept {
-  return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
-
 }  // namespace
 
 requester::requester(queue_pair_core& pair, const ibv_qp_init_attr& granted)
@@ -221,6 +217,7 @@ requester::outcome requester::carry_out(request& work) {
 }
 
 void requester::begin(request& work) noexcept {
+  used_wire_ = true;
   work.first_psn = psn_;
   work.packets = work.fetches() ? 1 : packets_of(static_cast<std::uint32_t>(work.length));
   work.received = 0;
@@ -515,7 +512,7 @@ void requester::fail_oldest(ibv_wc_status status) {
   if (pair_.now_in() != IBV_QPS_ERR) pair_.enter_send_error();
 }
 
-void requester::complete(const request& work, ibv_wc_status status) {
+completion requester::completion_of(const request& work, ibv_wc_status status) noexcept {
   completion entry{};
   entry.wc.wr_id = work.wr_id;
   entry.wc.status = status;
@@ -525,7 +522,11 @@ void requester::complete(const request& work, ibv_wc_status status) {
   entry.delay = work.fault.delay;
   entry.frees_up_to = oldest_;
   entry.of_send_queue = true;
-  pair_.complete(*static_cast<completion_queue*>(pair_.send_cq), entry);
+  return entry;
+}
+
+void requester::complete(const request& work, ibv_wc_status status) {
+  pair_.complete(*static_cast<completion_queue*>(pair_.send_cq), completion_of(work, status));
 }
 
 void requester::flush() {
@@ -547,7 +548,7 @@ void requester::reset() noexcept {
   next_packet_ = fetches_ = 0;
   audience_.reset();
   psn_ = acknowledged_ = 0;
-  stopped_ = resting_ = gave_up_ = false;
+  stopped_ = resting_ = gave_up_ = used_wire_ = false;
   retries_ = rnr_retries_ = 0;
   quiet_since_ = 0;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "completion/completion_queue.hpp"
 #include "faults/faults.hpp"
 #include "memory/memory_window.hpp"
 #include "queue_pair/operation.hpp"
@@ -38,6 +39,11 @@ class requester {
   /// How many were posted; what was posted since then and not begun can be taken back.
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
+  /// Carries out by itself what it can of what was posted: all that the peer does otherwise,
+  /// without its help. The rest is for `transmit`. Without the engine's lock.
+  void carry_out_directly();
+  /// Something that was posted isn't finished.
+  bool is_busy() const noexcept { return oldest_ != head_; }
   /// Puts as much on the wire as may be. True if there is more that needn't wait.
   bool transmit();
   void on_acknowledge(std::uint32_t psn);
@@ -96,6 +102,10 @@ class requester {
   };
   datagram& datagram_of(std::uint32_t number) noexcept { return datagrams_[number & mask_]; }
 
+  struct local_memory;
+  bool carry_out_directly(request& work) noexcept;
+  bool look_up(const request& work, local_memory& memory) noexcept;
+  completion completion_of(const request& work, ibv_wc_status status) noexcept;
   bool outstanding(std::uint32_t psn) const noexcept;
   ibv_wc_status inspect(request& work);
   /// The pieces of memory with `length` bytes from `offset`; negative if they may
@@ -146,6 +156,7 @@ class requester {
   bool stopped_ = false;            ///< `next_` can't be executed
   bool resting_ = false;            ///< until a receiver may be ready
   bool gave_up_ = false;            ///< waiting for a receiver that doesn't read
+  bool used_wire_ = false;          ///< since the last reset
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;
   nanoseconds quiet_since_ = 0;

@@ -30,6 +30,11 @@ void describe_sender(const packet_header& header, bool ethernet, ibv_wc& complet
 
 }  // namespace
 
+void responder::expect_psn(std::uint32_t psn) noexcept {
+  expected_ = psn;
+  pair_.show_expected(psn);
+}
+
 responder::responder(queue_pair_core& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
       own_(granted.cap.max_recv_wr, granted.cap.max_recv_sge),
@@ -55,7 +60,7 @@ bool responder::is_expected(const packet_header& header) {
   if (!pair_.is_reliable()) {
     // Each message stands for itself; one that has a gap is dropped up to its end.
     const bool first = (header.flags & packet_flag::first) != 0;
-    if (first) expected_ = header.psn;
+    if (first) expect_psn(header.psn);
     message_.open = !first && message_.open && distance == 0;
     return first || message_.open;
   }
@@ -74,14 +79,14 @@ void responder::on_duplicate(const packet_header& header) {
   // Only what was carried out lately; the rest has nothing to do with us.
   const std::uint32_t known = std::min(end_fetch_, most_fetches);
   for (std::uint32_t back = 1; back <= known; ++back) {
-    fetch& wanted = fetches_[(end_fetch_ - back) % most_fetches];
+    fetch& wanted = fetch_at(end_fetch_ - back);
     if (wanted.psn != header.psn) continue;
     // Still to be answered: that will do.
     if (back <= end_fetch_ - first_fetch_) return;
     fetch again = wanted;
     again.answered = 0;
     if (end_fetch_ - first_fetch_ >= limits::outstanding_reads) return;
-    fetches_[end_fetch_++ % most_fetches] = again;
+    fetch_at(end_fetch_++) = again;
     pair_.engine().schedule(pair_);
     return;
   }
@@ -202,7 +207,7 @@ void responder::on_write(const packet& incoming) {
 }
 
 void responder::took(const packet_header& header) {
-  expected_ = (expected_ + 1) & psn_mask;
+  expect_psn((expected_ + 1) & psn_mask);
   const bool last = (header.flags & packet_flag::last) != 0;
   if (last) message_.open = false;
   if (!pair_.is_reliable() || (!last && ++unacknowledged_ < packets_per_acknowledgement)) return;
@@ -248,8 +253,9 @@ void responder::on_fetch(const packet& incoming) {
     return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
   if (is_atomic(header.kind) && wanted.address % atomic_bytes != 0)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  fetches_[end_fetch_++ % most_fetches] = wanted;
-  expected_ = (expected_ + 1) & psn_mask;
+  if (!fetches_) fetches_ = std::make_unique<std::array<fetch, most_fetches>>();
+  fetch_at(end_fetch_++) = wanted;
+  expect_psn((expected_ + 1) & psn_mask);
   pair_.engine().schedule(pair_);
 }
 
@@ -345,7 +351,7 @@ bool responder::answer() {
   // it.
   unsigned budget = packets_per_turn;
   while (first_fetch_ != end_fetch_ && refusal_due_ == refusal::none) {
-    fetch& wanted = fetches_[first_fetch_ % most_fetches];
+    fetch& wanted = fetch_at(first_fetch_);
     if (budget-- == 0) return true;
     if (!answer_fetch(wanted)) return false;
   }
@@ -414,7 +420,7 @@ void responder::reset() noexcept {
   own_.reset();
   taken_.reset();
   told_last_ = false;
-  expected_ = 0;
+  expect_psn(0);
   message_ = {};
   acknowledge_due_ = refused_ = false;
   unacknowledged_ = 0;

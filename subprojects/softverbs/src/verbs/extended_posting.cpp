@@ -102,7 +102,7 @@ void wr_start(ibv_qp_ex* pair) {
 }
 
 /// All or nothing.
-int post(queue_pair& pair, request_batch& batch) {
+int post(queue_pair& pair, request_batch& batch, bool& waits) {
   if (!pair.usable()) return EIO;
   const std::lock_guard held(pair.lock());
   if (!pair.takes_sends()) return EINVAL;
@@ -116,6 +116,8 @@ int post(queue_pair& pair, request_batch& batch) {
       return error;
     }
   }
+  pair.requests.carry_out_directly();
+  waits = pair.requests.is_busy();
   return 0;
 }
 
@@ -141,8 +143,9 @@ int wr_complete(ibv_qp_ex* pair) {
   const last_of_batch end(*ours.batch);
   SOFTVERBS_FAULT(ibv_wr_complete, ours.context);
   if (ours.batch->error != 0) return ours.batch->error;
-  const int error = post(ours, *ours.batch);
-  if (error == 0) ours.engine().ring(ours);
+  bool waits = false;
+  const int error = post(ours, *ours.batch, waits);
+  if (waits) ours.engine().ring(ours);
   return error;
 }
 

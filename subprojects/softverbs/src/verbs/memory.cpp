@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points for memory regions and memory windows.
+#include "base/passage.hpp"
 #include "base/user_memory.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
@@ -88,7 +89,7 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
     return refused(IBV_REREG_MR_ERR_CMD, error);
   --static_cast<protection_domain*>(region.pd)->children;
   ++static_cast<protection_domain*>(next.pd)->children;
-  region = next;
+  device.machine().regions.change(region, next);
   return 0;
 }
 
@@ -134,12 +135,15 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   SOFTVERBS_FAULT(ibv_dereg_mr, region->context);
   device_context& device = device_context::of(region->context);
   if (!device.usable()) return EIO;
-  const std::lock_guard held(device.engine().lock());
   auto* ours = static_cast<memory_region*>(region);
-  if (ours->windows != 0) return EBUSY;
-  device.machine().regions.remove(*ours);
-  device.regions.erase(ours);
-  --static_cast<protection_domain*>(ours->pd)->children;
+  {
+    const std::lock_guard held(device.engine().lock());
+    if (ours->windows != 0) return EBUSY;
+    device.machine().regions.remove(*ours);
+    device.regions.erase(ours);
+    --static_cast<protection_domain*>(ours->pd)->children;
+  }
+  passage::wait_for_all();
   delete ours;
   return 0;
 }

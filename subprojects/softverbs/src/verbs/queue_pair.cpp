@@ -2,6 +2,7 @@
 // The entry points for queue pairs.
 #include "queue_pair/queue_pair.hpp"
 
+#include "base/passage.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
@@ -113,6 +114,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
     });
     events = ours->async_events_reported;
   }
+  passage::wait_for_all();
   ::pthread_mutex_lock(&ours->mutex);
   while (ours->events_completed != events) ::pthread_cond_wait(&ours->cond, &ours->mutex);
   ::pthread_mutex_unlock(&ours->mutex);
@@ -128,10 +130,15 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   auto* ours = static_cast<queue_pair*>(pair);
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
-  const std::lock_guard held(device.engine().lock());
-  const std::lock_guard held_here(ours->lock());
-  const int error = ours->modify(*attributes, mask);
-  if (error == 0) device.engine().ring_doorbell();
+  int error = 0;
+  {
+    const std::lock_guard held(device.engine().lock());
+    const std::lock_guard held_here(ours->lock());
+    error = ours->modify(*attributes, mask);
+    if (error == 0) device.engine().ring_doorbell();
+  }
+  // Nothing is done by what it allowed before.
+  if (error == 0) passage::wait_for_all();
   return error;
 }
 
@@ -164,6 +171,7 @@ int inline_calls::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** ba
     return EIO;
   }
   int error = 0;
+  bool waits = false;
   {
     const std::lock_guard held(ours->lock());
     if (!ours->takes_sends()) error = EINVAL;
@@ -173,8 +181,10 @@ int inline_calls::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** ba
       *bad = request;
       break;
     }
+    ours->requests.carry_out_directly();
+    waits = ours->requests.is_busy();
   }
-  ours->engine().ring(*ours);
+  if (waits) ours->engine().ring(*ours);
   return error;
 }
 
