@@ -3,6 +3,8 @@
 #include "fabric.hpp"
 #include <softverbs/softverbs.h>
 
+#include <poll.h>
+
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -388,6 +390,60 @@ TEST_CASE("changes come after a time, without anybody's doing") {
   CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
   CHECK(end.event().event_type == IBV_EVENT_PORT_ACTIVE);
   CHECK(softverbs_faults_struck() == 2);
+}
+
+TEST_CASE("a fatal device wakes who waits for completions, each thread") {
+  options with_channel;
+  with_channel.channel = true;
+  endpoint end(with_channel);
+  end.initialize();
+  REQUIRE(end.post_receive(1, {end.piece(0, 8)}) == 0);
+  REQUIRE(ibv_req_notify_cq(end.queue, 0) == 0);
+  std::atomic<int> woken{0};
+  const auto wait = [&] {
+    ibv_cq* queue = nullptr;
+    void* context = nullptr;
+    if (ibv_get_cq_event(end.channel, &queue, &context) == -1 && errno == EIO) ++woken;
+  };
+  {
+    const faults set("after:20ms=device-fatal");
+    std::thread first(wait);
+    std::thread second(wait);
+    first.join();
+    second.join();
+    CHECK(woken == 2);
+    wait();
+    CHECK(woken == 3);
+    CHECK(end.event().event_type == IBV_EVENT_DEVICE_FATAL);
+  }
+  // Nothing of that is left.
+  pollfd readable{end.channel->fd, POLLIN, 0};
+  CHECK(::poll(&readable, 1, 0) == 0);
+  end.connect(end.here());
+  REQUIRE(end.write(2, {end.piece(0, 8)}, end.here()) == 0);
+  CHECK(::poll(&readable, 1, 10'000) == 1);
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
+  ibv_ack_cq_events(queue, 1);
+}
+
+TEST_CASE("an overrun wakes who waits for a solicited completion") {
+  options small;
+  small.channel = true;
+  small.cq_entries = 1;
+  endpoint end(small);
+  end.connect(end.here());
+  REQUIRE(ibv_req_notify_cq(end.queue, 1) == 0);
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    REQUIRE(end.write(id, {end.piece(0, 8)}, end.here()) == 0);
+  pollfd readable{end.channel->fd, POLLIN, 0};
+  REQUIRE(::poll(&readable, 1, 10'000) == 1);
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
+  CHECK(queue == end.queue);
+  ibv_ack_cq_events(queue, 1);
 }
 
 TEST_CASE("a reset brings back a device after a fatal error") {

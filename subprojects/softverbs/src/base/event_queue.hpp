@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <mutex>
+#include <utility>
 
 namespace softverbs {
 
@@ -36,8 +37,7 @@ class event_queue {
   void push(const Event& event) {
     const std::lock_guard held(lock_);
     events_.push_back(event);
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof(one));
+    put_token();
   }
 
   /// Waits for a token; false with errno when there is none. Another thread may
@@ -46,6 +46,18 @@ class event_queue {
   bool take_token() const noexcept {
     std::uint64_t token = 0;
     return ::read(descriptor_, &token, sizeof(token)) == sizeof(token);
+  }
+
+  /// Wakes all who wait, now and later, with an event or without, until `calm`. They have to look
+  /// why, and to hand on the token that they took by `wake_next`.
+  void wake() {
+    const std::lock_guard held(lock_);
+    if (!std::exchange(woken_, true)) put_token();
+  }
+  void wake_next() { put_token(); }
+  void calm() {
+    const std::lock_guard held(lock_);
+    if (std::exchange(woken_, false)) take_token_if_any();
   }
 
   bool pop(Event& event) {
@@ -71,6 +83,10 @@ class event_queue {
   }
 
  private:
+  void put_token() const noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof(one));
+  }
   void take_token_if_any() const noexcept {
     std::uint64_t token = 0;
     iovec into{&token, sizeof(token)};
@@ -85,6 +101,7 @@ class event_queue {
 
   std::mutex lock_;
   std::deque<Event> events_;
+  bool woken_ = false;
   int descriptor_ = -1;
 };
 

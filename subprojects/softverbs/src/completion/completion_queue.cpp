@@ -111,6 +111,8 @@ bool completion_queue::give_out(const completion& entry) {
     event.event_type = IBV_EVENT_CQ_ERR;
     event.element.cq = this;
     owner_.async_events().push(event);
+    // Whatever it waits for, it has lost.
+    if (notify_ != notify::off) tell_channel();
     return false;
   }
   completion& added = at(count);
@@ -122,10 +124,14 @@ bool completion_queue::give_out(const completion& entry) {
   count_.store(count + 1, std::memory_order_release);
   if (notify_ == notify::any ||
       (notify_ == notify::solicited && (entry.solicited || entry.wc.status != IBV_WC_SUCCESS))) {
-    set_notify(notify::off);
-    static_cast<completion_channel*>(channel)->events.push(this);
+    tell_channel();
   }
   return true;
+}
+
+void completion_queue::tell_channel() {
+  set_notify(notify::off);
+  static_cast<completion_channel*>(channel)->events.push(this);
 }
 
 const completion& completion_queue::take() noexcept {

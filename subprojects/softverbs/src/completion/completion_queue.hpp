@@ -150,6 +150,7 @@ class completion_queue final : public extensible_cq, private timed {
   void drop_the_dead() noexcept;
   void hold_back(const completion& entry);
   bool give_out(const completion& entry);
+  void tell_channel();
 
   /// Gives out what was delayed until now. Takes the lock.
   void on_deadline(nanoseconds time) override;

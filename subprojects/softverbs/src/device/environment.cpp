@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/environment.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
@@ -131,8 +132,20 @@ environment read_environment() {
   return result;
 }
 
+/// A process has so many queue pairs, for all of its devices; what one says that it grants, it has.
+void share_queue_pairs(configuration& all) noexcept {
+  for (device_description& each : all.devices)
+    each.most.queue_pairs =
+        std::min(each.most.queue_pairs,
+                 limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size()));
+}
+
 const environment& the_environment() noexcept {
-  static const environment result = read_environment();
+  static const environment result = [] {
+    environment all = read_environment();
+    share_queue_pairs(all.devices);
+    return all;
+  }();
   return result;
 }
 

@@ -298,7 +298,7 @@ void reset() noexcept {
   const std::lock_guard held(machine::current().engine.lock());
   state = {};
   any = start_ports();
-  broken = 0;
+  if (broken.exchange(0) != 0) machine::current().announce_repair();
 }
 
 unsigned long long struck() noexcept {

@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -37,6 +38,11 @@ int engine::add(served& pair) {
     pair.number_ = wire_.slot() << wire::index_bits | index;
     return 0;
   }
+  // Several devices share them, so none of their own limits says it.
+  static bool told = false;
+  if (!std::exchange(told, true))
+    std::fprintf(stderr, "softverbs: all %zu queue pairs that a process can have are in use\n",
+                 pairs_.size());
   return ENOMEM;
 }
 

@@ -109,13 +109,17 @@ void machine::detach() noexcept {
   user_memory::leave();
 }
 
-void machine::stop_listening(const async_event_queue& events) noexcept {
-  std::erase_if(listeners_, [&](const listener& each) { return each.events == &events; });
+void machine::stop_listening(const device_listener& who) noexcept {
+  std::erase_if(listeners_, [&](const listener& each) { return each.who == &who; });
 }
 
 void machine::announce(unsigned device, const ibv_async_event& event) {
   for (const listener& each : listeners_)
-    if (each.device == device) each.events->push(event);
+    if (each.device == device) each.who->on_device_event(event);
+}
+
+void machine::announce_repair() {
+  for (const listener& each : listeners_) each.who->on_repair();
 }
 
 }  // namespace softverbs

@@ -15,6 +15,18 @@ namespace softverbs {
 
 using async_event_queue = event_queue<ibv_async_event>;
 
+/// Whoever has a device open.
+class device_listener {
+ public:
+  /// Of the device or a port, not of a single object. Under the engine's lock, as what follows.
+  virtual void on_device_event(const ibv_async_event& event) = 0;
+  /// A device that was broken works again.
+  virtual void on_repair() = 0;
+
+ protected:
+  ~device_listener() = default;
+};
+
 /// The hardware, so to say: one for the process, for all of its devices. The engine's lock protects
 /// the other parts.
 class machine {
@@ -33,12 +45,10 @@ class machine {
   int attach();
   void detach() noexcept;
 
-  /// Events of a device, all that concern no single object, go there, too.
-  void listen(unsigned device, async_event_queue& events) {
-    listeners_.push_back({device, &events});
-  }
-  void stop_listening(const async_event_queue& events) noexcept;
+  void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }
+  void stop_listening(const device_listener& who) noexcept;
   void announce(unsigned device, const ibv_async_event& event);
+  void announce_repair();
 
   softverbs::wire wire;
   region_table regions;
@@ -49,7 +59,7 @@ class machine {
  private:
   struct listener {
     unsigned device;
-    async_event_queue* events;
+    device_listener* who;
   };
   static void before_fork() noexcept;
   static void after_fork_in_parent() noexcept;

@@ -52,6 +52,17 @@ void device_context::fill_operations() noexcept {
   base.post_recv = inline_calls::post_recv;
 }
 
+void device_context::on_device_event(const ibv_async_event& event) {
+  async_events().push(event);
+  // Nothing will complete any more.
+  if (event.event_type == IBV_EVENT_DEVICE_FATAL)
+    for (completion_channel* channel : channels) channel->events.wake();
+}
+
+void device_context::on_repair() {
+  for (completion_channel* channel : channels) channel->events.calm();
+}
+
 device_context* device_context::open(const soft_device& device) {
   softverbs::machine& machine = machine::current();
   auto* opened = new (std::nothrow) device_context(device, machine);
@@ -69,7 +80,7 @@ device_context* device_context::open(const soft_device& device) {
   }
   opened->verbs().async_fd = opened->async_events().descriptor();
   const std::lock_guard held(machine.engine.lock());
-  machine.listen(device.number, opened->async_events());
+  machine.listen(device.number, *opened);
   faults::keep_time(machine);
   return opened;
 }
@@ -79,7 +90,7 @@ void device_context::close(device_context* closing) noexcept {
   softverbs::machine& machine = closing->machine();
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
-    machine.stop_listening(closing->async_events());
+    machine.stop_listening(*closing);
     for (queue_pair* pair : closing->queue_pairs) pair->leave_machine();
     for (memory_window* window : closing->windows) machine.regions.remove(*window);
     for (const memory_region* region : closing->regions) machine.regions.remove(*region);

@@ -18,7 +18,7 @@ class queue_pair;
 class shared_receive_queue;
 
 /// An open device, with everything made from it.
-class device_context final : private verbs_context, public open_device {
+class device_context final : private verbs_context, public open_device, private device_listener {
  public:
   /// Null with errno set.
   static device_context* open(const soft_device& device);
@@ -45,6 +45,8 @@ class device_context final : private verbs_context, public open_device {
   device_context(const soft_device& device, softverbs::machine& machine) noexcept;
   ~device_context();
   void fill_operations() noexcept;
+  void on_device_event(const ibv_async_event& event) override;
+  void on_repair() override;
 };
 
 /// Whether a verbs object belongs to a software device.
