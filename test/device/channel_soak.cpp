@@ -9,14 +9,32 @@
 
 using namespace verbspp::test;
 
-TEST_CASE("channels that do everything at random to each other stay right") {
+namespace {
+
+verbspp::soak::options short_soak(std::chrono::seconds length) {
   verbspp::soak::options wanted;
   wanted.device = device_name();
   wanted.seed = std::random_device()();
   wanted.operations = 20000;
-  wanted.time = std::chrono::seconds(3);
+  wanted.time = length;
   wanted.patience = patience;
+  return wanted;
+}
+
+}  // namespace
+
+TEST_CASE("channels that do everything at random to each other stay right") {
+  const auto wanted = short_soak(std::chrono::seconds(3));
   const verbspp::soak::summary found = verbspp::soak::run(wanted);
+  INFO("seed " << wanted.seed << '\n' << found.text);
+  CHECK(found.failure == "");
+  CHECK(found.operations > 100);
+}
+
+TEST_CASE("a server of many clients stays right however these go") {
+  auto wanted = short_soak(std::chrono::seconds(2));
+  wanted.clients = 5;
+  const verbspp::soak::summary found = verbspp::soak::run_clients(wanted);
   INFO("seed " << wanted.seed << '\n' << found.text);
   CHECK(found.failure == "");
   CHECK(found.operations > 100);

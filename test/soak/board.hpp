@@ -3,10 +3,13 @@
 /// What the two ends of the soak tell each other besides what they send.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <string_view>
 
 namespace verbspp::soak {
 
@@ -42,12 +45,22 @@ struct board_end {
   std::array<char, 400> why{};                ///< why the connection broke, valid from `closed` on
 };
 
-/// Shared by the two ends, which are threads, or processes that map it.
-struct board {
-  std::array<board_end, 2> ends{};
+/// Whether it goes on, and what the first to fail has found.
+struct verdict {
   std::atomic<bool> is_over{false};  ///< time, or what was asked for
   std::atomic<bool> failed{false};
-  std::array<char, 1000> failure{};  ///< what the first end to fail has found
+  std::array<char, 1000> failure{};
+
+  void fail(std::string_view what) {
+    if (failed.load()) return;
+    std::memcpy(failure.data(), what.data(), std::min(what.size(), failure.size() - 1));
+    failed = true;
+  }
+};
+
+/// Shared by the two ends, which are threads, or processes that map it.
+struct board : verdict {
+  std::array<board_end, 2> ends{};
 };
 
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "board.hpp"
+#include "outcome.hpp"
 #include "patterns.hpp"
 #include "soak.hpp"
 #include <verbspp/channel.hpp>
@@ -17,25 +18,12 @@
 #include <map>
 #include <optional>
 #include <random>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 namespace verbspp::soak {
-
-using clock = std::chrono::steady_clock;
-using namespace std::chrono_literals;
-
-/// Something is wrong: what, in words.
-struct wrong : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-/// The other end has found something wrong.
-struct stopped : std::runtime_error {
-  stopped() : std::runtime_error("the other end has failed") {}
-};
 
 inline constexpr access_flags exposed_rights =
     access::local_write | access::remote_read | access::remote_write | access::remote_atomic;

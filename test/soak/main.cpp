@@ -24,7 +24,9 @@ constexpr const char* help =
     "  --operations=N    ends after that many requests; a million by default\n"
     "  --seconds=N       ends after that time at the latest\n"
     "  --device=NAME     soft0 by default\n"
-    "  --kills           the peer is a process, which is killed at random and comes back\n"
+    "  --clients=N       a server with a hub and N clients, at most 8, instead of two ends\n"
+    "  --kills           the peer, or each client, is a process, which is killed at random and\n"
+    "                    comes back\n"
     "  --faults          the device fails at random; needs softverbs\n"
     "  --patience=N      seconds after which a step of the other end counts as a hang\n"
     "  --quiet           only the summary\n";
@@ -46,13 +48,15 @@ int main(int argc, char* argv[]) {
   wanted.seed = std::random_device()();
   wanted.talks = true;
   int peer_of = -1;
+  int client = -1;
   std::uint64_t seconds = 0;
   std::uint64_t patience = 0;
   for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
     if (take_number(argument, "--seed=", wanted.seed) ||
         take_number(argument, "--operations=", wanted.operations) ||
-        take_number(argument, "--peer=", peer_of))
+        take_number(argument, "--clients=", wanted.clients) ||
+        take_number(argument, "--client=", client) || take_number(argument, "--peer=", peer_of))
       continue;
     if (take_number(argument, "--seconds=", seconds)) {
       wanted.time = std::chrono::seconds(seconds);
@@ -72,12 +76,14 @@ int main(int argc, char* argv[]) {
       return is_question ? EXIT_SUCCESS : EXIT_FAILURE;
     }
   }
-  if (peer_of >= 0) return run_peer(wanted, peer_of);
+  if (peer_of >= 0)
+    return client >= 0 ? run_client(wanted, static_cast<unsigned>(client), peer_of)
+                       : run_peer(wanted, peer_of);
 
   std::printf("seed %llu, device %s\n", static_cast<unsigned long long>(wanted.seed),
               wanted.device.c_str());
   std::fflush(stdout);
-  const summary found = run(wanted);
+  const summary found = wanted.clients != 0 ? run_clients(wanted) : run(wanted);
   std::printf("%s%llu operations, seed %llu\n", found.text.c_str(),
               static_cast<unsigned long long>(found.operations),
               static_cast<unsigned long long>(wanted.seed));

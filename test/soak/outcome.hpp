@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "end.hpp"
-
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 
 namespace verbspp::soak {
+
+/// Something is wrong: what, in words.
+struct wrong : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+/// The other end has found something wrong.
+struct stopped : std::runtime_error {
+  stopped() : std::runtime_error("the other end has failed") {}
+};
 
 /// The value of what has to succeed.
 template <class Outcome>

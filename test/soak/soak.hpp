@@ -9,6 +9,9 @@
 
 namespace verbspp::soak {
 
+using clock = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
 struct options {
   std::string device = "soft0";
   std::uint64_t seed = 1;
@@ -21,6 +24,8 @@ struct options {
   bool kills = false;
   /// Faults are set at random, where the device is softverbs.
   bool faults = false;
+  /// Instead of two ends a server and so many clients, at most 8. With `kills` they are processes.
+  unsigned clients = 0;
   /// Prints what goes on every so often.
   bool talks = false;
 };
@@ -33,8 +38,10 @@ struct summary {
 };
 
 [[nodiscard]] summary run(const options& wanted);
+[[nodiscard]] summary run_clients(const options& wanted);
 
-/// The main function of the other process.
+/// The main functions of other processes.
 [[nodiscard]] int run_peer(const options& wanted, int board_descriptor);
+[[nodiscard]] int run_client(const options& wanted, unsigned number, int hall_descriptor);
 
 }  // namespace verbspp::soak

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A server of many clients, which come, ask, and are gone in every way.
+#pragma once
+
+#include "board.hpp"
+#include "outcome.hpp"
+#include "patterns.hpp"
+#include "punctuality.hpp"
+#include "soak.hpp"
+#include <verbspp/channel.hpp>
+#include <verbspp/verbspp.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace verbspp::soak {
+
+/// What a client and the server tell each other besides what they send. A client's connections have
+/// numbers, from 1 on.
+struct desk {
+  std::atomic<std::uint64_t> asked{0};    ///< the last one that the client wants
+  std::atomic<std::uint64_t> granted{0};  ///< the last one that the server has built
+  /// The last one that either of them has given up, or is about to: that explains the failures of
+  /// both.
+  std::atomic<std::uint64_t> ended{0};
+  std::atomic<std::uint64_t> operations{0};
+  std::array<std::byte, 44> client{};  ///< of `endpoint::encode`, valid from `asked` on
+  std::array<std::byte, 44> server{};  ///< the same, from `granted` on
+
+  void give_up(std::uint64_t connection) {
+    if (ended.load() < connection) ended = connection;
+  }
+};
+
+/// Shared by the server and its clients, which are threads, or processes that map it.
+struct hall : verdict {
+  std::array<desk, 8> desks{};
+};
+
+/// What every message begins with; bytes that are known from it follow.
+struct request_head {
+  std::uint64_t client = 0;
+  std::uint64_t connection = 0;
+  std::uint64_t number = 0;
+
+  [[nodiscard]] std::uint64_t content() const { return mix(client, connection, number); }
+  /// Of the whole message, in a place of that size.
+  [[nodiscard]] std::size_t size(std::size_t place) const {
+    const std::uint64_t chance = content();
+    return sizeof(request_head) +
+           (chance >> 62 == 0 ? chance : chance % 100) % (place - sizeof(request_head) + 1);
+  }
+  void write(std::span<std::byte> to) const {
+    std::memcpy(to.data(), this, sizeof(*this));
+    const auto rest = to.subspan(sizeof(*this));
+    if (!rest.empty())
+      std::memcpy(rest.data(), bytes_of(content(), 0, rest.size()).data(), rest.size());
+  }
+  /// Of a message that holds what it should.
+  [[nodiscard]] static request_head read(std::span<const std::byte> from, std::size_t place) {
+    request_head found;
+    if (from.size() < sizeof(found)) throw wrong("a message that is too short for its head");
+    std::memcpy(&found, from.data(), sizeof(found));
+    const auto rest = from.subspan(sizeof(found));
+    const std::string which = "message " + std::to_string(found.number) + " of connection " +
+                              std::to_string(found.connection) + " of client " +
+                              std::to_string(found.client);
+    if (from.size() != found.size(place)) throw wrong(which + " has another length");
+    if (!rest.empty() && std::memcmp(rest.data(), bytes_of(found.content(), 0, rest.size()).data(),
+                                     rest.size()) != 0)
+      throw wrong(which + " has other bytes");
+    return found;
+  }
+};
+
+/// So many requests of a client may be without an answer.
+inline constexpr std::size_t client_window = 8;
+inline constexpr std::uint32_t hall_message_size = 2048;
+
+/// Answers every message out of the place in which it came, on several threads.
+class server {
+ public:
+  server(const options& wanted, hall& shared, unsigned clients);
+  /// Lets clients in until all is over; then ends their connections under load.
+  void run();
+  [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
+  [[nodiscard]] const punctuality& limits() const { return limits_; }
+
+ private:
+  /// What there is of a client; any thread may have a message of it.
+  struct row {
+    std::mutex lock;
+    channel link;
+    std::deque<message> unanswered;  ///< for which there was no room
+    unsigned client = 0;
+    std::uint64_t connection = 0;
+    std::uint64_t taken = 0;
+  };
+
+  void admit(unsigned client);
+  void serve(const std::stop_token& stop, std::uint64_t seed);
+  void take(arrival& arrived, std::mt19937_64& chance);
+  void answer(row& client);
+  void judge(row& client);
+  /// \pre the row is locked
+  void drop(row& client, std::mt19937_64& chance);
+  void count(const std::string& what);
+
+  const options& wanted_;
+  hall& hall_;
+  const unsigned clients_;
+  std::mt19937_64 random_;
+  punctuality limits_;
+  std::mutex counting_;
+  std::map<std::string, std::uint64_t> counts_;
+  verbspp::context context_;
+  protection_domain domain_;
+  message_pool pool_;
+  std::optional<channel_hub> hub_;
+  std::vector<row> rows_;
+  std::vector<channel_id> ids_;  ///< of each client's last channel
+};
+
+/// Asks, checks the answers, and is gone.
+class client {
+ public:
+  client(const options& wanted, hall& shared, unsigned number);
+  void run(std::uint64_t first_connection);
+  [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
+  [[nodiscard]] const punctuality& limits() const { return limits_; }
+
+ private:
+  [[nodiscard]] std::uint64_t any(std::uint64_t below) { return random_() % below; }
+  [[nodiscard]] bool once_in(std::uint64_t times) { return any(times) == 0; }
+  [[nodiscard]] bool has_ended() const { return desk_.ended.load() >= connection_; }
+  void claim(bool holds, const std::string& what) const;
+  void fill_places();
+  void check_places();
+  [[nodiscard]] bool connect();
+  void ask();
+  void look(bool waits);
+  void take(message answer);
+  void let_go(std::size_t most);
+  void note(const error& cause, const char* where);
+  void leave();
+
+  const options& wanted_;
+  hall& hall_;
+  desk& desk_;
+  const unsigned number_;
+  std::mt19937_64 random_;
+  punctuality limits_;
+  std::map<std::string, std::uint64_t> counts_;
+  verbspp::context context_;
+  protection_domain domain_;
+  message_pool pool_;
+  /// Between connections, all of them.
+  std::vector<std::pair<message, place>> places_;
+  channel link_;
+  std::optional<inbox> answers_;
+  std::uint64_t connection_ = 0;
+  std::uint64_t sent_ = 0;
+  std::set<std::uint64_t> unanswered_;
+  std::deque<message> kept_;
+};
+
+}  // namespace verbspp::soak

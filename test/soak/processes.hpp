@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Other processes, which are this program once more, and what they share.
+#pragma once
+
+#include "outcome.hpp"
+#include "soak.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <climits>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+extern char** environ;
+
+namespace verbspp::soak {
+
+/// This program once more, with arguments of its own.
+class other_process {
+ public:
+  other_process() = default;
+  ~other_process() { kill(); }
+  other_process(const other_process&) = delete;
+  other_process& operator=(const other_process&) = delete;
+
+  void start(std::vector<std::string> words) {
+    std::array<char, PATH_MAX> program{};
+    if (::readlink("/proc/self/exe", program.data(), program.size() - 1) <= 0)
+      throw wrong("there is no /proc/self/exe");
+    words.insert(words.begin(), program.data());
+    std::vector<char*> arguments;
+    for (std::string& each : words) arguments.push_back(each.data());
+    arguments.push_back(nullptr);
+    if (::posix_spawn(&process_, program.data(), nullptr, nullptr, arguments.data(), environ) != 0)
+      throw wrong("another process cannot be started");
+  }
+  void kill() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(std::exchange(process_, -1), nullptr, 0);
+  }
+  /// Waits until it ends by itself. \returns what was wrong with that, or nothing
+  [[nodiscard]] std::string end(std::chrono::seconds patience) {
+    const auto deadline = clock::now() + patience;
+    while (process_ > 0) {
+      int status = 0;
+      if (::waitpid(process_, &status, WNOHANG) == 0) {
+        if (clock::now() > deadline) return "another process does not end";
+        std::this_thread::sleep_for(1ms);
+        continue;
+      }
+      process_ = -1;
+      if (status != 0) return "another process ended with status " + std::to_string(status);
+    }
+    return {};
+  }
+
+ private:
+  pid_t process_ = -1;
+};
+
+/// At memory that another process can map.
+template <class Shared>
+class mapped {
+ public:
+  /// A new one, or that of the process which started this one.
+  explicit mapped(int descriptor = -1) : is_new_(descriptor < 0), descriptor_(descriptor) {
+    if (is_new_) {
+      descriptor_ = ::memfd_create("soak", 0);
+      if (descriptor_ < 0 || ::ftruncate(descriptor_, sizeof(Shared)) != 0)
+        throw wrong("no memory to share with another process");
+    }
+    void* const at =
+        ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
+    if (at == MAP_FAILED) throw wrong("no memory to share with another process");
+    shared_ = is_new_ ? ::new (at) Shared : static_cast<Shared*>(at);
+  }
+  ~mapped() {
+    ::munmap(shared_, sizeof(Shared));
+    ::close(descriptor_);
+  }
+  mapped(const mapped&) = delete;
+  mapped& operator=(const mapped&) = delete;
+
+  [[nodiscard]] Shared& get() const { return *shared_; }
+  [[nodiscard]] int descriptor() const { return descriptor_; }
+
+ private:
+  bool is_new_;
+  int descriptor_;
+  Shared* shared_ = nullptr;
+};
+
+/// Ends this process when the one that started it is gone: there is nothing to do then. (Its death
+/// is not asked for as a signal, which would come when the thread ends that has started this one.)
+inline void end_with_parent() {
+  std::thread([parent = ::getppid()] {
+    while (::getppid() == parent) std::this_thread::sleep_for(100ms);
+    ::_exit(EXIT_FAILURE);
+  }).detach();
+}
+
+}  // namespace verbspp::soak

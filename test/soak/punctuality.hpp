@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How long past their limits waits end.
+#pragma once
+
+#include "soak.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <ctime>
+#include <stop_token>
+#include <string>
+#include <thread>
+
+namespace verbspp::soak {
+
+/// Compares the ends of waits with their limits, and with what a thread that does next to nothing
+/// loses at the same time because the machine is busy. Giving up takes several turns of several
+/// threads, which have to wait for a processor as that one does; so a wait may be late by the 100
+/// ms that the library promises, and by ten times that loss. Thread-safe, but for `latest` and
+/// `too_late`.
+class punctuality {
+ public:
+  punctuality() : control_([this](const std::stop_token& stop) { lose(stop); }) {}
+
+  /// Before a wait.
+  [[nodiscard]] std::chrono::nanoseconds mark() const { return lost(); }
+  /// A wait that was to end then has ended right now.
+  void note(clock::time_point limit, std::chrono::nanoseconds marked, const char* what) {
+    const auto late = clock::now() - limit;
+    const auto excused = lost() - marked;
+    ++waits_;
+    if (late > latest_) {
+      latest_ = late;
+      excuse_ = excused;
+    }
+    if (late > 100ms + 10 * excused && too_late_.empty())
+      too_late_ = std::string(what) + " ended " + milliseconds(late) +
+                  " ms past its limit, while the machine held a sleeping thread up for " +
+                  milliseconds(excused) + " ms";
+  }
+
+  /// What was wrong with that; empty if nothing was.
+  [[nodiscard]] const std::string& too_late() const { return too_late_; }
+  [[nodiscard]] std::string text() const {
+    return std::to_string(waits_) + " waits ended by their limits, the latest " +
+           milliseconds(latest_) +
+           " ms past it, of which the machine held a sleeping thread up for " +
+           milliseconds(excuse_) + " ms";
+  }
+
+ private:
+  static std::string milliseconds(std::chrono::nanoseconds time) {
+    return std::to_string(time.count() / 1'000'000) + '.' +
+           std::to_string(time.count() / 100'000 % 10);
+  }
+  [[nodiscard]] std::chrono::nanoseconds lost() const {
+    // What it loses right now is not counted yet.
+    const std::chrono::nanoseconds since = clock::now().time_since_epoch() - started_.load();
+    return lost_.load() + (since > step ? since - step : 0ns);
+  }
+  static std::chrono::nanoseconds processor_time() {
+    timespec now{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  }
+  /// Sleeps and works by turns, and counts what passes beside that.
+  void lose(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      const auto began = clock::now();
+      started_ = began.time_since_epoch();
+      const auto worked = processor_time();
+      std::this_thread::sleep_for(step - work);
+      while (processor_time() - worked < work) {
+      }
+      const auto passed = clock::now() - began;
+      if (passed > step) lost_ = lost_.load() + (passed - step);
+    }
+  }
+
+  static constexpr std::chrono::nanoseconds step = 1ms;
+  static constexpr std::chrono::nanoseconds work = 50us;
+
+  std::atomic<std::chrono::nanoseconds> lost_{0ns};
+  std::atomic<std::chrono::nanoseconds> started_{clock::now().time_since_epoch()};
+  std::chrono::nanoseconds latest_{0};
+  std::chrono::nanoseconds excuse_{0};
+  std::uint64_t waits_ = 0;
+  std::string too_late_{};
+  std::jthread control_;
+};
+
+}  // namespace verbspp::soak

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What looks on while a soak goes on.
+#pragma once
+
+#include "board.hpp"
+#include "soak.hpp"
+
+#include <malloc.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace verbspp::soak {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool is_sanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+inline constexpr bool is_sanitized = true;
+#else
+inline constexpr bool is_sanitized = false;
+#endif
+#else
+inline constexpr bool is_sanitized = false;
+#endif
+
+/// What must not grow while connections come and go.
+struct footprint {
+  std::size_t resident = 0;   ///< bytes
+  std::size_t allocated = 0;  ///< bytes, by malloc
+  std::size_t descriptors = 0;
+
+  [[nodiscard]] static footprint now() {
+    footprint found;
+    std::ifstream statm("/proc/self/statm");
+    std::size_t all = 0;
+    statm >> all >> found.resident;
+    found.resident *= static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    found.allocated = ::mallinfo2().uordblks + ::mallinfo2().hblkhd;
+    for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator("/proc/self/fd"))
+      ++found.descriptors;
+    return found;
+  }
+  [[nodiscard]] std::string text() const {
+    return std::to_string(resident / 1024) + " KiB resident, " + std::to_string(allocated / 1024) +
+           " KiB allocated, " + std::to_string(descriptors) + " descriptors";
+  }
+};
+
+/// Looks on until all is done: ends it when it is time, and stops the program when nothing
+/// happens any more, since what hangs cannot be asked to end.
+class watcher {
+ public:
+  /// `operations` counts what was done so far.
+  watcher(const options& wanted, verdict& shared, std::function<std::uint64_t()> operations)
+      : wanted_(wanted), shared_(shared), operations_(std::move(operations)) {}
+
+  template <class IsDone, class Doing, class Each>
+  void watch(IsDone is_done, Doing doing, Each each_moment) {
+    const auto started = clock::now();
+    auto last_change = started;
+    auto last_word = started;
+    std::uint64_t before = 0;
+    while (!is_done()) {
+      std::this_thread::sleep_for(2ms);
+      each_moment();
+      const auto now = clock::now();
+      const std::uint64_t count = operations();
+      if (now - started >= wanted_.time) shared_.is_over = true;
+      if (count != before) last_change = now;
+      before = count;
+      if (now - last_change > 2 * wanted_.patience + 30s) {
+        std::fprintf(stderr, "soak: nothing happens any more, after %llu operations; %s\n",
+                     static_cast<unsigned long long>(count), doing().c_str());
+        std::abort();
+      }
+      if (!has_base_ && (count > wanted_.operations / 4 || now - started > wanted_.time / 4)) {
+        base_ = footprint::now();
+        has_base_ = true;
+      }
+      if (wanted_.talks && now - last_word > 5s) {
+        last_word = now;
+        std::printf("%llu operations, %s\n", static_cast<unsigned long long>(count),
+                    footprint::now().text().c_str());
+        std::fflush(stdout);
+      }
+    }
+    last_ = footprint::now();
+  }
+  [[nodiscard]] std::uint64_t operations() const { return operations_(); }
+  /// What has grown that must not.
+  [[nodiscard]] std::string growth(std::uint64_t kills) const {
+    // A sleeping channel has some, and softverbs keeps a socket to each process that it ever sent
+    // to.
+    const std::size_t sockets = 8 + kills;
+    // What the allocator keeps comes and goes; a leak of any object per connection, or of a byte
+    // per operation, is more than that.
+    constexpr std::size_t wavering = 4 << 20;
+    if (!has_base_) return {};
+    if (last_.descriptors > base_.descriptors + sockets ||
+        (!is_sanitized && (last_.resident > base_.resident + 2 * wavering ||
+                           last_.allocated > base_.allocated + wavering)))
+      return "memory is not constant: " + base_.text() + ", and later " + last_.text();
+    return {};
+  }
+  [[nodiscard]] std::string text() const { return base_.text() + "; at the end " + last_.text(); }
+
+ private:
+  const options& wanted_;
+  verdict& shared_;
+  std::function<std::uint64_t()> operations_;
+  footprint base_{};
+  footprint last_{};
+  bool has_base_ = false;
+};
+
+}  // namespace verbspp::soak
