@@ -22,23 +22,29 @@ void copy_text(std::span<char> to, const std::string& text) {
 
 }  // namespace
 
-prepared_channel end::build() {
+template <class Builder>
+result<prepared_channel> end::build(const Builder& start) {
   const wait_mode mode = once_in(2)   ? wait_mode::spin()
                          : once_in(2) ? wait_mode::sleep()
                                       : wait_mode::spin_then_sleep(20us);
-  const auto usual = domain_.build_channel()
-                         .access(exposed_rights)
+  const auto usual = start.access(exposed_rights)
                          .max_receive_work_requests(32)
                          .max_send_elements(4)
                          .max_receive_elements(4)
                          .max_inline_data(inline_limit)
                          .default_limit(wanted_.patience)
                          .waiting(mode);
+  const std::uint64_t chance = any(3);
+  return chance == 0   ? usual.max_send_work_requests(4).build()
+         : chance == 1 ? usual.max_send_work_requests(64).build()
+                       : usual.build();
+}
+
+prepared_channel end::build() {
+  has_uc_ = wants_uc_;
   for (;;) {
-    const std::uint64_t chance = any(3);
-    auto built = chance == 0   ? usual.max_send_work_requests(4).build()
-                 : chance == 1 ? usual.max_send_work_requests(64).build()
-                               : usual.build();
+    auto built =
+        has_uc_ ? build(domain_.build_channel<transport::uc>()) : build(domain_.build_channel());
     if (!wanted_.faults || built.has_value()) return must(std::move(built), "build a channel");
     note_failure(built.error(), "building");
     check_failed();
@@ -48,6 +54,8 @@ prepared_channel end::build() {
 void end::prepare() {
   doing_ = "preparing";
   ++connection_;
+  // What UC loses is lost.
+  wants_uc_ = !wanted_.faults && connection_ % 6 == 2;
   for (const place& each : mine_blocks_)
     claim(each.is_untouched(), "bytes landed in memory that peers had access to before");
   for (const place& each : gaps_) claim(each.is_untouched(), "bytes landed beside a block");
@@ -78,7 +86,7 @@ void end::connect() {
   doing_ = "connecting";
   endpoint local;
   std::optional<prepared_channel> prepared;
-  if (channel_.state() != channel_state::empty && !once_in(4)) {
+  if (channel_.state() != channel_state::empty && has_uc_ == wants_uc_ && !once_in(4)) {
     auto renewed = channel_.renew();
     while (wanted_.faults && !renewed.has_value()) {
       note_failure(renewed.error(), "renewing");
@@ -92,7 +100,8 @@ void end::connect() {
     channel_ = channel();
     prepared.emplace(build());
     local = prepared->endpoint();
-    ++counts_["channels built"];
+    ++counts_[has_uc_ ? "channels built of UC" : "channels built"];
+    post_receives(*prepared, any(credits));
   }
   mine_.endpoint = local.encode();
   mine_.memory = must(exposed_.remote(), "name what peers see").encode();

@@ -59,6 +59,7 @@ void end::run(std::uint64_t first_connection) {
   doing_ = "ending";
   take_late(true);
   channel_ = channel();
+  claim(limits_.too_late().empty() || wanted_.faults, limits_.too_late());
 }
 
 void end::claim(bool holds, const std::string& what) const {

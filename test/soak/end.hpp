@@ -6,6 +6,7 @@
 #include "board.hpp"
 #include "outcome.hpp"
 #include "patterns.hpp"
+#include "punctuality.hpp"
 #include "soak.hpp"
 #include <verbspp/channel.hpp>
 #include <verbspp/verbspp.hpp>
@@ -122,6 +123,7 @@ class end {
   /// What it does right now, for whoever watches.
   [[nodiscard]] const char* doing() const { return doing_.load(); }
   [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
+  [[nodiscard]] const punctuality& limits() const { return limits_; }
 
  private:
   static constexpr unsigned blocks = 8;
@@ -146,6 +148,8 @@ class end {
   void finish();
   void judge(bool was_orderly);
   [[nodiscard]] prepared_channel build();
+  template <class Builder>
+  [[nodiscard]] result<prepared_channel> build(const Builder& start);
   void take_memory_back();
 
   // Requests.
@@ -191,7 +195,9 @@ class end {
   void look_after_shared();
 
   void post_receives();
-  void post_one_receive();
+  void post_receives(prepared_channel& to, std::uint64_t count);
+  template <class Poster>
+  void post_one_receive(Poster& to);
   void take_receives();
   void take_receive(awaited& one, const transport_result<completed_work>& result);
   void arrived(const awaited& one, const completed_work& done);
@@ -219,6 +225,7 @@ class end {
   std::atomic<const char*> doing_{"starting"};
   std::map<std::string, std::uint64_t> counts_{};
   std::uint64_t until_end_ = 0;  ///< steps
+  punctuality limits_;
 
   verbspp::context context_;
   protection_domain domain_;
@@ -241,6 +248,8 @@ class end {
 
   channel channel_{};
   std::uint64_t connection_ = 0;
+  bool wants_uc_ = false;  ///< both ends do, in this connection
+  bool has_uc_ = false;    ///< the channel
   bool peer_was_killed_ = false;
   std::optional<peer_memory> far_{};
   std::deque<awaited> receives_{};

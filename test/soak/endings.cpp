@@ -11,7 +11,9 @@ namespace verbspp::soak {
 
 void end::give_up_at_random() {
   const auto tiny = std::chrono::microseconds(any(2000));
-  switch (any(kill_peer_ ? 10 : 8)) {
+  const auto marked = limits_.mark();
+  const auto now = clock::now();
+  switch (any(kill_peer_ ? 12 : 8)) {
     case 0: {
       will_end("a short limit of a receive");
       if (receives_.empty()) return;
@@ -31,6 +33,7 @@ void end::give_up_at_random() {
             }
           },
           one.handle);
+      limits_.note(now + tiny, marked, "a receive");
       return;
     }
     case 1: {
@@ -55,6 +58,7 @@ void end::give_up_at_random() {
             }
           },
           one.handle);
+      limits_.note(now, marked, "a wait whose stop was requested");
       return;
     }
     case 2:
@@ -93,6 +97,7 @@ void end::give_up_at_random() {
             return success();
           },
           tiny / 8);
+      limits_.note(now + tiny / 8, marked, "a scope");
       if (!ended.has_value()) {
         note_failure(ended.error(), "a scope with a short limit");
         check_refused(ended.error(), "a scope with a short limit");
@@ -107,6 +112,7 @@ void end::give_up_at_random() {
       return;
     }
     case 7: {
+      if (wants_uc_) return;  // whose target is silent
       will_end("a wrong key");
       const peer_memory wrong_key(far_->address(), far_->length(),
                                   remote_key(far_->rkey().value() ^ 0x5a5a));

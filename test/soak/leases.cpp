@@ -25,7 +25,7 @@ void end::grant_lease() {
     where = {memory->data(), leased_size, random_()};
     where.fill();
   }
-  if (has_windows_ && !once_in(4))
+  if (has_windows_ && !wants_uc_ && !once_in(4))
     grant_lease<lease_by::window>(std::move(*memory), where);
   else
     grant_lease<lease_by::registration>(std::move(*memory), where);
@@ -155,7 +155,7 @@ void end::use_lease() {
       each.ranges[0] = {any(longest - leased_size + 1), leased_size};
     }
     // The last one reads what the one before has written.
-    if (jobs.size() > 1) {
+    if (jobs.size() > 1 && !wants_uc_) {
       jobs.back().what = kind::read;
       jobs.back().content = jobs[jobs.size() - 2].content;
       jobs.back().skipped = any(leased_size);

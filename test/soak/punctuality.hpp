@@ -5,10 +5,11 @@
 
 #include "soak.hpp"
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <ctime>
+#include <mutex>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -29,6 +30,7 @@ class punctuality {
   /// A wait that was to end then has ended right now.
   void note(clock::time_point limit, std::chrono::nanoseconds marked, const char* what) {
     const auto late = clock::now() - limit;
+    if (late < 0ns) return;  // by something else
     const auto excused = lost() - marked;
     ++waits_;
     if (late > latest_) {
@@ -55,10 +57,10 @@ class punctuality {
     return std::to_string(time.count() / 1'000'000) + '.' +
            std::to_string(time.count() / 100'000 % 10);
   }
+  /// With what it loses right now; never gets less.
   [[nodiscard]] std::chrono::nanoseconds lost() const {
-    // What it loses right now is not counted yet.
-    const std::chrono::nanoseconds since = clock::now().time_since_epoch() - started_.load();
-    return lost_.load() + (since > step ? since - step : 0ns);
+    const std::lock_guard guard(lock_);
+    return lost_ + (std::max)(clock::now() - began_ - step, clock::duration(0));
   }
   static std::chrono::nanoseconds processor_time() {
     timespec now{};
@@ -68,22 +70,23 @@ class punctuality {
   /// Sleeps and works by turns, and counts what passes beside that.
   void lose(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      const auto began = clock::now();
-      started_ = began.time_since_epoch();
       const auto worked = processor_time();
       std::this_thread::sleep_for(step - work);
       while (processor_time() - worked < work) {
       }
-      const auto passed = clock::now() - began;
-      if (passed > step) lost_ = lost_.load() + (passed - step);
+      const std::lock_guard guard(lock_);
+      const auto ended = clock::now();
+      lost_ += (std::max)(ended - began_ - step, clock::duration(0));
+      began_ = ended;
     }
   }
 
   static constexpr std::chrono::nanoseconds step = 1ms;
   static constexpr std::chrono::nanoseconds work = 50us;
 
-  std::atomic<std::chrono::nanoseconds> lost_{0ns};
-  std::atomic<std::chrono::nanoseconds> started_{clock::now().time_since_epoch()};
+  mutable std::mutex lock_;
+  std::chrono::nanoseconds lost_{0};
+  clock::time_point began_ = clock::now();
   std::chrono::nanoseconds latest_{0};
   std::chrono::nanoseconds excuse_{0};
   std::uint64_t waits_ = 0;

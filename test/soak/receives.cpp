@@ -9,7 +9,8 @@
 
 namespace verbspp::soak {
 
-void end::post_one_receive() {
+template <class Poster>
+void end::post_one_receive(Poster& to) {
   awaited one;
   const std::uint64_t chance = any(10);
   const auto put = [&](auto posted) {
@@ -28,13 +29,13 @@ void end::post_one_receive() {
   if (chance == 0) {
     private_memory memory = take_owned(one.where);
     one.ranges[0] = {0, longest};
-    auto posted = channel_.post_receive(std::move(memory));
+    auto posted = to.post_receive(std::move(memory));
     return put(std::move(posted));
   }
   if (chance == 1) {
     shared_memory memory = must(take_owned(one.where).share(), "share a buffer");
     one.ranges[0] = {0, longest};
-    auto posted = channel_.post_receive(memory);
+    auto posted = to.post_receive(memory);
     one.shared.emplace(std::move(memory));
     return put(std::move(posted));
   }
@@ -51,14 +52,19 @@ void end::post_one_receive() {
                                               one.ranges[i].offset,
                                           one.ranges[i].size),
                            "name a target"));
-  put(channel_.post_receive({.elements = std::span<const scatter_element>(targets)}));
+  put(to.post_receive({.elements = std::span<const scatter_element>(targets)}));
+}
+
+void end::post_receives(prepared_channel& to, std::uint64_t count) {
+  doing_ = "posting receives before the handshake";
+  for (; count != 0; --count) post_one_receive(to);
 }
 
 void end::post_receives() {
   doing_ = "posting receives";
   while (receives_.size() < credits && channel_.state() != channel_state::broken &&
          channel_.state() != channel_state::closed && channel_.state() != channel_state::empty)
-    post_one_receive();
+    post_one_receive(channel_);
 }
 
 void end::arrived(const awaited& one, const completed_work& done) {

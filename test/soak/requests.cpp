@@ -33,7 +33,8 @@ bool end::choose(work& job, bool may_be_inline) {
   const auto is_free = [&](unsigned block) {
     return readers_[block] == 0 && busy_[block] <= taken;
   };
-  const std::uint64_t chance = any(100);
+  // UC sends and writes.
+  const std::uint64_t chance = any(wants_uc_ ? 65 : 100);
   if (chance < 40 && sent_ < taken + credits) {
     const message_plan plan = plan_of(connection_, which_, sent_);
     job.number = sent_;
@@ -65,7 +66,7 @@ bool end::choose(work& job, bool may_be_inline) {
     job.size = 8;
   }
   const bool is_source = job.what <= kind::write_immediate;
-  job.is_fenced = once_in(10) && (is_source || fences_reads_);
+  job.is_fenced = once_in(10) && !wants_uc_ && (is_source || fences_reads_);
   if (is_source && may_be_inline && job.size <= inline_limit && once_in(2)) {
     job.is_inline = true;
   } else {

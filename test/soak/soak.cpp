@@ -102,7 +102,11 @@ summary run(const options& wanted) {
       if (const std::string problem = peer.end(wanted.patience); !problem.empty())
         shared.fail(problem);
     append_counts(text, "left: ", left->counts());
-    if (right) append_counts(text, "right: ", right->counts());
+    text << "left: " << left->limits().text() << '\n';
+    if (right) {
+      append_counts(text, "right: ", right->counts());
+      text << "right: " << right->limits().text() << '\n';
+    }
     if (wanted.kills) text << "kills: " << kills << '\n';
     if (faults) text << "faults set: " << faults->count() << '\n';
   } catch (const std::exception& caught) {

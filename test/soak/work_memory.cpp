@@ -13,7 +13,7 @@ void end::post_owned() {
   work job;
   private_memory memory = take_owned(job.where);
   const std::uint64_t taken = other_.taken.load();
-  const bool is_read = once_in(2);
+  const bool is_read = !wants_uc_ && once_in(2);
   const unsigned block = static_cast<unsigned>(any(blocks));
   const message_plan plan = plan_of(connection_, which_, sent_);
   if (is_read) {
@@ -70,7 +70,8 @@ void end::post_shared() {
   shared_memory memory = must(take_owned(job.where).share(), "share a buffer");
   job.parts = 1;
   const std::uint64_t taken = other_.taken.load();
-  const bool is_read = once_in(2) || sent_ >= taken + credits;
+  const bool is_read = !wants_uc_ && (once_in(2) || sent_ >= taken + credits);
+  if (!is_read && sent_ >= taken + credits) return;
   if (is_read) {
     job.what = kind::read;
     job.block = static_cast<unsigned>(any(blocks));
