@@ -19,8 +19,7 @@ result<bool> wait_readable(std::span<pollfd> entries, const wait_limit& until) n
   using std::chrono::steady_clock;
   for (;;) {
     // With a token this sleeps for a while only, and not at all once a stop was requested.
-    const steady_clock::time_point sleep_until =
-        until.stop_requested() ? (steady_clock::time_point::min)() : until.sleep_until();
+    const steady_clock::time_point sleep_until = until.sleep_until();
     timespec remaining{};
     if (const auto now = steady_clock::now(); now < sleep_until) {
       const auto whole = std::chrono::duration_cast<std::chrono::seconds>(sleep_until - now);

@@ -3,6 +3,14 @@
 
 namespace verbspp {
 
+std::optional<std::chrono::nanoseconds> wait_limit::remaining() const noexcept {
+  if (stop_requested()) return std::chrono::nanoseconds::zero();
+  if (at_ == (time_point::max)()) return std::nullopt;
+  const time_point now = std::chrono::steady_clock::now();
+  // Compared first: a time point at its minimum is farther away than a duration is long.
+  return now < at_ ? at_ - now : std::chrono::nanoseconds::zero();
+}
+
 error wait_limit::failure(const char* operation, const char* hint) const noexcept {
   return {stop_requested() ? error_kind::cancelled : error_kind::timed_out, operation, hint};
 }

@@ -217,6 +217,36 @@ TEST_CASE("who can be asked to stop sleeps for a while at a time") {
   CHECK(wait_limit(before, source.get_token()).sleep_until() == before);
 }
 
+TEST_CASE("who was asked to stop does not sleep") {
+  std::stop_source source;
+  const wait_limit limit(std::chrono::hours(1), source.get_token());
+  CHECK(limit.sleep_until() > steady_clock::now());
+  source.request_stop();
+  CHECK(limit.sleep_until() == steady_clock::time_point::min());
+  const auto before = steady_clock::now() - std::chrono::seconds(1);
+  CHECK(wait_limit(before).sleep_until() == before);
+}
+
+TEST_CASE("a limit tells how much time is left") {
+  using std::chrono::nanoseconds;
+  CHECK(wait_limit::forever().remaining() == std::nullopt);
+  const wait_limit limit = std::chrono::hours(1);
+  const auto first = limit.remaining();
+  const auto second = limit.remaining();
+  REQUIRE(first);
+  REQUIRE(second);
+  CHECK(*first <= std::chrono::hours(1));
+  CHECK(*second > std::chrono::minutes(50));
+  CHECK(*second <= *first);
+  CHECK(wait_limit(nanoseconds::zero()).remaining() == nanoseconds::zero());
+  CHECK(wait_limit(steady_clock::time_point::min()).remaining() == nanoseconds::zero());
+  std::stop_source source;
+  const wait_limit stoppable = source.get_token();
+  CHECK(stoppable.remaining() == std::nullopt);
+  source.request_stop();
+  CHECK(stoppable.remaining() == nanoseconds::zero());
+}
+
 TEST_CASE("a stop is requested on one thread and seen on another") {
   std::stop_source source;
   const wait_limit limit = source.get_token();

@@ -7,6 +7,7 @@
 #include <concepts>
 #include <cstddef>
 #include <new>
+#include <optional>
 #include <type_traits>
 
 namespace verbspp {
@@ -121,10 +122,15 @@ class wait_limit {
   }
   /// The time at which the wait ends; `time_point::max()` if none ends it.
   [[nodiscard]] constexpr time_point deadline() const noexcept { return at_; }
+  /// How much time is left: 0 if the limit has passed, by a stop as well; nothing if no time ends
+  /// the wait.
+  [[nodiscard]] std::optional<std::chrono::nanoseconds> remaining() const noexcept;
   /// Until when one may sleep without looking whether the limit has passed: the deadline or, with a
-  /// token, 10 ms from now if that is before. For waits of the program's own.
+  /// token, 10 ms from now if that is before; `time_point::min()` if a stop was requested. For
+  /// waits of the program's own.
   [[nodiscard]] time_point sleep_until() const noexcept {
     if (stop_ == nullptr) return at_;
+    if (stop_requested()) return (time_point::min)();
     const time_point soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(10);
     return soon < at_ ? soon : at_;
   }
