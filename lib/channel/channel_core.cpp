@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/pause.hpp"
 #include "channel/hub_state.hpp"
 #include "channel/lease_book.hpp"
+#include "channel/waiting.hpp"
 #include "qp/addressing.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
 
-#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -45,24 +44,10 @@ constexpr error_source ended_by_limit{
     [](const error& e, std::span<char> buffer) noexcept { return ended_message(e, buffer); },
     [](const error& e) noexcept { return e == error_kind::cancelled ? ECANCELED : ETIMEDOUT; }};
 
-/// A clock, a token, a descriptor are looked at once in so many rounds of a loop that spins.
-constexpr unsigned rounds_between_looks = 64;
-
-bool is_readable(int file_descriptor) noexcept {
-  if (file_descriptor < 0) return false;
-  pollfd watched{.fd = file_descriptor, .events = POLLIN, .revents = 0};
-  return ::poll(&watched, 1, 0) > 0;
-}
-
 error ended_by_descriptor() noexcept {
   return {error_kind::cancelled, waiting,
           "the descriptor that the channel watches is readable, or was closed at its other end: "
           "usually the peer is gone"};
-}
-
-error ended_by_event(const std::optional<async_event>& event) noexcept {
-  if (!event) return {error_kind::driver, waiting, "the device told of a failure"};
-  return {error_kind::driver, to_string(event->type()), event->hint()};
 }
 
 error of_channel(error_kind kind, const char* operation, const char* hint) noexcept {
@@ -155,8 +140,8 @@ result<void> channel_core::attach_to_hub() noexcept {
   const std::uint32_t sends = asked.max_send_work_requests.value();
   const std::uint32_t receives = receives_ != 0 ? asked.max_receive_work_requests.value() : 0;
   const auto attached =
-      settings_.hub->attach(*member_, native_->qp_num, std::uint64_t{sends_} + receives_,
-                            std::uint64_t{sends} + receives);
+      settings_.hub->attach(*member_, native_->qp_num, queue_pair_->parameters.port.value(),
+                            std::uint64_t{sends_} + receives_, std::uint64_t{sends} + receives);
   if (!attached.has_value()) {
     queue_pair_.reset();
     native_ = nullptr;
@@ -236,10 +221,9 @@ result<void> channel_core::prepare() noexcept {
   may_send_ = false;
   may_receive_ = has_receives;
   state_ = channel_state::prepared;
-  if (settings_.waiting.sleeps())
-    listener_.listen(domain().context(), {.queue_pair = native_,
-                                          .completion_queue = native_queue_,
-                                          .port = queue_pair_->parameters.port.value()});
+  listener_.listen(domain().context(), {.queue_pair = native_,
+                                        .completion_queue = native_queue_,
+                                        .port = queue_pair_->parameters.port.value()});
   return success();
 }
 
@@ -356,6 +340,11 @@ void channel_core::collect_tail() noexcept {
   if (!is_idle()) destroy_queue_pair();
 }
 
+/// What broke the channel is found, and so is the rest of what was outstanding.
+void channel_core::collect_broken() noexcept {
+  if (failure_) collect_tail();
+}
+
 void channel_core::break_off(const error& root) noexcept {
   note_root(root, true);
   stop_device();
@@ -446,56 +435,68 @@ void channel_core::go_if_unused() noexcept {
   }
 }
 
-template <class Done>
-std::optional<error> channel_core::wait_until(Done done, const wait_limit* limit) noexcept {
-  collect();
-  if (done()) return std::nullopt;
-  const wait_limit until = limit != nullptr ? *limit : wait_limit(settings_.default_limit);
-  const wait_limit spins_until(settings_.waiting.spins_for());
-  const auto give_up = [this](const error& why) {
-    break_off(why);
-    return why;
-  };
-  for (unsigned round = 0;; ++round) {
-    collect();
-    if (done()) return std::nullopt;
-    if (failure_) {
-      collect_tail();
-      return std::nullopt;
-    }
-    if (round % rounds_between_looks != 0) {
-      pause_processor();
-      continue;
-    }
-    if (until.has_passed()) return give_up(ended_by(until));
-    if (!settings_.waiting.sleeps() || !spins_until.has_passed()) {
-      if (is_readable(watched_descriptor_)) return give_up(ended_by_descriptor());
-      // Whoever is to answer may need this processor.
-      if (round != 0) sched_yield();
-      continue;
-    }
-    round = 0;
-    const auto woken = sleep(done, until, watched_descriptor_);
-    if (!woken.has_value()) return give_up(woken.assume_error());
-    if (woken.assume_value() == wait_end::async_event)
-      return give_up(ended_by_event(listener_.heard()));
-    if (woken.assume_value() == wait_end::file_descriptor) return give_up(ended_by_descriptor());
-  }
+error channel_core::reason_of(wait_end end, const wait_limit& until) noexcept {
+  if (end == wait_end::file_descriptor) return ended_by_descriptor();
+  if (end == wait_end::limit) return ended_by(until);
+  // A port may have come back meanwhile.
+  return failure_told_to(listener_).value_or(
+      of_channel(error_kind::driver, waiting, "a port was down for a moment"));
+}
+
+/// What ended a wait ends the connection. \returns why
+error channel_core::give_up(wait_end end, const error& why) noexcept {
+  break_off(why);
+  failure_->note_end(end);
+  return why;
+}
+
+/// The device may know why everything was flushed.
+std::optional<error> channel_core::reason_of_flush() noexcept {
+  if (!failure_ || root_is_certain_ || !queue_pair_) return std::nullopt;
+  return failure_told_to(listener_, time_of_events);
+}
+
+result<wait_end> channel_core::wait_as_told(const looking& look, const wait_limit& until,
+                                            int file_descriptor) noexcept {
+  return wait_looking({.mode = settings_.waiting,
+                       .queue = queue(),
+                       .listener = listener_,
+                       .until = until,
+                       .file_descriptor = file_descriptor},
+                      look);
 }
 
 template <class Done>
-result<wait_end> channel_core::sleep(Done done, const wait_limit& until,
-                                     int file_descriptor) noexcept {
-  if (listener_.has_heard()) return wait_end::async_event;
-  completion_queue_state& state = *completion_queue_access::state_of(queue());
-  VERBSPP_TRY(events, state.ask_to_be_woken(notify_for::every_completion));
-  // What came before that wakes nobody.
+std::optional<error> channel_core::wait_until(Done done, const wait_limit* limit) noexcept {
   collect();
-  if (done() || failure_) {
-    state.stay_awake();
-    return wait_end::completions;
+  if (done()) {
+    collect_broken();
+    return std::nullopt;
   }
-  return state.sleep(events, until, {file_descriptor, &listener_});
+  const wait_limit until = limit != nullptr ? *limit : wait_limit(settings_.default_limit);
+  const auto look = [&] {
+    collect();
+    return done() || failure_ ? sight::enough : sight::nothing;
+  };
+  const auto ended = wait_as_told(look, until, watched_descriptor_);
+  if (!ended.has_value()) {
+    break_off(ended.assume_error());
+    return ended.assume_error();
+  }
+  const wait_end end = ended.assume_value();
+  if (end != wait_end::completions) return give_up(end, reason_of(end, until));
+  if (queue_is_lost_) return failure_->root();
+  if (const auto why = reason_of_flush()) return give_up(wait_end::async_event, *why);
+  collect_broken();
+  return std::nullopt;
+}
+
+result<wait_end> channel_core::wait_for_message(const looking& look,
+                                                const wait_limit& limit) noexcept {
+  VERBSPP_TRY(end, wait_as_told(look, limit, watched_descriptor_));
+  if (end == wait_end::completions || end == wait_end::limit) return end;
+  static_cast<void>(give_up(end, reason_of(end, limit)));
+  return wait_end::completions;
 }
 
 result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
@@ -503,28 +504,16 @@ result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
   if (state_ == channel_state::empty) return refusal_of_empty(waiting);
   const std::uint64_t sends_before = completed_;
   const std::uint32_t receives_before = receives_outstanding();
-  const auto has_news = [&] {
-    return failure_ || completed_ != sends_before || receives_outstanding() != receives_before;
-  };
-  const wait_limit spins_until(settings_.waiting.spins_for());
-  for (unsigned round = 0;; ++round) {
+  const auto look = [&] {
     collect();
-    if (has_news()) return wait_end::completions;
-    if (round % rounds_between_looks != 0) {
-      pause_processor();
-      continue;
-    }
-    if (is_readable(file_descriptor)) return wait_end::file_descriptor;
-    if (limit.has_passed()) return wait_end::limit;
-    if (!settings_.waiting.sleeps() || !spins_until.has_passed()) {
-      if (round != 0) sched_yield();
-      continue;
-    }
-    round = 0;
-    VERBSPP_TRY(woken, sleep(has_news, limit, file_descriptor));
-    if (woken == wait_end::async_event) break_off(ended_by_event(listener_.heard()));
-    if (woken != wait_end::completions) return woken;
-  }
+    const bool has_news =
+        failure_ || completed_ != sends_before || receives_outstanding() != receives_before;
+    return has_news ? sight::enough : sight::nothing;
+  };
+  VERBSPP_TRY(end, wait_as_told(look, limit, file_descriptor));
+  if (end != wait_end::async_event) return end;
+  static_cast<void>(give_up(end, reason_of(end, limit)));
+  return wait_end::completions;
 }
 
 result<bool> channel_core::ask_to_be_woken() noexcept {
@@ -538,7 +527,9 @@ result<bool> channel_core::ask_to_be_woken() noexcept {
   completion_queue_state& state = *completion_queue_access::state_of(queue());
   VERBSPP_TRYV(state.ask_to_be_woken(notify_for::every_completion));
   collect();
-  if (listener_.has_heard() && !failure_) break_off(ended_by_event(listener_.heard()));
+  if (listener_.has_heard() && !failure_)
+    static_cast<void>(
+        give_up(wait_end::async_event, reason_of(wait_end::async_event, wait_limit::forever())));
   return failure_ || completed_ != sends_before || receives_outstanding() != receives_before;
 }
 
@@ -552,6 +543,7 @@ std::optional<error> channel_core::wait_for(request one, const wait_limit* limit
 
 transport_result<completed_work> channel_core::take_with_care(request one,
                                                               const wait_limit* limit) noexcept {
+  if (is_done(one)) collect_broken();
   const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
   if (was_given_up) return take_with_attention(one, true);
   return take_result(one);
@@ -976,7 +968,11 @@ void channel_core::hide_batch(std::uint64_t first, std::uint32_t count) noexcept
 
 void channel_core::lose_queue(int returned) noexcept {
   if (std::exchange(queue_is_lost_, true)) return;
-  note_root(poll_failure(returned), true);
+  const auto told =
+      queue_pair_ ? failure_told_to(listener_, time_of_events) : std::optional<error>();
+  const bool is_consequence = root_is_certain_;
+  note_root(told.value_or(poll_failure(returned)), true);
+  if (told && !is_consequence) failure_->note_end(wait_end::async_event);
   destroy_queue_pair();
 }
 

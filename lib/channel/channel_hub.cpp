@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/pause.hpp"
 #include "channel/hub_state.hpp"
 #include <verbspp/channel/channel_hub.hpp>
-
-#include <sched.h>
 
 #include <ostream>
 
@@ -42,24 +39,9 @@ result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noex
 result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
                                              const wait_limit& limit) const noexcept {
   if (!state_) return moved_from();
-  const wait_limit spins_until(state_->waiting().spins_for());
-  for (unsigned round = 1;; ++round) {
-    VERBSPP_TRY(arrived, poll(into));
-    if (!arrived.empty()) return arrived;
-    if (round % 64 != 0) {
-      detail::pause_processor();
-      continue;
-    }
-    if (limit.has_passed()) return limit.failure(polling, "nothing has arrived");
-    if (!state_->waiting().sleeps() || !spins_until.has_passed()) {
-      sched_yield();
-      continue;
-    }
-    VERBSPP_TRY(count, state_->sleep(into, limit));
-    if (count != 0) return into.first(count);
-    // If that did not bring anything, sleep again at once.
-    round = 63;
-  }
+  if (into.empty()) return detail::no_slots(polling);
+  VERBSPP_TRY(count, state_->wait(into, limit));
+  return into.first(count);
 }
 
 std::uint32_t channel_hub::size() const noexcept { return state_ ? state_->size() : 0; }

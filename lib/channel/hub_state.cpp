@@ -2,6 +2,7 @@
 #include "channel/hub_state.hpp"
 
 #include "base/limits.hpp"
+#include "channel/waiting.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
@@ -31,9 +32,6 @@ constexpr std::uint32_t extra_completions = 1;
 /// rxe does in the background, unless it is destroyed before. Nothing that the library could wait
 /// for tells whether there was one.
 constexpr auto time_for_shared_receive = std::chrono::milliseconds(1);
-
-/// How often a hub that sleeps looks whether its pool has places again.
-constexpr auto time_between_refills = std::chrono::milliseconds(1);
 
 constexpr const char* creating_hub = "channel_hub::create";
 constexpr const char* building_in_hub = "build a channel of a hub";
@@ -118,6 +116,7 @@ hub_state::hub_state(protection_domain domain, completion_queue queue,
       room_(queue_.capacity()) {}
 
 hub_state::~hub_state() {
+  listener_.stop();
   if (!receives_) return;
   // The device has let go of the places once the queue is gone, which is so before the pool's
   // handle goes. Should it not let go, they are never used again.
@@ -148,6 +147,7 @@ result<hub_reference> hub_state::create(const protection_domain& domain, const m
   hub_reference made(new (std::nothrow) hub_state(domain, std::move(queue), options));
   if (!made) return error::from_errno(ENOMEM, creating_hub);
   VERBSPP_TRYV(made->start(pool, options));
+  made->listen();
   return made;
 }
 
@@ -184,6 +184,13 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
   return success();
 }
 
+/// To what concerns all channels; the ports come with these.
+void hub_state::listen() noexcept {
+  listener_.listen(domain_.context(),
+                   {.completion_queue = queue_.native_handle(),
+                    .shared_receive_queue = receives_ ? receives_->native_handle() : nullptr});
+}
+
 result<void> hub_state::join(hub_member& member) noexcept {
   const std::lock_guard guard(lock_);
   if (first_free_ == no_index)
@@ -198,8 +205,8 @@ result<void> hub_state::join(hub_member& member) noexcept {
   return success();
 }
 
-result<bool> hub_state::attach(hub_member& member, std::uint32_t number, std::uint64_t granted,
-                               std::uint64_t asked) noexcept {
+result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigned port,
+                               std::uint64_t granted, std::uint64_t asked) noexcept {
   const std::lock_guard guard(lock_);
   if (lost_ != 0) return poll_failure(lost_);
   // What an earlier queue pair of that number has left is not this one's.
@@ -220,6 +227,7 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, std::ui
   member.expected_ = taken;
   member.number_ = number;
   member.knows_failure_ = false;
+  listener_.hear_port(port);
   return is_as_granted;
 }
 
@@ -371,7 +379,7 @@ void hub_state::refill() noexcept {
   }
 }
 
-result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
+result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
   std::size_t count = 0;
   const std::lock_guard guard(lock_);
   take_some();
@@ -387,29 +395,32 @@ result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
     into[count] = {.source = next.source, .message = std::move(what)};
   }
   refill();
-  if (count != 0) return count;
-  if (lost_ != 0) return poll_failure(lost_);
-  if (posted_ == 0 && refill_failure_) return *refill_failure_;
-  return count;
+  if (count == 0 && lost_ != 0) return poll_failure(lost_);
+  if (count == 0 && posted_ == 0 && refill_failure_) return *refill_failure_;
+  return found{.count = count, .is_short = receives_ && depth_ - posted_ >= refill_};
 }
 
-result<std::size_t> hub_state::sleep(std::span<arrival> into, const wait_limit& until) noexcept {
-  completion_queue_state& queue = *completion_queue_access::state_of(queue_);
-  VERBSPP_TRY(events, queue.ask_to_be_woken(notify_for::every_completion));
-  // What came before that wakes nobody.
-  VERBSPP_TRY(count, poll(into));
-  if (count != 0) {
-    queue.stay_awake();
-    return count;
-  }
-  bool waits_for_places = false;
-  {
-    const std::lock_guard guard(lock_);
-    waits_for_places = is_short();
-  }
-  // That places have come back wakes nobody.
-  VERBSPP_TRYV(queue.sleep(events, waits_for_places ? wait_limit(time_between_refills) : until));
-  return poll(into);
+result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
+  VERBSPP_TRY(seen, look_for(into));
+  return seen.count;
+}
+
+result<std::size_t> hub_state::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
+  result<found> seen = found();
+  const auto look = [&] {
+    seen = look_for(into);
+    if (!seen.has_value() || seen.assume_value().count != 0) return sight::enough;
+    // That places have come back wakes nobody.
+    return seen.assume_value().is_short ? sight::nothing_yet : sight::nothing;
+  };
+  VERBSPP_TRY(
+      end, wait_looking({.mode = waiting_, .queue = queue_, .listener = listener_, .until = limit},
+                        look));
+  if (end == wait_end::limit) return limit.failure("wait of a hub", "nothing has arrived");
+  if (end == wait_end::async_event || !seen.has_value())
+    if (const auto told = failure_told_to(listener_)) return *told;
+  VERBSPP_TRYV(seen);
+  return seen.assume_value().count;
 }
 
 std::uint32_t hub_state::size() noexcept {

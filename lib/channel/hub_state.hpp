@@ -6,6 +6,7 @@
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
+#include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/queue/queue_accounting.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
@@ -74,11 +75,11 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   /// The channel gets an index.
   [[nodiscard]] result<void> join(hub_member& member) noexcept;
-  /// It has a queue pair of that number, and can have so many requests outstanding: as many as were
-  /// granted if there is room for these, else as were asked for.
+  /// It has a queue pair of that number and port, and can have so many requests outstanding: as
+  /// many as were granted if there is room for these, else as were asked for.
   /// \returns whether that is as many as were granted
-  [[nodiscard]] result<bool> attach(hub_member& member, std::uint32_t number, std::uint64_t granted,
-                                    std::uint64_t asked) noexcept;
+  [[nodiscard]] result<bool> attach(hub_member& member, std::uint32_t number, unsigned port,
+                                    std::uint64_t granted, std::uint64_t asked) noexcept;
   /// Looks for completions, unless somebody else does just now. \returns what failed, else 0
   [[nodiscard]] int look() noexcept;
   /// Takes all completions that are there: the queue pair is in ERR, and about to be destroyed.
@@ -91,10 +92,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   // What others ask.
 
   [[nodiscard]] result<std::size_t> poll(std::span<arrival> into) noexcept;
-  /// The same, after a sleep until the device has something to tell, or the limit, or some time, if
-  /// there was nothing. \pre the hub sleeps
-  [[nodiscard]] result<std::size_t> sleep(std::span<arrival> into,
-                                          const wait_limit& until) noexcept;
+  /// The same, waited for: at least one.
+  [[nodiscard]] result<std::size_t> wait(std::span<arrival> into, const wait_limit& limit) noexcept;
   [[nodiscard]] wait_mode waiting() const noexcept { return waiting_; }
   [[nodiscard]] std::uint32_t size() noexcept;
   [[nodiscard]] std::uint64_t room() noexcept;
@@ -164,6 +163,13 @@ class [[gnu::visibility("hidden")]] hub_state {
   hub_state(protection_domain domain, completion_queue queue, const hub_options& options) noexcept;
   ~hub_state();
   [[nodiscard]] result<void> start(const message_pool* pool, const hub_options& options) noexcept;
+  void listen() noexcept;
+
+  struct found {
+    std::size_t count = 0;
+    bool is_short = false;  ///< the pool has had too few places
+  };
+  [[nodiscard]] result<found> look_for(std::span<arrival> into) noexcept;
 
   // \pre the lock is taken, from here on.
 
@@ -173,8 +179,6 @@ class [[gnu::visibility("hidden")]] hub_state {
   void hand_out_shared(const ibv_wc& completion) noexcept;
   void note_news(hub_member& member) noexcept;
   void refill() noexcept;
-  /// Whether the pool has had too few places.
-  [[nodiscard]] bool is_short() const noexcept { return receives_ && depth_ - posted_ >= refill_; }
   /// Takes a place back that the device has filled, or not.
   void take_back(std::uint32_t place) noexcept;
   [[nodiscard]] hub_member* member_of(std::uint32_t number) noexcept;
@@ -206,6 +210,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   owned<bool[]> is_posted_{};  ///< of each place
   std::uint32_t posted_ = 0;
   std::optional<error> refill_failure_{};
+  async_listener listener_;  ///< of what fails while somebody waits
 };
 
 }  // namespace verbspp::detail

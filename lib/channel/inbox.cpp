@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/pause.hpp"
+#include "channel/waiting.hpp"
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/inbox.hpp>
-
-#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -15,8 +13,6 @@ namespace verbspp {
 namespace {
 
 constexpr std::uint32_t largest_refill = 64;
-/// How often an inbox of a channel that sleeps looks whether the pool has places again.
-constexpr auto time_between_refills = std::chrono::milliseconds(1);
 constexpr const char* opening = "inbox::open";
 constexpr const char* taking = "next message of an inbox";
 
@@ -202,26 +198,20 @@ result<message> inbox::wait() noexcept {
 }
 
 result<message> inbox::wait(const wait_limit& limit) noexcept {
-  for (unsigned round = 1;; ++round) {
-    auto arrived = next();
-    if (arrived) return std::move(*arrived);
-    if (round % 64 != 0 && !core_->sleeps()) {
-      detail::pause_processor();
-      continue;
-    }
-    if (limit.has_passed())
-      return limit.failure(taking, count_ != 0
-                                       ? "no message has arrived"
-                                       : "the pool has no place for a message to arrive in");
-    if (!core_->sleeps()) {
-      sched_yield();
-      continue;
-    }
-    // That places have come back to the pool wakes nobody. If the channel fails, `next` says why.
+  std::optional<result<message>> arrived = next();
+  if (arrived) return std::move(*arrived);
+  const auto look = [&] {
+    arrived = next();
+    if (arrived) return detail::sight::enough;
+    // That places have come back to the pool wakes nobody.
     const bool waits_for_places = depth_ - count_ >= refill_ || count_ == 0;
-    const wait_limit until = waits_for_places ? wait_limit(time_between_refills) : limit;
-    VERBSPP_TRYV(core_->wait_for_news(until, -1));
-  }
+    return waits_for_places ? detail::sight::nothing_yet : detail::sight::nothing;
+  };
+  VERBSPP_TRY(end, core_->wait_for_message(look, limit));
+  if (!arrived && end == wait_end::completions) arrived = next();
+  if (arrived) return std::move(*arrived);
+  return limit.failure(taking, count_ != 0 ? "no message has arrived"
+                                           : "the pool has no place for a message to arrive in");
 }
 
 }  // namespace verbspp

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cassert>
+#include <iterator>
 #include <utility>
 
 namespace verbspp::detail {
@@ -104,7 +105,8 @@ void async_events::tell(const async_event& event, const ibv_async_event& source)
     const int noted = each->has_heard_ ? rank_of(each->heard_) : 0;
     if (rank > noted)
       each->set(event);
-    else if (noted == 1 && event.type() == async_event_type::port_active)
+    else if (noted == 1 && event.type() == async_event_type::port_active &&
+             event.port() == each->heard_.port())
       each->forget();
   }
   if (rank != 0) changed_.wake_all();
@@ -188,6 +190,11 @@ void async_events::admit(async_listener& listener) noexcept {
     listener.forget();
 }
 
+void async_events::admit_port(async_listener& listener, unsigned port) noexcept {
+  const std::lock_guard held(lock_);
+  listener.note_port(port);
+}
+
 void async_events::dismiss(async_listener& listener) noexcept {
   const std::lock_guard held(lock_);
   async_listener* const previous = std::exchange(listener.previous_, nullptr);
@@ -215,8 +222,12 @@ void async_listener::listen(const context& source, const async_elements& about) 
   stop();
   source_ = source.state_;
   about_ = about;
+  for (std::uint64_t& each : ports_) each = 0;
+  if (about.port != 0) note_port(about.port);
   source_->events->admit(*this);
 }
+
+void async_listener::hear_port(unsigned port) noexcept { source_->events->admit_port(*this, port); }
 
 void async_listener::stop() noexcept {
   if (!source_) return;
@@ -246,7 +257,7 @@ bool async_listener::is_about(const async_event& event,
     case async_event_element::device:
       return true;
     case async_event_element::port:
-      return static_cast<unsigned>(native.element.port_num) == about_.port;
+      return hears_port(static_cast<unsigned>(native.element.port_num));
     case async_event_element::queue_pair:
       return native.element.qp == about_.queue_pair;
     case async_event_element::completion_queue:
@@ -258,6 +269,14 @@ bool async_listener::is_about(const async_event& event,
       break;
   }
   return false;
+}
+
+void async_listener::note_port(unsigned port) noexcept {
+  ports_[port / 64 % std::size(ports_)] |= std::uint64_t{1} << port % 64;
+}
+
+bool async_listener::hears_port(unsigned port) const noexcept {
+  return (ports_[port / 64 % std::size(ports_)] >> port % 64 & 1) != 0;
 }
 
 void async_listener::set(const async_event& heard) noexcept {

@@ -56,6 +56,7 @@ struct [[gnu::visibility("hidden")]] async_events {
                                          const wait_limit& until) noexcept;
 
   void admit(async_listener& listener) noexcept;
+  void admit_port(async_listener& listener, unsigned port) noexcept;
   void dismiss(async_listener& listener) noexcept;
   [[nodiscard]] std::optional<async_event> heard_by(const async_listener& listener) noexcept;
 

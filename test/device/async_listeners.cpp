@@ -138,6 +138,27 @@ TEST_CASE("a listener notes the gravest failure, and forgets a port that comes b
   CHECK_FALSE(listener.has_heard());
 }
 
+TEST_CASE("a listener hears of further ports") {
+  const testbed bed;
+  async_listener listener;
+  listener.listen(bed.context, {.port = 1});
+  keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
+  CHECK_FALSE(listener.has_heard());
+  listener.hear_port(2);
+  keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
+  CHECK(heard_by(listener) == async_event_type::port_error);
+  // The other port's.
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 1));
+  CHECK(heard_by(listener) == async_event_type::port_error);
+  keep(listener, about_port(IBV_EVENT_PORT_ACTIVE, 2));
+  CHECK_FALSE(listener.has_heard());
+  keep(listener, about_port(IBV_EVENT_PORT_ERR, 1));
+  CHECK(heard_by(listener) == async_event_type::port_error);
+  listener.listen(bed.context, {});
+  keep(listener, about_port(IBV_EVENT_PORT_ERR, 1));
+  CHECK_FALSE(listener.has_heard());
+}
+
 TEST_CASE("who begins to listen to a device that has failed hears of it") {
   const testbed bed;
   inject(about_port(IBV_EVENT_DEVICE_FATAL, 0));

@@ -20,9 +20,6 @@ using namespace verbspp::test;
 
 namespace {
 
-const std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
-                           wait_mode::spin_then_sleep(std::chrono::microseconds(20))};
-
 [[nodiscard]] channel_pair connect_channels(const testbed& bed, wait_mode mode) {
   return test::connect_channels(bed.domain.build_channel().waiting(mode));
 }
@@ -115,26 +112,54 @@ TEST_CASE("what ends a wait of a channel ends it however it waits") {
   const testbed bed;
   buffer<> to(bed.domain, 64);
   for (const wait_mode mode : all_modes) {
-    channel_pair ends = connect_channels(bed, mode);
-    const auto start = clock::now();
-    SECTION("a stop that is requested") {
+    for (const bool is_stop : {true, false}) {
+      channel_pair ends = connect_channels(bed, mode);
       std::stop_source source;
-      std::thread other = later([&] { source.request_stop(); });
-      CHECK(error(failure_of(ends.left.receive({.elements = to.scatter()}, source.get_token()))) ==
-            error_kind::cancelled);
-      other.join();
-    }
-    SECTION("a descriptor that is hung up") {
       sockets peer;
       ends.left.watch(peer.watched());
-      std::thread other = later([&] { peer.hang_up(); });
-      const error gone = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
+      const auto start = clock::now();
+      std::thread other = later([&] {
+        if (is_stop)
+          source.request_stop();
+        else
+          peer.hang_up();
+      });
+      const error ended = failure_of(
+          ends.left.receive({.elements = to.scatter()}, wait_limit(patience, source.get_token())));
       other.join();
-      CHECK(gone == error_kind::cancelled);
-      CHECK_THAT(gone.message(), Catch::Contains("descriptor"));
+      CHECK(ended == error_kind::cancelled);
+      CHECK_THAT(ended.message(), Catch::Contains(is_stop ? "stop" : "descriptor"));
+      REQUIRE(ends.left.failure());
+      CHECK(ends.left.failure()->ended_by() ==
+            (is_stop ? wait_end::limit : wait_end::file_descriptor));
+      CHECK(clock::now() - start < moment + soon);
+      CHECK(ends.left.outstanding() == 0);
     }
-    CHECK(clock::now() - start < moment + 2 * soon);
+  }
+}
+
+TEST_CASE("what gave a connection up is told") {
+  const testbed bed;
+  buffer<> memory(bed.domain, 64);
+  channel_pair ends = connect_channels(bed, wait_mode::spin());
+  SECTION("the time") {
+    const error late = failure_of(ends.left.receive({.elements = memory.scatter()}, short_limit));
+    CHECK(late == error_kind::timed_out);
+    CHECK_THAT(late.message(), Catch::Contains("time limit"));
+    CHECK(ends.left.failure()->ended_by() == wait_end::limit);
+  }
+  SECTION("a request, with all others") {
+    auto waiting = must(ends.left.post_receive({.elements = memory.scatter()}));
+    const remote_memory<access::remote_write> nowhere(0, 64, remote_key(std::uint32_t{0}));
+    CHECK(ends.left.write({.elements = memory.gather(), .remote = nowhere}, patience).has_error());
+    CHECK(ends.left.state() == channel_state::broken);
     CHECK(ends.left.outstanding() == 0);
+    CHECK(ends.left.failure()->ended_by() == std::nullopt);
+    CHECK(waiting.wait(patience).has_error());
+  }
+  SECTION("the program") {
+    must(ends.left.close());
+    CHECK(ends.left.failure()->ended_by() == std::nullopt);
   }
 }
 
@@ -192,28 +217,51 @@ TEST_CASE("an event loop sleeps on a channel's descriptor") {
   CHECK(failure_of(spinning.left.request_notification()) == error_kind::not_supported);
 }
 
-TEST_CASE("a port that goes while a channel sleeps ends the wait, and says so") {
-  const testbed bed;
-  buffer<> to(bed.domain, 64);
-  channel_pair ends = connect_channels(bed, wait_mode::sleep());
-  const failing_device failing("after:50ms=port-down");
-  const auto start = clock::now();
-  const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
-  CHECK(clock::now() - start < soon);
-  CHECK_THAT(failed.message(), Catch::Contains("port"));
-  CHECK(ends.left.state() == channel_state::broken);
-  CHECK(ends.left.outstanding() == 0);
+TEST_CASE("a port that goes while a channel waits ends the wait, and says so") {
+  for (const wait_mode mode : all_modes) {
+    const testbed bed;
+    buffer<> to(bed.domain, 64);
+    channel_pair ends = connect_channels(bed, mode);
+    const auto start = clock::now();
+    const failing_device failing("after:50ms=port-down");
+    const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
+    CHECK(clock::now() - start < soon);
+    CHECK_THAT(failed.message(), Catch::Contains("port"));
+    CHECK(ends.left.state() == channel_state::broken);
+    CHECK(ends.left.outstanding() == 0);
+  }
 }
 
-TEST_CASE("a device that fails while a channel sleeps ends the wait, and says so") {
+TEST_CASE("a device that fails while a channel waits ends the wait, and says so") {
+  for (const wait_mode mode : all_modes) {
+    const testbed bed;
+    buffer<> to(bed.domain, 64);
+    channel_pair ends = connect_channels(bed, mode);
+    const auto start = clock::now();
+    const failing_device failing("after:50ms=device-fatal");
+    const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
+    CHECK(clock::now() - start < soon);
+    CHECK_THAT(failed.message(), Catch::Contains("device"));
+    CHECK(ends.left.state() == channel_state::broken);
+    CHECK(ends.left.outstanding() == 0);
+  }
+}
+
+TEST_CASE("an inbox hears of what its channel watches") {
   const testbed bed;
-  buffer<> to(bed.domain, 64);
-  channel_pair ends = connect_channels(bed, wait_mode::sleep());
-  const failing_device failing("after:50ms=device-fatal");
-  const auto start = clock::now();
-  const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
-  CHECK(clock::now() - start < soon);
-  CHECK_THAT(failed.message(), Catch::Contains("device"));
-  CHECK(ends.left.state() == channel_state::broken);
-  CHECK(ends.left.outstanding() == 0);
+  const auto pool = must(message_pool::create(bed.domain, 4, 64));
+  for (const wait_mode mode : all_modes) {
+    channel_pair ends = connect_channels(bed, mode);
+    auto arrivals = must(inbox::open(ends.left, pool));
+    sockets peer;
+    ends.left.watch(peer.watched());
+    must(ends.right.send({}));
+    CHECK(must(arrivals.wait(patience)).size() == 0);
+    std::thread other = later([&] { peer.hang_up(); });
+    const error gone = failure_of(arrivals.wait(patience));
+    other.join();
+    CHECK_THAT(gone.message(), Catch::Contains("descriptor"));
+    CHECK(ends.left.state() == channel_state::broken);
+    CHECK(pool.available() == pool.size());
+  }
 }

@@ -6,6 +6,7 @@
 #include "device.hpp"
 #include <verbspp/channel.hpp>
 
+#include <array>
 #include <chrono>
 #include <utility>
 
@@ -31,6 +32,10 @@ template <class Builder>
   return connect_channels(bed.domain.build_channel().access(
       access::local_write | access::remote_read | access::remote_write | access::remote_atomic));
 }
+
+/// All ways in which a channel can wait.
+inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
+                                      wait_mode::spin_then_sleep(std::chrono::microseconds(20))};
 
 /// A limit that a test waits for.
 inline constexpr std::chrono::milliseconds short_limit{50};

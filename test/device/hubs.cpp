@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channels.hpp"
+#include "failing_verb.hpp"
 
 #include <array>
 #include <atomic>
@@ -8,6 +9,7 @@
 #include <optional>
 #include <random>
 #include <sstream>
+#include <stop_token>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -277,6 +279,59 @@ TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels")
     giver.join();
     CHECK(last.message.size() == 8);
     must(late.wait(patience));
+  }
+}
+
+TEST_CASE("what fails while somebody waits for a hub ends the wait, and is told") {
+  for (const wait_mode mode : all_modes) {
+    for (const bool is_port : {true, false}) {
+      const testbed bed;
+      const auto hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
+      const channel_pair ends = connect_to_hub(bed, hub);
+      std::array<arrival, 1> slot;
+      const failing_device failing(is_port ? "after:50ms=port-down" : "after:50ms=device-fatal");
+      const auto start = clock::now();
+      auto ended = hub.wait(slot, patience);
+      // Of the channel, which is broken by it as well, there may be news before.
+      if (ended.has_value()) ended = hub.wait(slot, patience);
+      CHECK(clock::now() - start < soon);
+      const error failed = failure_of(ended);
+      CHECK(failed == error_kind::driver);
+      CHECK_THAT(failed.message(), Catch::Contains(is_port ? "port" : "device"));
+      if (is_port) CHECK(failure_of(hub.wait(slot, patience)) == error_kind::driver);
+    }
+  }
+}
+
+TEST_CASE("the failure of a queue of a hub ends the wait for it, and is told") {
+  const testbed bed;
+  const auto hub = must(channel_hub::create(bed.domain));
+  const channel_pair ends = connect_to_hub(bed, hub);
+  ibv_async_event failed{};
+  failed.event_type = IBV_EVENT_CQ_ERR;
+  failed.element.cq = hub.native_handle();
+  inject(failed);
+  std::array<arrival, 1> slot;
+  const error told = failure_of(hub.wait(slot, patience));
+  // The device never gave what was acknowledged.
+  --hub.native_handle()->async_events_completed;
+  CHECK(told == error_kind::driver);
+  CHECK_THAT(told.message(), Catch::Contains("completion queue"));
+}
+
+TEST_CASE("a hub's wait ends when a stop is requested, however it waits") {
+  const testbed bed;
+  for (const wait_mode mode : all_modes) {
+    const auto hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
+    std::stop_source source;
+    std::thread other([&] {
+      std::this_thread::sleep_for(moment);
+      source.request_stop();
+    });
+    std::array<arrival, 1> slot;
+    const error stopped = failure_of(hub.wait(slot, wait_limit(patience, source.get_token())));
+    other.join();
+    CHECK(stopped == error_kind::cancelled);
   }
 }
 

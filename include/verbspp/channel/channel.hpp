@@ -190,7 +190,9 @@ class channel : public posting_operations<channel>,
   [[nodiscard]] struct endpoint endpoint() const noexcept;
   /// What the device granted.
   [[nodiscard]] queue_pair_capacities capacities() const noexcept;
-  /// Requests that have not been found finished.
+  /// Requests that have not been found finished. None once a wait, a blocking call or the end of a
+  /// scope has found the channel broken, since these collect all that is outstanding then; `poll`,
+  /// which waits for nothing, takes what is there, and may have to be called again.
   [[nodiscard]] std::uint32_t outstanding() const noexcept;
   /// Null if there is none: empty, broken beyond repair, closed.
   [[nodiscard]] ibv_qp* native_handle() const noexcept;

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <verbspp/base/error.hpp>
+#include <verbspp/queue/completion_queue.hpp>
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 
 namespace verbspp {
@@ -32,17 +34,25 @@ class channel_failure {
   [[nodiscard]] const error& root() const noexcept { return root_; }
   /// How many requests were given up because of it.
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }
+  /// What ended the wait with which the connection was given up: `limit`, of which the root's kind
+  /// tells whether the time had come (`timed_out`) or a stop was requested (`cancelled`);
+  /// `file_descriptor`, the one of `channel::watch`; `async_event`. Empty if it was no wait: a
+  /// request failed, or the program closed the channel.
+  [[nodiscard]] std::optional<wait_end> ended_by() const noexcept { return ended_by_; }
   /// One line: the root, and how many requests went with it.
   [[nodiscard]] std::string message() const;
 
   /// For the library.
   void replace_root(const error& root) noexcept { root_ = root; }
   /// For the library.
+  void note_end(wait_end end) noexcept { ended_by_ = end; }
+  /// For the library.
   void count_flushed() noexcept { ++flushed_; }
 
  private:
   error root_;
   std::uint64_t flushed_ = 0;
+  std::optional<wait_end> ended_by_{};
 };
 
 std::ostream& operator<<(std::ostream& out, const channel_failure& failure);

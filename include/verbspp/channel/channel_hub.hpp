@@ -90,8 +90,11 @@ class channel_hub {
   /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if its
   /// completion queue is broken: all of its channels are, then
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
-  /// The same, waited for: at least one.
-  /// \errors as `poll`; `timed_out`, or that a stop was requested
+  /// The same, waited for: at least one. What has failed meanwhile ends it, too: the device, the
+  /// hub's queues, the port of a channel (asynchronous events, which the program still gets). It
+  /// goes on telling so where nothing else has arrived, of a port until that is active again.
+  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested; `driver` for what has
+  /// failed
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 const wait_limit& limit) const noexcept;
 

@@ -37,6 +37,7 @@ namespace verbspp::detail {
 
 struct hub_member;
 class lease_book;
+class looking;
 
 /// What the builder of a channel collects besides the queue pair's parameters.
 struct channel_settings {
@@ -191,6 +192,10 @@ class channel_core {
   /// limit.
   [[nodiscard]] result<wait_end> wait_for_news(const wait_limit& limit,
                                                int file_descriptor) noexcept;
+  /// Waits for what `look` sees, and for what else ends a wait; nothing is given up at the limit.
+  /// \returns `completions` if there is something to see, which may be that the channel broke
+  [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
+                                                  const wait_limit& limit) noexcept;
   /// Asks for an event of the next completion, for event loops. \returns whether some came
   /// meanwhile
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
@@ -529,7 +534,6 @@ class channel_core {
     return receives_ - receive_room_;
   }
   [[nodiscard]] bool may_receive() const noexcept { return may_receive_; }
-  [[nodiscard]] bool sleeps() const noexcept { return settings_.waiting.sleeps(); }
   [[nodiscard]] std::chrono::nanoseconds default_limit() const noexcept {
     return settings_.default_limit;
   }
@@ -717,6 +721,7 @@ class channel_core {
   void note_root(const error& root, bool is_certain) noexcept;
   void stop_device() noexcept;
   void collect_tail() noexcept;
+  void collect_broken() noexcept;
   void collect_until(const wait_limit& limit) noexcept;
   void destroy_queue_pair() noexcept;
   [[nodiscard]] result<void> prepare() noexcept;
@@ -728,10 +733,11 @@ class channel_core {
   [[nodiscard]] bool is_idle() const noexcept;
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, const wait_limit* limit) noexcept;
-  /// Sleeps until something may have come, unless that is so once it has asked to be woken.
-  template <class Done>
-  [[nodiscard]] result<wait_end> sleep(Done done, const wait_limit& until,
-                                       int file_descriptor) noexcept;
+  [[nodiscard]] result<wait_end> wait_as_told(const looking& look, const wait_limit& until,
+                                              int file_descriptor) noexcept;
+  [[nodiscard]] error reason_of(wait_end end, const wait_limit& until) noexcept;
+  error give_up(wait_end end, const error& why) noexcept;
+  [[nodiscard]] std::optional<error> reason_of_flush() noexcept;
 
   // What every request looks at comes first.
   std::uint64_t next_send_ = 1;     ///< the number of the next request of the send queue
@@ -796,7 +802,7 @@ class channel_core {
   void unguard(const target* first) const noexcept;
   std::uint32_t targets_per_request_ = 0;
   owned<target[]> targets_{};
-  async_listener listener_;  ///< of a channel that sleeps: what fails meanwhile
+  async_listener listener_;  ///< of what fails while somebody waits
   int watched_descriptor_ = -1;
   std::uint32_t owner_;  ///< in endpoints
   std::uint32_t generation_ = 0;

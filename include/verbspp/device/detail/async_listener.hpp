@@ -9,6 +9,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
 #include <optional>
 
 namespace verbspp::detail {
@@ -42,6 +43,8 @@ class async_listener {
   /// only hears whether the device has failed.
   /// \pre the context was not moved from
   void listen(const context& source, const async_elements& about) noexcept;
+  /// Hears of one more port from now on. On any thread while it listens.
+  void hear_port(unsigned port) noexcept;
   /// Hears no more; what was heard stays.
   void stop() noexcept;
 
@@ -63,11 +66,14 @@ class async_listener {
 
   [[nodiscard]] bool is_about(const async_event& event,
                               const ibv_async_event& native) const noexcept;
+  void note_port(unsigned port) noexcept;
+  [[nodiscard]] bool hears_port(unsigned port) const noexcept;
   void set(const async_event& heard) noexcept;
   void forget() noexcept;
 
   reference<context_state> source_;  ///< null while it does not listen
   async_elements about_;
+  std::uint64_t ports_[4] = {};  ///< a bit for each; the lock of the context's events guards them
   async_listener* previous_ = nullptr;
   async_listener* next_ = nullptr;
   bool has_heard_ = false;
