@@ -96,6 +96,12 @@ result<void> check_on_demand(const char* operation, const protection_domain& dom
 
 }  // namespace
 
+memory_registration::memory_registration() noexcept
+    : domain_(reference<protection_domain_state>()),
+      native_(nullptr),
+      range_{},
+      whose_(ownership::borrowed) {}
+
 memory_registration::memory_registration(protection_domain domain, ibv_mr* native,
                                          std::uint64_t start, ownership whose) noexcept
     : domain_(std::move(domain)),

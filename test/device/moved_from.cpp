@@ -79,6 +79,15 @@ TEST_CASE("a buffer that was moved from, or released, is refused in words") {
     check_refused(gone.scatter(0, 1), no_region);
     check_refused(gone.remote(), no_region);
     CHECK_THAT(printed(gone), Catch::StartsWith("memory region, moved from or deregistered"));
+    CHECK(gone.data() == nullptr);
+    CHECK(gone.size() == 0);
+    CHECK(gone.begin() == gone.end());
+    CHECK(gone.pages() == page_kind::normal);
+    CHECK(gone.native_handle() == nullptr);
+    CHECK(gone.region().length() == 0);
+    CHECK(gone.region().native_handle() == nullptr);
+    CHECK(gone.protection_domain().native_handle() == nullptr);
+    check_refused(gone.region().gather(), no_region);
   };
   auto moved = must(buffer_type::allocate(bed.domain, 8));
   check(emptied(moved));

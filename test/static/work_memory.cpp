@@ -46,6 +46,9 @@ static_assert(std::is_nothrow_copy_constructible_v<shared> &&
               std::is_nothrow_copy_assignable_v<shared> &&
               std::is_nothrow_copy_constructible_v<part_of_shared>);
 static_assert(sizeof(shared) == sizeof(void*));
+// What moves with each request that owns its memory.
+static_assert(sizeof(buffer) == 2 * sizeof(void*));
+static_assert(sizeof(part) == 4 * sizeof(void*));
 static_assert(sizeof(detail::kept_memory) == 2 * sizeof(void*));
 
 }  // namespace

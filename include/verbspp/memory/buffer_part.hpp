@@ -11,6 +11,8 @@
 
 #include <cassert>
 #include <cstddef>
+#include <cstdint>
+#include <type_traits>
 #include <utility>
 
 namespace verbspp {
@@ -34,12 +36,12 @@ class VERBSPP_CONSUMABLE buffer_part {
   using value_type = typename Buffer::value_type;
   using handle_for_peers = typename Buffer::handle_for_peers;
 
-  buffer_part(buffer_part&& other) noexcept
+  VERBSPP_DATA_PATH buffer_part(buffer_part&& other) noexcept
       : buffer_(std::move(other.buffer_)),
         first_(std::exchange(other.first_, 0)),
         count_(std::exchange(other.count_, 0)) {}
   /// The buffer of before is deregistered and freed here.
-  buffer_part& operator=(buffer_part&& other) noexcept {
+  VERBSPP_DATA_PATH buffer_part& operator=(buffer_part&& other) noexcept {
     buffer_part taken(std::move(other));
     std::swap(buffer_, taken.buffer_);
     std::swap(first_, taken.first_);
@@ -96,6 +98,18 @@ class VERBSPP_CONSUMABLE buffer_part {
   {
     return buffer_.scatter(first_, count_);
   }
+  /// For the library: as those of the buffer.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
+    return buffer_.size() != 0 && count_ <= UINT32_MAX / sizeof(value_type);
+  }
+  template <class Part>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
+    if constexpr (std::is_same_v<Part, scatter_element>)
+      return buffer_.scatter_unchecked(first_, count_);
+    else
+      return buffer_.gather_unchecked(first_, count_);
+  }
+
   /// What to give a peer so that it can access the part; its key opens the whole buffer.
   /// \errors `invalid_input` if the part was moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept

@@ -64,6 +64,8 @@ class memory_registration {
   [[nodiscard]] static result<memory_registration> from_native(
       const protection_domain& domain, ibv_mr* native, ownership whose,
       std::optional<std::uint64_t> start) noexcept;
+  /// What one that was moved from is.
+  [[nodiscard]] static memory_registration none() noexcept { return {}; }
   memory_registration(const memory_registration&) = delete;
   memory_registration(memory_registration&& other) noexcept
       : domain_(std::move(other.domain_)),
@@ -98,6 +100,7 @@ class memory_registration {
   [[nodiscard]] const registered_range& range() const noexcept { return range_; }
 
  private:
+  memory_registration() noexcept;
   memory_registration(protection_domain domain, ibv_mr* native, std::uint64_t start,
                       ownership whose = ownership::taken) noexcept;
   /// What is watched has to know addresses that are not the program's.

@@ -19,6 +19,7 @@ class thread_domain;
 namespace detail {
 
 struct thread_domain_state;
+class memory_registration;
 
 struct protection_domain_state : counted {
   protection_domain_state(context parent, ibv_pd* allocated, ownership whose) noexcept;
@@ -82,6 +83,7 @@ class protection_domain {
   }
 
  private:
+  friend detail::memory_registration;  // of which there may be one of no domain
   explicit protection_domain(detail::reference<detail::protection_domain_state> state) noexcept;
   static result<protection_domain> adopt(const class context& parent, ibv_pd* native,
                                          ownership whose, const char* operation) noexcept;

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iosfwd>
+#include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -55,11 +56,6 @@ class page_range {
         kind_(std::exchange(other.kind_, page_kind::normal)) {}
   page_range& operator=(const page_range&) = delete;
   page_range& operator=(page_range&&) = delete;  // frees before or after what? its owner knows
-  void swap(page_range& other) noexcept {
-    std::swap(first_, other.first_);
-    std::swap(size_, other.size_);
-    std::swap(kind_, other.kind_);
-  }
   ~page_range();
 
   [[nodiscard]] void* data() const noexcept { return first_; }
@@ -79,6 +75,30 @@ class page_range {
 /// For a destructor: frees the memory if it was deregistered, else reports that.
 void free_pages(page_range& pages, const result<void>& deregistered) noexcept;
 
+/// What a registered buffer owns, at a place of its own, so that moving the buffer moves a pointer.
+template <access_flags Rights>
+struct registered_pages {
+  std::size_t size;             ///< elements
+  std::uint32_t length_of_all;  ///< of one element of a request, bytes; 0: one can't have all
+  dependent<page_range, Rights> memory;
+  memory_region<Rights> region;
+};
+
+/// Deregisters and frees what a buffer owned, and reports it if that fails. A call, so that the
+/// many places where a buffer may end are short.
+template <access_flags Rights>
+[[gnu::noinline]] void destroy(registered_pages<Rights>* pages) noexcept {
+  free_pages(pages->memory, std::move(pages->region).deregister());
+  delete pages;
+}
+
+/// The region of a buffer that has none any more.
+template <access_flags Rights>
+[[nodiscard, gnu::noinline]] const memory_region<Rights>& no_region() noexcept {
+  static const memory_region<Rights> none(memory_registration::none());
+  return none;
+}
+
 }  // namespace detail
 
 /// What a registered buffer may hold: zero bytes are one, and copying it copies its bytes.
@@ -96,11 +116,11 @@ class shared_buffer;
 
 /// Memory that the library allocates and registers, as an array of elements that are zero at first.
 ///
-/// A move-only owner; the memory stays where it is when the buffer is moved. It is freed when it is
-/// no longer registered; should deregistering fail, that is reported, and the memory is never
-/// freed, since the device may still use it. Its pages hold nothing else. Keeps its protection
-/// domain alive. A buffer that was moved from has no elements, and what is made of a buffer is
-/// refused.
+/// A move-only owner of two words; the memory stays where it is when the buffer is moved. It is
+/// freed when it is no longer registered; should deregistering fail, that is reported, and the
+/// memory is never freed, since the device may still use it. Its pages hold nothing else. Keeps its
+/// protection domain alive. A buffer that was moved from has no elements, and what is made of a
+/// buffer is refused.
 ///
 /// Work uses it in one of three ways. *Borrowed*: work takes elements, and the buffer has to
 /// outlive it, which is the caller's duty. *Owned*: the buffer, or a `part` of it, moves into the
@@ -113,6 +133,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   template <class Value>
   using result = verbspp::result<detail::dependent<Value, Rights>>;
   using page_range = detail::dependent<detail::page_range, Rights>;
+  using pages_type = detail::registered_pages<Rights>;
 
  public:
   static constexpr access_flags rights = Rights;
@@ -133,82 +154,93 @@ class VERBSPP_CONSUMABLE registered_buffer {
     VERBSPP_TRY(pages, page_range::allocate(count, sizeof(Element), options));
     const std::span<Element> elements(static_cast<Element*>(pages.data()), count);
     VERBSPP_TRY(region, register_memory<Rights>(domain, elements));
-    return registered_buffer(std::move(pages), std::move(region), count);
+    const std::size_t length = elements.size_bytes();
+    auto* const owned = new (std::nothrow)
+        pages_type{count, length <= UINT32_MAX ? static_cast<std::uint32_t>(length) : 0,
+                   std::move(pages), std::move(region)};
+    if (owned == nullptr)
+      return error(error_kind::resource_exhausted, "allocate registered buffer",
+                   "there is no memory for what the buffer owns");
+    return registered_buffer(elements.data(), owned);
   }
 
-  registered_buffer(registered_buffer&& other) noexcept
-      : pages_(std::move(other.pages_)),
-        region_(std::move(other.region_)),
-        size_(std::exchange(other.size_, 0)) {}
+  VERBSPP_DATA_PATH registered_buffer(registered_buffer&& other) noexcept
+      : first_(std::exchange(other.first_, nullptr)),
+        pages_(std::exchange(other.pages_, nullptr)) {}
   /// The buffer of before is deregistered and freed here.
-  registered_buffer& operator=(registered_buffer&& other) noexcept {
+  VERBSPP_DATA_PATH registered_buffer& operator=(registered_buffer&& other) noexcept {
     registered_buffer taken(std::move(other));
-    pages_.swap(taken.pages_);
-    std::swap(region_, taken.region_);
-    std::swap(size_, taken.size_);
+    std::swap(first_, taken.first_);
+    std::swap(pages_, taken.pages_);
     return *this;
   }
-  ~registered_buffer() {
-    if (pages_.data() != nullptr) detail::free_pages(pages_, std::move(region_).deregister());
+  VERBSPP_DATA_PATH ~registered_buffer() {
+    if (pages_ != nullptr) detail::destroy(pages_);
   }
 
   // None of these on a temporary buffer, whose memory is gone when they have returned.
 
-  [[nodiscard]] Element* data() & noexcept VERBSPP_LIFETIMEBOUND {
-    return static_cast<Element*>(pages_.data());
-  }
-  [[nodiscard]] const Element* data() const& noexcept VERBSPP_LIFETIMEBOUND {
-    return static_cast<const Element*>(pages_.data());
-  }
+  /// Null if the buffer was moved from.
+  [[nodiscard]] Element* data() & noexcept VERBSPP_LIFETIMEBOUND { return first_; }
+  [[nodiscard]] const Element* data() const& noexcept VERBSPP_LIFETIMEBOUND { return first_; }
   void data() const&& = delete;  // a temporary frees its memory: name the buffer first
   /// The number of elements.
-  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::size_t size() const noexcept { return pages_ != nullptr ? pages_->size : 0; }
   [[nodiscard]] Element* begin() & noexcept VERBSPP_LIFETIMEBOUND { return data(); }
   [[nodiscard]] const Element* begin() const& noexcept VERBSPP_LIFETIMEBOUND { return data(); }
   void begin() const&& = delete;  // a temporary frees its memory: name the buffer first
-  [[nodiscard]] Element* end() & noexcept VERBSPP_LIFETIMEBOUND { return data() + size_; }
+  [[nodiscard]] Element* end() & noexcept VERBSPP_LIFETIMEBOUND { return data() + size(); }
   [[nodiscard]] const Element* end() const& noexcept VERBSPP_LIFETIMEBOUND {
-    return data() + size_;
+    return data() + size();
   }
   void end() const&& = delete;  // a temporary frees its memory: name the buffer first
   /// \pre index < size()
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED Element& operator[](std::size_t index) & noexcept
       VERBSPP_LIFETIMEBOUND {
-    assert(index < size_);
+    assert(index < size());
     return data()[index];
   }
   /// \pre index < size()
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED const Element& operator[](
       std::size_t index) const& noexcept VERBSPP_LIFETIMEBOUND {
-    assert(index < size_);
+    assert(index < size());
     return data()[index];
   }
   void operator[](std::size_t) const&& = delete;  // a temporary frees its memory: name it first
-  [[nodiscard]] page_kind pages() const noexcept { return pages_.kind(); }
+  [[nodiscard]] page_kind pages() const noexcept {
+    return pages_ != nullptr ? pages_->memory.kind() : page_kind::normal;
+  }
 
-  /// The registration, which counts in bytes.
+  /// The registration, which counts in bytes; an empty one if the buffer was moved from. It stays
+  /// where it is when the buffer is moved, and is as long there as what the buffer owns.
   [[nodiscard]] const memory_region<Rights>& region() const& noexcept VERBSPP_LIFETIMEBOUND {
-    return region_;
+    return pages_ != nullptr ? pages_->region : detail::no_region<Rights>();
   }
   void region() const&& = delete;  // a temporary deregisters it: name the buffer first
   /// The whole buffer, for the device to read.
   /// \errors `invalid_input` above 2^32 - 1 bytes
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather() const noexcept {
-    return region_.gather();
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather()
+      const noexcept {
+    if (!is_one_element()) [[unlikely]]
+      return no_element("registered_buffer::gather");
+    return all<gather_element>();
   }
   /// `count` elements from the one of index `first` on.
   /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
     VERBSPP_TRYV(check_part("registered_buffer::gather", first, count));
-    return region_.gather(first * sizeof(Element), count * sizeof(Element));
+    return pages_->region.gather(first * sizeof(Element), count * sizeof(Element));
   }
   /// The whole buffer, for the device to write.
   /// \errors `invalid_input` above 2^32 - 1 bytes
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter() const noexcept
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter()
+      const noexcept
     requires LocallyWritable<Rights>
   {
-    return region_.scatter();
+    if (!is_one_element()) [[unlikely]]
+      return no_element("registered_buffer::scatter");
+    return all<scatter_element>();
   }
   /// `count` elements from the one of index `first` on.
   /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
@@ -217,19 +249,36 @@ class VERBSPP_CONSUMABLE registered_buffer {
     requires LocallyWritable<Rights>
   {
     VERBSPP_TRYV(check_part("registered_buffer::scatter", first, count));
-    return region_.scatter(first * sizeof(Element), count * sizeof(Element));
+    return pages_->region.scatter(first * sizeof(Element), count * sizeof(Element));
   }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED gather_element
+  /// \pre the buffer was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH gather_element
   gather_unchecked(std::size_t first, std::size_t count) const noexcept {
-    return region_.gather_unchecked(first * sizeof(Element), count * sizeof(Element));
+    assert(gather(first, count).has_value());
+    return element<gather_element>(first, count);
   }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED scatter_element
+  /// \pre the buffer was not moved from
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH scatter_element
   scatter_unchecked(std::size_t first, std::size_t count) const noexcept
     requires LocallyWritable<Rights>
   {
-    return region_.scatter_unchecked(first * sizeof(Element), count * sizeof(Element));
+    assert(scatter(first, count).has_value());
+    return element<scatter_element>(first, count);
+  }
+
+  /// For the library: whether one element of a request can have all of the buffer; where it can't,
+  /// `gather` and `scatter` say why.
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH bool is_one_element() const noexcept {
+    return pages_ != nullptr && pages_->length_of_all != 0;
+  }
+  /// For the library: that element, which `gather` and `scatter` give as a result, and so in
+  /// memory.
+  template <class Part>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH Part all() const noexcept {
+    return Part::from_native({reinterpret_cast<std::uintptr_t>(first_), pages_->length_of_all,
+                              pages_->region.lkey().value()});
   }
 
   /// One field of the element of that index, for the device to read:
@@ -240,8 +289,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather_field(
       std::size_t index, Member Owner::* member) const noexcept {
     VERBSPP_TRYV(check_part("registered_buffer::gather_field", index, 1));
-    return region_.gather(index * sizeof(Element) + detail::offset_of<Element>(member),
-                          sizeof(Member));
+    return pages_->region.gather(index * sizeof(Element) + detail::offset_of<Element>(member),
+                                 sizeof(Member));
   }
   /// The same for the device to write.
   /// \errors `invalid_input` if there are not so many elements
@@ -251,8 +300,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter_field(
       std::size_t index, Member Owner::* member) const noexcept {
     VERBSPP_TRYV(check_part("registered_buffer::scatter_field", index, 1));
-    return region_.scatter(index * sizeof(Element) + detail::offset_of<Element>(member),
-                           sizeof(Member));
+    return pages_->region.scatter(index * sizeof(Element) + detail::offset_of<Element>(member),
+                                  sizeof(Member));
   }
 
   /// What to give a peer so that it can access the buffer.
@@ -260,7 +309,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<handle_for_peers> remote() const noexcept
     requires RemotelyAccessible<Rights>
   {
-    return region_.remote();
+    return region().remote();
   }
 
   /// A part of the buffer that owns the whole: `count` elements from the one of index `first` on,
@@ -287,44 +336,59 @@ class VERBSPP_CONSUMABLE registered_buffer {
   /// memory is never freed.
   /// \errors as `memory_region::deregister`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> release() && noexcept {
-    size_ = 0;
-    const auto deregistered = std::move(region_).deregister();
-    page_range taken = std::move(pages_);
-    if (!deregistered.has_value()) taken.abandon();
+    if (pages_ == nullptr) return detail::region_is_gone("registered_buffer::release");
+    const auto deregistered = std::move(pages_->region).deregister();
+    if (!deregistered.has_value()) pages_->memory.abandon();
+    delete std::exchange(pages_, nullptr);
+    first_ = nullptr;
     return deregistered;
   }
 
   [[nodiscard]] const class protection_domain& protection_domain() const& noexcept
       VERBSPP_LIFETIMEBOUND {
-    return region_.protection_domain();
+    return region().protection_domain();
   }
   [[nodiscard]] class protection_domain protection_domain() && noexcept {
-    return region_.protection_domain();
+    return std::as_const(*this).protection_domain();
   }
   /// Null if the buffer was moved from.
-  [[nodiscard]] ibv_mr* native_handle() const noexcept { return region_.native_handle(); }
+  [[nodiscard]] ibv_mr* native_handle() const noexcept { return region().native_handle(); }
 
   friend std::ostream& operator<<(std::ostream& out, const registered_buffer& buffer) {
-    return out << buffer.region_ << ", of the library's memory, " << to_string(buffer.pages())
+    return out << buffer.region() << ", of the library's memory, " << to_string(buffer.pages())
                << " pages";
   }
 
  private:
-  registered_buffer(page_range pages, memory_region<Rights> region, std::size_t size) noexcept
-      : pages_(std::move(pages)), region_(std::move(region)), size_(size) {}
+  registered_buffer(Element* first, pages_type* pages) noexcept : first_(first), pages_(pages) {}
 
   [[nodiscard]] result<void> check_part(const char* operation, std::size_t first,
                                         std::size_t count) const noexcept {
-    if (size_ == 0) return detail::region_is_gone(operation);
-    if (first > size_) return error::above_limit(operation, "first element", first, size_);
-    if (count > size_ - first)
-      return error::above_limit(operation, "elements from the first on", count, size_ - first);
+    const std::size_t size = this->size();
+    if (size == 0) return detail::region_is_gone(operation);
+    if (first > size) return error::above_limit(operation, "first element", first, size);
+    if (count > size - first)
+      return error::above_limit(operation, "elements from the first on", count, size - first);
     return success();
   }
 
-  page_range pages_;
-  memory_region<Rights> region_;
-  std::size_t size_;
+  /// Why one element can't have all of it.
+  [[nodiscard]] error no_element(const char* operation) const noexcept {
+    const std::size_t length = size() * sizeof(Element);
+    return detail::no_such_part({.length = length}, operation, 0, length);
+  }
+  /// \pre they are within the buffer
+  template <class Part>
+  [[nodiscard]] VERBSPP_DATA_PATH Part element(std::size_t first,
+                                               std::size_t count) const noexcept {
+    return Part::from_native({reinterpret_cast<std::uintptr_t>(first_ + first),
+                              static_cast<std::uint32_t>(count * sizeof(Element)),
+                              pages_->region.lkey().value()});
+  }
+
+  // Two words, since it is moved with each request that owns it. Null if it was moved from.
+  Element* first_;
+  pages_type* pages_;
 };
 
 }  // namespace verbspp
