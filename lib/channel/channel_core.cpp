@@ -944,12 +944,12 @@ void channel_core::hide(std::uint64_t number) noexcept {
   ++rarities_;
 }
 
-void channel_core::guard(const request& posted, const native_elements& sources) noexcept {
-  target* const first = targets_of(posted.number);
+void channel_core::guard(std::uint64_t number, const native_elements& sources) noexcept {
+  target* const first = targets_of(number);
   remember(first, sources);
   for (std::uint32_t i = 0; i < targets_per_request_ && first[i].length != 0; ++i)
     device_reads(first[i].address, first[i].length);
-  record_of(posted.number).is_guarded = true;
+  record_of(number).is_guarded = true;
   ++rarities_;
 }
 

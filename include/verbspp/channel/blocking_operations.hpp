@@ -134,13 +134,13 @@ class blocking_operations {
   template <class Memory, class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run_with(
       const Memory& memory, const Operation& rest, const wait_limit& limit) noexcept {
-    const auto operation = detail::with_elements(memory, rest);
-    if (!operation.has_value()) [[unlikely]]
-      return operation.assume_error();
+    Operation operation = rest;
+    if (!detail::name_all(operation, memory)) [[unlikely]]
+      return detail::element_for<Operation>(memory).assume_error();
     if constexpr (SharedMemory<Memory>)
-      return poster().run(operation.assume_value(), limit, memory.keep());
+      return poster().run(operation, limit, memory.keep());
     else
-      return poster().run(operation.assume_value(), limit);
+      return poster().run(operation, limit);
   }
 };
 

@@ -236,11 +236,12 @@ class channel : public posting_operations<channel>,
   friend memory_receive_operations<channel>;
   template <class Memory, class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
+    detail::channel_core& core = this->core();
     return detail::post_with<kept_pending>(
-        core(), std::forward<Memory>(memory), rest,
-        [this](const Operation& operation, detail::request& made, detail::kept_memory kept)
+        core, std::forward<Memory>(memory), rest,
+        [&core](const Operation& operation, detail::request& made, detail::kept_memory kept)
             __attribute__((always_inline)) {
-              return core().post(operation, made, nullptr, true, kept);
+              return core.post(operation, made, nullptr, true, kept);
             });
   }
 
@@ -318,11 +319,12 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
   template <class Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory,
                                                  const receive_operation& rest) noexcept {
+    detail::channel_core& core = this->core();
     return detail::post_with<kept_pending>(
-        core(), std::forward<Memory>(memory), rest,
-        [this](const receive_operation& operation, detail::request& made, detail::kept_memory kept)
+        core, std::forward<Memory>(memory), rest,
+        [&core](const receive_operation& operation, detail::request& made, detail::kept_memory kept)
             __attribute__((always_inline)) {
-              return core().post(operation, made, nullptr, true, kept);
+              return core.post(operation, made, nullptr, true, kept);
             });
   }
 

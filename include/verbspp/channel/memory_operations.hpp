@@ -130,18 +130,36 @@ namespace detail {
 template <class Memory>
 concept GivenAway = requires(Memory&& memory) { std::move(memory).give().let_go(); };
 
-/// The operation with all of the memory as its elements.
+/// Whether the operation has the device write to its elements.
+template <class Operation>
+inline constexpr bool fills = std::is_same_v<decltype(Operation::elements), scatter_list>;
+
+/// All of the memory as an element of the operation, or why not.
 template <class Operation, class Memory>
-[[nodiscard]] VERBSPP_DATA_PATH result<Operation> with_elements(const Memory& memory,
-                                                                Operation operation) noexcept {
-  if constexpr (std::is_same_v<decltype(operation.elements), scatter_list>) {
-    VERBSPP_TRY(all, memory.scatter());
-    operation.elements = all;
+[[nodiscard]] VERBSPP_DATA_PATH auto element_for(const Memory& memory) noexcept {
+  if constexpr (fills<Operation>)
+    return memory.scatter();
+  else
+    return memory.gather();
+}
+
+/// Makes all of the memory the operation's elements, unless that can't be, and `element_for` says
+/// why. \returns whether it can
+template <class Operation, class Memory>
+[[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, const Memory& memory) noexcept {
+  if constexpr (requires { memory.is_one_element(); }) {
+    // A result would have what it holds in memory, where there is a call that may write to it.
+    if (!memory.is_one_element()) [[unlikely]]
+      return false;
+    using element = std::conditional_t<fills<Operation>, scatter_element, gather_element>;
+    operation.elements = memory.template all<element>();
   } else {
-    VERBSPP_TRY(all, memory.gather());
-    operation.elements = all;
+    const auto all = element_for<Operation>(memory);
+    if (!all.has_value()) [[unlikely]]
+      return false;
+    operation.elements = all.assume_value();
   }
-  return operation;
+  return true;
 }
 
 /// Posts by `post(operation, made, memory)`, which tells `made` of the request. `Kept` is the
@@ -150,27 +168,23 @@ template <class Kept, class Memory, class Operation, class Post>
 [[nodiscard]] VERBSPP_DATA_PATH auto post_with(channel_core& core, Memory&& memory,
                                                const Operation& rest, Post post) noexcept {
   constexpr bool is_shared = SharedMemory<Memory>;
-  constexpr bool is_given =
-      GivenAway<Memory> && !std::is_same_v<decltype(Operation::elements), scatter_list>;
+  constexpr bool is_given = GivenAway<Memory> && !fills<Operation>;
   using handle =
       std::conditional_t<is_shared || is_given, Kept, pending<std::remove_cvref_t<Memory>>>;
   using posted = result<handle>;
-  const auto operation = with_elements(memory, rest);
-  if (!operation.has_value()) [[unlikely]]
-    return posted(operation.assume_error());
+  Operation operation = rest;
+  if (!name_all(operation, memory)) [[unlikely]]
+    return posted(element_for<Operation>(memory).assume_error());
+  kept_memory kept;
+  if constexpr (is_shared) kept = memory.keep();
   request made;
-  const result<void> done = post(operation.assume_value(), made, [&] {
-    if constexpr (is_shared)
-      return memory.keep();
-    else
-      return kept_memory();
-  }());
+  const result<void> done = post(operation, made, kept);
   if (!done.has_value()) [[unlikely]]
     return posted(done.assume_error());
   if constexpr (is_given) core.keep(made, std::move(memory).give());
-  if constexpr (!std::is_same_v<decltype(Operation::elements), scatter_list>)
+  if constexpr (!fills<Operation>)
     if (core.watches()) [[unlikely]]
-      core.guard(made, native_of(operation.assume_value().elements));
+      core.guard(made.number, native_of(operation.elements));
   if constexpr (is_shared || is_given)
     return posted(std::in_place, &core, made);
   else

@@ -200,7 +200,7 @@ class [[nodiscard]] pending : public detail::pending_request {
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
-  ~pending() { drop(true); }  // before the memory goes, also in a scope
+  VERBSPP_DATA_PATH ~pending() { drop(true); }  // before the memory goes, also in a scope
 
   /// The result and the memory, if the request has finished; never blocks.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {

@@ -106,7 +106,8 @@ struct managed_either {
     construct(std::move(other));
     return *this;
   }
-  ~managed_either() { destroy(); }
+  // Inline: where a result's address is given away, all of it is in memory.
+  VERBSPP_DATA_PATH ~managed_either() { destroy(); }
 
   template <class Other>
   void construct(Other&& other) {
@@ -117,7 +118,7 @@ struct managed_either {
       ::new (static_cast<void*>(__builtin_addressof(error))) Error(other.error);
     has_value = other.has_value;
   }
-  void destroy() noexcept {
+  VERBSPP_DATA_PATH void destroy() noexcept {
     if (has_value) value.~Value();
   }
 

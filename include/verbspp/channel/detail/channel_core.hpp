@@ -334,9 +334,9 @@ class channel_core {
   /// to.
   void remember_batch(std::uint64_t first, const ibv_send_wr* requests,
                       std::uint32_t count) noexcept;
-  /// Memory that the request owns or shares, which was just posted to the send queue, and is read
-  /// by the device, is not to be written meanwhile.
-  void guard(const request& posted, const native_elements& sources) noexcept;
+  /// Memory that the request of that number owns or shares, which was just posted to the send
+  /// queue, and is read by the device, is not to be written meanwhile.
+  void guard(std::uint64_t number, const native_elements& sources) noexcept;
   /// So many requests of a scope, all signaled, were posted to the send queue.
   VERBSPP_DATA_PATH void commit(std::uint32_t posted, scope_state& scope) noexcept {
     if (posted == 0) return;
@@ -689,10 +689,12 @@ class channel_core {
   void note_failure(const work_error& failure, scope_state* scope) noexcept;
   [[nodiscard]] transport_result<completed_work> take_with_attention(request one,
                                                                      bool was_given_up) noexcept;
-  /// What a call has put into memory, for what may be in registers elsewhere.
-  template <class Result>
-  [[nodiscard]] VERBSPP_DATA_PATH static Result copy_of(const Result& rare) noexcept {
-    return rare;
+  /// What a call has put into memory, for what may be in registers elsewhere. Part by part: of a
+  /// copy as a whole compilers make none, but have the call write to where it goes.
+  [[nodiscard]] VERBSPP_DATA_PATH static transport_result<completed_work> copy_of(
+      const transport_result<completed_work>& rare) noexcept {
+    if (rare.has_value()) return rare.assume_value();
+    return rare.assume_error();
   }
   [[nodiscard]] std::optional<work_error> failure_of(request one) const noexcept;
   [[nodiscard]] scope_state* open_scope_of(request one) const noexcept;
