@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wrapped.hpp"
 
+#include <utility>
+
 namespace {
 
 using namespace verbspp;
@@ -71,4 +73,15 @@ bool loop_verbspp_unsignaled(wrapped_ends& ends, std::uint64_t operations) noexc
     return success();
   });
   return done.has_value();
+}
+
+bool loop_verbspp_owned(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  for (; operations > 0; --operations) {
+    auto work = ends.channel.post_send(std::move(ends.owned));
+    if (!work) return false;
+    auto done = work.assume_value().wait();
+    ends.owned = std::move(done.memory);
+    if (!done.result) return false;
+  }
+  return true;
 }

@@ -28,6 +28,7 @@ CASES = {
     "scope": "(j) scope of 16 sends",
     "doorbell": "(k) (j), one doorbell",
     "unsignaled": "(l) every 16th signaled",
+    "owned": "(m) owned buffer",
 }
 # Of those that in C are the same as another.
 RAW = {"pending": "write", "blocking": "write", "scope": "send", "doorbell": "list"}
@@ -38,7 +39,7 @@ DEVICE = "libnullverbs"
 BATCH = 16
 # Instructions relative to raw C, where more than 1.00 are allowed: a channel knows what is in flight.
 MOST = {"pending": 1.5, "blocking": 1.5, "scope": 1.75, "doorbell": 1.75,
-        "unsignaled": 1.25}
+        "unsignaled": 1.25, "owned": 1.75}
 # What the device counts, of which there may be as many as in raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]
 

@@ -27,6 +27,8 @@ struct raw_ends {
   uint64_t remote_address;
   uint64_t remote_length;
   uint32_t rkey;
+  // The place of a buffer that work takes and gives back; NULL meanwhile.
+  struct ibv_mr** owned;
   // Of a message, where it is only known at run time: message_size.
   const volatile uint32_t* length;
 };
@@ -55,6 +57,8 @@ bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 // What channels do besides; (h), (i) are (a) in C, (j) is (b), and (k) is (d).
 // (l) RDMA writes of which every 16th is signaled, and waited for
 bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations);
+// (m) one send that takes its buffer, and its completion, which gives the buffer back
+bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations);
 
 #ifdef __cplusplus
 }

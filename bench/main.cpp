@@ -58,6 +58,7 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
   VERBSPP_TRY(prepared_channel, domain.build_channel().max_send_work_requests(4 * batch).build());
   const endpoint third = prepared_channel.endpoint();
   VERBSPP_TRY(channel, std::move(prepared_channel).handshake(third));
+  VERBSPP_TRY(owned, registered_buffer<>::allocate(domain, message_size));
   const remote_memory<access::remote_write> remote(
       reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), remote_key(7U));
   return wrapped_ends{std::move(connected),
@@ -68,10 +69,11 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
                       std::move(incoming),
                       remote,
                       &length_at_run_time,
-                      std::move(channel)};
+                      std::move(channel),
+                      std::move(owned)};
 }
 
-raw_ends raw_ends_of(const wrapped_ends& ends) {
+raw_ends raw_ends_of(const wrapped_ends& ends, ibv_mr*& owned) {
   return {.qp = ends.queue_pair.native_handle(),
           .cq = ends.queue.native_handle(),
           .extended_qp = ibv_qp_to_qp_ex(ends.extended_pair.native_handle()),
@@ -81,6 +83,7 @@ raw_ends raw_ends_of(const wrapped_ends& ends) {
           .remote_address = ends.remote.address(),
           .remote_length = ends.remote.length(),
           .rkey = ends.remote.rkey().value(),
+          .owned = &owned,
           .length = ends.length};
 }
 
@@ -117,6 +120,8 @@ std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
       {"verbspp_doorbell", bind(loop_verbspp_doorbell, wrapped)},
       {"raw_unsignaled", in_c(loop_raw_unsignaled)},
       {"verbspp_unsignaled", bind(loop_verbspp_unsignaled, wrapped)},
+      {"raw_owned", in_c(loop_raw_owned)},
+      {"verbspp_owned", bind(loop_verbspp_owned, wrapped)},
   };
 }
 
@@ -205,7 +210,8 @@ int main(int argc, char** argv) {
     std::cerr << ends.error() << '\n';
     return 1;
   }
-  const raw_ends raw = raw_ends_of(ends.value());
+  ibv_mr* owned = ends.value().owned.native_handle();
+  const raw_ends raw = raw_ends_of(ends.value(), owned);
   const auto loops = all_loops(ends.value(), raw);
   if (arguments.size() == 1 && arguments[0] == "list") {
     for (const loop& each : loops) std::cout << each.name << '\n';

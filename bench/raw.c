@@ -293,3 +293,29 @@ bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations) {
   }
   return true;
 }
+
+bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations) {
+  for (; operations > 0; --operations) {
+    struct ibv_mr* buffer = *ends->owned;
+    if (buffer == NULL) return false;
+    *ends->owned = NULL;
+    struct ibv_sge element = {.addr = (uintptr_t)buffer->addr,
+                              .length = (uint32_t)buffer->length,
+                              .lkey = buffer->lkey};
+    struct ibv_send_wr request = {.wr_id = (uintptr_t)buffer,
+                                  .sg_list = &element,
+                                  .num_sge = 1,
+                                  .opcode = IBV_WR_SEND,
+                                  .send_flags = IBV_SEND_SIGNALED};
+    struct ibv_send_wr* bad;
+    if (ibv_post_send(ends->qp, &request, &bad) != 0) return false;
+    struct ibv_wc completion;
+    int count;
+    do {
+      count = ibv_poll_cq(ends->cq, 1, &completion);
+    } while (count == 0);
+    if (count < 0 || completion.status != IBV_WC_SUCCESS) return false;
+    *ends->owned = (struct ibv_mr*)(uintptr_t)completion.wr_id;
+  }
+  return true;
+}
