@@ -126,6 +126,7 @@ result<void> channel_core::enter_hub() noexcept {
   VERBSPP_TRYV(hub.join(*made.get()));
   made->hub = settings_.hub;
   member_ = made.get();
+  ++rarities_;
   member_owner_ = std::move(made);
   asked.send_queue = hub.queue();
   asked.receive_queue = hub.queue();
@@ -160,6 +161,16 @@ void channel_core::leave_hub() noexcept {
   if (member_ == nullptr || !member_->hub) return;
   member_->hub->leave(*member_);
   member_->hub = {};
+}
+
+void channel_core::collect_with_care() noexcept {
+  if (member_ != nullptr) return collect_from_hub();
+  ibv_wc completions[16];
+  const int filled = [&] {
+    const one_thread only(users_);
+    return poll_native(completions);
+  }();
+  take_others(completions, filled);
 }
 
 void channel_core::collect_from_hub() noexcept {

@@ -385,20 +385,18 @@ class channel_core {
 
   /// Takes the completions that are there.
   VERBSPP_DATA_PATH void collect() noexcept {
-    if (member_ != nullptr) [[unlikely]]
-      return collect_from_hub();
+    if (rarities_ != 0) [[unlikely]]
+      return collect_with_care();
     ibv_wc completions[16];
     int filled = 0;
     {
       const one_thread only(users_);
-      filled = trust_driver([&]() __attribute__((always_inline)) {
-        return ibv_poll_cq(native_queue_, 16, completions);
-      });
+      filled = poll_native(completions);
       // What is inline is what a program waits for that posts one request at a time: there, every
       // instruction counts for each request.
       if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id))
           [[likely]]
-        return take_sends_until(completions->wr_id);
+        return take_sends_until(completions->wr_id, true);
     }
     take_others(completions, filled);
   }
@@ -626,16 +624,22 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_receive(std::uint64_t wr_id) noexcept {
     return static_cast<std::int64_t>(wr_id) < 0;
   }
-  VERBSPP_DATA_PATH void take_sends_until(std::uint64_t wr_id) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH int poll_native(ibv_wc (&completions)[16]) noexcept {
+    return trust_driver([&]() __attribute__((always_inline)) {
+      return ibv_poll_cq(native_queue_, 16, completions);
+    });
+  }
+  VERBSPP_DATA_PATH void take_sends_until(std::uint64_t wr_id, bool are_plain = false) noexcept {
     const std::uint32_t earlier =
         static_cast<std::uint32_t>(wr_id) - static_cast<std::uint32_t>(completed_);
     // Unless it is of a queue pair that this channel had before.
     if (static_cast<std::int32_t>(earlier) >= 0) [[likely]]
-      complete_sends(completed_ + earlier + 1);
+      complete_sends(completed_ + earlier + 1, are_plain);
   }
-  /// The requests below that number have left the send queue.
-  VERBSPP_DATA_PATH void complete_sends(std::uint64_t end) noexcept {
-    if (rarities_ != 0) [[unlikely]]
+  /// The requests below that number have left the send queue. They are plain where the caller knows
+  /// that there are no rarities.
+  VERBSPP_DATA_PATH void complete_sends(std::uint64_t end, bool are_plain = false) noexcept {
+    if (!are_plain && rarities_ != 0) [[unlikely]]
       return complete_with_care(end);
     completed_ = succeeded_ = end;
     send_end_ = end + usable_sends_;
@@ -679,6 +683,7 @@ class channel_core {
   }
   // Out of line, since it happens rarely.
 
+  void collect_with_care() noexcept;
   void collect_from_hub() noexcept;
   void take_shared_failure(const ibv_wc& completion) noexcept;
   [[gnu::noinline]] void take_others(const ibv_wc* completions, int filled) noexcept;
@@ -749,7 +754,8 @@ class channel_core {
   std::uint64_t signaled_end_ = 1;  ///< while streams are open: behind their last signaled request
   std::uint64_t usable_sends_ = 0;  ///< how many the send queue takes; 0 while it takes none
   std::uint32_t handles_ = 0;       ///< that exist, and scopes that are open
-  /// Requests of the send queue with memory, and one more while something needs attention.
+  /// Requests of the send queue with memory, and one more while something needs attention, and of a
+  /// channel of a hub always.
   std::uint32_t rarities_ = 0;
   scope_state* innermost_ = nullptr;
   send_record* records_ = nullptr;  ///< a ring, at the numbers' lower bits
