@@ -110,7 +110,7 @@ result<inbox> inbox::open(detail::channel_core* core, const message_pool& pool,
   return made;
 }
 
-inbox::entry inbox::pop() noexcept {
+VERBSPP_DATA_PATH inbox::entry inbox::pop() noexcept {
   const entry oldest = entries_.get()[first_];
   first_ = first_ + 1 < depth_ ? first_ + 1 : 0;
   --count_;
@@ -159,7 +159,7 @@ result<std::uint32_t> inbox::post_some(std::uint32_t wanted) noexcept {
 
 result<void> inbox::fill() noexcept {
   if (!core_->may_receive()) return core_->refusal(detail::posting_receive);
-  while (count_ < depth_ && (depth_ - count_ >= refill_ || count_ == 0)) {
+  while (count_ < depth_ && is_due()) {
     VERBSPP_TRY(posted, post_some(std::min(refill_, depth_ - count_)));
     if (posted == 0) break;
   }
@@ -181,11 +181,13 @@ std::optional<result<message>> inbox::next() noexcept {
       if (!is_lost) pool_.places()->give_back(oldest.place);
       continue;
     }
-    message arrived(pool_.places(), oldest.place, result.assume_value().byte_count().value_or(0));
-    arrived.note_received(result.assume_value(), channel_id());
+    std::optional<verbspp::result<message>> arrived(std::in_place, std::in_place, pool_.places(),
+                                                    oldest.place,
+                                                    result.assume_value().byte_count().value_or(0));
+    arrived->assume_value().note_received(result.assume_value(), channel_id());
     // If that fails, the last message that there is will be followed by the reason.
-    static_cast<void>(fill());
-    return std::optional<verbspp::result<message>>(std::in_place, std::move(arrived));
+    if (is_due()) static_cast<void>(fill());
+    return arrived;
   }
   const auto filled = fill();
   if (count_ == 0 && !filled.has_value()) return filled.assume_error();
@@ -204,8 +206,7 @@ result<message> inbox::wait(const wait_limit& limit) noexcept {
     arrived = next();
     if (arrived) return detail::sight::enough;
     // That places have come back to the pool wakes nobody.
-    const bool waits_for_places = depth_ - count_ >= refill_ || count_ == 0;
-    return waits_for_places ? detail::sight::nothing_yet : detail::sight::nothing;
+    return is_due() ? detail::sight::nothing_yet : detail::sight::nothing;
   };
   VERBSPP_TRY(end, core_->wait_for_message(look, limit));
   if (!arrived && end == wait_end::completions) arrived = next();

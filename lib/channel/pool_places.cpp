@@ -28,6 +28,7 @@ pool_places::pool_places(registered_buffer<>&& buffer, owned<std::uint32_t[]>&& 
         static_cast<pool_places&>(self).give_back(place);
       }},
       buffer_(std::move(buffer)),
+      lkey_(buffer_.native_handle()->lkey),
       count_(count),
       size_(size),
       distance_(distance),

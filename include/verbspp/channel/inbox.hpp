@@ -83,6 +83,8 @@ class inbox {
         std::uint32_t depth, std::uint32_t refill) noexcept;
   [[nodiscard]] static result<inbox> open(detail::channel_core* core, const message_pool& pool,
                                           const inbox_options& options) noexcept;
+  /// Whether there is room for a batch of receives, or none is posted at all.
+  [[nodiscard]] bool is_due() const noexcept { return depth_ - count_ >= refill_ || count_ == 0; }
   /// Takes the oldest entry out.
   entry pop() noexcept;
   /// Posts receives in batches while there is room for one, and places.

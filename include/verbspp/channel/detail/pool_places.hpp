@@ -49,9 +49,7 @@ class pool_places : public memory_keeper {
     return buffer_.data() + std::size_t{place} * distance_;
   }
   [[nodiscard]] ibv_sge element(std::uint32_t place, std::uint32_t length) noexcept {
-    return {.addr = reinterpret_cast<std::uintptr_t>(at(place)),
-            .length = length,
-            .lkey = buffer_.native_handle()->lkey};
+    return {.addr = reinterpret_cast<std::uintptr_t>(at(place)), .length = length, .lkey = lkey_};
   }
   [[nodiscard]] std::uint32_t count() const noexcept { return count_; }
   [[nodiscard]] std::uint32_t place_size() const noexcept { return size_; }
@@ -76,6 +74,7 @@ class pool_places : public memory_keeper {
   }
 
   registered_buffer<> buffer_;
+  std::uint32_t lkey_;
   std::uint32_t count_;
   std::uint32_t size_;    ///< of a place, as it was asked for
   std::size_t distance_;  ///< from one place to the next: they share no cache line
