@@ -100,7 +100,8 @@ void end::note_failure(const error& cause, const char* where) {
   const std::string text = cause.message();
   claim(!text.empty(), std::string(where) + ": an error without a message");
   claim(cause.kind() <= error_kind::driver, std::string(where) + ": an error of no kind");
-  ++counts_[std::string("failures: ") + to_string(cause.kind())];
+  if (++counts_[std::string("failures: ") + to_string(cause.kind())] == 1)
+    first_failures_ += std::string(to_string(cause.kind())) + ", " + where + ": " + text + '\n';
   if (why_.empty()) why_ = std::string(where) + ": " + text;
 }
 

@@ -123,6 +123,8 @@ class end {
   /// What it does right now, for whoever watches.
   [[nodiscard]] const char* doing() const { return doing_.load(); }
   [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
+  /// The first failure of each kind, in lines.
+  [[nodiscard]] const std::string& first_failures() const { return first_failures_; }
   [[nodiscard]] const punctuality& limits() const { return limits_; }
 
  private:
@@ -257,6 +259,7 @@ class end {
   std::vector<held> late_{};  ///< of connections that are over
   std::vector<left_alone> left_alone_{};
   std::string why_{};
+  std::string first_failures_{};
 
   // What the peer's memory holds, when all that was posted is done.
   std::uint64_t sent_ = 0;

@@ -98,11 +98,13 @@ summary run(const options& wanted) {
                     if (faults && chance() % 5 == 0) faults->set_one();
                   });
     for (std::thread& each : threads) each.join();
+    text << "left: was " << left->doing() << (right ? "\nright: was " : "")
+         << (right ? right->doing() : "") << '\n';
     if (wanted.kills && !shared.failed.load())
       if (const std::string problem = peer.end(wanted.patience); !problem.empty())
         shared.fail(problem);
     append_counts(text, "left: ", left->counts());
-    text << "left: " << left->limits().text() << '\n';
+    text << "left: " << left->limits().text() << '\n' << left->first_failures();
     if (right) {
       append_counts(text, "right: ", right->counts());
       text << "right: " << right->limits().text() << '\n';
