@@ -68,7 +68,11 @@ class echo_server {
     std::array<arrival, 16> slots;
     while (!stop.stop_requested()) {
       const auto arrived = hub_.wait(slots, wait_limit(100ms, stop));
-      if (!arrived.has_value()) continue;  // the time has passed, or it is the stop
+      if (!arrived.has_value()) {
+        if (arrived.error() == error_kind::timed_out) continue;
+        if (arrived.error() != error_kind::cancelled) std::cerr << arrived.error() << '\n';
+        return;  // it is the stop, or the device has failed
+      }
       for (arrival& each : arrived.value()) {
         row& client = table_[each.source.index];
         const std::lock_guard guard(client.lock);
