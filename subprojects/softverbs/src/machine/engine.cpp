@@ -26,6 +26,11 @@ engine::engine(softverbs::wire& wire) : wire_(wire), thread_(*this) {
 
 int engine::descriptor() const noexcept { return wire_.descriptor(); }
 
+nanoseconds engine::next_deadline() const noexcept {
+  const nanoseconds other = wire_.next_try();
+  return next_deadline_ == 0 || (other != 0 && other < next_deadline_) ? other : next_deadline_;
+}
+
 bool engine::may_sleep() noexcept { return !wire_.is_open() || wire_.sleep(); }
 bool engine::has_arrived() noexcept { return wire_.has_arrived(); }
 

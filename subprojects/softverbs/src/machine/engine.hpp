@@ -75,7 +75,7 @@ class engine final : private progress_thread::work {
  private:
   bool has_sleepers() const noexcept override { return sleepers_.load() > 0; }
   bool was_rung() const noexcept override { return rung_.load() != nullptr; }
-  nanoseconds next_deadline() const noexcept override { return next_deadline_; }
+  nanoseconds next_deadline() const noexcept override;
   bool may_sleep() noexcept override;
   bool has_arrived() noexcept override;
   int descriptor() const noexcept override;

@@ -18,7 +18,7 @@
 namespace softverbs {
 namespace {
 
-constexpr nanoseconds standby = 1'000'000;
+constexpr nanoseconds standby = 500'000;
 
 /// A program that only looks at its completion queue now and then, and spins on
 /// memory that a peer writes to meanwhile, must not be left alone with the device.
@@ -127,7 +127,7 @@ void progress_thread::notice_neglect() noexcept {
   const std::uint32_t before = polls_.load(std::memory_order_relaxed);
   {
     const std::lock_guard held(work_.lock());
-    if (!work_.has_arrived()) return;
+    if (!work_.has_arrived() && !work_.was_rung()) return;
   }
   sleep(-1, long_between_polls);
   if (polls_.load(std::memory_order_relaxed) == before)

@@ -12,7 +12,7 @@
 namespace softverbs {
 
 /// The thread that makes progress while the program doesn't poll. While it does,
-/// the thread only looks every millisecond whether it still does, because two that
+/// the thread only looks every half millisecond whether it still does, because two that
 /// do the same work are slower than one; when there is nothing to do, it sleeps.
 class progress_thread {
  public:
@@ -57,9 +57,7 @@ class progress_thread {
   void wake_if_asleep() noexcept {
     activity seen = activity::asleep;
     // Only once, until it sleeps again.
-    if (doing_.load() == seen &&
-        doing_.compare_exchange_strong(seen, activity::working))
-      wake();
+    if (doing_.load() == seen && doing_.compare_exchange_strong(seen, activity::working)) wake();
   }
   /// There will be something to do. Under its lock.
   void wake_if_asleep_at(nanoseconds when) noexcept {

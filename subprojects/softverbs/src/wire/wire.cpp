@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
@@ -31,6 +32,17 @@ namespace {
 /// More than there are slots can only be somebody playing tricks.
 constexpr std::size_t most_inlets = 2 * wire::slots;
 
+/// One connection is all that a process needs; while it opens a new one, the end of the one before
+/// may not have been noticed.
+constexpr std::ptrdiff_t most_inlets_of_one = 4;
+
+/// Who opens many connections must not hold up those who are there.
+constexpr unsigned accepted_at_once = 4;
+
+/// How long to wait for what another one has to give back first: a descriptor, or a place among
+/// those who wait for a peer to accept their connections.
+constexpr nanoseconds before_next_try = 20'000'000;
+
 /// Packets that are taken from one peer before the next one's turn.
 constexpr unsigned packets_in_a_row = 16;
 
@@ -40,6 +52,25 @@ constexpr unsigned looks_between = 8;
 
 /// The same if there is nothing but rings: what else may come is less urgent.
 constexpr unsigned looks_between_notices = 32;
+
+void tell_of_descriptors() noexcept {
+  // Under the engine's lock, as all that happens here.
+  static bool told = false;
+  if (std::exchange(told, true)) return;
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  std::fprintf(stderr,
+               "softverbs: this process has all the descriptors that it may have (RLIMIT_NOFILE is "
+               "%llu), and softverbs needs two for each process that it exchanges messages with: "
+               "connections wait until some are closed\n",
+               static_cast<unsigned long long>(limit.rlim_cur));
+}
+
+/// Whether it can be different a little later.
+bool may_pass(int error) noexcept {
+  return error == EMFILE || error == ENFILE || error == ENOMEM || error == ENOBUFS ||
+         error == EAGAIN;
+}
 
 /// How many looks into a ring in vain go by before it isn't looked into any more.
 constexpr unsigned looks_in_vain = 1024;
@@ -85,6 +116,7 @@ ssize_t send_as_a_device(int socket, const msghdr& message) noexcept {
 struct wire::outlet {
   int socket = -1;
   bool blocked = false;
+  bool short_of_means = false;          ///< to connect: that is tried again
   std::shared_ptr<remote_process> end;  ///< null without a greeting
   bool answered = false;
   std::optional<ring_writer> ring;
@@ -106,7 +138,7 @@ struct wire::outlet {
 };
 
 struct wire::inlet {
-  explicit inlet(int connected) noexcept : socket(connected) {}
+  explicit inlet(int connected) noexcept : socket(connected), process(process_behind(connected)) {}
   inlet(const inlet&) = delete;
   inlet& operator=(const inlet&) = delete;
   ~inlet() {
@@ -115,6 +147,7 @@ struct wire::inlet {
   }
 
   int socket;
+  pid_t process;  ///< 0 if it can't be told
   bool heard = false;
   std::optional<ring_reader> ring;
   unsigned in_vain = 0;  ///< looks into the ring
@@ -144,7 +177,11 @@ int wire::take_slot() noexcept {
     }
     if (errno != EADDRINUSE) return errno;
   }
-  return EMFILE;
+  std::fprintf(stderr,
+               "softverbs: %u processes of this host use softverbs, which are all that can: the "
+               "device can't be opened before one of them has ended\n",
+               last_slot);
+  return EUSERS;
 }
 
 int wire::open() {
@@ -183,6 +220,9 @@ void wire::close() noexcept {
   writable_again_.clear();
   blocked_ = 0;
   full_rings_.clear();
+  short_of_means_.clear();
+  listener_pauses_ = false;
+  next_try_ = 0;
   if (listener_ >= 0) ::close(listener_);
   if (epoll_ >= 0) ::close(epoll_);
   hear_multicasts(false);
@@ -207,20 +247,69 @@ void wire::abandon() noexcept {
   close();
 }
 
-void wire::accept_all() noexcept {
-  for (;;) {
+void wire::accept_some() noexcept {
+  for (unsigned count = 0; count < accepted_at_once; ++count) {
     const int connected = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (connected < 0) return;
-    if (inlets_.size() >= most_inlets) {
-      ::close(connected);
-      continue;
+    if (connected < 0) {
+      if (errno == EMFILE) tell_of_descriptors();
+      // Those who wait are there as long as this end is; looking at them all the time helps nobody.
+      if (errno != EAGAIN && may_pass(errno)) pause_listener();
+      return;
     }
-    auto& added = inlets_.emplace_back(std::make_unique<inlet>(connected));
-    ++by_socket_;
+    auto added = std::make_unique<inlet>(connected);
+    make_room_for(*added);
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = added.get();
-    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, connected, &event) != 0) close_inlet(*added);
+    if (inlets_.size() >= most_inlets || ::epoll_ctl(epoll_, EPOLL_CTL_ADD, connected, &event) != 0)
+      continue;
+    inlets_.push_back(std::move(added));
+    ++by_socket_;
+  }
+}
+
+void wire::make_room_for(const inlet& added) noexcept {
+  const auto first = [this](const auto& suits) {
+    const auto found =
+        std::ranges::find_if(inlets_, [&](const auto& each) { return suits(*each); });
+    return found == inlets_.end() ? nullptr : found->get();
+  };
+  const auto is_of_same = [&](const inlet& each) {
+    return added.process != 0 && each.process == added.process;
+  };
+  const auto of_same =
+      std::ranges::count_if(inlets_, [&](const auto& each) { return is_of_same(*each); });
+  inlet* gives_way = nullptr;
+  if (of_same >= most_inlets_of_one) {
+    gives_way = first([&](const inlet& each) { return is_of_same(each) && !each.end; });
+    if (gives_way == nullptr) gives_way = first(is_of_same);
+  } else if (inlets_.size() >= most_inlets) {
+    gives_way = first([](const inlet& each) { return !each.heard; });
+  }
+  if (gives_way != nullptr) close_inlet(*gives_way);
+}
+
+void wire::watch_listener(std::uint32_t events) noexcept {
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = listener_tag;
+  ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
+}
+
+void wire::pause_listener() noexcept {
+  watch_listener(0);
+  listener_pauses_ = true;
+  next_try_ = now() + before_next_try;
+}
+
+void wire::try_again() noexcept {
+  if (next_try_ == 0 || now() < next_try_) return;
+  next_try_ = 0;
+  if (std::exchange(listener_pauses_, false)) watch_listener(EPOLLIN);
+  std::vector<std::uint32_t> waiting;
+  waiting.swap(short_of_means_);
+  for (const std::uint32_t slot : waiting) {
+    unblock(slot);
   }
 }
 
@@ -292,12 +381,16 @@ bool wire::has_arrived() const noexcept {
 void wire::look(bool thoroughly) noexcept {
   hearers_known_ = false;
   look_into_rings();
-  const bool one_socket = by_socket_ == 1 && inlets_.size() == 1;
-  if (!thoroughly && blocked_ == 0 && (one_socket || by_socket_ == 0) &&
-      ++looks_ % (one_socket ? looks_between : looks_between_notices) != 0) {
+  const bool one_socket = by_socket_ == 1 && inlets_.size() == 1 && blocked_ == 0;
+  const bool nothing_but_rings = by_socket_ == 0 && blocked_ == 0;
+  // Where there are rings as well, sockets must not slow them down, whoever they belong to.
+  const bool may_wait = one_socket || nothing_but_rings || !watched_.empty();
+  if (!thoroughly && may_wait &&
+      ++looks_ % (nothing_but_rings ? looks_between_notices : looks_between) != 0) {
     if (one_socket) make_ready(*inlets_.front());
     return;
   }
+  try_again();
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
   bool knocked = false;
@@ -315,7 +408,7 @@ void wire::look(bool thoroughly) noexcept {
       make_ready(*from);
     }
   }
-  if (knocked) accept_all();
+  if (knocked) accept_some();
 }
 
 const packet* wire::next() noexcept {
@@ -451,7 +544,11 @@ bool wire::well_formed(std::span<const std::byte> message) noexcept {
 
 bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   way.socket = open_socket();
-  if (way.socket < 0) return false;
+  if (way.socket < 0) {
+    if (errno == EMFILE) tell_of_descriptors();
+    if (may_pass(errno)) wait_for_means(slot, way);
+    return false;
+  }
   const address there = address_of(slot);
   epoll_event event{};
   event.events = EPOLLIN;
@@ -465,6 +562,12 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   }
   greet(way);
   return true;
+}
+
+void wire::wait_for_means(std::uint32_t slot, outlet& way) noexcept {
+  way.short_of_means = way.blocked = true;
+  short_of_means_.push_back(slot);
+  if (next_try_ == 0) next_try_ = now() + before_next_try;
 }
 
 void wire::greet(outlet& way) noexcept {
@@ -518,7 +621,7 @@ std::shared_ptr<const remote_process> wire::find(std::uint32_t target_qpn) {
   if (!is_open() || slot == 0 || slot > last_slot) return nullptr;
   auto& way = outlets_[slot];
   if (!way) way = std::make_unique<outlet>();
-  if (way->socket < 0) connect(slot, *way);
+  if (way->socket < 0 && !way->blocked) connect(slot, *way);
   return way->answered ? way->end : nullptr;
 }
 
@@ -588,7 +691,7 @@ sent wire::send(std::uint32_t target_qpn, const packet_header& header, const iov
   // The second try is for a connection to a process that died, if another one has
   // taken its slot meanwhile.
   for (int attempt = 0; attempt < 2; ++attempt) {
-    if (way.socket < 0 && !connect(slot, way)) return sent::lost;
+    if (way.socket < 0 && !connect(slot, way)) return way.blocked ? sent::blocked : sent::lost;
     const sent result = try_send(way, header, payload, pieces, whose);
     if (result == sent::blocked) block(slot, way);
     if (result != sent::lost) return result;
@@ -649,12 +752,17 @@ void wire::unblock(std::uint32_t slot) noexcept {
   outlet& way = *outlets_[slot];
   if (!way.blocked) return;
   way.blocked = false;
+  const bool short_of_means = std::exchange(way.short_of_means, false);
   if (way.ring) {
     way.ring->stop_waiting();
     std::erase(full_rings_, slot);
-  } else if (std::erase(full_rings_, slot) == 0) {
+  } else if (std::erase(full_rings_, slot) == 0 && !short_of_means) {
     --blocked_;
     if (way.socket >= 0) watch(slot, way, EPOLLIN);
+  }
+  if (way.socket < 0 && !way.owed.empty() && !connect(slot, way)) {
+    if (way.blocked) return;
+    way.owed.clear();
   }
   while (!way.owed.empty()) {
     const sent result = try_send(way, way.owed.front(), nullptr, 0);
@@ -689,7 +797,9 @@ void wire::owe(const packet_header& header) {
 
 bool wire::lags_behind(std::uint32_t target_qpn) const noexcept {
   const std::uint32_t slot = target_qpn >> index_bits;
-  if (!is_open() || slot >= slots || !outlets_[slot] || outlets_[slot]->socket < 0) return false;
+  if (!is_open() || slot >= slots || !outlets_[slot]) return false;
+  if (outlets_[slot]->short_of_means) return true;
+  if (outlets_[slot]->socket < 0) return false;
   int unread = 0;
   pollfd peer{outlets_[slot]->socket, 0, 0};
   if (::poll(&peer, 1, 0) != 0) return false;  // only a closed connection shows up

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/clock.hpp"
 #include "wire/greeting.hpp"
 #include "wire/packet.hpp"
 
@@ -86,6 +87,8 @@ class wire {
   bool is_watched() const noexcept { return !watched_.empty(); }
   /// From here on, the descriptor tells of all that comes in. False if something has.
   bool sleep() noexcept;
+  /// When there is something to look for by itself, 0 for never.
+  nanoseconds next_try() const noexcept { return next_try_; }
   /// Whether something is there to be looked for.
   bool has_arrived() const noexcept;
 
@@ -137,7 +140,13 @@ class wire {
   void greet(outlet& way) noexcept;
   void hear_back(std::uint32_t slot) noexcept;
   void lose(std::uint32_t slot) noexcept;
-  void accept_all() noexcept;
+  void wait_for_means(std::uint32_t slot, outlet& way) noexcept;
+  void try_again() noexcept;
+  void accept_some() noexcept;
+  /// Who has opened too many connections loses one of them, not somebody else.
+  void make_room_for(const inlet& added) noexcept;
+  void watch_listener(std::uint32_t events) noexcept;
+  void pause_listener() noexcept;
   void look_into_rings() noexcept;
   void hear(inlet& from) noexcept;
   void watch(inlet& from) noexcept;
@@ -165,6 +174,10 @@ class wire {
   unsigned looks_ = 0;
   unsigned blocked_ = 0;  ///< sockets
   std::vector<std::uint32_t> full_rings_;
+  /// Those that couldn't be connected to for want of something.
+  std::vector<std::uint32_t> short_of_means_;
+  bool listener_pauses_ = false;
+  nanoseconds next_try_ = 0;
   std::vector<std::uint32_t> writable_again_;
   /// Holds the name by which others find out that this process hears multicasts.
   int ear_ = -1;
