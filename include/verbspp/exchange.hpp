@@ -11,4 +11,5 @@
 #include <verbspp/exchange/exchange.hpp>
 #include <verbspp/exchange/exchange_options.hpp>
 #include <verbspp/exchange/exchanged_value.hpp>
+#include <verbspp/exchange/meet.hpp>
 #include <verbspp/exchange/tcp.hpp>

@@ -85,6 +85,8 @@ exchange_core::exchange_core(const exchange_setup& setup, const wait_limit& limi
       mine_(setup.mine),
       theirs_(setup.theirs),
       options_(setup.options),
+      is_of_equals_(setup.is_of_equals),
+      party_(setup.party),
       limit_(limit) {}
 
 exchange_core::~exchange_core() {
@@ -141,7 +143,7 @@ result<exchange_step> exchange_core::advance() noexcept {
 void exchange_core::offer() noexcept {
   if (awaited_ != awaited::decision) return;
   add_offer();
-  awaited_ = awaited::offer;
+  awaited_ = has_offer_ ? awaited::connection : awaited::offer;
 }
 
 void exchange_core::set_connected() noexcept {
@@ -225,6 +227,7 @@ result<void> exchange_core::check_awaited(std::uint8_t type, std::size_t length)
         expected = frame_type::proof;
         largest = frame_seal::proof_size;
         break;
+      case awaited::choice:
       case awaited::decision:
       case awaited::offer:
         expected = frame_type::offer;
@@ -260,16 +263,18 @@ result<void> exchange_core::take_frame() noexcept {
   switch (awaited_) {
     case awaited::hello:
       VERBSPP_TRYV(take_hello(body()));
-      awaited_ = seal_ ? awaited::proof : awaited::decision;
+      awaited_ = seal_ ? awaited::proof : behind_greeting();
       break;
     case awaited::proof:
       VERBSPP_TRYV(take_proof(body()));
-      awaited_ = awaited::decision;
+      awaited_ = behind_greeting();
       break;
+    case awaited::choice:
     case awaited::offer: {
       VERBSPP_TRY(offered, opened());
       VERBSPP_TRYV(take_offer(offered));
-      awaited_ = awaited::connection;
+      has_offer_ = true;
+      awaited_ = awaited_ == awaited::choice ? awaited::decision : awaited::connection;
       return success();  // the values stay where they are
     }
     case awaited::ready:
@@ -288,6 +293,11 @@ result<void> exchange_core::take_frame() noexcept {
   }
   input_size_ = 0;
   return success();
+}
+
+/// Who does not choose learns of the choice by the peer's offer.
+exchange_core::awaited exchange_core::behind_greeting() const noexcept {
+  return lets_choose_ ? awaited::choice : awaited::decision;
 }
 
 std::span<std::byte> exchange_core::body() noexcept {
@@ -320,6 +330,14 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
   if (hello.nonce == nonce_)
     return error(error_kind::mismatch, comparing,
                  "the peer sends back what it got: this side is connected to itself");
+  if (hello.is_of_equals != is_of_equals_)
+    return error::mismatch(comparing, "who connects to whom", is_of_equals_ ? "both" : "one side",
+                           hello.is_of_equals ? "both" : "one side",
+                           "both have to call meet, or neither");
+  if (is_of_equals_ && hello.party == party_)
+    return error(error_kind::mismatch, comparing,
+                 "this side is connected to itself: give it the peer's host and port");
+  lets_choose_ = is_of_equals_ && hello.party > party_;
   if (hello.application != options_.application)
     return error_in_words_of(
         error_kind::mismatch, comparing, "this application is '%.*s', but the peer's is '%.*s'",
@@ -354,6 +372,8 @@ bool exchange_core::add_hello() noexcept {
   if (!fill_nonce(nonce_)) return false;
   hello_frame hello{.nonce = nonce_,
                     .has_secret = static_cast<bool>(seal_),
+                    .is_of_equals = is_of_equals_,
+                    .party = party_,
                     .version = options_.version,
                     .application = options_.application,
                     .field_count = mine_.size()};
@@ -410,6 +430,7 @@ error exchange_core::without_more(int errnum) const noexcept {
           "another program";
       break;
     case awaited::proof:
+    case awaited::choice:
     case awaited::decision:
     case awaited::offer:
       hint = "the peer closed the connection after its hello, before it gave its endpoint";
@@ -438,6 +459,7 @@ error exchange_core::at_limit() const noexcept {
       hint = "the peer said nothing, or not all of its hello: it hangs, or is another program";
       break;
     case awaited::proof:
+    case awaited::choice:
     case awaited::decision:
     case awaited::offer:
       hint = "the peer said hello, but did not give its endpoint";

@@ -175,11 +175,12 @@ result<frame_header> frame_header::decode(
 std::size_t hello_frame::encode(std::span<std::byte, largest_hello> body) const noexcept {
   field_writer out(body);
   out.bytes(nonce);
-  out.number(has_secret ? 1 : 0, 1);
+  out.number((has_secret ? 1U : 0U) | (is_of_equals ? 2U : 0U), 1);
   out.number(0, 1);
   out.number(field_count, 1);
   out.number(application.size(), 1);
   out.number(version, 4);
+  if (is_of_equals) out.bytes(party);
   out.bytes(std::as_bytes(std::span(application)));
   for (const field_description& field : std::span(fields).first(field_count)) {
     out.number(static_cast<std::uint8_t>(field.kind), 1);
@@ -201,7 +202,7 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   VERBSPP_TRY(count, in.number(1));
   VERBSPP_TRY(length, in.number(1));
   VERBSPP_TRY(version, in.number(4));
-  if (flags > 1 || reserved != 0)
+  if (flags > 3 || reserved != 0)
     return error(error_kind::mismatch, reading_hello,
                  "the peer asks for something that this version of verbspp does not know");
   if (count > most_fields)
@@ -209,8 +210,13 @@ result<hello_frame> hello_frame::decode(std::span<const std::byte> body) noexcep
   if (length > longest_application)
     return error::above_limit(reading_hello, "length of the application's name", length,
                               longest_application);
+  if ((flags & 2) != 0) {
+    VERBSPP_TRY(party, in.bytes(party_size));
+    std::ranges::copy(party, made.party.begin());
+  }
   VERBSPP_TRY(application, in.bytes(length));
-  made.has_secret = flags == 1;
+  made.has_secret = (flags & 1) != 0;
+  made.is_of_equals = (flags & 2) != 0;
   made.version = static_cast<std::uint32_t>(version);
   made.application = text_of(application);
   if (!is_application(made.application))

@@ -42,14 +42,17 @@ struct frame_header {
 };
 
 inline constexpr std::size_t nonce_size = 32;
+inline constexpr std::size_t party_size = 16;
 inline constexpr std::size_t longest_application = 64;
 inline constexpr std::size_t largest_hello =
-    nonce_size + 8 + longest_application + most_fields * (8 + longest_field_name);
+    nonce_size + 8 + party_size + longest_application + most_fields * (8 + longest_field_name);
 
 /// What a side says of itself at first. Text points into the bytes that it was read from.
 struct hello_frame {
   std::array<std::byte, nonce_size> nonce{};
-  bool has_secret = false;  ///< the only flag of this version
+  bool has_secret = false;
+  bool is_of_equals = false;
+  std::array<std::byte, party_size> party{};  ///< among equals
   std::uint32_t version = 0;
   std::string_view application{};
   std::array<field_description, most_fields> fields{};

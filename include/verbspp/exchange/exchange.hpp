@@ -160,19 +160,37 @@ class exchange_session {
   [[nodiscard]] static result<exchange_session> start(
       int file_descriptor, End prepared, const Mine& mine, const wait_limit& limit,
       const exchange_options& options = {}) noexcept {
+    VERBSPP_TRY(core,
+                detail::exchange_core::create(setup_of<Mine>(file_descriptor, options), limit));
+    write_offer(*core.get(), prepared, mine);
+    return continued(std::move(core), std::move(prepared));
+  }
+
+  /// For the library: what is exchanged.
+  template <class Mine>
+  [[nodiscard]] static detail::exchange_setup setup_of(int file_descriptor,
+                                                       const exchange_options& options) noexcept {
     using sent = detail::exchanged_values<Mine>;
     static_assert(sent::largest <= 65536 && values::largest <= 65536,
                   "one side sends at most 64 KiB; send the rest through the channel");
-    VERBSPP_TRY(core, detail::exchange_core::create({.file_descriptor = file_descriptor,
-                                                     .mine = sent::description,
-                                                     .theirs = values::description,
-                                                     .largest_mine = sent::largest,
-                                                     .largest_theirs = values::largest,
-                                                     .options = options},
-                                                    limit));
-    detail::field_writer out(core->values());
-    sent::write(out, mine);
-    core->set_mine(end::local(prepared), out.size());
+    return {.file_descriptor = file_descriptor,
+            .mine = sent::description,
+            .theirs = values::description,
+            .largest_mine = sent::largest,
+            .largest_theirs = values::largest,
+            .options = options};
+  }
+  /// For the library: what the peer gets.
+  template <class Mine>
+  static void write_offer(detail::exchange_core& core, const End& prepared,
+                          const Mine& mine) noexcept {
+    detail::field_writer out(core.values());
+    detail::exchanged_values<Mine>::write(out, mine);
+    core.set_mine(end::local(prepared), out.size());
+  }
+  /// For the library: goes on with an exchange that has its offer.
+  [[nodiscard]] static exchange_session continued(detail::owned<detail::exchange_core> core,
+                                                  End prepared) noexcept {
     return exchange_session(std::move(core), std::move(prepared));
   }
 

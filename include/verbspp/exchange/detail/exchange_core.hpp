@@ -35,6 +35,9 @@ struct exchange_setup {
   std::size_t largest_mine = 0;                 ///< of the values that are written, in bytes
   std::size_t largest_theirs = 0;               ///< likewise
   exchange_options options{};
+  /// Both ends connect to each other: the greater number chooses the connection.
+  bool is_of_equals = false;
+  std::array<std::byte, 16> party{};
 };
 
 /// One side of an exchange, whatever it connects and whatever values it sends. docs/exchange.md has
@@ -57,6 +60,10 @@ class exchange_core {
   [[nodiscard]] result<exchange_step> advance() noexcept;
   /// The peer gets the endpoint and the values.
   void offer() noexcept;
+  /// The next step is this side's `offer`.
+  [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
+  /// Among equals: the peer chooses the connection, and has done so when this is greeted.
+  [[nodiscard]] bool lets_choose() const noexcept { return lets_choose_; }
   /// What the peer offered, when that is the step.
   [[nodiscard]] const endpoint& remote() const noexcept { return remote_; }
   [[nodiscard]] std::span<const std::byte> theirs() const noexcept { return offered_values_; }
@@ -72,10 +79,12 @@ class exchange_core {
   [[nodiscard]] result<void> wait() noexcept;
 
  private:
-  /// The frame that comes next; `decision` and `connection` are what this side does itself.
+  /// The frame that comes next, which as a `choice` is the offer; `decision` and `connection` are
+  /// what this side does itself.
   enum class awaited : std::uint8_t {
     hello,
     proof,
+    choice,
     decision,
     offer,
     connection,
@@ -96,6 +105,7 @@ class exchange_core {
   void add_frame(std::uint8_t type, std::span<const std::byte> body,
                  std::span<const std::byte> more = {}) noexcept;
   [[nodiscard]] result<void> take_proof(std::span<const std::byte> body) noexcept;
+  [[nodiscard]] awaited behind_greeting() const noexcept;
   [[nodiscard]] std::span<std::byte> body() noexcept;
   [[nodiscard]] result<std::span<const std::byte>> opened() noexcept;
   void tell(const error& why) noexcept;
@@ -106,6 +116,10 @@ class exchange_core {
   std::span<const field_description> mine_;
   std::span<const field_description> theirs_;
   exchange_options options_;
+  bool is_of_equals_;
+  std::array<std::byte, 16> party_;
+  bool lets_choose_ = false;  ///< the peer chooses the connection
+  bool has_offer_ = false;    ///< the peer's came before this side's went
   wait_limit limit_;
   std::array<std::byte, 32> nonce_{};
   endpoint local_{};

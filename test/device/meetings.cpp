@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Two ends that connect to each other.
+
+#include "channels.hpp"
+#include <verbspp/exchange.hpp>
+
+#include <sys/socket.h>
+
+#include <chrono>
+#include <future>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+struct meeting_place {
+  tcp_listener listener = must(tcp_listener::open("0"));
+  std::string port = std::to_string(listener.port());
+};
+
+auto meet_at(const testbed& bed, const meeting_place& own, const std::string& port, int number,
+             const wait_limit& limit, const exchange_options& options = {}) {
+  return meet<int>(own.listener, "127.0.0.1", port, must(bed.domain.build_channel().build()),
+                   number, limit, options);
+}
+
+/// Sends a message from the one to the other.
+void check_connection(const testbed& bed, channel& from, channel& to) {
+  buffer<> sent(bed.domain, pattern(8, 3));
+  buffer<> received(bed.domain, 8);
+  auto arriving = must(to.post_receive({.elements = received.scatter()}));
+  must(from.send({.elements = sent.gather()}, patience));
+  must(std::move(arriving).wait());
+  CHECK(received.bytes() == sent.bytes());
+}
+
+}  // namespace
+
+TEST_CASE("two that connect to each other at once have one connection") {
+  testbed bed;
+  const meeting_place left;
+  const meeting_place right;
+  // The same listeners again and again: what an earlier meeting left there is passed over.
+  for (int i = 0; i < 20; ++i) {
+    auto other =
+        std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, i, patience); });
+    auto one = must(meet_at(bed, left, right.port, -i, patience));
+    auto two = must(other.get());
+    CHECK(one.met.theirs == i);
+    CHECK(two.met.theirs == -i);
+    // Both ends of the same TCP connection, too.
+    REQUIRE(::send(one.socket.descriptor(), "x", 1, MSG_NOSIGNAL) == 1);
+    char letter = 0;
+    wait_until([&] { return ::recv(two.socket.descriptor(), &letter, 1, MSG_DONTWAIT) == 1; },
+               "what the other end sent");
+    check_connection(bed, one.met.channel, two.met.channel);
+    check_connection(bed, two.met.channel, one.met.channel);
+  }
+}
+
+TEST_CASE("two meet though only one can reach the other, or comes later") {
+  testbed bed;
+  const meeting_place left;
+  meeting_place right;
+  const meeting_place nowhere;
+  std::string unreachable = nowhere.port;
+  {
+    auto closed = must(tcp_listener::open("0"));
+    unreachable = std::to_string(closed.port());
+  }
+  auto other =
+      std::async(std::launch::async, [&] { return meet_at(bed, right, unreachable, 2, patience); });
+  // It has been refused before the first comes.
+  std::this_thread::sleep_for(20ms);
+  auto one = must(meet_at(bed, left, right.port, 1, patience));
+  auto two = must(other.get());
+  CHECK(one.met.theirs == 2);
+  CHECK(two.met.theirs == 1);
+  check_connection(bed, one.met.channel, two.met.channel);
+}
+
+TEST_CASE("a meeting passes over strangers, and ends at its limit with the reason") {
+  testbed bed;
+  const meeting_place left;
+  const auto stranger = must(tcp_socket::connect("127.0.0.1", left.port, patience));
+  REQUIRE(::send(stranger.descriptor(), "GET / HTTP/1.1\r\n\r\n", 18, 0) == 18);
+  std::string closed;
+  {
+    auto listener = must(tcp_listener::open("0"));
+    closed = std::to_string(listener.port());
+  }
+  const error late = failure_of(meet_at(bed, left, closed, 1, 100ms));
+  CHECK(late == error_kind::timed_out);
+  CHECK(late.message().find("nobody listens there") != std::string::npos);
+  std::stop_source stop;
+  stop.request_stop();
+  CHECK(failure_of(meet_at(bed, left, closed, 1, stop.get_token())) == error_kind::cancelled);
+}
+
+TEST_CASE("a meeting with oneself, or with who does not fit, is refused") {
+  testbed bed;
+  const meeting_place left;
+  const meeting_place right;
+  SECTION("oneself") {
+    const error alone = failure_of(meet_at(bed, left, left.port, 1, patience));
+    CHECK(alone == error_kind::mismatch);
+    CHECK(alone.message().find("itself") != std::string::npos);
+  }
+  SECTION("another application") {
+    auto other = std::async(std::launch::async, [&] {
+      return meet_at(bed, right, left.port, 1, 2s, {.application = "one"});
+    });
+    // Who finds out on a connection of its own gives up; the other may have seen only one that
+    // came, of which it can't know that it is the peer's, and says so at its limit.
+    const error one = failure_of(meet_at(bed, left, right.port, 1, 2s, {.application = "two"}));
+    const error two = failure_of(other.get());
+    CHECK(one.message().find("this application is") != std::string::npos);
+    CHECK(two.message().find("this application is") != std::string::npos);
+    CHECK((one == error_kind::mismatch || two == error_kind::mismatch));
+  }
+  SECTION("a server") {
+    auto other = std::async(std::launch::async, [&] {
+      const auto socket = must(right.listener.accept(patience));
+      return exchange<int>(socket.descriptor(), must(bed.domain.build_channel().build()), 1,
+                           patience);
+    });
+    const error told = failure_of(meet_at(bed, left, right.port, 1, patience));
+    CHECK(told.message().find("who connects to whom differs") != std::string::npos);
+    CHECK(failure_of(other.get()) == error_kind::mismatch);
+  }
+  SECTION("no listener") {
+    meeting_place closed;
+    closed.listener.close();
+    CHECK(failure_of(meet_at(bed, closed, right.port, 1, patience)) == error_kind::invalid_input);
+  }
+}
