@@ -73,11 +73,20 @@ bool completion_queue::push(const completion& entry) {
 
 void completion_queue::hold_back(const completion& entry) {
   nanoseconds due = now() + entry.delay;
-  // None overtakes another.
-  if (!held_back_.empty()) due = std::max(due, held_back_.back().delay);
-  held_back_.push_back(entry);
-  held_back_.back().delay = due;
-  if (held_back_.size() == 1) engine().set_deadline(*this, due);
+  // None overtakes another, but for those that may be overtaken.
+  bool overtakable = entry.overtakable;
+  for (const completion& each : held_back_) {
+    if (each.owner != entry.owner && each.overtakable) continue;
+    due = std::max(due, each.delay);
+    // What waits for that alone holds up no others, either.
+    overtakable |= each.overtakable;
+  }
+  const auto later = [](nanoseconds time, const completion& each) { return time < each.delay; };
+  const auto added =
+      held_back_.insert(std::upper_bound(held_back_.begin(), held_back_.end(), due, later), entry);
+  added->delay = due;
+  added->overtakable = overtakable;
+  engine().set_deadline(*this, held_back_.front().delay);
 }
 
 void completion_queue::on_deadline(nanoseconds time) {

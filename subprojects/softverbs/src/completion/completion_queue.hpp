@@ -64,6 +64,8 @@ struct completion {
   std::uint64_t wallclock;
   /// How late it comes; or when, once it is held back.
   nanoseconds delay;
+  /// Meanwhile, by those of other queue pairs.
+  bool overtakable;
 };
 
 /// What a program that creates an extended completion queue may ask for besides.

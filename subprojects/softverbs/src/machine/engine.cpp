@@ -6,6 +6,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -24,15 +25,16 @@ engine::engine(softverbs::wire& wire) : wire_(wire), thread_(*this) {
   pairs_.resize(std::size_t{wire::index_mask} + 1);
 }
 
-int engine::descriptor() const noexcept { return wire_.descriptor(); }
+int engine::descriptor() const noexcept { return held_.load() ? -1 : wire_.descriptor(); }
 
 nanoseconds engine::next_deadline() const noexcept {
+  if (held_.load()) return 0;
   const nanoseconds other = wire_.next_try();
   return next_deadline_ == 0 || (other != 0 && other < next_deadline_) ? other : next_deadline_;
 }
 
-bool engine::may_sleep() noexcept { return !wire_.is_open() || wire_.sleep(); }
-bool engine::has_arrived() noexcept { return wire_.has_arrived(); }
+bool engine::may_sleep() noexcept { return held_.load() || !wire_.is_open() || wire_.sleep(); }
+bool engine::has_arrived() noexcept { return !held_.load() && wire_.has_arrived(); }
 
 int engine::add(served& pair) {
   // Numbers go round, so that a destroyed queue pair's doesn't come back soon.
@@ -172,7 +174,58 @@ void engine::deliver_to_group(const packet& incoming) {
     for (served* member : group->members) member->on_packet(incoming);
 }
 
+void engine::hold(std::uint64_t seed) noexcept {
+  order_.seed(static_cast<std::minstd_rand::result_type>(seed));
+  held_ = true;
+}
+
+void engine::go_on() noexcept {
+  held_ = false;
+  thread_.wake_if_asleep();
+}
+
+bool engine::take_packet() {
+  // A connection takes some looks until something comes through it.
+  constexpr int looks = 16;
+  for (int look = 0; wire_.is_open() && look < looks; ++look) {
+    if (const packet* incoming = wire_.next()) {
+      deliver(*incoming);
+      return true;
+    }
+    wire_.look(true);
+  }
+  return false;
+}
+
+bool engine::meet_next_deadline() {
+  timed* first = nullptr;
+  for (timed* each : timed_)
+    if (each->deadline_ != 0 && (first == nullptr || each->deadline_ < first->deadline_))
+      first = each;
+  if (first == nullptr) return false;
+  const nanoseconds time = std::max(now(), std::exchange(first->deadline_, 0));
+  first->on_deadline(time);
+  return true;
+}
+
+bool engine::step() {
+  answer_ring();
+  for (const std::uint32_t qpn : wire_.writable_again())
+    if (served* pair = pairs_[qpn & wire::index_mask]) schedule(*pair);
+  wire_.writable_again().clear();
+  // The packet's turn is one of the turns.
+  const std::size_t turn = order_() % (actives_ + 1);
+  if (turn == actives_ && take_packet()) return true;
+  if (actives_ == 0) return meet_next_deadline();
+  served* chosen = first_active_;
+  for (std::size_t at = turn % actives_; at > 0; --at) chosen = chosen->next_active_;
+  take_off(*chosen);
+  if (chosen->serve()) schedule(*chosen);
+  return true;
+}
+
 bool engine::progress(bool thoroughly) {
+  if (held_.load()) return false;
   // While the program exits there is no wire any more, but requests can still be
   // flushed.
   if (wire_.is_open()) wire_.look(thoroughly);

@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 namespace softverbs {
@@ -62,6 +63,14 @@ class engine final : private progress_thread::work {
   /// Does what there is to do, within limits. True if there is more.
   bool progress(bool thoroughly) override;
 
+  /// From here on only `step` makes progress, in an order that the seed decides.
+  void hold(std::uint64_t seed) noexcept;
+  void go_on() noexcept;
+  bool is_held() const noexcept { return held_.load(); }
+  /// Under the lock: takes in one packet, or serves one queue pair, or, if there is neither, has
+  /// the next deadline come, whatever the time is. False if there is none of these.
+  bool step();
+
   /// Progress on behalf of a program that polls. Takes the lock itself, unless
   /// someone else has it, who then makes the progress.
   void drive() noexcept;
@@ -74,7 +83,7 @@ class engine final : private progress_thread::work {
 
  private:
   bool has_sleepers() const noexcept override { return sleepers_.load() > 0; }
-  bool was_rung() const noexcept override { return rung_.load() != nullptr; }
+  bool was_rung() const noexcept override { return !held_.load() && rung_.load() != nullptr; }
   nanoseconds next_deadline() const noexcept override;
   bool may_sleep() noexcept override;
   bool has_arrived() noexcept override;
@@ -83,6 +92,8 @@ class engine final : private progress_thread::work {
   void take_off(served& pair) noexcept;
   void answer_ring() noexcept;
   void check_deadlines();
+  bool meet_next_deadline();
+  bool take_packet();
   void deliver(const packet& incoming);
   void deliver_to_group(const packet& incoming);
 
@@ -102,6 +113,8 @@ class engine final : private progress_thread::work {
   /// 0 if there is none.
   nanoseconds next_deadline_ = 0;
   unsigned polls_in_vain_ = 0;
+  std::atomic<bool> held_{false};
+  std::minstd_rand order_;
   std::atomic<int> sleepers_{0};
   progress_thread thread_;
 };

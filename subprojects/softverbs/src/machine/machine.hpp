@@ -36,6 +36,9 @@ class machine {
   /// False in a child of the process whose machine it is.
   bool is_current() const noexcept;
 
+  /// Says what peers must still hear; nothing moves from here on.
+  static void at_exit() noexcept;
+
   machine() = default;
   machine(const machine&) = delete;
   machine& operator=(const machine&) = delete;
@@ -64,7 +67,6 @@ class machine {
   static void before_fork() noexcept;
   static void after_fork_in_parent() noexcept;
   static void after_fork_in_child() noexcept;
-  static void at_exit() noexcept;
 
   shared_memory table_memory_;
   std::vector<listener> listeners_;

@@ -129,6 +129,7 @@ void queue_pair::enter(ibv_qp_state next) {
       // First, because polling one would give back the room of its request.
       forget_completions();
       requests.reset();
+      swapped_.reset();
       responses.reset();
       regions().forget(*this);
       route_ = {};

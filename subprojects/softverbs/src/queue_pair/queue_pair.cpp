@@ -12,6 +12,10 @@ queue_pair::queue_pair(open_device& owner, protection_domain& domain,
       requests(*this, attributes),
       responses(*this, attributes) {}
 
+bool queue_pair::hears() const noexcept {
+  return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_ERR;
+}
+
 bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
   // A connection hears its peer only; all else was meant for someone else, or for
   // an earlier queue pair of this number.
@@ -32,10 +36,24 @@ bool queue_pair::is_for_us(const packet_header& head) const noexcept {
 
 void queue_pair::on_packet(const packet& incoming) {
   const std::lock_guard held(lock());
+  if (!hears()) return;
+  const faults::fate fate = faults::fate_of(place());
+  if (fate.lost) return;
+  if (!fate.twice && !fate.swapped && !swapped_) return take_in(incoming);
+  // What the sender could change meanwhile is not read twice.
+  auto own = std::make_unique<kept_packet>(incoming);
+  if (fate.swapped && !swapped_) {
+    swapped_ = std::move(own);
+    return;
+  }
+  take_in(own->what);
+  if (fate.twice) take_in(own->what);
+  if (const auto before = std::exchange(swapped_, nullptr)) take_in(before->what);
+}
+
+void queue_pair::take_in(const packet& incoming) {
   const packet_header& head = incoming.header;
-  const bool hears =
-      now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_ERR;
-  if (!hears || faults::loses(place())) return;
+  if (!hears()) return;
   if (!is_connected()) {
     if (head.kind == packet_kind::datagram && is_for_us(head)) responses.on_datagram(incoming);
     return;

@@ -520,6 +520,7 @@ completion requester::completion_of(const request& work, ibv_wc_status status) n
   if (work.fetches()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
   if (status == work.fault.status) entry.wc.vendor_err = work.fault.vendor_code;
   entry.delay = work.fault.delay;
+  entry.overtakable = work.fault.overtakable;
   entry.frees_up_to = oldest_;
   entry.of_send_queue = true;
   return entry;
