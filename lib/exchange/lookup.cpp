@@ -18,6 +18,7 @@
 #include <cstdio>
 #include <cstring>
 #include <new>
+#include <span>
 
 namespace verbspp::detail {
 
@@ -149,8 +150,9 @@ printed_address::printed_address(const socket_address& address) noexcept {
 
 result<std::uint16_t> port_of(std::string_view text, bool may_be_zero) noexcept {
   std::uint16_t port = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stopped, failed] = std::from_chars(text.data(), end, port);
+  const std::span<const char> digits(text);
+  const char* const end = digits.data() + digits.size();
+  const auto [stopped, failed] = std::from_chars(digits.data(), end, port);
   if (failed != std::errc() || stopped != end || (port == 0 && !may_be_zero))
     return error(error_kind::invalid_input, "port of TCP",
                  "this is no number of a port: give one of 1 to 65535");

@@ -61,7 +61,7 @@ error error_in_words(error_kind kind, const char* operation, std::string_view wo
     kept_words& place = keeper.kept[serial % keeper.kept.size()];
     place.serial = serial;
     place.size = std::min(words.size(), longest_words);
-    std::copy_n(words.data(), place.size, place.text.data());
+    std::ranges::copy(words.substr(0, place.size), place.text.begin());
   }
   return error_access::made(source_of_words, operation, nullptr,
                             {serial, static_cast<std::uint64_t>(errnum), 0}, kind);
