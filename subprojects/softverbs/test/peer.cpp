@@ -10,12 +10,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 extern char** environ;
@@ -127,6 +129,25 @@ int target(ibv_qp_type type) {
   swap(peer_descriptor, end);
   hear_from(peer_descriptor);
   return 0;
+}
+
+/// Takes its memory back while it is being written to, and sees that nothing comes any more.
+int withdrawer() {
+  endpoint end;
+  swap(peer_descriptor, end);
+  volatile unsigned char* first = end.memory.data();
+  *first = 1;
+  while (*first == 1) {
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (ibv_dereg_mr(end.region) != 0) return 2;
+  end.region = nullptr;
+  std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (std::count(end.memory.begin(), end.memory.end(), 2) !=
+      static_cast<std::ptrdiff_t>(end.memory.size()))
+    return 3;
+  return end.event().event_type == IBV_EVENT_QP_ACCESS_ERR ? 0 : 4;
 }
 
 /// Takes one message, and leaves at once.
@@ -256,6 +277,7 @@ int play(const char* part) try {
   if (name == "target") return target(IBV_QPT_RC);
   if (name == "unreliable target") return target(IBV_QPT_UC);
   if (name == "datagram target") return target(IBV_QPT_UD);
+  if (name == "withdrawer") return withdrawer();
   if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();

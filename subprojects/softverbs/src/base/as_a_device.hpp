@@ -17,7 +17,12 @@
 extern "C" __attribute__((weak)) void __asan_poison_memory_region(const volatile void*,
                                                                   std::size_t);
 
+extern "C" __attribute__((weak)) void __tsan_acquire(void*);
+
 namespace softverbs {
+
+/// Whether ThreadSanitizer hands signals on to the program's handlers.
+inline bool is_thread_sanitized() noexcept { return __tsan_acquire != nullptr; }
 
 /// Whether AddressSanitizer looks at what functions of the C library are given.
 inline bool is_sanitized() noexcept { return __asan_poison_memory_region != nullptr; }

@@ -218,6 +218,7 @@ void prepare() noexcept {
   }
   prepared = true;
   look_again();
+  prepare_thread();
 }
 
 void leave() noexcept {
@@ -227,7 +228,13 @@ void leave() noexcept {
     if (is_first(signals[at])) ::sigaction(signals[at], &before[at], nullptr);
 }
 
-void prepare_thread() noexcept { may_fault(); }
+void prepare_thread() noexcept {
+  static thread_local bool tried = false;
+  if (!may_fault() || tried || !is_thread_sanitized()) return;
+  tried = true;
+  std::byte nowhere{};
+  softverbs_copy(&nowhere, reinterpret_cast<const void*>(sizeof(nowhere)), sizeof(nowhere));
+}
 
 void look_again() noexcept { looks.fetch_add(1, std::memory_order_relaxed); }
 

@@ -19,8 +19,9 @@ namespace softverbs::user_memory {
 /// Puts the handler in place, once for all; or takes it away, if it is still the first.
 void prepare() noexcept;
 void leave() noexcept;
-/// Looks at the handlers now instead of with the thread's first access: what a sanitizer maps when
-/// it is first asked for them could come to lie where the program has just unmapped something.
+/// Looks at the handlers now instead of with the thread's first access, and has a first fault if
+/// ThreadSanitizer hands them on: what that maps then could come to lie where the program has just
+/// unmapped something.
 void prepare_thread() noexcept;
 /// The program may have changed its handlers: that is noticed within a millisecond anyway.
 void look_again() noexcept;

@@ -362,9 +362,15 @@ fate fate_now(const place& where) {
 
 bool silences_now(const place& where) noexcept { return is_silent(where); }
 
+/// They must not do by themselves what may have to fail here.
+static void tell_peers(machine& on) noexcept {
+  if (on.tables != nullptr) on.tables->faulty = any ? 1U : 0U;
+}
+
 void keep_time(machine& on) {
   if (!the_alarm || !the_alarm->is_on(on)) the_alarm.emplace(on);
   the_alarm->set();
+  tell_peers(on);
 }
 
 bool port_is_down(station port) noexcept {
@@ -390,6 +396,7 @@ void reset() noexcept {
   const std::lock_guard held(machine::current().engine.lock());
   state = {};
   any = start_ports() || machine::current().engine.is_held();
+  tell_peers(machine::current());
   if (broken.exchange(0) != 0) machine::current().announce_repair();
 }
 
@@ -411,7 +418,10 @@ unsigned long long struck(const char* text) noexcept {
   return found ? sum : ~0ULL;
 }
 
-void keep_to_engine() noexcept { any = true; }
+void keep_to_engine() noexcept {
+  any = true;
+  tell_peers(machine::current());
+}
 
 bool read_environment() noexcept {
   static const bool makes_sense = [] {

@@ -3,6 +3,7 @@
 
 #include "base/event_queue.hpp"
 #include "base/shared_memory.hpp"
+#include "machine/announcements.hpp"
 #include "machine/engine.hpp"
 #include "memory/region_table.hpp"
 #include "wire/wire.hpp"
@@ -48,6 +49,11 @@ class machine {
   int attach();
   void detach() noexcept;
 
+  /// What was hidden in the tables is used by nobody any more: not by a thread of this process, nor
+  /// by another process. False if one of those was stopped in the middle of a request and that has
+  /// lasted too long. Not under any lock.
+  bool wait_for_users(const announcements::use& of);
+
   void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }
   void stop_listening(const device_listener& who) noexcept;
   void announce(unsigned device, const ibv_async_event& event);
@@ -68,7 +74,10 @@ class machine {
   static void after_fork_in_parent() noexcept;
   static void after_fork_in_child() noexcept;
 
+  void publish() noexcept;
+
   shared_memory table_memory_;
+  std::uint64_t mark_ = 0;
   std::vector<listener> listeners_;
   unsigned attached_ = 0;
   machine* predecessor_ = nullptr;

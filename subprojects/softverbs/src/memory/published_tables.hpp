@@ -71,6 +71,13 @@ struct published_tables {
     std::atomic<std::uint32_t> expected_psn;
   };
 
+  /// Faults have been asked for: all has to go as packets.
+  std::atomic<std::uint32_t> faulty;
+  /// A random number, and where in its process the same one is: so somebody who has waited for long
+  /// can see that the process of that number is still the same.
+  std::atomic<std::uint64_t> mark;
+  std::atomic<std::uint64_t> address_of_mark;
+
   /// By the lower part of their numbers.
   std::array<pair_place, std::size_t{1} << 14> pairs;
   /// By the index in their keys.

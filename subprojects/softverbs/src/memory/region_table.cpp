@@ -95,13 +95,6 @@ int region_table::add(memory_region& region) {
   return 0;
 }
 
-void region_table::change(memory_region& region, const memory_region& next) noexcept {
-  shown_->regions[region.handle].hide();
-  passage::wait_for_all();
-  region = next;
-  show(region);
-}
-
 void region_table::remove(const memory_region& region) noexcept { free(region.handle); }
 
 const region_table::slot* region_table::find(std::uint32_t key) const noexcept {
@@ -149,6 +142,7 @@ int region_table::add(memory_window& window) {
 
 void region_table::remove(memory_window& window) noexcept {
   unbind(window);
+  passage::wait_for_all();
   free(window.handle);
   --windows_;
 }
@@ -200,6 +194,7 @@ void region_table::forget(const ibv_qp& pair) noexcept {
   if (windows_ == 0) return;
   for (const slot& each : slots_)
     if (each.window != nullptr && each.window->pair == &pair) unbind(*each.window);
+  passage::wait_for_all();
 }
 
 std::byte* region_table::through(const memory_window& window, const ibv_qp& asking,

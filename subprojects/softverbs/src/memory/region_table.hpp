@@ -29,11 +29,11 @@ class region_table {
 
   /// Gives the region its keys; 0 or an errno.
   int add(memory_region& region);
-  // Whoever has removed one has to wait for who uses it, without locks, before the program may do
-  // something else with its memory.
+  // Before that, it is hidden, and those are waited for who use it.
   void remove(const memory_region& region) noexcept;
-  /// Something about the region changes, but its keys stay. Waits for who uses it.
-  void change(memory_region& region, const memory_region& next) noexcept;
+  /// Until it is removed or shown again, nobody finds it who doesn't ask this table.
+  void hide(const memory_region& region) noexcept { shown_->regions[region.handle].hide(); }
+  void show(const memory_region& region) noexcept;
   int add(memory_window& window);
   void remove(memory_window& window) noexcept;
 
@@ -61,7 +61,6 @@ class region_table {
     memory_window* window = nullptr;
     std::uint8_t variant = 0;
   };
-  void show(const memory_region& region) noexcept;
   void show(const memory_window& window) noexcept;
   void unbind(memory_window& window) noexcept;
   int take_index(std::uint32_t& index);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Requests that the requester carries out by itself, with the peer's part: as if they had come and
 // gone as packets, of which none is needed when all that the peer would look at is in its tables.
+#include "base/as_a_device.hpp"
+#include "base/clock.hpp"
 #include "base/passage.hpp"
 #include "base/user_memory.hpp"
+#include "machine/announcements.hpp"
 #include "memory/protection_domain.hpp"
 #include "memory/published_tables.hpp"
 #include "memory/region_table.hpp"
@@ -10,7 +13,12 @@
 #include "queue_pair/remote_atomic.hpp"
 #include "queue_pair/requester.hpp"
 
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include <array>
+#include <span>
 
 namespace softverbs {
 namespace {
@@ -20,6 +28,9 @@ constexpr std::uint64_t longest = std::uint64_t{16} << 20;
 
 constexpr unsigned index_shift = 8;
 
+/// After this time, the process of that number could be another one.
+constexpr nanoseconds longest_trust = 1'000'000;
+
 /// Where the bytes are, if the region has them all and gives that right.
 std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint64_t length,
                    unsigned right) noexcept {
@@ -28,6 +39,27 @@ std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint6
   if (offset > region.length || length > region.length - offset) return 0;
   return region.memory + offset;
 }
+
+/// Says to another process what of it is used, for as long as this lives.
+class announced {
+ public:
+  announced(const remote_process* other, std::size_t thread, const announcements::use& of) noexcept
+      : at_(other == nullptr ? std::span<std::byte>{} : other->hazards()),
+        other_(other),
+        thread_(thread) {
+    if (other_ != nullptr) at_.begin(thread_, of);
+  }
+  announced(const announced&) = delete;
+  announced& operator=(const announced&) = delete;
+  ~announced() {
+    if (other_ != nullptr) at_.end(thread_);
+  }
+
+ private:
+  announcements at_;
+  const remote_process* other_;
+  std::size_t thread_;
+};
 
 bool is_done_directly(const operation& what) noexcept {
   return !what.local && what.carrier != packet_kind::send && what.carrier != packet_kind::flush;
@@ -67,7 +99,6 @@ bool requester::look_up(const request& work, local_memory& memory) noexcept {
 
 bool requester::carry_out_directly(request& work) noexcept {
   const operation& what = work.what();
-  if (!is_done_directly(what) || with_immediate(work.opcode)) return false;
   const packet_kind kind = what.carrier;
   const bool on_word = is_atomic(kind);
   if (work.length > longest || (gives_value(kind) && work.length != atomic_bytes)) return false;
@@ -76,6 +107,9 @@ bool requester::carry_out_directly(request& work) noexcept {
   const unsigned right = right_to(kind);
   const std::uint32_t target = pair_.attributes().dest_qp_num;
   const published_tables& tables = *pair_.peer_tables();
+  const remote_process* const other = pair_.peer_process();
+  // The kernel does nothing to a word of another process.
+  if (other != nullptr && on_word) return false;
   const auto& place = tables.pairs[target & wire::index_mask];
   const auto peer = place.shown.read();
   if (!peer || peer->number != target || peer->peer != pair_.qp_num ||
@@ -98,9 +132,12 @@ bool requester::carry_out_directly(request& work) noexcept {
   if (!region || region->key != (work.rkey & ~remote_key_bit) ||
       (region->pair != 0 ? region->pair != target : region->domain != peer->domain))
     return false;
+  // A window is invalidated by requests, which nobody could hold up for another process.
+  if (other != nullptr && region->is_window) return false;
   const std::uint64_t remote = find(*region, work.remote_address, length, right);
   if (remote == 0 || (on_word && work.remote_address % atomic_bytes != 0)) return false;
 
+  if (other != nullptr) return copy_directly(work, *other, local, remote);
   auto* memory = reinterpret_cast<std::byte*>(remote);
   if (on_word) {
     const auto value = softverbs::carry_out(kind, work.operands, {memory, atomic_bytes});
@@ -128,6 +165,36 @@ bool requester::carry_out_directly(request& work) noexcept {
   return true;
 }
 
+bool requester::is_same_process(const remote_process& other) noexcept {
+  const nanoseconds time = now();
+  if (time - seen_peer_ < longest_trust) return true;
+  const published_tables& tables = *pair_.peer_tables();
+  const std::uint64_t mark = tables.mark.load(std::memory_order_relaxed);
+  std::uint64_t found = 0;
+  const iovec here{&found, sizeof(found)};
+  const iovec there{reinterpret_cast<void*>(tables.address_of_mark.load(std::memory_order_relaxed)),
+                    sizeof(found)};
+  if (mark == 0 ||
+      ::syscall(SYS_process_vm_readv, other.process, &here, 1, &there, 1, 0) != sizeof(found) ||
+      found != mark) {
+    pair_.refuse_directly();
+    return false;
+  }
+  seen_peer_ = time;
+  return true;
+}
+
+bool requester::copy_directly(const request& work, const remote_process& other,
+                              const local_memory& local, std::uint64_t remote) noexcept {
+  const unwatched device;
+  if (!is_same_process(other)) return false;
+  const iovec there{reinterpret_cast<void*>(remote), work.length};
+  // The bare system calls, because sanitizers intercept the functions.
+  const long copied = ::syscall(work.fetches() ? SYS_process_vm_readv : SYS_process_vm_writev,
+                                other.process, local.pieces.data(), local.count, &there, 1, 0);
+  return copied >= 0 && static_cast<std::uint64_t>(copied) == work.length;
+}
+
 void requester::carry_out_directly() {
   // What is on the wire comes first.
   if (next_ == head_ || oldest_ != next_ || begun_ != next_ || !pair_.goes_directly()) return;
@@ -135,8 +202,12 @@ void requester::carry_out_directly() {
   if (here == nullptr) return;
   while (next_ != head_ && pair_.goes_directly()) {
     request& work = at(next_);
+    if (!is_done_directly(work.what()) || with_immediate(work.opcode)) return;
     {
       const passing during(*here);
+      const announced also(pair_.peer_process(), here->number(),
+                           {pair_.attributes().dest_qp_num & wire::index_mask,
+                            (work.rkey & ~remote_key_bit) >> index_shift});
       if (!carry_out_directly(work)) return;
     }
     oldest_ = begun_ = ++next_;

@@ -83,8 +83,9 @@ int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
   apply(asked, mask);
   if (new_path) attributes_.port_num = asked.ah_attr.port_num;
   enter(to);
-  const bool is_own = attributes_.dest_qp_num >> wire::index_bits == wire().slot();
-  peer_tables_ = is_connected() && is_own ? &tables() : nullptr;
+  if (to == IBV_QPS_RTR) asks_peer_ = is_connected();
+  // Another process is only connected to when there is something to say.
+  if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) find_peer();
   show();
   return 0;
 }
@@ -133,7 +134,9 @@ void queue_pair::enter(ibv_qp_state next) {
       responses.reset();
       regions().forget(*this);
       route_ = {};
-      established_ = overrun_ = false;
+      established_ = overrun_ = asks_peer_ = false;
+      peer_tables_ = nullptr;
+      peer_process_.reset();
       const ibv_qp_cap capacities = attributes_.cap;
       attributes_ = {};
       attributes_.cap = capacities;

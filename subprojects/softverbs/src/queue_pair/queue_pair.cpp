@@ -91,6 +91,7 @@ bool queue_pair::serve() {
   bool more = responses.answer();
   switch (now_in()) {
     case IBV_QPS_RTS:
+      if (requests.is_busy()) find_peer();
       more |= requests.transmit();
       break;
     case IBV_QPS_SQD:
@@ -130,7 +131,7 @@ int queue_pair::enter_machine() {
 void queue_pair::leave_machine() {
   const std::lock_guard held(lock());
   responses.leave_answer();
-  tables().pairs[number() & wire::index_mask].shown.hide();
+  hide();
   engine().remove(*this);
   regions().forget(*this);
 }

@@ -93,7 +93,25 @@ void queue_pair_core::complete_directly(completion_queue& queue, completion entr
 
 bool queue_pair_core::goes_directly() const noexcept {
   return now_in() == IBV_QPS_RTS && peer_tables_ != nullptr && !overrun_ &&
-         !faults::any.load(std::memory_order_relaxed);
+         !faults::any.load(std::memory_order_relaxed) &&
+         (!peer_process_ || (!peer_process_->gone.load(std::memory_order_relaxed) &&
+                             peer_tables_->faulty.load(std::memory_order_relaxed) == 0));
+}
+
+void queue_pair_core::find_peer() {
+  if (peer_process_ && peer_process_->gone) {
+    peer_tables_ = nullptr;
+    peer_process_.reset();
+  }
+  if (peer_tables_ != nullptr || !asks_peer_) return;
+  if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) {
+    peer_tables_ = &tables();
+    return;
+  }
+  peer_process_ = wire().find(attributes_.dest_qp_num);
+  if (!peer_process_) return;
+  peer_tables_ = tables_in(peer_process_->tables);
+  if (peer_tables_ == nullptr || peer_process_->process <= 0) refuse_directly();
 }
 
 void queue_pair_core::show() noexcept {

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 namespace softverbs {
@@ -68,11 +69,21 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   void complete_directly(completion_queue& queue, completion entry);
   /// Tells the peer, and whoever else looks, as what this queue pair takes direct requests now.
   void show() noexcept;
+  void hide() noexcept { tables().pairs[number() & wire::index_mask].shown.hide(); }
   void show_expected(std::uint32_t psn) noexcept;
   /// Whether requests may be carried out directly now, as far as this end knows.
   bool goes_directly() const noexcept;
   /// The tables of the peer's process; null as long as there are none.
   const published_tables* peer_tables() const noexcept { return peer_tables_; }
+  /// The peer's process; null if that is this one.
+  const remote_process* peer_process() const noexcept { return peer_process_.get(); }
+  /// Its memory can't be accessed from here: all goes as packets.
+  void refuse_directly() noexcept {
+    peer_tables_ = nullptr;
+    asks_peer_ = false;
+  }
+  /// Looks whether the peer has tables now. Under the engine's lock, too.
+  void find_peer();
   published_tables& tables() const noexcept { return *owner_.machine().tables; }
   const route& way() const noexcept { return route_; }
   /// A header with all that is the same for each packet of this queue pair.
@@ -98,6 +109,9 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   ibv_qp_attr attributes_{};
   route route_;  ///< to the peer
   const published_tables* peer_tables_ = nullptr;
+  std::shared_ptr<const remote_process> peer_process_;
+  /// There may be some some day.
+  bool asks_peer_ = false;
   bool established_ = false;
   /// A completion was lost of which the engine doesn't know yet.
   bool overrun_ = false;

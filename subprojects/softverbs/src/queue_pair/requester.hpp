@@ -105,6 +105,9 @@ class requester {
   struct local_memory;
   bool carry_out_directly(request& work) noexcept;
   bool look_up(const request& work, local_memory& memory) noexcept;
+  bool is_same_process(const remote_process& other) noexcept;
+  bool copy_directly(const request& work, const remote_process& other, const local_memory& local,
+                     std::uint64_t remote) noexcept;
   completion completion_of(const request& work, ibv_wc_status status) noexcept;
   bool outstanding(std::uint32_t psn) const noexcept;
   ibv_wc_status inspect(request& work);
@@ -160,6 +163,7 @@ class requester {
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;
   nanoseconds quiet_since_ = 0;
+  nanoseconds seen_peer_ = 0;  ///< in its process
 };
 
 }  // namespace softverbs

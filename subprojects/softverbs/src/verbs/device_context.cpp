@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verbs/device_context.hpp"
 
-#include "base/passage.hpp"
 #include "faults/faults.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
@@ -96,7 +95,7 @@ void device_context::close(device_context* closing) noexcept {
     for (const memory_region* region : closing->regions) machine.regions.remove(*region);
     for (completion_queue* queue : closing->completion_queues) queue->detach();
   }
-  if (usable) passage::wait_for_all();
+  if (usable) machine.wait_for_users({announcements::any, announcements::any});
   for (queue_pair* pair : closing->queue_pairs) delete pair;
   for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
   for (completion_queue* queue : closing->completion_queues) delete queue;

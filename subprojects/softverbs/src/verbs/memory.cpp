@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points for memory regions and memory windows.
-#include "base/passage.hpp"
 #include "base/user_memory.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
@@ -36,6 +35,7 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
   if (const int error = check_registration(address, length, iova, access))
     return failed<ibv_mr>(error);
   user_memory::look_again();
+  user_memory::prepare_thread();
   try {
     auto region = std::make_unique<memory_region>();
     region->context = domain->context;
@@ -59,6 +59,34 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
   }
 }
 
+/// Hides a region, and waits until nobody uses it. If that can't be, it is shown again, and false.
+bool is_free(device_context& device, const memory_region& region) {
+  softverbs::machine& machine = device.machine();
+  {
+    const std::lock_guard held(machine.engine.lock());
+    if (region.windows != 0) return false;
+    machine.regions.hide(region);
+  }
+  if (machine.wait_for_users({announcements::any, region.handle})) return true;
+  const std::lock_guard held(machine.engine.lock());
+  machine.regions.show(region);
+  return false;
+}
+
+/// Shows a region that was hidden, as it is then.
+class shown_again {
+ public:
+  shown_again(region_table& table, const memory_region& region) noexcept
+      : table_(table), region_(region) {}
+  shown_again(const shown_again&) = delete;
+  shown_again& operator=(const shown_again&) = delete;
+  ~shown_again() { table_.show(region_); }
+
+ private:
+  region_table& table_;
+  const memory_region& region_;
+};
+
 /// As ibv_rereg_mr. The keys stay; after a failure, everything else does, too.
 int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, std::size_t length,
                int access) noexcept {
@@ -75,7 +103,9 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
     return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
   device_context& device = device_context::of(region.context);
   if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
+  if (!is_free(device, region)) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
   const std::lock_guard held(device.engine().lock());
+  const shown_again after(device.machine().regions, region);
   if (region.windows != 0) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
   memory_region next = region;
   if (moves) {
@@ -89,7 +119,7 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
     return refused(IBV_REREG_MR_ERR_CMD, error);
   --static_cast<protection_domain*>(region.pd)->children;
   ++static_cast<protection_domain*>(next.pd)->children;
-  device.machine().regions.change(region, next);
+  region = next;
   return 0;
 }
 
@@ -136,14 +166,17 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   device_context& device = device_context::of(region->context);
   if (!device.usable()) return EIO;
   auto* ours = static_cast<memory_region*>(region);
+  if (!is_free(device, *ours)) return EBUSY;
   {
     const std::lock_guard held(device.engine().lock());
-    if (ours->windows != 0) return EBUSY;
+    if (ours->windows != 0) {
+      device.machine().regions.show(*ours);
+      return EBUSY;
+    }
     device.machine().regions.remove(*ours);
     device.regions.erase(ours);
     --static_cast<protection_domain*>(ours->pd)->children;
   }
-  passage::wait_for_all();
   delete ours;
   return 0;
 }

@@ -2,7 +2,6 @@
 // The entry points for queue pairs.
 #include "queue_pair/queue_pair.hpp"
 
-#include "base/passage.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
@@ -90,6 +89,25 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   return nullptr;
 }
 
+namespace {
+
+/// Hides a queue pair, and waits until no peer carries out a request on its behalf. If that can't
+/// be, it is shown again, and false.
+bool is_free(device_context& device, queue_pair& pair) {
+  {
+    const std::lock_guard held(pair.lock());
+    pair.hide();
+  }
+  if (device.machine().wait_for_users({pair.number() & wire::index_mask, announcements::any}))
+    return true;
+  const std::lock_guard held(device.engine().lock());
+  const std::lock_guard held_here(pair.lock());
+  pair.show();
+  return false;
+}
+
+}  // namespace
+
 SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
   SOFTVERBS_FAULT(ibv_destroy_qp, pair->context);
@@ -97,6 +115,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   if (!device.usable()) return EIO;
   auto* ours = static_cast<queue_pair*>(pair);
   if (ours->is_being_read_here()) return refuse_nested_poll();
+  if (!is_free(device, *ours)) return EBUSY;
   unsigned events = 0;
   {
     const std::lock_guard held(device.engine().lock());
@@ -114,7 +133,6 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
     });
     events = ours->async_events_reported;
   }
-  passage::wait_for_all();
   ::pthread_mutex_lock(&ours->mutex);
   while (ours->events_completed != events) ::pthread_cond_wait(&ours->cond, &ours->mutex);
   ::pthread_mutex_unlock(&ours->mutex);
@@ -130,15 +148,15 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   auto* ours = static_cast<queue_pair*>(pair);
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
-  int error = 0;
-  {
-    const std::lock_guard held(device.engine().lock());
-    const std::lock_guard held_here(ours->lock());
-    error = ours->modify(*attributes, mask);
-    if (error == 0) device.engine().ring_doorbell();
-  }
-  // Nothing is done by what it allowed before.
-  if (error == 0) passage::wait_for_all();
+  // Nothing is done later by what it allows now.
+  if (!is_free(device, *ours)) return EBUSY;
+  const std::lock_guard held(device.engine().lock());
+  const std::lock_guard held_here(ours->lock());
+  const int error = ours->modify(*attributes, mask);
+  if (error == 0)
+    device.engine().ring_doorbell();
+  else
+    ours->show();
   return error;
 }
 
