@@ -309,6 +309,11 @@ void wire::try_again() noexcept {
   std::vector<std::uint32_t> waiting;
   waiting.swap(short_of_means_);
   for (const std::uint32_t slot : waiting) {
+    outlet& way = *outlets_[slot];
+    // Those who wait stay with it, as long as it doesn't work: nobody takes the peer for gone.
+    way.short_of_means = false;
+    if (way.socket < 0 && !connect(slot, way) && way.short_of_means) continue;
+    way.short_of_means = true;
     unblock(slot);
   }
 }
@@ -473,7 +478,9 @@ void wire::release() noexcept {
 bool wire::heed(inlet& from, const notice& told, int descriptor) noexcept {
   switch (told.what) {
     case notice::kind::greeting:
-      return !from.heard && answer(from, descriptor);
+      if (from.heard) return false;
+      answer(from, descriptor);
+      return true;
     case notice::kind::changed_to_ring:
       if (!from.end) return false;
       from.ring.emplace(from.end->ring());
@@ -503,7 +510,7 @@ void wire::hear(inlet& from) noexcept {
   make_ready(from);
 }
 
-bool wire::answer(inlet& from, int descriptor) noexcept {
+void wire::answer(inlet& from, int descriptor) noexcept {
   notice answer{};
   answer.what = notice::kind::answer;
   auto end = std::make_shared<remote_process>();
@@ -512,7 +519,8 @@ bool wire::answer(inlet& from, int descriptor) noexcept {
     from.end = std::move(end);
     answer.accepted = 1;
   }
-  return send_notice(from.socket, answer, from.end ? published_ : -1);
+  // Who is gone by now doesn't need it, but what he said before he left counts.
+  send_notice(from.socket, answer, from.end ? published_ : -1);
 }
 
 bool wire::well_formed(std::span<const std::byte> message) noexcept {
