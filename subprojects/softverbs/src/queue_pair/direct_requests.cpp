@@ -195,6 +195,12 @@ bool requester::copy_directly(const request& work, const remote_process& other,
   return copied >= 0 && static_cast<std::uint64_t>(copied) == work.length;
 }
 
+bool requester::awaits_turn(const request& work) const noexcept {
+  return oldest_ != next_ && pair_.is_reliable() && pair_.goes_directly() &&
+         is_done_directly(work.what()) && !with_immediate(work.opcode) &&
+         (pair_.peer_process() == nullptr || !is_atomic(work.what().carrier));
+}
+
 void requester::carry_out_directly() {
   // What is on the wire comes first.
   if (next_ == head_ || oldest_ != next_ || begun_ != next_ || !pair_.goes_directly()) return;

@@ -170,12 +170,15 @@ int requester::gather(std::uint32_t number, std::uint64_t offset, std::uint32_t 
 }
 
 bool requester::transmit() {
+  carry_out_directly();
   for (unsigned budget = packets_per_turn; budget > 0; --budget) {
     if (resting_ || stopped_ || next_ == head_) return false;
     request& work = at(next_);
     if (next_ == begun_) {
       // What was begun before the send queue is drained goes on.
       if (pair_.now_in() == IBV_QPS_SQD) return false;
+      // Or a queue that is never empty would go on with packets for ever.
+      if (awaits_turn(work)) return false;
       if (work.fenced && fetches_ > 0) return false;
       if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
         return false;

@@ -104,6 +104,8 @@ class requester {
 
   struct local_memory;
   bool carry_out_directly(request& work) noexcept;
+  /// It is going to be, once nothing is on the wire before it.
+  bool awaits_turn(const request& work) const noexcept;
   bool look_up(const request& work, local_memory& memory) noexcept;
   bool is_same_process(const remote_process& other) noexcept;
   bool copy_directly(const request& work, const remote_process& other, const local_memory& local,
