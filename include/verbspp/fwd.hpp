@@ -42,6 +42,8 @@ enum class gid_type : std::uint8_t;
 struct global_route;
 class guid;
 struct infiniband_path;
+struct interface_address;
+class interface_table;
 enum class link_layer : std::uint8_t;
 enum class numa_binding : std::uint8_t;
 class path;
@@ -149,9 +151,13 @@ struct watched_completions;
 
 // qp
 class ack_timeout;
+class address_offer;
+struct address_pair;
+enum class address_reach : std::uint8_t;
 struct alternate_path;
 struct endpoint;
 class min_rnr_timer;
+struct offered_address;
 enum class path_migration_state : std::uint8_t;
 enum class queue_pair_attribute : int;
 using queue_pair_attribute_set = flags<queue_pair_attribute>;
@@ -169,6 +175,7 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
 class queue_pair_attributes;
 template <transport Transport, queue_pair_parameter_set Given>
 class queue_pair_builder;
+struct unusable_addresses;
 
 // channel
 struct arrival;

@@ -1,38 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "qp/addressing.hpp"
 
+#include <verbspp/device/interface_address.hpp>
+
 #include <sys/random.h>
 
 #include <algorithm>
+#include <array>
 #include <ctime>
+#include <span>
 
 namespace verbspp::detail {
 
 namespace {
 
-/// How good an address is on Ethernet; larger is better, and 0 is none.
-int rank(const gid_entry& entry) noexcept {
-  if (entry.address.is_zero() || entry.type == gid_type::infiniband) return 0;
-  const int by_address = entry.address.is_ipv4_mapped()   ? 3
-                         : !entry.address.is_link_local() ? 2
-                                                          : 1;
-  return (entry.type == gid_type::roce_v2 ? 3 : 0) + by_address;
+/// Empty if the kernel does not tell: then nothing is known of interfaces and their subnets.
+class known_interfaces {
+ public:
+  known_interfaces() noexcept : asked_(interface_table::query()) {}
+  [[nodiscard]] std::span<const interface_address> entries() const noexcept {
+    if (!asked_.has_value()) return {};
+    const interface_table& table = asked_.assume_value();
+    return {table.begin(), table.size()};
+  }
+
+ private:
+  result<interface_table> asked_;
+};
+
+/// In the words of what stands most in the way.
+error no_address(const unusable_addresses& unusable, const char* operation) noexcept {
+  struct reason {
+    unsigned count;
+    const char* hint;
+  };
+  const std::array<reason, 5> reasons{{
+      {unusable.foreign,
+       "the port's GIDs belong to network interfaces of another network namespace: give this one "
+       "(the container) an interface of the port with an IP address"},
+      {unusable.down,
+       "the network interfaces of the port's GIDs are down: bring them up (ip link set ... up)"},
+      {unusable.stale,
+       "the port's GIDs are no addresses of its network interface any more: give it an IP address"},
+      {unusable.without_interface,
+       "the port's GIDs belong to no network interface: bring the interface up and give it an IP "
+       "address"},
+      {unusable.loopback,
+       "the port's GIDs are loopback addresses, which no peer can reach: give its network "
+       "interface an IP address"},
+  }};
+  const reason& worst = *std::ranges::max_element(reasons, {}, &reason::count);
+  return {error_kind::not_found, operation,
+          worst.count != 0
+              ? worst.hint
+              : "the port has no RoCE GID, and on Ethernet a queue pair is addressed by GID: bring "
+                "the network interface up and give it an IP address"};
+}
+
+port_addresses addresses_from(const gid_entry& entry, const address_offer& offer) noexcept {
+  return {.address = entry.address, .type = entry.type, .index = entry.index, .offer = offer};
 }
 
 }  // namespace
 
-result<gid_entry> best_gid(const context& context, const port_attributes& port,
-                           const char* operation) noexcept {
+result<port_addresses> addresses_of(const context& context, const port_attributes& port,
+                                    const std::optional<gid_index>& picked,
+                                    const char* operation) noexcept {
   // The first GID of an InfiniBand port is its own, made from its GUID.
-  if (port.link_layer() == link_layer::infiniband) return context.query_gid(port.number(), 0);
+  if (port.link_layer() == link_layer::infiniband) {
+    VERBSPP_TRY(entry, context.query_gid(port.number(), picked.value_or(gid_index{})));
+    return addresses_from(entry, {});
+  }
+  const known_interfaces interfaces;
+  if (picked) {
+    VERBSPP_TRY(entry, context.query_gid(port.number(), *picked));
+    address_offer offer = offer_of({&entry, 1}, interfaces.entries());
+    // Whatever speaks against it: it was picked by hand.
+    if (offer.empty())
+      offer.add({.address = entry.address, .type = entry.type, .index = entry.index});
+    return addresses_from(entry, offer);
+  }
   VERBSPP_TRY(table, context.query_gid_table(port.number()));
-  const gid_entry* const best = std::ranges::max_element(table, {}, rank);
-  if (best == table.end() || rank(*best) == 0)
-    return error(
-        error_kind::not_found, operation,
-        "the port has no RoCE GID, and on Ethernet a queue pair is addressed by GID: bring "
-        "the network interface up and give it an IP address");
-  return *best;
+  unusable_addresses unusable;
+  const address_offer offer = offer_of(table.entries(), interfaces.entries(), &unusable);
+  if (offer.empty()) return no_address(unusable, operation);
+  const offered_address& first = offer[0];
+  return port_addresses{
+      .address = first.address, .type = first.type, .index = first.index, .offer = offer};
 }
 
 std::uint32_t random_number() noexcept {

@@ -6,15 +6,29 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/device/port.hpp>
+#include <verbspp/qp/address_offer.hpp>
 #include <verbspp/qp/parameters.hpp>
+
+#include <optional>
 
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
-/// The GID that peers reach the port by: on Ethernet RoCE v2 before v1, IPv4-mapped before global
-/// before link-local.
-[[nodiscard]] result<gid_entry> best_gid(const context& context, const port_attributes& port,
-                                         const char* operation) noexcept;
+/// What peers reach a port by.
+struct port_addresses {
+  gid address;
+  gid_type type;
+  gid_index index;
+  address_offer offer;  ///< empty on InfiniBand
+};
+
+/// On Ethernet all that the port offers, the first one being its address, or the one that was
+/// picked by hand alone.
+/// \errors `not_found` if the port has no usable address, or none at the index
+[[nodiscard]] result<port_addresses> addresses_of(const context& context,
+                                                  const port_attributes& port,
+                                                  const std::optional<gid_index>& picked,
+                                                  const char* operation) noexcept;
 
 /// An unpredictable one.
 [[nodiscard]] std::uint32_t random_number() noexcept;

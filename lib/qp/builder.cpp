@@ -148,7 +148,7 @@ result<native_queue_pair> create_standard(ibv_qp_init_attr_ex& initial) noexcept
 /// Where on the device a queue pair is, and what it is given for the time after its creation.
 struct placement {
   port_attributes port;
-  gid_entry gid;
+  port_addresses addresses;
   read_depth as_initiator;
   read_depth as_target;
   connection_parameters parameters;
@@ -171,12 +171,11 @@ result<placement> place(const queue_pair_settings& settings,
   if (settings.gid_index)
     VERBSPP_TRYV(
         check_index(building, "GID index", settings.gid_index->value(), port.gid_table_length()));
-  VERBSPP_TRY(gid, settings.gid_index ? context.query_gid(port.number(), *settings.gid_index)
-                                      : best_gid(context, port, building));
+  VERBSPP_TRY(addresses, addresses_of(context, port, settings.gid_index, building));
   parameters.port = port.number();
-  parameters.local_gid_index = gid.index;
+  parameters.local_gid_index = addresses.index;
   if (retries_without_end(device, parameters.retries.value())) parameters.retries = 6;
-  return placement{port, gid, as_initiator, as_target, parameters};
+  return placement{port, addresses, as_initiator, as_target, parameters};
 }
 
 queue_pair_data assembled(transport type, const native_queue_pair& native, ownership whose,
@@ -190,13 +189,14 @@ queue_pair_data assembled(transport type, const native_queue_pair& native, owner
        .number = queue_pair_number::assume(native.queue_pair->qp_num & queue_pair_number::maximum),
        .link_layer = at.port.link_layer(),
        .lid = at.port.lid(),
-       .address = at.gid.address,
-       .gid_type = at.gid.type,
+       .address = at.addresses.address,
+       .gid_type = at.addresses.type,
        .mtu = parameters.mtu.value_or(at.port.active_mtu()),
        .send_psn = parameters.send_psn ? *parameters.send_psn : random_psn(),
        .reads_as_initiator = acknowledges(type) ? at.as_initiator : read_depth(0),
        .reads_as_target = acknowledges(type) ? at.as_target : read_depth(0),
-       .qkey = parameters.qkey},
+       .qkey = parameters.qkey,
+       .addresses = at.addresses.offer},
       {.max_send_work_requests = granted.max_send_wr,
        .max_receive_work_requests = granted.max_recv_wr,
        .max_send_elements = granted.max_send_sge,

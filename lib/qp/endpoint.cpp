@@ -17,9 +17,19 @@ namespace {
 constexpr std::size_t magic_at = 0, version_at = 1, transport_at = 2, link_layer_at = 3,
                       gid_type_at = 4, mtu_at = 5, lid_at = 6, reads_as_initiator_at = 8,
                       number_at = 9, reads_as_target_at = 12, psn_at = 13, gid_at = 16,
-                      qkey_at = 32, owner_at = 36, generation_at = 40;
+                      qkey_at = 32, owner_at = 36, generation_at = 40, offered_count_at = 44,
+                      reserved_at = 45, offered_at = 48;
+constexpr std::size_t offered_size = 20, offered_type_at = 16, offered_prefix_at = 17,
+                      offered_vlan_at = 18;
+static_assert(endpoint::encoded_size == offered_at + address_offer::capacity * offered_size);
 constexpr std::byte magic{0x76};
-constexpr std::byte version{2};
+constexpr std::byte version{3};
+/// The format before, which ends where the offered addresses begin.
+constexpr std::byte former_version{2};
+constexpr std::size_t former_size = offered_count_at;
+
+constexpr std::uint16_t last_vlan = 4094;
+constexpr unsigned longest_prefix = 128;
 
 // Numbers that no connection can lead to: those of the management queue pairs, and of multicast.
 constexpr std::uint32_t first_usable_number = 2;
@@ -63,6 +73,82 @@ result<void> check_connectable(const endpoint& end, const char* operation) noexc
   return success();
 }
 
+void store(const gid& address, std::span<std::byte, 16> out) noexcept {
+  std::ranges::transform(address.bytes, out.begin(),
+                         [](std::uint8_t byte) { return std::byte(byte); });
+}
+
+gid load_gid(std::span<const std::byte, 16> in) noexcept {
+  gid address;
+  std::ranges::transform(in, address.bytes.begin(),
+                         [](std::byte byte) { return std::to_integer<std::uint8_t>(byte); });
+  return address;
+}
+
+using offered_bytes = std::span<std::byte, offered_size>;
+using offered_input = std::span<const std::byte, offered_size>;
+
+void store(const offered_address& offered, offered_bytes out) noexcept {
+  store(offered.address, out.first<16>());
+  out[offered_type_at] = static_cast<std::byte>(offered.type);
+  out[offered_prefix_at] = std::byte(offered.prefix_length);
+  detail::store_big_endian(out.subspan<offered_vlan_at, 2>(), offered.vlan);
+}
+
+result<offered_address> load_offered(offered_input in) noexcept {
+  if (!is_one_of(in[offered_type_at], {gid_type::roce_v1, gid_type::roce_v2}))
+    return bad_field("GID type of an offered address (1 or 2)", in[offered_type_at]);
+  if (std::to_integer<unsigned>(in[offered_prefix_at]) > longest_prefix)
+    return bad_field("prefix length of an offered address (0..128)", in[offered_prefix_at]);
+  const auto vlan =
+      static_cast<std::uint16_t>(detail::load_big_endian(in.subspan<offered_vlan_at, 2>()));
+  if (vlan > last_vlan)
+    return error::out_of_range(decoding, "VLAN of an offered address (0..4094)", vlan,
+                               "the bytes are damaged or were not made by endpoint::encode");
+  const gid address = load_gid(in.first<16>());
+  if (address.is_zero() || address.is_multicast())
+    return error(error_kind::invalid_input, decoding,
+                 "an offered address is none of a port: the bytes are damaged or were not made by "
+                 "endpoint::encode");
+  return offered_address{.address = address,
+                         .type = static_cast<gid_type>(in[offered_type_at]),
+                         .prefix_length = std::to_integer<std::uint8_t>(in[offered_prefix_at]),
+                         .vlan = vlan};
+}
+
+/// Of what is behind the former format.
+result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) noexcept {
+  const auto count = std::to_integer<std::size_t>(in[0]);
+  if (count > address_offer::capacity) return bad_field("offered addresses (0..16)", in[0]);
+  if (count != 0 && on != link_layer::ethernet)
+    return bad_field("offered addresses on InfiniBand (0)", in[0]);
+  address_offer offer;
+  for (std::size_t i = 0; i < count; ++i) {
+    VERBSPP_TRY(
+        offered,
+        load_offered(
+            in.subspan(offered_at - offered_count_at + i * offered_size).first<offered_size>()));
+    offer.add(offered);
+  }
+  const std::size_t end = offered_at - offered_count_at + count * offered_size;
+  for (std::size_t at = 1; at < in.size(); ++at)
+    if ((at < offered_at - offered_count_at || at >= end) && in[at] != std::byte{0})
+      return bad_field("reserved byte (0)", in[at]);
+  return offer;
+}
+
+/// What to choose from: one that was set by hand alone, or all.
+address_offer effective_offer(const endpoint& end) noexcept {
+  const bool is_offered =
+      std::any_of(end.addresses.begin(), end.addresses.end(), [&](const offered_address& each) {
+        return each.address == end.address && each.type == end.gid_type;
+      });
+  if (is_offered) return end.addresses;
+  address_offer single;
+  single.add({.address = end.address, .type = end.gid_type});
+  return single;
+}
+
 /// Whether the encoded form has a queue key.
 bool has_qkey(transport type) noexcept {
   switch (type) {
@@ -91,30 +177,35 @@ std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept 
   detail::store_big_endian(out.subspan<number_at, 3>(), number.value());
   out[reads_as_target_at] = std::byte(reads_as_target.value());
   detail::store_big_endian(out.subspan<psn_at, 3>(), send_psn.value());
-  std::ranges::transform(address.bytes, out.begin() + gid_at,
-                         [](std::uint8_t byte) { return std::byte(byte); });
+  store(address, out.subspan<gid_at, 16>());
   if (has_qkey(type)) detail::store_big_endian(out.subspan<qkey_at, 4>(), qkey.value());
   detail::store_big_endian(out.subspan<owner_at, 4>(), owner);
   detail::store_big_endian(out.subspan<generation_at, 4>(), generation);
+  out[offered_count_at] = std::byte(static_cast<std::uint8_t>(addresses.size()));
+  for (std::size_t i = 0; i < addresses.size(); ++i)
+    store(addresses[i],
+          offered_bytes(out.subspan(offered_at + i * offered_size).first<offered_size>()));
   return bytes;
 }
 
 result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
   // First what they are: another version has another length, and its own answer.
+  bool is_former = false;
   if (bytes.size() > version_at) {
     if (bytes[magic_at] != magic)
       return error(error_kind::invalid_input, decoding,
                    "these bytes are no endpoint of verbspp; does the peer speak something else?");
-    if (bytes[version_at] != version)
+    is_former = bytes[version_at] == former_version;
+    if (bytes[version_at] != version && !is_former)
       return error::mismatch(decoding, "format version", std::to_integer<int>(version),
                              std::to_integer<int>(bytes[version_at]),
                              "both ends need the same version of verbspp's formats");
   }
-  if (bytes.size() != encoded_size)
-    return error::out_of_range(decoding, "length (44 bytes)",
+  if (bytes.size() != (is_former ? former_size : encoded_size))
+    return error::out_of_range(decoding, is_former ? "length (44 bytes)" : "length (368 bytes)",
                                static_cast<std::int64_t>(bytes.size()),
                                "the endpoint was truncated, or the peer speaks something else");
-  const std::span<const std::byte, encoded_size> in(bytes.first<encoded_size>());
+  const std::span<const std::byte, former_size> in(bytes.first<former_size>());
   if (!is_one_of(in[transport_at], {transport::rc, transport::uc, transport::ud}))
     return bad_field("transport (2..4)", in[transport_at]);
   if (!is_one_of(in[link_layer_at], {link_layer::infiniband, link_layer::ethernet}))
@@ -151,8 +242,11 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
     return error::out_of_range(
         decoding, end.owner == 0 ? "generation (0 without an owner)" : "generation (1 or more)",
         end.generation, "the bytes are damaged or were not made by endpoint::encode");
-  std::ranges::transform(in.subspan<gid_at, 16>(), end.address.bytes.begin(),
-                         [](std::byte byte) { return std::to_integer<std::uint8_t>(byte); });
+  end.address = load_gid(in.subspan<gid_at, 16>());
+  if (!is_former) {
+    VERBSPP_TRY(offer, load_offer(bytes.subspan(offered_count_at), end.link_layer));
+    end.addresses = offer;
+  }
   VERBSPP_TRYV(check_connectable(end, decoding));
   return end;
 }
@@ -167,6 +261,8 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end) {
       << to_string(end.gid_type) << "), MTU " << std::to_string(end.mtu.bytes()) << ", reads "
       << std::to_string(end.reads_as_initiator.value()) << '/'
       << std::to_string(end.reads_as_target.value());
+  if (end.addresses.size() > 1)
+    out << ", one of " << std::to_string(end.addresses.size()) << " addresses";
   if (end.owner == 0) return out;
   std::array<char, 64> connection{};
   std::snprintf(connection.data(), connection.size(),
@@ -185,11 +281,22 @@ result<void> check_compatible(const endpoint& local, const endpoint& remote) noe
                            "InfiniBand and Ethernet ports cannot reach each other; choose another "
                            "device or port");
   VERBSPP_TRYV(check_connectable(remote, operation));
-  if (local.gid_type != remote.gid_type)
-    return error::mismatch(operation, "GID type", to_string(local.gid_type),
-                           to_string(remote.gid_type),
-                           "choose GID indexes of the same RoCE version on both ends");
+  if (local.link_layer == link_layer::ethernet) VERBSPP_TRYV(choose_addresses(local, remote));
   return success();
+}
+
+result<address_pair> choose_addresses(const endpoint& local, const endpoint& remote) noexcept {
+  const address_offer here = effective_offer(local);
+  const address_offer there = effective_offer(remote);
+  if (here.size() != 1 || there.size() != 1) return choose_addresses(here, there);
+  // What was set by hand is taken as it is.
+  if (here[0].type != there[0].type)
+    return error::mismatch("compare endpoints", "GID type", to_string(here[0].type),
+                           to_string(there[0].type),
+                           "choose GID indexes of the same RoCE version on both ends");
+  const auto chosen = choose_addresses(here, there);
+  if (chosen.has_value()) return chosen;
+  return address_pair{.local = here[0], .remote = there[0], .reach = address_reach::routed};
 }
 
 result<void> check_newer(const endpoint& remote, const endpoint& last) noexcept {

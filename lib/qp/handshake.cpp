@@ -7,6 +7,7 @@
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <algorithm>
+#include <cerrno>
 
 namespace verbspp::detail {
 
@@ -34,9 +35,34 @@ result<void> initialize(queue_pair_data& queue_pair) noexcept {
     return modify(queue_pair, attributes.access(given.access));
 }
 
+/// On Ethernet, both ends use the pair of addresses that fits best.
+result<void> settle_addresses(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
+  if (queue_pair.local.link_layer != link_layer::ethernet) return success();
+  VERBSPP_TRY(pair, choose_addresses(queue_pair.local, remote));
+  queue_pair.local.address = pair.local.address;
+  queue_pair.local.gid_type = pair.local.type;
+  queue_pair.parameters.local_gid_index = pair.local.index;
+  return success();
+}
+
+/// That the peer could not be reached is no wonder if its only address that fits is of another
+/// link.
+error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
+  const int errnum = cause.native_errno();
+  if (local.link_layer != link_layer::ethernet || (errnum != ETIMEDOUT && errnum != EHOSTUNREACH))
+    return cause;
+  const auto pair = choose_addresses(local, remote);
+  if (!pair.has_value() || !pair.assume_value().is_doubtful) return cause;
+  return cause.as(cause.kind(),
+                  "the two ends have only link-local addresses in common, which no router carries: "
+                  "give both ports addresses of the same family and scope");
+}
+
 template <transport Transport>
 result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
   using enum queue_pair_state;
+  VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
+  VERBSPP_TRYV(settle_addresses(queue_pair, remote));
   const connection_parameters& given = queue_pair.parameters;
   const endpoint& local = queue_pair.local;
   VERBSPP_TRY(way, path_to(queue_pair, remote));
@@ -48,9 +74,13 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
                              .receive_psn(given.receive_psn.value_or(remote.send_psn));
   const auto sending =
       attributes_for<Transport, ready_to_receive, ready_to_send>().send_psn(local.send_psn);
+  const auto receives = [&](const auto& attributes) -> result<void> {
+    const result<void> done = modify(queue_pair, attributes);
+    if (!done.has_value()) return explained(done.assume_error(), local, remote);
+    return done;
+  };
   if constexpr (Acknowledges<Transport>) {
-    VERBSPP_TRYV(modify(
-        queue_pair,
+    VERBSPP_TRYV(receives(
         receiving.max_reads_as_target(std::min(local.reads_as_target, remote.reads_as_initiator))
             .min_rnr_timer(given.min_rnr_timer)));
     return modify(queue_pair, sending.ack_timeout(given.ack_timeout)
@@ -59,7 +89,7 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
                                   .max_reads_as_initiator(
                                       std::min(local.reads_as_initiator, remote.reads_as_target)));
   } else {
-    VERBSPP_TRYV(modify(queue_pair, receiving));
+    VERBSPP_TRYV(receives(receiving));
     return modify(queue_pair, sending);
   }
 }
@@ -101,10 +131,11 @@ result<void> activate(queue_pair_data& queue_pair) noexcept {
 namespace {
 
 /// With what the builder was given.
-global_route route_to(const queue_pair_data& queue_pair, const gid& address) noexcept {
+global_route route_to(const queue_pair_data& queue_pair, const gid& address,
+                      gid_index source) noexcept {
   const connection_parameters& given = queue_pair.parameters;
   return {.destination = address,
-          .source = given.local_gid_index,
+          .source = source,
           .hop_limit = given.hop_limit,
           .traffic_class = given.traffic_class,
           .flow_label = given.flow_label};
@@ -120,13 +151,15 @@ result<path> path_to(const queue_pair_data& queue_pair, const endpoint& remote) 
   if (queue_pair.owner.native() == nullptr) return no_way_from_moved();
   VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
   const connection_parameters& given = queue_pair.parameters;
-  const global_route route = route_to(queue_pair, remote.address);
-  if (remote.link_layer == link_layer::ethernet)
-    return path(roce_path{.route = route, .service_level = given.service_level});
+  if (remote.link_layer == link_layer::ethernet) {
+    VERBSPP_TRY(pair, choose_addresses(queue_pair.local, remote));
+    return path(roce_path{.route = route_to(queue_pair, pair.remote.address, pair.local.index),
+                          .service_level = given.service_level});
+  }
   infiniband_path way{.destination = remote.lid, .service_level = given.service_level};
   const bool other_subnet =
       queue_pair.local.address.subnet_prefix() != remote.address.subnet_prefix();
-  if (other_subnet) way.route = route;
+  if (other_subnet) way.route = route_to(queue_pair, remote.address, given.local_gid_index);
   return path(way);
 }
 
@@ -136,7 +169,7 @@ result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
   if (!group.is_multicast())
     return error(error_kind::invalid_input, "path to the multicast group",
                  "this GID is none of a multicast group");
-  const global_route route = route_to(queue_pair, group);
+  const global_route route = route_to(queue_pair, group, queue_pair.parameters.local_gid_index);
   const service_level level = queue_pair.parameters.service_level;
   if (queue_pair.local.link_layer == link_layer::ethernet)
     return path(roce_path{.route = route, .service_level = level});

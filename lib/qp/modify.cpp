@@ -71,13 +71,14 @@ result<void> move_to_port(endpoint& local, connection_parameters& parameters,
                           const context& context, port_number number,
                           const char* operation) noexcept {
   VERBSPP_TRY(port, context.query_port(number));
-  VERBSPP_TRY(gid, best_gid(context, port, operation));
+  VERBSPP_TRY(addresses, addresses_of(context, port, std::nullopt, operation));
   parameters.port = number;
-  parameters.local_gid_index = gid.index;
+  parameters.local_gid_index = addresses.index;
   local.link_layer = port.link_layer();
   local.lid = port.lid();
-  local.address = gid.address;
-  local.gid_type = gid.type;
+  local.address = addresses.address;
+  local.gid_type = addresses.type;
+  local.addresses = addresses.offer;
   local.mtu = parameters.mtu ? std::min(*parameters.mtu, port.active_mtu()) : port.active_mtu();
   return success();
 }

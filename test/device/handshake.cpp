@@ -151,12 +151,49 @@ TEST_CASE("ends of different GID types do not connect") {
     CHECK_THAT(e.message(), Catch::Contains("GID type"));
     return;
   }
-  const gid_type local = remote.gid_type;
-  remote.gid_type = local == gid_type::roce_v2 ? gid_type::roce_v1 : gid_type::roce_v2;
-  check_names_both(refused_before_the_device(bed, remote), "GID type", to_string(local),
-                   to_string(remote.gid_type));
   remote.gid_type = gid_type::infiniband;
   CHECK(refused_before_the_device(bed, remote) == error_kind::invalid_input);
+}
+
+TEST_CASE("ends whose GID indexes were set by hand, to different RoCE versions, do not connect") {
+  const testbed bed;
+  if (!bed.is_ethernet()) SKIP("InfiniBand has GIDs of one type");
+  const gid_table table = must(bed.context.query_gid_table(bed.port.number()));
+  const auto index_of = [&](gid_type type) -> std::optional<gid_index> {
+    for (const gid_entry& each : table)
+      if (each.type == type) return each.index;
+    return std::nullopt;
+  };
+  const auto v1 = index_of(gid_type::roce_v1);
+  const auto v2 = index_of(gid_type::roce_v2);
+  if (!v1 || !v2) SKIP("the port has one RoCE version only");
+  auto left = must(bed.left().gid_index(*v2).build());
+  const endpoint remote = must(bed.right().gid_index(*v1).build()).endpoint();
+  CHECK(remote.addresses.size() == 1);
+  const error e = failure_of(std::move(left).handshake(remote));
+  CHECK(e.native_errno() == 0);
+  check_names_both(e, "GID type", "RoCE v2", "RoCE v1");
+}
+
+TEST_CASE("an end whose GID index was set by hand is met there") {
+  const testbed bed;
+  if (!bed.is_ethernet()) SKIP("InfiniBand ports have one address");
+  const address_offer offered = must(bed.left().build()).endpoint().addresses;
+  REQUIRE_FALSE(offered.empty());
+  for (const offered_address& each : offered) {
+    INFO(each);
+    auto by_hand = must(bed.left().gid_index(each.index).build());
+    auto any = must(bed.right().build());
+    const endpoint left_end = by_hand.endpoint();
+    const endpoint right_end = any.endpoint();
+    auto left = must(std::move(by_hand).handshake(right_end));
+    auto right = must(std::move(any).handshake(left_end));
+    CHECK(left.endpoint().address == each.address);
+    CHECK(right.endpoint().gid_type == each.type);
+    const auto [attributes, initial] = query(right.native_handle());
+    CHECK(gid::from_native(attributes.ah_attr.grh.dgid) == each.address);
+    check_traffic(bed, left, right);
+  }
 }
 
 TEST_CASE("an end without an address does not connect") {

@@ -35,9 +35,14 @@ void decode(std::span<const std::byte> bytes) {
   // The rights that the peer gave beyond those of the type aren't kept.
   constexpr std::size_t rights_at = 2, behind_rights = 4;
   const bool keeps_all = std::same_as<Decoded, verbspp::endpoint>;
-  require(std::ranges::equal(std::span(encoded).first(rights_at), bytes.first(rights_at)));
-  require(std::ranges::equal(std::span(encoded).subspan(keeps_all ? rights_at : behind_rights),
-                             bytes.subspan(keeps_all ? rights_at : behind_rights)));
+  const std::size_t compared_from = keeps_all ? rights_at : behind_rights;
+  // The former format of endpoints is the beginning of this one, with another version.
+  const bool is_former = keeps_all && bytes.size() < encoded.size();
+  require(is_former ||
+          std::ranges::equal(std::span(encoded).first(rights_at), bytes.first(rights_at)));
+  require(
+      std::ranges::equal(std::span(encoded).subspan(compared_from, bytes.size() - compared_from),
+                         bytes.subspan(compared_from)));
 }
 
 /// The 40 bytes in front of a datagram come from the network as well.

@@ -3,6 +3,8 @@
 /// What the two ends of the soak tell each other besides what they send.
 #pragma once
 
+#include <verbspp/qp/endpoint.hpp>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -40,9 +42,10 @@ struct board_end {
   std::atomic<std::uint64_t> lease_address{0};
   std::atomic<std::uint32_t> lease_key{0};
   std::atomic<std::uint64_t> using_lease{0};  ///< the lease of the other end that it uses
-  std::array<std::byte, 44> endpoint{};       ///< of `endpoint::encode`, valid from `ready` on
-  std::array<std::byte, 24> memory{};         ///< of `remote_memory::encode`, the same
-  std::array<char, 400> why{};                ///< why the connection broke, valid from `closed` on
+  /// Of `endpoint::encode`, valid from `ready` on.
+  std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};
+  std::array<std::byte, 24> memory{};  ///< of `remote_memory::encode`, the same
+  std::array<char, 400> why{};         ///< why the connection broke, valid from `closed` on
 };
 
 /// Whether it goes on, and what the first to fail has found.

@@ -37,8 +37,9 @@ struct desk {
   /// both.
   std::atomic<std::uint64_t> ended{0};
   std::atomic<std::uint64_t> operations{0};
-  std::array<std::byte, 44> client{};  ///< of `endpoint::encode`, valid from `asked` on
-  std::array<std::byte, 44> server{};  ///< the same, from `granted` on
+  /// Of `endpoint::encode`, valid from `asked` on.
+  std::array<std::byte, endpoint::encoded_size> client{};
+  std::array<std::byte, endpoint::encoded_size> server{};  ///< the same, from `granted` on
 
   void give_up(std::uint64_t connection) {
     if (ended.load() < connection) ended = connection;

@@ -89,7 +89,7 @@ static_assert(sizeof(remote_destination) == 24);
 static_assert(sizeof(remote_source) == 24);
 static_assert(sizeof(gather_list) == 4 * sizeof(void*));
 
-static_assert(endpoint::encoded_size == 44);
+static_assert(endpoint::encoded_size == 368);
 static_assert(remote_memory<access::remote_read>::encoded_size == 24);
 
 // The rights cost nothing.

@@ -29,6 +29,9 @@ namespace {
 
 using encoded = std::array<std::byte, endpoint::encoded_size>;
 
+/// The length of format version 2, and where the addresses begin that version 3 has behind it.
+constexpr std::size_t former_size = 44, offered_at = 48;
+
 constexpr gid link_local_gid{
     {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91}};
 constexpr gid mapped_gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1}};
@@ -57,6 +60,15 @@ constexpr endpoint ethernet_end{.type = transport::uc,
                                 .owner = 0x8102fe0c,
                                 .generation = 0x01234567};
 
+/// Of two networks, one of which is a VLAN.
+constexpr endpoint offering_end = [] {
+  endpoint end = ethernet_end;
+  end.addresses.add(
+      {.address = mapped_gid, .type = gid_type::roce_v2, .prefix_length = 120, .vlan = 0x0fed});
+  end.addresses.add({.address = link_local_gid, .type = gid_type::roce_v1});
+  return end;
+}();
+
 constexpr endpoint datagram_end{.type = transport::ud,
                                 .number = 0xfffffe,
                                 .link_layer = link_layer::ethernet,
@@ -69,14 +81,15 @@ constexpr endpoint datagram_end{.type = transport::ud,
                                 .reads_as_target = 0,
                                 .qkey = 0x81234567};
 
+/// Zeros behind them.
 template <class... Bytes>
-constexpr auto bytes_of(Bytes... bytes) {
-  return std::array<std::byte, sizeof...(Bytes)>{static_cast<std::byte>(bytes)...};
+constexpr encoded bytes_of(Bytes... bytes) {
+  return {static_cast<std::byte>(bytes)...};
 }
 
 // Written by hand from the table in the documentation of endpoint::encode.
 constexpr encoded infiniband_bytes = bytes_of(  //
-    0x76, 2,                                    // what it is, version
+    0x76, 3,                                    // what it is, version
     2, 1, 0, 5,                                 // RC, InfiniBand, InfiniBand GID, 4096
     0x01, 0x07,                                 // LID
     16, 0x12, 0xab, 0x34,                       // reads as initiator, queue pair number
@@ -86,7 +99,7 @@ constexpr encoded infiniband_bytes = bytes_of(  //
     0, 0, 0, 0, 0, 0, 0, 0);  // no owner, no generation
 
 constexpr encoded ethernet_bytes = bytes_of(  //
-    0x76, 2,                                  // what it is, version
+    0x76, 3,                                  // what it is, version
     3, 2, 2, 3,                               // UC, Ethernet, RoCE v2, 1024
     0, 0,                                     // LID
     0, 0, 0, 2,                               // reads as initiator, queue pair number
@@ -96,7 +109,7 @@ constexpr encoded ethernet_bytes = bytes_of(  //
     0x81, 0x02, 0xfe, 0x0c, 0x01, 0x23, 0x45, 0x67);         // owner, generation
 
 constexpr encoded datagram_bytes = bytes_of(  //
-    0x76, 2,                                  // what it is, version
+    0x76, 3,                                  // what it is, version
     4, 2, 1, 1,                               // UD, Ethernet, RoCE v1, 256
     0, 0,                                     // LID
     0, 0xff, 0xff, 0xfe,                      // reads as initiator, queue pair number
@@ -104,6 +117,18 @@ constexpr encoded datagram_bytes = bytes_of(  //
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
     0x81, 0x23, 0x45, 0x67,                                  // queue key
     0, 0, 0, 0, 0, 0, 0, 0);                                 // no owner, no generation
+
+constexpr encoded offering_bytes = [] {
+  encoded bytes = ethernet_bytes;
+  constexpr encoded behind =
+      bytes_of(2, 0, 0, 0,                                              // so many, reserved
+               0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
+               2, 120, 0x0f, 0xed,                                      // RoCE v2, prefix, VLAN
+               0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91, 1, 0,
+               0, 0);  // RoCE v1, unknown prefix, no VLAN
+  for (std::size_t i = 0; former_size + i < bytes.size(); ++i) bytes[former_size + i] = behind[i];
+  return bytes;
+}();
 
 /// An encoding with one byte changed.
 encoded with(encoded bytes, std::size_t offset, unsigned value) {
@@ -119,7 +144,11 @@ bool is_refused_or_round_trips(std::span<const std::byte> bytes) {
             decoded.error() == error_kind::mismatch) &&
            contains(decoded.error().message(), "decode endpoint: ") &&
            decoded.error().hint() != nullptr;
-  const auto again = decoded.value().encode();
+  auto again = decoded.value().encode();
+  if (bytes.size() == former_size) {
+    again[1] = std::byte{2};
+    return std::equal(bytes.begin(), bytes.end(), again.begin());
+  }
   return std::equal(again.begin(), again.end(), bytes.begin(), bytes.end());
 }
 
@@ -148,6 +177,16 @@ class random_endpoints {
     end.send_psn = verbspp::packet_sequence_number::assume(below(0x1000000));
     end.reads_as_initiator = verbspp::read_depth::assume(byte_());
     end.reads_as_target = verbspp::read_depth::assume(byte_());
+    for (auto left = on_ethernet ? below(17) : 0; left > 0; --left) {
+      verbspp::offered_address offered;
+      for (auto& byte : offered.address.bytes) byte = byte_();
+      offered.address.bytes[0] &= 0x7f;
+      offered.address.bytes[1] |= 1;
+      offered.type = below(2) == 1 ? gid_type::roce_v1 : gid_type::roce_v2;
+      offered.prefix_length = static_cast<std::uint8_t>(below(129));
+      offered.vlan = static_cast<std::uint16_t>(below(4095));
+      end.addresses.add(offered);
+    }
     if (below(2) == 1) {
       end.owner = 1 + below(0xffffffff);
       end.generation = 1 + below(0xffffffff);
@@ -169,11 +208,13 @@ class random_endpoints {
 TEST_CASE("an endpoint is encoded byte for byte as documented") {
   CHECK(infiniband_end.encode() == infiniband_bytes);
   CHECK(ethernet_end.encode() == ethernet_bytes);
+  CHECK(offering_end.encode() == offering_bytes);
 }
 
 TEST_CASE("the documented bytes decode to the endpoint") {
   CHECK(endpoint::decode(infiniband_bytes).value() == infiniband_end);
   CHECK(endpoint::decode(ethernet_bytes).value() == ethernet_end);
+  CHECK(endpoint::decode(offering_bytes).value() == offering_end);
   CHECK(datagram_end.encode() == datagram_bytes);
   CHECK(endpoint::decode(datagram_bytes).value() == datagram_end);
 }
@@ -192,7 +233,9 @@ TEST_CASE("every endpoint that can be connected to survives the trip to the peer
 TEST_CASE("an encoding with any one byte changed is refused or means just these bytes") {
   random_endpoints random;
   for (int i = 0; i < 20; ++i) {
-    const encoded valid = i == 0 ? infiniband_bytes : random.next().encode();
+    const encoded valid = i == 0   ? infiniband_bytes
+                          : i == 1 ? offering_bytes
+                                   : random.next().encode();
     for (std::size_t offset = 0; offset < valid.size(); ++offset)
       for (unsigned value = 0; value < 256; ++value) {
         const encoded changed = with(valid, offset, value);
@@ -220,11 +263,11 @@ TEST_CASE("bytes that are not an endpoint are refused whatever they are") {
 
 TEST_CASE("an encoding that is cut or has more behind it is refused with its length") {
   std::vector<std::byte> bytes(infiniband_bytes.begin(), infiniband_bytes.end());
-  bytes.resize(100);
+  bytes.resize(400);
   for (std::size_t length = 0; length <= bytes.size(); ++length) {
     if (length == endpoint::encoded_size) continue;
     CHECK(why_refused(std::span(bytes).first(length)) ==
-          "decode endpoint: length (44 bytes): " + std::to_string(length) +
+          "decode endpoint: length (368 bytes): " + std::to_string(length) +
               " is out of range; the endpoint was truncated, or the peer speaks something else");
   }
 }
@@ -234,20 +277,63 @@ TEST_CASE("bytes of another protocol are refused as such") {
 }
 
 TEST_CASE("an endpoint of another format version is a mismatch that names both") {
-  for (const unsigned version : {0U, 1U, 3U, 255U}) {
+  for (const unsigned version : {0U, 1U, 4U, 255U}) {
     const auto decoded = endpoint::decode(with(infiniband_bytes, 1, version));
     REQUIRE(decoded.has_error());
     CHECK(decoded.error() == error_kind::mismatch);
     CHECK(contains(decoded.error().message(),
-                   "format version differs: local 2, remote " + std::to_string(version)));
+                   "format version differs: local 3, remote " + std::to_string(version)));
   }
 }
 
 TEST_CASE("an endpoint of the first format version is refused for its version, not its length") {
   const encoded first = with(infiniband_bytes, 1, 1);
   CHECK(why_refused(std::span(first).first(36)) ==
-        "decode endpoint: format version differs: local 2, remote 1; both ends need the same "
+        "decode endpoint: format version differs: local 3, remote 1; both ends need the same "
         "version of verbspp's formats");
+}
+
+TEST_CASE("an endpoint of the former format is read, and offers one address") {
+  encoded former = ethernet_bytes;
+  former[1] = std::byte{2};
+  const auto decoded = endpoint::decode(std::span(former).first(former_size));
+  REQUIRE(decoded.has_value());
+  CHECK(decoded.value() == ethernet_end);
+  CHECK(decoded.value().addresses.empty());
+  CHECK(why_refused(former) ==
+        "decode endpoint: length (44 bytes): 368 is out of range; the endpoint was truncated, or "
+        "the peer speaks something else");
+  CHECK(contains(why_refused(std::span(ethernet_bytes).first(former_size)), "length (368 bytes)"));
+}
+
+TEST_CASE("offered addresses that no port can have are refused") {
+  CHECK(contains(why_refused(with(offering_bytes, former_size, 17)), "offered addresses (0..16)"));
+  CHECK(contains(why_refused(with(offering_bytes, offered_at + 16, 0)), "GID type of an offered"));
+  CHECK(contains(why_refused(with(offering_bytes, offered_at + 17, 129)), "prefix length"));
+  CHECK(contains(why_refused(with(offering_bytes, offered_at + 18, 0x1f)), "VLAN"));
+  CHECK(contains(why_refused(with(offering_bytes, offered_at + 20, 0xff)), "none of a port"));
+  CHECK(contains(why_refused(with(offering_bytes, former_size + 1, 1)), "reserved byte"));
+  CHECK(contains(why_refused(with(offering_bytes, offered_at + 40, 1)), "reserved byte"));
+  CHECK(contains(why_refused(with(infiniband_bytes, former_size, 1)), "on InfiniBand"));
+}
+
+TEST_CASE("two ends choose among what they offer, unless an address was set by hand") {
+  endpoint local = offering_end;
+  endpoint remote = offering_end;
+  const auto by_offer = verbspp::choose_addresses(local, remote);
+  REQUIRE(by_offer.has_value());
+  CHECK(by_offer.value().remote.address == mapped_gid);
+  remote.address.bytes[15] = 7;  // is not among what it offers
+  const auto by_hand = verbspp::choose_addresses(local, remote);
+  REQUIRE(by_hand.has_value());
+  CHECK(by_hand.value().remote.address == remote.address);
+  CHECK(by_hand.value().local.address == mapped_gid);
+  remote.addresses = {};
+  local.addresses = {};
+  local.gid_type = gid_type::roce_v1;
+  const auto unlike = verbspp::choose_addresses(local, remote);
+  REQUIRE(unlike.has_error());
+  CHECK(contains(unlike.error().message(), "GID type differs: local RoCE v1, remote RoCE v2"));
 }
 
 TEST_CASE("an owner without a generation is refused, and so is the reverse") {

@@ -5,6 +5,7 @@
 #include <verbspp/device/gid.hpp>
 #include <verbspp/device/port.hpp>
 #include <verbspp/device/queue_pair_number.hpp>
+#include <verbspp/qp/address_offer.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/state.hpp>
 
@@ -21,12 +22,14 @@ namespace verbspp {
 ///
 /// A plain value. It travels to the peer by any means of the caller's, as `encode` writes it.
 struct endpoint {
-  static constexpr std::size_t encoded_size = 44;
+  static constexpr std::size_t encoded_size = 368;
 
   transport type = transport::rc;
   queue_pair_number number{};
   verbspp::link_layer link_layer = verbspp::link_layer::infiniband;
   verbspp::lid lid{};  ///< 0 on Ethernet
+  /// On Ethernet, the one of `addresses` that is in use, or else the first. One that is not among
+  /// them was set by hand, and is the only one then.
   gid address{};
   verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
   /// The largest path MTU that this end takes: the port's active one, or less if so asked.
@@ -42,13 +45,16 @@ struct endpoint {
   /// Counts the connections of that owner, from 1; 0 of a plain queue pair. `check_newer` tells an
   /// endpoint of an earlier one.
   std::uint32_t generation{};
+  /// On Ethernet, what this end may be reached by: the handshake takes the pair that fits best. The
+  /// one whose GID index was set by hand is alone in it. Empty on InfiniBand.
+  address_offer addresses{};
 
-  /// The 44 bytes that any machine's `decode` understands, numbers big-endian:
+  /// The 368 bytes that any machine's `decode` understands, numbers big-endian:
   ///
   /// | offset | bytes | field                                                          |
   /// | ------ | ----- | -------------------------------------------------------------- |
   /// | 0      | 1     | 0x76                                                           |
-  /// | 1      | 1     | format version: 2                                              |
+  /// | 1      | 1     | format version: 3                                              |
   /// | 2      | 1     | transport: 2 RC, 3 UC, 4 UD (as `ibv_qp_type`)                 |
   /// | 3      | 1     | link layer: 1 InfiniBand, 2 Ethernet (as `IBV_LINK_LAYER_*`)   |
   /// | 4      | 1     | GID type: 0 InfiniBand, 1 RoCE v1, 2 RoCE v2 (`ibv_gid_type`)  |
@@ -62,8 +68,21 @@ struct endpoint {
   /// | 32     | 4     | queue key of UD; else reserved, 0                              |
   /// | 36     | 4     | owner                                                          |
   /// | 40     | 4     | generation: 0 without an owner, else at least 1                |
+  /// | 44     | 1     | offered addresses, 0 to 16                                     |
+  /// | 45     | 3     | reserved, 0                                                    |
+  /// | 48     | 20    | the first offered address; the others follow, the rest is 0    |
+  ///
+  /// An offered address:
+  ///
+  /// | offset | bytes | field                                                          |
+  /// | ------ | ----- | -------------------------------------------------------------- |
+  /// | 0      | 16    | GID                                                            |
+  /// | 16     | 1     | GID type: 1 RoCE v1, 2 RoCE v2                                 |
+  /// | 17     | 1     | bits of its subnet's prefix, 1 to 128; 0 if unknown            |
+  /// | 18     | 2     | VLAN, 1 to 4094; 0 if untagged                                 |
   [[nodiscard]] std::array<std::byte, encoded_size> encode() const noexcept;
 
+  /// Understands format version 2, too, which is the first 44 bytes alone.
   /// \errors `invalid_input` if the bytes are not an endpoint: wrong length, a field out of range,
   /// reserved bits set, a GID or LID missing that the link layer needs, an owner without generation
   /// or the reverse; `mismatch` if they are of another format version, whatever their length
@@ -74,10 +93,17 @@ struct endpoint {
 
 std::ostream& operator<<(std::ostream& out, const endpoint& end);
 
-/// Whether the two ends can be connected: transport, link layer, GID type, addresses.
-/// \errors `mismatch` with the field and both values; `invalid_input` for an endpoint that nothing
-/// can be connected to
+/// Whether the two ends can be connected: transport, link layer, and on Ethernet a pair of
+/// addresses that fit.
+/// \errors `mismatch` with the field and both values, or as `choose_addresses`; `invalid_input` for
+/// an endpoint that nothing can be connected to
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
+
+/// The addresses by which two ends on Ethernet meet, as `choose_addresses` picks them. Where each
+/// end has a single one, these are taken if they are of the same RoCE version.
+/// \errors as `check_compatible`
+[[nodiscard]] result<address_pair> choose_addresses(const endpoint& local,
+                                                    const endpoint& remote) noexcept;
 
 /// Whether `remote` is not of an earlier connection than the next one after `last`: it has another
 /// owner (or none), or a generation above that of `last`, which was connected to before.

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/device/gid.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace verbspp {
+
+/// An address that a network interface of this host has, in this process' network namespace.
+struct interface_address {
+  /// That of an interface without VLAN: no tag is zero.
+  static constexpr std::uint16_t untagged = 0;
+
+  gid address;  ///< IPv4 addresses as RoCE writes them, ::ffff:a.b.c.d
+  /// Bits that the addresses of its subnet have in common: 0 to 128, for IPv4 96 more than usual.
+  std::uint8_t prefix_length = 128;
+  std::uint32_t interface_index = 0;  ///< as `if_nametoindex` counts
+  std::uint16_t vlan = untagged;      ///< 1 to 4094
+  bool is_up = true;
+  bool is_loopback = false;
+
+  /// Whether `other` is an address of the same subnet.
+  [[nodiscard]] bool shares_subnet_with(const gid& other) const noexcept;
+};
+
+/// Whether two addresses have so many bits in common at their start.
+[[nodiscard]] bool share_prefix(const gid& left, const gid& right, unsigned bits) noexcept;
+
+/// The addresses of this host's network interfaces, as they were when asked for.
+class interface_table {
+ public:
+  /// Asks the kernel (`getifaddrs`, and `SIOCGIFVLAN` for the VLANs). Thread-safe.
+  /// \errors `resource_exhausted`, `driver` if the kernel does not tell
+  [[nodiscard]] static result<interface_table> query() noexcept;
+
+  interface_table(interface_table&& other) noexcept
+      : entries_(std::move(other.entries_)), size_(std::exchange(other.size_, 0)) {}
+  interface_table& operator=(interface_table&& other) noexcept {
+    interface_table taken(std::move(other));
+    std::swap(entries_, taken.entries_);
+    std::swap(size_, taken.size_);
+    return *this;
+  }
+
+  [[nodiscard]] const interface_address* begin() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return entries_.get();
+  }
+  void begin() const&& = delete;  // a temporary frees its entries: name the table first
+  [[nodiscard]] const interface_address* end() const& noexcept VERBSPP_LIFETIMEBOUND {
+    return entries_.get() + size_;
+  }
+  void end() const&& = delete;  // a temporary frees its entries: name the table first
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
+
+ private:
+  interface_table(detail::owned<interface_address[]> entries, std::size_t size) noexcept
+      : entries_(std::move(entries)), size_(size) {}
+
+  detail::owned<interface_address[]> entries_;
+  std::size_t size_;
+};
+
+}  // namespace verbspp

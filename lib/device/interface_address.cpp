@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/device/interface_address.hpp>
+
+#include <ifaddrs.h>
+#include <linux/if_vlan.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <span>
+
+namespace verbspp {
+
+namespace {
+
+constexpr const char* asking = "getifaddrs";
+/// The bits of ::ffff:0:0, before an IPv4 address.
+constexpr std::size_t mapped_bytes = 12;
+
+/// What a socket address says, as 16 bytes; empty of other families than IP.
+std::optional<gid> gid_of(const sockaddr* from) noexcept {
+  if (from == nullptr) return std::nullopt;
+  gid address;
+  if (from->sa_family == AF_INET6) {
+    sockaddr_in6 ip{};
+    std::memcpy(&ip, from, sizeof ip);
+    std::memcpy(address.bytes.data(), &ip.sin6_addr, address.bytes.size());
+    return address;
+  }
+  if (from->sa_family != AF_INET) return std::nullopt;
+  sockaddr_in ip{};
+  std::memcpy(&ip, from, sizeof ip);
+  address.bytes[10] = address.bytes[11] = 0xff;
+  std::memcpy(address.bytes.data() + mapped_bytes, &ip.sin_addr, sizeof ip.sin_addr);
+  return address;
+}
+
+/// Of the netmask; a host's own, if there is none.
+std::uint8_t prefix_length_of(const ifaddrs& entry, bool is_ipv4) noexcept {
+  std::optional<gid> mask = gid_of(entry.ifa_netmask);
+  if (!mask) return 128;
+  if (is_ipv4) std::fill_n(mask->bytes.begin(), mapped_bytes, std::uint8_t{0xff});
+  int bits = 0;
+  for (const std::uint8_t byte : mask->bytes) bits += std::popcount(byte);
+  return static_cast<std::uint8_t>(bits);
+}
+
+/// The kernel's answer on VLANs, of which other interfaces than those have none.
+class vlan_query {
+ public:
+  vlan_query() noexcept : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
+  vlan_query(const vlan_query&) = delete;
+  vlan_query& operator=(const vlan_query&) = delete;
+  ~vlan_query() {
+    if (socket_ >= 0) ::close(socket_);
+  }
+
+  [[nodiscard]] std::uint16_t tag_of(const char* interface) const noexcept {
+    vlan_ioctl_args asked{};
+    asked.cmd = GET_VLAN_VID_CMD;
+    std::strncpy(asked.device1, interface, sizeof asked.device1 - 1);
+    if (::ioctl(socket_, SIOCGIFVLAN, &asked) != 0) return interface_address::untagged;
+    return static_cast<std::uint16_t>(asked.u.VID);
+  }
+
+ private:
+  int socket_;
+};
+
+interface_address entry_from(const ifaddrs& native, const gid& address,
+                             const vlan_query& vlans) noexcept {
+  constexpr unsigned working = IFF_UP | IFF_RUNNING;
+  return {.address = address,
+          .prefix_length = prefix_length_of(native, address.is_ipv4_mapped()),
+          .interface_index = ::if_nametoindex(native.ifa_name),
+          .vlan = vlans.tag_of(native.ifa_name),
+          .is_up = (native.ifa_flags & working) == working,
+          .is_loopback = (native.ifa_flags & IFF_LOOPBACK) != 0};
+}
+
+}  // namespace
+
+bool share_prefix(const gid& left, const gid& right, unsigned bits) noexcept {
+  const std::size_t whole = bits / 8;
+  if (!std::equal(left.bytes.begin(), left.bytes.begin() + static_cast<std::ptrdiff_t>(whole),
+                  right.bytes.begin()))
+    return false;
+  if (bits % 8 == 0) return true;
+  const unsigned unlike = left.bytes[whole] ^ right.bytes[whole];
+  return unlike >> (8 - bits % 8) == 0;
+}
+
+bool interface_address::shares_subnet_with(const gid& other) const noexcept {
+  return address.is_ipv4_mapped() == other.is_ipv4_mapped() &&
+         share_prefix(address, other, prefix_length);
+}
+
+result<interface_table> interface_table::query() noexcept {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return error::from_errno(errno, asking);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  std::size_t size = 0;
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next)
+    if (gid_of(each->ifa_addr)) ++size;
+  detail::owned<interface_address[]> entries(new (std::nothrow) interface_address[size]);
+  if (!entries) return error::from_errno(ENOMEM, asking);
+  const vlan_query vlans;
+  interface_address* next = entries.get();
+  for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next)
+    if (const auto address = gid_of(each->ifa_addr)) *next++ = entry_from(*each, *address, vlans);
+  return interface_table(std::move(entries), size);
+}
+
+}  // namespace verbspp
