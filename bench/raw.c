@@ -299,9 +299,8 @@ bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations) {
     struct ibv_mr* buffer = *ends->owned;
     if (buffer == NULL) return false;
     *ends->owned = NULL;
-    struct ibv_sge element = {.addr = (uintptr_t)buffer->addr,
-                              .length = (uint32_t)buffer->length,
-                              .lkey = buffer->lkey};
+    struct ibv_sge element = {
+        .addr = (uintptr_t)buffer->addr, .length = (uint32_t)buffer->length, .lkey = buffer->lkey};
     struct ibv_send_wr request = {.wr_id = (uintptr_t)buffer,
                                   .sg_list = &element,
                                   .num_sge = 1,
