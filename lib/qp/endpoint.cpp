@@ -18,7 +18,7 @@ constexpr std::size_t magic_at = 0, version_at = 1, transport_at = 2, link_layer
                       gid_type_at = 4, mtu_at = 5, lid_at = 6, reads_as_initiator_at = 8,
                       number_at = 9, reads_as_target_at = 12, psn_at = 13, gid_at = 16,
                       qkey_at = 32, owner_at = 36, generation_at = 40, offered_count_at = 44,
-                      reserved_at = 45, offered_at = 48;
+                      offered_at = 48;
 constexpr std::size_t offered_size = 20, offered_type_at = 16, offered_prefix_at = 17,
                       offered_vlan_at = 18;
 static_assert(endpoint::encoded_size == offered_at + address_offer::capacity * offered_size);

@@ -164,6 +164,8 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return registered_buffer(elements.data(), owned);
   }
 
+  registered_buffer(const registered_buffer&) = delete;
+  registered_buffer& operator=(const registered_buffer&) = delete;
   VERBSPP_DATA_PATH registered_buffer(registered_buffer&& other) noexcept
       : first_(std::exchange(other.first_, nullptr)),
         pages_(std::exchange(other.pages_, nullptr)) {}
