@@ -59,8 +59,8 @@ class frame_seal {
 
   frame_seal() noexcept = default;
 
-  std::array<std::byte, longest_secret> secret_{};
-  std::size_t secret_size_ = 0;
+  [[maybe_unused]] std::array<std::byte, longest_secret> secret_{};
+  [[maybe_unused]] std::size_t secret_size_ = 0;
   key own_key_{};
   key their_key_{};
   std::array<std::byte, proof_size> own_proof_{};
