@@ -59,14 +59,15 @@ class frame_seal {
 
   frame_seal() noexcept = default;
 
+  // Without libcrypto, there is nothing to seal with.
   [[maybe_unused]] std::array<std::byte, longest_secret> secret_{};
   [[maybe_unused]] std::size_t secret_size_ = 0;
-  key own_key_{};
-  key their_key_{};
-  std::array<std::byte, proof_size> own_proof_{};
-  std::array<std::byte, proof_size> their_proof_{};
-  std::uint64_t sealed_ = 0;
-  std::uint64_t opened_ = 0;
+  [[maybe_unused]] key own_key_{};
+  [[maybe_unused]] key their_key_{};
+  [[maybe_unused]] std::array<std::byte, proof_size> own_proof_{};
+  [[maybe_unused]] std::array<std::byte, proof_size> their_proof_{};
+  [[maybe_unused]] std::uint64_t sealed_ = 0;
+  [[maybe_unused]] std::uint64_t opened_ = 0;
 };
 
 }  // namespace verbspp::detail
