@@ -59,15 +59,22 @@ class frame_seal {
 
   frame_seal() noexcept = default;
 
-  // Without libcrypto, there is nothing to seal with.
-  [[maybe_unused]] std::array<std::byte, longest_secret> secret_{};
-  [[maybe_unused]] std::size_t secret_size_ = 0;
-  [[maybe_unused]] key own_key_{};
-  [[maybe_unused]] key their_key_{};
-  [[maybe_unused]] std::array<std::byte, proof_size> own_proof_{};
-  [[maybe_unused]] std::array<std::byte, proof_size> their_proof_{};
-  [[maybe_unused]] std::uint64_t sealed_ = 0;
-  [[maybe_unused]] std::uint64_t opened_ = 0;
+// Without libcrypto, there is nothing to seal with.
+#if defined(__clang__)
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wunused-private-field"
+#endif
+  std::array<std::byte, longest_secret> secret_{};
+  std::size_t secret_size_ = 0;
+  key own_key_{};
+  key their_key_{};
+  std::array<std::byte, proof_size> own_proof_{};
+  std::array<std::byte, proof_size> their_proof_{};
+  std::uint64_t sealed_ = 0;
+  std::uint64_t opened_ = 0;
+#if defined(__clang__)
+#pragma clang diagnostic pop
+#endif
 };
 
 }  // namespace verbspp::detail

@@ -26,7 +26,8 @@ constexpr std::byte magic{0x76};
 constexpr std::byte version{3};
 /// The format before, which ends where the offered addresses begin.
 constexpr std::byte former_version{2};
-constexpr std::size_t former_size = offered_count_at;
+constexpr std::size_t former_size = endpoint::former_encoded_size;
+static_assert(former_size == offered_count_at);
 
 constexpr std::uint16_t last_vlan = 4094;
 constexpr unsigned longest_prefix = 128;
@@ -186,6 +187,12 @@ std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept 
     store(addresses[i],
           offered_bytes(out.subspan(offered_at + i * offered_size).first<offered_size>()));
   return bytes;
+}
+
+std::size_t endpoint::encoded_size_of(
+    std::span<const std::byte, former_encoded_size> beginning) noexcept {
+  const bool is_present = beginning[magic_at] == magic && beginning[version_at] == version;
+  return is_present ? encoded_size : former_encoded_size;
 }
 
 result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {

@@ -114,9 +114,13 @@ result<endpoint> exchange::receive_endpoint(const endpoint& local) const {
     VERBSPP_TRYV(receive(std::as_writable_bytes(std::span(text)), exchange_limit));
     return from_ibv_text(text, local);
   }
+  // Whatever the peer speaks, it says that many bytes; what they are tells how many more to expect.
   std::array<std::byte, endpoint::encoded_size> bytes{};
-  VERBSPP_TRYV(receive(bytes, exchange_limit));
-  auto decoded = endpoint::decode(bytes);
+  const auto beginning = std::span(bytes).first<endpoint::former_encoded_size>();
+  VERBSPP_TRYV(receive(beginning, exchange_limit));
+  const auto all = std::span(bytes).first(endpoint::encoded_size_of(beginning));
+  VERBSPP_TRYV(receive(all.subspan(beginning.size()), exchange_limit));
+  auto decoded = endpoint::decode(all);
   if (decoded.has_error() && bytes[number_at - 1] == std::byte{':'})
     return decoded.error().as(error_kind::mismatch,
                               "the peer may be ibv_rc_pingpong: give --ibv-exchange here");

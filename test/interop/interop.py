@@ -336,6 +336,8 @@ def refused():
     yield "exchange", different(["--ibv-exchange"], [], "--ibv-exchange")
 
 
+# Of an endpoint, as the sample says it; it understands the former format, too, which is shorter.
+ENCODED_SIZE = 368
 GOOD = bytes([0x76, 2, 2, 2, 2, 5, 0, 0, 16, 0, 0x40, 1, 16, 0, 0, 1]) + bytes(10) + b"\xff\xff\x0a\0\0\1" + bytes(12)
 IBV_GOOD = b"0000:004001:000001:00000000000000000000ffff0a000001\0"
 
@@ -378,7 +380,7 @@ def malformed():
     def say(peer, said):
         peer.settimeout(DEADLINE)
         if callable(said):  # what it says is made of what it hears, an endpoint that can be reached
-            said = said(peer.recv(len(GOOD), socket.MSG_WAITALL))
+            said = said(peer.recv(ENCODED_SIZE, socket.MSG_WAITALL))
         with contextlib.suppress(OSError):  # the program may have ended
             peer.sendall(said)
             peer.shutdown(socket.SHUT_WR)

@@ -30,7 +30,7 @@ namespace {
 using encoded = std::array<std::byte, endpoint::encoded_size>;
 
 /// The length of format version 2, and where the addresses begin that version 3 has behind it.
-constexpr std::size_t former_size = 44, offered_at = 48;
+constexpr std::size_t former_size = endpoint::former_encoded_size, offered_at = 48;
 
 constexpr gid link_local_gid{
     {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91}};
@@ -300,6 +300,10 @@ TEST_CASE("an endpoint of the former format is read, and offers one address") {
   REQUIRE(decoded.has_value());
   CHECK(decoded.value() == ethernet_end);
   CHECK(decoded.value().addresses.empty());
+  const auto beginning = std::span<const std::byte>(former).first<former_size>();
+  CHECK(endpoint::encoded_size_of(beginning) == former_size);
+  CHECK(endpoint::encoded_size_of(std::span(ethernet_bytes).first<former_size>()) ==
+        endpoint::encoded_size);
   CHECK(why_refused(former) ==
         "decode endpoint: length (44 bytes): 368 is out of range; the endpoint was truncated, or "
         "the peer speaks something else");

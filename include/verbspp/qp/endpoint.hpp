@@ -23,6 +23,8 @@ namespace verbspp {
 /// A plain value. It travels to the peer by any means of the caller's, as `encode` writes it.
 struct endpoint {
   static constexpr std::size_t encoded_size = 368;
+  /// That of format version 2, and what tells of any version how long it is.
+  static constexpr std::size_t former_encoded_size = 44;
 
   transport type = transport::rc;
   queue_pair_number number{};
@@ -87,6 +89,11 @@ struct endpoint {
   /// reserved bits set, a GID or LID missing that the link layer needs, an owner without generation
   /// or the reverse; `mismatch` if they are of another format version, whatever their length
   [[nodiscard]] static result<endpoint> decode(std::span<const std::byte> bytes) noexcept;
+
+  /// For those who read from a stream: how many bytes an endpoint has that begins with these. What
+  /// is no endpoint has no more than them, and `decode` says what is wrong.
+  [[nodiscard]] static std::size_t encoded_size_of(
+      std::span<const std::byte, former_encoded_size> beginning) noexcept;
 
   friend bool operator==(const endpoint&, const endpoint&) noexcept = default;
 };
