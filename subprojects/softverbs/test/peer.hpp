@@ -30,5 +30,8 @@ class peer {
   int socket_ = -1;
 };
 
+/// Whether processes share memory here; else all goes through sockets.
+bool shares_memory();
+
 /// What the other process does; its exit code.
 int play(const char* part);

@@ -3,18 +3,17 @@
 #include "wire/ring.hpp"
 
 #include "intruder.hpp"
+#include "peer.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <random>
 #include <span>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -65,11 +64,6 @@ void still_works(connection& link) {
   REQUIRE(link.left.send(2, {link.left.piece(0, 1000)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
-}
-
-bool shares_memory() {
-  const char* said = std::getenv("SOFTVERBS_SHARED_MEMORY");
-  return said == nullptr || std::string_view(said) == "yes";
 }
 
 }  // namespace
