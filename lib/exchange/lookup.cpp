@@ -80,6 +80,7 @@ struct lookup {
   int outcome = 0;
   int errnum = 0;
   host_addresses found{};
+  std::atomic<bool> is_done{false};  ///< what was found can be read
   std::atomic<int> owners{1};
 
   void drop() noexcept {
@@ -106,6 +107,7 @@ void* run_lookup(void* argument) noexcept {
   auto* const asked = static_cast<lookup*>(argument);
   asked->outcome = get_addresses(asked->host.data(), 0, asked->port, asked->found);
   asked->errnum = errno;
+  asked->is_done.store(true, std::memory_order_release);
   const std::uint64_t one = 1;
   static_cast<void>(!::write(asked->answered, &one, sizeof one));
   asked->drop();
@@ -191,7 +193,7 @@ result<host_addresses> look_up(std::string_view host, std::uint16_t port,
     return error::from_errno(failed, "pthread_create");
   }
   VERBSPP_TRY(is_answered, wait_readable(asked->answered, limit, looking_up));
-  if (!is_answered)
+  if (!is_answered || !asked->is_done.load(std::memory_order_acquire))
     return limit.failure(looking_up,
                          "the system has not found the name: is its name server "
                          "reachable (/etc/resolv.conf)?");

@@ -8,8 +8,7 @@
 /// Another process, which plays a part of the tests.
 class peer {
  public:
-  /// `setting`, NAME=VALUE, is added to its environment.
-  explicit peer(const char* part, const char* setting = nullptr);
+  explicit peer(const char* part);
   peer(const peer&) = delete;
   peer& operator=(const peer&) = delete;
   ~peer();
@@ -29,9 +28,6 @@ class peer {
   pid_t process_ = -1;
   int socket_ = -1;
 };
-
-/// Whether processes share memory here; else all goes through sockets.
-bool shares_memory();
 
 /// What the other process does; its exit code.
 int play(const char* part);
