@@ -20,7 +20,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr const char* meeting = "meet a peer";
-constexpr int accepts_in_a_round = 16;
+constexpr int accepts_in_a_turn = 16;
 constexpr auto between_tries = std::chrono::milliseconds(50);
 /// How long the peer's own connections wait while this side tries to connect.
 constexpr auto time_to_connect = std::chrono::milliseconds(200);
@@ -149,7 +149,7 @@ result<found_peer> find_peer(const tcp_listener& listener, std::string_view host
   candidates all(of_equals, limit);
   steady_clock::time_point next_try{};
   for (;;) {
-    for (int i = 0; i < accepts_in_a_round; ++i) {
+    for (int i = 0; i < accepts_in_a_turn; ++i) {
       VERBSPP_TRY(accepted, listener.try_accept());
       if (!accepted) break;
       VERBSPP_TRYV(all.add_other(std::move(*accepted)));

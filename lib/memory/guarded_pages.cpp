@@ -148,9 +148,12 @@ void unguard_source(std::uint64_t address, std::uint64_t length) noexcept {
   for_pages(address, length, true,
             [](guarded_range& range, std::uint64_t first, std::uint64_t end) {
               if (range.is_exempt) return;
-              for (std::uint64_t i = first; i < end; ++i)
-                if (page_use& use = range.uses.get()[i]; use.sources != 0 && --use.sources == 0)
-                  make_writable(range, i);
+              for (std::uint64_t i = first; i < end; ++i) {
+                page_use& use = range.uses.get()[i];
+                if (use.sources == 0) continue;
+                --use.sources;
+                if (use.sources == 0) make_writable(range, i);
+              }
             });
 }
 

@@ -144,16 +144,15 @@ quality quality_of(const offered_address& left, int left_place, const offered_ad
 }
 
 bool has_wider_scope(const address_offer& offer) noexcept {
-  return std::any_of(offer.begin(), offer.end(), [](const offered_address& each) {
-    return !is_link_local(scope_of(each.address));
-  });
+  return std::ranges::any_of(
+      offer, [](const offered_address& each) { return !is_link_local(scope_of(each.address)); });
 }
 
 template <class Fits>
 bool any_pair(const address_offer& left, const address_offer& right, Fits fits) noexcept {
-  return std::any_of(left.begin(), left.end(), [&](const offered_address& each) {
-    return std::any_of(right.begin(), right.end(),
-                       [&](const offered_address& other) { return fits(each, other); });
+  return std::ranges::any_of(left, [&](const offered_address& each) {
+    return std::ranges::any_of(right,
+                               [&](const offered_address& other) { return fits(each, other); });
   });
 }
 

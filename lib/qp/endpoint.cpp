@@ -140,10 +140,9 @@ result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) n
 
 /// What to choose from: one that was set by hand alone, or all.
 address_offer effective_offer(const endpoint& end) noexcept {
-  const bool is_offered =
-      std::any_of(end.addresses.begin(), end.addresses.end(), [&](const offered_address& each) {
-        return each.address == end.address && each.type == end.gid_type;
-      });
+  const bool is_offered = std::ranges::any_of(end.addresses, [&](const offered_address& each) {
+    return each.address == end.address && each.type == end.gid_type;
+  });
   if (is_offered) return end.addresses;
   address_offer single;
   single.add({.address = end.address, .type = end.gid_type});
