@@ -85,3 +85,13 @@ bool loop_verbspp_owned(wrapped_ends& ends, std::uint64_t operations) noexcept {
   }
   return true;
 }
+
+bool loop_verbspp_inbox(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  while (operations > 0) {
+    const auto arrived = ends.inbox.next();
+    if (!arrived) continue;
+    if (!arrived->has_value() || arrived->assume_value().size() != message_size) return false;
+    --operations;
+  }
+  return true;
+}

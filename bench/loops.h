@@ -29,6 +29,10 @@ struct raw_ends {
   uint32_t rkey;
   // The place of a buffer that work takes and gives back; NULL meanwhile.
   struct ibv_mr** owned;
+  // Of messages that are received, `2 * batch` of them; which ones are free, and how many.
+  struct ibv_mr* places;
+  uint32_t* free_places;
+  uint32_t* free_count;
   // Of a message, where it is only known at run time: message_size.
   const volatile uint32_t* length;
 };
@@ -59,6 +63,8 @@ bool loop_raw_stream(const struct raw_ends* ends, uint64_t operations);
 bool loop_raw_unsignaled(const struct raw_ends* ends, uint64_t operations);
 // (m) one send that takes its buffer, and its completion, which gives the buffer back
 bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations);
+// (n) one message out of a receive queue that is refilled from a pool, 16 places with one doorbell
+bool loop_raw_inbox(const struct raw_ends* ends, uint64_t operations);
 
 #ifdef __cplusplus
 }

@@ -58,7 +58,14 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
   VERBSPP_TRY(prepared_channel, domain.build_channel().max_send_work_requests(4 * batch).build());
   const endpoint third = prepared_channel.endpoint();
   VERBSPP_TRY(channel, std::move(prepared_channel).handshake(third));
+  VERBSPP_TRY(prepared_receiver,
+              domain.build_channel().max_receive_work_requests(2 * batch).build());
+  const endpoint fourth = prepared_receiver.endpoint();
+  VERBSPP_TRY(receiver, std::move(prepared_receiver).handshake(fourth));
+  VERBSPP_TRY(pool, message_pool::create(domain, 3 * batch, message_size));
+  VERBSPP_TRY(filled, inbox::open(receiver, pool, {.depth = 2 * batch, .refill = batch}));
   VERBSPP_TRY(owned, registered_buffer<>::allocate(domain, message_size));
+  VERBSPP_TRY(places, registered_buffer<>::allocate(domain, 2 * batch * message_size));
   const remote_memory<access::remote_write> remote(
       reinterpret_cast<std::uintptr_t>(incoming.bytes().data()), incoming.length(), remote_key(7U));
   return wrapped_ends{std::move(connected),
@@ -70,10 +77,20 @@ transport_result<wrapped_ends> open_ends(std::array<char, message_size>& outbox,
                       remote,
                       &length_at_run_time,
                       std::move(channel),
-                      std::move(owned)};
+                      std::move(receiver),
+                      std::move(filled),
+                      std::move(owned),
+                      std::move(places)};
 }
 
-raw_ends raw_ends_of(const wrapped_ends& ends, ibv_mr*& owned) {
+/// What the loops in C change.
+struct raw_state {
+  ibv_mr* owned;
+  std::array<std::uint32_t, 2 * batch> free_places{};
+  std::uint32_t free_count = 0;
+};
+
+raw_ends raw_ends_of(const wrapped_ends& ends, raw_state& state) {
   return {.qp = ends.queue_pair.native_handle(),
           .cq = ends.queue.native_handle(),
           .extended_qp = ibv_qp_to_qp_ex(ends.extended_pair.native_handle()),
@@ -83,7 +100,10 @@ raw_ends raw_ends_of(const wrapped_ends& ends, ibv_mr*& owned) {
           .remote_address = ends.remote.address(),
           .remote_length = ends.remote.length(),
           .rkey = ends.remote.rkey().value(),
-          .owned = &owned,
+          .owned = &state.owned,
+          .places = ends.places.native_handle(),
+          .free_places = state.free_places.data(),
+          .free_count = &state.free_count,
           .length = ends.length};
 }
 
@@ -122,6 +142,8 @@ std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
       {"verbspp_unsignaled", bind(loop_verbspp_unsignaled, wrapped)},
       {"raw_owned", in_c(loop_raw_owned)},
       {"verbspp_owned", bind(loop_verbspp_owned, wrapped)},
+      {"raw_inbox", in_c(loop_raw_inbox)},
+      {"verbspp_inbox", bind(loop_verbspp_inbox, wrapped)},
   };
 }
 
@@ -210,8 +232,9 @@ int main(int argc, char** argv) {
     std::cerr << ends.error() << '\n';
     return 1;
   }
-  ibv_mr* owned = ends.value().owned.native_handle();
-  const raw_ends raw = raw_ends_of(ends.value(), owned);
+  raw_state state{.owned = ends.value().owned.native_handle()};
+  for (std::uint32_t& place : state.free_places) place = state.free_count++;
+  const raw_ends raw = raw_ends_of(ends.value(), state);
   const auto loops = all_loops(ends.value(), raw);
   if (arguments.size() == 1 && arguments[0] == "list") {
     for (const loop& each : loops) std::cout << each.name << '\n';

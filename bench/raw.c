@@ -318,3 +318,38 @@ bool loop_raw_owned(const struct raw_ends* ends, uint64_t operations) {
   }
   return true;
 }
+
+// Posts a list of receives, each with a free place, whose number is its `wr_id`.
+static inline bool refill(const struct raw_ends* ends) {
+  struct ibv_sge elements[batch];
+  struct ibv_recv_wr requests[batch];
+  for (int i = 0; i < batch; ++i) {
+    const uint32_t place = ends->free_places[--*ends->free_count];
+    elements[i] =
+        (struct ibv_sge){.addr = (uintptr_t)ends->places->addr + (uint64_t)place * message_size,
+                         .length = message_size,
+                         .lkey = ends->places->lkey};
+    requests[i] = (struct ibv_recv_wr){.wr_id = place,
+                                       .next = i + 1 < batch ? &requests[i + 1] : NULL,
+                                       .sg_list = &elements[i],
+                                       .num_sge = 1};
+  }
+  struct ibv_recv_wr* bad;
+  return ibv_post_recv(ends->qp, requests, &bad) == 0;
+}
+
+bool loop_raw_inbox(const struct raw_ends* ends, uint64_t operations) {
+  for (uint64_t done = 0; done < operations;) {
+    if (*ends->free_count >= batch && !refill(ends)) return false;
+    struct ibv_wc completions[batch];
+    const int count = ibv_poll_cq(ends->cq, batch, completions);
+    if (count < 0) return false;
+    for (int i = 0; i < count; ++i, ++done) {
+      if (completions[i].status != IBV_WC_SUCCESS || completions[i].opcode != IBV_WC_RECV ||
+          completions[i].byte_len != message_size)
+        return false;
+      ends->free_places[(*ends->free_count)++] = (uint32_t)completions[i].wr_id;
+    }
+  }
+  return true;
+}

@@ -22,7 +22,10 @@ struct wrapped_ends {
   verbspp::remote_memory<verbspp::access::remote_write> remote;
   const volatile std::uint32_t* length;  ///< of a message, known only at run time
   verbspp::channel channel;
-  verbspp::registered_buffer<> owned;  ///< one message, which work takes and gives back
+  verbspp::channel receiver;
+  verbspp::inbox inbox;
+  verbspp::registered_buffer<> owned;   ///< one message, which work takes and gives back
+  verbspp::registered_buffer<> places;  ///< for C to receive into
 };
 
 // The loops of loops.h in verbspp.
@@ -40,6 +43,7 @@ bool loop_verbspp_scope(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_doorbell(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_unsignaled(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_owned(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_inbox(wrapped_ends& ends, std::uint64_t operations) noexcept;
 
 /// The write with an allocation for each: what the measurement has to find too expensive.
 bool loop_planted_write(wrapped_ends& ends, std::uint64_t operations) noexcept;
