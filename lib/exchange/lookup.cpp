@@ -108,8 +108,7 @@ void* run_lookup(void* argument) noexcept {
   asked->outcome = get_addresses(asked->host.data(), 0, asked->port, asked->found);
   asked->errnum = errno;
   asked->is_done.store(true, std::memory_order_release);
-  const std::uint64_t one = 1;
-  static_cast<void>(!::write(asked->answered, &one, sizeof one));
+  raise(asked->answered);
   asked->drop();
   lookups_under_way.fetch_sub(1);
   return nullptr;

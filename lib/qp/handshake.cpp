@@ -61,11 +61,10 @@ error explained(const error& cause, const endpoint& local, const endpoint& remot
 template <transport Transport>
 result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noexcept {
   using enum queue_pair_state;
-  VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
-  VERBSPP_TRYV(settle_addresses(queue_pair, remote));
   const connection_parameters& given = queue_pair.parameters;
   const endpoint& local = queue_pair.local;
   VERBSPP_TRY(way, path_to(queue_pair, remote));
+  VERBSPP_TRYV(settle_addresses(queue_pair, remote));
   VERBSPP_TRY(mtu, agree_on_mtu(queue_pair, remote));
   const auto receiving = attributes_for<Transport, init, ready_to_receive>()
                              .path(way)
