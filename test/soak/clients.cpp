@@ -131,7 +131,7 @@ summary run_clients(const options& wanted) {
     shared.fail(caught.what());
   }
   found.operations = looking.operations();
-  text << "memory after a quarter: " << looking.text() << '\n';
+  text << "memory in the second quarter: " << looking.text() << '\n';
   found.text = text.str();
   found.failure = shared.failed.load() ? shared.failure.data() : looking.growth(kills);
   return found;

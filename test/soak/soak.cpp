@@ -116,7 +116,7 @@ summary run(const options& wanted) {
   }
   set_destroy_failure_handler(handler);
   found.operations = looking.operations();
-  text << "memory after a quarter: " << looking.text() << '\n';
+  text << "memory in the second quarter: " << looking.text() << '\n';
   found.text = text.str();
   if (shared.failed.load())
     found.failure = shared.failure.data();

@@ -9,6 +9,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -52,6 +53,11 @@ struct footprint {
       ++found.descriptors;
     return found;
   }
+  /// The larger of each.
+  [[nodiscard]] footprint or_more(const footprint& other) const {
+    return {std::max(resident, other.resident), std::max(allocated, other.allocated),
+            std::max(descriptors, other.descriptors)};
+  }
   [[nodiscard]] std::string text() const {
     return std::to_string(resident / 1024) + " KiB resident, " + std::to_string(allocated / 1024) +
            " KiB allocated, " + std::to_string(descriptors) + " descriptors";
@@ -71,6 +77,7 @@ class watcher {
     const auto started = clock::now();
     auto last_change = started;
     auto last_word = started;
+    auto last_look = started;
     std::uint64_t before = 0;
     while (!is_done()) {
       std::this_thread::sleep_for(2ms);
@@ -85,9 +92,14 @@ class watcher {
                      static_cast<unsigned long long>(count), doing().c_str());
         std::abort();
       }
-      if (!has_base_ && (count > wanted_.operations / 4 || now - started > wanted_.time / 4)) {
-        base_ = footprint::now();
+      const bool is_warm = is_past(4, count, now - started);
+      // Channels come and go, and descriptors with them: what is to be compared with is the most
+      // of a while, or a quiet moment would make of any other a leak.
+      if (is_warm &&
+          (!has_base_ || (!is_past(2, count, now - started) && now - last_look > 20ms))) {
+        base_ = base_.or_more(footprint::now());
         has_base_ = true;
+        last_look = now;
       }
       if (wanted_.talks && now - last_word > 5s) {
         last_word = now;
@@ -117,6 +129,11 @@ class watcher {
   [[nodiscard]] std::string text() const { return base_.text() + "; at the end " + last_.text(); }
 
  private:
+  /// Whether a part of the operations, or of the time, is over.
+  [[nodiscard]] bool is_past(unsigned part, std::uint64_t count, clock::duration time) const {
+    return count > wanted_.operations / part || time > wanted_.time / part;
+  }
+
   const options& wanted_;
   verdict& shared_;
   std::function<std::uint64_t()> operations_;
