@@ -156,6 +156,7 @@ struct address_pair;
 enum class address_reach : std::uint8_t;
 struct alternate_path;
 struct endpoint;
+struct managed_attributes;
 class min_rnr_timer;
 struct offered_address;
 enum class path_migration_state : std::uint8_t;

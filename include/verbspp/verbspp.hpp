@@ -39,6 +39,7 @@
 #include <verbspp/qp/attributes.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
+#include <verbspp/qp/managed_attributes.hpp>
 #include <verbspp/qp/modification.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/queue_pair.hpp>

@@ -49,6 +49,10 @@ result<void> channel::handshake(const struct endpoint& remote) noexcept {
   return core().connect(remote);
 }
 
+result<void> channel::handshake(const managed_attributes& by) noexcept {
+  return core().connect(by);
+}
+
 channel_id channel::id() const noexcept { return core().id(); }
 
 void channel::poll() noexcept {
@@ -93,12 +97,24 @@ endpoint prepared_channel::endpoint() const noexcept {
   return core_.get() != nullptr ? core_->local() : verbspp::endpoint();
 }
 
-result<channel> prepared_channel::handshake(const struct endpoint& remote) && noexcept {
-  detail::core_owner taken = std::move(core_);
+namespace {
+
+template <class Peer>
+result<channel> connected(detail::core_owner taken, const Peer& peer) noexcept {
   if (taken.get() == nullptr)
     return detail::channel_core::refusal_of_empty("handshake of a channel");
-  VERBSPP_TRYV(taken->connect(remote));
+  VERBSPP_TRYV(taken->connect(peer));
   return channel(std::move(taken));
+}
+
+}  // namespace
+
+result<channel> prepared_channel::handshake(const struct endpoint& remote) && noexcept {
+  return connected(std::move(core_), remote);
+}
+
+result<channel> prepared_channel::handshake(const managed_attributes& by) && noexcept {
+  return connected(std::move(core_), by);
 }
 
 queue_pair_capacities prepared_channel::capacities() const noexcept {

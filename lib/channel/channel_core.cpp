@@ -289,31 +289,45 @@ bool channel_core::is_idle() const noexcept {
   return sends_outstanding() == 0 && receives_outstanding() == 0;
 }
 
-result<void> channel_core::connect(const endpoint& remote) noexcept {
-  if (state_ != channel_state::prepared)
-    return of_channel(
-        state_ == channel_state::connected ? error_kind::busy : error_kind::not_connected,
-        "handshake of a channel",
-        state_ == channel_state::connected
-            ? "the channel is connected already: renew it before another handshake"
-            : "the channel is not prepared: renew it first, and give the peer its new "
-              "endpoint");
-  // An endpoint of yesterday leaves the channel as it is.
-  if (last_peer_) VERBSPP_TRYV(check_newer(remote, *last_peer_));
-  const auto connected = detail::connect(*queue_pair_, remote);
+result<void> channel_core::check_prepared() const noexcept {
+  if (state_ == channel_state::prepared) return success();
+  return of_channel(
+      state_ == channel_state::connected ? error_kind::busy : error_kind::not_connected,
+      "handshake of a channel",
+      state_ == channel_state::connected
+          ? "the channel is connected already: renew it before another handshake"
+          : "the channel is not prepared: renew it first, and give the peer its new "
+            "endpoint");
+}
+
+/// What the queue pair's handshake has made of the channel.
+result<void> channel_core::settle(const result<void>& connected) noexcept {
   if (!connected.has_value()) {
     break_off(connected.assume_error());
     destroy_queue_pair();
     return connected.assume_error();
   }
   note_endpoint();
-  last_peer_ = remote;
   state_ = channel_state::connected;
   may_send_ = true;
   usable_sends_ = sends_;
   signaled_end_ = next_send_;
   send_end_ = completed_ + usable_sends_;
   return success();
+}
+
+result<void> channel_core::connect(const endpoint& remote) noexcept {
+  VERBSPP_TRYV(check_prepared());
+  // An endpoint of yesterday leaves the channel as it is.
+  if (last_peer_) VERBSPP_TRYV(check_newer(remote, *last_peer_));
+  VERBSPP_TRYV(settle(detail::connect(*queue_pair_, remote)));
+  last_peer_ = remote;
+  return success();
+}
+
+result<void> channel_core::connect(const managed_attributes& by) noexcept {
+  VERBSPP_TRYV(check_prepared());
+  return settle(detail::connect(*queue_pair_, by));
 }
 
 void channel_core::note_root(const error& root, bool is_certain) noexcept {

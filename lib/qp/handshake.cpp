@@ -119,6 +119,80 @@ result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexce
   });
 }
 
+namespace {
+
+/// What older kernels have in their masks for RoCE, which only they understand.
+constexpr int internal_of_kernel = 0xf << 21;
+
+managed_attributes::step without_internal(const managed_attributes::step& given) noexcept {
+  return {.attributes = given.attributes, .mask = given.mask & ~internal_of_kernel};
+}
+
+/// The port and the partition, if they are others than the builder's.
+result<void> follow_manager(queue_pair_data& queue_pair,
+                            const managed_attributes::step& given) noexcept {
+  using enum queue_pair_state;
+  constexpr int where = IBV_QP_PORT | IBV_QP_PKEY_INDEX;
+  if ((given.mask & where) != where) return success();
+  const auto port = port_number::assume(given.attributes.port_num);
+  const auto pkey = pkey_index::assume(given.attributes.pkey_index);
+  if (port == queue_pair.parameters.port && pkey == queue_pair.parameters.pkey_index)
+    return success();
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = given.attributes.port_num;
+  attributes.pkey_index = given.attributes.pkey_index;
+  VERBSPP_TRYV(modify_native(queue_pair, init, init, attributes, where));
+  queue_pair.parameters.pkey_index = pkey;
+  return success();
+}
+
+/// The local address that the manager has chosen.
+void follow_address(queue_pair_data& queue_pair, const ibv_ah_attr& path) noexcept {
+  if (path.is_global == 0) return;
+  const auto index = gid_index::assume(path.grh.sgid_index);
+  const auto entry =
+      queue_pair.owner.domain().context().query_gid(queue_pair.parameters.port, index);
+  if (!entry.has_value()) return;
+  queue_pair.parameters.local_gid_index = index;
+  queue_pair.local.address = entry.assume_value().address;
+  queue_pair.local.gid_type = entry.assume_value().type;
+}
+
+}  // namespace
+
+result<void> connect(queue_pair_data& queue_pair, const managed_attributes& by) noexcept {
+  if (queue_pair.owner.native() == nullptr)
+    return error(error_kind::invalid_input, "handshake",
+                 "this queue pair was moved from, or has had its handshake");
+  const connection_parameters& given = queue_pair.parameters;
+  const endpoint& local = queue_pair.local;
+  auto receiving = without_internal(by.ready_to_receive);
+  auto sending = without_internal(by.ready_to_send);
+  if (given.mtu && given.mtu->native() != receiving.attributes.path_mtu)
+    return error::mismatch("compare with the connection manager", "path MTU, bytes",
+                           given.mtu->bytes(), 128 << receiving.attributes.path_mtu,
+                           "the manager takes that of the route: leave out path_mtu");
+  if (acknowledges(local.type)) {
+    receiving.attributes.max_dest_rd_atomic =
+        std::min(receiving.attributes.max_dest_rd_atomic, local.reads_as_target.value());
+    receiving.attributes.min_rnr_timer = given.min_rnr_timer.code();
+    sending.attributes.max_rd_atomic =
+        std::min(sending.attributes.max_rd_atomic, local.reads_as_initiator.value());
+    sending.attributes.timeout = given.ack_timeout.code();
+    sending.attributes.retry_cnt = given.retries.value();
+    sending.attributes.rnr_retry = given.rnr_retries.code();
+  }
+  // Rights are the builder's.
+  receiving.mask &= ~IBV_QP_ACCESS_FLAGS;
+  VERBSPP_TRYV(follow_manager(queue_pair, by.init));
+  VERBSPP_TRYV(modify_native(queue_pair, queue_pair_state::init, queue_pair_state::ready_to_receive,
+                             receiving.attributes, receiving.mask));
+  follow_address(queue_pair, receiving.attributes.ah_attr);
+  return modify_native(queue_pair, queue_pair_state::ready_to_receive,
+                       queue_pair_state::ready_to_send, sending.attributes, sending.mask);
+}
+
 result<void> activate(queue_pair_data& queue_pair) noexcept {
   using enum queue_pair_state;
   VERBSPP_TRYV(modify(queue_pair, attributes_for<transport::ud, init, ready_to_receive>()));

@@ -177,6 +177,8 @@ class channel : public posting_operations<channel>,
   /// \errors as `queue_pair::handshake`; `mismatch` for an endpoint of an earlier connection;
   /// `busy` if it is connected, `not_connected` if it was not renewed
   [[nodiscard]] result<void> handshake(const struct endpoint& remote) noexcept;
+  /// The same to the peer that a connection manager has found.
+  [[nodiscard]] result<void> handshake(const managed_attributes& by) noexcept;
 
   [[nodiscard]] channel_state state() const noexcept {
     return core_.get() != nullptr ? core_->state() : channel_state::empty;
@@ -284,6 +286,8 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
   /// receives posted to it, whose handles say so.
   /// \errors as `queue_pair::handshake`
   [[nodiscard]] result<channel> handshake(const struct endpoint& remote) && noexcept;
+  /// The same to the peer that a connection manager has found.
+  [[nodiscard]] result<channel> handshake(const managed_attributes& by) && noexcept;
   template <class Nothing = void>
       result<channel> handshake(const struct endpoint&) &
       VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,

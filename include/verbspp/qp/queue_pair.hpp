@@ -143,6 +143,18 @@ class VERBSPP_CONSUMABLE queue_pair
     return taken<queue_pair_state::ready_to_send>(
         [&](auto& data) { return detail::connect(data, remote); });
   }
+  /// The same to the peer that a connection manager has found, with what it says of it.
+  /// \errors `mismatch` if the builder was given another path MTU than both ends agreed on;
+  /// `invalid_input` with the attribute that is missing or not taken, or if this queue pair was
+  /// moved from; those of the device, with the transition's name
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES
+      result<in_state<queue_pair_state::ready_to_send>>
+      handshake(const managed_attributes& by) && noexcept
+    requires Connects<Transport> && Prepared<State>
+  {
+    return taken<queue_pair_state::ready_to_send>(
+        [&](auto& data) { return detail::connect(data, by); });
+  }
   result<in_state<queue_pair_state::ready_to_send>> handshake(struct endpoint) &
       VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init && Connects<Transport>,
                              "the handshake consumes the queue pair: write "

@@ -13,6 +13,7 @@
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/attributes.hpp>
 #include <verbspp/qp/endpoint.hpp>
+#include <verbspp/qp/managed_attributes.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/state.hpp>
 #include <verbspp/qp/status.hpp>
@@ -146,6 +147,9 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
 [[nodiscard]] result<void> prepare_again(queue_pair_data& queue_pair) noexcept;
 /// INIT -> RTR -> RTS, to the peer.
 [[nodiscard]] result<void> connect(queue_pair_data& queue_pair, const endpoint& remote) noexcept;
+/// The same to the peer that a connection manager has found.
+[[nodiscard]] result<void> connect(queue_pair_data& queue_pair,
+                                   const managed_attributes& by) noexcept;
 /// INIT -> RTR -> RTS of a UD queue pair.
 [[nodiscard]] result<void> activate(queue_pair_data& queue_pair) noexcept;
 /// The way to the peer, with the builder's parameters.

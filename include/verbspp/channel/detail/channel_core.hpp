@@ -165,6 +165,7 @@ class channel_core {
   // Out of line, since it happens rarely.
 
   [[nodiscard]] result<void> connect(const endpoint& remote) noexcept;
+  [[nodiscard]] result<void> connect(const managed_attributes& by) noexcept;
   /// Gives up what is left of the former connection, and prepares the next one.
   [[nodiscard]] result<void> renew(const wait_limit& limit) noexcept;
   [[nodiscard]] result<void> close(const wait_limit& limit) noexcept;
@@ -725,6 +726,8 @@ class channel_core {
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
 
   void note_endpoint() noexcept;
+  [[nodiscard]] result<void> check_prepared() const noexcept;
+  [[nodiscard]] result<void> settle(const result<void>& connected) noexcept;
   void note_root(const error& root, bool is_certain) noexcept;
   void stop_device() noexcept;
   void collect_tail() noexcept;
