@@ -28,7 +28,7 @@ result<bool> is_readable(int file_descriptor) noexcept {
   pollfd watched{.fd = file_descriptor, .events = POLLIN, .revents = 0};
   if (::poll(&watched, 1, 0) <= 0) return false;
   if ((watched.revents & POLLNVAL) != 0)
-    return error::out_of_range("wait on a channel", "the file descriptor to be watched",
+    return error::out_of_range(waiting_on_channel, "the file descriptor to be watched",
                                file_descriptor, "it is not open");
   return true;
 }

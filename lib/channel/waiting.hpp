@@ -15,6 +15,9 @@
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
 
+/// What failures of waits are failures of.
+inline constexpr const char* waiting_on_channel = "wait on a channel";
+
 /// What a wait sees when it looks for what it waits for.
 enum class sight : std::uint8_t {
   enough,   ///< the wait is over

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/work_error.hpp>
@@ -73,6 +74,18 @@ struct alignas(64) receive_slot {
 };
 
 static_assert(sizeof(receive_slot) == 64 || sizeof(void*) != 8);
+
+/// Which requests of the send queue a connection has lost, for handles that still exist.
+struct lost_sends {
+  static constexpr std::uint64_t none = ~std::uint64_t{0};
+  std::uint64_t first = none;
+  std::uint64_t end = none;
+  std::uint64_t root = none;  ///< the one that failed by itself; the others were flushed
+  std::uint32_t status = 0;
+  std::uint32_t vendor_code = 0;
+  std::uint32_t queue_pair = 0;
+  owned<lost_sends> earlier{};
+};
 
 /// The serials of scopes are counted modulo this. One that has the same as another is so many
 /// scopes later; a handle kept as long finds its result where it would be told that it is too late.

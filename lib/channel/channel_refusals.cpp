@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/waiting.hpp"
+#include <verbspp/channel/detail/channel_core.hpp>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <optional>
+#include <span>
+
+namespace verbspp::detail {
+
+namespace {
+
+std::size_t ended_message(const error& e, std::span<char> buffer) noexcept {
+  const bool was_stopped = e == error_kind::cancelled;
+  const auto facts = error_access::facts(e);
+  const int length = std::snprintf(
+      buffer.data(), buffer.size(),
+      "%s: %s, with %" PRIu64 " requests of the send queue and %" PRIu64
+      " receives outstanding; they were given up, and the connection with them: renew it%s",
+      e.operation(), was_stopped ? "a stop was requested" : "the time limit has passed", facts[0],
+      facts[1], was_stopped ? "" : ", or give more time");
+  return length < 0 ? 0 : static_cast<std::size_t>(length);
+}
+
+constexpr error_source ended_by_limit{
+    [](const error& e, std::span<char> buffer) noexcept { return ended_message(e, buffer); },
+    [](const error& e) noexcept { return e == error_kind::cancelled ? ECANCELED : ETIMEDOUT; }};
+
+}  // namespace
+
+error channel_connection::refusal(const char* operation) const noexcept {
+  switch (state_) {
+    case channel_state::broken:
+      return error_access::of_broken_connection(failure_->root());
+    case channel_state::closed:
+      return {error_kind::not_connected, operation,
+              "the channel was closed: renew it, and shake hands anew"};
+    case channel_state::connected:
+      return {error_kind::invalid_input, operation,
+              "this channel takes its receives from a shared receive queue: post them "
+              "there"};
+    case channel_state::prepared:
+      if (operation == posting_receive)
+        return {error_kind::invalid_input, operation,
+                "this channel takes its receives from a shared receive queue: post them "
+                "there"};
+      return {error_kind::not_connected, operation,
+              "the channel is not connected yet: give its endpoint to the peer, and "
+              "shake hands with the peer's"};
+    case channel_state::empty:
+      break;
+  }
+  return refusal_of_empty(operation);
+}
+
+error channel_connection::refusal_of_empty(const char* operation) noexcept {
+  return {error_kind::not_connected, operation,
+          "there is no channel here: it was moved from, or never built"};
+}
+
+error channel_core::no_room(const char* operation, bool is_send) const noexcept {
+  if (is_send ? send_room() == 0 : receive_room_ == 0)
+    return {error_kind::would_block, operation,
+            is_send ? "the send queue is full: wait for earlier work, or build the "
+                      "channel with more max_send_work_requests"
+                    : "the receive queue is full: wait for earlier receives, or build "
+                      "the channel with more max_receive_work_requests"};
+  return {error_kind::resource_exhausted, operation,
+          "too many finished requests wait for their results to be taken: poll their "
+          "handles, or drop them"};
+}
+
+error channel_core::not_carried(const char* operation) noexcept {
+  return {error_kind::not_supported, operation,
+          "this channel is of transport UC, which carries sends and RDMA writes only"};
+}
+
+error channel_core::posted_within_batch() noexcept {
+  return {error_kind::busy, "ibv_post_send (batch)",
+          "something else was posted to the channel while the batch was filled: post it "
+          "before or behind"};
+}
+
+error channel_core::not_extended(const char* operation) noexcept {
+  return {error_kind::not_supported, operation,
+          "this operation needs the extended posting interface: build the channel with "
+          "extended_posting()"};
+}
+
+error channel_connection::ended_before(const wait_limit& limit) noexcept {
+  return limit.failure(waiting_on_channel, "the limit had passed before anything was posted");
+}
+
+error channel_connection::ended_by(const wait_limit& limit) const noexcept {
+  return error_access::made(ended_by_limit, waiting_on_channel, nullptr,
+                            {sends_outstanding(), receives_outstanding(), 0},
+                            limit.failure(waiting_on_channel).kind());
+}
+
+std::optional<error> channel_connection::ended_by_drop(const error& ended) noexcept {
+  if (!error_access::is_from(ended_by_limit, ended)) return std::nullopt;
+  return error_access::made(ended_by_limit, "drop of a handle whose request was on its way",
+                            nullptr, error_access::facts(ended), ended.kind());
+}
+
+error channel_core::refused_on_uc(const char* operation, const error& cause) const noexcept {
+  return may_send_ ? cause : refusal(operation);
+}
+
+error channel_core::no_send(const char* operation) const noexcept {
+  return may_send_ ? no_room(operation, true) : refusal(operation);
+}
+
+}  // namespace verbspp::detail
