@@ -11,9 +11,10 @@ import re
 import sys
 
 # From the ground up; docs/design.md says what each one holds.
-FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange"]
+FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange", "group"]
 # The headers of more than one floor belong to no floor.
-ROOFS = {"verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp"}
+ROOFS = {"verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp",
+         "verbspp/group.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 

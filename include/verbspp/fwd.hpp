@@ -233,4 +233,15 @@ struct exchanged_queue_pair;
 class tcp_listener;
 class tcp_socket;
 
+// group
+class group;
+class group_error;
+struct group_options;
+class group_pending;
+class group_results;
+class group_scope;
+class peer_list;
+struct peer_result;
+class prepared_group;
+
 }  // namespace verbspp

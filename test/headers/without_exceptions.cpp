@@ -8,4 +8,5 @@
 #endif
 
 #include <verbspp/exchange.hpp>
+#include <verbspp/group.hpp>
 #include <verbspp/verbspp.hpp>

@@ -8,7 +8,9 @@
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/builder.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
 
 namespace verbspp {
 
@@ -48,6 +50,19 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
     next.own_.waiting = mode;
     return next;
   }
+
+  /// For the library: the size of a hub for so many channels of these parameters.
+  [[nodiscard]] hub_options hub_for(std::uint64_t channels) const noexcept {
+    constexpr std::uint64_t most = UINT32_MAX;
+    const std::uint64_t each = std::uint64_t{this->settings().max_send_work_requests.value()} +
+                               this->settings().max_receive_work_requests.value();
+    return {.channels = static_cast<std::uint32_t>(std::min(channels, most)),
+            .completions = static_cast<std::uint32_t>(
+                std::min(std::min(channels, most) * std::max<std::uint64_t>(each, 1), most)),
+            .waiting = own_.waiting};
+  }
+  /// For the library.
+  [[nodiscard]] const class protection_domain& domain() const noexcept { return domain_; }
 
   /// Makes the completion queue and the queue pair, and brings that to INIT.
   /// \errors as `queue_pair_builder::build` and `completion_queue::create`; in a hub,

@@ -41,6 +41,8 @@ struct stream_options {
 
 namespace detail {
 
+struct channel_access;
+
 /// Owns a channel's core.
 class core_owner {
  public:
@@ -208,6 +210,7 @@ class channel : public posting_operations<channel>,
 
  private:
   friend class inbox;
+  friend detail::channel_access;
   friend send_queue_operations<channel, transport::rc, queue_pair_state::ready_to_send,
                                posting_interface::extended, channel_tag>;
   friend receive_queue_operations<channel, queue_pair_state::ready_to_send, receive_queue_kind::own,

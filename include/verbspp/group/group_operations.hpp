@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/outcome.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/group/peer_list.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
+#include <verbspp/work/operations.hpp>
+
+#include <concepts>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+template <class Returned>
+struct part_for_peer {
+  using operation = Returned;
+};
+template <class Operation, class Error>
+struct part_for_peer<outcome<Operation, Error>> {
+  using operation = Operation;
+};
+
+/// Whether it is called with a peer's number, and returns one of the operations, or a result of
+/// one.
+template <class Function, class... Operations>
+[[nodiscard]] consteval bool makes_one_of() noexcept {
+  if constexpr (std::is_invocable_v<Function&, std::uint32_t>) {
+    using returned = std::remove_cvref_t<std::invoke_result_t<Function&, std::uint32_t>>;
+    return (std::same_as<typename part_for_peer<returned>::operation, Operations> || ...);
+  } else {
+    return false;
+  }
+}
+
+template <class Function>
+[[nodiscard]] consteval bool names_destination() noexcept {
+  if constexpr (std::is_invocable_v<Function&, std::uint32_t>)
+    return std::is_convertible_v<std::invoke_result_t<Function&, std::uint32_t>,
+                                 remote_destination>;
+  else
+    return false;
+}
+
+}  // namespace detail
+
+template <class Function>
+concept ScatteredParts = detail::because(
+    detail::makes_one_of<Function, send_operation, write_operation>(),
+    "scatter sends or writes a part to each peer: its function is called with a peer's number, and "
+    "returns a send_operation or a write_operation, or a verbspp::result of one");
+template <class Function>
+concept GatheredParts = detail::because(
+    detail::makes_one_of<Function, receive_operation, read_operation>(),
+    "gather receives or reads a part from each peer: its function is called with a peer's number, "
+    "and returns a receive_operation or a read_operation, or a verbspp::result of one");
+template <class Function>
+concept NamesDestinations = detail::because(
+    detail::names_destination<Function>(),
+    "a multicast by write goes to a place of each peer's: its function is called with a peer's "
+    "number, and returns remote memory that grants access::remote_write");
+
+/// Work for several peers, posted to all of them before any is waited for.
+///
+///     peers.post_scatter(peers.all(), [&](std::uint32_t peer) -> result<send_operation> {
+///       VERBSPP_TRY(part, buffer.gather(peer * block, block));
+///       return send_operation{.elements = part};
+///     });
+///     peers.post_multicast({0, 2}, {.elements = news});
+///
+/// A peer that fails, or whose part the function has an error for, is not waited for by the
+/// others. A peer that is named twice gets two requests.
+///
+/// `Poster` has `post_each(peers, function)`.
+template <class Poster>
+class group_operations {
+ public:
+  /// To each peer a part of its own.
+  template <class Function>
+    requires ScatteredParts<Function>
+  [[nodiscard]] auto post_scatter(const peer_list& peers, Function part_for) {
+    return poster().post_each(peers, part_for);
+  }
+  /// From each peer a part of its own.
+  template <class Function>
+    requires GatheredParts<Function>
+  [[nodiscard]] auto post_gather(const peer_list& peers, Function part_from) {
+    return poster().post_each(peers, part_from);
+  }
+  /// To each peer the same message.
+  [[nodiscard]] auto post_multicast(const peer_list& peers,
+                                    const send_operation& operation) noexcept {
+    auto same = [&](std::uint32_t /*peer*/) noexcept { return operation; };
+    return poster().post_each(peers, same);
+  }
+  /// The same bytes into a place of each peer's.
+  template <class Function>
+    requires NamesDestinations<Function>
+  [[nodiscard]] auto post_multicast(const peer_list& peers, const gather_list& elements,
+                                    Function place_at) {
+    auto same = [&](std::uint32_t peer) {
+      return write_operation{.elements = elements, .remote = place_at(peer)};
+    };
+    return poster().post_each(peers, same);
+  }
+
+ protected:
+  group_operations() noexcept = default;
+  group_operations(group_operations&&) noexcept = default;
+  group_operations& operator=(group_operations&&) noexcept = default;
+  ~group_operations() = default;
+
+ private:
+  [[nodiscard]] Poster& poster() noexcept { return static_cast<Poster&>(*this); }
+};
+
+}  // namespace verbspp

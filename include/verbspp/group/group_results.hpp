@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/error.hpp>
+#include <verbspp/group/group_error.hpp>
+#include <verbspp/work/transport_error.hpp>
+#include <verbspp/work/work_completion.hpp>
+
+#include <boost/outcome/success_failure.hpp>
+
+#include <cstdint>
+#include <iosfwd>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace verbspp {
+
+/// What came of the work for one peer of several.
+struct peer_result {
+  std::uint32_t peer = 0;
+  transport_result<completed_work> result = error();
+};
+
+/// What came of work for several peers, of each by its number, in the order in which they were
+/// named.
+///
+///     const group_results done = peers.scatter(peers.all(), part_of);
+///     if (!done)
+///       for (const peer_result& each : done)
+///         if (!each.result) std::cerr << each.peer << ": " << each.result.error() << '\n';
+///
+/// It succeeded if all of it did. In `VERBSPP_TRYV` it passes on a `group_error`, which has the
+/// first failure and how many there were. A move-only owner.
+class [[nodiscard]] group_results {
+ public:
+  /// Nothing was done with any peer.
+  group_results(const class error& refused) noexcept : refused_(refused) {}
+  /// For the library.
+  group_results(detail::owned<peer_result[]> all, std::uint32_t size) noexcept
+      : all_(std::move(all)), size_(size) {
+    for (const peer_result& each : *this) failed_ += each.result.has_value() ? 0U : 1U;
+  }
+  group_results(const group_results&) = delete;
+  group_results& operator=(const group_results&) = delete;
+  group_results(group_results&& other) noexcept
+      : all_(std::move(other.all_)),
+        size_(std::exchange(other.size_, 0)),
+        failed_(std::exchange(other.failed_, 0)),
+        refused_(other.refused_) {}
+  group_results& operator=(group_results&& other) noexcept {
+    all_ = std::move(other.all_);
+    size_ = std::exchange(other.size_, 0);
+    failed_ = std::exchange(other.failed_, 0);
+    refused_ = other.refused_;
+    return *this;
+  }
+  ~group_results() = default;
+
+  /// Whether all of it succeeded.
+  [[nodiscard]] bool has_value() const noexcept { return failed_ == 0 && !refused_; }
+  [[nodiscard]] bool has_error() const noexcept { return !has_value(); }
+  explicit operator bool() const noexcept { return has_value(); }
+  /// Nothing, or raises the error.
+  void value() const {
+    if (!has_value()) error().raise();
+  }
+  /// \pre it failed
+  [[nodiscard]] group_error error() const noexcept;
+  /// For VERBSPP_TRYV.
+  [[nodiscard]] detail::failure_type<group_error> as_failure() const noexcept {
+    return detail::failure_type<group_error>(error());
+  }
+
+  /// Of how many peers; 0 if it was refused as a whole.
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+  /// Of how many it failed.
+  [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
+  [[nodiscard]] const peer_result* begin() const noexcept { return all_.get(); }
+  [[nodiscard]] const peer_result* end() const noexcept { return all_.get() + size_; }
+  [[nodiscard]] const peer_result& operator[](std::uint32_t place) const noexcept {
+    return all_.get()[place];
+  }
+  /// Each failure with its peer, on one line.
+  [[nodiscard]] std::string message() const;
+
+ private:
+  detail::owned<peer_result[]> all_{};
+  std::uint32_t size_ = 0;
+  std::uint32_t failed_ = 0;
+  std::optional<class error> refused_{};
+};
+
+std::ostream& operator<<(std::ostream& out, const group_results& results);
+
+}  // namespace verbspp

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/scope.hpp>
+#include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/group/group_error.hpp>
+#include <verbspp/group/group_operations.hpp>
+#include <verbspp/group/peer_list.hpp>
+#include <verbspp/work/operations.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// What `group::scope` hands to its function: takes work for any peers, all of which has finished
+/// when the scope returns.
+///
+/// `scope[peer]` is a channel's scope, opened where it is used first. Where a queue is full,
+/// posting waits for room, until the limit of the scope. Belongs to the function: it can be neither
+/// copied nor moved. Thread rule: as the group.
+class group_scope : public group_operations<group_scope> {
+ public:
+  /// For the library.
+  group_scope(channel* channels, std::optional<channel_scope>* scopes, std::uint32_t size,
+              const wait_limit& limit) noexcept
+      : channels_(channels), scopes_(scopes), size_(size), limit_(limit) {}
+  group_scope(const group_scope&) = delete;
+  group_scope& operator=(const group_scope&) = delete;
+  ~group_scope() = default;
+
+  /// The scope of that peer's channel. \pre the number is below the group's size
+  [[nodiscard]] channel_scope& operator[](std::uint32_t peer) noexcept {
+    std::optional<channel_scope>& opened = scopes_[peer];
+    if (!opened) opened.emplace(detail::channel_access::core_of(channels_[peer]), &limit_);
+    return *opened;
+  }
+
+  /// For the library: waits for everything. \returns what to report
+  [[nodiscard]] std::optional<group_error> failure() noexcept;
+
+ private:
+  friend group_operations<group_scope>;
+
+  template <class Function>
+  [[nodiscard]] group_result<void> post_each(const peer_list& peers, Function& part_for) {
+    std::optional<std::uint32_t> first;
+    transport_error cause;
+    std::uint32_t failed = 0;
+    for (const std::uint32_t peer : peers) {
+      const result<void> posted = post_one(peer, part_for);
+      if (posted.has_value()) continue;
+      if (failed++ == 0) {
+        first = peer;
+        cause = posted.assume_error();
+      }
+    }
+    if (first) return group_error(*first, cause, failed);
+    return success();
+  }
+  template <class Function>
+  [[nodiscard]] result<void> post_one(std::uint32_t peer, Function& part_for) {
+    if (peer >= size_) return no_such_peer(peer);
+    auto part = part_for(peer);
+    if constexpr (detail::MayLackValue<decltype(part)>) {
+      VERBSPP_TRY(operation, std::move(part));
+      return post((*this)[peer], operation);
+    } else {
+      return post((*this)[peer], part);
+    }
+  }
+  template <class Operation>
+  [[nodiscard]] static result<void> post(channel_scope& to, const Operation& operation) noexcept {
+    if constexpr (std::is_same_v<Operation, send_operation>) {
+      VERBSPP_TRYV(to.post_send(operation));
+    } else if constexpr (std::is_same_v<Operation, write_operation>) {
+      VERBSPP_TRYV(to.post_write(operation));
+    } else if constexpr (std::is_same_v<Operation, receive_operation>) {
+      VERBSPP_TRYV(to.post_receive(operation));
+    } else {
+      VERBSPP_TRYV(to.post_read(operation));
+    }
+    return success();
+  }
+  [[nodiscard]] error no_such_peer(std::uint32_t peer) const noexcept;
+
+  channel* channels_;
+  std::optional<channel_scope>* scopes_;
+  std::uint32_t size_;
+  wait_limit limit_;
+};
+
+namespace detail {
+
+/// As `run` of a channel's scope.
+template <class Function>
+[[nodiscard]] auto run_in_group(group_scope& scope, Function& function) {
+  using returned = std::remove_cv_t<std::invoke_result_t<Function&, group_scope&>>;
+  using value = typename scoped_value<returned>::type;
+  using report = group_result<value>;
+  if constexpr (std::is_void_v<returned>) {
+    function(scope);
+    if (const auto failure = scope.failure()) return report(*failure);
+    return report(success());
+  } else {
+    returned own = function(scope);
+    std::optional<group_error> failure = scope.failure();
+    if constexpr (!std::is_same_v<returned, value>) {
+      if (!own.has_value()) {
+        group_error all = failure.value_or(group_error());
+        all.add_own(own.assume_error());
+        return report(all);
+      }
+    }
+    if (failure) return report(*failure);
+    if constexpr (std::is_void_v<value>)
+      return report(success());
+    else if constexpr (std::is_same_v<returned, value>)
+      return report(std::in_place, std::move(own));
+    else
+      return report(std::in_place, std::move(own).assume_value());
+  }
+}
+
+}  // namespace detail
+
+}  // namespace verbspp

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <type_traits>
+
+namespace verbspp {
+
+/// The peers that work is for, by their numbers in a group, in the order in which it is posted:
+/// `{0, 2}`, a range of `std::uint32_t`, or `group::all()`.
+///
+/// It views what it was made from, which has to live until the call that takes it has returned.
+class peer_list {
+ public:
+  constexpr peer_list() noexcept = default;
+  constexpr peer_list(std::initializer_list<std::uint32_t> peers VERBSPP_LIFETIMEBOUND) noexcept {
+    // Not where members are initialized: g++ warns there of a list that is kept, which this isn't.
+    first_ = peers.begin();
+    size_ = peers.size();
+  }
+  constexpr peer_list(std::span<const std::uint32_t> peers) noexcept
+      : first_(peers.data()), size_(peers.size()) {}
+  template <class Range>
+    requires std::is_convertible_v<const Range&, std::span<const std::uint32_t>> &&
+             (!std::same_as<Range, peer_list>)
+  constexpr peer_list(const Range& range VERBSPP_LIFETIMEBOUND) noexcept
+      : peer_list(std::span<const std::uint32_t>(range)) {}
+
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
+  [[nodiscard]] constexpr const std::uint32_t* begin() const noexcept { return first_; }
+  [[nodiscard]] constexpr const std::uint32_t* end() const noexcept { return first_ + size_; }
+
+ private:
+  const std::uint32_t* first_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel/builder.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/channel_hub.hpp>
+#include <verbspp/channel/inbox.hpp>
+#include <verbspp/channel/message_pool.hpp>
+#include <verbspp/group/group.hpp>
+#include <verbspp/group/group_error.hpp>
+#include <verbspp/qp/endpoint.hpp>
+#include <verbspp/work/operations.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// What a group has beside what its channels have.
+struct group_options {
+  /// For how many more members there is to be room, which are added later.
+  std::uint32_t spare = 0;
+  /// Of one shared receive queue, how many receives it keeps posted; with a pool only.
+  std::uint32_t receives = 256;
+};
+
+/// A group between its building and its handshake: it has an endpoint for each peer, and takes
+/// receives, which the peers' first messages find then.
+///
+/// A move-only owner. Thread rule: as a group.
+class prepared_group {
+ public:
+  /// How many peers.
+  [[nodiscard]] std::uint32_t size() const noexcept { return group_.size(); }
+  /// This end for that peer. \pre the number is below `size()`
+  [[nodiscard]] struct endpoint endpoint(std::uint32_t peer) const noexcept {
+    return group_[peer].endpoint();
+  }
+  /// A receive for that peer's message, if the group has no pool.
+  /// \errors as `prepared_channel::post_receive`
+  [[nodiscard]] result<pending<>> post_receive(std::uint32_t peer,
+                                               const receive_operation& operation) noexcept {
+    return group_[peer].post_receive(operation);
+  }
+  /// Keeps that peer's receives filled from a pool of the program's, if the group has none.
+  /// \errors as `inbox::open`
+  [[nodiscard]] result<inbox> open_inbox(std::uint32_t peer, const message_pool& pool,
+                                         inbox_options options = {}) noexcept {
+    return inbox::open(group_[peer], pool, options);
+  }
+
+  /// Connects to all peers, each with the endpoint of its number. It consumes the prepared group:
+  /// if one fails, all of it is destroyed. Who wants to go on with the others writes `group
+  /// peers(std::move(prepared))`, and `peers.handshake(remotes)`.
+  /// \errors as `group::handshake`
+  [[nodiscard]] group_result<group> handshake(std::span<const struct endpoint> remotes) && noexcept;
+  template <class Nothing = void>
+      group_result<group> handshake(std::span<const struct endpoint>) &
+      VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
+                             "the handshake consumes the prepared group: write "
+                             "std::move(prepared).handshake(remotes)");
+  /// The group, whose members are prepared still.
+  explicit operator group() && noexcept { return std::move(group_); }
+
+  /// For `prepare_group`.
+  explicit prepared_group(group prepared) noexcept : group_(std::move(prepared)) {}
+
+ private:
+  group group_;
+};
+
+namespace detail {
+
+template <class Builder>
+[[nodiscard]] result<prepared_group> prepare_group(const Builder& like, std::uint32_t peers,
+                                                   const message_pool* pool,
+                                                   const group_options& options) noexcept {
+  hub_options size = like.hub_for(std::uint64_t{peers} + options.spare);
+  if (pool != nullptr) {
+    size.receives = options.receives;
+    size.completions += options.receives;
+  }
+  VERBSPP_TRY(hub, pool != nullptr ? channel_hub::create(like.domain(), *pool, size)
+                                   : channel_hub::create(like.domain(), size));
+  VERBSPP_TRY(made, group::create(hub));
+  const Builder builder = like.hub(hub);
+  for (std::uint32_t number = 0; number < peers; ++number) {
+    VERBSPP_TRY(member, builder.build());
+    VERBSPP_TRYV(made.put(number, channel(std::move(member))));
+  }
+  return prepared_group(std::move(made));
+}
+
+}  // namespace detail
+
+/// Builds a group of so many peers: channels as that builder builds them, with one completion queue
+/// that is large enough for all. Each has receives of its own.
+///
+///     VERBSPP_TRY(prepared, prepare_group(domain.build_channel().max_send_work_requests(64), 3));
+///
+/// \errors as `channel_builder::build` and `channel_hub::create`
+template <transport Transport, queue_pair_parameter_set Given>
+[[nodiscard]] result<prepared_group> prepare_group(const channel_builder<Transport, Given>& like,
+                                                   std::uint32_t peers,
+                                                   const group_options& options = {}) noexcept {
+  return detail::prepare_group(like, peers, nullptr, options);
+}
+/// The same with one receive queue for all, which is kept filled from the pool: what arrives,
+/// `group::wait` hands out.
+template <transport Transport, queue_pair_parameter_set Given>
+[[nodiscard]] result<prepared_group> prepare_group(const channel_builder<Transport, Given>& like,
+                                                   std::uint32_t peers, const message_pool& pool,
+                                                   const group_options& options = {}) noexcept {
+  return detail::prepare_group(like, peers, &pool, options);
+}
+
+}  // namespace verbspp

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/group/group.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <ostream>
+
+namespace verbspp {
+
+namespace {
+
+constexpr const char* adding = "add a channel to a group";
+
+}  // namespace
+
+group& group::operator=(group&& other) noexcept {
+  if (this == &other) return *this;
+  channels_ = std::move(other.channels_);
+  numbers_ = std::move(other.numbers_);
+  by_index_ = std::move(other.by_index_);
+  size_ = std::exchange(other.size_, 0);
+  hub_ = std::move(other.hub_);
+  return *this;
+}
+
+result<group> group::create(const channel_hub& hub) noexcept {
+  const std::uint32_t capacity = hub.capacity();
+  if (capacity == 0)
+    return error(error_kind::invalid_input, "group::create", "this hub was moved from");
+  group made;
+  made.hub_ = hub;
+  made.channels_ = detail::owned<channel[]>(new (std::nothrow) channel[capacity]);
+  made.numbers_ = detail::owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[capacity]);
+  made.by_index_ = detail::owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[capacity]());
+  if (!made.channels_ || !made.numbers_ || !made.by_index_) return no_memory("group::create");
+  return made;
+}
+
+template <class Has>
+peer_list group::collect_numbers(Has has) noexcept {
+  std::uint32_t count = 0;
+  for (std::uint32_t peer = 0; peer < size_; ++peer)
+    if (has(channels_.get()[peer])) numbers_.get()[count++] = peer;
+  return std::span<const std::uint32_t>(numbers_.get(), count);
+}
+
+peer_list group::all() noexcept {
+  return collect_numbers([](const channel& c) { return c.state() != channel_state::empty; });
+}
+
+peer_list group::connected() noexcept {
+  return collect_numbers([](const channel& c) { return c.is_connected(); });
+}
+
+group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept {
+  if (remotes.size() < size_)
+    return error::above_limit("handshake of a group", "peers", size_, remotes.size(),
+                              "give it an endpoint for each number; those of peers that are not "
+                              "prepared are not looked at");
+  std::optional<std::uint32_t> first;
+  error cause;
+  std::uint32_t failed = 0;
+  for (std::uint32_t peer = 0; peer < size_; ++peer) {
+    channel& each = channels_.get()[peer];
+    if (each.state() != channel_state::prepared) continue;
+    const result<void> connected = each.handshake(remotes[peer]);
+    if (connected.has_value() || failed++ != 0) continue;
+    first = peer;
+    cause = connected.assume_error();
+  }
+  if (first) return group_error(*first, cause, failed);
+  return success();
+}
+
+result<void> group::check(const channel& member) const noexcept {
+  if (!hub_)
+    return error(error_kind::invalid_input, adding,
+                 "this group is empty: make one by prepare_group or group::create");
+  if (member.state() == channel_state::empty)
+    return error(error_kind::invalid_input, adding, "this channel is empty");
+  if (member.native_completion_queue() != hub_->native_handle())
+    return error(error_kind::invalid_input, adding,
+                 "this channel completes elsewhere: build it with .hub(group.hub())");
+  return success();
+}
+
+result<std::uint32_t> group::add(channel&& member) noexcept {
+  VERBSPP_TRYV(check(member));
+  // There is room for as many as the hub can have, of which this is one.
+  const channel* const end = channels_.get() + hub_->capacity();
+  channel* const place =
+      std::find_if(channels_.get(), channels_.get() + hub_->capacity(),
+                   [](const channel& each) { return each.state() == channel_state::empty; });
+  if (place == end) return no_memory(adding);
+  *place = std::move(member);
+  const auto peer = static_cast<std::uint32_t>(place - channels_.get());
+  size_ = std::max(size_, peer + 1);
+  return peer;
+}
+
+result<void> group::put(std::uint32_t peer, channel&& member) noexcept {
+  VERBSPP_TRYV(check(member));
+  if (peer >= hub_->capacity())
+    return error::above_limit(adding, "the number of a peer", peer, hub_->capacity() - 1,
+                              "there are as many numbers as the hub can have channels");
+  channels_.get()[peer] = std::move(member);
+  size_ = std::max(size_, peer + 1);
+  return success();
+}
+
+channel group::remove(std::uint32_t peer) noexcept {
+  return peer < size_ ? std::move(channels_.get()[peer]) : channel();
+}
+
+std::optional<std::uint32_t> group::peer_of(channel_id id) noexcept {
+  if (!hub_ || id.generation == 0 || id.index >= hub_->capacity()) return std::nullopt;
+  const auto is_that = [&](const channel& each) {
+    return each.state() != channel_state::empty && each.id() == id;
+  };
+  // What is noted may be outdated: members are assigned by the program, too.
+  std::uint32_t& noted = by_index_.get()[id.index];
+  if (noted < size_ && is_that(channels_.get()[noted])) return noted;
+  const channel* const end = channels_.get() + size_;
+  const channel* const found = std::find_if(channels_.get(), channels_.get() + size_, is_that);
+  if (found == end) return std::nullopt;
+  noted = static_cast<std::uint32_t>(found - channels_.get());
+  return noted;
+}
+
+void group::take_news(std::span<arrival> arrived) noexcept {
+  for (const arrival& each : arrived)
+    if (!each.message)
+      if (const auto peer = peer_of(each.source)) channels_.get()[*peer].poll();
+}
+
+result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
+  if (!hub_) return error(error_kind::invalid_input, "poll of a group", "this group is empty");
+  VERBSPP_TRY(arrived, hub_->poll(into));
+  take_news(arrived);
+  return arrived;
+}
+
+result<std::span<arrival>> group::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
+  if (!hub_) return error(error_kind::invalid_input, "wait of a group", "this group is empty");
+  VERBSPP_TRY(arrived, hub_->wait(into, limit));
+  take_news(arrived);
+  return arrived;
+}
+
+std::chrono::nanoseconds group::usual_limit() const noexcept {
+  const channel* const end = channels_.get() + size_;
+  const channel* const first =
+      std::find_if(static_cast<const channel*>(channels_.get()), end,
+                   [](const channel& each) { return each.state() != channel_state::empty; });
+  return first != end ? detail::channel_access::core_of(*first).default_limit()
+                      : detail::channel_core::empty().default_limit();
+}
+
+error group::no_memory(const char* operation) noexcept {
+  return error::from_errno(ENOMEM, operation);
+}
+
+std::ostream& operator<<(std::ostream& out, const group& g) {
+  std::uint32_t connected = 0;
+  std::uint32_t broken = 0;
+  for (std::uint32_t peer = 0; peer < g.size_; ++peer) {
+    connected += g[peer].is_connected() ? 1U : 0U;
+    broken += g[peer].state() == channel_state::broken ? 1U : 0U;
+  }
+  return out << "group, numbers: " << g.size_ << ", connected: " << connected
+             << ", broken: " << broken;
+}
+
+}  // namespace verbspp

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/group/group_scope.hpp>
+
+namespace verbspp {
+
+std::optional<group_error> group_scope::failure() noexcept {
+  std::optional<std::uint32_t> first;
+  transport_error cause;
+  std::uint32_t failed = 0;
+  for (std::uint32_t peer = 0; peer < size_; ++peer) {
+    if (!scopes_[peer]) continue;
+    const std::optional<scope_error> left = scopes_[peer]->failure(false);
+    if (!left || failed++ != 0) continue;
+    first = peer;
+    cause = *left;
+  }
+  if (!first) return std::nullopt;
+  return group_error(*first, cause, failed);
+}
+
+error group_scope::no_such_peer(std::uint32_t peer) const noexcept {
+  return error::above_limit("post in a scope of a group", "the number of a peer", peer,
+                            size_ == 0 ? 0 : size_ - 1, "it has to be below the group's size()");
+}
+
+}  // namespace verbspp

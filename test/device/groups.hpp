@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the tests of groups share.
+#pragma once
+
+#include "device.hpp"
+#include <verbspp/group.hpp>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace verbspp::test {
+
+/// The endpoints that member `number` is to connect to.
+[[nodiscard]] inline std::vector<endpoint> remotes_of(const std::vector<prepared_group>& all,
+                                                      std::uint32_t number) {
+  std::vector<endpoint> remotes;
+  for (const prepared_group& each : all) remotes.push_back(each.endpoint(number));
+  return remotes;
+}
+
+/// So many groups in one process, each of which has all of them for its peers, itself too. What
+/// `prepare()` gives is prepared for so many peers.
+template <class Prepare>
+[[nodiscard]] std::vector<group> connect_groups(std::uint32_t count, Prepare prepare) {
+  std::vector<prepared_group> prepared;
+  for (std::uint32_t i = 0; i < count; ++i) prepared.push_back(must(prepare()));
+  std::vector<std::vector<endpoint>> remotes;
+  for (std::uint32_t i = 0; i < count; ++i) remotes.push_back(remotes_of(prepared, i));
+  std::vector<group> made;
+  for (std::uint32_t i = 0; i < count; ++i)
+    made.push_back(must(std::move(prepared[i]).handshake(remotes[i])));
+  return made;
+}
+[[nodiscard]] inline std::vector<group> connect_groups(const testbed& bed, std::uint32_t count,
+                                                       const group_options& options = {}) {
+  return connect_groups(count, [&] {
+    return prepare_group(
+        bed.domain.build_channel().max_send_work_requests(8).max_receive_work_requests(8), count,
+        options);
+  });
+}
+
+}  // namespace verbspp::test
