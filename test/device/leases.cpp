@@ -4,6 +4,7 @@
 #include "leases.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -263,6 +264,18 @@ TEST_CASE("a lease that was revoked, or moved from, says so") {
     must(lease.revoke());
     check(anyhow(lease));
   });
+}
+
+TEST_CASE("a lease can be stored before there is one") {
+  lease_bed bed;
+  std::array<lease<both_ways>, 2> stored;
+  CHECK_FALSE(stored[0].is_open());
+  CHECK(failure_of(anyhow(stored[0]).remote()) == error_kind::invalid_input);
+  CHECK(failure_of(anyhow(stored[0]).revoke()) == error_kind::invalid_input);
+  leased_memory memory(bed.domain, 64);
+  stored[1] = must(bed.owner.lease<both_ways, lease_by::registration>(memory.region(), 0, 64));
+  CHECK(stored[1].is_open());
+  must(stored[1].revoke());
 }
 
 }  // namespace verbspp::test::leases

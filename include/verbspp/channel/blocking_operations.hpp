@@ -5,6 +5,7 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/memory_operations.hpp>
+#include <verbspp/channel/pending.hpp>
 #include <verbspp/memory/work_memory.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/transport_error.hpp>
@@ -40,11 +41,11 @@ concept NotToBeFilled = BorrowedMemory<Memory> && !FillableMemory<Memory>;
 /// full, it waits for room, too.
 ///
 /// Memory is named by elements, or is given by itself: `send(buffer)`, `read(part, {.remote =
-/// theirs})`. All of it is sent, written or filled. It stays the caller's; since the call waits, no
-/// request has it any more when the call has returned, also not when the limit has ended the wait,
-/// and the connection with it. The one exception is a device that does not let go even then, of
-/// which `channel::close` tells (`driver`): shared memory is never freed then; other memory the
-/// caller must not free, or use anew.
+/// theirs})`. All of it is sent, written or filled; a message is as long as it was filled then. It
+/// stays the caller's; since the call waits, no request has it any more when the call has returned,
+/// also not when the limit has ended the wait, and the connection with it. The one exception is a
+/// device that does not let go even then, of which `channel::close` tells (`driver`): shared memory
+/// is never freed then; other memory the caller must not free, or use anew.
 ///
 /// Without a limit, the channel's default one holds. If the limit has passed before, nothing is
 /// posted, and the channel stays as it was.
@@ -133,14 +134,19 @@ class blocking_operations {
   [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept { return static_cast<Poster&>(*this); }
   template <class Memory, class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run_with(
-      const Memory& memory, const Operation& rest, const wait_limit& limit) noexcept {
+      Memory& memory, const Operation& rest, const wait_limit& limit) noexcept {
     Operation operation = rest;
     if (!detail::name_all(operation, memory)) [[unlikely]]
       return detail::element_for<Operation>(memory).assume_error();
-    if constexpr (SharedMemory<Memory>)
+    if constexpr (SharedMemory<Memory>) {
       return poster().run(operation, limit, memory.keep());
-    else
+    } else if constexpr (detail::NotesFilling<Memory> && detail::fills<Operation>) {
+      const auto done = poster().run(operation, limit);
+      if (done.has_value()) memory.note_filled(done.assume_value());
+      return done;
+    } else {
       return poster().run(operation, limit);
+    }
   }
 };
 

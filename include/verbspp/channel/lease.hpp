@@ -111,6 +111,8 @@ class lease_owner {
   [[nodiscard]] static result<lease_owner> grant(channel_core& core, const lease_request& request,
                                                  bool waits, const wait_limit* limit,
                                                  kept_memory memory) noexcept;
+  /// None.
+  lease_owner() noexcept = default;
   lease_owner(const lease_owner&) = delete;
   lease_owner& operator=(const lease_owner&) = delete;
   lease_owner(lease_owner&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
@@ -136,7 +138,7 @@ class lease_owner {
  private:
   explicit lease_owner(lease_record* record) noexcept : record_(record) {}
 
-  lease_record* record_;  ///< null if it was moved from, or revoked
+  lease_record* record_ = nullptr;  ///< null if there is none, or it was moved from, or revoked
 };
 
 /// All of memory that a lease keeps.
@@ -207,6 +209,7 @@ class VERBSPP_CONSUMABLE lease_base {
   }
 
  protected:
+  lease_base() noexcept = default;
   explicit lease_base(lease_owner owner) noexcept : owner_(std::move(owner)) {}
   lease_base(lease_base&&) noexcept = default;
   lease_base& operator=(lease_base&&) = delete;  // each knows what goes first
@@ -259,11 +262,14 @@ class VERBSPP_CONSUMABLE lease_base {
 /// owned buffer, or a part of one, has it: `lease<Rights, Memory>`, whose `revoke` gives it back.
 /// Memory that the device did not give back is never freed then.
 ///
-/// A move-only owner; assigning to one revokes what it was. Thread rule: as its channel: one thread
-/// at a time for both.
+/// A move-only owner; assigning to one revokes what it was. A default constructed one is none, and
+/// refuses what one that was moved from refuses. Thread rule: as its channel: one thread at a time
+/// for both.
 template <access_flags Rights>
 class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::lease_base<Rights> {
  public:
+  /// None, as one that was moved from.
+  lease() noexcept = default;
   /// For the library.
   explicit lease(detail::lease_owner owner) noexcept
       : detail::lease_base<Rights>(std::move(owner)) {}

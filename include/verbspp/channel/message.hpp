@@ -30,8 +30,9 @@ namespace verbspp {
 /// or a write, its place belongs to that work, and comes back by itself when the work has finished,
 /// failed or been flushed, whether its handle is kept or not; where it could not be posted, the
 /// message is as before. Work that fills memory (a read, a receive of its own) has it in its
-/// handle, as owned memory. One that was default constructed, moved from, or given away is empty:
-/// it has no bytes, and what is made of it is refused.
+/// handle, as owned memory; it comes back as long as it was filled. One that was default
+/// constructed, moved from, or given away is empty: it has no bytes, and what is made of it is
+/// refused.
 ///
 /// Thread rule: as a plain value; messages may go from thread to thread.
 class [[nodiscard]] message {
@@ -110,7 +111,7 @@ class [[nodiscard]] message {
     return scatter_element::from_native(places_->element(place_, places_->place_size()));
   }
 
-  /// What received it; empty if the program took it from the pool.
+  /// What received or read it; empty if the program took it from the pool.
   [[nodiscard]] std::optional<completed_work> received() const noexcept { return received_; }
   /// The sender's immediate data, if it was received with some.
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
@@ -128,6 +129,12 @@ class [[nodiscard]] message {
   VERBSPP_DATA_PATH void note_received(const completed_work& work, channel_id source) noexcept {
     received_ = work;
     source_ = source;
+  }
+  /// For the library: work has filled the place, and this is how far.
+  VERBSPP_DATA_PATH void note_filled(const completed_work& work) noexcept {
+    size_ = work.byte_count().value_or(size_);
+    received_ = work;
+    source_ = {};
   }
 
  private:

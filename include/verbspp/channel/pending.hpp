@@ -161,6 +161,11 @@ class kept_pending : public detail::borrowing_request {
 
 namespace detail {
 
+/// Memory that wants to know how far work has filled it.
+template <class Memory>
+concept NotesFilling =
+    requires(Memory& memory, const completed_work& work) { memory.note_filled(work); };
+
 /// Memory that nobody waits for, until the device has let go of it.
 template <class Memory>
 struct left_memory : memory_keeper {
@@ -205,14 +210,12 @@ class [[nodiscard]] pending : public detail::pending_request {
   /// The result and the memory, if the request has finished; never blocks.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {
     if (has_request() && !look()) return std::nullopt;
-    return finished<Memory>{take(nullptr), std::move(memory_)};
+    return finish(nullptr);
   }
   /// The same, waited for, as by `pending<>::wait`.
-  VERBSPP_DATA_PATH finished<Memory> wait() noexcept {
-    return finished<Memory>{take(nullptr), std::move(memory_)};
-  }
+  VERBSPP_DATA_PATH finished<Memory> wait() noexcept { return finish(nullptr); }
   VERBSPP_DATA_PATH finished<Memory> wait(const wait_limit& limit) noexcept {
-    return finished<Memory>{take(&limit), std::move(memory_)};
+    return finish(&limit);
   }
 
   /// Leaves the request to itself, without waiting: it goes on, and its memory is destroyed when
@@ -236,6 +239,16 @@ class [[nodiscard]] pending : public detail::pending_request {
   void detach() & = delete;  // the handle gives the request away: write std::move(work).detach()
 
  private:
+  [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> finish(const wait_limit* limit) noexcept {
+    if constexpr (detail::NotesFilling<Memory>) {
+      const auto done = take(limit);
+      if (done.has_value()) memory_.note_filled(done.assume_value());
+      return finished<Memory>{done, std::move(memory_)};
+    } else {
+      return finished<Memory>{take(limit), std::move(memory_)};
+    }
+  }
+
   Memory memory_;
 };
 
