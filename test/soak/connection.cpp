@@ -42,9 +42,10 @@ result<prepared_channel> end::build(const Builder& start) {
 
 prepared_channel end::build() {
   has_uc_ = wants_uc_;
+  const ack_timeout timeout = must(ack_timeout::from(wanted_.ack_timeout), "take an ACK timeout");
   for (;;) {
-    auto built =
-        has_uc_ ? build(domain_.build_channel<transport::uc>()) : build(domain_.build_channel());
+    auto built = has_uc_ ? build(domain_.build_channel<transport::uc>())
+                         : build(domain_.build_channel().ack_timeout(timeout));
     if (!wanted_.faults || built.has_value()) return must(std::move(built), "build a channel");
     note_failure(built.error(), "building");
     check_failed();

@@ -28,6 +28,11 @@ constexpr const char* help =
     "  --kills           the peer, or each client, is a process, which is killed at random and\n"
     "                    comes back\n"
     "  --faults          the device fails at random; needs softverbs\n"
+    "  --board=FD        the peer is on another machine, which has memory in common with this "
+    "one:\n"
+    "                    the descriptor, of zeros at first. It is started with --peer=FD\n"
+    "  --ack-timeout=N   code of the channels' ACK timeout, 14 by default, for devices that are "
+    "slow\n"
     "  --patience=N      seconds after which a step of the other end counts as a hang\n"
     "  --quiet           only the summary\n";
 
@@ -56,6 +61,8 @@ int main(int argc, char* argv[]) {
     if (take_number(argument, "--seed=", wanted.seed) ||
         take_number(argument, "--operations=", wanted.operations) ||
         take_number(argument, "--clients=", wanted.clients) ||
+        take_number(argument, "--board=", wanted.board) ||
+        take_number(argument, "--ack-timeout=", wanted.ack_timeout) ||
         take_number(argument, "--client=", client) || take_number(argument, "--peer=", peer_of))
       continue;
     if (take_number(argument, "--seconds=", seconds)) {

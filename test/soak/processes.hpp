@@ -75,7 +75,7 @@ class other_process {
 template <class Shared>
 class mapped {
  public:
-  /// A new one, or that of the process which started this one.
+  /// A new one, or one that is there: of zeros, or made by another process.
   explicit mapped(int descriptor = -1) : is_new_(descriptor < 0), descriptor_(descriptor) {
     if (is_new_) {
       descriptor_ = ::memfd_create("soak", 0);

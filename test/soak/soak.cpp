@@ -48,7 +48,7 @@ summary run(const options& wanted) {
   release_failures = 0;
   std::ostringstream text;
   std::uint64_t kills = 0;
-  const mapped<board> memory;
+  const mapped<board> memory(wanted.board);
   board& shared = memory.get();
   watcher looking(wanted, shared, [&] {
     return shared.ends[0].operations.load() + shared.ends[1].operations.load();
@@ -75,7 +75,7 @@ summary run(const options& wanted) {
                         : std::make_unique<end>(wanted, shared, 0U, nullptr, nullptr);
     if (wanted.kills)
       start_peer();
-    else
+    else if (wanted.board < 0)
       right = std::make_unique<end>(wanted, shared, 1U, nullptr, nullptr);
     std::atomic<int> done{0};
     std::vector<std::thread> threads;

@@ -22,6 +22,12 @@ struct options {
   std::chrono::seconds patience{60};
   /// The peer is a process of its own, which is killed now and then.
   bool kills = false;
+  /// The code of the ACK timeout. Linux' software driver may hang where it sends reads and atomics
+  /// again, which is not to happen because a machine is slow.
+  unsigned ack_timeout = 14;
+  /// The peer is started elsewhere, as another process, and this is the descriptor of the memory
+  /// that both share, all zero at first; below 0 if there is none.
+  int board = -1;
   /// Faults are set at random, where the device is softverbs.
   bool faults = false;
   /// Instead of two ends a server and so many clients, at most 8. With `kills` they are processes.
