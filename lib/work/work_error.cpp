@@ -62,7 +62,8 @@ constexpr std::array statuses{
                        "buffer there; look at the peer's completions"},
     status_description{work_status::retry_exceeded, timeout, "transport retry exceeded",
                        "the peer did not answer: it is gone, not connected to this queue pair, or "
-                       "unreachable (address, GID type, MTU or PSN differ); the time is ACK "
+                       "unreachable (address, GID type, MTU or PSN differ, or the path does not "
+                       "carry packets of this MTU); the time is ACK "
                        "timeout x (retry count + 1)"},
     status_description{work_status::receiver_not_ready_retry_exceeded, timeout,
                        "receiver not ready, retry exceeded",
