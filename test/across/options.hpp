@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What an end is told by its arguments.
+#pragma once
+
+#include <verbspp/device/port.hpp>
+#include <verbspp/qp/parameters.hpp>
+
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+namespace verbspp::across {
+
+inline constexpr const char* help =
+    "One end of a connection by an exchange. Both ends play rounds by turns, and check every "
+    "byte.\n"
+    "\n"
+    "  HOST               where the other end listens; without, this one does\n"
+    "  --meets            both listen, and both connect to the other\n"
+    "  --port NUMBER      4711 by default\n"
+    "  --device NAME      rxe0 by default\n"
+    "  --gid-index N      chosen by both ends' addresses by default\n"
+    "  --mtu BYTES        what both ends take by default\n"
+    "  --uc               by UC, not RC\n"
+    "  --rounds N         10 by default\n"
+    "  --bytes N          of a message, 20000 by default\n"
+    "  --seconds N        the limit of whatever waits, 20 by default\n"
+    "  --connections N    connects again when a connection breaks, until there were so many\n";
+
+struct options {
+  std::string host{};
+  bool meets = false;
+  std::string port = "4711";
+  std::string device = "rxe0";
+  std::optional<verbspp::gid_index> gid_index{};
+  std::optional<path_mtu> mtu{};
+  bool by_uc = false;
+  std::uint32_t rounds = 10;
+  std::uint32_t bytes = 20000;
+  std::chrono::seconds limit{20};
+  unsigned connections = 1;
+
+  [[nodiscard]] bool listens() const { return host.empty() || meets; }
+};
+
+/// Ends the program where they are not understood.
+class arguments {
+ public:
+  arguments(int argc, char** argv) : next_(argv + 1), end_(argv + argc) {}
+
+  [[nodiscard]] options parse() {
+    options given;
+    while (next_ != end_) {
+      const std::string_view argument = *next_++;
+      if (argument == "--help") end_with(EXIT_SUCCESS);
+      if (argument == "--meets")
+        given.meets = true;
+      else if (argument == "--uc")
+        given.by_uc = true;
+      else if (argument == "--port")
+        given.port = value();
+      else if (argument == "--device")
+        given.device = value();
+      else if (argument == "--gid-index")
+        given.gid_index = gid_index::from(number()).value();
+      else if (argument == "--mtu")
+        given.mtu = path_mtu::from(number()).value();
+      else if (argument == "--rounds")
+        given.rounds = number();
+      else if (argument == "--bytes")
+        given.bytes = number();
+      else if (argument == "--seconds")
+        given.limit = std::chrono::seconds(number());
+      else if (argument == "--connections")
+        given.connections = number();
+      else if (!argument.starts_with('-') && given.host.empty())
+        given.host = argument;
+      else
+        end_with(EXIT_FAILURE);
+    }
+    return given;
+  }
+
+ private:
+  [[noreturn]] static void end_with(int status) {
+    std::fputs(help, status == EXIT_SUCCESS ? stdout : stderr);
+    std::exit(status);
+  }
+  std::string_view value() {
+    if (next_ == end_) end_with(EXIT_FAILURE);
+    return *next_++;
+  }
+  std::uint32_t number() {
+    const std::string_view text = value();
+    std::uint32_t read = 0;
+    const auto [rest, problem] = std::from_chars(text.data(), text.data() + text.size(), read);
+    if (problem != std::errc() || rest != text.data() + text.size()) end_with(EXIT_FAILURE);
+    return read;
+  }
+
+  char** next_;
+  char** end_;
+};
+
+}  // namespace verbspp::across
