@@ -11,7 +11,7 @@ build=build
 # shellcheck disable=SC2034  # of $build itself
 options=(-Doptimization=2 -Ddebug=false -Dtest_optimization=0 -Dsamples=enabled -Dsoftverbs=enabled)
 # shellcheck disable=SC2034
-packages_to_build=(g++ meson ninja-build pkg-config libibverbs-dev libboost-dev libssl-dev)
+packages_to_build=(g++ meson ninja-build pkg-config libibverbs-dev libboost-dev libssl-dev librdmacm-dev)
 
 say() { printf '==> %s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }

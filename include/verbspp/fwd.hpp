@@ -6,7 +6,7 @@
 /// Templates have no default arguments here, since those stand with the definitions: write
 /// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
 /// posting_interface::standard>`. What is not here, because it would need the definitions of
-/// others: `exchange_session`, `registered_buffer`, `shared_buffer`, `shared_part`,
+/// others: `cm_session`, `exchange_session`, `registered_buffer`, `shared_buffer`, `shared_part`,
 /// `remote_object`, `remote_array`, and results (`<verbspp/base/result.hpp>`, which costs little).
 #pragma once
 
@@ -212,6 +212,27 @@ template <class Memory>
 class pending;
 template <class Memory>
 struct revoked;
+
+// cm
+struct cm_accept_options;
+class cm_address;
+struct cm_connect_options;
+class cm_connection;
+enum class cm_event : std::uint32_t;
+class cm_listener;
+struct cm_listener_options;
+struct cm_rejection;
+enum class cm_rejection_reason : std::uint16_t;
+class cm_request;
+class cm_resolver;
+class cm_route;
+struct cm_route_options;
+enum class cm_state : std::uint8_t;
+struct managed_channel;
+template <class Connected>
+struct managed_queue_pair;
+template <std::size_t Most>
+class private_data;
 
 // exchange
 template <class Outcome>

@@ -7,6 +7,7 @@
 #error "compiled with RTTI: this checks nothing"
 #endif
 
+#include <verbspp/cm.hpp>
 #include <verbspp/exchange.hpp>
 #include <verbspp/group.hpp>
 #include <verbspp/verbspp.hpp>

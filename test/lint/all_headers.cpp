@@ -2,4 +2,5 @@
 
 // Never built: clang-tidy reads the headers through it.
 
+#include <verbspp/cm.hpp>
 #include <verbspp/verbspp.hpp>

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/bounded.hpp>
+#include <verbspp/cm/cm_address.hpp>
+#include <verbspp/cm/cm_rejection.hpp>
+#include <verbspp/cm/private_data.hpp>
+#include <verbspp/qp/parameters.hpp>
+
+#include <cstdint>
+#include <optional>
+
+namespace verbspp {
+
+/// How a listener is set up.
+struct cm_listener_options {
+  /// Requests that wait to be accepted, 1 to 1024, which is the kernel's own limit
+  /// (net.rdma_ucm.max_backlog). The kernel drops one more, and that of its sender asks again,
+  /// every four seconds, until there is room.
+  int backlog = 64;
+  /// Others may have the same address and port, if they say so, too; one of them may listen.
+  bool reuse_address = false;
+  /// Of the wildcard address of IPv6: not IPv4's as well.
+  bool only_ipv6 = false;
+  /// Of what it accepts, in the terms of IPv4's header: the DSCP in the upper six bits.
+  std::optional<std::uint8_t> type_of_service{};
+};
+
+/// How a route is looked for.
+struct cm_route_options {
+  /// The local address; without it, the one that the system's routing chooses. Its port may be 0.
+  cm_address source{};
+  bool reuse_address = false;
+  /// In the terms of IPv4's header: the DSCP in the upper six bits.
+  std::optional<std::uint8_t> type_of_service{};
+};
+
+/// What is asked of the peer's end; what the builder was given holds for one's own.
+struct cm_connect_options {
+  cm_request_data data{};
+  /// How often the peer sends again what is not acknowledged.
+  retry_count retries = 7;
+  /// How often the peer sends again when this end has no receive posted.
+  rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
+  /// If the peer rejects, what it says goes there, before the call returns.
+  cm_rejection* rejection = nullptr;
+};
+
+/// The same of an end that accepts.
+struct cm_accept_options {
+  cm_acceptance_data data{};
+  rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
+};
+
+}  // namespace verbspp

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/cm/cm_connection.hpp>
+#include <verbspp/cm/cm_rejection.hpp>
+#include <verbspp/cm/detail/cm_handshake.hpp>
+
+#include <optional>
+#include <utility>
+
+namespace verbspp {
+
+template <class End>
+concept CmEnd = detail::because(detail::cm_end<End>::exists,
+                                "a connection manager connects a prepared_channel, or a prepared "
+                                "queue pair of RC");
+
+/// One end of a connection that is being made, which an event loop drives.
+///
+///     VERBSPP_TRY(session, std::move(route).start_connect(std::move(prepared), 5s));
+///     for (;;) {
+///       VERBSPP_TRY(is_done, session.advance());
+///       if (is_done) break;
+///       ... wait until session.file_descriptor() is readable, or session.deadline() has come
+///     }
+///     auto met = std::move(session).finish();
+///
+/// A move-only owner; one that goes before it is done tells the peer so. Thread rule: as a
+/// container.
+template <class End>
+  requires CmEnd<End>
+class cm_session {
+  using connected = typename detail::cm_end<End>::connected;
+
+ public:
+  /// What `finish` gives: a `managed_channel`, or a `managed_queue_pair`.
+  using outcome = typename detail::cm_end<End>::outcome;
+
+  /// For the library.
+  cm_session(detail::cm_handshake handshake, End&& prepared,
+             cm_rejection* rejection = nullptr) noexcept
+      : handshake_(std::move(handshake)), prepared_(std::move(prepared)), told_(rejection) {}
+
+  /// Does what can be done without waiting for the peer; the handshake of the queue pair, which
+  /// takes system calls, among it.
+  /// \returns whether it is done: this end is connected, and the peer is, or will be when the last
+  /// message, which the kernel repeats until it is answered, has come
+  /// \errors `not_connected` with the reason if the peer rejects, or went; `timed_out` if it does
+  /// not answer; `timed_out` and `cancelled` at the limit; `not_found` if the device was removed;
+  /// as `queue_pair::handshake`. The peer is told, and what this end had is destroyed with the
+  /// session; later calls give the same.
+  [[nodiscard]] result<bool> advance() noexcept {
+    for (;;) {
+      result<detail::cm_step> step = handshake_.advance();
+      if (!step.has_value()) {
+        if (told_ != nullptr && handshake_.rejection()) *told_ = *handshake_.rejection();
+        return step.assume_error();
+      }
+      if (step.assume_value() == detail::cm_step::waiting) return false;
+      if (step.assume_value() == detail::cm_step::done) return true;
+      VERBSPP_TRY(attributes, handshake_.attributes());
+      result<connected> made = std::move(prepared_).handshake(attributes);
+      if (!made.has_value()) return handshake_.refuse(made.assume_error());
+      connected_.emplace(std::move(made).assume_value());
+      VERBSPP_TRYV(handshake_.set_connected());
+    }
+  }
+  /// What came of it, once `advance` has said that it is done.
+  /// \errors `busy` if it is not
+  [[nodiscard]] result<outcome> finish() && noexcept {
+    VERBSPP_TRY(is_done, advance());
+    if (!is_done)
+      return error(error_kind::busy, "cm_session::finish",
+                   "the connection is being made: call advance until it says that it is done");
+    return outcome{cm_connection(handshake_.take(), handshake_.theirs()), std::move(*connected_)};
+  }
+  /// Waits for the peer, again and again, until it is done.
+  /// \errors as `advance`
+  [[nodiscard]] result<outcome> run() && noexcept {
+    for (;;) {
+      VERBSPP_TRY(is_done, advance());
+      if (is_done) return std::move(*this).finish();
+      VERBSPP_TRYV(handshake_.wait());
+    }
+  }
+
+  /// What to wait for, to be readable.
+  [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
+  /// When to call `advance` even if it is not.
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
+  /// What the peer said that rejected.
+  [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept {
+    return handshake_.rejection();
+  }
+
+ private:
+  // The peer hears of the end when the queue pair has gone.
+  detail::cm_handshake handshake_;
+  End prepared_;
+  std::optional<connected> connected_{};
+  cm_rejection* told_;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/cm/cm_connection.hpp>
+#include <verbspp/cm/cm_options.hpp>
+#include <verbspp/cm/cm_rejection.hpp>
+#include <verbspp/cm/detail/cm_identifier.hpp>
+#include <verbspp/cm/private_data.hpp>
+#include <verbspp/qp/endpoint.hpp>
+#include <verbspp/qp/managed_attributes.hpp>
+#include <verbspp/qp/queue_pair.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+namespace verbspp::detail {
+
+/// What the two ends know of each other.
+struct cm_parameters {
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  cm_acceptance_data data{};  ///< long enough for a request's, too
+  std::uint8_t retries = 7;
+  std::uint8_t rnr_retries = 7;
+};
+
+enum class cm_step : std::uint8_t {
+  waiting,
+  connect,  ///< the queue pair is due: `attributes`, its handshake, `set_connected`
+  done,
+};
+
+/// One end of a connection that is being made, but for its queue pair.
+class cm_handshake {
+ public:
+  /// Asks the peer.
+  [[nodiscard]] static result<cm_handshake> connect(cm_identifier id, ibv_qp* queue_pair,
+                                                    const endpoint& local,
+                                                    const cm_parameters& asked,
+                                                    const wait_limit& limit) noexcept;
+  /// Answers a peer that has asked; its queue pair comes first.
+  [[nodiscard]] static result<cm_handshake> accept(cm_identifier id, ibv_qp* queue_pair,
+                                                   const endpoint& local,
+                                                   const cm_parameters& answer,
+                                                   const wait_limit& limit) noexcept;
+
+  /// \errors what ended it, which stays
+  [[nodiscard]] result<cm_step> advance() noexcept;
+  [[nodiscard]] result<managed_attributes> attributes() noexcept;
+  /// The queue pair is in RTS.
+  [[nodiscard]] result<void> set_connected() noexcept;
+  /// Ends it; the peer is told.
+  error refuse(const error& why) noexcept;
+  /// Until there is an event, or the limit has passed.
+  [[nodiscard]] result<void> wait() noexcept;
+
+  [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
+  [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept { return rejection_; }
+  /// What came with the acceptance.
+  [[nodiscard]] const cm_acceptance_data& theirs() const noexcept { return theirs_; }
+  [[nodiscard]] cm_identifier take() noexcept { return std::move(id_); }
+
+ private:
+  enum class state : std::uint8_t { asked, connecting, answering, answered, done, failed };
+
+  cm_handshake(cm_identifier id, state now, std::uint32_t queue_pair, bool has_shared_receives,
+               const cm_parameters& parameters, const wait_limit& limit) noexcept
+      : id_(std::move(id)),
+        limit_(limit),
+        parameters_(parameters),
+        queue_pair_(queue_pair),
+        state_(now),
+        has_shared_receives_(has_shared_receives) {}
+  [[nodiscard]] static result<cm_handshake> start(cm_identifier id, state now, ibv_qp* queue_pair,
+                                                  const endpoint& local,
+                                                  const cm_parameters& parameters,
+                                                  const wait_limit& limit) noexcept;
+  [[nodiscard]] const char* name() const noexcept;
+  [[nodiscard]] result<cm_step> take(const cm_event_data& event) noexcept;
+
+  cm_identifier id_;
+  wait_limit limit_;
+  cm_parameters parameters_;
+  cm_acceptance_data theirs_{};
+  std::optional<cm_rejection> rejection_{};
+  std::optional<error> failed_{};
+  std::uint32_t queue_pair_;
+  state state_;
+  bool has_shared_receives_;
+};
+
+/// What a connection manager needs to know of what it connects.
+template <class End>
+struct cm_end {
+  static constexpr bool exists = false;
+  using outcome = void;
+};
+
+template <>
+struct cm_end<prepared_channel> {
+  static constexpr bool exists = true;
+  using connected = channel;
+  using outcome = managed_channel;
+};
+
+template <receive_queue_kind Receives, posting_interface Posting>
+struct cm_end<queue_pair<transport::rc, queue_pair_state::init, Receives, Posting>> {
+  static constexpr bool exists = true;
+  using connected = queue_pair<transport::rc, queue_pair_state::ready_to_send, Receives, Posting>;
+  using outcome = managed_queue_pair<connected>;
+};
+
+}  // namespace verbspp::detail

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/cm/cm_address.hpp>
+#include <verbspp/cm/cm_event.hpp>
+#include <verbspp/device/context.hpp>
+#include <verbspp/device/port.hpp>
+#include <verbspp/qp/managed_attributes.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+
+struct rdma_cm_id;
+struct rdma_conn_param;
+struct rdma_event_channel;
+
+namespace verbspp::detail {
+
+/// An event of the connection manager, copied and acknowledged.
+struct cm_event_data {
+  cm_event event{};
+  int status = 0;  ///< an errno, below 0; of a rejection, its reason
+  /// Of a request, its own identifier, which whoever has this takes.
+  rdma_cm_id* request = nullptr;
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  ibv_ah_attr path{};  ///< of datagrams, as the following
+  std::uint32_t queue_pair = 0;
+  std::uint32_t qkey = 0;
+  std::uint8_t size = 0;
+  std::array<std::byte, 255> data{};
+
+  [[nodiscard]] std::span<const std::byte> private_data() const noexcept {
+    return std::span(data).first(size);
+  }
+};
+
+/// What kind of service an identifier is for.
+enum class cm_service : std::uint8_t { connections, datagrams };
+
+/// An `rdma_cm_id` with an event channel of its own, so that each has one descriptor, and no thread
+/// has to tell events apart. Nothing here waits but `wait_event`.
+///
+/// A move-only owner; one that was moved from is empty.
+class cm_identifier {
+ public:
+  cm_identifier() noexcept = default;
+  cm_identifier(const cm_identifier&) = delete;
+  cm_identifier& operator=(const cm_identifier&) = delete;
+  cm_identifier(cm_identifier&& other) noexcept
+      : channel_(std::exchange(other.channel_, nullptr)), id_(std::exchange(other.id_, nullptr)) {}
+  cm_identifier& operator=(cm_identifier&& other) noexcept {
+    if (this != &other) {
+      destroy();
+      channel_ = std::exchange(other.channel_, nullptr);
+      id_ = std::exchange(other.id_, nullptr);
+    }
+    return *this;
+  }
+  ~cm_identifier() { destroy(); }
+
+  /// \errors `not_supported` where the kernel has no connection manager; `resource_exhausted`
+  [[nodiscard]] static result<cm_identifier> create(cm_service service) noexcept;
+  /// Takes over the identifier of a request, which goes if this fails.
+  [[nodiscard]] static result<cm_identifier> adopt(rdma_cm_id* request) noexcept;
+  /// Ends what there is; the peer is told.
+  void destroy() noexcept;
+
+  [[nodiscard]] result<void> set_reuse_address() noexcept;
+  [[nodiscard]] result<void> set_only_ipv6() noexcept;
+  [[nodiscard]] result<void> set_type_of_service(std::uint8_t type) noexcept;
+  [[nodiscard]] result<void> bind(const cm_address& address) noexcept;
+  [[nodiscard]] result<void> listen(int backlog) noexcept;
+  [[nodiscard]] result<void> resolve_address(const cm_address& source,
+                                             const cm_address& destination,
+                                             const wait_limit& limit) noexcept;
+  [[nodiscard]] result<void> resolve_route(const wait_limit& limit) noexcept;
+  [[nodiscard]] result<void> connect(rdma_conn_param& parameters) noexcept;
+  [[nodiscard]] result<void> accept(rdma_conn_param& parameters) noexcept;
+  [[nodiscard]] result<void> establish() noexcept;
+  [[nodiscard]] result<void> reject(std::span<const std::byte> data) noexcept;
+  [[nodiscard]] result<void> disconnect() noexcept;
+  [[nodiscard]] result<void> join(const cm_address& group) noexcept;
+  [[nodiscard]] result<void> leave(const cm_address& group) noexcept;
+  /// What a queue pair is brought to RTS with.
+  [[nodiscard]] result<managed_attributes> attributes() noexcept;
+
+  /// The next event, if there is one.
+  /// \errors `invalid_input` if this is empty; `driver` if the kernel's manager is gone
+  [[nodiscard]] result<std::optional<cm_event_data>> next_event() noexcept;
+  /// The same; none at the limit.
+  [[nodiscard]] result<std::optional<cm_event_data>> wait_event(const wait_limit& limit) noexcept;
+  [[nodiscard]] result<bool> wait_readable(const wait_limit& limit) const noexcept;
+
+  /// -1 if this is empty.
+  [[nodiscard]] int file_descriptor() const noexcept;
+  [[nodiscard]] bool is_empty() const noexcept { return id_ == nullptr; }
+  [[nodiscard]] rdma_cm_id* native() const noexcept { return id_; }
+  /// Null while no device is known.
+  [[nodiscard]] ibv_context* native_context() const noexcept;
+  [[nodiscard]] result<context> device_context() const noexcept;
+  [[nodiscard]] port_number port() const noexcept;
+  [[nodiscard]] cm_address local_address() const noexcept;
+  [[nodiscard]] cm_address remote_address() const noexcept;
+
+ private:
+  cm_identifier(rdma_event_channel* channel, rdma_cm_id* id) noexcept
+      : channel_(channel), id_(id) {}
+
+  rdma_event_channel* channel_ = nullptr;
+  rdma_cm_id* id_ = nullptr;
+};
+
+/// What became of a request that this event is not the success of.
+/// \param step what it came of: "rdma_connect" and so on
+[[nodiscard]] error cm_failure(const cm_event_data& event, const char* step) noexcept;
+/// A call on an object that was moved from.
+[[nodiscard]] error cm_moved_from(const char* operation) noexcept;
+
+}  // namespace verbspp::detail

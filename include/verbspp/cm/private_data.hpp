@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The bytes of a program's that travel with the messages of a connection manager.
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/result.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <tuple>
+#include <type_traits>
+
+namespace verbspp {
+
+namespace detail {
+
+/// What only refers to its bytes: a pointer, or a view such as a span. Of what has the interface of
+/// a sequence, only arrays have their elements in themselves, and these have a size that is known.
+template <class Value>
+concept RefersElsewhere = std::is_pointer_v<Value> || (requires(const Value& value) {
+                            value.data();
+                            value.size();
+                          } && !requires { std::tuple_size<Value>::value; });
+
+[[nodiscard]] error private_data_too_long(std::size_t size, std::size_t most) noexcept;
+[[nodiscard]] error private_data_too_short(std::size_t size, std::size_t wanted) noexcept;
+
+}  // namespace detail
+
+/// A value whose bytes are all of it, so that they mean the same to the peer.
+template <class Value>
+concept TravelsAsBytes = std::is_trivially_copyable_v<Value> && !detail::RefersElsewhere<Value>;
+
+template <class Value, std::size_t Most>
+concept FitsPrivateData = TravelsAsBytes<Value> && sizeof(Value) <= Most;
+
+/// Up to `Most` bytes that travel with a message of the connection manager, from a value or a
+/// sequence of bytes.
+///
+///     struct greeting { std::uint32_t version, tenant; };   // big-endian, if hosts differ
+///     route.connect(std::move(prepared), 5s, {.data = greeting{1, 7}});
+///     const auto said = request.data().as<greeting>();      // at the other end
+///
+/// How much arrives the link decides: InfiniBand and RoCE fill up with zeros to `Most` bytes. So a
+/// value is read from the front, and what may have several lengths has to say its own.
+///
+/// A plain value.
+template <std::size_t Most>
+class private_data {
+  static_assert(Most < 256);
+
+ public:
+  static constexpr std::size_t max_size = Most;
+
+  constexpr private_data() noexcept = default;
+  template <class Value>
+    requires(!std::is_same_v<Value, private_data>) && FitsPrivateData<Value, Most>
+  private_data(const Value& value) noexcept : size_(sizeof(Value)) {
+    std::memcpy(bytes_.data(), &value, sizeof(Value));
+  }
+  template <class Value>
+  private_data(const Value&)
+      VERBSPP_DETAIL_REFUSED(!std::is_trivially_copyable_v<Value>,
+                             "private data travels as the bytes of a value, which has to be "
+                             "trivially copyable");
+  template <class Value>
+  private_data(const Value&)
+      VERBSPP_DETAIL_REFUSED(std::is_trivially_copyable_v<Value>&& detail::RefersElsewhere<Value>,
+                             "private data travels as the bytes of the value itself, and a pointer "
+                             "or view means nothing to the peer: for bytes that are elsewhere "
+                             "there is private_data::from(bytes)");
+  template <class Value>
+  private_data(const Value&)
+      VERBSPP_DETAIL_REFUSED((TravelsAsBytes<Value> && (sizeof(Value) > Most) &&
+                              !std::is_same_v<Value, private_data>),
+                             "this is more private data than the connection manager carries: 56 "
+                             "bytes with a request to connect, 196 with its acceptance, 148 with a "
+                             "rejection; 180 and 136 with the lookup of a datagram service and its "
+                             "answer");
+  /// \errors `invalid_input` for more than `Most` bytes
+  [[nodiscard]] static result<private_data> from(std::span<const std::byte> bytes) noexcept {
+    if (bytes.size() > Most) return detail::private_data_too_long(bytes.size(), Most);
+    private_data made;
+    if (!bytes.empty()) std::memcpy(made.bytes_.data(), bytes.data(), bytes.size());
+    made.size_ = static_cast<std::uint8_t>(bytes.size());
+    return made;
+  }
+
+  [[nodiscard]] std::span<const std::byte> bytes() const noexcept {
+    return std::span(bytes_).first(size_);
+  }
+  [[nodiscard]] bool is_empty() const noexcept { return size_ == 0; }
+  /// The value at the front.
+  /// \errors `mismatch` if there are fewer bytes: the peer sent something else, or nothing
+  template <class Value>
+    requires FitsPrivateData<Value, Most>
+  [[nodiscard]] result<Value> as() const noexcept {
+    if (size_ < sizeof(Value)) return detail::private_data_too_short(size_, sizeof(Value));
+    std::array<std::byte, sizeof(Value)> front;
+    std::memcpy(front.data(), bytes_.data(), sizeof(Value));
+    return __builtin_bit_cast(Value, front);
+  }
+
+ private:
+  std::array<std::byte, Most> bytes_{};
+  std::uint8_t size_ = 0;
+};
+
+/// What travels with a request to connect.
+using cm_request_data = private_data<56>;
+/// What travels with its acceptance.
+using cm_acceptance_data = private_data<196>;
+/// What travels with a rejection, of either kind.
+using cm_rejection_data = private_data<148>;
+/// What travels with the lookup of a datagram service.
+using cm_lookup_data = private_data<180>;
+/// What travels with its answer.
+using cm_answer_data = private_data<136>;
+
+}  // namespace verbspp

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/base/destroy_failure.hpp>
+#include <verbspp/cm/cm_rejection.hpp>
+#include <verbspp/cm/detail/cm_identifier.hpp>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <rdma/rdma_cma.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+
+namespace verbspp::detail {
+
+namespace {
+
+constexpr const char* no_manager =
+    "the kernel has no connection manager here: load its module, rdma_ucm, and see that "
+    "/dev/infiniband/rdma_cm is there";
+constexpr const char* no_device =
+    "no RDMA device has a way to this address: an interface that has an RDMA device has to be in "
+    "its network, or in that of its router (rdma link, ip route get)";
+constexpr const char* no_such_local_address =
+    "no RDMA device of this host has this address (rdma link, ip address)";
+
+/// What calls of librdmacm return, which leave the errno in `errno`.
+result<void> outcome_of(int returned, const char* operation, const char* hint = nullptr) noexcept {
+  if (returned == 0) return success();
+  return error::from_errno(errno != 0 ? errno : EIO, operation, hint);
+}
+
+/// The errno of a way that there is not.
+bool is_of_no_way(int errnum) noexcept {
+  return errnum == ENODEV || errnum == ENETUNREACH || errnum == EHOSTUNREACH ||
+         errnum == EADDRNOTAVAIL || errnum == ENOENT;
+}
+
+/// In whole milliseconds, as librdmacm takes it, at least one.
+int milliseconds_to(const wait_limit& limit) noexcept {
+  using namespace std::chrono;
+  constexpr milliseconds longest = hours(1);
+  if (limit.is_forever() || limit.deadline() == (wait_limit::time_point::max)())
+    return static_cast<int>(longest.count());
+  const auto left = ceil<milliseconds>(limit.deadline() - steady_clock::now());
+  return static_cast<int>(std::clamp(left, milliseconds(1), longest).count());
+}
+
+/// librdmacm takes addresses that are not const, and leaves them as they are.
+sockaddr* of_c(const cm_address& address) noexcept {
+  return const_cast<sockaddr*>(address.native());
+}
+
+result<rdma_event_channel*> create_channel() noexcept {
+  errno = 0;
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  if (channel == nullptr) {
+    const int errnum = errno;
+    const error failed = error::from_errno(errnum, "rdma_create_event_channel");
+    if (errnum == ENODEV || errnum == ENOENT || errnum == ENOSYS || errnum == 0)
+      return failed.as(error_kind::not_supported, no_manager);
+    return failed;
+  }
+  const int flags = ::fcntl(channel->fd, F_GETFL);
+  if (flags == -1 || ::fcntl(channel->fd, F_SETFL, flags | O_NONBLOCK) == -1) {
+    const int errnum = errno;
+    rdma_destroy_event_channel(channel);
+    return error::from_errno(errnum, "fcntl");
+  }
+  return channel;
+}
+
+bool is_of_datagrams(const rdma_cm_event& event) noexcept {
+  return event.id->ps == RDMA_PS_UDP || event.id->ps == RDMA_PS_IPOIB;
+}
+
+cm_event_data copy_of(const rdma_cm_event& native) noexcept {
+  cm_event_data event;
+  event.event = static_cast<cm_event>(native.event);
+  event.status = native.status;
+  const void* data = nullptr;
+  if (native.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
+      native.event == RDMA_CM_EVENT_MULTICAST_ERROR || is_of_datagrams(native)) {
+    const rdma_ud_param& told = native.param.ud;
+    event.path = told.ah_attr;
+    event.queue_pair = told.qp_num;
+    event.qkey = told.qkey;
+    event.size = told.private_data_len;
+    data = told.private_data;
+  } else {
+    const rdma_conn_param& told = native.param.conn;
+    event.responder_resources = told.responder_resources;
+    event.initiator_depth = told.initiator_depth;
+    event.size = told.private_data_len;
+    data = told.private_data;
+  }
+  if (native.event == RDMA_CM_EVENT_CONNECT_REQUEST) event.request = native.id;
+  // Of a multicast group, the private data is a pointer of the program's.
+  if (data == nullptr || native.event == RDMA_CM_EVENT_MULTICAST_JOIN ||
+      native.event == RDMA_CM_EVENT_MULTICAST_ERROR)
+    event.size = 0;
+  if (event.size != 0) std::memcpy(event.data.data(), data, event.size);
+  return event;
+}
+
+}  // namespace
+
+error cm_moved_from(const char* operation) noexcept {
+  return {error_kind::invalid_input, operation,
+          "this was moved from, or is used up: its work is done, or failed"};
+}
+
+error cm_failure(const cm_event_data& event, const char* step) noexcept {
+  const int errnum = event.status < 0 ? -event.status : event.status;
+  switch (event.event) {
+    case cm_event::address_error: {
+      const error failed = error::from_errno(errnum, step);
+      if (errnum == ETIMEDOUT || errnum == EHOSTUNREACH)
+        return failed.as(error_kind::timed_out,
+                         "the address does not answer: nobody has it, or its host is down (ping)");
+      return is_of_no_way(errnum) ? failed.as(error_kind::not_found, no_device) : failed;
+    }
+    case cm_event::route_error: {
+      const error failed = error::from_errno(errnum, step);
+      if (errnum == ETIMEDOUT)
+        return failed.as(error_kind::timed_out, "the subnet manager does not tell the route");
+      return failed.as(error_kind::not_found, "there is no route to this address");
+    }
+    case cm_event::unreachable:
+      return error::from_errno(errnum, step)
+          .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
+              "the peer's host does not answer, or its program has not decided in time");
+    case cm_event::rejected:
+      // On iWARP it is an errno.
+      if (event.status < 0)
+        return error::from_errno(errnum, step)
+            .as(error_kind::not_connected, to_string(cm_rejection_reason::unknown));
+      return {error_kind::not_connected, step,
+              to_string(static_cast<cm_rejection_reason>(event.status))};
+    case cm_event::disconnected:
+      return {error_kind::not_connected, step, "the peer has ended the connection already"};
+    case cm_event::device_removal:
+      return {error_kind::not_found, step,
+              "the device was removed: destroy all that was made on it"};
+    case cm_event::address_change:
+      return {error_kind::not_connected, step,
+              "the address has moved to another device meanwhile: look for a route again"};
+    case cm_event::multicast_error:
+      return error::from_errno(errnum, step, "the multicast group was not joined, or is lost");
+    default:
+      return error::from_errno(errnum != 0 ? errnum : EPROTO, step,
+                               "the connection could not be made");
+  }
+}
+
+result<cm_identifier> cm_identifier::create(cm_service service) noexcept {
+  VERBSPP_TRY(channel, create_channel());
+  rdma_cm_id* id = nullptr;
+  errno = 0;
+  if (rdma_create_id(channel, &id, nullptr,
+                     service == cm_service::connections ? RDMA_PS_TCP : RDMA_PS_UDP) != 0) {
+    const int errnum = errno;
+    rdma_destroy_event_channel(channel);
+    return error::from_errno(errnum, "rdma_create_id");
+  }
+  return cm_identifier(channel, id);
+}
+
+result<cm_identifier> cm_identifier::adopt(rdma_cm_id* request) noexcept {
+  const auto channel = create_channel();
+  if (!channel.has_value()) {
+    rdma_destroy_id(request);
+    return channel.assume_error();
+  }
+  // Events that have come for it meanwhile come with it.
+  errno = 0;
+  if (rdma_migrate_id(request, channel.assume_value()) != 0) {
+    const int errnum = errno;
+    rdma_destroy_id(request);
+    rdma_destroy_event_channel(channel.assume_value());
+    return error::from_errno(errnum, "rdma_migrate_id");
+  }
+  return cm_identifier(channel.assume_value(), request);
+}
+
+void cm_identifier::destroy() noexcept {
+  // Requests that nobody has taken are rejected by the kernel, with the listener.
+  if (id_ != nullptr && rdma_destroy_id(id_) != 0) report_destroy(errno, "rdma_destroy_id");
+  if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
+  id_ = nullptr;
+  channel_ = nullptr;
+}
+
+result<void> cm_identifier::set_reuse_address() noexcept {
+  int on = 1;
+  return outcome_of(rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &on, sizeof on),
+                    "rdma_set_option (reuse of the address)");
+}
+
+result<void> cm_identifier::set_only_ipv6() noexcept {
+  int on = 1;
+  return outcome_of(rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &on, sizeof on),
+                    "rdma_set_option (only IPv6)");
+}
+
+result<void> cm_identifier::set_type_of_service(std::uint8_t type) noexcept {
+  return outcome_of(rdma_set_option(id_, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &type, sizeof type),
+                    "rdma_set_option (type of service)");
+}
+
+result<void> cm_identifier::bind(const cm_address& address) noexcept {
+  constexpr const char* operation = "rdma_bind_addr";
+  errno = 0;
+  if (rdma_bind_addr(id_, of_c(address)) == 0) return success();
+  const error failed = error::from_errno(errno, operation);
+  if (errno == EADDRINUSE)
+    return failed.as(error_kind::busy, "this address and port are in use: by another listener");
+  if (is_of_no_way(errno)) return failed.as(error_kind::not_found, no_such_local_address);
+  return failed;
+}
+
+result<void> cm_identifier::listen(int backlog) noexcept {
+  errno = 0;
+  if (rdma_listen(id_, backlog) == 0) return success();
+  const error failed = error::from_errno(errno, "rdma_listen");
+  if (errno == EADDRINUSE)
+    return failed.as(error_kind::busy, "somebody listens at this address and port already");
+  return failed;
+}
+
+result<void> cm_identifier::resolve_address(const cm_address& source, const cm_address& destination,
+                                            const wait_limit& limit) noexcept {
+  errno = 0;
+  if (rdma_resolve_addr(id_, source.is_empty() ? nullptr : of_c(source), of_c(destination),
+                        milliseconds_to(limit)) == 0)
+    return success();
+  const error failed = error::from_errno(errno, "rdma_resolve_addr");
+  if (errno == EADDRINUSE)
+    return failed.as(error_kind::busy, "the source's address and port are in use");
+  if (is_of_no_way(errno)) return failed.as(error_kind::not_found, no_device);
+  return failed;
+}
+
+result<void> cm_identifier::resolve_route(const wait_limit& limit) noexcept {
+  errno = 0;
+  return outcome_of(rdma_resolve_route(id_, milliseconds_to(limit)), "rdma_resolve_route");
+}
+
+result<void> cm_identifier::connect(rdma_conn_param& parameters) noexcept {
+  errno = 0;
+  return outcome_of(rdma_connect(id_, &parameters), "rdma_connect");
+}
+
+result<void> cm_identifier::accept(rdma_conn_param& parameters) noexcept {
+  errno = 0;
+  if (rdma_accept(id_, &parameters) == 0) return success();
+  const error failed = error::from_errno(errno, "rdma_accept");
+  // The request is not one any more.
+  if (errno == EINVAL || errno == ENOTCONN || errno == ECONNRESET)
+    return failed.as(error_kind::not_connected, "the peer gave up before it was accepted");
+  return failed;
+}
+
+result<void> cm_identifier::establish() noexcept {
+  errno = 0;
+  if (rdma_establish(id_) == 0) return success();
+  return error::from_errno(errno, "rdma_establish")
+      .as(error_kind::not_connected, "the peer gave up before the connection was established");
+}
+
+result<void> cm_identifier::reject(std::span<const std::byte> data) noexcept {
+  errno = 0;
+  return outcome_of(rdma_reject(id_, data.data(), static_cast<std::uint8_t>(data.size())),
+                    "rdma_reject");
+}
+
+result<void> cm_identifier::disconnect() noexcept {
+  errno = 0;
+  return outcome_of(rdma_disconnect(id_), "rdma_disconnect");
+}
+
+result<void> cm_identifier::join(const cm_address& group) noexcept {
+  errno = 0;
+  return outcome_of(rdma_join_multicast(id_, of_c(group), nullptr), "rdma_join_multicast");
+}
+
+result<void> cm_identifier::leave(const cm_address& group) noexcept {
+  errno = 0;
+  return outcome_of(rdma_leave_multicast(id_, of_c(group)), "rdma_leave_multicast");
+}
+
+result<managed_attributes> cm_identifier::attributes() noexcept {
+  managed_attributes made;
+  const auto ask = [this](managed_attributes::step& step, ibv_qp_state state) {
+    step.attributes.qp_state = state;
+    errno = 0;
+    return outcome_of(rdma_init_qp_attr(id_, &step.attributes, &step.mask), "rdma_init_qp_attr");
+  };
+  VERBSPP_TRYV(ask(made.init, IBV_QPS_INIT));
+  VERBSPP_TRYV(ask(made.ready_to_receive, IBV_QPS_RTR));
+  VERBSPP_TRYV(ask(made.ready_to_send, IBV_QPS_RTS));
+  return made;
+}
+
+result<std::optional<cm_event_data>> cm_identifier::next_event() noexcept {
+  constexpr const char* operation = "rdma_get_cm_event";
+  if (id_ == nullptr) return cm_moved_from(operation);
+  rdma_cm_event* native = nullptr;
+  for (;;) {
+    errno = 0;
+    if (rdma_get_cm_event(channel_, &native) == 0) break;
+    if (errno == EAGAIN) return std::nullopt;
+    if (errno != EINTR) return error::from_errno(errno != 0 ? errno : EIO, operation);
+  }
+  const cm_event_data event = copy_of(*native);
+  rdma_ack_cm_event(native);
+  return event;
+}
+
+result<bool> cm_identifier::wait_readable(const wait_limit& limit) const noexcept {
+  using std::chrono::steady_clock;
+  pollfd entry{.fd = file_descriptor(), .events = POLLIN, .revents = 0};
+  for (;;) {
+    // With a token this sleeps for a while only, and not at all once a stop was requested.
+    const auto until = limit.sleep_until();
+    timespec remaining{};
+    if (const auto now = steady_clock::now(); now < until) {
+      const auto whole = std::chrono::duration_cast<std::chrono::seconds>(until - now);
+      remaining.tv_sec = static_cast<std::time_t>(whole.count());
+      remaining.tv_nsec = static_cast<long>(std::chrono::nanoseconds(until - now - whole).count());
+    }
+    const int ready = ::ppoll(&entry, 1, limit.is_forever() ? nullptr : &remaining, nullptr);
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) return error::from_errno(errno, "ppoll");
+    if (ready == 0 && limit.has_passed()) return false;
+  }
+}
+
+result<std::optional<cm_event_data>> cm_identifier::wait_event(const wait_limit& limit) noexcept {
+  for (;;) {
+    VERBSPP_TRY(event, next_event());
+    if (event) return event;
+    VERBSPP_TRY(is_readable, wait_readable(limit));
+    if (!is_readable) return std::nullopt;
+  }
+}
+
+int cm_identifier::file_descriptor() const noexcept {
+  return channel_ != nullptr ? channel_->fd : -1;
+}
+
+ibv_context* cm_identifier::native_context() const noexcept {
+  return id_ != nullptr ? id_->verbs : nullptr;
+}
+
+result<context> cm_identifier::device_context() const noexcept {
+  if (id_ == nullptr) return cm_moved_from("context of the connection manager");
+  return context::from_native(id_->verbs, ownership::borrowed);
+}
+
+port_number cm_identifier::port() const noexcept {
+  return id_ != nullptr && id_->port_num != 0 ? port_number::assume(id_->port_num) : port_number();
+}
+
+cm_address cm_identifier::local_address() const noexcept {
+  if (id_ == nullptr) return {};
+  const auto address = cm_address::from_native(&id_->route.addr.src_addr);
+  return address.has_value() ? address.assume_value() : cm_address();
+}
+
+cm_address cm_identifier::remote_address() const noexcept {
+  if (id_ == nullptr) return {};
+  const auto address = cm_address::from_native(&id_->route.addr.dst_addr);
+  return address.has_value() ? address.assume_value() : cm_address();
+}
+
+}  // namespace verbspp::detail

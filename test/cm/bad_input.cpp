@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What goes wrong on the way to a connection: errors that name the step, nothing leaked, no hang.
+
+#include "cm_bed.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// Open file descriptors of this process.
+std::ptrdiff_t descriptors() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+}
+
+/// One that has nothing to do with the network of the device.
+cm_address elsewhere() { return must(cm_address::from("192.0.2.1", 7174)); }
+
+error refusal(cm_session<prepared_channel>& session) {
+  std::optional<error> why;
+  wait_until(
+      [&] {
+        const auto done = session.advance();
+        if (!done.has_value()) why = done.error();
+        return why || done.value();
+      },
+      "the session ends");
+  if (!why) FAIL("this succeeded, but has to fail");
+  INFO(*why);
+  // It stays so.
+  CHECK(failure_of(session.advance()) == why->kind());
+  return *why;
+}
+
+}  // namespace
+
+TEST_CASE("that nobody listens is told at once") {
+  cm_bed bed;
+  const cm_address silent = bed.listener.address();
+  bed.listener = must(cm_listener::open(silent.with_port(0)));
+  cm_rejection told;
+  const auto met = must(cm_route::resolve(silent, patience))
+                       .connect(bed.prepare(), patience, {.rejection = &told});
+  CHECK(met.error() == error_kind::not_connected);
+  CHECK(std::string(met.error().operation()) == "rdma_connect");
+  CHECK_THAT(met.error().message(), Catch::Contains("nobody listens"));
+  CHECK(told.reason == cm_rejection_reason::no_listener);
+}
+
+TEST_CASE("an address without a device is told") {
+  need_manager();
+  const error no_way = failure_of(cm_route::resolve(elsewhere(), patience));
+  INFO(no_way);
+  CHECK(no_way == error_kind::not_found);
+  CHECK(std::string(no_way.operation()) == "rdma_resolve_addr");
+  const error not_ours = failure_of(cm_listener::open(elsewhere()));
+  INFO(not_ours);
+  CHECK(not_ours == error_kind::not_found);
+  CHECK(std::string(not_ours.operation()) == "rdma_bind_addr");
+  CHECK(failure_of(cm_route::resolve(cm_address(), patience)) == error_kind::invalid_input);
+  CHECK(failure_of(cm_listener::open(cm_address())) == error_kind::invalid_input);
+}
+
+TEST_CASE("a peer that rejects says why, and gives its data along") {
+  cm_bed bed;
+  cm_rejection told;
+  auto asking = must(bed.route().start_connect(bed.prepare(), patience, {.rejection = &told}));
+  cm_request request = must(bed.listener.accept(patience));
+  must(std::move(request).reject(std::uint32_t{4711}));
+  const error why = refusal(asking);
+  CHECK(why == error_kind::not_connected);
+  CHECK_THAT(why.message(), Catch::Contains("program rejects"));
+  CHECK(told.reason == cm_rejection_reason::by_the_program);
+  CHECK(must(told.data.as<std::uint32_t>()) == 4711);
+  REQUIRE(asking.rejection());
+  CHECK(asking.rejection()->reason == told.reason);
+}
+
+TEST_CASE("a request that nobody decides is rejected") {
+  cm_bed bed;
+  auto asking = must(bed.route().start_connect(bed.prepare(), patience));
+  SECTION("by its end") { static_cast<void>(must(bed.listener.accept(patience))); }
+  SECTION("by that of the listener") {
+    cm_listener ends = std::move(bed.listener);
+    wait_until([&] { return must(ends.try_accept()).has_value(); }, "a request has come");
+  }
+  CHECK(refusal(asking) == error_kind::not_connected);
+}
+
+TEST_CASE("a listener that is silent takes no longer than the limit") {
+  cm_bed bed;
+  const auto began = clock::now();
+  const auto met = bed.route().connect(bed.prepare(), short_limit);
+  CHECK(met.error() == error_kind::timed_out);
+  CHECK_THAT(met.error().message(), Catch::Contains("has not decided within the limit"));
+  CHECK(clock::now() - began < patience);
+
+  // Who would accept it then is told.
+  cm_request request = must(bed.listener.accept(patience));
+  const auto late = std::move(request).accept(bed.prepare(), patience);
+  INFO(late.error());
+  CHECK(late.error() == error_kind::not_connected);
+}
+
+TEST_CASE("a peer that goes when it was accepted is noticed") {
+  cm_bed bed;
+  std::optional asking(must(bed.route().start_connect(bed.prepare(), patience)));
+  cm_request request = must(bed.listener.accept(patience));
+  auto answering = must(std::move(request).start_accept(bed.prepare(), patience));
+  CHECK_FALSE(must(answering.advance()));
+  asking.reset();
+  CHECK(refusal(answering) == error_kind::not_connected);
+}
+
+TEST_CASE("an accepted peer that never goes on takes no longer than the limit") {
+  cm_bed bed;
+  const auto asking = must(bed.route().start_connect(bed.prepare(), patience));
+  cm_request request = must(bed.listener.accept(patience));
+  const auto met = std::move(request).accept(bed.prepare(), short_limit);
+  CHECK(met.error() == error_kind::timed_out);
+  CHECK(std::string(met.error().operation()) == "rdma_accept");
+}
+
+TEST_CASE("nobody who connects takes no longer than the limit") {
+  cm_bed bed;
+  CHECK(failure_of(bed.listener.accept(std::chrono::milliseconds(10))) == error_kind::timed_out);
+  CHECK_FALSE(must(bed.listener.try_accept()));
+}
+
+TEST_CASE("limits that have passed are refused before anything is asked") {
+  cm_bed bed;
+  CHECK(failure_of(cm_route::resolve(bed.listener.address(), std::chrono::seconds(0))) ==
+        error_kind::timed_out);
+  const auto met = bed.route().connect(bed.prepare(), std::chrono::seconds(0));
+  CHECK(met.error() == error_kind::timed_out);
+}
+
+TEST_CASE("who finds the backlog full asks again until there is room") {
+  cm_bed bed(family::ipv4, {.backlog = 1});
+  connect_many(bed, 2);
+}
+
+TEST_CASE("who finds the backlog full gives up at the limit") {
+  cm_bed bed(family::ipv4, {.backlog = 1});
+  const auto first = must(bed.route().start_connect(bed.prepare(), patience));
+  const auto second = bed.route().connect(bed.prepare(), short_limit);
+  CHECK(second.error() == error_kind::timed_out);
+}
+
+TEST_CASE("a backlog is in range") {
+  need_manager();
+  for (const int backlog : {0, -1, 1025})
+    CHECK(failure_of(cm_listener::open(cm_address::any(0), {.backlog = backlog})) ==
+          error_kind::invalid_input);
+}
+
+TEST_CASE("two listeners at one port are one too many") {
+  cm_bed bed;
+  const error e = failure_of(cm_listener::open(bed.listener.address()));
+  INFO(e);
+  CHECK(e == error_kind::busy);
+}
+
+TEST_CASE("a channel of UC is refused") {
+  cm_bed bed;
+  const auto met =
+      bed.route().connect(must(bed.device.domain.build_channel<transport::uc>().build()), patience);
+  CHECK(met.error() == error_kind::invalid_input);
+  CHECK_THAT(met.error().message(), Catch::Contains("RC only"));
+}
+
+TEST_CASE("a path MTU that the manager does not take ends the connection at both ends") {
+  cm_bed bed;
+  auto asking =
+      must(bed.route().start_connect(must(bed.channel().path_mtu(256).build()), patience));
+  cm_request request = must(bed.listener.accept(patience));
+  auto answering = must(std::move(request).start_accept(bed.prepare(), patience));
+  std::optional<error> why;
+  wait_until(
+      [&] {
+        static_cast<void>(answering.advance());
+        const auto done = asking.advance();
+        if (!done.has_value()) why = done.error();
+        return why.has_value();
+      },
+      "the client fails");
+  CHECK(*why == error_kind::mismatch);
+  CHECK(refusal(answering) == error_kind::not_connected);
+}
+
+TEST_CASE("what was moved from is refused") {
+  cm_bed bed;
+  // NOLINTBEGIN(bugprone-use-after-move)
+  cm_route route = bed.route();
+  const cm_route taken = std::move(route);
+  CHECK(failure_of(route.context()) == error_kind::invalid_input);
+  CHECK(std::move(route).connect(bed.prepare(), patience).error() == error_kind::invalid_input);
+  prepared_channel prepared = bed.prepare();
+  const prepared_channel kept = std::move(prepared);
+  CHECK(bed.route().connect(std::move(prepared), patience).error() == error_kind::invalid_input);
+  const cm_listener listener = std::move(bed.listener);
+  CHECK(failure_of(bed.listener.accept(patience)) == error_kind::invalid_input);
+  CHECK(bed.listener.file_descriptor() == -1);
+  CHECK(bed.listener.address().is_empty());
+  // NOLINTEND(bugprone-use-after-move)
+}
+
+TEST_CASE("an empty connection refuses") {
+  cm_connection none;
+  CHECK(none.state() == cm_state::empty);
+  CHECK(none.file_descriptor() == -1);
+  CHECK(failure_of(none.disconnect()) == error_kind::not_connected);
+  CHECK(failure_of(none.next_event()) == error_kind::not_connected);
+  CHECK(failure_of(none.wait_event(patience)) == error_kind::not_connected);
+  CHECK(failure_of(none.wait_for_end(patience)) == error_kind::not_connected);
+}
+
+TEST_CASE("what fails leaves no descriptors behind") {
+  cm_bed bed;
+  const auto try_all = [&] {
+    static_cast<void>(cm_route::resolve(elsewhere(), patience));
+    static_cast<void>(cm_listener::open(elsewhere()));
+    auto asking = must(bed.route().start_connect(bed.prepare(), patience));
+    must(must(bed.listener.accept(patience)).reject());
+    static_cast<void>(refusal(asking));
+    static_cast<void>(connect(bed));
+  };
+  try_all();  // what the process keeps is there then
+  const std::ptrdiff_t before = descriptors();
+  for (int i = 0; i < 10; ++i) try_all();
+  CHECK(descriptors() == before);
+}

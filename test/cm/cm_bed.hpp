@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the tests of the connection manager share. They need the kernel's, and a device that it
+/// knows, whose own addresses they connect to: VERBSPP_TEST_DEVICE names it.
+#pragma once
+
+#include "../device/device.hpp"
+#include <verbspp/cm.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace verbspp::test {
+
+/// A limit that a test waits for.
+inline constexpr std::chrono::milliseconds short_limit{300};
+
+/// Ends the test case, as skipped, where the kernel has no connection manager.
+void need_manager();
+
+/// An address of the device under test, port 0.
+enum class family : std::uint8_t { ipv4, ipv6 };
+[[nodiscard]] std::optional<cm_address> own_address(family which);
+
+/// A listener at the device's own address.
+struct cm_bed {
+  explicit cm_bed(family which = family::ipv4, const cm_listener_options& options = {})
+      : cm_bed((need_manager(), which), options, 0) {}
+
+  testbed device;
+  cm_listener listener;
+
+  [[nodiscard]] cm_route route(const cm_route_options& options = {}) const {
+    return must(cm_route::resolve(listener.address(), patience, options));
+  }
+  [[nodiscard]] auto channel() const { return device.domain.build_channel(); }
+  [[nodiscard]] prepared_channel prepare() const { return must(channel().build()); }
+
+ private:
+  cm_bed(family which, const cm_listener_options& options, int);
+};
+
+/// Advances both until both are done.
+template <class Left, class Right>
+void drive(Left& left, Right& right) {
+  wait_until(
+      [&] {
+        const bool left_is_done = must(left.advance());
+        return must(right.advance()) && left_is_done;
+      },
+      "both ends are connected");
+}
+
+/// Two ends, connected to each other.
+struct cm_pair {
+  managed_channel client;
+  managed_channel server;
+};
+[[nodiscard]] cm_pair connect(cm_bed& bed, prepared_channel client, prepared_channel server,
+                              const cm_connect_options& asked = {},
+                              const cm_accept_options& answered = {});
+[[nodiscard]] cm_pair connect(cm_bed& bed);
+
+/// So many clients ask at once; each gets its own answer.
+void connect_many(cm_bed& bed, int clients);
+
+/// A message goes from one to the other.
+void check_talk(const cm_bed& bed, channel& from, channel& to);
+
+}  // namespace verbspp::test

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Channels and queue pairs that are connected by IP address.
+
+#include "cm_bed.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <thread>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+struct greeting {
+  std::uint32_t version;
+  std::array<char, 12> name;
+};
+
+void check_connection(family which) {
+  cm_bed bed(which);
+  cm_pair pair = connect(bed);
+  CHECK(pair.client.channel.is_connected());
+  CHECK(pair.server.channel.is_connected());
+  CHECK(pair.client.connection.state() == cm_state::connected);
+  CHECK(pair.client.connection.remote_address() == bed.listener.address());
+  CHECK(pair.server.connection.local_address() == bed.listener.address());
+  CHECK(pair.server.connection.remote_address() == pair.client.connection.local_address());
+  check_talk(bed, pair.client.channel, pair.server.channel);
+  check_talk(bed, pair.server.channel, pair.client.channel);
+}
+
+}  // namespace
+
+TEST_CASE("channels connect by IPv4 addresses") { check_connection(family::ipv4); }
+
+TEST_CASE("channels connect by IPv6 addresses") { check_connection(family::ipv6); }
+
+TEST_CASE("each side connects in one call") {
+  cm_bed bed;
+  std::optional<managed_channel> served;
+  std::thread server([&] {
+    cm_request request = must(bed.listener.accept(patience));
+    served.emplace(must(std::move(request).accept(bed.prepare(), patience)));
+  });
+  managed_channel client = must(bed.route().connect(bed.prepare(), patience));
+  server.join();
+  REQUIRE(served);
+  check_talk(bed, client.channel, served->channel);
+}
+
+TEST_CASE("a listener at all addresses hears of which one was asked for") {
+  cm_bed bed;
+  cm_listener all = must(cm_listener::open(cm_address::any(0)));
+  CHECK(all.address().port() != 0);
+  const cm_address there = bed.listener.address().with_port(all.address().port());
+  const auto asking =
+      must(must(cm_route::resolve(there, patience)).start_connect(bed.prepare(), patience));
+  const cm_request request = must(all.accept(patience));
+  CHECK(request.local_address() == there);
+  CHECK(std::string(must(request.context()).device_name()) == device_name());
+  CHECK(request.port() == bed.device.port.number());
+}
+
+TEST_CASE("channels are made on the device that the connection manager has found") {
+  cm_bed bed;
+  cm_route route = bed.route();
+  const context found = must(route.context());
+  CHECK(std::string(found.device_name()) == device_name());
+  CHECK(route.port() == bed.device.port.number());
+  const protection_domain domain = must(protection_domain::allocate(found));
+  auto asking =
+      must(std::move(route).start_connect(must(domain.build_channel().build()), patience));
+  cm_request request = must(bed.listener.accept(patience));
+  CHECK(must(request.context()) == found);
+  auto answering =
+      must(std::move(request).start_accept(must(domain.build_channel().build()), patience));
+  drive(asking, answering);
+}
+
+TEST_CASE("values travel with the request and its acceptance") {
+  cm_bed bed;
+  auto asking = must(bed.route().start_connect(
+      bed.prepare(), patience, {.data = greeting{.version = 7, .name = {"client"}}}));
+  cm_request request = must(bed.listener.accept(patience));
+  const auto asked = must(request.data().as<greeting>());
+  CHECK(asked.version == 7);
+  CHECK(std::string(asked.name.data()) == "client");
+  auto answering = must(std::move(request).start_accept(
+      bed.prepare(), patience, {.data = greeting{.version = 8, .name = {"server"}}}));
+  drive(asking, answering);
+  const managed_channel client = must(std::move(asking).finish());
+  const auto answered = must(client.connection.data().as<greeting>());
+  CHECK(answered.version == 8);
+  CHECK(std::string(answered.name.data()) == "server");
+}
+
+TEST_CASE("the largest private data arrive whole") {
+  cm_bed bed;
+  const auto asked = pattern(cm_request_data::max_size, 1);
+  const auto answered = pattern(cm_acceptance_data::max_size, 2);
+  auto asking = must(bed.route().start_connect(bed.prepare(), patience,
+                                               {.data = must(cm_request_data::from(asked))}));
+  cm_request request = must(bed.listener.accept(patience));
+  CHECK(std::ranges::equal(request.data().bytes(), asked));
+  auto answering = must(std::move(request).start_accept(
+      bed.prepare(), patience, {.data = must(cm_acceptance_data::from(answered))}));
+  drive(asking, answering);
+  CHECK(std::ranges::equal(must(std::move(asking).finish()).connection.data().bytes(), answered));
+}
+
+TEST_CASE("queue pairs connect with the builder's rights and parameters") {
+  cm_bed bed;
+  const auto builder =
+      bed.device.builder(bed.device.left_queue).access(access::local_write | access::remote_read);
+  auto asking = must(bed.route().start_connect(must(builder.min_rnr_timer(5)
+                                                        .ack_timeout(18)
+                                                        .rnr_retry_count(4)
+                                                        .max_reads_as_target(2)
+                                                        .build()),
+                                               patience));
+  cm_request request = must(bed.listener.accept(patience));
+  CHECK(request.reads_as_target() == 2);
+  auto answering = must(
+      std::move(request).start_accept(must(builder.max_reads_as_initiator(1).build()), patience));
+  drive(asking, answering);
+  auto client = must(std::move(asking).finish());
+  auto server = must(std::move(answering).finish());
+
+  const auto status = must(client.queue_pair.query());
+  CHECK(status.access().contains(access::remote_read));
+  CHECK_FALSE(status.access().contains(access::remote_write));
+  CHECK(status.attributes().min_rnr_timer == 5);
+  CHECK(status.attributes().timeout == 18);
+  CHECK(status.attributes().rnr_retry == 4);
+  CHECK(status.attributes().max_dest_rd_atomic == 1);
+  CHECK(must(server.queue_pair.query()).attributes().max_rd_atomic == 1);
+  CHECK(status.destination() == server.queue_pair.endpoint().number);
+
+  const buffer<> outbox(bed.device.domain, pattern(8, 3));
+  const buffer<> inbox(bed.device.domain, 8);
+  must(server.queue_pair.post_receive({.elements = inbox.scatter()}));
+  must(client.queue_pair.post_send({.elements = outbox.gather()}));
+  for (const work_completion& each : take(bed.device.left_queue, 2)) CHECK(each.is_success());
+  CHECK(inbox.bytes() == outbox.bytes());
+}
+
+TEST_CASE("receives that are posted before the connection get the first message") {
+  cm_bed bed;
+  const buffer<> inbox(bed.device.domain, 8);
+  const buffer<> outbox(bed.device.domain, pattern(8, 4));
+  prepared_channel prepared = bed.prepare();
+  auto received = must(prepared.post_receive({.elements = inbox.scatter()}));
+  cm_pair pair = connect(bed, bed.prepare(), std::move(prepared));
+  must(pair.client.channel.send({.elements = outbox.gather()}));
+  must(received.wait());
+  CHECK(inbox.bytes() == outbox.bytes());
+}
+
+TEST_CASE("the type of service is that of the packets") {
+  cm_bed bed;
+  const cm_route_options options{.type_of_service = 0x68};
+  auto asking = must(bed.route(options).start_connect(must(bed.device.left().build()), patience));
+  cm_request request = must(bed.listener.accept(patience));
+  auto answering =
+      must(std::move(request).start_accept(must(bed.device.right().build()), patience));
+  drive(asking, answering);
+  const auto client = must(std::move(asking).finish());
+  CHECK(must(client.queue_pair.query()).attributes().ah_attr.grh.traffic_class == 0x68);
+}
+
+TEST_CASE("a route begins at the address that was asked for") {
+  cm_bed bed;
+  cm_address source = bed.listener.address().with_port(0);
+  const cm_route first = bed.route({.source = source, .reuse_address = true});
+  CHECK(first.local_address().port() != 0);
+  source = first.local_address();
+  const error taken =
+      failure_of(cm_route::resolve(bed.listener.address(), patience, {.source = source}));
+  CHECK(taken == error_kind::busy);
+  const cm_route second = bed.route({.source = source, .reuse_address = true});
+  CHECK(second.local_address() == source);
+}
+
+TEST_CASE("routes are looked for by an event loop") {
+  cm_bed bed;
+  auto resolver = must(cm_resolver::start(bed.listener.address(), patience));
+  CHECK(resolver.file_descriptor() >= 0);
+  wait_until([&] { return must(resolver.advance()); }, "the route is found");
+  const cm_route route = must(std::move(resolver).finish());
+  CHECK(route.remote_address() == bed.listener.address());
+}
+
+TEST_CASE("what is not done yet can't be finished") {
+  cm_bed bed;
+  auto asking = must(bed.route().start_connect(bed.prepare(), patience));
+  CHECK(asking.file_descriptor() >= 0);
+  CHECK(asking.deadline() > clock::now());
+  CHECK_FALSE(must(asking.advance()));
+  CHECK(failure_of(std::move(asking).finish()) == error_kind::busy);
+}
+
+TEST_CASE("either end ends a connection, and the other hears of it") {
+  cm_bed bed;
+  const bool client_is_first = GENERATE(true, false);
+  cm_pair pair = connect(bed);
+  managed_channel& first = client_is_first ? pair.client : pair.server;
+  managed_channel& other = client_is_first ? pair.server : pair.client;
+  CHECK_FALSE(must(other.connection.next_event()));
+  CHECK(failure_of(other.connection.wait_for_end(std::chrono::milliseconds(1))) ==
+        error_kind::timed_out);
+
+  must(first.connection.disconnect());
+  CHECK(first.connection.state() == cm_state::disconnected);
+  must(other.connection.wait_for_end(patience));
+  CHECK(other.connection.state() == cm_state::disconnected);
+  must(other.connection.disconnect());
+  must(first.connection.wait_for_end(patience));
+}
+
+TEST_CASE("time-wait ends") {
+  cm_bed bed;
+  cm_pair pair = connect(bed);
+  must(pair.client.connection.disconnect());
+  must(pair.server.connection.wait_for_end(patience));
+  wait_until(
+      [&] {
+        static_cast<void>(must(pair.client.connection.wait_event(short_limit)));
+        return pair.client.connection.state() == cm_state::over;
+      },
+      "the client's time-wait is over");
+}
+
+TEST_CASE("a channel that watches its connection doesn't wait for a peer that has left") {
+  cm_bed bed;
+  cm_pair pair = connect(bed);
+  channel& waiting = pair.server.channel;
+  waiting.watch(pair.server.connection.file_descriptor());
+  const buffer<> inbox(bed.device.domain, 8);
+  auto received = must(waiting.post_receive({.elements = inbox.scatter()}));
+  pair.client = {};
+  const auto ended = received.wait(patience);
+  CHECK_FALSE(ended.has_value());
+  REQUIRE(waiting.failure());
+  CHECK(waiting.failure()->root() == error_kind::cancelled);
+}
+
+TEST_CASE("a connection that goes tells the peer so") {
+  cm_bed bed;
+  cm_pair pair = connect(bed);
+  pair.client = {};
+  CHECK(pair.client.connection.state() == cm_state::empty);
+  must(pair.server.connection.wait_for_end(patience));
+}
+
+TEST_CASE("a channel outlives its connection manager's part") {
+  cm_bed bed;
+  cm_pair pair = connect(bed);
+  channel client = std::move(pair.client.channel);
+  channel server = std::move(pair.server.channel);
+  pair.client.connection = {};
+  pair.server.connection = {};
+  check_talk(bed, client, server);
+}
+
+TEST_CASE("many connect to one listener") {
+  cm_bed bed;
+  connect_many(bed, 20);
+}
