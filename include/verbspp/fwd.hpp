@@ -147,6 +147,7 @@ class shared_receive_queue;
 struct shared_receive_queue_capacities;
 struct shared_receive_queue_status;
 enum class wait_end : std::uint8_t;
+enum class watch_for : std::uint8_t;
 struct watched_completions;
 
 // qp

@@ -73,8 +73,8 @@ int channel::file_descriptor() const noexcept {
 
 result<bool> channel::request_notification() noexcept { return core().ask_to_be_woken(); }
 
-void channel::watch(int file_descriptor) noexcept {
-  if (core_.get() != nullptr) core_->watch(file_descriptor);
+void channel::watch(int file_descriptor, watch_for what) noexcept {
+  if (core_.get() != nullptr) core_->watch({.number = file_descriptor, .what = what});
 }
 
 std::optional<channel_failure> channel::failure() const noexcept { return core().failure(); }

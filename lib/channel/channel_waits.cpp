@@ -12,7 +12,7 @@ namespace {
 
 error ended_by_descriptor() noexcept {
   return {error_kind::cancelled, waiting_on_channel,
-          "the descriptor that the channel watches is readable, or was closed at its other end: "
+          "the descriptor that the channel watches was closed at its other end, or is readable: "
           "usually the peer is gone"};
 }
 
@@ -40,12 +40,13 @@ std::optional<error> channel_connection::reason_of_flush() noexcept {
 }
 
 result<wait_end> channel_connection::wait_as_told(const looking& look, const wait_limit& until,
-                                                  int file_descriptor) noexcept {
+                                                  const watched_descriptor& another) noexcept {
   return wait_looking({.mode = settings_.waiting,
                        .queue = queue(),
                        .listener = listener_,
                        .until = until,
-                       .file_descriptor = file_descriptor},
+                       .descriptor = watched_,
+                       .another = another},
                       look);
 }
 
@@ -61,7 +62,7 @@ std::optional<error> channel_connection::wait_until(Done done, const wait_limit*
     collect();
     return done() || failure_ ? sight::enough : sight::nothing;
   };
-  const auto ended = wait_as_told(look, until, watched_descriptor_);
+  const auto ended = wait_as_told(look, until);
   if (!ended.has_value()) {
     break_off(ended.assume_error());
     return ended.assume_error();
@@ -76,7 +77,7 @@ std::optional<error> channel_connection::wait_until(Done done, const wait_limit*
 
 result<wait_end> channel_connection::wait_for_message(const looking& look,
                                                       const wait_limit& limit) noexcept {
-  VERBSPP_TRY(end, wait_as_told(look, limit, watched_descriptor_));
+  VERBSPP_TRY(end, wait_as_told(look, limit));
   if (end == wait_end::completions || end == wait_end::limit) return end;
   static_cast<void>(give_up(end, reason_of(end, limit)));
   return wait_end::completions;
@@ -93,8 +94,9 @@ result<wait_end> channel_connection::wait_for_news(const wait_limit& limit,
         failure_ || completed_ != sends_before || receives_outstanding() != receives_before;
     return has_news ? sight::enough : sight::nothing;
   };
-  VERBSPP_TRY(end, wait_as_told(look, limit, file_descriptor));
-  if (end != wait_end::async_event) return end;
+  VERBSPP_TRY(end, wait_as_told(look, limit, {.number = file_descriptor}));
+  if (end == wait_end::completions || end == wait_end::limit) return end;
+  if (end == wait_end::file_descriptor && !has_ended(watched_)) return end;
   static_cast<void>(give_up(end, reason_of(end, limit)));
   return wait_end::completions;
 }

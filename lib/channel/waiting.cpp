@@ -2,6 +2,8 @@
 #include "channel/waiting.hpp"
 
 #include "base/pause.hpp"
+#include "base/readable.hpp"
+#include "queue/watched_descriptors.hpp"
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <poll.h>
@@ -9,6 +11,7 @@
 
 #include <chrono>
 #include <optional>
+#include <span>
 
 namespace verbspp::detail {
 
@@ -23,21 +26,20 @@ constexpr auto time_between_events = std::chrono::milliseconds(10);
 /// How long a sleep may be where something may come that wakes nobody.
 constexpr auto longest_nap = std::chrono::milliseconds(1);
 
-result<bool> is_readable(int file_descriptor) noexcept {
-  if (file_descriptor < 0) return false;
-  pollfd watched{.fd = file_descriptor, .events = POLLIN, .revents = 0};
-  if (::poll(&watched, 1, 0) <= 0) return false;
-  if ((watched.revents & POLLNVAL) != 0)
-    return error::out_of_range(waiting_on_channel, "the file descriptor to be watched",
-                               file_descriptor, "it is not open");
-  return true;
+result<bool> look_at(const watched_descriptor& watched) noexcept {
+  if (watched.number < 0) return false;
+  pollfd entry = entry_of(watched);
+  VERBSPP_TRYV(wait_readable(std::span(&entry, 1), (wait_limit::time_point::min)()));
+  return ends_wait(entry, waiting_on_channel);
 }
 
 /// What has ended the wait; empty if nothing has.
 result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
   if (terms.listener.has_heard()) return std::optional(wait_end::async_event);
-  VERBSPP_TRY(readable, is_readable(terms.file_descriptor));
-  if (readable) return std::optional(wait_end::file_descriptor);
+  for (const watched_descriptor& each : {terms.descriptor, terms.another}) {
+    VERBSPP_TRY(is_over, look_at(each));
+    if (is_over) return std::optional(wait_end::file_descriptor);
+  }
   if (terms.until.has_passed()) return std::optional(wait_end::limit);
   return std::optional<wait_end>();
 }
@@ -54,13 +56,20 @@ result<std::optional<wait_end>> sleep(const wait_terms& terms, looking look) noe
   }
   const bool is_nap = seen == sight::nothing_yet;
   VERBSPP_TRY(end, queue.sleep(events, is_nap ? wait_limit(longest_nap) : terms.until,
-                               {terms.file_descriptor, &terms.listener}));
+                               {.descriptor = terms.descriptor,
+                                .another = terms.another,
+                                .listener = &terms.listener}));
   if (end == wait_end::completions || (is_nap && end == wait_end::limit))
     return std::optional<wait_end>();
   return std::optional(end);
 }
 
 }  // namespace
+
+bool has_ended(const watched_descriptor& watched) noexcept {
+  const result<bool> is_over = look_at(watched);
+  return is_over.has_value() && is_over.assume_value();
+}
 
 result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
   const wait_limit spins_until(terms.mode.spins_for());

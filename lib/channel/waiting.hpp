@@ -50,13 +50,17 @@ struct wait_terms {
   const completion_queue& queue;  ///< if the mode sleeps, one that can be waited for
   async_listener& listener;       ///< has to listen
   const wait_limit& until;
-  int file_descriptor = -1;  ///< of the program's; below 0 for none
+  watched_descriptor descriptor{};
+  watched_descriptor another{};
 };
+
+/// Whether the descriptor, which is open, would end a wait now.
+[[nodiscard]] bool has_ended(const watched_descriptor& watched) noexcept;
 
 /// Waits: all that wait for completions of channels do it here. Nothing is lost between a look and
 /// a sleep, and the limit, the descriptor and what the listener hears end it however it waits.
 /// \returns what ended it: `completions` if there was enough
-/// \errors `invalid_input` if the file descriptor is not open; `driver` if the device is gone;
+/// \errors `invalid_input` if a file descriptor is not open; `driver` if the device is gone;
 /// `resource_exhausted` for file descriptors
 [[nodiscard]] result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept;
 

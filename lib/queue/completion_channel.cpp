@@ -3,6 +3,7 @@
 #include "device/async_events.hpp"
 #include "device/usable.hpp"
 #include "queue/completion_channel_state.hpp"
+#include "queue/watched_descriptors.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/queue/completion_channel.hpp>
 
@@ -133,15 +134,16 @@ result<std::optional<wait_end>> completion_channel_state::watch(std::unique_lock
     entered = begun.assume_value();
   }
   const int events = reads ? native->fd : changed_for_watchers_.descriptor();
-  std::array<pollfd, 4> watched{{{.fd = events, .events = POLLIN, .revents = 0},
-                                 {.fd = also.file_descriptor, .events = POLLIN, .revents = 0},
+  std::array<pollfd, 5> watched{{{.fd = events, .events = POLLIN, .revents = 0},
                                  {.fd = asleep.device, .events = POLLIN, .revents = 0},
-                                 {.fd = asleep.signal, .events = POLLIN, .revents = 0}}};
+                                 {.fd = asleep.signal, .events = POLLIN, .revents = 0},
+                                 entry_of(also.descriptor),
+                                 entry_of(also.another)}};
   held.unlock();
   const result<bool> woken = wait_readable(watched, until);
   end_sleep();
   result<void> collected = success();
-  if (watched[2].revents != 0) collected = async_events::of(*also.listener).collect();
+  if (watched[1].revents != 0) collected = async_events::of(*also.listener).collect();
   held.lock();
   if (reads)
     stop_reading();
@@ -152,12 +154,12 @@ result<std::optional<wait_end>> completion_channel_state::watch(std::unique_lock
   if (also.listener != nullptr && also.listener->has_heard())
     return std::optional(wait_end::async_event);
   VERBSPP_TRYV(collected);
-  VERBSPP_TRYV(check_alive(watched[2], "asynchronous events"));
+  VERBSPP_TRYV(check_alive(watched[1], "asynchronous events"));
   VERBSPP_TRYV(check_alive(watched[0], "completion channel"));
-  if ((watched[1].revents & POLLNVAL) != 0)
-    return error::out_of_range(operation, "the file descriptor to be watched", also.file_descriptor,
-                               "it is not open");
-  if (watched[1].revents != 0) return std::optional(wait_end::file_descriptor);
+  for (const pollfd& seen : {watched[3], watched[4]}) {
+    VERBSPP_TRY(is_over, ends_wait(seen, operation));
+    if (is_over) return std::optional(wait_end::file_descriptor);
+  }
   if (!in_time) return std::optional(wait_end::limit);
   return std::optional<wait_end>();
 }
@@ -188,7 +190,7 @@ result<wait_end> completion_channel_state::sleep(const completion_queue_state& q
                                                  const also_watched& also) noexcept {
   std::unique_lock held(lock_);
   const auto has_more = [&]() noexcept { return queue.events.count != events; };
-  if (also.file_descriptor < 0 && also.listener == nullptr) {
+  if (also.descriptor.number < 0 && also.another.number < 0 && also.listener == nullptr) {
     VERBSPP_TRY(in_time, wait(held, until, has_more));
     return in_time ? wait_end::completions : wait_end::limit;
   }

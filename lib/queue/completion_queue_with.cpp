@@ -105,7 +105,8 @@ result<watched_completions> wait_watching(const completion_queue& queue,
   if (slots.empty()) return no_slots(operation);
   if (state == nullptr) return moved_from_queue(operation);
   const result<watched_completions> outcome =
-      wait_listening(queue, *state, slots, until, which, {file_descriptor, &state->failures});
+      wait_listening(queue, *state, slots, until, which,
+                     {.descriptor = {.number = file_descriptor}, .listener = &state->failures});
   if (outcome.has_value()) return outcome;
   // Why a queue can no longer be used, its event tells best, which may be on its way.
   if (outcome.assume_error() != error_kind::driver) return outcome;

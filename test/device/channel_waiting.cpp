@@ -51,6 +51,8 @@ class sockets {
     hang_up();
   }
   [[nodiscard]] int watched() const { return ends_[0]; }
+  void speak() const { CHECK(::write(ends_[1], "x", 1) == 1); }
+  void finish_speaking() const { CHECK(::shutdown(ends_[1], SHUT_WR) == 0); }
   void hang_up() {
     if (ends_[1] != -1) ::close(std::exchange(ends_[1], -1));
   }
@@ -135,6 +137,51 @@ TEST_CASE("what ends a wait of a channel ends it however it waits") {
             (is_stop ? wait_end::limit : wait_end::file_descriptor));
       CHECK(clock::now() - start < moment + soon);
       CHECK(ends.left.outstanding() == 0);
+    }
+  }
+}
+
+TEST_CASE("a socket that is watched for hang-up only may have data to read") {
+  const testbed bed;
+  buffer<> to(bed.domain, 64);
+  for (const wait_mode mode : all_modes) {
+    for (const bool is_half : {true, false}) {
+      channel_pair ends = connect_channels(bed, mode);
+      sockets peer;
+      peer.speak();
+      ends.left.watch(peer.watched(), watch_for::hang_up);
+      CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
+      CHECK(ends.left.is_connected());
+      std::thread other = later([&] {
+        if (is_half)
+          peer.finish_speaking();
+        else
+          peer.hang_up();
+      });
+      const error ended = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
+      other.join();
+      CHECK(ended == error_kind::cancelled);
+      CHECK_THAT(ended.message(), Catch::Contains("descriptor"));
+      REQUIRE(ends.left.failure());
+      CHECK(ends.left.failure()->ended_by() == wait_end::file_descriptor);
+    }
+  }
+}
+
+TEST_CASE("a wait for anything of a channel ends with what the channel watches, too") {
+  const testbed bed;
+  for (const wait_mode mode : all_modes) {
+    for (const bool is_alone : {true, false}) {
+      channel_pair ends = connect_channels(bed, mode);
+      sockets peer;
+      const sockets other_peer;
+      ends.left.watch(peer.watched());
+      std::thread other = later([&] { peer.hang_up(); });
+      CHECK(must(ends.left.wait(patience, is_alone ? -1 : other_peer.watched())) ==
+            wait_end::completions);
+      other.join();
+      REQUIRE(ends.left.failure());
+      CHECK(ends.left.failure()->ended_by() == wait_end::file_descriptor);
     }
   }
 }

@@ -143,10 +143,10 @@ class channel : public posting_operations<channel>,
   /// look for themselves: this is for loops that wait for something else.
   void poll() noexcept;
   /// Waits until requests have finished, whose handles have their results then; as the channel's
-  /// `wait_mode` says. Nothing is given up at the limit. A channel that broke meanwhile counts as
-  /// one whose requests have finished; `failure` tells.
+  /// `wait_mode` says. Nothing is given up at the limit. A channel that broke meanwhile, which what
+  /// it watches may do to it, counts as one whose requests have finished; `failure` tells.
   /// \param file_descriptor of the program's, which also ends the wait by being readable, or hung
-  /// up; below 0 for none
+  /// up, and nothing besides; below 0 for none
   /// \returns what ended it
   /// \errors `not_connected` if the channel is empty; `driver` if the device is gone
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
@@ -162,9 +162,9 @@ class channel : public posting_operations<channel>,
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// Watches a descriptor of the program's, such as the TCP socket by which the peer was found:
   /// when it becomes readable, or is hung up, waits end, and the connection with them
-  /// (`cancelled`). It stays the program's, which has to keep it open as long; below 0: none, as at
-  /// first.
-  void watch(int file_descriptor) noexcept;
+  /// (`cancelled`). A socket on which the program goes on talking is watched for `hang_up` only. It
+  /// stays the program's, which has to keep it open as long; below 0: none, as at first.
+  void watch(int file_descriptor, watch_for what = watch_for::data_or_hang_up) noexcept;
 
   /// Ends the connection: ERR, collects all that is outstanding, and destroys the queue pair. What
   /// the device has not given back when the limit comes is taken back by that.

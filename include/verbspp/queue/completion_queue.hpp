@@ -46,15 +46,28 @@ enum class wait_end : std::uint8_t {
 
 [[nodiscard]] const char* to_string(wait_end end) noexcept;
 
+/// What of a file descriptor of the program's ends a wait. One that is in error does in any case.
+enum class watch_for : std::uint8_t {
+  data_or_hang_up,  ///< there is something to read, or the other end has closed it
+  hang_up,          ///< only that; data in it are no concern of the wait's
+};
+
 namespace detail {
 
 struct completion_channel_state;
 
 struct completion_queue_access;
 
+/// A file descriptor of the program's that ends waits.
+struct watched_descriptor {
+  int number = -1;  ///< below 0 for none
+  watch_for what = watch_for::data_or_hang_up;
+};
+
 /// What a sleep watches besides a completion queue.
 struct also_watched {
-  int file_descriptor = -1;                  ///< of the program's; below 0 for none
+  watched_descriptor descriptor{};
+  watched_descriptor another{};
   const async_listener* listener = nullptr;  ///< null for none; it has to listen
 };
 

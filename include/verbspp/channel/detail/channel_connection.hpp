@@ -79,8 +79,8 @@ class channel_connection : public outstanding_work {
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
   /// Reads the events that were asked for.
   void stay_awake() noexcept;
-  /// A descriptor of the program's whose being readable ends waits, and the connection; -1: none.
-  void watch(int file_descriptor) noexcept { watched_descriptor_ = file_descriptor; }
+  /// A descriptor of the program's that ends waits, and the connection.
+  void watch(const watched_descriptor& watched) noexcept { watched_ = watched; }
   /// Why `operation` is refused.
   [[nodiscard]] error refusal(const char* operation) const noexcept;
   [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
@@ -293,7 +293,7 @@ class channel_connection : public outstanding_work {
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, const wait_limit* limit) noexcept;
   [[nodiscard]] result<wait_end> wait_as_told(const looking& look, const wait_limit& until,
-                                              int file_descriptor) noexcept;
+                                              const watched_descriptor& another = {}) noexcept;
   [[nodiscard]] error reason_of(wait_end end, const wait_limit& until) noexcept;
   error give_up(wait_end end, const error& why) noexcept;
   [[nodiscard]] std::optional<error> reason_of_flush() noexcept;
@@ -321,7 +321,7 @@ class channel_connection : public outstanding_work {
   std::optional<queue_pair_data> queue_pair_{};
 
   async_listener listener_;  ///< of what fails while somebody waits
-  int watched_descriptor_ = -1;
+  watched_descriptor watched_{};
   std::uint32_t owner_;  ///< in endpoints
   std::uint32_t generation_ = 0;
   std::optional<endpoint> last_peer_{};

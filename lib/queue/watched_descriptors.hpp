@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/error.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/queue/completion_queue.hpp>
+
+#include <poll.h>
+
+#pragma GCC visibility push(hidden)
+namespace verbspp::detail {
+
+[[nodiscard]] inline pollfd entry_of(const watched_descriptor& watched) noexcept {
+  // A descriptor whose other end is closed is readable, too.
+  const short events = watched.what == watch_for::hang_up ? POLLRDHUP : POLLIN;
+  return {.fd = watched.number, .events = events, .revents = 0};
+}
+
+/// Whether a descriptor of the program's, as a wait has seen it, ends that wait.
+[[nodiscard]] inline result<bool> ends_wait(const pollfd& seen, const char* operation) noexcept {
+  if ((seen.revents & POLLNVAL) != 0)
+    return error::out_of_range(operation, "the file descriptor to be watched", seen.fd,
+                               "it is not open");
+  return seen.revents != 0;
+}
+
+}  // namespace verbspp::detail
+#pragma GCC visibility pop
