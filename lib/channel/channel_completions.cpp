@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/hub_state.hpp"
+#include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_connection.hpp>
 
 #include <algorithm>
 #include <optional>
 
 namespace verbspp::detail {
+
+namespace {
+
+// What a request was flushed because of, where the root of it has no words of its own.
+constexpr const char* broken_off =
+    "the queue pair went into the error state by itself, usually since the peer asked for what is "
+    "not allowed here";
+constexpr const char* too_late = "the limit of a wait had passed, which gave the connection up";
+constexpr const char* stopped = "a wait was asked to stop, which gave the connection up";
+
+}  // namespace
 
 void channel_connection::collect_with_care() noexcept {
   if (member_ != nullptr) return collect_from_hub();
@@ -87,6 +99,7 @@ void channel_connection::fail_receive(receive_slot& slot, std::uint32_t status,
                                       std::uint32_t vendor_code) noexcept {
   slot.status = status;
   slot.vendor_code = vendor_code;
+  slot.connection = static_cast<std::uint16_t>(generation_);
   note_failure(
       work_error(static_cast<work_status>(status), vendor_code, slot.id, local_.number.value())
           .with_operation(work_operation::receive),
@@ -104,19 +117,37 @@ void channel_connection::note_failure(const work_error& failure, scope_state* sc
   if (scope != nullptr) ++(was_flushed ? scope->flushed : scope->failed);
 }
 
-std::optional<work_error> channel_connection::failure_of(request one) const noexcept {
+work_error channel_connection::explained(const work_error& failure) noexcept {
+  if (failure.status() != work_status::flushed || !failure_) return failure;
+  if (!root_is_certain_ && queue_pair_)
+    if (const auto told = failure_told_to(listener_)) {
+      note_root(*told, true);
+      failure_->note_end(wait_end::async_event);
+    }
+  const error& root = failure_->root();
+  const auto failed = work_error::from(root);
+  if (failed && failed->status() == work_status::flushed) return failure.with_cause(broken_off);
+  if (root.hint() != nullptr) return failure.with_cause(root.hint());
+  return failure.with_cause(root == error_kind::cancelled ? stopped : too_late);
+}
+
+std::optional<work_error> channel_connection::failure_of(request one) noexcept {
   if (one.operation == work_operation::receive) {
     if (one.slot->status == IBV_WC_SUCCESS) return std::nullopt;
-    return work_error(static_cast<work_status>(one.slot->status), one.slot->vendor_code,
-                      one.slot->id, local_.number.value())
-        .with_operation(one.operation);
+    const work_error failed = work_error(static_cast<work_status>(one.slot->status),
+                                         one.slot->vendor_code, one.slot->id, local_.number.value())
+                                  .with_operation(one.operation);
+    const bool is_of_now = one.slot->connection == static_cast<std::uint16_t>(generation_);
+    return is_of_now ? explained(failed) : failed;
   }
   for (const lost_sends* lost = lost_.get(); lost != nullptr; lost = lost->earlier.get()) {
     if (one.number < lost->first || one.number >= lost->end) continue;
     const bool is_root = one.number == lost->root;
-    return work_error(is_root ? static_cast<work_status>(lost->status) : work_status::flushed,
-                      is_root ? lost->vendor_code : 0, one.number, lost->queue_pair)
-        .with_operation(one.operation);
+    const work_error failed =
+        work_error(is_root ? static_cast<work_status>(lost->status) : work_status::flushed,
+                   is_root ? lost->vendor_code : 0, one.number, lost->queue_pair)
+            .with_operation(one.operation);
+    return lost == lost_.get() ? explained(failed) : failed;
   }
   return std::nullopt;
 }

@@ -159,7 +159,9 @@ const char* to_string(work_error_class kind) noexcept {
 
 work_error_class work_error::error_class() const noexcept { return describe(status_).error_class; }
 
-const char* work_error::hint() const noexcept { return describe(status_).hint; }
+const char* work_error::hint() const noexcept {
+  return cause_ != nullptr ? cause_ : describe(status_).hint;
+}
 
 namespace {
 
@@ -217,17 +219,19 @@ std::optional<work_error> work_error::from(const error& e) noexcept {
                     low(facts[2]));
   if (const std::uint32_t operation = high(facts[2]); operation != 0)
     result.operation_ = static_cast<work_operation>(operation - 1);
+  if (e.hint() != result.hint()) result.cause_ = e.hint();
   return result;
 }
 
 std::size_t work_error::format(std::span<char> buffer) const noexcept {
   const status_description& description = describe(status_);
-  const int length = std::snprintf(buffer.data(), buffer.size(),
-                                   "%s: %s (status %u, vendor code 0x%" PRIx32 ", wr_id %" PRIu64
-                                   ", queue pair 0x%06" PRIx32 "); %s",
-                                   operation_ ? to_string(*operation_) : "work request",
-                                   description.name, static_cast<unsigned>(status_), vendor_code_,
-                                   wr_id_, queue_pair_number_, description.hint);
+  const int length =
+      std::snprintf(buffer.data(), buffer.size(),
+                    "%s: %s (status %u, vendor code 0x%" PRIx32 ", wr_id %" PRIu64
+                    ", queue pair 0x%06" PRIx32 "); %s%s",
+                    operation_ ? to_string(*operation_) : "work request", description.name,
+                    static_cast<unsigned>(status_), vendor_code_, wr_id_, queue_pair_number_,
+                    cause_ != nullptr ? "the connection had broken before: " : "", hint());
   return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
 

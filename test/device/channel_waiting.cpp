@@ -226,11 +226,52 @@ TEST_CASE("what gave a connection up is told") {
     CHECK(ends.left.state() == channel_state::broken);
     CHECK(ends.left.outstanding() == 0);
     CHECK(ends.left.failure()->ended_by() == std::nullopt);
-    CHECK(waiting.wait(patience).has_error());
+    const error flushed = failure_of(waiting.wait(patience));
+    CHECK(work_error::from(flushed)->status() == work_status::flushed);
+    CHECK_THAT(flushed.message(), Catch::Contains("flushed") && Catch::Contains("broken before") &&
+                                      Catch::Contains("the peer refused the access"));
+  }
+  SECTION("what it watches, with all requests") {
+    auto first = must(ends.left.post_receive({.elements = memory.scatter(0, 32)}));
+    auto second = must(ends.left.post_receive({.elements = memory.scatter(32, 32)}));
+    sockets peer;
+    peer.hang_up();
+    ends.left.watch(peer.watched());
+    CHECK(error(failure_of(first.wait(patience))) == error_kind::cancelled);
+    CHECK_THAT(error(failure_of(second.wait(patience))).message(),
+               Catch::Contains("flushed") && Catch::Contains("usually the peer is gone"));
+  }
+  SECTION("the time, with all requests") {
+    auto first = must(ends.left.post_receive({.elements = memory.scatter(0, 32)}));
+    auto second = must(ends.left.post_receive({.elements = memory.scatter(32, 32)}));
+    CHECK(error(failure_of(first.wait(short_limit))) == error_kind::timed_out);
+    CHECK_THAT(error(failure_of(second.wait(patience))).message(),
+               Catch::Contains("the limit of a wait had passed"));
+  }
+  SECTION("the peer, which asked for what is not allowed") {
+    auto waiting = must(ends.left.post_receive({.elements = memory.scatter()}));
+    const remote_memory<access::remote_write> nowhere(0, 64, remote_key(std::uint32_t{0}));
+    CHECK(ends.right.write({.elements = memory.gather(), .remote = nowhere}, patience).has_error());
+    std::optional<transport_result<completed_work>> ended;
+    wait_until([&] { return (ended = waiting.poll()).has_value(); }, "the receive is flushed");
+    CHECK_THAT(error(failure_of(*ended)).message(), Catch::Contains("broken before"));
   }
   SECTION("the program") {
+    auto earlier = must(ends.left.post_receive({.elements = memory.scatter(0, 32)}));
+    auto waiting = must(ends.left.post_receive({.elements = memory.scatter(32, 32)}));
     must(ends.left.close());
     CHECK(ends.left.failure()->ended_by() == std::nullopt);
+    CHECK_THAT(error(failure_of(waiting.wait(patience))).message(),
+               Catch::Contains("the channel was closed"));
+    // What breaks the next connection has nothing to do with it.
+    static_cast<void>(must(ends.left.renew()));
+    sockets peer;
+    peer.hang_up();
+    ends.left.watch(peer.watched());
+    CHECK(must(ends.left.wait(patience)) == wait_end::completions);
+    CHECK_FALSE(ends.left.is_connected());
+    CHECK_THAT(error(failure_of(earlier.wait(patience))).message(),
+               Catch::Contains("flushed") && !Catch::Contains("broken before"));
   }
 }
 

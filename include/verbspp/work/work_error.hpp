@@ -110,11 +110,19 @@ class work_error {
     copy.operation_ = operation;
     return copy;
   }
+  /// The same of a request that was flushed, with what broke its connection: a string that lives as
+  /// long as the program; null if that is not known.
+  [[nodiscard]] constexpr work_error with_cause(const char* cause) const noexcept {
+    work_error copy = *this;
+    copy.cause_ = cause;
+    return copy;
+  }
   /// The same failure as an error, which keeps all that this one knows.
   operator error() const noexcept;
   /// What an error was made from; empty if that was no failed request.
   [[nodiscard]] static std::optional<work_error> from(const error& e) noexcept;
-  /// What usually causes this status, and what to check.
+  /// What usually causes this status, and what to check; of a request that was flushed, what broke
+  /// its connection, if that is known.
   [[nodiscard]] const char* hint() const noexcept;
   /// Writes the message, cut and null-terminated where the buffer ends; no allocation.
   /// \returns the length of the whole message, without the terminating null
@@ -131,6 +139,7 @@ class work_error {
   std::uint32_t vendor_code_ = 0;
   std::uint32_t queue_pair_number_ = 0;
   std::optional<work_operation> operation_{};
+  const char* cause_ = nullptr;
 };
 
 std::ostream& operator<<(std::ostream& out, const work_error& e);

@@ -267,7 +267,9 @@ class channel_connection : public outstanding_work {
     if (rare.has_value()) return rare.assume_value();
     return rare.assume_error();
   }
-  [[nodiscard]] std::optional<work_error> failure_of(request one) const noexcept;
+  [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
+  /// The failure of a request of the present connection, which may have been flushed.
+  [[nodiscard]] work_error explained(const work_error& failure) noexcept;
   void leave_rarely(request one, bool must_wait) noexcept;
   /// The same failure as that of a drop, if a limit ended the wait.
   [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;

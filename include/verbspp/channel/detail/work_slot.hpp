@@ -71,6 +71,7 @@ struct alignas(64) receive_slot {
 
   state is;
   std::uint8_t notes;
+  std::uint16_t connection;  ///< the lower bits of its generation, if it has failed
 };
 
 static_assert(sizeof(receive_slot) == 64 || sizeof(void*) != 8);
