@@ -11,10 +11,12 @@ import re
 import sys
 
 # From the ground up; docs/design.md says what each one holds.
-FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange", "group", "cm"]
+FLOORS = ["base", "quirks", "device", "memory", "work", "queue", "qp", "channel", "exchange", "group", "cm",
+          "ranks"]
 # The headers of more than one floor belong to no floor.
 ROOFS = {"verbspp/fwd.hpp", "verbspp/verbspp.hpp", "verbspp/channel.hpp", "verbspp/exchange.hpp",
-         "verbspp/cm.hpp", "verbspp/group.hpp"}
+         "verbspp/cm.hpp", "verbspp/group.hpp",
+         "verbspp/ranks.hpp"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 
 

@@ -266,4 +266,12 @@ class peer_list;
 struct peer_result;
 class prepared_group;
 
+// ranks
+class any_bootstrap;
+enum class barrier_kind : std::uint8_t;
+class local_bootstrap;
+class tcp_bootstrap;
+struct tcp_launch;
+class world;
+
 }  // namespace verbspp

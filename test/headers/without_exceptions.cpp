@@ -10,4 +10,5 @@
 #include <verbspp/cm.hpp>
 #include <verbspp/exchange.hpp>
 #include <verbspp/group.hpp>
+#include <verbspp/ranks.hpp>
 #include <verbspp/verbspp.hpp>

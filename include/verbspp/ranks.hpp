@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Worlds: numbered processes that are connected to each other, with barriers and small collective
+/// steps. A library of its own: link verbspp-ranks.
+#pragma once
+
+#include <verbspp/group.hpp>
+#include <verbspp/ranks/barrier_kind.hpp>
+#include <verbspp/ranks/bootstrap.hpp>
+#include <verbspp/ranks/local_bootstrap.hpp>
+#include <verbspp/ranks/tcp_bootstrap.hpp>
+#include <verbspp/ranks/world.hpp>

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/group/group_error.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace verbspp {
+
+namespace detail {
+class local_meeting;
+}
+
+/// A bootstrap of ranks that are threads of one process: for tests, and for trying things out.
+///
+/// A move-only owner. Thread rule: each on one thread, or as a plain value.
+class local_bootstrap {
+ public:
+  /// So many, which know each other: the one of rank 0 first.
+  [[nodiscard]] static std::vector<local_bootstrap> create(std::uint32_t size);
+
+  [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
+  [[nodiscard]] std::uint32_t size() const noexcept;
+  /// \errors `resource_exhausted`
+  [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
+  /// \errors `timed_out` and `cancelled`, with the ranks that are missing
+  [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
+  /// \errors `not_found`, `invalid_input` for a value that is larger than the place for it
+  [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
+                                        std::span<std::byte> into,
+                                        const wait_limit& limit) noexcept;
+
+ private:
+  local_bootstrap(std::shared_ptr<detail::local_meeting> meeting, std::uint32_t rank) noexcept;
+
+  std::shared_ptr<detail::local_meeting> meeting_;
+  std::uint32_t rank_;
+};
+
+}  // namespace verbspp

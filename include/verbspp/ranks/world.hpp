@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/builder.hpp>
+#include <verbspp/channel/waiting.hpp>
+#include <verbspp/exchange/exchanged_value.hpp>
+#include <verbspp/group/group.hpp>
+#include <verbspp/group/group_error.hpp>
+#include <verbspp/group/group_results.hpp>
+#include <verbspp/group/prepared_group.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/ranks/barrier_kind.hpp>
+#include <verbspp/ranks/bootstrap.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <iosfwd>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace verbspp {
+
+/// What collective steps carry: small, and its bytes are all there is to it.
+template <class Value>
+concept CollectiveValue = detail::because(
+    std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
+        sizeof(Value) <= 256,
+    "collective steps of a world are for trivially copyable values of at most 256 bytes; more "
+    "travels by peers().scatter and gather, or by the libraries that docs/groups.md names");
+
+/// Processes, or threads, that know each other by ranks: 0 to size - 1, each connected to all, and
+/// to itself.
+///
+///     VERBSPP_TRY(launched, tcp_bootstrap::from_environment(30s));
+///     VERBSPP_TRY(all, world::join(std::move(launched), domain.build_channel(), 30s));
+///     VERBSPP_TRYV(all.peers()[(all.rank() + 1) % all.size()].send({.elements = news}));
+///     VERBSPP_TRYV(all.barrier(5s));
+///
+/// Barriers and collective steps are by RDMA writes into memory of the world's own, and leave alone
+/// what the program sends and receives. They are called by all ranks that they are for, in the
+/// same order, with the same list of ranks. Each has a limit; what it ends says which ranks were
+/// missing, of which the others' results tell nothing: each rank has its own. The next step works
+/// when the ranks are there again, once what was broken is mended (`mend`).
+///
+/// A move-only owner; one that was moved from has size 0, and does nothing else. Let all ranks come
+/// to a last barrier before one goes. Thread rule: as a group.
+class world {
+ public:
+  world(const world&) = delete;
+  world& operator=(const world&) = delete;
+  world(world&& other) noexcept;
+  world& operator=(world&& other) noexcept;
+  ~world();
+
+  /// Connects all ranks to all, by channels as that builder builds them. When it returns, all are
+  /// connected, at both ends.
+  /// \errors as `prepare_group`, `group::handshake`, and those of the bootstrap, with the rank;
+  /// `invalid_input` for a bootstrap whose rank is not below its size, or whose size is 0 or above
+  /// 65,535
+  template <class Model, transport Transport, queue_pair_parameter_set Given>
+    requires Bootstrap<Model>
+  [[nodiscard]] static group_result<world> join(Model bootstrap,
+                                                const channel_builder<Transport, Given>& like,
+                                                const wait_limit& limit) noexcept {
+    any_bootstrap launched(std::move(bootstrap));
+    VERBSPP_TRYV(check(launched));
+    VERBSPP_TRY(prepared, prepare_group(like, launched.size()));
+    return connect(std::move(launched), std::move(prepared), like.domain(), like.hub_for(1).waiting,
+                   limit);
+  }
+
+  [[nodiscard]] std::uint32_t rank() const noexcept;
+  [[nodiscard]] std::uint32_t size() const noexcept;
+  /// The channels to all ranks, by rank. \pre it was not moved from
+  [[nodiscard]] group& peers() noexcept;
+  /// What a rank is to be called for people: its host and process.
+  [[nodiscard]] std::string_view name(std::uint32_t rank) const noexcept;
+
+  /// What each rank gives, by rank: numbers, text, structures with a name, handles of remote
+  /// memory, and tuples of these, as in an exchange. By the bootstrap, so it is for setting up.
+  /// \errors those of the bootstrap, with the rank; `invalid_input` for what is no such value
+  template <class Value>
+  [[nodiscard]] group_result<std::vector<Value>> exchange(const Value& mine,
+                                                          const wait_limit& limit) {
+    using values = detail::exchanged_values<Value>;
+    static_assert(values::largest <= 65536, "at most 64 KiB; send the rest through the peers");
+    std::vector<std::byte> bytes(values::largest);
+    detail::field_writer out(bytes);
+    values::write(out, mine);
+    std::vector<std::byte> all(values::largest * size());
+    std::vector<std::size_t> sizes(size());
+    VERBSPP_TRYV(
+        exchange_bytes(std::span<const std::byte>(bytes).first(out.size()), all, sizes, limit));
+    std::vector<Value> theirs;
+    for (std::uint32_t rank = 0; rank < size(); ++rank) {
+      detail::field_reader in(
+          std::span<const std::byte>(all).subspan(rank * values::largest, sizes[rank]));
+      auto read = values::read(in);
+      if (!read.has_value()) return group_error(rank, read.assume_error(), 1);
+      theirs.push_back(std::move(read).assume_value());
+    }
+    return theirs;
+  }
+
+  /// Returns when all ranks, or all of the list, have called it.
+  /// \errors by rank: `timed_out` and `cancelled` of those that were missing when the limit came;
+  /// what broke the connections to others; `invalid_input` for a list that has a rank twice, one
+  /// beyond the size, or not this one
+  group_results barrier(const wait_limit& limit,
+                        barrier_kind kind = barrier_kind::by_size) noexcept;
+  group_results barrier(const peer_list& ranks, const wait_limit& limit,
+                        barrier_kind kind = barrier_kind::by_size) noexcept;
+
+  /// The values of all ranks, by rank; each rank gets all.
+  /// \errors as `barrier`, of the first rank that failed
+  template <class Value>
+    requires CollectiveValue<Value>
+  [[nodiscard]] group_result<std::vector<Value>> all_gather(const Value& mine,
+                                                            const wait_limit& limit) {
+    std::vector<Value> all(size());
+    VERBSPP_TRYV(all_gather_bytes(std::as_bytes(std::span(&mine, 1)),
+                                  std::as_writable_bytes(std::span(all)), limit));
+    return all;
+  }
+  /// `combine` of all ranks' values, from rank 0 on: the same at each, if it is the same function.
+  template <class Value, class Combine>
+    requires CollectiveValue<Value>
+  [[nodiscard]] group_result<Value> all_reduce(const Value& mine, Combine combine,
+                                               const wait_limit& limit) {
+    VERBSPP_TRY(all, all_gather(mine, limit));
+    Value total = all[0];
+    for (std::size_t rank = 1; rank < all.size(); ++rank) total = combine(total, all[rank]);
+    return total;
+  }
+  /// The value of `root`, at each. \pre it is below `size()`
+  template <class Value>
+    requires CollectiveValue<Value>
+  [[nodiscard]] group_result<Value> broadcast(const Value& mine, std::uint32_t root,
+                                              const wait_limit& limit) {
+    VERBSPP_TRY(all, all_gather(mine, limit));
+    return Value(all[root]);
+  }
+
+  /// Connects again what was broken, whichever end has seen that: all ranks have to call it.
+  /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank
+  [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
+
+  friend std::ostream& operator<<(std::ostream& out, const world& w);
+
+ private:
+  class state;
+  explicit world(detail::owned<state> made) noexcept;
+
+  [[nodiscard]] static result<void> check(any_bootstrap& launched) noexcept;
+  [[nodiscard]] static group_result<world> connect(any_bootstrap launched, prepared_group prepared,
+                                                   const protection_domain& domain,
+                                                   wait_mode waiting,
+                                                   const wait_limit& limit) noexcept;
+  /// The values of all, each at its rank times the largest size, with their sizes.
+  [[nodiscard]] group_result<void> exchange_bytes(std::span<const std::byte> mine,
+                                                  std::span<std::byte> all,
+                                                  std::span<std::size_t> sizes,
+                                                  const wait_limit& limit) noexcept;
+  [[nodiscard]] group_results all_gather_bytes(std::span<const std::byte> mine,
+                                               std::span<std::byte> all,
+                                               const wait_limit& limit) noexcept;
+
+  detail::owned<state> state_;
+};
+
+}  // namespace verbspp

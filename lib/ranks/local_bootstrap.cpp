@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/values_of_ranks.hpp"
+#include <verbspp/ranks/local_bootstrap.hpp>
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
+
+namespace verbspp {
+
+namespace detail {
+
+/// Where the ranks of one process meet.
+class [[gnu::visibility("hidden")]] local_meeting {
+ public:
+  explicit local_meeting(std::uint32_t size) : values(size) {}
+
+  std::mutex lock{};
+  std::condition_variable arrived{};
+  values_of_ranks values;
+};
+
+}  // namespace detail
+
+local_bootstrap::local_bootstrap(std::shared_ptr<detail::local_meeting> meeting,
+                                 std::uint32_t rank) noexcept
+    : meeting_(std::move(meeting)), rank_(rank) {}
+
+std::vector<local_bootstrap> local_bootstrap::create(std::uint32_t size) {
+  const auto meeting = std::make_shared<detail::local_meeting>(size);
+  std::vector<local_bootstrap> made;
+  for (std::uint32_t rank = 0; rank < size; ++rank) made.push_back(local_bootstrap(meeting, rank));
+  return made;
+}
+
+std::uint32_t local_bootstrap::size() const noexcept {
+  return meeting_ ? meeting_->values.size() : 0;
+}
+
+result<void> local_bootstrap::put(std::string_view key, std::span<const std::byte> value) noexcept {
+  return detail::without_exceptions("put of a rank", [&]() -> result<void> {
+    const std::lock_guard guard(meeting_->lock);
+    meeting_->values.put(rank_, key, value);
+    return success();
+  });
+}
+
+group_result<void> local_bootstrap::fence(const wait_limit& limit) noexcept {
+  std::unique_lock guard(meeting_->lock);
+  const std::uint32_t fence = meeting_->values.arrive(rank_);
+  meeting_->arrived.notify_all();
+  while (!meeting_->values.all_at(fence)) {
+    if (limit.has_passed()) {
+      const auto missing = meeting_->values.missing_at(fence);
+      return group_error(missing.first, limit.failure("fence of a world"), missing.count);
+    }
+    // In slices, since a limit may be for ever, which not every clock can add to.
+    const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    meeting_->arrived.wait_until(guard, std::min(limit.sleep_until(), slice));
+  }
+  return success();
+}
+
+result<std::size_t> local_bootstrap::get(std::uint32_t rank, std::string_view key,
+                                         std::span<std::byte> into,
+                                         const wait_limit& /*limit*/) noexcept {
+  return detail::without_exceptions("get of a rank", [&]() -> result<std::size_t> {
+    const std::lock_guard guard(meeting_->lock);
+    const auto* const value = meeting_->values.get(rank, key);
+    if (value == nullptr)
+      return error(error_kind::not_found, "get what a rank has put", "it has put nothing there");
+    return detail::copy_value(*value, into);
+  });
+}
+
+}  // namespace verbspp

@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/meeting_point.hpp"
+#include "ranks/tcp_frame.hpp"
+#include "ranks/values_of_ranks.hpp"
+#include <verbspp/exchange/tcp.hpp>
+#include <verbspp/ranks/tcp_bootstrap.hpp>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace verbspp {
+
+namespace {
+
+using detail::tcp_frame;
+using detail::tcp_frame_type;
+
+constexpr const char* meeting = "meet the ranks of a world";
+/// How soon one that came too early tries again.
+constexpr auto time_between_attempts = std::chrono::milliseconds(20);
+/// How long the meeting point may take to say who is missing.
+constexpr auto time_for_who = std::chrono::seconds(1);
+
+[[nodiscard]] error gone() noexcept {
+  return {error_kind::not_connected, meeting,
+          "the meeting point is gone: rank 0 has ended, or the network to it"};
+}
+
+[[nodiscard]] error refusal(std::uint32_t why, const tcp_launch& launch) noexcept {
+  switch (static_cast<detail::tcp_refusal>(why)) {
+    case detail::tcp_refusal::no_rank:
+      return error::out_of_range(meeting, "rank", launch.rank,
+                                 "the meeting point has a world of less ranks");
+    case detail::tcp_refusal::doubled:
+      return error::out_of_range(meeting, "rank", launch.rank)
+          .as(error_kind::busy,
+              "the meeting point has, or had, another process of this rank: is it started twice, "
+              "or does another world meet there?");
+    case detail::tcp_refusal::other_size:
+      return error::out_of_range(meeting, "size of the world", launch.size)
+          .as(error_kind::mismatch,
+              "the meeting point has a world of another size: does another one meet there?");
+    case detail::tcp_refusal::other_world:
+      return {error_kind::mismatch, meeting, "the meeting point has a world of another name"};
+    case detail::tcp_refusal::other_version:
+      break;
+  }
+  return {error_kind::mismatch, meeting, "the meeting point speaks another version"};
+}
+
+struct host_and_port {
+  std::string_view host;
+  std::string_view port;
+};
+
+[[nodiscard]] result<host_and_port> split(std::string_view place) noexcept {
+  const std::size_t colon = place.rfind(':');
+  if (colon != std::string_view::npos && colon != 0 && colon + 1 != place.size()) {
+    std::string_view host = place.substr(0, colon);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']')
+      host = host.substr(1, host.size() - 2);
+    else if (host.find(':') != std::string_view::npos)
+      host = {};
+    if (!host.empty()) return host_and_port{host, place.substr(colon + 1)};
+  }
+  return error(error_kind::invalid_input, meeting,
+               "a meeting point is a host and a port, \"node17:4711\", an IPv6 address in "
+               "brackets: \"[::1]:4711\"");
+}
+
+[[nodiscard]] result<std::uint32_t> number_from(const char* variable, const char* hint) noexcept {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return error(error_kind::not_found, variable, "it is not set");
+  const std::string_view all(text);
+  std::uint32_t value = 0;
+  const auto read = std::from_chars(all.data(), all.data() + all.size(), value);
+  if (all.empty() || read.ec != std::errc() || read.ptr != all.data() + all.size())
+    return error(error_kind::invalid_input, variable, hint);
+  return value;
+}
+
+}  // namespace
+
+namespace detail {
+
+/// One rank's connection to the meeting point, and that itself at rank 0.
+class [[gnu::visibility("hidden")]] tcp_rank {
+ public:
+  explicit tcp_rank(const tcp_launch& launch) noexcept : launch_(launch) {}
+
+  [[nodiscard]] std::uint32_t rank() const noexcept { return launch_.rank; }
+  [[nodiscard]] std::uint32_t size() const noexcept { return launch_.size; }
+
+  [[nodiscard]] result<void> join(const wait_limit& limit) {
+    VERBSPP_TRY(place, split(launch_.meeting_point));
+    if (launch_.rank == 0) {
+      auto listener = tcp_listener::open(place.port);
+      if (!listener.has_value()) {
+        const error& cause = listener.assume_error();
+        if (cause.native_errno() != EADDRINUSE) return cause;
+        return cause.as(error_kind::busy,
+                        "the port of the meeting point is in use: does another world meet there?");
+      }
+      point_ = std::make_unique<meeting_point>(std::move(listener).assume_value(), launch_.size,
+                                               std::string(launch_.name));
+    }
+    VERBSPP_TRYV(connect(place, limit));
+    std::vector<std::byte> hello;
+    append_number(hello, tcp_magic, 4);
+    append_number(hello, tcp_version, 4);
+    append_number(hello, launch_.size, 4);
+    VERBSPP_TRYV(send(tcp_frame_type::hello, launch_.rank, launch_.name, hello, limit));
+    VERBSPP_TRY(answer, receive(limit));
+    if (answer.type == tcp_frame_type::refused) return refusal(answer.number, launch_);
+    if (answer.type != tcp_frame_type::welcome) return gone();
+    // What it refers to belongs to the caller.
+    launch_.meeting_point = {};
+    launch_.name = {};
+    return success();
+  }
+
+  [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) {
+    if (key.size() > longest_tcp_key)
+      return error::above_limit("put of a rank", "bytes of the key", key.size(), longest_tcp_key);
+    if (value.size() > largest_tcp_value)
+      return error::above_limit("put of a rank", "bytes", value.size(), largest_tcp_value);
+    return send(tcp_frame_type::put, 0, key, value, wait_limit(std::chrono::seconds(30)));
+  }
+
+  [[nodiscard]] group_result<void> fence(const wait_limit& limit) {
+    ++fences_;
+    VERBSPP_TRYV(send(tcp_frame_type::fence, 0, {}, {}, limit));
+    for (;;) {
+      const auto answer = receive(limit);
+      if (!answer.has_value()) {
+        if (!limit.has_passed()) return answer.assume_error();
+        return who_is_missing(limit);
+      }
+      if (answer.assume_value().type == tcp_frame_type::released &&
+          answer.assume_value().number >= fences_)
+        return success();
+      if (answer.assume_value().type == tcp_frame_type::left)
+        return group_error(answer.assume_value().number,
+                           error(error_kind::not_connected, "fence of a world",
+                                 "this rank has left: look at what its process said"),
+                           1);
+    }
+  }
+
+  [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
+                                        std::span<std::byte> into, const wait_limit& limit) {
+    VERBSPP_TRYV(send(tcp_frame_type::get, rank, key, {}, limit));
+    for (;;) {
+      VERBSPP_TRY(answer, receive(limit));
+      if (answer.number != rank || answer.key != key) continue;  // of an earlier one
+      if (answer.type == tcp_frame_type::no_value)
+        return error(error_kind::not_found, "get what a rank has put", "it has put nothing there");
+      if (answer.type == tcp_frame_type::value) return copy_value(answer.value, into);
+    }
+  }
+
+ private:
+  [[nodiscard]] result<void> connect(const host_and_port& place, const wait_limit& limit) {
+    // At rank 0 the thread of this process is there already.
+    const std::string_view host = launch_.rank == 0 ? "localhost" : place.host;
+    for (;;) {
+      auto connected = tcp_socket::connect(host, place.port, limit);
+      if (connected.has_value()) {
+        socket_ = std::move(connected).assume_value();
+        return success();
+      }
+      if (connected.assume_error() != error_kind::not_connected) return connected.assume_error();
+      if (limit.has_passed())
+        return limit.failure(meeting,
+                             "nobody is at the meeting point: is rank 0 started, and is "
+                             "the place the right one?");
+      std::this_thread::sleep_for(time_between_attempts);
+    }
+  }
+
+  [[nodiscard]] group_error who_is_missing(const wait_limit& limit) {
+    const error cause = limit.failure("fence of a world", "this rank has not come");
+    const wait_limit soon(time_for_who);
+    if (!send(tcp_frame_type::who, 0, {}, {}, soon).has_value()) return cause;
+    for (;;) {
+      const auto answer = receive(soon);
+      if (!answer.has_value()) return cause;
+      const tcp_frame& told = answer.assume_value();
+      if (told.type == tcp_frame_type::missing)
+        return {told.number, cause, number_at(told.value, 0, 4)};
+    }
+  }
+
+  /// Waits until the socket is ready. \returns whether it is, and not the limit's
+  [[nodiscard]] bool wait_for(short events, const wait_limit& limit) const noexcept {
+    for (;;) {
+      pollfd watched{.fd = socket_.descriptor(), .events = events, .revents = 0};
+      if (::poll(&watched, 1, 10) > 0) return true;
+      if (limit.has_passed()) return false;
+    }
+  }
+
+  [[nodiscard]] result<void> send(tcp_frame_type type, std::uint32_t number, std::string_view key,
+                                  std::span<const std::byte> value, const wait_limit& limit) {
+    std::vector<std::byte> bytes;
+    append_frame(bytes, type, number, key, value);
+    for (std::size_t sent = 0; sent < bytes.size();) {
+      const ssize_t now = ::send(socket_.descriptor(), bytes.data() + sent, bytes.size() - sent,
+                                 MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (now > 0) {
+        sent += static_cast<std::size_t>(now);
+      } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+        if (wait_for(POLLOUT, limit)) continue;
+        // Half a frame is none.
+        socket_.close();
+        return limit.failure(meeting, "the meeting point takes nothing");
+      } else if (errno != EINTR) {
+        return gone();
+      }
+    }
+    return success();
+  }
+
+  [[nodiscard]] result<tcp_frame> receive(const wait_limit& limit) {
+    std::array<std::byte, 65536> bytes;
+    for (;;) {
+      if (std::optional<tcp_frame> frame = in_.next()) return std::move(*frame);
+      if (in_.is_wrong()) return gone();
+      const ssize_t got = ::recv(socket_.descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+      if (got > 0) {
+        in_.add(std::span(bytes).first(static_cast<std::size_t>(got)));
+      } else if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+        if (!wait_for(POLLIN, limit)) return limit.failure(meeting);
+      } else if (got == 0 || errno != EINTR) {
+        return gone();
+      }
+    }
+  }
+
+  tcp_launch launch_;
+  std::unique_ptr<meeting_point> point_{};  // goes last, when this rank's own socket is closed
+  tcp_socket socket_{};
+  tcp_frames in_{};
+  std::uint32_t fences_ = 0;
+};
+
+}  // namespace detail
+
+tcp_bootstrap::tcp_bootstrap(std::shared_ptr<detail::tcp_rank> made) noexcept
+    : rank_(std::move(made)) {}
+
+result<tcp_bootstrap> tcp_bootstrap::join(const tcp_launch& launch,
+                                          const wait_limit& limit) noexcept {
+  if (launch.size == 0 || launch.size > detail::most_ranks)
+    return error::out_of_range(meeting, "size of the world", launch.size,
+                               "a world has 1 to 65,535 ranks");
+  if (launch.rank >= launch.size)
+    return error::above_limit(meeting, "rank", launch.rank, launch.size - 1,
+                              "ranks are below the world's size");
+  if (launch.name.size() > detail::longest_tcp_key)
+    return error::above_limit(meeting, "bytes of the world's name", launch.name.size(),
+                              detail::longest_tcp_key);
+  return detail::without_exceptions(meeting, [&]() -> result<tcp_bootstrap> {
+    auto made = std::make_shared<detail::tcp_rank>(launch);
+    VERBSPP_TRYV(made->join(limit));
+    return tcp_bootstrap(std::move(made));
+  });
+}
+
+result<tcp_bootstrap> tcp_bootstrap::from_environment(const wait_limit& limit) noexcept {
+  tcp_launch launch;
+  VERBSPP_TRY(size, number_from("VERBSPP_WORLD_SIZE", "it has to be the number of ranks"));
+  VERBSPP_TRY(rank, number_from("VERBSPP_RANK", "it has to be a number, from 0 on"));
+  launch.size = size;
+  launch.rank = rank;
+  const char* const place = std::getenv("VERBSPP_MEETING_POINT");
+  if (place == nullptr)
+    return error(error_kind::not_found, "VERBSPP_MEETING_POINT",
+                 "it is not set: give all ranks the host of rank 0 and a free port there, as "
+                 "node17:4711");
+  launch.meeting_point = place;
+  if (const char* const name = std::getenv("VERBSPP_WORLD")) launch.name = name;
+  return join(launch, limit);
+}
+
+std::uint32_t tcp_bootstrap::rank() const noexcept { return rank_ ? rank_->rank() : 0; }
+
+std::uint32_t tcp_bootstrap::size() const noexcept { return rank_ ? rank_->size() : 0; }
+
+result<void> tcp_bootstrap::put(std::string_view key, std::span<const std::byte> value) noexcept {
+  return detail::without_exceptions(meeting, [&] { return rank_->put(key, value); });
+}
+
+group_result<void> tcp_bootstrap::fence(const wait_limit& limit) noexcept {
+  return detail::without_exceptions(meeting, [&] { return rank_->fence(limit); });
+}
+
+result<std::size_t> tcp_bootstrap::get(std::uint32_t rank, std::string_view key,
+                                       std::span<std::byte> into,
+                                       const wait_limit& limit) noexcept {
+  return detail::without_exceptions(meeting, [&] { return rank_->get(rank, key, into, limit); });
+}
+
+}  // namespace verbspp

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What ranks and their meeting point say to each other: frames of 11 bytes, a key and a value.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+enum class tcp_frame_type : std::uint8_t {
+  hello = 1,     ///< number: rank; key: the world's name; value: magic, version, size
+  welcome = 2,   ///< nothing
+  refused = 3,   ///< number: why
+  put = 4,       ///< key and value
+  fence = 5,     ///< nothing
+  released = 6,  ///< number: how many fences all have come to
+  get = 7,       ///< number: whose; key
+  value = 8,     ///< number and key as asked; value
+  no_value = 9,  ///< number and key as asked
+  who = 10,      ///< nothing: who is missing at this rank's fence
+  missing = 11,  ///< number: the first one; value: how many
+  left = 12,     ///< number: a rank that left before this rank's fence
+};
+
+enum class tcp_refusal : std::uint32_t { no_rank, doubled, other_size, other_world, other_version };
+
+inline constexpr std::uint32_t tcp_magic = 0x76787277;
+inline constexpr std::uint32_t tcp_version = 1;
+inline constexpr std::size_t longest_tcp_key = 64;
+inline constexpr std::size_t largest_tcp_value = 65'536;
+inline constexpr std::size_t tcp_header = 11;
+
+inline void append_number(std::vector<std::byte>& to, std::uint64_t value, unsigned size) {
+  while (size-- > 0) to.push_back(static_cast<std::byte>(value >> 8U * size & 0xff));
+}
+[[nodiscard]] inline std::uint32_t number_at(std::span<const std::byte> from, std::size_t at,
+                                             unsigned size) noexcept {
+  std::uint32_t value = 0;
+  for (unsigned i = 0; i < size && at + i < from.size(); ++i)
+    value = value << 8U | std::to_integer<std::uint32_t>(from[at + i]);
+  return value;
+}
+
+struct tcp_frame {
+  tcp_frame_type type{};
+  std::uint32_t number = 0;
+  std::string key{};
+  std::vector<std::byte> value{};
+};
+
+inline void append_frame(std::vector<std::byte>& to, tcp_frame_type type, std::uint32_t number,
+                         std::string_view key, std::span<const std::byte> value) {
+  append_number(to, static_cast<std::uint8_t>(type), 1);
+  append_number(to, number, 4);
+  append_number(to, key.size(), 2);
+  append_number(to, value.size(), 4);
+  const auto bytes = std::as_bytes(std::span(key));
+  to.insert(to.end(), bytes.begin(), bytes.end());
+  to.insert(to.end(), value.begin(), value.end());
+}
+
+/// Takes frames out of bytes as they come.
+class tcp_frames {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  /// Whether these are bytes of no frame.
+  [[nodiscard]] bool is_wrong() const noexcept {
+    const auto rest = this->rest();
+    if (rest.empty()) return false;
+    const auto type = std::to_integer<unsigned>(rest[0]);
+    if (type < 1 || type > 12) return true;
+    return rest.size() >= tcp_header &&
+           (number_at(rest, 5, 2) > longest_tcp_key || number_at(rest, 7, 4) > largest_tcp_value);
+  }
+  [[nodiscard]] std::optional<tcp_frame> next() {
+    const auto rest = this->rest();
+    if (rest.size() < tcp_header || is_wrong()) return std::nullopt;
+    const std::size_t key = number_at(rest, 5, 2);
+    const std::size_t value = number_at(rest, 7, 4);
+    if (rest.size() < tcp_header + key + value) return std::nullopt;
+    tcp_frame frame{.type = static_cast<tcp_frame_type>(rest[0]), .number = number_at(rest, 1, 4)};
+    frame.key.assign(reinterpret_cast<const char*>(rest.data()) + tcp_header, key);
+    const auto bytes = rest.subspan(tcp_header + key, value);
+    frame.value.assign(bytes.begin(), bytes.end());
+    at_ += tcp_header + key + value;
+    if (at_ == bytes_.size() || at_ > largest_tcp_value) {
+      bytes_.erase(bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(at_));
+      at_ = 0;
+    }
+    return frame;
+  }
+
+ private:
+  [[nodiscard]] std::span<const std::byte> rest() const noexcept {
+    return std::span(bytes_).subspan(at_);
+  }
+  std::vector<std::byte> bytes_{};
+  std::size_t at_ = 0;
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/group/group_error.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// As many as a group can have.
+inline constexpr std::uint32_t most_ranks = 65'535;
+
+/// What ranks have put, and how many fences each has come to.
+class values_of_ranks {
+ public:
+  explicit values_of_ranks(std::uint32_t size) : fences_(size) {}
+
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return static_cast<std::uint32_t>(fences_.size());
+  }
+  void put(std::uint32_t rank, std::string_view key, std::span<const std::byte> value) {
+    values_.insert_or_assign({rank, std::string(key)},
+                             std::vector<std::byte>(value.begin(), value.end()));
+  }
+  /// Null if there is none.
+  [[nodiscard]] const std::vector<std::byte>* get(std::uint32_t rank, std::string_view key) const {
+    const auto found = values_.find({rank, std::string(key)});
+    return found != values_.end() ? &found->second : nullptr;
+  }
+  /// The rank has come to one more fence. \returns its number
+  std::uint32_t arrive(std::uint32_t rank) noexcept { return ++fences_[rank]; }
+  [[nodiscard]] std::uint32_t fences_of(std::uint32_t rank) const noexcept { return fences_[rank]; }
+  [[nodiscard]] bool all_at(std::uint32_t fence) const noexcept {
+    return std::all_of(fences_.begin(), fences_.end(),
+                       [fence](std::uint32_t each) { return each >= fence; });
+  }
+  struct absence {
+    std::uint32_t first = 0;
+    std::uint32_t count = 0;
+  };
+  [[nodiscard]] absence missing_at(std::uint32_t fence) const noexcept {
+    absence found;
+    for (std::uint32_t rank = 0; rank < size(); ++rank)
+      if (fences_[rank] < fence && found.count++ == 0) found.first = rank;
+    return found;
+  }
+
+ private:
+  std::map<std::pair<std::uint32_t, std::string>, std::vector<std::byte>> values_{};
+  std::vector<std::uint32_t> fences_;
+};
+
+/// Copies what was put to where it is to be.
+[[nodiscard]] inline result<std::size_t> copy_value(std::span<const std::byte> value,
+                                                    std::span<std::byte> into) noexcept {
+  if (value.size() > into.size())
+    return error::above_limit("get what a rank has put", "bytes", value.size(), into.size(),
+                              "the other rank has put something else: do both run the same "
+                              "program?");
+  std::copy(value.begin(), value.end(), into.begin());
+  return value.size();
+}
+
+/// Calls what allocates where nobody can catch an exception.
+template <class Function>
+[[nodiscard]] auto without_exceptions(const char* operation, Function function) noexcept
+    -> decltype(function()) {
+#ifdef __cpp_exceptions
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return error::from_errno(ENOMEM, operation);
+  }
+#else
+  static_cast<void>(operation);
+  return function();
+#endif
+}
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/signals.hpp"
+#include "ranks/values_of_ranks.hpp"
+#include <verbspp/exchange/bounded_text.hpp>
+#include <verbspp/ranks/world.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <new>
+#include <ostream>
+
+namespace verbspp {
+
+namespace {
+
+constexpr const char* joining = "join a world";
+using rank_name = bounded_text<96>;
+
+/// The keys of what is put: what it is, of which exchange, for whom.
+class key {
+ public:
+  key(const char* what, std::uint64_t turn, std::uint32_t whose) noexcept {
+    size_ = static_cast<std::size_t>(std::snprintf(text_.data(), text_.size(), "verbspp.%s.%llu.%u",
+                                                   what, static_cast<unsigned long long>(turn),
+                                                   static_cast<unsigned>(whose)));
+  }
+  operator std::string_view() const noexcept { return {text_.data(), size_}; }
+
+ private:
+  std::array<char, 64> text_{};
+  std::size_t size_;
+};
+
+[[nodiscard]] rank_name own_name() noexcept {
+  std::array<char, 64> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0) host[0] = '?';
+  std::array<char, 96> text{};
+  std::snprintf(text.data(), text.size(), "%s, process %ld", host.data(),
+                static_cast<long>(::getpid()));
+  return rank_name::from(std::string_view(text.data())).value();
+}
+
+/// A failure with one rank.
+[[nodiscard]] group_error with_rank(std::uint32_t rank, const error& cause) noexcept {
+  return {rank, cause, 1};
+}
+
+}  // namespace
+
+class [[gnu::visibility("hidden")]] world::state {
+ public:
+  explicit state(any_bootstrap launched) noexcept : bootstrap(std::move(launched)) {
+    rank = bootstrap.rank();
+    size = bootstrap.size();
+  }
+
+  [[nodiscard]] result<endpoint> endpoint_from(std::uint32_t other, std::uint64_t turn,
+                                               const wait_limit& limit) noexcept {
+    std::array<std::byte, endpoint::encoded_size> bytes{};
+    VERBSPP_TRY(length, bootstrap.get(other, key("endpoint", turn, rank), bytes, limit));
+    return endpoint::decode(std::span(bytes).first(length));
+  }
+
+  any_bootstrap bootstrap;
+  std::uint32_t rank = 0;
+  std::uint32_t size = 0;
+  std::uint64_t turns = 0;  ///< of what goes by the bootstrap
+  detail::owned<rank_name[]> names{};
+  detail::signals signals{};
+  group peers{};  // goes first: nothing lands in the signals' memory then
+};
+
+world::world(detail::owned<state> made) noexcept : state_(std::move(made)) {}
+world::world(world&& other) noexcept = default;
+world& world::operator=(world&& other) noexcept = default;
+world::~world() = default;
+
+result<void> world::check(any_bootstrap& launched) noexcept {
+  if (launched.size() == 0 || launched.size() > detail::most_ranks)
+    return error::out_of_range(joining, "size", launched.size(), "a world has 1 to 65,535 ranks");
+  if (launched.rank() >= launched.size())
+    return error::above_limit(joining, "rank", launched.rank(), launched.size() - 1,
+                              "ranks are below the world's size");
+  return success();
+}
+
+group_result<world> world::connect(any_bootstrap launched, prepared_group prepared,
+                                   const protection_domain& domain, wait_mode waiting,
+                                   const wait_limit& limit) noexcept {
+  detail::owned<state> made(new (std::nothrow) state(std::move(launched)));
+  if (!made) return error::from_errno(ENOMEM, joining);
+  state& own = *made.get();
+  own.names = detail::owned<rank_name[]>(new (std::nothrow) rank_name[own.size]);
+  if (!own.names) return error::from_errno(ENOMEM, joining);
+  VERBSPP_TRYV(own.signals.open(domain, own.rank, own.size, waiting));
+
+  const rank_name name = own_name();
+  VERBSPP_TRYV(own.bootstrap.put(key("name", 0, 0), std::as_bytes(std::span(name.view()))));
+  VERBSPP_TRY(memory, own.signals.memory());
+  VERBSPP_TRYV(own.bootstrap.put(key("memory", 0, 0), memory.encode()));
+  for (std::uint32_t rank = 0; rank < own.size; ++rank)
+    VERBSPP_TRYV(own.bootstrap.put(key("endpoint", 0, rank), prepared.endpoint(rank).encode()));
+  VERBSPP_TRYV(own.bootstrap.fence(limit));
+
+  own.peers = group(std::move(prepared));
+  for (std::uint32_t rank = 0; rank < own.size; ++rank) {
+    const auto connected = [&]() -> result<void> {
+      std::array<char, 96> text{};
+      VERBSPP_TRY(length, own.bootstrap.get(rank, key("name", 0, 0),
+                                            std::as_writable_bytes(std::span(text)), limit));
+      VERBSPP_TRY(theirs, rank_name::from(std::string_view(text.data(), length)));
+      own.names.get()[rank] = theirs;
+      std::array<std::byte, detail::signals::place::encoded_size> bytes{};
+      VERBSPP_TRY(size, own.bootstrap.get(rank, key("memory", 0, 0), bytes, limit));
+      VERBSPP_TRY(place, detail::signals::place::decode(std::span(bytes).first(size)));
+      own.signals.set_memory_of(rank, place);
+      VERBSPP_TRY(remote, own.endpoint_from(rank, 0, limit));
+      return own.peers[rank].handshake(remote);
+    }();
+    if (!connected.has_value()) return with_rank(rank, connected.assume_error());
+  }
+  // Nobody sends to who is not ready.
+  VERBSPP_TRYV(own.bootstrap.fence(limit));
+  return world(std::move(made));
+}
+
+std::uint32_t world::rank() const noexcept { return state_ ? state_->rank : 0; }
+
+std::uint32_t world::size() const noexcept { return state_ ? state_->size : 0; }
+
+group& world::peers() noexcept { return state_->peers; }
+
+std::string_view world::name(std::uint32_t rank) const noexcept {
+  return rank < size() ? state_->names.get()[rank].view() : std::string_view();
+}
+
+group_result<void> world::exchange_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                                         std::span<std::size_t> sizes,
+                                         const wait_limit& limit) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "exchange of a world", "it was moved from");
+  const std::uint64_t turn = ++state_->turns;
+  VERBSPP_TRYV(state_->bootstrap.put(key("value", turn, 0), mine));
+  VERBSPP_TRYV(state_->bootstrap.fence(limit));
+  const std::size_t largest = all.size() / state_->size;
+  for (std::uint32_t rank = 0; rank < state_->size; ++rank) {
+    const auto size = state_->bootstrap.get(rank, key("value", turn, 0),
+                                            all.subspan(rank * largest, largest), limit);
+    if (!size.has_value()) return with_rank(rank, size.assume_error());
+    sizes[rank] = size.assume_value();
+  }
+  return success();
+}
+
+group_results world::barrier(const wait_limit& limit, barrier_kind kind) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
+  return barrier(state_->peers.all(), limit, kind);
+}
+
+group_results world::barrier(const peer_list& ranks, const wait_limit& limit,
+                             barrier_kind kind) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
+  return state_->signals.barrier(state_->peers, ranks, kind, limit);
+}
+
+group_results world::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                                      const wait_limit& limit) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");
+  return state_->signals.all_gather(state_->peers, mine, all, limit);
+}
+
+group_result<void> world::mend(const wait_limit& limit) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "mend a world", "it was moved from");
+  state& own = *state_.get();
+  const std::uint64_t turn = ++own.turns;
+  // What one end finds broken, the other may not have seen yet.
+  for (std::uint32_t rank = 0; rank < own.size; ++rank) {
+    const std::array<std::byte, 1> broken{own.peers[rank].is_connected() ? std::byte{0}
+                                                                         : std::byte{1}};
+    VERBSPP_TRYV(own.bootstrap.put(key("broken", turn, rank), broken));
+  }
+  VERBSPP_TRYV(own.bootstrap.fence(limit));
+  const detail::owned<bool[]> is_renewed(new (std::nothrow) bool[own.size]());
+  if (!is_renewed) return error::from_errno(ENOMEM, "mend a world");
+  for (std::uint32_t rank = 0; rank < own.size; ++rank) {
+    const auto renewed = [&]() -> result<void> {
+      std::array<std::byte, 1> theirs{};
+      VERBSPP_TRYV(own.bootstrap.get(rank, key("broken", turn, own.rank), theirs, limit));
+      if (own.peers[rank].is_connected() && theirs[0] == std::byte{0}) return success();
+      is_renewed.get()[rank] = true;
+      VERBSPP_TRY(local, own.peers[rank].renew());
+      return own.bootstrap.put(key("endpoint", turn, rank), local.encode());
+    }();
+    if (!renewed.has_value()) return with_rank(rank, renewed.assume_error());
+  }
+  VERBSPP_TRYV(own.bootstrap.fence(limit));
+  for (std::uint32_t rank = 0; rank < own.size; ++rank) {
+    if (!is_renewed.get()[rank]) continue;
+    const auto connected = [&]() -> result<void> {
+      VERBSPP_TRY(remote, own.endpoint_from(rank, turn, limit));
+      return own.peers[rank].handshake(remote);
+    }();
+    if (!connected.has_value()) return with_rank(rank, connected.assume_error());
+  }
+  VERBSPP_TRYV(own.bootstrap.fence(limit));
+  return success();
+}
+
+const char* to_string(barrier_kind kind) noexcept {
+  switch (kind) {
+    case barrier_kind::by_size:
+      return "by size";
+    case barrier_kind::centralized:
+      return "centralized";
+    case barrier_kind::binary_tree:
+      return "binary tree";
+    case barrier_kind::dissemination:
+      return "dissemination";
+  }
+  return "unknown barrier";
+}
+
+std::ostream& operator<<(std::ostream& out, const world& w) {
+  if (!w.state_) return out << "world, empty";
+  return out << "world, rank " << w.rank() << " of " << w.size() << " (" << w.name(w.rank())
+             << "), " << w.state_->peers;
+}
+
+}  // namespace verbspp

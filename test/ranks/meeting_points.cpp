@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worlds.hpp"
+#include <verbspp/exchange/tcp.hpp>
+
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A port that was free a moment ago.
+[[nodiscard]] std::string free_place() {
+  const auto listener = must(tcp_listener::open("0"));
+  return "localhost:" + std::to_string(listener.port());
+}
+[[nodiscard]] std::string port_of(const std::string& place) {
+  return place.substr(place.find(':') + 1);
+}
+[[nodiscard]] tcp_launch launch(std::uint32_t rank, std::uint32_t size, const std::string& place) {
+  return {.rank = rank, .size = size, .meeting_point = place};
+}
+[[nodiscard]] error why_not(const tcp_launch& launch, const wait_limit& limit = patience) {
+  return failure_of(tcp_bootstrap::join(launch, limit));
+}
+
+}  // namespace
+
+TEST_CASE("ranks meet by TCP in any order") {
+  const testbed bed;
+  const std::string place = free_place();
+  constexpr std::uint32_t count = 4;
+  on_threads(count, [&](std::uint32_t rank) {
+    // The meeting point comes last.
+    if (rank == 0) std::this_thread::sleep_for(100ms);
+    auto launched = must(tcp_bootstrap::join(launch(rank, count, place), patience));
+    require(launched.rank() == rank && launched.size() == count, "rank and size");
+    auto mine = must(world::join(std::move(launched), bed.domain.build_channel(), patience));
+    require(must(mine.exchange(rank, patience)) == std::vector<std::uint32_t>{0, 1, 2, 3},
+            "the ranks");
+    require(mine.barrier(patience).has_value(), "the barrier");
+  });
+}
+
+TEST_CASE("what ranks put, others get behind a fence, as it was put") {
+  const std::string place = free_place();
+  on_threads(3, [&](std::uint32_t rank) {
+    auto mine = must(tcp_bootstrap::join(launch(rank, 3, place), patience));
+    const std::vector<std::byte> large = pattern(65'536, rank);
+    must(mine.put("large", large));
+    must(mine.put("empty", {}));
+    must(mine.fence(patience));
+    for (std::uint32_t other = 0; other < 3; ++other) {
+      std::vector<std::byte> got(65'536);
+      require(must(mine.get(other, "large", got, patience)) == 65'536, "the size");
+      require(got == pattern(65'536, other), "the bytes");
+      require(must(mine.get(other, "empty", {}, patience)) == 0, "no bytes");
+      require(failure_of(mine.get(other, "small", got, patience)) == error_kind::not_found,
+              "what nobody put");
+      require(failure_of(mine.get(other, "large", std::span(got).first(9), patience)) ==
+                  error_kind::invalid_input,
+              "a place that is too small");
+    }
+    require(failure_of(mine.get(77, "large", {}, patience)) == error_kind::not_found, "no rank");
+    require(failure_of(mine.put(std::string(65, 'k'), {})) == error_kind::invalid_input, "the key");
+    require(failure_of(mine.put("k", std::vector<std::byte>(65'537))) == error_kind::invalid_input,
+            "the value");
+    must(mine.fence(patience));
+  });
+}
+
+TEST_CASE("a fence names who is missing, and who has left") {
+  const std::string place = free_place();
+  std::atomic<bool> is_told{false};
+  std::atomic<int> done{0};
+  on_threads(4, [&](std::uint32_t rank) {
+    auto mine = must(tcp_bootstrap::join(launch(rank, 4, place), patience));
+    must(mine.fence(patience));
+    if (rank == 0) {
+      const auto missing = failure_of(mine.fence(100ms));
+      require(missing.peer() == 1U && missing.failed() == 3, "three to be missing");
+      require(static_cast<error>(missing).kind() == error_kind::timed_out, "the kind");
+      is_told = true;
+    } else {
+      // Who is late comes to the fence that has been given up, and goes on with the next.
+      wait_until([&] { return is_told.load(); }, "rank 0 to be told");
+      must(mine.fence(patience));
+    }
+    must(mine.fence(patience));
+    if (rank == 3) return;
+    const auto left = failure_of(mine.fence(patience));
+    require(left.peer() == 3U, "rank 3 to have left");
+    require(static_cast<error>(left).kind() == error_kind::not_connected, "the kind");
+    ++done;
+    wait_until([&] { return done == 3; }, "all to be told");
+  });
+}
+
+TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
+  const std::string place = free_place();
+  std::optional<tcp_bootstrap> first(must(tcp_bootstrap::join(launch(0, 3, place), patience)));
+  auto second = must(tcp_bootstrap::join(launch(1, 3, place), patience));
+
+  CHECK(why_not(launch(1, 3, place)) == error_kind::busy);
+  CHECK(why_not(launch(1, 3, place)).message().find("rank: 1") != std::string::npos);
+  CHECK(why_not(launch(0, 3, place)) == error_kind::busy);  // another world's rank 0
+  CHECK(why_not(launch(2, 4, place)) == error_kind::mismatch);
+  tcp_launch named = launch(2, 3, place);
+  named.name = "another";
+  CHECK(why_not(named) == error_kind::mismatch);
+
+  // Strangers: one that says nothing, one that says something else, one that says too much.
+  const auto silent = must(tcp_socket::connect("localhost", port_of(place), patience));
+  for (const std::string& words :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\1')}) {
+    const auto stranger = must(tcp_socket::connect("localhost", port_of(place), patience));
+    static_cast<void>(::send(stranger.descriptor(), words.data(), words.size(), MSG_NOSIGNAL));
+    std::array<char, 16> answer{};
+    wait_until(
+        [&] {
+          const auto got =
+              ::recv(stranger.descriptor(), answer.data(), answer.size(), MSG_DONTWAIT);
+          return got == 0 || (got < 0 && errno != EAGAIN);
+        },
+        "the stranger to be hung up on");
+  }
+
+  auto third = must(tcp_bootstrap::join(launch(2, 3, place), patience));
+  on_threads(3, [&](std::uint32_t rank) {
+    must((rank == 0 ? *first : rank == 1 ? second : third).fence(patience));
+  });
+}
+
+TEST_CASE("what is no launch is refused, in words") {
+  CHECK(why_not(launch(0, 0, "localhost:1")) == error_kind::invalid_input);
+  CHECK(why_not(launch(3, 3, "localhost:1")) == error_kind::invalid_input);
+  for (const char* place : {"", ":", "host", "host:", ":1", "::1:5", "a:b:c"})
+    CHECK(why_not(launch(1, 2, place)) == error_kind::invalid_input);
+  tcp_launch long_name = launch(1, 2, "localhost:1");
+  const std::string name(65, 'n');
+  long_name.name = name;
+  CHECK(why_not(long_name) == error_kind::invalid_input);
+  // Nobody there.
+  CHECK(why_not(launch(1, 2, free_place()), 50ms) == error_kind::timed_out);
+
+  const auto from_environment = [] { return failure_of(tcp_bootstrap::from_environment(50ms)); };
+  for (const char* each : {"VERBSPP_RANK", "VERBSPP_WORLD_SIZE", "VERBSPP_MEETING_POINT"})
+    ::unsetenv(each);
+  CHECK(from_environment() == error_kind::not_found);
+  CHECK(from_environment().message().find("VERBSPP_WORLD_SIZE") != std::string::npos);
+  ::setenv("VERBSPP_WORLD_SIZE", "two", 1);
+  CHECK(from_environment() == error_kind::invalid_input);
+  ::setenv("VERBSPP_WORLD_SIZE", "2", 1);
+  ::setenv("VERBSPP_RANK", "-1", 1);
+  CHECK(from_environment() == error_kind::invalid_input);
+  CHECK(from_environment().message().find("VERBSPP_RANK") != std::string::npos);
+  ::setenv("VERBSPP_RANK", "1", 1);
+  CHECK(from_environment() == error_kind::not_found);
+  CHECK(from_environment().message().find("VERBSPP_MEETING_POINT") != std::string::npos);
+  ::setenv("VERBSPP_MEETING_POINT", "nowhere", 1);
+  CHECK(from_environment() == error_kind::invalid_input);
+}

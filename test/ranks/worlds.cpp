@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_tree,
+                               barrier_kind::dissemination, barrier_kind::by_size};
+
+/// The ranks that the results blame.
+[[nodiscard]] std::vector<std::uint32_t> blamed(const group_results& results) {
+  std::vector<std::uint32_t> found;
+  for (const peer_result& each : results)
+    if (!each.result.has_value()) found.push_back(each.peer);
+  return found;
+}
+
+void break_link(world& one, world& other) {
+  move_to_error(one.peers()[other.rank()].native_handle());
+  static_cast<void>(other.peers()[one.rank()].close());
+}
+
+}  // namespace
+
+TEST_CASE("the ranks of a world know, and reach, each other") {
+  for (const std::uint32_t count : {1U, 2U, 5U}) {
+    local_worlds all(count);
+    for (std::uint32_t rank = 0; rank < count; ++rank) {
+      world& mine = all.ranks[rank];
+      CHECK(mine.rank() == rank);
+      CHECK(mine.size() == count);
+      CHECK(mine.peers().connected().size() == count);
+      for (std::uint32_t other = 0; other < count; ++other)
+        CHECK(mine.name(other).find("process ") != std::string_view::npos);
+      CHECK(mine.name(count).empty());
+    }
+    buffer<> from(all.bed.domain, pattern(64, 1));
+    buffer<> into(all.bed.domain, 64);
+    auto receive = must(all.ranks[0].peers()[count - 1].post_receive({.elements = into.scatter()}));
+    must(all.ranks[count - 1].peers()[0].send({.elements = from.gather()}));
+    must(receive.wait(patience));
+    CHECK(into.bytes() == from.bytes());
+  }
+}
+
+TEST_CASE("ranks exchange values, each in its type") {
+  local_worlds all(3);
+  std::vector<buffer<>> memory;
+  for (std::uint32_t rank = 0; rank < 3; ++rank)
+    memory.emplace_back(all.bed.domain, pattern(64, rank));
+  std::vector<std::vector<
+      std::tuple<remote_memory<access::remote_read | access::remote_write>, bounded_text<16>>>>
+      seen(3);
+  on_threads(3, [&](std::uint32_t rank) {
+    const bounded_text<16> name = must(bounded_text<16>::from("rank " + std::to_string(rank)));
+    seen[rank] = must(
+        all.ranks[rank].exchange(std::tuple(must(memory[rank].region().remote()), name), patience));
+    const auto numbers = must(all.ranks[rank].exchange(rank * 10, patience));
+    require(numbers == std::vector<std::uint32_t>{0, 10, 20}, "numbers by rank");
+  });
+  for (const auto& each : seen) {
+    REQUIRE(each.size() == 3);
+    for (std::uint32_t rank = 0; rank < 3; ++rank) {
+      CHECK(std::get<0>(each[rank]) == must(memory[rank].region().remote()));
+      CHECK(std::get<1>(each[rank]).view() == "rank " + std::to_string(rank));
+    }
+  }
+}
+
+TEST_CASE("no rank leaves a barrier before all have come") {
+  constexpr int rounds = 30;
+  for (const std::uint32_t count : {1U, 2U, 3U, 5U}) {
+    local_worlds all(count);
+    for (const barrier_kind kind : all_kinds) {
+      std::atomic<std::uint32_t> come{0};
+      on_threads(count, [&](std::uint32_t rank) {
+        for (std::uint32_t round = 1; round <= rounds; ++round) {
+          // One rank is late, another one each time.
+          if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
+          ++come;
+          const group_results done = all.ranks[rank].barrier(patience, kind);
+          require(done.has_value(), "the barrier");
+          require(come >= round * count, "all to have come");
+        }
+      });
+    }
+  }
+}
+
+TEST_CASE("barriers of parts, in any mixture") {
+  local_worlds all(5);
+  const std::vector<std::uint32_t> odd{1, 3};
+  const std::vector<std::uint32_t> even{4, 0, 2};
+  on_threads(5, [&](std::uint32_t rank) {
+    for (int round = 0; round < 10; ++round) {
+      const barrier_kind kind = all_kinds[static_cast<std::size_t>(round) % all_kinds.size()];
+      require(all.ranks[rank].barrier(rank % 2 == 1 ? odd : even, patience, kind).has_value(),
+              "the part's barrier");
+      if (round % 3 == 0) require(all.ranks[rank].barrier(patience).has_value(), "all's barrier");
+    }
+  });
+  world& mine = all.ranks[0];
+  const std::vector<std::vector<std::uint32_t>> no_lists{{0, 1, 0}, {0, 5}, {1, 2}, {}};
+  for (const std::vector<std::uint32_t>& wrong : no_lists) {
+    const group_results refused = mine.barrier(wrong, patience);
+    CHECK_FALSE(refused);
+    CHECK(static_cast<error>(refused.error()).kind() == error_kind::invalid_input);
+  }
+  CHECK(mine.barrier({0}, patience));
+}
+
+TEST_CASE("a barrier that timed out names the ranks that were missing, and the next one works") {
+  local_worlds all(5);
+  const std::vector<std::uint32_t> late{2, 4};
+  for (const barrier_kind kind : all_kinds) {
+    std::atomic<int> given_up{0};
+    on_threads(5, [&](std::uint32_t rank) {
+      // 2 and 4 come when the others have given up.
+      const bool is_late = rank == 2 || rank == 4;
+      if (is_late) wait_until([&] { return given_up == 3; }, "the others to give up");
+      const group_results done = all.ranks[rank].barrier(is_late ? 50ms : 1000ms, kind);
+      if (!is_late) {
+        require(!done.has_value(), "the limit to pass");
+        require(std::ranges::includes(blamed(done), late), "2 and 4 to be missing");
+        require(static_cast<error>(done.error()).kind() == error_kind::timed_out, "the kind");
+        ++given_up;
+      }
+      if (is_late) return;
+      require(all.ranks[rank].peers().connected().size() == 5, "nothing to be broken");
+    });
+  }
+  on_threads(5, [&](std::uint32_t rank) {
+    for (int round = 0; round < 3; ++round)
+      for (const barrier_kind kind : all_kinds)
+        require(all.ranks[rank].barrier(patience, kind).has_value(), "the next barrier");
+  });
+}
+
+TEST_CASE("a connection that broke is told by its rank, and mended") {
+  local_worlds all(4);
+  break_link(all.ranks[1], all.ranks[3]);
+  std::atomic<int> failed{0};
+  on_threads(4, [&](std::uint32_t rank) {
+    const group_results done = all.ranks[rank].barrier(500ms, barrier_kind::dissemination);
+    if (!done) ++failed;
+    if (rank == 1) require(blamed(done) == std::vector<std::uint32_t>{3}, "3 to be blamed");
+    if (rank == 3) require(blamed(done) == std::vector<std::uint32_t>{1}, "1 to be blamed");
+    must(all.ranks[rank].mend(patience));
+    require(all.ranks[rank].peers().connected().size() == 4, "all to be connected");
+    for (const barrier_kind kind : all_kinds)
+      require(all.ranks[rank].barrier(patience, kind).has_value(), "the next barrier");
+  });
+  CHECK(failed >= 2);
+}
+
+TEST_CASE("collective steps give each rank the values of all") {
+  struct sample {
+    std::uint32_t rank;
+    double value;
+  };
+  for (const std::uint32_t count : {1U, 2U, 5U}) {
+    local_worlds all(count);
+    on_threads(count, [&](std::uint32_t rank) {
+      world& mine = all.ranks[rank];
+      for (std::uint32_t round = 0; round < 20; ++round) {
+        if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
+        const auto values = must(mine.all_gather(sample{rank, round + 0.5}, patience));
+        for (std::uint32_t each = 0; each < count; ++each)
+          require(values[each].rank == each && values[each].value == round + 0.5, "the values");
+        const auto sum = must(mine.all_reduce(
+            rank + round, [](std::uint32_t a, std::uint32_t b) { return a + b; }, patience));
+        require(sum == count * (count - 1) / 2 + round * count, "the sum");
+        require(must(mine.broadcast(rank, round % count, patience)) == round % count, "the root's");
+      }
+    });
+  }
+}
+
+TEST_CASE("what is no world is refused") {
+  const testbed bed;
+  const auto refused = [&](std::uint32_t rank, std::uint32_t size) {
+    struct wrong {
+      std::uint32_t own;
+      std::uint32_t all;
+      [[nodiscard]] std::uint32_t rank() const { return own; }
+      [[nodiscard]] std::uint32_t size() const { return all; }
+      result<void> put(std::string_view, std::span<const std::byte>) { return success(); }
+      group_result<void> fence(const wait_limit&) { return success(); }
+      result<std::size_t> get(std::uint32_t, std::string_view, std::span<std::byte> into,
+                              const wait_limit&) {
+        return std::min<std::size_t>(into.size(), 1);
+      }
+    };
+    return static_cast<error>(
+               failure_of(world::join(wrong{rank, size}, bed.domain.build_channel(), patience)))
+        .kind();
+  };
+  CHECK(refused(0, 0) == error_kind::invalid_input);
+  CHECK(refused(2, 2) == error_kind::invalid_input);
+  CHECK(refused(0, 65'536) == error_kind::invalid_input);
+  // One whose ranks have put nonsense.
+  CHECK(refused(0, 1) == error_kind::invalid_input);
+
+  // A rank that never comes.
+  std::vector<local_bootstrap> launched = local_bootstrap::create(3);
+  const auto alone = failure_of(world::join(std::move(launched[1]), bed.domain.build_channel(),
+                                            std::chrono::milliseconds(50)));
+  CHECK(alone.peer() == 0U);
+  CHECK(alone.failed() == 2);
+  CHECK(static_cast<error>(alone).kind() == error_kind::timed_out);
+
+  local_worlds one(1);
+  world moved = std::move(one.ranks[0]);
+  CHECK(one.ranks[0].size() == 0);
+  CHECK_FALSE(one.ranks[0].barrier(patience));
+  CHECK_FALSE(one.ranks[0].mend(patience));
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What the tests of worlds share: ranks that are threads.
+#pragma once
+
+#include "../device/device.hpp"
+#include <verbspp/ranks.hpp>
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace verbspp::test {
+
+/// Calls the function with each rank's number, each on a thread of its own. What one throws first,
+/// this throws.
+inline void on_threads(std::uint32_t count, const std::function<void(std::uint32_t)>& function) {
+  std::vector<std::exception_ptr> thrown(count);
+  std::vector<std::thread> threads;
+  for (std::uint32_t rank = 0; rank < count; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        function(rank);
+      } catch (...) {
+        thrown[rank] = std::current_exception();
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  for (const std::exception_ptr& each : thrown)
+    if (each) std::rethrow_exception(each);
+}
+
+/// So many ranks in one process, with what they have of the device.
+struct local_worlds {
+  explicit local_worlds(std::uint32_t count) {
+    std::vector<local_bootstrap> launched = local_bootstrap::create(count);
+    std::vector<std::optional<world>> made(count);
+    on_threads(count, [&](std::uint32_t rank) {
+      made[rank].emplace(
+          must(world::join(std::move(launched[rank]), bed.domain.build_channel(), patience)));
+    });
+    for (auto& each : made) ranks.push_back(std::move(*each));
+  }
+
+  testbed bed;
+  std::vector<world> ranks{};
+};
+
+/// That it holds, on any thread.
+inline void require(bool holds, const char* what, int line = __builtin_LINE(),
+                    const char* file = __builtin_FILE()) {
+  if (!holds) throw failure(file, line, what);
+}
+
+}  // namespace verbspp::test
