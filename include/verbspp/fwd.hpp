@@ -44,12 +44,14 @@ class guid;
 struct infiniband_path;
 struct interface_address;
 class interface_table;
+struct ip_route;
 enum class link_layer : std::uint8_t;
 enum class numa_binding : std::uint8_t;
 class path;
 class path_mtu;
 class port_attributes;
 enum class port_state : std::uint8_t;
+struct port_towards;
 struct roce_path;
 
 // memory

@@ -21,6 +21,7 @@
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
 #include <verbspp/device/queue_pair_number.hpp>
+#include <verbspp/device/route.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/dmabuf_region.hpp>
 #include <verbspp/memory/keys.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "device/socket_gid.hpp"
 #include <verbspp/device/interface_address.hpp>
 
 #include <ifaddrs.h>
@@ -24,32 +25,11 @@ namespace verbspp {
 namespace {
 
 constexpr const char* asking = "getifaddrs";
-/// The bits of ::ffff:0:0, before an IPv4 address.
-constexpr std::size_t mapped_bytes = 12;
-
-/// What a socket address says, as 16 bytes; empty of other families than IP.
-std::optional<gid> gid_of(const sockaddr* from) noexcept {
-  if (from == nullptr) return std::nullopt;
-  gid address;
-  if (from->sa_family == AF_INET6) {
-    sockaddr_in6 ip{};
-    std::memcpy(&ip, from, sizeof ip);
-    std::memcpy(address.bytes.data(), &ip.sin6_addr, address.bytes.size());
-    return address;
-  }
-  if (from->sa_family != AF_INET) return std::nullopt;
-  sockaddr_in ip{};
-  std::memcpy(&ip, from, sizeof ip);
-  address.bytes[10] = address.bytes[11] = 0xff;
-  std::memcpy(address.bytes.data() + mapped_bytes, &ip.sin_addr, sizeof ip.sin_addr);
-  return address;
-}
-
 /// Of the netmask; a host's own, if there is none.
 std::uint8_t prefix_length_of(const ifaddrs& entry, bool is_ipv4) noexcept {
-  std::optional<gid> mask = gid_of(entry.ifa_netmask);
+  std::optional<gid> mask = detail::gid_of(entry.ifa_netmask);
   if (!mask) return 128;
-  if (is_ipv4) std::fill_n(mask->bytes.begin(), mapped_bytes, std::uint8_t{0xff});
+  if (is_ipv4) std::fill_n(mask->bytes.begin(), detail::mapped_bytes, std::uint8_t{0xff});
   int bits = 0;
   for (const std::uint8_t byte : mask->bytes) bits += std::popcount(byte);
   return static_cast<std::uint8_t>(bits);
@@ -111,13 +91,14 @@ result<interface_table> interface_table::query() noexcept {
   const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
   std::size_t size = 0;
   for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next)
-    if (gid_of(each->ifa_addr)) ++size;
+    if (detail::gid_of(each->ifa_addr)) ++size;
   detail::owned<interface_address[]> entries(new (std::nothrow) interface_address[size]);
   if (!entries) return error::from_errno(ENOMEM, asking);
   const vlan_query vlans;
   interface_address* next = entries.get();
   for (const ifaddrs* each = list; each != nullptr; each = each->ifa_next)
-    if (const auto address = gid_of(each->ifa_addr)) *next++ = entry_from(*each, *address, vlans);
+    if (const auto address = detail::gid_of(each->ifa_addr))
+      *next++ = entry_from(*each, *address, vlans);
   return interface_table(std::move(entries), size);
 }
 

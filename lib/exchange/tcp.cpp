@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "device/socket_gid.hpp"
 #include "exchange/lookup.hpp"
 #include "exchange/words.hpp"
 #include <verbspp/exchange/tcp.hpp>
@@ -137,6 +138,19 @@ result<tcp_socket> tcp_socket::connect(std::string_view host, std::string_view p
   if (limit.has_passed())
     return detail::error_in_words(limit.failure(connecting).kind(), connecting, tried.text());
   return detail::error_in_words(error_kind::not_connected, connecting, tried.text(), last);
+}
+
+result<gid> tcp_socket::peer_address() const noexcept {
+  constexpr const char* naming = "getpeername";
+  socket_address peer;
+  peer.size = sizeof peer.storage;
+  if (::getpeername(descriptor_, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) != 0) {
+    if (errno != EBADF) return error::from_errno(errno, naming);
+    return error(error_kind::not_connected, naming, "the socket is not open");
+  }
+  const auto address = detail::gid_of(peer.get());
+  if (!address) return error(error_kind::driver, naming, "the peer has no IP address");
+  return *address;
 }
 
 result<tcp_listener> tcp_listener::open(std::string_view port, std::string_view address) noexcept {

@@ -4,6 +4,7 @@
 /// the builder was given.
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
+#include <verbspp/device/route.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <algorithm>
@@ -45,17 +46,44 @@ result<void> settle_addresses(queue_pair_data& queue_pair, const endpoint& remot
   return success();
 }
 
+/// What the kernel's routing table has against the way to the peer; null if nothing.
+const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept {
+  const auto way = find_route(remote);
+  if (!way.has_value())
+    return way.assume_error() == error_kind::not_found
+               ? "the peer's address does not resolve: the kernel has no route to it (`ip route "
+                 "get`); give the port an address of that network, or this host a route"
+               : nullptr;
+  const gid& source = way.assume_value().source;
+  const bool is_own = source == local.address ||
+                      std::ranges::any_of(local.addresses, [&](const offered_address& each) {
+                        return each.address == source;
+                      });
+  return is_own ? nullptr
+                : "the peer's address does not resolve: the kernel reaches it from none of this "
+                  "port's (`ip route get`); take the port that is on the way, which "
+                  "open_device_towards finds";
+}
+
 /// That the peer could not be reached is no wonder if its only address that fits is of another
-/// link.
+/// link, or if the kernel would take another way.
 error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
   const int errnum = cause.native_errno();
-  if (local.link_layer != link_layer::ethernet || (errnum != ETIMEDOUT && errnum != EHOSTUNREACH))
+  if (local.link_layer != link_layer::ethernet ||
+      (errnum != ETIMEDOUT && errnum != EHOSTUNREACH && errnum != ENETUNREACH))
     return cause;
   const auto pair = choose_addresses(local, remote);
-  if (!pair.has_value() || !pair.assume_value().is_doubtful) return cause;
-  return cause.as(cause.kind(),
-                  "the two ends have only link-local addresses in common, which no router carries: "
-                  "give both ports addresses of the same family and scope");
+  if (!pair.has_value()) return cause;
+  if (pair.assume_value().is_doubtful)
+    return cause.as(cause.kind(),
+                    "the two ends have only link-local addresses in common, which no router "
+                    "carries: give both ports addresses of the same family and scope");
+  // An address without a subnet is of no network interface, and not the kernel's business.
+  const bool is_routed = pair.assume_value().reach == address_reach::routed &&
+                         pair.assume_value().local.prefix_length != offered_address::unknown_prefix;
+  const char* const wrong =
+      is_routed ? wrong_with_route(local, pair.assume_value().remote.address) : nullptr;
+  return wrong != nullptr ? cause.as(cause.kind(), wrong) : cause;
 }
 
 template <transport Transport>

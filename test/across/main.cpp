@@ -3,6 +3,7 @@
 /// One end of a connection between two machines, which a test starts on both; `--help` says how.
 
 #include "options.hpp"
+#include <verbspp/device/route.hpp>
 #include <verbspp/exchange.hpp>
 
 #include <poll.h>
@@ -59,7 +60,7 @@ result<void> check(const Memory& memory, std::uint32_t round, const char* what) 
 class player {
  public:
   static result<player> prepare(const options& given) {
-    VERBSPP_TRY(context, open_device(given.device));
+    VERBSPP_TRY(context, open(given));
     VERBSPP_TRY(domain, protection_domain::allocate(context));
     VERBSPP_TRY(exposed, exposed_memory::allocate(domain, given.bytes));
     VERBSPP_TRY(sent, local_memory::allocate(domain, given.bytes));
@@ -90,6 +91,12 @@ class player {
         exposed_(std::move(exposed)),
         sent_(std::move(sent)),
         got_(std::move(got)) {}
+
+  static result<context> open(const options& given) {
+    if (!given.towards) return open_device(given.device);
+    VERBSPP_TRY(found, open_device_towards(*given.towards));
+    return std::move(found.context);
+  }
 
   result<void> listen() {
     VERBSPP_TRY(opened, tcp_listener::open(given_.port));

@@ -3,8 +3,12 @@
 /// What an end is told by its arguments.
 #pragma once
 
+#include <verbspp/device/gid.hpp>
 #include <verbspp/device/port.hpp>
 #include <verbspp/qp/parameters.hpp>
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
 
 #include <charconv>
 #include <chrono>
@@ -26,6 +30,7 @@ inline constexpr const char* help =
     "  --meets            both listen, and both connect to the other\n"
     "  --port NUMBER      4711 by default\n"
     "  --device NAME      rxe0 by default\n"
+    "  --towards ADDRESS  the device by which the kernel reaches that IP address\n"
     "  --gid-index N      chosen by both ends' addresses by default\n"
     "  --mtu BYTES        what both ends take by default\n"
     "  --uc               by UC, not RC\n"
@@ -39,6 +44,7 @@ struct options {
   bool meets = false;
   std::string port = "4711";
   std::string device = "rxe0";
+  std::optional<gid> towards{};
   std::optional<verbspp::gid_index> gid_index{};
   std::optional<path_mtu> mtu{};
   bool by_uc = false;
@@ -68,6 +74,8 @@ class arguments {
         given.port = value();
       else if (argument == "--device")
         given.device = value();
+      else if (argument == "--towards")
+        given.towards = address();
       else if (argument == "--gid-index")
         given.gid_index = gid_index::from(number()).value();
       else if (argument == "--mtu")
@@ -96,6 +104,14 @@ class arguments {
   std::string_view value() {
     if (next_ == end_) end_with(EXIT_FAILURE);
     return *next_++;
+  }
+  gid address() {
+    gid read{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff}};
+    const std::string text(value());
+    if (::inet_pton(AF_INET, text.c_str(), &read.bytes[12]) != 1 &&
+        ::inet_pton(AF_INET6, text.c_str(), read.bytes.data()) != 1)
+      end_with(EXIT_FAILURE);
+    return read;
   }
   std::uint32_t number() {
     const std::string_view text = value();

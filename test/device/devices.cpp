@@ -183,6 +183,21 @@ TEST_CASE("a GID index that is given is used") {
   }
 }
 
+TEST_CASE("a port is found by the address that a peer is reached from") {
+  const testbed bed;
+  bool has_interface = false;
+  for (const gid_entry& each : must(bed.context.query_gid_table(bed.port.number()))) {
+    // An address of this host is reached from itself.
+    if (each.interface_index == 0 || each.address.is_link_local()) continue;
+    INFO(each);
+    has_interface = true;
+    const port_towards found = must(open_device_towards(each.address));
+    CHECK(must(found.context.query_gid(found.port, found.gid_index)).address == each.address);
+    CHECK(must(found.context.query_port(found.port)).is_active());
+  }
+  if (!has_interface) SKIP("the addresses of this device are of no network interface");
+}
+
 TEST_CASE("contexts of one device are independent of each other") {
   const release_watch watch;
   std::optional<context> first = must(open_device(device_name()));

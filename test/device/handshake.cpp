@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
+#include "failing_verb.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <optional>
 #include <sstream>
 
@@ -340,4 +342,22 @@ TEST_CASE("the state that is queried follows the device into ERR") {
   move_to_error(left.native_handle());
   CHECK(must(left.query_state()) == queue_pair_state::error);
   CHECK(must(right.query_state()) == queue_pair_state::ready_to_send);
+}
+
+TEST_CASE(
+    "what the kernel's routes have against a peer's address is said where it is not reached") {
+  const testbed bed;
+  prepared pair = must(bed.left().build());
+  endpoint remote = pair.endpoint();
+  if (remote.addresses.empty() ||
+      remote.addresses[0].prefix_length == offered_address::unknown_prefix)
+    SKIP("the addresses of this device are of no network interface");
+  // None of this port's, and of no subnet of its own, whatever the host's routes are.
+  remote.address = gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 203, 0, 113, 77}};
+  remote.addresses = {};
+  const failing_verb unreachable("ibv_modify_qp", ETIMEDOUT);
+  const error e = failure_of(std::move(pair).handshake(remote));
+  INFO(e);
+  CHECK(e == error_kind::timed_out);
+  CHECK_THAT(e.message(), Catch::Contains("ip route get"));
 }

@@ -5,6 +5,7 @@
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/device/gid.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -49,6 +50,10 @@ class tcp_socket {
     made.descriptor_ = descriptor;
     return made;
   }
+
+  /// The address of the other end, IPv4 as ::ffff:a.b.c.d: for `open_device_towards`.
+  /// \errors `not_connected`, and the errno with the call otherwise
+  [[nodiscard]] result<gid> peer_address() const noexcept;
 
   /// -1 if it is not open.
   [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
