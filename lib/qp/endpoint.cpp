@@ -18,6 +18,7 @@ constexpr std::size_t magic_at = 0, version_at = 1, transport_at = 2, link_layer
                       gid_type_at = 4, mtu_at = 5, lid_at = 6, reads_as_initiator_at = 8,
                       number_at = 9, reads_as_target_at = 12, psn_at = 13, gid_at = 16,
                       qkey_at = 32, owner_at = 36, generation_at = 40, offered_count_at = 44,
+                      traffic_class_at = 45, service_level_at = 46, mtu_asked_for_at = 47,
                       offered_at = 48;
 constexpr std::size_t offered_size = 20, offered_type_at = 16, offered_prefix_at = 17,
                       offered_vlan_at = 18;
@@ -132,10 +133,42 @@ result<address_offer> load_offer(std::span<const std::byte> in, link_layer on) n
     offer.add(offered);
   }
   const std::size_t end = offered_at - offered_count_at + count * offered_size;
-  for (std::size_t at = 1; at < in.size(); ++at)
-    if ((at < offered_at - offered_count_at || at >= end) && in[at] != std::byte{0})
-      return bad_field("reserved byte (0)", in[at]);
+  for (std::size_t at = end; at < in.size(); ++at)
+    if (in[at] != std::byte{0}) return bad_field("reserved byte (0)", in[at]);
   return offer;
+}
+
+/// Of what is behind the former format, too.
+result<void> load_quality(std::span<const std::byte, endpoint::encoded_size> in,
+                          endpoint& into) noexcept {
+  constexpr std::byte highest_level{verbspp::service_level::maximum};
+  if (in[service_level_at] > highest_level)
+    return bad_field("service level (0..15)", in[service_level_at]);
+  if (in[mtu_asked_for_at] > std::byte{1})
+    return bad_field("whether the MTU was asked for (0 or 1)", in[mtu_asked_for_at]);
+  into.traffic_class =
+      verbspp::traffic_class::assume(std::to_integer<std::uint8_t>(in[traffic_class_at]));
+  into.service_level =
+      verbspp::service_level::assume(std::to_integer<std::uint8_t>(in[service_level_at]));
+  into.is_mtu_asked_for = in[mtu_asked_for_at] != std::byte{0};
+  return success();
+}
+
+/// Of those of two ends either the one that is said, or that of both.
+template <class Value>
+result<void> check_same(const char* field, Value local, Value remote, const char* hint) noexcept {
+  if (local == remote || local.value() == 0 || remote.value() == 0) return success();
+  return error::mismatch("compare endpoints", field, local.value(), remote.value(), hint);
+}
+
+result<void> check_mtu(const endpoint& local, const endpoint& remote) noexcept {
+  if ((!local.is_mtu_asked_for || local.mtu <= remote.mtu) &&
+      (!remote.is_mtu_asked_for || remote.mtu <= local.mtu))
+    return success();
+  return error::mismatch("compare endpoints", "path MTU, bytes", local.mtu.bytes(),
+                         remote.mtu.bytes(),
+                         "ask for no more than both ports' active MTU, or leave it to the "
+                         "handshake");
 }
 
 /// What to choose from: one that was set by hand alone, or all.
@@ -182,6 +215,9 @@ std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept 
   detail::store_big_endian(out.subspan<owner_at, 4>(), owner);
   detail::store_big_endian(out.subspan<generation_at, 4>(), generation);
   out[offered_count_at] = std::byte(static_cast<std::uint8_t>(addresses.size()));
+  out[traffic_class_at] = std::byte(traffic_class.value());
+  out[service_level_at] = std::byte(service_level.value());
+  out[mtu_asked_for_at] = std::byte(is_mtu_asked_for);
   for (std::size_t i = 0; i < addresses.size(); ++i)
     store(addresses[i],
           offered_bytes(out.subspan(offered_at + i * offered_size).first<offered_size>()));
@@ -252,6 +288,7 @@ result<endpoint> endpoint::decode(std::span<const std::byte> bytes) noexcept {
   if (!is_former) {
     VERBSPP_TRY(offer, load_offer(bytes.subspan(offered_count_at), end.link_layer));
     end.addresses = offer;
+    VERBSPP_TRYV(load_quality(bytes.first<encoded_size>(), end));
   }
   VERBSPP_TRYV(check_connectable(end, decoding));
   return end;
@@ -267,6 +304,10 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end) {
       << to_string(end.gid_type) << "), MTU " << std::to_string(end.mtu.bytes()) << ", reads "
       << std::to_string(end.reads_as_initiator.value()) << '/'
       << std::to_string(end.reads_as_target.value());
+  if (end.traffic_class.value() != 0)
+    out << ", traffic class " << std::to_string(end.traffic_class.value());
+  if (end.service_level.value() != 0)
+    out << ", service level " << std::to_string(end.service_level.value());
   if (end.addresses.size() > 1)
     out << ", one of " << std::to_string(end.addresses.size()) << " addresses";
   if (end.owner == 0) return out;
@@ -287,6 +328,11 @@ result<void> check_compatible(const endpoint& local, const endpoint& remote) noe
                            "InfiniBand and Ethernet ports cannot reach each other; choose another "
                            "device or port");
   VERBSPP_TRYV(check_connectable(remote, operation));
+  VERBSPP_TRYV(check_same("traffic class", local.traffic_class, remote.traffic_class,
+                          "give both ends the same one, or leave it to one of them"));
+  VERBSPP_TRYV(check_same("service level", local.service_level, remote.service_level,
+                          "give both ends the same one, or leave it to one of them"));
+  VERBSPP_TRYV(check_mtu(local, remote));
   if (local.link_layer == link_layer::ethernet) VERBSPP_TRYV(choose_addresses(local, remote));
   return success();
 }

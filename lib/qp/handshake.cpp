@@ -14,16 +14,6 @@ namespace verbspp::detail {
 
 namespace {
 
-result<path_mtu> agree_on_mtu(const queue_pair_data& queue_pair, const endpoint& remote) noexcept {
-  const auto& asked = queue_pair.parameters.mtu;
-  if (asked && *asked > remote.mtu)
-    return error::mismatch("compare endpoints", "path MTU, bytes", asked->bytes(),
-                           remote.mtu.bytes(),
-                           "ask for no more than both ports' active MTU, or leave it to the "
-                           "handshake");
-  return std::min(queue_pair.local.mtu, remote.mtu);
-}
-
 template <transport Transport>
 result<void> initialize(queue_pair_data& queue_pair) noexcept {
   using enum queue_pair_state;
@@ -93,7 +83,7 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
   const endpoint& local = queue_pair.local;
   VERBSPP_TRY(way, path_to(queue_pair, remote));
   VERBSPP_TRYV(settle_addresses(queue_pair, remote));
-  VERBSPP_TRY(mtu, agree_on_mtu(queue_pair, remote));
+  const path_mtu mtu = std::min(local.mtu, remote.mtu);
   const auto receiving = attributes_for<Transport, init, ready_to_receive>()
                              .path(way)
                              .path_mtu(mtu)
@@ -231,14 +221,20 @@ result<void> activate(queue_pair_data& queue_pair) noexcept {
 
 namespace {
 
+/// What is 0 is left to the peer.
+template <class Value>
+Value agreed(Value local, Value remote) noexcept {
+  return local.value() != 0 ? local : remote;
+}
+
 /// With what the builder was given.
-global_route route_to(const queue_pair_data& queue_pair, const gid& address,
-                      gid_index source) noexcept {
+global_route route_to(const queue_pair_data& queue_pair, const gid& address, gid_index source,
+                      traffic_class of_packets) noexcept {
   const connection_parameters& given = queue_pair.parameters;
   return {.destination = address,
           .source = source,
           .hop_limit = given.hop_limit,
-          .traffic_class = given.traffic_class,
+          .traffic_class = of_packets,
           .flow_label = given.flow_label};
 }
 
@@ -252,15 +248,19 @@ result<path> path_to(const queue_pair_data& queue_pair, const endpoint& remote) 
   if (queue_pair.owner.native() == nullptr) return no_way_from_moved();
   VERBSPP_TRYV(check_compatible(queue_pair.local, remote));
   const connection_parameters& given = queue_pair.parameters;
+  const service_level level = agreed(given.service_level, remote.service_level);
+  const traffic_class of_packets = agreed(given.traffic_class, remote.traffic_class);
   if (remote.link_layer == link_layer::ethernet) {
     VERBSPP_TRY(pair, choose_addresses(queue_pair.local, remote));
-    return path(roce_path{.route = route_to(queue_pair, pair.remote.address, pair.local.index),
-                          .service_level = given.service_level});
+    return path(
+        roce_path{.route = route_to(queue_pair, pair.remote.address, pair.local.index, of_packets),
+                  .service_level = level});
   }
-  infiniband_path way{.destination = remote.lid, .service_level = given.service_level};
+  infiniband_path way{.destination = remote.lid, .service_level = level};
   const bool other_subnet =
       queue_pair.local.address.subnet_prefix() != remote.address.subnet_prefix();
-  if (other_subnet) way.route = route_to(queue_pair, remote.address, given.local_gid_index);
+  if (other_subnet)
+    way.route = route_to(queue_pair, remote.address, given.local_gid_index, of_packets);
   return path(way);
 }
 
@@ -270,7 +270,8 @@ result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
   if (!group.is_multicast())
     return error(error_kind::invalid_input, "path to the multicast group",
                  "this GID is none of a multicast group");
-  const global_route route = route_to(queue_pair, group, queue_pair.parameters.local_gid_index);
+  const global_route route = route_to(queue_pair, group, queue_pair.parameters.local_gid_index,
+                                      queue_pair.parameters.traffic_class);
   const service_level level = queue_pair.parameters.service_level;
   if (queue_pair.local.link_layer == link_layer::ethernet)
     return path(roce_path{.route = route, .service_level = level});

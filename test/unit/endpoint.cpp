@@ -63,6 +63,9 @@ constexpr endpoint ethernet_end{.type = transport::uc,
 /// Of two networks, one of which is a VLAN.
 constexpr endpoint offering_end = [] {
   endpoint end = ethernet_end;
+  end.is_mtu_asked_for = true;
+  end.traffic_class = 0x68;
+  end.service_level = 5;
   end.addresses.add(
       {.address = mapped_gid, .type = gid_type::roce_v2, .prefix_length = 120, .vlan = 0x0fed});
   end.addresses.add({.address = link_local_gid, .type = gid_type::roce_v1});
@@ -121,7 +124,7 @@ constexpr encoded datagram_bytes = bytes_of(  //
 constexpr encoded offering_bytes = [] {
   encoded bytes = ethernet_bytes;
   constexpr encoded behind =
-      bytes_of(2, 0, 0, 0,                                              // so many, reserved
+      bytes_of(2, 0x68, 5, 1,  // so many, traffic class, service level, MTU is asked for
                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
                2, 120, 0x0f, 0xed,                                      // RoCE v2, prefix, VLAN
                0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91, 1, 0,
@@ -177,6 +180,9 @@ class random_endpoints {
     end.send_psn = verbspp::packet_sequence_number::assume(below(0x1000000));
     end.reads_as_initiator = verbspp::read_depth::assume(byte_());
     end.reads_as_target = verbspp::read_depth::assume(byte_());
+    end.is_mtu_asked_for = below(2) == 1;
+    end.traffic_class = verbspp::traffic_class::assume(byte_());
+    end.service_level = verbspp::service_level::assume(static_cast<std::uint8_t>(below(16)));
     for (auto left = on_ethernet ? below(17) : 0; left > 0; --left) {
       verbspp::offered_address offered;
       for (auto& byte : offered.address.bytes) byte = byte_();
@@ -316,7 +322,8 @@ TEST_CASE("offered addresses that no port can have are refused") {
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 17, 129)), "prefix length"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 18, 0x1f)), "VLAN"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 20, 0xff)), "none of a port"));
-  CHECK(contains(why_refused(with(offering_bytes, former_size + 1, 1)), "reserved byte"));
+  CHECK(contains(why_refused(with(offering_bytes, former_size + 2, 16)), "service level"));
+  CHECK(contains(why_refused(with(offering_bytes, former_size + 3, 2)), "MTU was asked for"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 40, 1)), "reserved byte"));
   CHECK(contains(why_refused(with(infiniband_bytes, former_size, 1)), "on InfiniBand"));
 }

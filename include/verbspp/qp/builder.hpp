@@ -317,7 +317,8 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::ack_timeout>(
         [&](auto& s) { timeout.replace(s.connection.ack_timeout); });
   }
-  /// By default the smaller of what both ends take.
+  /// By default the smaller of what both ends take. Ends of which one does not take what the other
+  /// asks for do not connect.
   [[nodiscard]] auto path_mtu(setting<verbspp::path_mtu> mtu) const noexcept
     requires Connects<Transport> && NotGivenYet<Given, queue_pair_parameter::path_mtu>
   {
@@ -354,7 +355,8 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::max_reads_as_target>(
         [&](auto& s) { depth.replace(s.max_reads_as_target); });
   }
-  /// 0 by default.
+  /// By default, and where it is 0, that of the peer, or 0. Ends that ask for different ones do not
+  /// connect.
   [[nodiscard]] auto service_level(setting<verbspp::service_level> level) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::service_level>
   {
@@ -368,7 +370,7 @@ class queue_pair_parameters {
     return with<queue_pair_parameter::hop_limit>(
         [&](auto& s) { limit.replace(s.connection.hop_limit); });
   }
-  /// 0 by default; used wherever packets carry a GRH.
+  /// The same; used wherever packets carry a GRH. On RoCE v2 its upper six bits are the DSCP.
   [[nodiscard]] auto traffic_class(setting<verbspp::traffic_class> value) const noexcept
     requires NotGivenYet<Given, queue_pair_parameter::traffic_class>
   {

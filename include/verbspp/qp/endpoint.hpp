@@ -3,6 +3,7 @@
 
 #include <verbspp/base/result.hpp>
 #include <verbspp/device/gid.hpp>
+#include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
 #include <verbspp/device/queue_pair_number.hpp>
 #include <verbspp/qp/address_offer.hpp>
@@ -36,6 +37,13 @@ struct endpoint {
   verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
   /// The largest path MTU that this end takes: the port's active one, or less if so asked.
   path_mtu mtu{};
+  /// It was asked for, and this end takes no smaller one.
+  bool is_mtu_asked_for = false;
+  /// What this end's packets carry; 0 if it takes what the peer says. Ends that say different ones
+  /// don't connect: packets would be treated well on the one way, and their acknowledgements not.
+  verbspp::traffic_class traffic_class{};
+  /// The same, of service levels.
+  verbspp::service_level service_level{};
   packet_sequence_number send_psn{};
   /// The reads and atomics that this end would like to have outstanding at the peer.
   read_depth reads_as_initiator{};
@@ -71,7 +79,9 @@ struct endpoint {
   /// | 36     | 4     | owner                                                          |
   /// | 40     | 4     | generation: 0 without an owner, else at least 1                |
   /// | 44     | 1     | offered addresses, 0 to 16                                     |
-  /// | 45     | 3     | reserved, 0                                                    |
+  /// | 45     | 1     | traffic class; 0 for the peer's                                |
+  /// | 46     | 1     | service level, 0 to 15; 0 for the peer's                       |
+  /// | 47     | 1     | 1 if the MTU was asked for, else 0                             |
   /// | 48     | 20    | the first offered address; the others follow, the rest is 0    |
   ///
   /// An offered address:
@@ -100,8 +110,8 @@ struct endpoint {
 
 std::ostream& operator<<(std::ostream& out, const endpoint& end);
 
-/// Whether the two ends can be connected: transport, link layer, and on Ethernet a pair of
-/// addresses that fit.
+/// Whether the two ends can be connected: transport, link layer, MTU, traffic class, service level,
+/// and on Ethernet a pair of addresses that fit. Either end comes to the same answer.
 /// \errors `mismatch` with the field and both values, or as `choose_addresses`; `invalid_input` for
 /// an endpoint that nothing can be connected to
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
