@@ -54,6 +54,22 @@ TEST_CASE("the limits make sense, and the extended query agrees") {
   CHECK(std::string(plain.fw_ver) == softverbs_version());
 }
 
+TEST_CASE("as many queue pairs are granted as are told, by each device") {
+  for (const char* name : {"soft0", "soft1"}) {
+    open_context device(name);
+    ibv_device_attr told{};
+    REQUIRE(ibv_query_device(device.verbs, &told) == 0);
+    ibv_pd* domain = ibv_alloc_pd(device.verbs);
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = ibv_create_cq(device.verbs, 1, nullptr, nullptr, 0);
+    wanted.qp_type = IBV_QPT_RC;
+    int granted = 0;
+    while (ibv_create_qp(domain, &wanted) != nullptr) ++granted;
+    CHECK(errno == ENOMEM);
+    CHECK(granted == told.max_qp);
+  }
+}
+
 TEST_CASE("the port is active, and there is no other") {
   open_context device;
   ibv_port_attr port{};

@@ -20,7 +20,7 @@ expect_none() {
 run() { env LD_PRELOAD="$library" timeout 20 "$@" 2>&1; }
 
 library=$1
-unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_FAULTS
+unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_SHARED_MEMORY SOFTVERBS_FAULTS SOFTVERBS_CONFIG
 expect default 'soft0' "$(run ibv_devices)"
 expect_none default 'soft1' "$(run ibv_devices)"
 expect ethernet 'link_layer:.*Ethernet' "$(run ibv_devinfo -d soft0)"
@@ -37,6 +37,9 @@ for value in '' -1 65 100 2x x; do
   expect_none "\"$value\" devices" 'soft0' "$(run env SOFTVERBS_DEVICES="$value" ibv_devices)"
 done
 expect 'wrong layer' 'SOFTVERBS_LINK_LAYER' "$(run env SOFTVERBS_LINK_LAYER=token ibv_devices)"
+expect 'wrong sharing' 'SOFTVERBS_SHARED_MEMORY' \
+  "$(run env SOFTVERBS_SHARED_MEMORY=maybe ibv_devices)"
+expect 'no sharing' 'soft0' "$(run env SOFTVERBS_SHARED_MEMORY=no ibv_devices)"
 expect 'port down' 'PORT_DOWN' "$(run env SOFTVERBS_FAULTS=port-down ibv_devinfo -d soft0)"
 expect 'failing verb' 'Failed to open' \
   "$(run env SOFTVERBS_FAULTS='ibv_open_device:*=ENODEV' ibv_devinfo -d soft0)"
@@ -44,4 +47,16 @@ for value in x 'ibv_open_device=' 'port-down;ibv_open_devise=ENODEV'; do
   expect "\"$value\"" 'SOFTVERBS_FAULTS has' "$(run env SOFTVERBS_FAULTS="$value" ibv_devices)"
   expect_none "\"$value\"" 'soft0' "$(run env SOFTVERBS_FAULTS="$value" ibv_devices)"
 done
+file=$(mktemp)
+trap 'rm -f "$file"' EXIT
+printf '[soft0]\n[soft0 port 2]\nmtu = 512\n[soft1]\n' >"$file"
+expect 'a file' 'soft1' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
+expect 'two ports' 'active_mtu:.*512' "$(run env SOFTVERBS_CONFIG="$file" ibv_devinfo -d soft0 -i 2)"
+expect_none 'file and number' 'soft0' \
+  "$(run env SOFTVERBS_DEVICES=1 SOFTVERBS_CONFIG="$file" ibv_devices)"
+printf '[soft0]\nmtu = 1500\n' >"$file"
+expect 'nonsense' "$file:2: the MTU" "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
+expect_none 'nonsense' 'soft0' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
+expect 'no file' 'No such file' "$(run env SOFTVERBS_CONFIG="$file.none" ibv_devices)"
+expect_none 'no file' 'soft0' "$(run env SOFTVERBS_CONFIG="$file.none" ibv_devices)"
 exit $failures

@@ -90,9 +90,9 @@ address endpoint::here() const {
   result.qpn = pair->qp_num;
   result.psn = psn;
   ibv_port_attr port{};
-  if (ibv_query_port(context, 1, &port) != 0) throw std::runtime_error("ibv_query_port");
+  if (ibv_query_port(context, wanted.port, &port) != 0) throw std::runtime_error("ibv_query_port");
   result.lid = port.lid;
-  if (ibv_query_gid(context, 1, on_ethernet() ? wanted.gid_index : 0, &result.gid) != 0)
+  if (ibv_query_gid(context, wanted.port, on_ethernet() ? wanted.gid_index : 0, &result.gid) != 0)
     throw std::runtime_error("ibv_query_gid");
   result.memory = reinterpret_cast<std::uintptr_t>(memory.data());
   result.rkey = region->rkey;
@@ -103,7 +103,7 @@ address endpoint::here() const {
 int endpoint::initialize() {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
-  attributes.port_num = 1;
+  attributes.port_num = wanted.port;
   attributes.qp_access_flags = wanted.queue_pair_access;
   attributes.qkey = wanted.qkey;
   const int own = wanted.type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
@@ -126,9 +126,15 @@ int endpoint::ready_to_receive(const address& peer) {
   return ibv_modify_qp(pair, &attributes, mask);
 }
 
+bool endpoint::on_ethernet() const {
+  ibv_port_attr port{};
+  if (ibv_query_port(context, wanted.port, &port) != 0) throw std::runtime_error("ibv_query_port");
+  return port.link_layer == IBV_LINK_LAYER_ETHERNET;
+}
+
 ibv_ah_attr endpoint::address_of(const address& peer) const {
   ibv_ah_attr result{};
-  result.port_num = 1;
+  result.port_num = wanted.port;
   result.dlid = peer.lid;
   if (on_ethernet()) {
     result.is_global = 1;

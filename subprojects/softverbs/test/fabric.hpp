@@ -38,6 +38,7 @@ struct endpoint;
 
 struct options {
   const char* device = "soft0";
+  std::uint8_t port = 1;
   ibv_qp_type type = IBV_QPT_RC;
   std::uint32_t qkey = 0x11111111;
   std::size_t memory = 1 << 20;
@@ -81,6 +82,7 @@ struct endpoint {
   int change(ibv_qp_state state);
   ibv_qp_state state() const;
 
+  bool on_ethernet() const;
   ibv_ah_attr address_of(const address& peer) const;
   ibv_sge piece(std::size_t offset, std::uint32_t length) const;
   int post_receive(std::uint64_t id, const std::vector<ibv_sge>& pieces);

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "peer.hpp"
 #include <softverbs/softverbs.h>
 
+#include <poll.h>
+
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <deque>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -138,12 +144,29 @@ TEST_CASE("what can't be read is refused as a whole") {
                            "completion=5parsec",
                            "packet=5",
                            "packet=5ms",
+                           "packet=skew/5ms",
+                           "completion=skew/5",
+                           "completion=5ms..1ms",
+                           "completion=5ms..",
+                           "completion:0%=5ms",
+                           "completion:101%=5ms",
+                           "completion:nan%=5ms",
+                           "completion:%=5ms",
+                           "ibv_alloc_pd=skew/5ms",
+                           "seed=",
+                           "seed=x",
+                           "must-strike@soft0",
+                           "ibv_alloc_pd=must-strike",
                            "after=port-down",
                            "after:5=port-down",
                            "after:5ms=EIO",
                            "after:99999999999999999999s=port-down",
                            "port-down@1",
                            "port-down@soft64",
+                           "port-down@soft0/",
+                           "port-down@soft0/0",
+                           "port-down@soft0/3",
+                           "device-fatal@soft0/1",
                            "peer-lost@soft0",
                            "peer-lost@",
                            "device_fatally"}) {
@@ -386,6 +409,60 @@ TEST_CASE("changes come after a time, without anybody's doing") {
   CHECK(softverbs_faults_struck() == 2);
 }
 
+TEST_CASE("a fatal device wakes who waits for completions, each thread") {
+  options with_channel;
+  with_channel.channel = true;
+  endpoint end(with_channel);
+  end.initialize();
+  REQUIRE(end.post_receive(1, {end.piece(0, 8)}) == 0);
+  REQUIRE(ibv_req_notify_cq(end.queue, 0) == 0);
+  std::atomic<int> woken{0};
+  const auto wait = [&] {
+    ibv_cq* queue = nullptr;
+    void* context = nullptr;
+    if (ibv_get_cq_event(end.channel, &queue, &context) == -1 && errno == EIO) ++woken;
+  };
+  {
+    const faults set("after:20ms=device-fatal");
+    std::thread first(wait);
+    std::thread second(wait);
+    first.join();
+    second.join();
+    CHECK(woken == 2);
+    wait();
+    CHECK(woken == 3);
+    CHECK(end.event().event_type == IBV_EVENT_DEVICE_FATAL);
+  }
+  // Nothing of that is left.
+  pollfd readable{end.channel->fd, POLLIN, 0};
+  CHECK(::poll(&readable, 1, 0) == 0);
+  end.connect(end.here());
+  REQUIRE(end.write(2, {end.piece(0, 8)}, end.here()) == 0);
+  CHECK(::poll(&readable, 1, 10'000) == 1);
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
+  ibv_ack_cq_events(queue, 1);
+}
+
+TEST_CASE("an overrun wakes who waits for a solicited completion") {
+  options small;
+  small.channel = true;
+  small.cq_entries = 1;
+  endpoint end(small);
+  end.connect(end.here());
+  REQUIRE(ibv_req_notify_cq(end.queue, 1) == 0);
+  for (std::uint64_t id = 1; id <= 3; ++id)
+    REQUIRE(end.write(id, {end.piece(0, 8)}, end.here()) == 0);
+  pollfd readable{end.channel->fd, POLLIN, 0};
+  REQUIRE(::poll(&readable, 1, 10'000) == 1);
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
+  CHECK(queue == end.queue);
+  ibv_ack_cq_events(queue, 1);
+}
+
 TEST_CASE("a reset brings back a device after a fatal error") {
   connection link;
   {
@@ -420,4 +497,207 @@ TEST_CASE("faults may be set while others work") {
   meddler.join();
   softverbs_reset_faults();
   CHECK(link.left.state() == IBV_QPS_RTS);
+}
+
+TEST_CASE("chance has the same outcome for the same seed") {
+  open_context device;
+  const auto tries = [&](const std::string& text) {
+    const faults set(text);
+    std::string result;
+    for (int round = 0; round < 200; ++round) {
+      ibv_pd* domain = ibv_alloc_pd(device.verbs);
+      result += domain == nullptr ? 'm' : '.';
+      if (domain != nullptr) REQUIRE(ibv_dealloc_pd(domain) == 0);
+    }
+    return result;
+  };
+  const std::string some = tries("seed=3; ibv_alloc_pd:25%=ENOMEM");
+  CHECK(some == tries("seed=3; ibv_alloc_pd:25%=ENOMEM"));
+  CHECK(some != tries("seed=4; ibv_alloc_pd:25%=ENOMEM"));
+  const auto failed = std::count(some.begin(), some.end(), 'm');
+  CHECK(failed > 20);
+  CHECK(failed < 80);
+  CHECK(tries("ibv_alloc_pd:100%=ENOMEM") == std::string(200, 'm'));
+  CHECK(tries("ibv_alloc_pd:0.0001%=ENOMEM") == std::string(200, '.'));
+}
+
+TEST_CASE("each fault counts how often it struck") {
+  open_context device;
+  const faults set("ibv_alloc_pd:2=ENOMEM; ibv_dereg_mr=EBUSY;ibv_alloc_pd:4+=EIO");
+  for (int round = 0; round < 6; ++round)
+    if (ibv_pd* domain = ibv_alloc_pd(device.verbs)) ibv_dealloc_pd(domain);
+  CHECK(softverbs_fault_struck("ibv_alloc_pd:2=ENOMEM") == 1);
+  CHECK(softverbs_fault_struck(" ibv_alloc_pd:4+=EIO ") == 3);
+  CHECK(softverbs_fault_struck("ibv_dereg_mr=EBUSY") == 0);
+  CHECK(softverbs_fault_struck("ibv_dereg_mr=EIO") == ~0ULL);
+  CHECK(softverbs_faults_struck() == 4);
+}
+
+TEST_CASE("a process says which faults never struck, and may fail for it") {
+  // The other process' only completion is that of one receive.
+  const auto outcome = [](const std::string& list) {
+    peer other("leaver", ("SOFTVERBS_FAULTS=" + list).c_str());
+    endpoint end;
+    other.meet(end);
+    REQUIRE(end.send(1, {end.piece(0, 8)}) == 0);
+    return other.wait();
+  };
+  CHECK(outcome("must-strike") == 0);
+  CHECK(outcome("receive-completion=1ms; must-strike") == 0);
+  CHECK(outcome("receive-completion:2=fatal") == 0);
+  CHECK(outcome("receive-completion:2=fatal; must-strike") == 86);
+  CHECK(outcome("must-strike; receive-completion=1ms; ibv_alloc_mw:*=ENOMEM") == 86);
+}
+
+TEST_CASE("a packet comes twice") {
+  {
+    connection link(of_type(IBV_QPT_UC));
+    const faults set("packet=doubled");
+    for (std::uint64_t id = 1; id <= 2; ++id)
+      REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
+    REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
+    completes(link.left, 3, IBV_WC_SUCCESS);
+    // Each is the start of a message, whatever its number.
+    completes(link.right, 1, IBV_WC_SUCCESS);
+    completes(link.right, 2, IBV_WC_SUCCESS);
+    CHECK(link.right.quiet());
+  }
+  {
+    options datagrams = of_type(IBV_QPT_UD);
+    endpoint end(datagrams);
+    end.connect(end.here());
+    ibv_ah_attr to = end.address_of(end.here());
+    ibv_ah* handle = ibv_create_ah(end.domain, &to);
+    const faults set("packet=doubled");
+    for (std::uint64_t id = 1; id <= 2; ++id)
+      REQUIRE(end.post_receive(id, {end.piece(id * 100, 100)}) == 0);
+    end.memory[0] = 77;
+    REQUIRE(end.send_to(handle, end.pair->qp_num, 3, {end.piece(0, 8)}, 0) == 0);
+    completes(end, 1, IBV_WC_SUCCESS);
+    completes(end, 2, IBV_WC_SUCCESS);
+    CHECK(end.memory[140] == 77);
+    CHECK(end.memory[240] == 77);
+    ibv_destroy_ah(handle);
+  }
+  connection link;
+  const faults set("packet:*=doubled");
+  for (std::uint64_t id = 1; id <= 2; ++id)
+    REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
+  REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
+  completes(link.left, 3, IBV_WC_SUCCESS);
+  completes(link.right, 1, IBV_WC_SUCCESS);
+  CHECK(link.right.quiet());
+}
+
+TEST_CASE("a packet comes after the next one") {
+  {
+    endpoint end(of_type(IBV_QPT_UD));
+    end.connect(end.here());
+    ibv_ah_attr to = end.address_of(end.here());
+    ibv_ah* handle = ibv_create_ah(end.domain, &to);
+    const faults set("packet=swapped");
+    for (std::uint64_t id = 1; id <= 2; ++id)
+      REQUIRE(end.post_receive(id, {end.piece(id * 100, 100)}) == 0);
+    end.memory[0] = 1;
+    end.memory[1] = 2;
+    REQUIRE(end.send_to(handle, end.pair->qp_num, 3, {end.piece(0, 1)}, 0) == 0);
+    CHECK(end.quiet());
+    REQUIRE(end.send_to(handle, end.pair->qp_num, 4, {end.piece(1, 1)}, 0) == 0);
+    completes(end, 1, IBV_WC_SUCCESS);
+    completes(end, 2, IBV_WC_SUCCESS);
+    CHECK(end.memory[140] == 2);
+    CHECK(end.memory[240] == 1);
+    ibv_destroy_ah(handle);
+  }
+  // A reliable connection puts it right.
+  connection link;
+  const faults set("packet" + at(link.right) + ":30%=swapped");
+  for (std::size_t byte = 0; byte < 300'000; ++byte)
+    link.left.memory[byte] = static_cast<unsigned char>(byte * 7);
+  REQUIRE(link.left.write(1, {link.left.piece(0, 300'000)}, link.right.here()) == 0);
+  completes(link.left, 1, IBV_WC_SUCCESS);
+  CHECK(std::equal(link.left.memory.begin(), link.left.memory.begin() + 300'000,
+                   link.right.memory.begin()));
+}
+
+TEST_CASE("skewed completions are overtaken by those of other queue pairs") {
+  endpoint first;
+  options wants;
+  wants.host = &first;
+  endpoint second(wants);
+  first.connect(first.here());
+  second.connect(second.here());
+  const auto order = [&](const std::string& text) {
+    const faults set("send-completion" + at(first) + "=" + text);
+    REQUIRE(first.write(1, {first.piece(0, 8)}, first.here()) == 0);
+    REQUIRE(first.write(2, {first.piece(0, 8)}, first.here()) == 0);
+    // Carried out in order, so that the first ones are held back by now.
+    std::this_thread::sleep_for(20ms);
+    REQUIRE(second.write(3, {second.piece(0, 8)}, second.here()) == 0);
+    std::string result;
+    for (int count = 0; count < 3; ++count) result += std::to_string(first.wait().wr_id);
+    return result;
+  };
+  CHECK(order("100ms") == "123");
+  CHECK(order("skew/100ms") == "312");
+  CHECK(order("skew/100ms..110ms") == "312");
+}
+
+namespace {
+
+/// The order in which writes of several queue pairs complete, step by step.
+std::string order_of_steps(unsigned long long seed) {
+  constexpr std::size_t pairs = 6;
+  endpoint host;
+  options wants;
+  wants.host = &host;
+  std::deque<endpoint> all;
+  for (std::size_t number = 0; number < pairs; ++number) {
+    all.emplace_back(wants);
+    all.back().connect(all.back().here());
+  }
+  // Nothing is under way any more.
+  std::this_thread::sleep_for(20ms);
+  softverbs_hold(seed);
+  for (std::size_t number = 0; number < pairs; ++number)
+    REQUIRE(all[number].write('a' + number, {all[number].piece(0, 8)}, all[number].here()) == 0);
+  CHECK(host.quiet());
+  std::string result;
+  ibv_wc completion{};
+  for (int steps = 0; steps < 1000 && result.size() < pairs; ++steps) {
+    softverbs_step();
+    while (ibv_poll_cq(host.queue, 1, &completion) == 1) {
+      CHECK(completion.status == IBV_WC_SUCCESS);
+      result += static_cast<char>(completion.wr_id);
+    }
+  }
+  softverbs_go_on();
+  softverbs_reset_faults();
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("step by step, the seed decides the order") {
+  const std::string one = order_of_steps(1);
+  CHECK(one.size() == 6);
+  CHECK(order_of_steps(1) == one);
+  std::set<std::string> all;
+  for (unsigned long long seed = 1; seed <= 8; ++seed) all.insert(order_of_steps(seed));
+  CHECK(all.size() > 2);
+}
+
+TEST_CASE("step by step, what waits for a time need not wait") {
+  connection link(impatient());
+  softverbs_hold(1);
+  const faults set("packet:*=lost");
+  REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
+  ibv_wc completion{};
+  std::this_thread::sleep_for(50ms);
+  CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
+  int steps = 0;
+  while (ibv_poll_cq(link.left.queue, 1, &completion) == 0 && steps < 1000 && softverbs_step() == 1)
+    ++steps;
+  CHECK(static_cast<int>(completion.status) == IBV_WC_RETRY_EXC_ERR);
+  softverbs_go_on();
 }

@@ -3,14 +3,20 @@
 
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "wire/greeting.hpp"
 #include "wire/packet.hpp"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
+#include <optional>
+#include <vector>
 
 /// A connection to the process that a queue pair belongs to.
 class intruder {
@@ -19,7 +25,7 @@ class intruder {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     const int length =
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/2/%u", qpn >> 14);
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/3/%u", qpn >> 14);
     socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&name),
                       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
@@ -28,6 +34,20 @@ class intruder {
   intruder(const intruder&) = delete;
   intruder& operator=(const intruder&) = delete;
   ~intruder() { ::close(socket_); }
+
+  /// A greeting with a descriptor, unless that is negative.
+  void greet(int descriptor) {
+    softverbs::notice greeting{};
+    greeting.what = softverbs::notice::kind::greeting;
+    send_with(&greeting, sizeof(greeting), {descriptor});
+  }
+  /// The answer, and how many descriptors came with it; nothing if the connection ended.
+  struct answer {
+    softverbs::notice notice;
+    std::vector<int> descriptors;
+  };
+  std::optional<answer> hear();
+  void send_with(const void* bytes, std::size_t length, const std::vector<int>& descriptors);
 
   void send(const void* bytes, std::size_t length) {
     // The device may have closed the connection by now.
@@ -38,6 +58,49 @@ class intruder {
  private:
   int socket_ = -1;
 };
+
+inline void intruder::send_with(const void* bytes, std::size_t length,
+                                const std::vector<int>& descriptors) {
+  iovec part{const_cast<void*>(bytes), length};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(64 * sizeof(int))> room{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  std::vector<int> open;
+  for (const int each : descriptors)
+    if (each >= 0) open.push_back(each);
+  if (!open.empty()) {
+    const std::size_t size = open.size() * sizeof(int);
+    message.msg_control = room.data();
+    message.msg_controllen = CMSG_SPACE(size);
+    cmsghdr* attached = CMSG_FIRSTHDR(&message);
+    attached->cmsg_level = SOL_SOCKET;
+    attached->cmsg_type = SCM_RIGHTS;
+    attached->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(attached), open.data(), size);
+  }
+  [[maybe_unused]] const ssize_t sent = ::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+inline std::optional<intruder::answer> intruder::hear() {
+  timeval patience{10, 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  answer result{};
+  iovec part{&result.notice, sizeof(result.notice)};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(8 * sizeof(int))> room{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room.data();
+  message.msg_controllen = room.size();
+  if (::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC) != sizeof(result.notice)) return std::nullopt;
+  if (const cmsghdr* attached = CMSG_FIRSTHDR(&message)) {
+    result.descriptors.resize((attached->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(result.descriptors.data(), CMSG_DATA(attached),
+                result.descriptors.size() * sizeof(int));
+  }
+  return result;
+}
 
 /// As if it came from the left end.
 inline softverbs::packet_header forged(const connection& link) {

@@ -2,7 +2,11 @@
 // Whoever may open a socket may send anything to a process that uses the device.
 #include "intruder.hpp"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+
 #include <cstring>
+#include <filesystem>
 #include <random>
 
 using namespace softverbs;
@@ -16,7 +20,79 @@ void still_works(connection& link) {
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
 }
 
+/// Memory as it comes with a greeting, or almost.
+int memory_of(std::size_t size, int seals) {
+  const int made = ::memfd_create("intruder", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  REQUIRE(made >= 0);
+  REQUIRE(::ftruncate(made, static_cast<off_t>(size)) == 0);
+  REQUIRE(::fcntl(made, F_ADD_SEALS, seals) == 0);
+  return made;
+}
+
+std::ptrdiff_t descriptors_open() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
 }  // namespace
+
+TEST_CASE("a greeting with memory that could vanish is answered without any") {
+  connection link;
+  still_works(link);
+  const std::ptrdiff_t before = descriptors_open();
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  const std::vector<int> useless{-1, null, memory_of(pair_memory::bytes, 0),
+                                 memory_of(pair_memory::bytes, F_SEAL_GROW),
+                                 memory_of(4096, F_SEAL_SHRINK | F_SEAL_GROW)};
+  for (const int descriptor : useless) {
+    intruder from(link.right.pair->qp_num);
+    from.greet(descriptor);
+    const auto answer = from.hear();
+    REQUIRE(answer);
+    CHECK(answer->notice.what == notice::kind::answer);
+    CHECK(answer->notice.accepted == 0);
+    CHECK(answer->descriptors.empty());
+    still_works(link);
+    if (descriptor >= 0) ::close(descriptor);
+  }
+  CHECK(link.right.quiet());
+  CHECK(descriptors_open() == before);
+}
+
+TEST_CASE("descriptors that nobody asked for are closed") {
+  connection link;
+  still_works(link);
+  const std::ptrdiff_t before = descriptors_open();
+  {
+    const int good = memory_of(pair_memory::bytes, F_SEAL_SHRINK | F_SEAL_GROW);
+    intruder from(link.right.pair->qp_num);
+    notice greeting{};
+    greeting.what = notice::kind::greeting;
+    from.send_with(&greeting, sizeof(greeting), std::vector<int>(60, good));
+    const auto answer = from.hear();
+    REQUIRE(answer);
+    for (const int each : answer->descriptors) ::close(each);
+    // The first message is the only one that may have some.
+    from.send_with(&greeting, sizeof(greeting), std::vector<int>(60, good));
+    CHECK_FALSE(from.hear());
+    ::close(good);
+    still_works(link);
+  }
+  CHECK(link.right.quiet());
+  CHECK(descriptors_open() == before);
+}
+
+TEST_CASE("who is greeted by nonsense hangs up") {
+  connection link;
+  for (const int kind : {0, 1, 0x7f, 0x81, 0x82, 0xff}) {
+    intruder from(link.right.pair->qp_num);
+    notice nonsense{};
+    nonsense.what = static_cast<notice::kind>(kind);
+    from.send(&nonsense, sizeof(nonsense));
+    CHECK_FALSE(from.hear());
+    still_works(link);
+  }
+}
 
 TEST_CASE("messages that aren't packets are dropped") {
   connection link;

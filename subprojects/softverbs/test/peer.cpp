@@ -10,12 +10,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <stdexcept>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 extern char** environ;
 
@@ -128,6 +132,25 @@ int target(ibv_qp_type type) {
   return 0;
 }
 
+/// Takes its memory back while it is being written to, and sees that nothing comes any more.
+int withdrawer() {
+  endpoint end;
+  swap(peer_descriptor, end);
+  volatile unsigned char* first = end.memory.data();
+  *first = 1;
+  while (*first == 1) {
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (ibv_dereg_mr(end.region) != 0) return 2;
+  end.region = nullptr;
+  std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (std::count(end.memory.begin(), end.memory.end(), 2) !=
+      static_cast<std::ptrdiff_t>(end.memory.size()))
+    return 3;
+  return end.event().event_type == IBV_EVENT_QP_ACCESS_ERR ? 0 : 4;
+}
+
 /// Takes one message, and leaves at once.
 int leaver() {
   endpoint end;
@@ -194,7 +217,7 @@ int nester() {
 
 }  // namespace
 
-peer::peer(const char* part) {
+peer::peer(const char* part, const char* setting) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
     throw std::runtime_error("socketpair");
@@ -206,7 +229,13 @@ peer::peer(const char* part) {
   char program[] = "/proc/self/exe";
   char option[] = "--peer";
   char* arguments[] = {program, option, const_cast<char*>(part), nullptr};
-  const int error = ::posix_spawn(&process_, program, &actions, nullptr, arguments, environ);
+  std::vector<char*> settings;
+  // The first one of a name counts.
+  if (setting != nullptr) settings.push_back(const_cast<char*>(setting));
+  for (char** each = environ; *each != nullptr; ++each) settings.push_back(*each);
+  settings.push_back(nullptr);
+  const int error =
+      ::posix_spawn(&process_, program, &actions, nullptr, arguments, settings.data());
   ::posix_spawn_file_actions_destroy(&actions);
   if (passed != pair[1]) ::close(passed);
   ::close(pair[1]);
@@ -241,6 +270,11 @@ int peer::wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+bool shares_memory() {
+  const char* said = std::getenv("SOFTVERBS_SHARED_MEMORY");
+  return said == nullptr || std::string_view(said) == "yes";
+}
+
 int play(const char* part) try {
   const std::string_view name(part);
   if (name == "echo") return echo();
@@ -249,6 +283,7 @@ int play(const char* part) try {
   if (name == "target") return target(IBV_QPT_RC);
   if (name == "unreliable target") return target(IBV_QPT_UC);
   if (name == "datagram target") return target(IBV_QPT_UD);
+  if (name == "withdrawer") return withdrawer();
   if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();

@@ -8,7 +8,8 @@
 /// Another process, which plays a part of the tests.
 class peer {
  public:
-  explicit peer(const char* part);
+  /// `setting`, NAME=VALUE, is added to its environment.
+  explicit peer(const char* part, const char* setting = nullptr);
   peer(const peer&) = delete;
   peer& operator=(const peer&) = delete;
   ~peer();
@@ -28,6 +29,9 @@ class peer {
   pid_t process_ = -1;
   int socket_ = -1;
 };
+
+/// Whether processes share memory here; else all goes through sockets.
+bool shares_memory();
 
 /// What the other process does; its exit code.
 int play(const char* part);

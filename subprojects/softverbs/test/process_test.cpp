@@ -2,6 +2,7 @@
 #include "catch.hpp"
 #include "fabric.hpp"
 #include "peer.hpp"
+#include <softverbs/softverbs.h>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,6 +18,32 @@ options impatient() {
   result.timeout = 8;
   result.retry_count = 3;
   return result;
+}
+
+/// Nobody does by himself what takes packets otherwise, as long as there may be faults.
+struct only_packets {
+  only_packets() { REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0); }
+  only_packets(const only_packets&) = delete;
+  only_packets& operator=(const only_packets&) = delete;
+  ~only_packets() { softverbs_reset_faults(); }
+};
+
+/// One-sided requests to the peer take no packets from here on, if processes share memory.
+void greet(endpoint& end, const address& there) {
+  if (!shares_memory()) return;
+  const auto next_psn = [&] {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr initial{};
+    REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_SQ_PSN, &initial) == 0);
+    return attributes.sq_psn;
+  };
+  for (int round = 0; round < 1000; ++round) {
+    const std::uint32_t before = next_psn();
+    REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
+    REQUIRE(end.wait().status == IBV_WC_SUCCESS);
+    if (next_psn() == before) return;
+  }
+  FAIL("all requests take packets");
 }
 
 }  // namespace
@@ -95,6 +122,7 @@ TEST_CASE("the death of a peer is noticed within the configured time") {
 }
 
 TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
+  const only_packets asked;
   peer other("target");
   options wanted = impatient();
   wanted.send_requests = 256;
@@ -116,7 +144,64 @@ TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
   CHECK(failed);
 }
 
-TEST_CASE("a peer that is stopped for a while loses nothing") {
+TEST_CASE("a peer that is stopped is served") {
+  if (!shares_memory()) return;
+  peer other("target");
+  endpoint end(impatient());
+  const address there = other.meet(end);
+  greet(end, there);
+  other.stop();
+  for (std::uint64_t id = 0; id < 8; ++id) {
+    std::fill_n(end.memory.begin(), 1 << 18, static_cast<unsigned char>(id));
+    REQUIRE(end.write(id, {end.piece(0, 1 << 18)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    REQUIRE(end.read(id, {end.piece(1 << 18, 1 << 18)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(std::equal(end.memory.begin(), end.memory.begin() + (1 << 18),
+                     end.memory.begin() + (1 << 18)));
+  }
+  other.resume();
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing else is written") {
+  for (int round = 0; round < 5; ++round) {
+    peer other("target");
+    endpoint end(impatient());
+    const address there = other.meet(end);
+    greet(end, there);
+    std::thread killer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1 + round));
+      other.kill();
+    });
+    ibv_wc completion{};
+    std::uint64_t id = 0;
+    do {
+      REQUIRE(end.write(++id, {end.piece(0, 1 << 16)}, there) == 0);
+      completion = end.wait();
+      CHECK(completion.wr_id == id);
+    } while (completion.status == IBV_WC_SUCCESS);
+    CHECK(completion.status == IBV_WC_RETRY_EXC_ERR);
+    killer.join();
+  }
+}
+
+TEST_CASE("a peer may take its region back while it is written to") {
+  peer other("withdrawer");
+  endpoint end(impatient());
+  const address there = other.meet(end);
+  ibv_wc completion{};
+  do {
+    REQUIRE(end.write(1, {end.piece(0, 1 << 16)}, there) == 0);
+    completion = end.wait();
+  } while (completion.status == IBV_WC_SUCCESS);
+  CHECK(completion.status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a peer that is stopped for a while loses no packets") {
+  const only_packets asked;
   peer other("target");
   endpoint end(impatient());
   const address there = other.meet(end);
@@ -215,6 +300,7 @@ TEST_CASE("UD: a process that doesn't read can't hold up the others") {
 }
 
 TEST_CASE("a send queue is drained when the peer has answered, and not touched before") {
+  const only_packets asked;
   peer other("target");
   endpoint end;
   const address there = other.meet(end);

@@ -17,10 +17,25 @@
 extern "C" __attribute__((weak)) void __asan_poison_memory_region(const volatile void*,
                                                                   std::size_t);
 
+extern "C" __attribute__((weak)) void __tsan_acquire(void*);
+
 namespace softverbs {
+
+/// Whether ThreadSanitizer hands signals on to the program's handlers.
+inline bool is_thread_sanitized() noexcept { return __tsan_acquire != nullptr; }
 
 /// Whether AddressSanitizer looks at what functions of the C library are given.
 inline bool is_sanitized() noexcept { return __asan_poison_memory_region != nullptr; }
+
+/// Whether Valgrind executes this.
+inline bool is_emulated() noexcept {
+#if defined(SOFTVERBS_HAS_VALGRIND)
+  static const bool emulated = RUNNING_ON_VALGRIND != 0;
+  return emulated;
+#else
+  return false;
+#endif
+}
 
 /// Valgrind looks at what system calls are given, and at all instructions: as long as this lives,
 /// it reports nothing of this thread. Without it, this is a look at a flag.
@@ -37,11 +52,6 @@ class unwatched {
 #if defined(SOFTVERBS_HAS_VALGRIND)
 
  private:
-  static bool by_valgrind() noexcept {
-    static const bool watched = RUNNING_ON_VALGRIND != 0;
-    return watched;
-  }
-
   void* memory_;
   std::size_t length_;
 #endif
@@ -50,12 +60,12 @@ class unwatched {
 #if defined(SOFTVERBS_HAS_VALGRIND)
 inline unwatched::unwatched(void* memory, std::size_t length) noexcept
     : memory_(memory), length_(length) {
-  if (!by_valgrind()) return;
+  if (!is_emulated()) return;
   VALGRIND_DISABLE_ERROR_REPORTING;
   if (length != 0 && VALGRIND_CHECK_MEM_IS_ADDRESSABLE(memory, length) == 0) length_ = 0;
 }
 inline unwatched::~unwatched() {
-  if (!by_valgrind()) return;
+  if (!is_emulated()) return;
   if (length_ != 0) VALGRIND_MAKE_MEM_NOACCESS(memory_, length_);
   VALGRIND_ENABLE_ERROR_REPORTING;
 }

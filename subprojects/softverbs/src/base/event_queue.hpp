@@ -9,13 +9,15 @@
 #include <cerrno>
 #include <cstdint>
 #include <deque>
+#include <mutex>
+#include <utility>
 
 namespace softverbs {
 
 /// Events that wait behind a file descriptor, as behind the kernel's completion
 /// channels: readable while there are events, and whoever reads it blocks or not
-/// as the program set it. The engine's lock protects the list; reading the
-/// descriptor takes a token for one event, without that lock.
+/// as the program set it. Has a lock of its own, under which it calls nothing else;
+/// reading the descriptor takes a token for one event, without that lock.
 template <typename Event>
 class event_queue {
  public:
@@ -33,9 +35,9 @@ class event_queue {
   int descriptor() const noexcept { return descriptor_; }
 
   void push(const Event& event) {
+    const std::lock_guard held(lock_);
     events_.push_back(event);
-    const std::uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof(one));
+    put_token();
   }
 
   /// Waits for a token; false with errno when there is none. Another thread may
@@ -46,7 +48,20 @@ class event_queue {
     return ::read(descriptor_, &token, sizeof(token)) == sizeof(token);
   }
 
+  /// Wakes all who wait, now and later, with an event or without, until `calm`. They have to look
+  /// why, and to hand on the token that they took by `wake_next`.
+  void wake() {
+    const std::lock_guard held(lock_);
+    if (!std::exchange(woken_, true)) put_token();
+  }
+  void wake_next() { put_token(); }
+  void calm() {
+    const std::lock_guard held(lock_);
+    if (std::exchange(woken_, false)) take_token_if_any();
+  }
+
   bool pop(Event& event) {
+    const std::lock_guard held(lock_);
     if (events_.empty()) return false;
     event = events_.front();
     events_.pop_front();
@@ -56,6 +71,7 @@ class event_queue {
   /// Drops the events that `dead` says yes to, with their tokens.
   template <typename Predicate>
   void drop(Predicate dead) {
+    const std::lock_guard held(lock_);
     for (auto event = events_.begin(); event != events_.end();) {
       if (!dead(*event)) {
         ++event;
@@ -67,6 +83,10 @@ class event_queue {
   }
 
  private:
+  void put_token() const noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(descriptor_, &one, sizeof(one));
+  }
   void take_token_if_any() const noexcept {
     std::uint64_t token = 0;
     iovec into{&token, sizeof(token)};
@@ -79,7 +99,9 @@ class event_queue {
       const ssize_t taken = ::read(descriptor_, &token, sizeof(token));
   }
 
+  std::mutex lock_;
   std::deque<Event> events_;
+  bool woken_ = false;
   int descriptor_ = -1;
 };
 

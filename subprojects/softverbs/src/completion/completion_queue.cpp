@@ -7,8 +7,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
+#include <utility>
 
 namespace softverbs {
+
+std::uint64_t& work_queues::last_of(const completion& entry) noexcept {
+  return last_[entry.of_send_queue ? 1 : 0];
+}
+
 namespace {
 
 /// Whoever reads more than these of a failed completion reads what the
@@ -51,12 +58,14 @@ completion_queue::~completion_queue() {
 }
 
 softverbs::engine& completion_queue::engine() const noexcept { return owner_.engine(); }
+bool completion_queue::usable() const noexcept { return owner_.usable(); }
 
 std::uint32_t completion_queue::granted(std::uint32_t asked) noexcept {
   return std::bit_ceil(asked + 1) - 1;
 }
 
 bool completion_queue::push(const completion& entry) {
+  const std::lock_guard held(lock_);
   if (entry.delay == 0 && held_back_.empty()) return give_out(entry);
   hold_back(entry);
   return true;
@@ -64,24 +73,45 @@ bool completion_queue::push(const completion& entry) {
 
 void completion_queue::hold_back(const completion& entry) {
   nanoseconds due = now() + entry.delay;
-  // None overtakes another.
-  if (!held_back_.empty()) due = std::max(due, held_back_.back().delay);
-  held_back_.push_back(entry);
-  held_back_.back().delay = due;
-  if (held_back_.size() == 1) engine().set_deadline(*this, due);
+  // None overtakes another, but for those that may be overtaken.
+  bool overtakable = entry.overtakable;
+  for (const completion& each : held_back_) {
+    if (each.owner != entry.owner && each.overtakable) continue;
+    due = std::max(due, each.delay);
+    // What waits for that alone holds up no others, either.
+    overtakable |= each.overtakable;
+  }
+  const auto later = [](nanoseconds time, const completion& each) { return time < each.delay; };
+  const auto added =
+      held_back_.insert(std::upper_bound(held_back_.begin(), held_back_.end(), due, later), entry);
+  added->delay = due;
+  added->overtakable = overtakable;
+  engine().set_deadline(*this, held_back_.front().delay);
 }
 
 void completion_queue::on_deadline(nanoseconds time) {
-  while (!held_back_.empty() && held_back_.front().delay <= time) {
-    const completion entry = held_back_.front();
-    held_back_.pop_front();
-    if (!give_out(entry)) entry.owner->completion_lost();
+  std::vector<work_queues*> losers;
+  {
+    const std::lock_guard held(lock_);
+    while (!held_back_.empty() && held_back_.front().delay <= time) {
+      const completion entry = held_back_.front();
+      held_back_.pop_front();
+      if (!give_out(entry)) losers.push_back(entry.owner);
+    }
+    if (!held_back_.empty()) engine().set_deadline(*this, held_back_.front().delay);
   }
-  if (!held_back_.empty()) engine().set_deadline(*this, held_back_.front().delay);
+  // Not under the lock: they have one that is taken before it.
+  for (work_queues* loser : losers) loser->late_completion_lost();
+}
+
+completion& completion_queue::at(std::uint32_t place) noexcept {
+  const std::size_t index = std::size_t{first_} + place;
+  return ring_[index < ring_.size() ? index : index - ring_.size()];
 }
 
 bool completion_queue::give_out(const completion& entry) {
   if (broken_) return false;
+  if (count_.load(std::memory_order_relaxed) == ring_.size() && dead_ != 0) drop_the_dead();
   if (options_.ignores_overrun && count_.load(std::memory_order_relaxed) == ring_.size()) take();
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   if (count == ring_.size()) {
@@ -90,31 +120,70 @@ bool completion_queue::give_out(const completion& entry) {
     event.event_type = IBV_EVENT_CQ_ERR;
     event.element.cq = this;
     owner_.async_events().push(event);
+    // Whatever it waits for, it has lost.
+    if (notify_ != notify::off) tell_channel();
     return false;
   }
-  completion& added = ring_[(first_ + count) % ring_.size()];
+  completion& added = at(count);
   added = entry;
+  added.previous = std::exchange(entry.owner->last_of(entry), first_number_ + count);
   if (has_field(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP))
     added.timestamp = static_cast<std::uint64_t>(now());
   if (has_field(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK)) added.wallclock = wallclock();
   count_.store(count + 1, std::memory_order_release);
   if (notify_ == notify::any ||
       (notify_ == notify::solicited && (entry.solicited || entry.wc.status != IBV_WC_SUCCESS))) {
-    set_notify(notify::off);
-    static_cast<completion_channel*>(channel)->events.push(this);
+    tell_channel();
   }
   return true;
 }
 
+void completion_queue::tell_channel() {
+  set_notify(notify::off);
+  static_cast<completion_channel*>(channel)->events.push(this);
+}
+
 const completion& completion_queue::take() noexcept {
   const completion& entry = ring_[first_];
-  first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
-  count_.store(count_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
   entry.owner->release(entry);
+  const std::uint32_t left = count_.load(std::memory_order_relaxed) - 1;
+  first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
+  ++first_number_;
+  if (dead_ == 0)
+    count_.store(left, std::memory_order_release);
+  else
+    skip_the_dead(left);
   return entry;
 }
 
+void completion_queue::skip_the_dead(std::uint32_t count) noexcept {
+  while (count != 0 && ring_[first_].owner == nullptr) {
+    first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
+    ++first_number_;
+    --dead_;
+    --count;
+  }
+  count_.store(count, std::memory_order_release);
+}
+
+void completion_queue::drop_the_dead() noexcept {
+  // The others move up, and get other numbers.
+  const std::uint32_t count = count_.load(std::memory_order_relaxed);
+  std::uint32_t kept = 0;
+  for (std::uint32_t place = 0; place < count; ++place)
+    if (const completion& entry = at(place); entry.owner != nullptr)
+      entry.owner->last_of(entry) = 0;
+  for (std::uint32_t place = 0; place < count; ++place) {
+    if (at(place).owner == nullptr) continue;
+    completion& entry = at(kept) = at(place);
+    entry.previous = std::exchange(entry.owner->last_of(entry), first_number_ + kept++);
+  }
+  dead_ = 0;
+  count_.store(kept, std::memory_order_release);
+}
+
 int completion_queue::poll(int wanted, ibv_wc* out) noexcept {
+  const std::lock_guard held(lock_);
   if (empty() && broken_) return -EIO;
   int given = 0;
   for (; given < wanted && !empty(); ++given) report(take().wc, out[given]);
@@ -122,6 +191,7 @@ int completion_queue::poll(int wanted, ibv_wc* out) noexcept {
 }
 
 int completion_queue::advance() noexcept {
+  const std::lock_guard held(lock_);
   if (empty()) return broken_ ? EIO : ENOENT;
   const completion& entry = take();
   report(entry.wc, current_.wc);
@@ -134,6 +204,7 @@ int completion_queue::advance() noexcept {
 
 void completion_queue::request_notification(bool solicited_only) noexcept {
   if (channel == nullptr) return;
+  const std::lock_guard held(lock_);
   // An earlier request for any completion isn't narrowed.
   if (solicited_only && notify_ == notify::any) return;
   set_notify(solicited_only ? notify::solicited : notify::any);
@@ -145,23 +216,28 @@ void completion_queue::set_notify(notify when) noexcept {
   notify_ = when;
 }
 
-void completion_queue::forget(const work_queues& gone) noexcept {
+void completion_queue::forget(work_queues& gone, bool of_send_queue) noexcept {
+  const std::lock_guard held(lock_);
   std::erase_if(held_back_, [&](const completion& entry) { return entry.owner == &gone; });
+  // Only its own are looked at: there may be thousands of others.
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
-  std::uint32_t kept = 0;
-  for (std::uint32_t at = 0; at < count; ++at) {
-    const completion& entry = ring_[(first_ + at) % ring_.size()];
-    if (entry.owner == &gone) continue;
-    ring_[(first_ + kept++) % ring_.size()] = entry;
+  std::uint64_t number = std::exchange(gone.last_[of_send_queue ? 1 : 0], 0);
+  while (number >= first_number_) {
+    completion& entry = at(static_cast<std::uint32_t>(number - first_number_));
+    entry.owner = nullptr;
+    ++dead_;
+    number = entry.previous;
   }
-  count_.store(kept, std::memory_order_release);
+  if (dead_ != 0) skip_the_dead(count);
 }
 
 int completion_queue::resize(std::uint32_t capacity) {
+  std::vector<completion> ring(capacity);
+  const std::lock_guard held(lock_);
+  if (dead_ != 0) drop_the_dead();
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   if (capacity < count) return EINVAL;
-  std::vector<completion> ring(capacity);
-  for (std::uint32_t at = 0; at < count; ++at) ring[at] = ring_[(first_ + at) % ring_.size()];
+  for (std::uint32_t place = 0; place < count; ++place) ring[place] = at(place);
   ring_.swap(ring);
   first_ = 0;
   cqe = static_cast<int>(capacity);
@@ -169,7 +245,10 @@ int completion_queue::resize(std::uint32_t capacity) {
 }
 
 void completion_queue::detach() noexcept {
-  set_notify(notify::off);
+  {
+    const std::lock_guard held(lock_);
+    set_notify(notify::off);
+  }
   engine().forget(*this);
   if (channel != nullptr) {
     auto* events_behind = static_cast<completion_channel*>(channel);

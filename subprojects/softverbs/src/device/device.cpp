@@ -47,16 +47,16 @@ ibv_gid link_local_gid(std::uint64_t guid) noexcept {
 }
 
 /// 198.18.0.0/15 is set aside for test networks, so no real host has it.
-ibv_gid ipv4_gid(unsigned number) noexcept {
+ibv_gid ipv4_gid(unsigned number, unsigned port) noexcept {
   ibv_gid gid{};
-  gid.global.interface_id = htobe64(0x0000'ffff'c612'5300U + number + 1);
+  gid.global.interface_id = htobe64(0x0000'ffff'c612'5300U + (port - 1) * 256 + number + 1);
   return gid;
 }
 
-ibv_gid unique_local_gid(unsigned number) noexcept {
+ibv_gid unique_local_gid(unsigned number, unsigned port) noexcept {
   ibv_gid gid{};
   gid.global.subnet_prefix = htobe64(0xfd73'6f66'7476'0000U);
-  gid.global.interface_id = htobe64(std::uint64_t{number} + 1);
+  gid.global.interface_id = htobe64((port - 1) * std::uint64_t{256} + number + 1);
   return gid;
 }
 
@@ -76,11 +76,12 @@ std::uint64_t soft_device::guid() const noexcept {
   return 0x0053'56ff'fe00'0000U + number;
 }
 
-std::uint16_t soft_device::lid() const noexcept {
-  return static_cast<std::uint16_t>(first_lid + number);
+const device_description& soft_device::description() const noexcept {
+  // There is no device that isn't described.
+  return *described(number);
 }
 
-unsigned device_count() noexcept { return configured().devices; }
+unsigned device_count() noexcept { return static_cast<unsigned>(configured().devices.size()); }
 
 soft_device& device_at(unsigned number) noexcept { return table().devices[number]; }
 
@@ -90,9 +91,14 @@ const soft_device* soft_device_of(const ibv_device* device) noexcept {
   return nullptr;
 }
 
-std::optional<gid_entry> gid_at(unsigned device, unsigned index) noexcept {
-  const std::uint64_t guid = device_at(device).guid();
-  if (configured().layer == link_layer::infiniband) {
+std::optional<gid_entry> gid_at(unsigned device, unsigned port, unsigned index) noexcept {
+  const device_description* known = described(device);
+  if (known == nullptr || port > known->port_count || index >= limits::gid_entries)
+    return std::nullopt;
+  const port_description& own = known->ports[port - 1];
+  if (own.gids) return (*own.gids)[index];
+  const std::uint64_t guid = device_at(device).guid() + (port - 1) * std::uint64_t{256};
+  if (own.layer == link_layer::infiniband) {
     if (index != 0) return std::nullopt;
     return gid_entry{link_local_gid(guid), network::infiniband};
   }
@@ -102,70 +108,85 @@ std::optional<gid_entry> gid_at(unsigned device, unsigned index) noexcept {
     case 0:
       return gid_entry{link_local_gid(guid), type};
     case 1:
-      return gid_entry{ipv4_gid(device), type};
+      return gid_entry{ipv4_gid(device, port), type};
     default:
-      return gid_entry{unique_local_gid(device), type};
+      return gid_entry{unique_local_gid(device, port), type};
   }
 }
 
-std::optional<std::uint8_t> device_of_gid(const ibv_gid& gid) noexcept {
+std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noexcept {
   // All numbers, not only this process' devices: the peer may have more.
-  for (unsigned number = 0; number < max_devices; ++number)
-    for (unsigned index = 0; index < limits::gid_entries; ++index) {
-      const auto entry = gid_at(number, index);
-      if (!entry) break;
-      if (same(entry->gid, gid)) return static_cast<std::uint8_t>(number);
+  for (unsigned number = 0; number < max_devices; ++number) {
+    const device_description* known = described(number);
+    if (known == nullptr) break;
+    for (unsigned port = 1; port <= known->port_count; ++port) {
+      if (known->ports[port - 1].layer != layer) continue;
+      for (unsigned index = 0; index < limits::gid_entries; ++index)
+        if (const auto entry = gid_at(number, port, index); entry && same(entry->gid, gid))
+          return station_of(number, port);
     }
+  }
   return std::nullopt;
 }
 
-std::optional<std::uint8_t> device_of_lid(std::uint16_t lid) noexcept {
-  if (lid < first_lid || lid >= first_lid + max_devices) return std::nullopt;
-  return static_cast<std::uint8_t>(lid - first_lid);
+std::optional<station> station_of_lid(std::uint16_t lid) noexcept {
+  if (lid < first_lid || lid >= first_lid + max_ports * max_devices) return std::nullopt;
+  const auto found = static_cast<station>(lid - first_lid);
+  const device_description* known = described(found % max_devices);
+  const unsigned port = found / max_devices;
+  if (known == nullptr || port >= known->port_count ||
+      known->ports[port].layer != link_layer::infiniband)
+    return std::nullopt;
+  return found;
 }
 
+std::uint16_t lid_of(station port) noexcept { return static_cast<std::uint16_t>(first_lid + port); }
+
 void describe_device(const soft_device& device, ibv_device_attr& attributes) noexcept {
+  const device_description& known = device.description();
+  const device_limits& most = known.most;
+  const auto number = [](std::uint32_t limit) { return static_cast<int>(limit); };
   attributes = {};
   std::snprintf(attributes.fw_ver, sizeof(attributes.fw_ver), "%s", SOFTVERBS_VERSION);
   attributes.node_guid = htobe64(device.guid());
   attributes.sys_image_guid = htobe64(device.guid());
   attributes.max_mr_size = limits::region_bytes;
   attributes.page_size_cap = 0xffff'f000U;
-  attributes.max_qp = limits::queue_pairs;
-  attributes.max_qp_wr = static_cast<int>(limits::work_requests);
+  attributes.max_qp = number(most.queue_pairs);
+  attributes.max_qp_wr = number(most.work_requests);
   attributes.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SYS_IMAGE_GUID |
                                 IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_BAD_QKEY_CNTR |
-                                IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW |
-                                IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
-  attributes.max_sge = static_cast<int>(limits::gather_entries);
-  attributes.max_sge_rd = static_cast<int>(limits::gather_entries);
-  attributes.max_srq = limits::shared_receive_queues;
-  attributes.max_srq_wr = static_cast<int>(limits::work_requests);
-  attributes.max_srq_sge = static_cast<int>(limits::gather_entries);
-  attributes.max_cq = limits::completion_queues;
-  attributes.max_cqe = limits::completion_entries;
-  attributes.max_mr = limits::memory_regions;
-  attributes.max_mw = limits::memory_regions;
-  attributes.max_pd = limits::protection_domains;
-  attributes.max_qp_rd_atom = limits::outstanding_reads;
-  attributes.max_res_rd_atom = limits::outstanding_reads * limits::queue_pairs;
-  attributes.max_qp_init_rd_atom = limits::outstanding_reads;
-  attributes.atomic_cap = IBV_ATOMIC_HCA;
+                                IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+  if (known.has_windows)
+    attributes.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  attributes.max_sge = number(most.gather_entries);
+  attributes.max_sge_rd = number(most.gather_entries);
+  attributes.max_srq = number(most.shared_receive_queues);
+  attributes.max_srq_wr = number(most.work_requests);
+  attributes.max_srq_sge = number(most.gather_entries);
+  attributes.max_cq = number(most.completion_queues);
+  attributes.max_cqe = number(most.completion_entries);
+  attributes.max_mr = number(most.memory_regions);
+  attributes.max_mw = known.has_windows ? number(most.memory_regions) : 0;
+  attributes.max_pd = number(most.protection_domains);
+  attributes.max_qp_rd_atom = number(most.outstanding_reads);
+  attributes.max_res_rd_atom = number(most.outstanding_reads * most.queue_pairs);
+  attributes.max_qp_init_rd_atom = number(most.outstanding_reads);
+  attributes.atomic_cap = known.has_atomics ? IBV_ATOMIC_HCA : IBV_ATOMIC_NONE;
   attributes.max_mcast_grp = limits::multicast_groups;
   attributes.max_mcast_qp_attach = limits::multicast_members;
   attributes.max_total_mcast_qp_attach = limits::multicast_groups * limits::multicast_members;
-  attributes.max_ah = limits::address_handles;
+  attributes.max_ah = number(most.address_handles);
   attributes.max_pkeys = 1;
   attributes.local_ca_ack_delay = 15;
-  attributes.phys_port_cnt = 1;
+  attributes.phys_port_cnt = static_cast<std::uint8_t>(known.port_count);
 }
 
-void describe_port(const soft_device& device, ibv_port_attr& attributes) noexcept {
-  const bool ethernet = configured().layer == link_layer::ethernet;
+void describe_port(const soft_device& device, unsigned port, ibv_port_attr& attributes) noexcept {
   attributes = {};
   attributes.state = IBV_PORT_ACTIVE;
   attributes.max_mtu = IBV_MTU_4096;
-  attributes.active_mtu = IBV_MTU_4096;
+  attributes.active_mtu = device.port(port).mtu;
   attributes.gid_tbl_len = static_cast<int>(limits::gid_entries);
   attributes.port_cap_flags = IBV_PORT_CM_SUP;
   attributes.max_msg_sz = limits::message_bytes;
@@ -174,12 +195,12 @@ void describe_port(const soft_device& device, ibv_port_attr& attributes) noexcep
   attributes.active_width = 2;   // 4x
   attributes.active_speed = 32;  // 25 Gb/s a lane
   attributes.phys_state = 5;     // link up
-  if (ethernet) {
+  if (device.is_ethernet(port)) {
     attributes.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;
     attributes.link_layer = IBV_LINK_LAYER_ETHERNET;
     attributes.flags = IBV_QPF_GRH_REQUIRED;
   } else {
-    attributes.lid = device.lid();
+    attributes.lid = lid_of(station_of(device.number, port));
     attributes.sm_lid = subnet_manager_lid;
     attributes.subnet_timeout = 18;
     attributes.link_layer = IBV_LINK_LAYER_INFINIBAND;

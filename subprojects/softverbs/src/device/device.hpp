@@ -11,34 +11,14 @@
 
 namespace softverbs {
 
-/// What the device can do at most.
-namespace limits {
-inline constexpr int queue_pairs = 16384 - 1;
-inline constexpr std::uint32_t work_requests = 16384;
-inline constexpr std::uint32_t gather_entries = 30;
-inline constexpr std::uint32_t inline_data = 256;
-inline constexpr int shared_receive_queues = 16384;
-inline constexpr int completion_queues = 65536;
-inline constexpr int completion_entries = (1 << 22) - 1;
-inline constexpr int memory_regions = 1 << 20;
-inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
-inline constexpr std::uint32_t message_bytes = std::uint32_t{1} << 30;
-inline constexpr std::uint32_t datagram_bytes = 4096;
-inline constexpr int protection_domains = 32768;
-inline constexpr int outstanding_reads = 16;
-inline constexpr int address_handles = 1 << 20;
-inline constexpr int multicast_groups = 256;
-inline constexpr int multicast_members = 64;
-inline constexpr int completion_vectors = 1;
-inline constexpr unsigned gid_entries = 16;
-}  // namespace limits
+/// A port of any device, as packets name it.
+using station = std::uint8_t;
+constexpr station station_of(unsigned device, unsigned port) noexcept {
+  return static_cast<station>((port - 1) * max_devices + device);
+}
 
-/// How packets find their way: RoCE's two encapsulations don't understand each
-/// other, nor InfiniBand's.
-enum class network : std::uint8_t { infiniband, roce_v1, roce_v2 };
-
-/// One software device. Its addresses depend on its number alone, so that they
-/// are the same in all processes of the host.
+/// One software device. Its addresses depend on its number and the configuration alone, so that
+/// they are the same in all processes of the host that meet.
 struct soft_device {
   ibv_device verbs;
   // Providers ask whether a device is theirs by reading what libibverbs keeps
@@ -47,7 +27,18 @@ struct soft_device {
   std::uint8_t number;
 
   std::uint64_t guid() const noexcept;
-  std::uint16_t lid() const noexcept;
+  const device_description& description() const noexcept;
+  const device_limits& most() const noexcept { return description().most; }
+  /// Ports count from 1.
+  bool has_port(unsigned port) const noexcept {
+    return port >= 1 && port <= description().port_count;
+  }
+  const port_description& port(unsigned counted) const noexcept {
+    return description().ports[counted - 1];
+  }
+  bool is_ethernet(unsigned counted) const noexcept {
+    return port(counted).layer == link_layer::ethernet;
+  }
 };
 
 /// The device behind a verbs handle, null if it isn't one of ours.
@@ -59,24 +50,19 @@ inline const soft_device* soft_device_of(const ibv_context* context) noexcept {
 unsigned device_count() noexcept;
 soft_device& device_at(unsigned number) noexcept;
 
-/// One entry of a port's GID table.
-struct gid_entry {
-  ibv_gid gid;
-  network type;
-};
-
-/// Empty entries and indexes behind the table's end give nothing.
-std::optional<gid_entry> gid_at(unsigned device, unsigned index) noexcept;
+/// Empty entries, indexes behind the table's end, and ports that nobody has give nothing.
+std::optional<gid_entry> gid_at(unsigned device, unsigned port, unsigned index) noexcept;
 
 /// Addresses are those of IPv4, in a GID, or of IPv6.
 bool is_ipv4(const ibv_gid& gid) noexcept;
 bool same(const ibv_gid& left, const ibv_gid& right) noexcept;
 
-/// The number of the device that owns this GID, whichever process it is in.
-std::optional<std::uint8_t> device_of_gid(const ibv_gid& gid) noexcept;
-std::optional<std::uint8_t> device_of_lid(std::uint16_t lid) noexcept;
+/// Who has this address, whichever process it is in.
+std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noexcept;
+std::optional<station> station_of_lid(std::uint16_t lid) noexcept;
+std::uint16_t lid_of(station port) noexcept;
 
 void describe_device(const soft_device& device, ibv_device_attr& attributes) noexcept;
-void describe_port(const soft_device& device, ibv_port_attr& attributes) noexcept;
+void describe_port(const soft_device& device, unsigned port, ibv_port_attr& attributes) noexcept;
 
 }  // namespace softverbs

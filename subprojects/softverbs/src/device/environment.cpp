@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/environment.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace softverbs {
 namespace {
@@ -33,34 +39,124 @@ bool parse_layer(const char* text, link_layer& layer) noexcept {
   return false;
 }
 
-configuration read_environment() noexcept {
-  configuration result;
+bool parse_sharing(const char* text, bool& shares) noexcept {
+  if (std::strcmp(text, "yes") != 0 && std::strcmp(text, "no") != 0) return false;
+  shares = *text == 'y';
+  return true;
+}
+
+/// The whole file; none with errno.
+std::optional<std::string> contents_of(const char* path) {
+  std::FILE* file = std::fopen(path, "re");
+  if (file == nullptr) return std::nullopt;
+  std::string text;
+  std::array<char, 4096> piece;
+  while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file))
+    text.append(piece.data(), got);
+  const int error = std::ferror(file) != 0 ? errno : 0;
+  std::fclose(file);
+  errno = error;
+  return error == 0 ? std::optional(std::move(text)) : std::nullopt;
+}
+
+constexpr const char* consequence = "there will be no soft device";
+
+/// None if it makes no sense.
+std::optional<configuration> read_file(const char* path, link_layer usual) {
+  const auto text = contents_of(path);
+  if (!text) {
+    std::fprintf(stderr, "softverbs: SOFTVERBS_CONFIG: %s: %s; %s\n", path, std::strerror(errno),
+                 consequence);
+    return std::nullopt;
+  }
+  configuration_problem problem;
+  auto result = read_configuration(*text, usual, problem);
+  if (!result)
+    std::fprintf(stderr, "softverbs: %s:%u: %s; %s\n", path, problem.line, problem.text.c_str(),
+                 consequence);
+  return result;
+}
+
+struct environment {
+  configuration devices;
+  /// What devices look like of which nothing is said, if others may have them.
+  std::optional<device_description> usual;
+};
+
+environment read_environment() {
+  environment result;
   bool valid = true;
-  if (const char* text = std::getenv("SOFTVERBS_DEVICES");
-      text != nullptr && !parse_devices(text, result.devices)) {
+  unsigned devices = 1;
+  link_layer layer = link_layer::ethernet;
+  const char* count = std::getenv("SOFTVERBS_DEVICES");
+  if (count != nullptr && !parse_devices(count, devices)) {
     std::fprintf(stderr,
-                 "softverbs: SOFTVERBS_DEVICES is \"%s\", but must be a number from 0 to %u; "
-                 "there will be no soft device\n",
-                 text, max_devices);
+                 "softverbs: SOFTVERBS_DEVICES is \"%s\", but must be a number from 0 to %u; %s\n",
+                 count, max_devices, consequence);
     valid = false;
   }
   if (const char* text = std::getenv("SOFTVERBS_LINK_LAYER");
-      text != nullptr && !parse_layer(text, result.layer)) {
+      text != nullptr && !parse_layer(text, layer)) {
     std::fprintf(stderr,
                  "softverbs: SOFTVERBS_LINK_LAYER is \"%s\", but must be \"ethernet\" or "
-                 "\"infiniband\"; there will be no soft device\n",
-                 text);
+                 "\"infiniband\"; %s\n",
+                 text, consequence);
     valid = false;
   }
-  if (!valid) result.devices = 0;
+  if (const char* text = std::getenv("SOFTVERBS_SHARED_MEMORY");
+      text != nullptr && !parse_sharing(text, result.devices.shares_memory)) {
+    std::fprintf(
+        stderr, "softverbs: SOFTVERBS_SHARED_MEMORY is \"%s\", but must be \"yes\" or \"no\"; %s\n",
+        text, consequence);
+    valid = false;
+  }
+  const char* file = std::getenv("SOFTVERBS_CONFIG");
+  if (file != nullptr && count != nullptr) {
+    std::fprintf(stderr,
+                 "softverbs: SOFTVERBS_CONFIG and SOFTVERBS_DEVICES are both set, and both say how "
+                 "many devices there are; %s\n",
+                 consequence);
+    valid = false;
+  }
+  if (!valid) return result;
+  if (file != nullptr) {
+    if (auto read = read_file(file, layer)) {
+      read->shares_memory = result.devices.shares_memory;
+      result.devices = std::move(*read);
+    }
+    return result;
+  }
+  result.usual.emplace();
+  for (port_description& port : result.usual->ports) port.layer = layer;
+  result.devices.devices.assign(devices, *result.usual);
+  return result;
+}
+
+/// A process has so many queue pairs, for all of its devices; what one says that it grants, it has.
+void share_queue_pairs(configuration& all) noexcept {
+  for (device_description& each : all.devices)
+    each.most.queue_pairs =
+        std::min(each.most.queue_pairs,
+                 limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size()));
+}
+
+const environment& the_environment() noexcept {
+  static const environment result = [] {
+    environment all = read_environment();
+    share_queue_pairs(all.devices);
+    return all;
+  }();
   return result;
 }
 
 }  // namespace
 
-const configuration& configured() noexcept {
-  static const configuration result = read_environment();
-  return result;
+const configuration& configured() noexcept { return the_environment().devices; }
+
+const device_description* described(unsigned number) noexcept {
+  const environment& all = the_environment();
+  if (number < all.devices.devices.size()) return &all.devices.devices[number];
+  return number < max_devices && all.usual ? &*all.usual : nullptr;
 }
 
 }  // namespace softverbs

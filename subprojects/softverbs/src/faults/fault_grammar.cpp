@@ -36,6 +36,13 @@ constexpr std::array changes{
     named<effect_kind>{"device-fatal", effect_kind::device_fatal},
     named<effect_kind>{"peer-lost", effect_kind::peer_lost},
     named<effect_kind>{"peer-back", effect_kind::peer_back},
+    named<effect_kind>{"must-strike", effect_kind::must_strike},
+};
+
+constexpr std::array fates{
+    named<effect_kind>{"lost", effect_kind::loss},
+    named<effect_kind>{"doubled", effect_kind::twice},
+    named<effect_kind>{"swapped", effect_kind::swap},
 };
 
 /// In the order of ibv_wc_status: as in IBV_WC_..., and in words.
@@ -122,6 +129,17 @@ std::optional<std::int64_t> duration(std::string_view text) noexcept {
   return std::nullopt;
 }
 
+/// A percentage, as so many of a million.
+std::optional<std::uint32_t> chance(std::string_view text) noexcept {
+  constexpr double millionths = 10'000;
+  double percent = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
+  if (error != std::errc{} || end != text.data() + text.size() || !(percent <= 100) ||
+      percent * millionths < 1)
+    return std::nullopt;
+  return static_cast<std::uint32_t>(percent * millionths);
+}
+
 std::optional<int> error_number(std::string_view text) {
   if (const auto value = number(text, highest_errno); value && *value != 0)
     return static_cast<int>(*value);
@@ -159,7 +177,9 @@ class reader {
 
   std::optional<fault> read(std::string_view text) {
     const auto result = cut(text, '=');
-    if (!result) {
+    if (result && plain(text) == "seed") {
+      if (!read_seed(*result)) return std::nullopt;
+    } else if (!result) {
       if (!read_change(text) && problem_ == nullptr)
         problem_ = "neither a change of state nor an occasion with `=` and what happens then";
       if (problem_ != nullptr) return std::nullopt;
@@ -173,6 +193,14 @@ class reader {
   bool no(const char* why) noexcept {
     problem_ = why;
     return false;
+  }
+
+  bool read_seed(std::string_view text) {
+    const auto value = number(text, std::numeric_limits<std::uint64_t>::max());
+    if (!value) return no("a seed is a number");
+    fault_.what.kind = effect_kind::seed;
+    fault_.what.seed = *value;
+    return true;
   }
 
   bool read_occasion(std::string_view text) {
@@ -209,24 +237,41 @@ class reader {
       fault_.repeats = true;
       return true;
     }
+    if (text->ends_with('%')) {
+      const auto wanted = chance(text->substr(0, text->size() - 1));
+      if (!wanted) return no("a chance is more than 0 and at most 100%");
+      fault_.repeats = true;
+      fault_.chance = *wanted;
+      return true;
+    }
     if (text->ends_with('+')) {
       fault_.repeats = true;
       text->remove_suffix(1);
     }
     const auto first = number(*text, std::numeric_limits<std::uint64_t>::max());
-    if (!first || *first == 0) return no("behind `:` there must be N, `N+`, or `*`, from 1 on");
+    if (!first || *first == 0)
+      return no("behind `:` there must be N, `N+`, or `*`, from 1 on, or `P%`");
     fault_.first = *first;
     return true;
   }
 
   bool read_change(std::string_view text) {
-    const auto target = cut(text, '@');
+    auto target = cut(text, '@');
     const auto found = look_up(changes, text);
     if (!found) return false;
     fault_.what.kind = *found;
+    if (*found == effect_kind::must_strike && (target || fault_.when != occasion::at_once))
+      return no("`must-strike` stands by itself");
     if (!target) return true;
     const bool of_pair = *found == effect_kind::peer_lost || *found == effect_kind::peer_back;
     const bool is_device = target->starts_with("soft");
+    const bool is_of_port = *found == effect_kind::port_down || *found == effect_kind::port_up;
+    const auto port = is_device && is_of_port ? cut(*target, '/') : std::nullopt;
+    if (port) {
+      const auto wanted = number(*port, max_ports);
+      if (!wanted || *wanted == 0) return no("a device has the ports 1 and 2");
+      fault_.what.port = static_cast<unsigned>(*wanted);
+    }
     const auto wanted =
         is_device ? number(target->substr(4), max_devices - 1) : number(*target, highest_pair);
     if (!wanted || of_pair == is_device)
@@ -239,24 +284,43 @@ class reader {
   bool read_effect(std::string_view text) {
     if (read_change(text)) return true;
     if (problem_ != nullptr) return false;
-    effect& what = fault_.what;
-    const bool waits = fault_.when != occasion::packet && fault_.when != occasion::time;
-    if (const auto time = waits ? duration(text) : std::nullopt) {
-      what.kind = effect_kind::delay;
-      what.span = *time;
+    if (fault_.when != occasion::packet && fault_.when != occasion::time && read_delay(text))
       return true;
-    }
     switch (fault_.when) {
       case occasion::verb:
         return read_error(text);
       case occasion::packet:
-        what.kind = effect_kind::loss;
-        return plain(text) == "lost" || no("a packet can only be `lost`");
+        return read_fate(text);
       case occasion::time:
         return no("all that happens after a time is a change of state, such as `port-down`");
       default:
         return read_status(text);
     }
+  }
+
+  /// TIME or TIME..TIME, of completions also with `skew/` before it.
+  bool read_delay(std::string_view text) {
+    effect& what = fault_.what;
+    constexpr std::string_view skew = "skew/";
+    const bool skewed = fault_.when != occasion::verb && text.starts_with(skew);
+    if (skewed) text.remove_prefix(skew.size());
+    const std::size_t dots = text.find("..");
+    const auto shortest = duration(text.substr(0, dots));
+    const auto longest =
+        dots == std::string_view::npos ? shortest : duration(text.substr(dots + 2));
+    if (!shortest || !longest || *longest < *shortest) return false;
+    what.kind = effect_kind::delay;
+    what.span = *shortest;
+    what.longest = *longest;
+    what.overtakable = skewed;
+    return true;
+  }
+
+  bool read_fate(std::string_view text) {
+    const auto found = look_up(fates, text);
+    if (!found) return no("a packet can be `lost`, `doubled` or `swapped`");
+    fault_.what.kind = *found;
+    return true;
   }
 
   bool read_error(std::string_view text) {

@@ -19,11 +19,15 @@ enum class effect_kind : std::uint8_t {
   status,
   delay,
   loss,
+  twice,
+  swap,
   port_down,
   port_up,
   device_fatal,
   peer_lost,
   peer_back,
+  seed,
+  must_strike,
 };
 
 /// How the error of a verb is told, if not as is usual for that verb.
@@ -34,9 +38,13 @@ struct effect {
   form told{};
   int number = 0;  ///< errno or status
   std::uint32_t vendor_code = 0;
-  std::int64_t span = 0;  ///< nanoseconds
+  std::int64_t span = 0;     ///< nanoseconds
+  std::int64_t longest = 0;  ///< anything from the span on to this
+  bool overtakable = false;  ///< by completions of other queue pairs
+  std::uint64_t seed = 0;
   /// The device or queue pair that a change of state is about, none for all.
   std::optional<std::uint32_t> target;
+  std::optional<unsigned> port;  ///< of the device, none for all
 };
 
 struct fault {
@@ -45,7 +53,8 @@ struct fault {
   std::optional<std::uint32_t> pair;  ///< its number, none for all
   std::uint64_t first = 1;
   bool repeats = false;
-  std::int64_t span = 0;  ///< nanoseconds from when it was set
+  std::uint32_t chance = 0;  ///< of a million; 0: counted instead
+  std::int64_t span = 0;     ///< nanoseconds from when it was set
   effect what;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device/device.hpp"
 #include "faults/failing_verbs.hpp"
 
 #include <infiniband/verbs.h>
@@ -33,20 +34,28 @@ struct verdict {
   ibv_wc_status status = IBV_WC_SUCCESS;
   std::uint32_t vendor_code = 0;
   std::int64_t delay = 0;  ///< of its completion, in nanoseconds
+  bool overtakable = false;
+};
+
+/// What becomes of a packet that comes in.
+struct fate {
+  bool lost = false;
+  bool twice = false;
+  bool swapped = false;  ///< with the next one for its queue pair
 };
 
 /// False as long as nothing was asked for: all that a program without faults has to look at.
 inline std::atomic<bool> any{false};
 
-/// A queue pair, by the numbers of its device and its own.
+/// A queue pair, by its port and its number.
 struct place {
-  unsigned device;
+  station port;
   std::uint32_t pair;
 };
 
 std::optional<answer> strike_now(std::size_t verb, const ibv_context* context);
 verdict judge_now(std::uint32_t pair, bool receives);
-bool loses_now(const place& where);
+fate fate_now(const place& where);
 bool silences_now(const place& where) noexcept;
 
 /// Whether a call has to fail. Not under the engine's lock. Without a context, the call works
@@ -64,9 +73,9 @@ inline verdict judge(std::uint32_t pair, bool receives) {
   return judge_now(pair, receives);
 }
 
-/// Whether a packet for the queue pair doesn't arrive.
-inline bool loses(const place& where) {
-  return any.load(std::memory_order_relaxed) && loses_now(where);
+/// Of the next packet for the queue pair.
+inline fate fate_of(const place& where) {
+  return any.load(std::memory_order_relaxed) ? fate_now(where) : fate{};
 }
 
 /// Whether none that it sends arrives.
@@ -79,7 +88,7 @@ void keep_time(machine& on);
 
 // Also without the lock.
 
-bool port_is_down(unsigned device) noexcept;
+bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;
 
 /// Adds faults; 0, or EINVAL or ENOMEM. What is wrong is said on stderr, with where they come
@@ -89,6 +98,10 @@ int inject(const char* text, const char* origin, const char* consequence) noexce
 void reset() noexcept;
 /// How many have acted since the last reset.
 unsigned long long struck() noexcept;
+/// How often the one of that text has, all ones if there is none.
+unsigned long long struck(const char* text) noexcept;
+/// From here on nothing is as fast as without faults: all goes through the engine.
+void keep_to_engine() noexcept;
 /// Those of SOFTVERBS_FAULTS, at the first call; false if they make no sense.
 bool read_environment() noexcept;
 

@@ -6,7 +6,9 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -23,7 +25,16 @@ engine::engine(softverbs::wire& wire) : wire_(wire), thread_(*this) {
   pairs_.resize(std::size_t{wire::index_mask} + 1);
 }
 
-int engine::descriptor() const noexcept { return wire_.descriptor(); }
+int engine::descriptor() const noexcept { return held_.load() ? -1 : wire_.descriptor(); }
+
+nanoseconds engine::next_deadline() const noexcept {
+  if (held_.load()) return 0;
+  const nanoseconds other = wire_.next_try();
+  return next_deadline_ == 0 || (other != 0 && other < next_deadline_) ? other : next_deadline_;
+}
+
+bool engine::may_sleep() noexcept { return held_.load() || !wire_.is_open() || wire_.sleep(); }
+bool engine::has_arrived() noexcept { return !held_.load() && wire_.has_arrived(); }
 
 int engine::add(served& pair) {
   // Numbers go round, so that a destroyed queue pair's doesn't come back soon.
@@ -34,6 +45,11 @@ int engine::add(served& pair) {
     pair.number_ = wire_.slot() << wire::index_bits | index;
     return 0;
   }
+  // Several devices share them, so none of their own limits says it.
+  static bool told = false;
+  if (!std::exchange(told, true))
+    std::fprintf(stderr, "softverbs: all %zu queue pairs that a process can have are in use\n",
+                 pairs_.size());
   return ENOMEM;
 }
 
@@ -41,7 +57,8 @@ void engine::remove(served& pair) noexcept {
   groups_.forget(pair);
   if (groups_.empty()) wire_.hear_multicasts(false);
   pairs_[pair.number_ & wire::index_mask] = nullptr;
-  std::erase(active_, &pair);
+  answer_ring();
+  if (pair.scheduled_) take_off(pair);
   forget(pair);
 }
 
@@ -56,17 +73,67 @@ int engine::leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noe
   return error;
 }
 
-void engine::schedule(served& pair) {
+void engine::schedule(served& pair) noexcept {
   if (std::exchange(pair.scheduled_, true)) return;
-  active_.push_back(&pair);
+  pair.next_active_ = nullptr;
+  pair.previous_active_ = last_active_;
+  (last_active_ == nullptr ? first_active_ : last_active_->next_active_) = &pair;
+  last_active_ = &pair;
+  ++actives_;
+}
+
+void engine::take_off(served& pair) noexcept {
+  served* const before = pair.previous_active_;
+  served* const after = pair.next_active_;
+  (before == nullptr ? first_active_ : before->next_active_) = after;
+  (after == nullptr ? last_active_ : after->previous_active_) = before;
+  pair.scheduled_ = false;
+  --actives_;
+}
+
+void engine::ring(served& pair) noexcept {
+  if (!pair.rung_.exchange(true)) {
+    served* first = rung_.load(std::memory_order_relaxed);
+    do pair.next_rung_ = first;
+    while (!rung_.compare_exchange_weak(first, &pair));
+  }
+  ring_doorbell();
+}
+
+void engine::answer_ring() noexcept {
+  if (rung_.load(std::memory_order_relaxed) == nullptr) return;
+  // The first one to ring is served first.
+  served* in_order = nullptr;
+  for (served* pair = rung_.exchange(nullptr); pair != nullptr;)
+    in_order = std::exchange(pair, std::exchange(pair->next_rung_, in_order));
+  while (in_order != nullptr) {
+    served& pair = *in_order;
+    in_order = pair.next_rung_;
+    schedule(pair);
+    // What is posted from here on rings again.
+    pair.rung_.store(false);
+  }
 }
 
 void engine::set_deadline(timed& who, nanoseconds when) {
   who.deadline_ = when;
   if (when == 0) return;  // taken off the list when it is next looked through
-  if (!std::exchange(who.listed_, true)) timed_.push_back(&who);
+  if (who.listed_at_ == timed::unlisted) {
+    who.listed_at_ = timed_.size();
+    timed_.push_back(&who);
+  }
   if (next_deadline_ == 0 || when < next_deadline_) next_deadline_ = when;
   thread_.wake_if_asleep_at(when);
+}
+
+void engine::forget(timed& who) noexcept {
+  who.deadline_ = 0;
+  if (who.listed_at_ == timed::unlisted) return;
+  timed* const last = timed_.back();
+  timed_[who.listed_at_] = last;
+  last->listed_at_ = who.listed_at_;
+  who.listed_at_ = timed::unlisted;
+  timed_.pop_back();
 }
 
 void engine::check_deadlines() {
@@ -77,8 +144,8 @@ void engine::check_deadlines() {
   std::vector<timed*> looked_at;
   looked_at.swap(timed_);
   next_deadline_ = 0;
+  for (timed* who : looked_at) who->listed_at_ = timed::unlisted;
   for (timed* who : looked_at) {
-    who->listed_ = false;
     const nanoseconds deadline = std::exchange(who->deadline_, 0);
     if (deadline == 0) continue;
     if (deadline <= time)
@@ -107,7 +174,58 @@ void engine::deliver_to_group(const packet& incoming) {
     for (served* member : group->members) member->on_packet(incoming);
 }
 
+void engine::hold(std::uint64_t seed) noexcept {
+  order_.seed(static_cast<std::minstd_rand::result_type>(seed));
+  held_ = true;
+}
+
+void engine::go_on() noexcept {
+  held_ = false;
+  thread_.wake_if_asleep();
+}
+
+bool engine::take_packet() {
+  // A connection takes some looks until something comes through it.
+  constexpr int looks = 16;
+  for (int look = 0; wire_.is_open() && look < looks; ++look) {
+    if (const packet* incoming = wire_.next()) {
+      deliver(*incoming);
+      return true;
+    }
+    wire_.look(true);
+  }
+  return false;
+}
+
+bool engine::meet_next_deadline() {
+  timed* first = nullptr;
+  for (timed* each : timed_)
+    if (each->deadline_ != 0 && (first == nullptr || each->deadline_ < first->deadline_))
+      first = each;
+  if (first == nullptr) return false;
+  const nanoseconds time = std::max(now(), std::exchange(first->deadline_, 0));
+  first->on_deadline(time);
+  return true;
+}
+
+bool engine::step() {
+  answer_ring();
+  for (const std::uint32_t qpn : wire_.writable_again())
+    if (served* pair = pairs_[qpn & wire::index_mask]) schedule(*pair);
+  wire_.writable_again().clear();
+  // The packet's turn is one of the turns.
+  const std::size_t turn = order_() % (actives_ + 1);
+  if (turn == actives_ && take_packet()) return true;
+  if (actives_ == 0) return meet_next_deadline();
+  served* chosen = first_active_;
+  for (std::size_t at = turn % actives_; at > 0; --at) chosen = chosen->next_active_;
+  take_off(*chosen);
+  if (chosen->serve()) schedule(*chosen);
+  return true;
+}
+
 bool engine::progress(bool thoroughly) {
+  if (held_.load()) return false;
   // While the program exits there is no wire any more, but requests can still be
   // flushed.
   if (wire_.is_open()) wire_.look(thoroughly);
@@ -119,17 +237,17 @@ bool engine::progress(bool thoroughly) {
     deliver(*incoming);
   }
   check_deadlines();
+  answer_ring();
   for (const std::uint32_t qpn : wire_.writable_again())
     if (served* pair = pairs_[qpn & wire::index_mask]) schedule(*pair);
   wire_.writable_again().clear();
   // What becomes active meanwhile has to wait for the next time.
-  for (std::size_t count = active_.size(); count > 0; --count) {
-    served& pair = *active_.front();
-    active_.pop_front();
-    pair.scheduled_ = false;
+  for (std::size_t count = actives_; count > 0; --count) {
+    served& pair = *first_active_;
+    take_off(pair);
     if (pair.serve()) schedule(pair);
   }
-  return packets > 0 || !active_.empty();
+  return packets > 0 || actives_ > 0;
 }
 
 void engine::drive() noexcept {
@@ -140,14 +258,14 @@ void engine::drive() noexcept {
     const std::lock_guard held(lock_, std::adopt_lock);
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
     // This may have been the program's last poll for a while.
-    if (!active_.empty()) thread_.wake_if_asleep();
+    if (actives_ > 0 || wire_.is_watched()) thread_.wake_if_asleep();
   }
   // Where processors are fewer than programs that poll, the peer may wait for this one's.
   if (in_vain) ::sched_yield();
 }
 
 void engine::sleeper_expected() noexcept {
-  if (++sleepers_ == 1) thread_.wake_if_on_standby();
+  if (sleepers_.fetch_add(1) == 0) thread_.wake_if_on_standby();
 }
 
 }  // namespace softverbs

@@ -9,8 +9,9 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
-#include <deque>
+#include <random>
 #include <vector>
 
 namespace softverbs {
@@ -26,9 +27,10 @@ class engine final : private progress_thread::work {
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 
-  /// Protects all objects of the device but for what says otherwise. User memory is touched under
-  /// it, too, so that posting a request and polling its completion order the program's accesses and
-  /// the device's.
+  /// Protects all that the engine has, the lists of what is open, and the members of all objects of
+  /// the device that don't say otherwise. Where several locks are held, they were taken in this
+  /// order: the engine's, a queue pair's, that of a shared receive queue or completion queue.
+  /// Posting and polling do without the engine's.
   fair_mutex& lock() noexcept override { return lock_; }
 
   /// Starts the thread that makes progress while nobody polls; 0 or an errno.
@@ -48,32 +50,50 @@ class engine final : private progress_thread::work {
   bool is_member(const served& pair) const noexcept { return groups_.has(pair); }
 
   /// Has `pair` served by the next progress.
-  void schedule(served& pair);
+  void schedule(served& pair) noexcept;
+  /// The same without the lock, by whoever knows that the pair isn't being removed; and tells the
+  /// engine's thread, if nobody polls.
+  void ring(served& pair) noexcept;
 
   /// Has `who` told when the time has come, instead of the time before; 0 for never. It may come up
   /// late by as much as others delay it, never early.
   void set_deadline(timed& who, nanoseconds when);
-  void forget(const timed& who) noexcept { std::erase(timed_, &who); }
+  void forget(timed& who) noexcept;
 
   /// Does what there is to do, within limits. True if there is more.
   bool progress(bool thoroughly) override;
 
+  /// From here on only `step` makes progress, in an order that the seed decides.
+  void hold(std::uint64_t seed) noexcept;
+  void go_on() noexcept;
+  bool is_held() const noexcept { return held_.load(); }
+  /// Under the lock: takes in one packet, or serves one queue pair, or, if there is neither, has
+  /// the next deadline come, whatever the time is. False if there is none of these.
+  bool step();
+
   /// Progress on behalf of a program that polls. Takes the lock itself, unless
   /// someone else has it, who then makes the progress.
   void drive() noexcept;
-  /// Tells the engine's thread that something was posted, if nobody polls.
+  /// Tells the engine's thread that there is something to do, if nobody polls.
   void ring_doorbell() noexcept { thread_.wake_if_asleep(); }
 
-  /// A program is about to sleep on a completion channel, or not any more.
+  /// A program is about to sleep on a completion channel, or not any more. Also without the lock.
   void sleeper_expected() noexcept;
-  void sleeper_gone() noexcept { --sleepers_; }
+  void sleeper_gone() noexcept { sleepers_.fetch_sub(1); }
 
  private:
-  bool has_sleepers() const noexcept override { return sleepers_ > 0; }
-  nanoseconds next_deadline() const noexcept override { return next_deadline_; }
+  bool has_sleepers() const noexcept override { return sleepers_.load() > 0; }
+  bool was_rung() const noexcept override { return !held_.load() && rung_.load() != nullptr; }
+  nanoseconds next_deadline() const noexcept override;
+  bool may_sleep() noexcept override;
+  bool has_arrived() noexcept override;
   int descriptor() const noexcept override;
 
+  void take_off(served& pair) noexcept;
+  void answer_ring() noexcept;
   void check_deadlines();
+  bool meet_next_deadline();
+  bool take_packet();
   void deliver(const packet& incoming);
   void deliver_to_group(const packet& incoming);
 
@@ -83,12 +103,19 @@ class engine final : private progress_thread::work {
   /// By the lower part of their numbers.
   std::vector<served*> pairs_;
   std::uint32_t next_index_ = 0;
-  std::deque<served*> active_;
+  /// Those to be served, one after the other.
+  served* first_active_ = nullptr;
+  served* last_active_ = nullptr;
+  std::size_t actives_ = 0;
+  /// Those that `ring` was called for since the last progress; the last one comes first.
+  std::atomic<served*> rung_{nullptr};
   std::vector<timed*> timed_;
   /// 0 if there is none.
   nanoseconds next_deadline_ = 0;
   unsigned polls_in_vain_ = 0;
-  int sleepers_ = 0;
+  std::atomic<bool> held_{false};
+  std::minstd_rand order_;
+  std::atomic<int> sleepers_{0};
   progress_thread thread_;
 };
 

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/machine.hpp"
 
-#include <pthread.h>
+#include "base/passage.hpp"
+#include "base/user_memory.hpp"
 
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 
@@ -13,6 +23,9 @@ namespace {
 /// The process' machine. Never freed: threads of the program may still call verbs
 /// while it exits.
 std::atomic<machine*> the_machine{nullptr};
+
+/// For processes that were stopped while they used what is to be taken away.
+constexpr nanoseconds longest_wait = 5'000'000'000;
 
 /// What a child of fork inherited; kept, because open contexts refer to it.
 machine* abandoned = nullptr;
@@ -39,6 +52,10 @@ machine& machine::current() {
   return *created;
 }
 
+bool machine::is_current() const noexcept {
+  return the_machine.load(std::memory_order_acquire) == this;
+}
+
 void machine::before_fork() noexcept {
   lifecycle.lock();
   if (machine* existing = the_machine.load(std::memory_order_acquire))
@@ -59,6 +76,7 @@ void machine::after_fork_in_child() noexcept {
     inherited->wire.abandon();
     abandoned = inherited;
     the_machine.store(nullptr, std::memory_order_release);
+    passage::forget_all();
     inherited->engine.lock().unlock();
   }
   lifecycle.unlock();
@@ -73,10 +91,52 @@ void machine::at_exit() noexcept {
   existing->wire.close();
 }
 
+void machine::publish() noexcept {
+  tables = publish_tables(table_memory_);
+  if (tables == nullptr) return;
+  regions.show_in(*tables);
+  // Without a mark, nobody believes the rest.
+  if (::getrandom(&mark_, sizeof(mark_), GRND_NONBLOCK) == sizeof(mark_)) tables->mark = mark_;
+  tables->address_of_mark = reinterpret_cast<std::uintptr_t>(&mark_);
+  wire.publish(table_memory_.descriptor());
+  // Where the kernel lets only parents access a process' memory, it has to be asked.
+  char scope = '0';
+  if (const int file = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+      file >= 0) {
+    if (::read(file, &scope, 1) == 1 && scope == '1')
+      ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    ::close(file);
+  }
+}
+
+bool machine::wait_for_users(const announcements::use& of) {
+  passage::wait_for_all();
+  std::vector<std::shared_ptr<const remote_process>> others;
+  {
+    const std::lock_guard held(engine.lock());
+    others = wire.connected();
+  }
+  const nanoseconds latest = now() + longest_wait;
+  return std::ranges::all_of(others, [&](const auto& other) {
+    unsigned looks = 0;
+    // Whoever is dead uses nothing; the engine's thread hears of it.
+    return announcements(other->hazards()).wait(of, [&] {
+      if (++looks < 1000)
+        ::sched_yield();
+      else
+        ::usleep(100);
+      return other->gone.load() || now() > latest;
+    }) || other->gone.load();
+  });
+}
+
 int machine::attach() {
   const std::lock_guard held(lifecycle);
   if (attached_ == 0) {
+    user_memory::prepare();
     const std::lock_guard quiet(engine.lock());
+    if (tables == nullptr) publish();
+    if (tables == nullptr) return ENOMEM;
     if (const int error = wire.open()) return error;
     if (const int error = engine.start()) {
       wire.close();
@@ -93,15 +153,20 @@ void machine::detach() noexcept {
   engine.stop();
   const std::lock_guard quiet(engine.lock());
   wire.close();
+  user_memory::leave();
 }
 
-void machine::stop_listening(const async_event_queue& events) noexcept {
-  std::erase_if(listeners_, [&](const listener& each) { return each.events == &events; });
+void machine::stop_listening(const device_listener& who) noexcept {
+  std::erase_if(listeners_, [&](const listener& each) { return each.who == &who; });
 }
 
 void machine::announce(unsigned device, const ibv_async_event& event) {
   for (const listener& each : listeners_)
-    if (each.device == device) each.events->push(event);
+    if (each.device == device) each.who->on_device_event(event);
+}
+
+void machine::announce_repair() {
+  for (const listener& each : listeners_) each.who->on_repair();
 }
 
 }  // namespace softverbs

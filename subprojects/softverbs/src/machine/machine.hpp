@@ -2,6 +2,8 @@
 #pragma once
 
 #include "base/event_queue.hpp"
+#include "base/shared_memory.hpp"
+#include "machine/announcements.hpp"
 #include "machine/engine.hpp"
 #include "memory/region_table.hpp"
 #include "wire/wire.hpp"
@@ -14,12 +16,29 @@ namespace softverbs {
 
 using async_event_queue = event_queue<ibv_async_event>;
 
+/// Whoever has a device open.
+class device_listener {
+ public:
+  /// Of the device or a port, not of a single object. Under the engine's lock, as what follows.
+  virtual void on_device_event(const ibv_async_event& event) = 0;
+  /// A device that was broken works again.
+  virtual void on_repair() = 0;
+
+ protected:
+  ~device_listener() = default;
+};
+
 /// The hardware, so to say: one for the process, for all of its devices. The engine's lock protects
 /// the other parts.
 class machine {
  public:
   /// The process' own; a child of fork gets a new one.
   static machine& current();
+  /// False in a child of the process whose machine it is.
+  bool is_current() const noexcept;
+
+  /// Says what peers must still hear; nothing moves from here on.
+  static void at_exit() noexcept;
 
   machine() = default;
   machine(const machine&) = delete;
@@ -30,27 +49,35 @@ class machine {
   int attach();
   void detach() noexcept;
 
-  /// Events of a device, all that concern no single object, go there, too.
-  void listen(unsigned device, async_event_queue& events) {
-    listeners_.push_back({device, &events});
-  }
-  void stop_listening(const async_event_queue& events) noexcept;
+  /// What was hidden in the tables is used by nobody any more: not by a thread of this process, nor
+  /// by another process. False if one of those was stopped in the middle of a request and that has
+  /// lasted too long. Not under any lock.
+  bool wait_for_users(const announcements::use& of);
+
+  void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }
+  void stop_listening(const device_listener& who) noexcept;
   void announce(unsigned device, const ibv_async_event& event);
+  void announce_repair();
 
   softverbs::wire wire;
   region_table regions;
+  /// What peers, and other threads, know of it without its locks. Null before it is attached to.
+  published_tables* tables = nullptr;
   softverbs::engine engine{wire};
 
  private:
   struct listener {
     unsigned device;
-    async_event_queue* events;
+    device_listener* who;
   };
   static void before_fork() noexcept;
   static void after_fork_in_parent() noexcept;
   static void after_fork_in_child() noexcept;
-  static void at_exit() noexcept;
 
+  void publish() noexcept;
+
+  shared_memory table_memory_;
+  std::uint64_t mark_ = 0;
   std::vector<listener> listeners_;
   unsigned attached_ = 0;
   machine* predecessor_ = nullptr;

@@ -20,6 +20,9 @@ class open_device {
   ibv_context& verbs() const noexcept { return verbs_; }
   softverbs::machine& machine() const noexcept { return machine_; }
   softverbs::engine& engine() const noexcept { return machine_.engine; }
+  /// False in a child of the process that opened the device: as with hardware, an open device can't
+  /// be shared. Its locks may be those of threads that aren't there.
+  bool usable() const noexcept { return machine_.is_current(); }
   async_event_queue& async_events() noexcept { return async_events_; }
 
  private:

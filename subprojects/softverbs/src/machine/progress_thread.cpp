@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "machine/progress_thread.hpp"
 
+#include "base/user_memory.hpp"
+
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,7 +18,7 @@
 namespace softverbs {
 namespace {
 
-constexpr nanoseconds standby = 1'000'000;
+constexpr nanoseconds standby = 500'000;
 
 /// A program that only looks at its completion queue now and then, and spins on
 /// memory that a peer writes to meanwhile, must not be left alone with the device.
@@ -122,9 +124,11 @@ bool progress_thread::program_polls() noexcept {
 }
 
 void progress_thread::notice_neglect() noexcept {
-  pollfd arrived{work_.descriptor(), POLLIN, 0};
   const std::uint32_t before = polls_.load(std::memory_order_relaxed);
-  if (::poll(&arrived, 1, 0) != 1) return;
+  {
+    const std::lock_guard held(work_.lock());
+    if (!work_.has_arrived() && !work_.was_rung()) return;
+  }
   sleep(-1, long_between_polls);
   if (polls_.load(std::memory_order_relaxed) == before)
     neglected_until_ = now() + neglect_remembered;
@@ -132,12 +136,14 @@ void progress_thread::notice_neglect() noexcept {
 
 void progress_thread::run() noexcept {
   ask_for_short_slices();
+  user_memory::prepare_thread();
   while (!stopping_) {
     std::unique_lock held(work_.lock());
     if (!work_.has_sleepers() && program_polls()) {
-      doing_.store(activity::standby, std::memory_order_relaxed);
+      doing_.store(activity::standby);
       held.unlock();
-      sleep(-1, standby);
+      // Whoever is about to sleep says so first, and looks at what this thread does then.
+      if (!work_.has_sleepers()) sleep(-1, standby);
       notice_neglect();
       doing_.store(activity::working, std::memory_order_relaxed);
       continue;
@@ -148,14 +154,15 @@ void progress_thread::run() noexcept {
       ::sched_yield();
       continue;
     }
+    if (!work_.may_sleep()) continue;
     wakes_at_ = work_.next_deadline();
     const nanoseconds timeout =
         wakes_at_ == 0 ? nanoseconds{-1} : std::max(wakes_at_ - now(), nanoseconds{0});
-    // Set under the lock: whoever posts later sees it, whoever posted before has
-    // been served.
-    doing_.store(activity::asleep, std::memory_order_relaxed);
+    // Whoever needs the lock for what there is to do sees this; whoever rings without it did so
+    // before, or sees this, too.
+    doing_.store(activity::asleep);
     held.unlock();
-    sleep(work_.descriptor(), timeout);
+    if (!work_.was_rung()) sleep(work_.descriptor(), timeout);
     doing_.store(activity::working, std::memory_order_relaxed);
   }
 }

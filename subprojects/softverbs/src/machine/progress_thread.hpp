@@ -12,7 +12,7 @@
 namespace softverbs {
 
 /// The thread that makes progress while the program doesn't poll. While it does,
-/// the thread only looks every millisecond whether it still does, because two that
+/// the thread only looks every half millisecond whether it still does, because two that
 /// do the same work are slower than one; when there is nothing to do, it sleeps.
 class progress_thread {
  public:
@@ -20,15 +20,21 @@ class progress_thread {
   class work {
    public:
     virtual fair_mutex& lock() noexcept = 0;
-    // What follows is called under that lock.
-    /// A program sleeps until something is done.
+    /// A program sleeps until something is done. Also without the lock.
     virtual bool has_sleepers() const noexcept = 0;
+    /// Something was left for the next progress. Also without the lock.
+    virtual bool was_rung() const noexcept = 0;
+    // What follows is called under that lock.
     /// Does some of it. True if there is more.
     virtual bool progress(bool thoroughly) = 0;
     /// When there will be something to do by itself, 0 for never.
     virtual nanoseconds next_deadline() const noexcept = 0;
+    /// Has the descriptor tell of all that comes in from here on. False if something has.
+    virtual bool may_sleep() noexcept = 0;
+    /// Whether something has come in that nobody has looked at.
+    virtual bool has_arrived() noexcept = 0;
 
-    /// Readable when there may be something to do. Without the lock.
+    /// Readable when there may be something to do, if it may be slept. Without the lock.
     virtual int descriptor() const noexcept = 0;
 
    protected:
@@ -49,7 +55,9 @@ class progress_thread {
 
   /// There is something to do. A thread that is at work or on standby will see.
   void wake_if_asleep() noexcept {
-    if (doing_.load(std::memory_order_relaxed) == activity::asleep) wake();
+    activity seen = activity::asleep;
+    // Only once, until it sleeps again.
+    if (doing_.load() == seen && doing_.compare_exchange_strong(seen, activity::working)) wake();
   }
   /// There will be something to do. Under its lock.
   void wake_if_asleep_at(nanoseconds when) noexcept {
@@ -57,7 +65,7 @@ class progress_thread {
   }
   /// The program is about to stop polling.
   void wake_if_on_standby() noexcept {
-    if (doing_.load(std::memory_order_relaxed) == activity::standby) wake();
+    if (doing_.load() == activity::standby) wake();
   }
 
   /// In a forked child, where there is no thread.

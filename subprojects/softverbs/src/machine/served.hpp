@@ -3,6 +3,8 @@
 
 #include "base/clock.hpp"
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace softverbs {
@@ -27,10 +29,13 @@ class timed {
  private:
   friend class engine;
   nanoseconds deadline_ = 0;
-  bool listed_ = false;
+  /// Its place in the engine's list.
+  static constexpr std::size_t unlisted = ~std::size_t{0};
+  std::size_t listed_at_ = unlisted;
 };
 
-/// All that the engine knows of a queue pair. It calls these under its lock.
+/// All that the engine knows of a queue pair. It calls these under its lock, and they take the
+/// queue pair's.
 class served : public timed {
  public:
   virtual void on_packet(const packet& incoming) = 0;
@@ -47,6 +52,11 @@ class served : public timed {
   friend class engine;
   std::uint32_t number_ = 0;
   bool scheduled_ = false;
+  served* next_active_ = nullptr;
+  served* previous_active_ = nullptr;
+  /// Not by the engine's lock.
+  std::atomic<bool> rung_{false};
+  served* next_rung_ = nullptr;
 };
 
 }  // namespace softverbs

@@ -3,6 +3,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstdint>
+
 namespace softverbs {
 
 /// A program's promise that only one thread at a time uses what is made under it.
@@ -15,6 +17,8 @@ struct thread_domain final : ibv_td {
 struct protection_domain final : ibv_pd {
   /// Objects made from it, which keep it busy.
   unsigned children = 0;
+  /// No other one of the process ever has it; of a parent domain, that of the domain below.
+  std::uint32_t number = 0;
   /// Of a parent domain.
   protection_domain* below = nullptr;
   thread_domain* thread = nullptr;
@@ -22,14 +26,12 @@ struct protection_domain final : ibv_pd {
   bool is_parent_domain() const noexcept { return below != nullptr; }
 };
 
-/// Whether objects of one may be used with those of the other.
+/// Objects of domains with the same number may be used with each other.
+inline std::uint32_t number_of(const ibv_pd* domain) noexcept {
+  return static_cast<const protection_domain*>(domain)->number;
+}
 inline bool same_domain(const ibv_pd* left, const ibv_pd* right) noexcept {
-  const auto protects = [](const ibv_pd* domain) {
-    const auto* ours = static_cast<const protection_domain*>(domain);
-    while (ours->below != nullptr) ours = ours->below;
-    return ours;
-  };
-  return left == right || protects(left) == protects(right);
+  return number_of(left) == number_of(right);
 }
 
 }  // namespace softverbs

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/region_table.hpp"
 
+#include "base/passage.hpp"
 #include "device/device.hpp"
 #include "memory/protection_domain.hpp"
 
@@ -16,11 +17,6 @@ constexpr std::size_t resting_indexes = 4096;
 constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
 constexpr std::uint32_t variable_part = 0xff;
-
-void unbind(memory_window& window) noexcept {
-  if (window.region != nullptr) --window.region->windows;
-  window.region = nullptr;
-}
 
 /// Whether the region may be seen through a window that was asked for so.
 bool may_bind(const memory_region& region, const window_binding& asked) noexcept {
@@ -58,7 +54,27 @@ int region_table::take_index(std::uint32_t& index) {
   return 0;
 }
 
+void region_table::show(const memory_region& region) noexcept {
+  shown_->regions[region.handle].show({region.lkey, region.access, number_of(region.pd), 0,
+                                       region.iova, region.length,
+                                       reinterpret_cast<std::uintptr_t>(region.addr), false});
+}
+
+void region_table::show(const memory_window& window) noexcept {
+  const std::uint32_t pair = window.pair == nullptr ? 0 : window.pair->qp_num;
+  shown_->regions[window.handle].show({key_of(window.handle), window.access, number_of(window.pd),
+                                       pair, window.start, window.length,
+                                       reinterpret_cast<std::uintptr_t>(window.memory), true});
+}
+
+void region_table::unbind(memory_window& window) noexcept {
+  shown_->regions[window.handle].hide();
+  if (window.region != nullptr) --window.region->windows;
+  window.region = nullptr;
+}
+
 void region_table::free(std::uint32_t index) noexcept {
+  shown_->regions[index].hide();
   slots_[index].region = nullptr;
   slots_[index].window = nullptr;
   free_.push_back(index);
@@ -75,6 +91,7 @@ int region_table::add(memory_region& region) {
   region.handle = index;
   region.lkey = key_of(index);
   region.rkey = region.lkey | remote_key_bit;
+  show(region);
   return 0;
 }
 
@@ -125,6 +142,7 @@ int region_table::add(memory_window& window) {
 
 void region_table::remove(memory_window& window) noexcept {
   unbind(window);
+  passage::wait_for_all();
   free(window.handle);
   --windows_;
 }
@@ -149,6 +167,7 @@ bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcep
     return false;
 
   unbind(window);
+  passage::wait_for_all();
   slots_[asked.window].variant = static_cast<std::uint8_t>(asked.rkey & variable_part);
   if (region == nullptr) return true;
   ++region->windows;
@@ -158,6 +177,7 @@ bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcep
   window.length = asked.length;
   window.memory = static_cast<std::byte*>(region->addr) + (asked.address - region->iova);
   window.access = asked.access;
+  show(window);
   return true;
 }
 
@@ -166,6 +186,7 @@ bool region_table::invalidate(const ibv_qp& pair, std::uint32_t rkey) noexcept {
   memory_window* window = place == nullptr ? nullptr : place->window;
   if (window == nullptr || window->region == nullptr || window->pair != &pair) return false;
   unbind(*window);
+  passage::wait_for_all();
   return true;
 }
 
@@ -173,6 +194,7 @@ void region_table::forget(const ibv_qp& pair) noexcept {
   if (windows_ == 0) return;
   for (const slot& each : slots_)
     if (each.window != nullptr && each.window->pair == &pair) unbind(*each.window);
+  passage::wait_for_all();
 }
 
 std::byte* region_table::through(const memory_window& window, const ibv_qp& asking,

@@ -3,6 +3,7 @@
 
 #include "memory/memory_region.hpp"
 #include "memory/memory_window.hpp"
+#include "memory/published_tables.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -23,13 +24,20 @@ inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
 /// fails. Of a window, whoever binds it chooses the variant.
 class region_table {
  public:
+  /// Before all else: everything in this table is shown there, too.
+  void show_in(published_tables& tables) noexcept { shown_ = &tables; }
+
   /// Gives the region its keys; 0 or an errno.
   int add(memory_region& region);
+  // Before that, it is hidden, and those are waited for who use it.
   void remove(const memory_region& region) noexcept;
+  /// Until it is removed or shown again, nobody finds it who doesn't ask this table.
+  void hide(const memory_region& region) noexcept { shown_->regions[region.handle].hide(); }
+  void show(const memory_region& region) noexcept;
   int add(memory_window& window);
   void remove(memory_window& window) noexcept;
 
-  /// What requests ask for; false if they may not.
+  /// What requests ask for; false if they may not. Wait for who uses the window.
   bool bind(const ibv_qp& pair, const window_binding& asked) noexcept;
   bool invalidate(const ibv_qp& pair, std::uint32_t rkey) noexcept;
   /// Nothing is seen any more through what the queue pair has bound.
@@ -53,6 +61,8 @@ class region_table {
     memory_window* window = nullptr;
     std::uint8_t variant = 0;
   };
+  void show(const memory_window& window) noexcept;
+  void unbind(memory_window& window) noexcept;
   int take_index(std::uint32_t& index);
   void free(std::uint32_t index) noexcept;
   std::uint32_t key_of(std::uint32_t index) const noexcept;
@@ -60,6 +70,7 @@ class region_table {
   static std::byte* through(const memory_window& window, const ibv_qp& pair, std::uint64_t address,
                             std::uint64_t length, unsigned right) noexcept;
 
+  published_tables* shown_ = nullptr;
   std::vector<slot> slots_;
   std::deque<std::uint32_t> free_;
   std::size_t windows_ = 0;

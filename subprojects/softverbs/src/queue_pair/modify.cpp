@@ -13,8 +13,6 @@
 namespace softverbs {
 namespace {
 
-constexpr std::uint8_t only_port = 1;
-
 /// These are for privileged programs.
 bool is_controlled_key(std::uint32_t qkey) noexcept { return qkey >> 31 != 0; }
 
@@ -25,30 +23,38 @@ bool may_control_keys() noexcept {
          (capabilities[0].effective & (1U << CAP_NET_RAW)) != 0;
 }
 
-bool is_mtu(ibv_mtu mtu) noexcept { return mtu >= IBV_MTU_256 && mtu <= IBV_MTU_4096; }
-
 }  // namespace
+
+bool queue_pair::takes_mtu(ibv_mtu mtu) const noexcept {
+  return mtu >= IBV_MTU_256 && mtu <= device().port(attributes_.port_num).mtu;
+}
 
 int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept {
   const auto given = [mask](int attribute) { return (mask & attribute) != 0; };
   if (given(IBV_QP_CUR_STATE) && asked.cur_qp_state != now_in()) return EINVAL;
-  if (given(IBV_QP_PORT) && asked.port_num != only_port) return EINVAL;
+  if (given(IBV_QP_PORT) && !device().has_port(asked.port_num)) return EINVAL;
   if (given(IBV_QP_PKEY_INDEX) && asked.pkey_index != 0) return EINVAL;
-  if (given(IBV_QP_PATH_MTU) && !is_mtu(asked.path_mtu)) return EINVAL;
+  if (given(IBV_QP_PATH_MTU) && !takes_mtu(asked.path_mtu)) return EINVAL;
   if (given(IBV_QP_TIMEOUT) && asked.timeout > 31) return EINVAL;
   if (given(IBV_QP_RETRY_CNT) && asked.retry_cnt > 7) return EINVAL;
   if (given(IBV_QP_RNR_RETRY) && asked.rnr_retry > 7) return EINVAL;
   if (given(IBV_QP_MIN_RNR_TIMER) && asked.min_rnr_timer > 31) return EINVAL;
-  if (given(IBV_QP_MAX_QP_RD_ATOMIC) && asked.max_rd_atomic > limits::outstanding_reads)
+  if (given(IBV_QP_MAX_QP_RD_ATOMIC) && asked.max_rd_atomic > device().most().outstanding_reads)
     return EINVAL;
-  if (given(IBV_QP_MAX_DEST_RD_ATOMIC) && asked.max_dest_rd_atomic > limits::outstanding_reads)
+  if (given(IBV_QP_MAX_DEST_RD_ATOMIC) &&
+      asked.max_dest_rd_atomic > device().most().outstanding_reads)
+    return EINVAL;
+  // As the kernel: the way to the peer begins at the port that the queue pair was given.
+  if (given(IBV_QP_AV) && given(IBV_QP_STATE) && asked.qp_state == IBV_QPS_RTR &&
+      asked.ah_attr.port_num != attributes_.port_num)
     return EINVAL;
   if (given(IBV_QP_PATH_MIG_STATE) && asked.path_mig_state > IBV_MIG_ARMED) return EINVAL;
   if (given(IBV_QP_ALT_PATH)) {
     // As the kernel: path migration is InfiniBand's.
-    if (configured().layer == link_layer::ethernet) return EINVAL;
+    if (is_on_ethernet()) return EINVAL;
     route alternate;
-    if (asked.alt_port_num != only_port || asked.alt_pkey_index != 0 || asked.alt_timeout > 31)
+    if (!device().has_port(asked.alt_port_num) || asked.alt_pkey_index != 0 ||
+        asked.alt_timeout > 31)
       return EINVAL;
     if (const int error = find_route(owner_.device(), asked.alt_ah_attr, alternate)) return error;
   }
@@ -75,7 +81,12 @@ int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
   // Nothing can fail any more.
   if (new_path) route_ = way;
   apply(asked, mask);
+  if (new_path) attributes_.port_num = asked.ah_attr.port_num;
   enter(to);
+  if (to == IBV_QPS_RTR) asks_peer_ = is_connected();
+  // Another process is only connected to when there is something to say.
+  if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) find_peer();
+  show();
   return 0;
 }
 
@@ -85,6 +96,8 @@ void queue_pair::apply(const ibv_qp_attr& asked, int mask) {
   };
   take(IBV_QP_EN_SQD_ASYNC_NOTIFY, &ibv_qp_attr::en_sqd_async_notify);
   take(IBV_QP_ACCESS_FLAGS, &ibv_qp_attr::qp_access_flags);
+  if (!device().description().has_atomics)
+    attributes_.qp_access_flags &= ~unsigned{IBV_ACCESS_REMOTE_ATOMIC};
   take(IBV_QP_PKEY_INDEX, &ibv_qp_attr::pkey_index);
   take(IBV_QP_PORT, &ibv_qp_attr::port_num);
   take(IBV_QP_QKEY, &ibv_qp_attr::qkey);
@@ -114,12 +127,16 @@ void queue_pair::enter(ibv_qp_state next) {
   switch (next) {
     case IBV_QPS_RESET: {
       engine().set_deadline(*this, 0);
-      requests.reset();
-      responses.reset();
+      // First, because polling one would give back the room of its request.
       forget_completions();
+      requests.reset();
+      swapped_.reset();
+      responses.reset();
       regions().forget(*this);
       route_ = {};
-      established_ = false;
+      established_ = overrun_ = asks_peer_ = false;
+      peer_tables_ = nullptr;
+      peer_process_.reset();
       const ibv_qp_cap capacities = attributes_.cap;
       attributes_ = {};
       attributes_.cap = capacities;

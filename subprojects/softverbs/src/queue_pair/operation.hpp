@@ -12,6 +12,10 @@
 
 namespace softverbs {
 
+constexpr bool with_immediate(ibv_wr_opcode opcode) noexcept {
+  return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+}
+
 /// The transport services that queue pairs are of, as bits.
 namespace service {
 inline constexpr std::uint8_t rc = 1;

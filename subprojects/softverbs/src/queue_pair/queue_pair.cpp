@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/queue_pair.hpp"
 
+#include <mutex>
+#include <utility>
+
 namespace softverbs {
 
 queue_pair::queue_pair(open_device& owner, protection_domain& domain,
@@ -9,31 +12,48 @@ queue_pair::queue_pair(open_device& owner, protection_domain& domain,
       requests(*this, attributes),
       responses(*this, attributes) {}
 
+bool queue_pair::hears() const noexcept {
+  return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_ERR;
+}
+
 bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
   // A connection hears its peer only; all else was meant for someone else, or for
   // an earlier queue pair of this number.
   return head.source_qpn == attributes_.dest_qp_num && head.target_qpn == qp_num &&
-         head.target_device == owner_.device().number &&
+         head.target == station_here() &&
          head.network == static_cast<std::uint8_t>(route_.network) &&
-         route_.device == head.source_device &&
+         route_.target == head.source &&
          ((head.flags & packet_flag::unreliable) == 0) == is_reliable();
 }
 
 bool queue_pair::is_for_us(const packet_header& head) const noexcept {
   const auto infiniband = static_cast<std::uint8_t>(network::infiniband);
-  const bool same_layer =
-      (head.network == infiniband) == (configured().layer == link_layer::infiniband);
-  const bool is_addressed =
-      head.target_qpn == multicast_qpn || head.target_device == owner_.device().number;
+  const bool same_layer = (head.network == infiniband) != is_on_ethernet();
+  const bool is_addressed = head.target_qpn == multicast_qpn || head.target == station_here();
   // Who has another key has nothing to say here.
   return same_layer && is_addressed && head.key == attributes_.qkey;
 }
 
 void queue_pair::on_packet(const packet& incoming) {
+  const std::lock_guard held(lock());
+  if (!hears()) return;
+  const faults::fate fate = faults::fate_of(place());
+  if (fate.lost) return;
+  if (!fate.twice && !fate.swapped && !swapped_) return take_in(incoming);
+  // What the sender could change meanwhile is not read twice.
+  auto own = std::make_unique<kept_packet>(incoming);
+  if (fate.swapped && !swapped_) {
+    swapped_ = std::move(own);
+    return;
+  }
+  take_in(own->what);
+  if (fate.twice) take_in(own->what);
+  if (const auto before = std::exchange(swapped_, nullptr)) take_in(before->what);
+}
+
+void queue_pair::take_in(const packet& incoming) {
   const packet_header& head = incoming.header;
-  const bool hears =
-      now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_ERR;
-  if (!hears || faults::loses(place())) return;
+  if (!hears()) return;
   if (!is_connected()) {
     if (head.kind == packet_kind::datagram && is_for_us(head)) responses.on_datagram(incoming);
     return;
@@ -61,13 +81,17 @@ void queue_pair::on_packet(const packet& incoming) {
 }
 
 void queue_pair::on_deadline(nanoseconds time) {
+  const std::lock_guard held(lock());
   if (now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD) requests.on_deadline(time);
 }
 
 bool queue_pair::serve() {
+  const std::lock_guard held(lock());
+  if (std::exchange(overrun_, false)) completion_lost();
   bool more = responses.answer();
   switch (now_in()) {
     case IBV_QPS_RTS:
+      if (requests.is_busy()) find_peer();
       more |= requests.transmit();
       break;
     case IBV_QPS_SQD:
@@ -105,7 +129,9 @@ int queue_pair::enter_machine() {
 }
 
 void queue_pair::leave_machine() {
+  const std::lock_guard held(lock());
   responses.leave_answer();
+  hide();
   engine().remove(*this);
   regions().forget(*this);
 }

@@ -5,10 +5,13 @@
 #include "queue_pair/request_batch.hpp"
 #include "queue_pair/requester.hpp"
 #include "queue_pair/responder.hpp"
+#include "wire/wire.hpp"
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <memory>
+#include <vector>
 
 namespace softverbs {
 
@@ -26,31 +29,51 @@ class queue_pair final : public queue_pair_core {
     return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_RTR;
   }
 
+  // All of these take the lock.
   void on_packet(const packet& incoming) override;
   void on_deadline(nanoseconds time) override;
   bool serve() override;
 
-  /// Gets a number, by which packets find it; 0 or an errno.
+  /// Gets a number, by which packets find it; 0 or an errno. Under the engine's lock alone.
   int enter_machine();
-  /// Says what the peer must still hear, and is out of the machine.
+  /// Says what the peer must still hear, and is out of the machine. Under the engine's lock; takes
+  /// its own.
   void leave_machine();
 
   requester requests;
   responder responses;
   /// For those that are built by function calls.
   std::unique_ptr<request_batch> batch;
-  /// Of a thread that builds; null if there is none.
+  /// Of a thread that builds; null if there is none. Without the lock.
   session* building() const noexcept { return batch ? &batch->building : nullptr; }
 
+  /// The engine's lock protects it.
   unsigned async_events_reported = 0;
 
  private:
+  /// A packet by itself, which others may come before.
+  struct kept_packet {
+    explicit kept_packet(const packet& incoming)
+        : payload(incoming.payload, incoming.payload + incoming.header.payload),
+          what{incoming.header, payload.data()} {}
+    kept_packet(const kept_packet&) = delete;
+    kept_packet& operator=(const kept_packet&) = delete;
+
+    std::vector<std::byte> payload;
+    packet what;
+  };
+  void take_in(const packet& incoming);
   void release(const completion& entry) noexcept override;
+  bool takes_mtu(ibv_mtu mtu) const noexcept;
   int check_values(const ibv_qp_attr& asked, int mask) const noexcept;
   void apply(const ibv_qp_attr& asked, int mask);
   void enter(ibv_qp_state next);
+  bool hears() const noexcept;
   bool is_from_peer(const packet_header& header) const noexcept;
   bool is_for_us(const packet_header& header) const noexcept;
+
+  /// Until the next one came.
+  std::unique_ptr<kept_packet> swapped_;
 };
 
 }  // namespace softverbs

@@ -2,6 +2,7 @@
 #include "queue_pair/queue_pair_core.hpp"
 
 #include "memory/protection_domain.hpp"
+#include "queue_pair/operation.hpp"
 
 namespace softverbs {
 
@@ -31,8 +32,8 @@ packet_header queue_pair_core::header(packet_kind kind, std::uint32_t psn) const
   packet_header result{};
   result.kind = kind;
   result.network = static_cast<std::uint8_t>(route_.network);
-  result.source_device = owner_.device().number;
-  result.target_device = route_.device;
+  result.source = station_here();
+  result.target = route_.target;
   result.target_qpn = attributes_.dest_qp_num;
   result.source_qpn = qp_num;
   result.psn = psn & psn_mask;
@@ -41,15 +42,16 @@ packet_header queue_pair_core::header(packet_kind kind, std::uint32_t psn) const
 }
 
 sent queue_pair_core::send(const packet_header& head, const iovec* payload, std::size_t pieces,
-                           turn when) {
+                           turn when, payload_of whose) {
   if (faults::silences(place())) return sent::lost;
-  const sent result = wire().send(head.target_qpn, head, payload, pieces);
+  const sent result = wire().send(head.target_qpn, head, payload, pieces, whose);
   if (result == sent::blocked) wire().wait_writable(head.target_qpn, qp_num, when);
   return result;
 }
 
 void queue_pair_core::enter_error() {
   attributes_.qp_state = IBV_QPS_ERR;
+  show();
   engine().set_deadline(*this, 0);
   engine().schedule(*this);
 }
@@ -57,6 +59,7 @@ void queue_pair_core::enter_error() {
 void queue_pair_core::enter_send_error() {
   if (is_reliable()) return enter_error();
   attributes_.qp_state = IBV_QPS_SQE;
+  show();
   engine().set_deadline(*this, 0);
   engine().schedule(*this);
 }
@@ -80,10 +83,60 @@ void queue_pair_core::complete(completion_queue& queue, completion entry) {
   if (!queue.push(entry)) completion_lost();
 }
 
+void queue_pair_core::complete_directly(completion_queue& queue, completion entry) {
+  entry.owner = this;
+  entry.wc.qp_num = qp_num;
+  if (queue.push(entry)) return;
+  overrun_ = true;
+  engine().ring(*this);
+}
+
+bool queue_pair_core::goes_directly() const noexcept {
+  return now_in() == IBV_QPS_RTS && peer_tables_ != nullptr && !overrun_ &&
+         !faults::any.load(std::memory_order_relaxed) &&
+         (!peer_process_ || (!peer_process_->gone.load(std::memory_order_relaxed) &&
+                             peer_tables_->faulty.load(std::memory_order_relaxed) == 0));
+}
+
+void queue_pair_core::find_peer() {
+  if (peer_process_ && peer_process_->gone) {
+    peer_tables_ = nullptr;
+    peer_process_.reset();
+  }
+  if (peer_tables_ != nullptr || !asks_peer_) return;
+  if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) {
+    peer_tables_ = &tables();
+    return;
+  }
+  peer_process_ = wire().find(attributes_.dest_qp_num);
+  if (!peer_process_) return;
+  peer_tables_ = tables_in(peer_process_->tables);
+  if (peer_tables_ == nullptr || peer_process_->process <= 0) refuse_directly();
+}
+
+void queue_pair_core::show() noexcept {
+  auto& place = tables().pairs[number() & wire::index_mask].shown;
+  // Not in RTR: the first packet from the peer has to raise an event.
+  const bool hears = now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD || now_in() == IBV_QPS_SQE;
+  if (!is_connected() || !hears) return place.hide();
+  place.show({qp_num, attributes_.dest_qp_num, number_of(pd), attributes_.qp_access_flags,
+              service::of(qp_type), static_cast<std::uint8_t>(route_.network), station_here(),
+              route_.target, attributes_.max_dest_rd_atomic, device().description().has_atomics});
+}
+
+void queue_pair_core::show_expected(std::uint32_t psn) noexcept {
+  tables().pairs[number() & wire::index_mask].expected_psn.store(psn, std::memory_order_release);
+}
+
 void queue_pair_core::completion_lost() {
   if (now_in() == IBV_QPS_ERR) return;
   raise(IBV_EVENT_QP_FATAL);
   enter_error();
+}
+
+void queue_pair_core::late_completion_lost() {
+  const std::lock_guard held(lock_);
+  completion_lost();
 }
 
 bool queue_pair_core::is_being_read_here() const noexcept {
@@ -92,7 +145,8 @@ bool queue_pair_core::is_being_read_here() const noexcept {
 }
 
 void queue_pair_core::forget_completions() noexcept {
-  for (ibv_cq* queue : {send_cq, recv_cq}) static_cast<completion_queue*>(queue)->forget(*this);
+  static_cast<completion_queue*>(send_cq)->forget(*this, true);
+  static_cast<completion_queue*>(recv_cq)->forget(*this, false);
 }
 
 }  // namespace softverbs

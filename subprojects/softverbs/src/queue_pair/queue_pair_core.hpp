@@ -10,25 +10,46 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 
 namespace softverbs {
 
 /// What both halves of a queue pair work with: its state and attributes, and the ways to the wire,
 /// to memory and to its completion queues.
+///
+/// A queue pair has a lock, which protects all of it that doesn't say otherwise, with both of its
+/// halves; the functions that take it themselves say so. Whoever changes the state has the engine's
+/// lock as well, and so has the one that sends packets.
 class queue_pair_core : public extensible_qp, public served, protected work_queues {
  public:
+  std::mutex& lock() noexcept { return lock_; }
   bool is_reliable() const noexcept { return qp_type == IBV_QPT_RC; }
   bool is_connected() const noexcept { return qp_type != IBV_QPT_UD; }
   ibv_qp_state now_in() const noexcept { return attributes_.qp_state; }
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   const ibv_qp_init_attr& initial() const noexcept { return initial_; }
 
+  // Without the lock.
+  bool usable() const noexcept { return owner_.usable(); }
   softverbs::engine& engine() const noexcept { return owner_.engine(); }
   softverbs::wire& wire() const noexcept { return owner_.machine().wire; }
   region_table& regions() const noexcept { return owner_.machine().regions; }
-  faults::place place() const noexcept { return {owner_.device().number, qp_num}; }
+  const soft_device& device() const noexcept { return owner_.device(); }
+  /// Its port. Before it has one, there are no packets either.
+  station station_here() const noexcept {
+    return station_of(device().number, std::max<unsigned>(attributes_.port_num, 1));
+  }
+  bool is_on_ethernet() const noexcept {
+    return device().is_ethernet(std::max<unsigned>(attributes_.port_num, 1));
+  }
+  std::uint32_t longest_datagram() const noexcept {
+    return 128U << device().port(attributes_.port_num).mtu;
+  }
+  faults::place place() const noexcept { return {station_here(), qp_num}; }
 
   /// Everything outstanding will be flushed.
   void enter_error();
@@ -44,10 +65,32 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   bool is_being_read_here() const noexcept;
   /// What is left of it in its completion queues goes.
   void forget_completions() noexcept;
+  /// Completes a request that was carried out directly: without the engine's lock.
+  void complete_directly(completion_queue& queue, completion entry);
+  /// Tells the peer, and whoever else looks, as what this queue pair takes direct requests now.
+  void show() noexcept;
+  void hide() noexcept { tables().pairs[number() & wire::index_mask].shown.hide(); }
+  void show_expected(std::uint32_t psn) noexcept;
+  /// Whether requests may be carried out directly now, as far as this end knows.
+  bool goes_directly() const noexcept;
+  /// The tables of the peer's process; null as long as there are none.
+  const published_tables* peer_tables() const noexcept { return peer_tables_; }
+  /// The peer's process; null if that is this one.
+  const remote_process* peer_process() const noexcept { return peer_process_.get(); }
+  /// Its memory can't be accessed from here: all goes as packets.
+  void refuse_directly() noexcept {
+    peer_tables_ = nullptr;
+    asks_peer_ = false;
+  }
+  /// Looks whether the peer has tables now. Under the engine's lock, too.
+  void find_peer();
+  published_tables& tables() const noexcept { return *owner_.machine().tables; }
+  const route& way() const noexcept { return route_; }
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
   /// Blocked: `serve` is called when it may work again.
-  sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when);
+  sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when,
+            payload_of whose = payload_of::program);
 
  protected:
   queue_pair_core(open_device& owner, protection_domain& domain,
@@ -56,13 +99,22 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   queue_pair_core& operator=(const queue_pair_core&) = delete;
   ~queue_pair_core();
 
-  void completion_lost() override;
+  void completion_lost();
+  /// Takes the lock.
+  void late_completion_lost() override;
 
+  std::mutex lock_;
   open_device& owner_;
   ibv_qp_init_attr initial_;
   ibv_qp_attr attributes_{};
   route route_;  ///< to the peer
+  const published_tables* peer_tables_ = nullptr;
+  std::shared_ptr<const remote_process> peer_process_;
+  /// There may be some some day.
+  bool asks_peer_ = false;
   bool established_ = false;
+  /// A completion was lost of which the engine doesn't know yet.
+  bool overrun_ = false;
 };
 
 }  // namespace softverbs

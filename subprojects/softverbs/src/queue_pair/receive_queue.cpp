@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace softverbs {
 
@@ -17,7 +18,7 @@ receive_queue::receive_queue(std::uint32_t capacity, std::uint32_t max_entries)
 int receive_queue::post(const ibv_recv_wr& request) noexcept {
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > max_entries_)
     return EINVAL;
-  if (head_ - freed_ >= capacity_) return ENOMEM;
+  if (head_ - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;
   const std::uint32_t place = head_++ & mask_;
   ibv_sge* entries = entries_.get() + std::size_t{place} * max_entries_;
   ring_[place] = {request.wr_id, 0, entries, static_cast<std::uint32_t>(request.num_sge)};
@@ -27,7 +28,7 @@ int receive_queue::post(const ibv_recv_wr& request) noexcept {
   return 0;
 }
 
-void receive_queue::move_to(receive_queue& other) noexcept {
+void receive_queue::change_places_with(receive_queue& other) noexcept {
   for (; !empty(); pop()) {
     ibv_recv_wr request{};
     request.wr_id = front().wr_id;
@@ -35,6 +36,15 @@ void receive_queue::move_to(receive_queue& other) noexcept {
     request.num_sge = static_cast<int>(front().count);
     other.post(request);
   }
+  const std::uint32_t waiting = other.size();
+  other.reset();
+  reset();
+  std::swap(capacity_, other.capacity_);
+  std::swap(mask_, other.mask_);
+  std::swap(max_entries_, other.max_entries_);
+  ring_.swap(other.ring_);
+  entries_.swap(other.entries_);
+  head_ = waiting;
 }
 
 }  // namespace softverbs

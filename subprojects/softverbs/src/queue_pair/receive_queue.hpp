@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,12 +35,16 @@ class receive_queue {
   const receive& front() const noexcept { return ring_[next_ & mask_]; }
   /// It is done; gives what to call `release` with when its room may be used again.
   std::uint32_t pop() noexcept { return ++next_; }
-  void release(std::uint32_t up_to) noexcept { freed_ = up_to; }
+  /// While another thread may post, too.
+  void release(std::uint32_t up_to) noexcept { freed_.store(up_to, std::memory_order_release); }
 
   /// Drops all.
-  void reset() noexcept { freed_ = next_ = head_ = 0; }
-  /// Posts what waits to another one, which has room for it.
-  void move_to(receive_queue& other) noexcept;
+  void reset() noexcept {
+    release(0);
+    next_ = head_ = 0;
+  }
+  /// Gets the capacity of `other`, which is empty and has room for all that waits here.
+  void change_places_with(receive_queue& other) noexcept;
 
   std::uint32_t capacity() const noexcept { return capacity_; }
   std::uint32_t max_entries() const noexcept { return max_entries_; }
@@ -51,7 +56,7 @@ class receive_queue {
   std::unique_ptr<receive[]> ring_;
   std::unique_ptr<ibv_sge[]> entries_;
 
-  std::uint32_t freed_ = 0;
+  std::atomic<std::uint32_t> freed_{0};
   std::uint32_t next_ = 0;
   std::uint32_t head_ = 0;
 };

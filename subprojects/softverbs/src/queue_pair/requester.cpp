@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/requester.hpp"
 
+#include "base/user_memory.hpp"
 #include "memory/protection_domain.hpp"
 #include "queue_pair/queue_pair_core.hpp"
 #include "queue_pair/remote_atomic.hpp"
@@ -38,10 +39,6 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
   return std::max(nanoseconds{4096} << timeout, shortest_try);
 }
 
-bool with_immediate(ibv_wr_opcode opcode) noexcept {
-  return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-}
-
 }  // namespace
 
 requester::requester(queue_pair_core& pair, const ibv_qp_init_attr& granted)
@@ -59,6 +56,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   const ibv_qp_init_attr& initial = pair_.initial();
   const operation& what = operations_known[asked.opcode];
   if (what.how < way || (what.services & service::of(pair_.qp_type)) == 0) return EINVAL;
+  if (is_atomic(what.carrier) && !pair_.device().description().has_atomics) return EINVAL;
   if (asked.opcode == IBV_WR_BIND_MW && asked.bind_mw.mw == nullptr) return EINVAL;
   if (!what.takes_memory && asked.num_sge != 0) return EINVAL;
   if (asked.num_sge < 0 || static_cast<std::uint32_t>(asked.num_sge) > max_entries_) return EINVAL;
@@ -66,7 +64,8 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
   if (!pair_.is_connected() && asked.wr.ud.ah == nullptr) return EINVAL;
-  if (initial.cap.max_send_wr == 0 || head_ - freed_ > mask_) return ENOMEM;
+  if (initial.cap.max_send_wr == 0 || head_ - freed_.load(std::memory_order_acquire) > mask_)
+    return ENOMEM;
 
   request& work = at(head_);
   work = {};
@@ -123,7 +122,7 @@ ibv_wc_status requester::inspect(request& work) {
   if (work.failure != IBV_WC_SUCCESS) return work.failure;
   work.fault = faults::judge(pair_.qp_num, false);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
-  const auto longest = pair_.is_connected() ? limits::message_bytes : limits::datagram_bytes;
+  const auto longest = pair_.is_connected() ? limits::message_bytes : pair_.longest_datagram();
   if (work.length > longest || (gives_value(work.what().carrier) && work.length != atomic_bytes))
     return IBV_WC_LOC_LEN_ERR;
   if (!pair_.is_connected() && !same_domain(datagram_of(next_).domain, pair_.pd))
@@ -171,12 +170,15 @@ int requester::gather(std::uint32_t number, std::uint64_t offset, std::uint32_t 
 }
 
 bool requester::transmit() {
+  carry_out_directly();
   for (unsigned budget = packets_per_turn; budget > 0; --budget) {
     if (resting_ || stopped_ || next_ == head_) return false;
     request& work = at(next_);
     if (next_ == begun_) {
       // What was begun before the send queue is drained goes on.
       if (pair_.now_in() == IBV_QPS_SQD) return false;
+      // Or a queue that is never empty would go on with packets for ever.
+      if (awaits_turn(work)) return false;
       if (work.fenced && fetches_ > 0) return false;
       if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
         return false;
@@ -218,6 +220,7 @@ requester::outcome requester::carry_out(request& work) {
 }
 
 void requester::begin(request& work) noexcept {
+  used_wire_ = true;
   work.first_psn = psn_;
   work.packets = work.fetches() ? 1 : packets_of(static_cast<std::uint32_t>(work.length));
   work.received = 0;
@@ -263,9 +266,11 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
     pieces[0] = {&work.operands, sizeof(work.operands)};
   else
     count = gather(next_, header.offset, header.payload, pieces.data());
+  const payload_of whose =
+      work.inlined || work.what().has_operands() ? payload_of::device : payload_of::program;
   const auto send = [&] {
     return pair_.is_connected()
-               ? pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when)
+               ? pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when, whose)
                : send_datagram(header, pieces.data(), static_cast<std::size_t>(count), when);
   };
   const sent result = count < 0 ? sent::fault : send();
@@ -283,7 +288,7 @@ sent requester::send_datagram(const packet_header& described, const iovec* paylo
   const destination& to = towards.to;
   packet_header header = described;
   header.network = static_cast<std::uint8_t>(to.way.network);
-  header.target_device = to.way.device;
+  header.target = to.way.target;
   header.target_qpn = towards.qpn;
   header.service_level = to.service_level;
   header.key = towards.qkey;
@@ -392,8 +397,7 @@ void requester::on_read_response(const packet& incoming) {
   const std::byte* from = incoming.payload;
   for (int piece = 0; piece < count; ++piece) {
     const iovec& to = pieces[static_cast<std::size_t>(piece)];
-    if (!pair_.wire().staging().copy_out(to.iov_base, from, to.iov_len))
-      return fail_oldest(IBV_WC_LOC_PROT_ERR);
+    if (!user_memory::copy(to.iov_base, from, to.iov_len)) return fail_oldest(IBV_WC_LOC_PROT_ERR);
     from += to.iov_len;
   }
   work.received += header.payload;
@@ -511,7 +515,7 @@ void requester::fail_oldest(ibv_wc_status status) {
   if (pair_.now_in() != IBV_QPS_ERR) pair_.enter_send_error();
 }
 
-void requester::complete(const request& work, ibv_wc_status status) {
+completion requester::completion_of(const request& work, ibv_wc_status status) noexcept {
   completion entry{};
   entry.wc.wr_id = work.wr_id;
   entry.wc.status = status;
@@ -519,9 +523,14 @@ void requester::complete(const request& work, ibv_wc_status status) {
   if (work.fetches()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
   if (status == work.fault.status) entry.wc.vendor_err = work.fault.vendor_code;
   entry.delay = work.fault.delay;
+  entry.overtakable = work.fault.overtakable;
   entry.frees_up_to = oldest_;
   entry.of_send_queue = true;
-  pair_.complete(*static_cast<completion_queue*>(pair_.send_cq), entry);
+  return entry;
+}
+
+void requester::complete(const request& work, ibv_wc_status status) {
+  pair_.complete(*static_cast<completion_queue*>(pair_.send_cq), completion_of(work, status));
 }
 
 void requester::flush() {
@@ -538,11 +547,12 @@ void requester::flush() {
 }
 
 void requester::reset() noexcept {
-  freed_ = oldest_ = next_ = begun_ = head_ = 0;
+  release(0);
+  oldest_ = next_ = begun_ = head_ = 0;
   next_packet_ = fetches_ = 0;
   audience_.reset();
   psn_ = acknowledged_ = 0;
-  stopped_ = resting_ = gave_up_ = false;
+  stopped_ = resting_ = gave_up_ = used_wire_ = false;
   retries_ = rnr_retries_ = 0;
   quiet_since_ = 0;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "completion/completion_queue.hpp"
 #include "faults/faults.hpp"
 #include "memory/memory_window.hpp"
 #include "queue_pair/operation.hpp"
@@ -11,6 +12,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -37,6 +39,11 @@ class requester {
   /// How many were posted; what was posted since then and not begun can be taken back.
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
+  /// Carries out by itself what it can of what was posted: all that the peer does otherwise,
+  /// without its help. The rest is for `transmit`. Without the engine's lock.
+  void carry_out_directly();
+  /// Something that was posted isn't finished.
+  bool is_busy() const noexcept { return oldest_ != head_; }
   /// Puts as much on the wire as may be. True if there is more that needn't wait.
   bool transmit();
   void on_acknowledge(std::uint32_t psn);
@@ -47,7 +54,8 @@ class requester {
   void flush();
   /// Back to where nothing was ever posted.
   void reset() noexcept;
-  void release(std::uint32_t up_to) noexcept { freed_ = up_to; }
+  /// Without the lock of the queue pair, one thread at a time.
+  void release(std::uint32_t up_to) noexcept { freed_.store(up_to, std::memory_order_release); }
 
   void set_psn(std::uint32_t psn) noexcept { psn_ = acknowledged_ = psn; }
   std::uint32_t psn() const noexcept { return psn_; }
@@ -94,6 +102,15 @@ class requester {
   };
   datagram& datagram_of(std::uint32_t number) noexcept { return datagrams_[number & mask_]; }
 
+  struct local_memory;
+  bool carry_out_directly(request& work) noexcept;
+  /// It is going to be, once nothing is on the wire before it.
+  bool awaits_turn(const request& work) const noexcept;
+  bool look_up(const request& work, local_memory& memory) noexcept;
+  bool is_same_process(const remote_process& other) noexcept;
+  bool copy_directly(const request& work, const remote_process& other, const local_memory& local,
+                     std::uint64_t remote) noexcept;
+  completion completion_of(const request& work, ibv_wc_status status) noexcept;
   bool outstanding(std::uint32_t psn) const noexcept;
   ibv_wc_status inspect(request& work);
   /// The pieces of memory with `length` bytes from `offset`; negative if they may
@@ -132,7 +149,7 @@ class requester {
   /// The processes that `next_`, to a group, still has to be sent to, if it was to some.
   std::optional<std::vector<std::uint32_t>> audience_;
 
-  std::uint32_t freed_ = 0;
+  std::atomic<std::uint32_t> freed_{0};
   std::uint32_t oldest_ = 0;
   std::uint32_t next_ = 0;
   std::uint32_t begun_ = 0;
@@ -144,9 +161,11 @@ class requester {
   bool stopped_ = false;            ///< `next_` can't be executed
   bool resting_ = false;            ///< until a receiver may be ready
   bool gave_up_ = false;            ///< waiting for a receiver that doesn't read
+  bool used_wire_ = false;          ///< since the last reset
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;
   nanoseconds quiet_since_ = 0;
+  nanoseconds seen_peer_ = 0;  ///< in its process
 };
 
 }  // namespace softverbs

@@ -2,6 +2,7 @@
 #include "queue_pair/responder.hpp"
 
 #include "base/newer_verbs.hpp"
+#include "base/user_memory.hpp"
 #include "queue_pair/queue_pair_core.hpp"
 #include "queue_pair/remote_atomic.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
@@ -20,15 +21,19 @@ constexpr unsigned packets_per_turn = 16;
 constexpr unsigned packets_per_acknowledgement = 8;
 
 /// What only a datagram tells, because nobody else could.
-void describe_sender(const packet_header& header, ibv_wc& completion) noexcept {
+void describe_sender(const packet_header& header, bool ethernet, ibv_wc& completion) noexcept {
   completion.src_qp = header.source_qpn;
   completion.sl = header.service_level;
   if ((header.flags & packet_flag::global) != 0) completion.wc_flags |= IBV_WC_GRH;
-  if (configured().layer == link_layer::infiniband && header.source_device < max_devices)
-    completion.slid = device_at(header.source_device).lid();
+  if (!ethernet) completion.slid = lid_of(header.source);
 }
 
 }  // namespace
+
+void responder::expect_psn(std::uint32_t psn) noexcept {
+  expected_ = psn;
+  pair_.show_expected(psn);
+}
 
 responder::responder(queue_pair_core& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
@@ -55,7 +60,7 @@ bool responder::is_expected(const packet_header& header) {
   if (!pair_.is_reliable()) {
     // Each message stands for itself; one that has a gap is dropped up to its end.
     const bool first = (header.flags & packet_flag::first) != 0;
-    if (first) expected_ = header.psn;
+    if (first) expect_psn(header.psn);
     message_.open = !first && message_.open && distance == 0;
     return first || message_.open;
   }
@@ -74,14 +79,14 @@ void responder::on_duplicate(const packet_header& header) {
   // Only what was carried out lately; the rest has nothing to do with us.
   const std::uint32_t known = std::min(end_fetch_, most_fetches);
   for (std::uint32_t back = 1; back <= known; ++back) {
-    fetch& wanted = fetches_[(end_fetch_ - back) % most_fetches];
+    fetch& wanted = fetch_at(end_fetch_ - back);
     if (wanted.psn != header.psn) continue;
     // Still to be answered: that will do.
     if (back <= end_fetch_ - first_fetch_) return;
     fetch again = wanted;
     again.answered = 0;
     if (end_fetch_ - first_fetch_ >= limits::outstanding_reads) return;
-    fetches_[end_fetch_++ % most_fetches] = again;
+    fetch_at(end_fetch_++) = again;
     pair_.engine().schedule(pair_);
     return;
   }
@@ -134,7 +139,7 @@ bool responder::fill(std::uint64_t offset, const std::byte* from, std::uint32_t 
     piece.length =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
     std::byte* to = memory_of(piece);
-    if (to == nullptr || !pair_.wire().staging().copy_out(to, from, piece.length)) return false;
+    if (to == nullptr || !user_memory::copy(to, from, piece.length)) return false;
     from += piece.length;
     length -= piece.length;
     offset = 0;
@@ -193,7 +198,7 @@ void responder::on_write(const packet& incoming) {
     std::byte* base = pair_.regions().remote(pair_, message_.rkey, message_.address,
                                              message_.length, right_to(header.kind));
     if (base == nullptr ||
-        !pair_.wire().staging().copy_out(base + message_.arrived, incoming.payload, header.payload))
+        !user_memory::copy(base + message_.arrived, incoming.payload, header.payload))
       return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
   }
   message_.arrived = static_cast<std::uint32_t>(end);
@@ -202,7 +207,7 @@ void responder::on_write(const packet& incoming) {
 }
 
 void responder::took(const packet_header& header) {
-  expected_ = (expected_ + 1) & psn_mask;
+  expect_psn((expected_ + 1) & psn_mask);
   const bool last = (header.flags & packet_flag::last) != 0;
   if (last) message_.open = false;
   if (!pair_.is_reliable() || (!last && ++unacknowledged_ < packets_per_acknowledgement)) return;
@@ -238,7 +243,8 @@ void responder::on_fetch(const packet& incoming) {
     wanted.length = atomic_bytes;
     wanted.answer = gives_value(header.kind) ? atomic_bytes : 0;
   }
-  if (message_.open || (header.flags & whole) != whole || !understands(wanted) ||
+  const bool known = !is_atomic(header.kind) || pair_.device().description().has_atomics;
+  if (!known || message_.open || (header.flags & whole) != whole || !understands(wanted) ||
       wanted.answer > limits::message_bytes ||
       end_fetch_ - first_fetch_ >= pair_.attributes().max_dest_rd_atomic ||
       (pair_.attributes().qp_access_flags & wanted.right) != wanted.right)
@@ -247,8 +253,9 @@ void responder::on_fetch(const packet& incoming) {
     return refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
   if (is_atomic(header.kind) && wanted.address % atomic_bytes != 0)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  fetches_[end_fetch_++ % most_fetches] = wanted;
-  expected_ = (expected_ + 1) & psn_mask;
+  if (!fetches_) fetches_ = std::make_unique<std::array<fetch, most_fetches>>();
+  fetch_at(end_fetch_++) = wanted;
+  expect_psn((expected_ + 1) & psn_mask);
   pair_.engine().schedule(pair_);
 }
 
@@ -283,7 +290,8 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   entry.wc.slid = pair_.attributes().ah_attr.dlid;
   entry.wc.sl = pair_.attributes().ah_attr.sl;
   if (header != nullptr) {
-    if (header->kind == packet_kind::datagram) describe_sender(*header, entry.wc);
+    if (header->kind == packet_kind::datagram)
+      describe_sender(*header, pair_.is_on_ethernet(), entry.wc);
     if ((header->flags & packet_flag::immediate) != 0) {
       entry.wc.wc_flags |= IBV_WC_WITH_IMM;
       entry.wc.imm_data = header->immediate;
@@ -296,6 +304,7 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   }
   entry.wc.vendor_err = fault.vendor_code;
   entry.delay = fault.delay;
+  entry.overtakable = fault.overtakable;
   entry.frees_up_to = shared_ == nullptr ? own_.pop() : 0;
   taken_.reset();
   entry.of_send_queue = false;
@@ -343,7 +352,7 @@ bool responder::answer() {
   // it.
   unsigned budget = packets_per_turn;
   while (first_fetch_ != end_fetch_ && refusal_due_ == refusal::none) {
-    fetch& wanted = fetches_[first_fetch_ % most_fetches];
+    fetch& wanted = fetch_at(first_fetch_);
     if (budget-- == 0) return true;
     if (!answer_fetch(wanted)) return false;
   }
@@ -374,7 +383,8 @@ bool responder::answer_fetch(fetch& wanted) {
   header.payload = std::min(packet_bytes, wanted.answer - wanted.answered);
   const iovec piece{wanted.touches_memory() ? source_of(wanted) : nullptr, header.payload};
   const sent result = !wanted.touches_memory() || piece.iov_base != nullptr
-                          ? pair_.send(header, &piece, header.payload == 0 ? 0 : 1, turn::answer)
+                          ? pair_.send(header, &piece, header.payload == 0 ? 0 : 1, turn::answer,
+                                       wanted.value ? payload_of::device : payload_of::program)
                           : sent::fault;
   switch (result) {
     case sent::blocked:
@@ -411,7 +421,7 @@ void responder::reset() noexcept {
   own_.reset();
   taken_.reset();
   told_last_ = false;
-  expected_ = 0;
+  expect_psn(0);
   message_ = {};
   acknowledge_due_ = refused_ = false;
   unacknowledged_ = 0;

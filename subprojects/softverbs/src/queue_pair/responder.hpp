@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -41,7 +42,7 @@ class responder {
   /// Hands an acknowledgement or refusal that is due to the wire.
   void leave_answer();
 
-  void expect_psn(std::uint32_t psn) noexcept { expected_ = psn; }
+  void expect_psn(std::uint32_t psn) noexcept;
   std::uint32_t expected_psn() const noexcept { return expected_; }
 
  private:
@@ -129,7 +130,9 @@ class responder {
   std::uint32_t refused_psn_ = 0;
 
   static constexpr std::uint32_t most_fetches = 32;
-  std::array<fetch, most_fetches> fetches_{};
+  /// Null before the first one: many queue pairs never get any.
+  std::unique_ptr<std::array<fetch, most_fetches>> fetches_;
+  fetch& fetch_at(std::uint32_t number) noexcept { return (*fetches_)[number % most_fetches]; }
   std::uint32_t first_fetch_ = 0;  ///< not answered yet
   std::uint32_t end_fetch_ = 0;
 };

@@ -10,9 +10,8 @@
 
 namespace softverbs {
 
-int shared_receive_queue::grant(ibv_srq_attr& asked) noexcept {
-  if (asked.max_wr == 0 || asked.max_wr > limits::work_requests ||
-      asked.max_sge > limits::gather_entries)
+int shared_receive_queue::grant(const device_limits& most, ibv_srq_attr& asked) noexcept {
+  if (asked.max_wr == 0 || asked.max_wr > most.work_requests || asked.max_sge > most.gather_entries)
     return EINVAL;
   asked.max_wr = std::bit_ceil(asked.max_wr);
   asked.max_sge = std::max(asked.max_sge, 1U);
@@ -34,7 +33,13 @@ shared_receive_queue::~shared_receive_queue() {
   ::pthread_mutex_destroy(&mutex);
 }
 
+int shared_receive_queue::post(const ibv_recv_wr& request) noexcept {
+  const std::lock_guard held(lock_);
+  return waiting_.post(request);
+}
+
 std::optional<receive_queue::receive> shared_receive_queue::take(std::vector<ibv_sge>& entries) {
+  const std::lock_guard held(lock_);
   if (waiting_.empty()) return std::nullopt;
   receive_queue::receive taken = waiting_.front();
   entries.assign(taken.entries, taken.entries + taken.count);
@@ -52,21 +57,26 @@ std::optional<receive_queue::receive> shared_receive_queue::take(std::vector<ibv
 
 int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
-  ibv_srq_attr next = query();
+  const std::lock_guard held(lock_);
+  ibv_srq_attr next = attributes();
   if ((mask & IBV_SRQ_MAX_WR) != 0) next.max_wr = asked.max_wr;
-  if (const int error = grant(next)) return error;
+  if (const int error = grant(owner_.device().most(), next)) return error;
   if ((mask & IBV_SRQ_LIMIT) != 0) next.srq_limit = asked.srq_limit;
   if (next.srq_limit > next.max_wr || waiting_.size() > next.max_wr) return EINVAL;
   if (next.max_wr != waiting_.capacity()) {
     receive_queue resized(next.max_wr, next.max_sge);
-    waiting_.move_to(resized);
-    waiting_ = std::move(resized);
+    waiting_.change_places_with(resized);
   }
   limit_ = next.srq_limit;
   return 0;
 }
 
-ibv_srq_attr shared_receive_queue::query() const noexcept {
+ibv_srq_attr shared_receive_queue::query() noexcept {
+  const std::lock_guard held(lock_);
+  return attributes();
+}
+
+ibv_srq_attr shared_receive_queue::attributes() const noexcept {
   return {waiting_.capacity(), waiting_.max_entries(), limit_};
 }
 

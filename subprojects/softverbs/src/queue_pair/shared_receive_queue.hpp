@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device/configuration.hpp"
 #include "queue_pair/receive_queue.hpp"
 
 #include <infiniband/verbs.h>
 
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -14,7 +16,7 @@ namespace softverbs {
 class open_device;
 struct protection_domain;
 
-/// Receives for several queue pairs. The engine's lock protects it.
+/// Receives for several queue pairs. Has a lock of its own, which its functions take.
 class shared_receive_queue final : public ibv_srq {
  public:
   shared_receive_queue(open_device& owner, protection_domain& domain, const ibv_srq_attr& granted,
@@ -24,22 +26,26 @@ class shared_receive_queue final : public ibv_srq {
   ~shared_receive_queue();
 
   /// Rounds up what is asked for; 0 or an errno.
-  static int grant(ibv_srq_attr& asked) noexcept;
+  static int grant(const device_limits& most, ibv_srq_attr& asked) noexcept;
 
-  int post(const ibv_recv_wr& request) noexcept { return waiting_.post(request); }
+  int post(const ibv_recv_wr& request) noexcept;
 
   /// Takes the next receive for a queue pair, which keeps its entries; nothing if there is none.
   std::optional<receive_queue::receive> take(std::vector<ibv_sge>& entries);
 
   /// As ibv_modify_srq and ibv_query_srq.
   int modify(const ibv_srq_attr& asked, int mask);
-  ibv_srq_attr query() const noexcept;
+  ibv_srq_attr query() noexcept;
 
+  // The engine's lock protects these.
   unsigned queue_pairs = 0;
   unsigned async_events_reported = 0;
 
  private:
+  ibv_srq_attr attributes() const noexcept;
+
   open_device& owner_;
+  std::mutex lock_;
   receive_queue waiting_;
   /// With fewer than this, the program is told, once.
   std::uint32_t limit_ = 0;

@@ -10,6 +10,7 @@
 #include "verbs/export.hpp"
 #include "verbs/next_library.hpp"
 
+#include <cerrno>
 #include <mutex>
 
 using namespace softverbs;
@@ -50,6 +51,12 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
   auto* events = &static_cast<completion_channel*>(channel)->events;
   for (;;) {
     if (!events->take_token()) return -1;
+    if (faults::is_broken(soft_device_of(channel->context)->number)) {
+      // As the kernel ends this for a device that is gone. Others may wait, too.
+      events->wake_next();
+      errno = EIO;
+      return -1;
+    }
     const std::lock_guard held(device_context::of(channel->context).engine().lock());
     completion_queue* source = nullptr;
     if (!events->pop(source)) continue;

@@ -19,6 +19,10 @@ using namespace softverbs;
 
 namespace {
 
+bool is_too_long(const ibv_context* verbs, int entries) noexcept {
+  return entries > static_cast<int>(soft_device_of(verbs)->most().completion_entries);
+}
+
 /// Null with errno set.
 completion_queue* create(ibv_context* verbs, int entries, void* user_context,
                          ibv_comp_channel* channel, int vector,
@@ -27,7 +31,7 @@ completion_queue* create(ibv_context* verbs, int entries, void* user_context,
   int error = 0;
   if (!device.usable())
     error = EIO;
-  else if (entries < 1 || entries > limits::completion_entries || vector < 0 ||
+  else if (entries < 1 || is_too_long(verbs, entries) || vector < 0 ||
            vector >= limits::completion_vectors || (channel != nullptr && !is_soft(channel)))
     error = EINVAL;
   if (error != 0) {
@@ -39,6 +43,10 @@ completion_queue* create(ibv_context* verbs, int entries, void* user_context,
         device, completion_queue::granted(static_cast<std::uint32_t>(entries)),
         static_cast<completion_channel*>(channel), user_context, options);
     const std::lock_guard held(device.engine().lock());
+    if (device.completion_queues.size() >= device.device().most().completion_queues) {
+      errno = ENOMEM;
+      return nullptr;
+    }
     device.completion_queues.insert(queue.get());
     if (channel != nullptr) ++channel->refcnt;
     if (options.domain != nullptr) ++options.domain->children;
@@ -115,8 +123,7 @@ ibv_cq_ex* inline_calls::create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* a
       given(IBV_CQ_INIT_ATTR_MASK_PD) ? attributes->parent_domain : nullptr);
   if ((attributes->comp_mask & ~known) != 0 ||
       (given(IBV_CQ_INIT_ATTR_MASK_PD) && !is_parent_domain_of(verbs, domain)) ||
-      (asked & ~flags) != 0 ||
-      attributes->cqe > static_cast<std::uint32_t>(limits::completion_entries) ||
+      (asked & ~flags) != 0 || attributes->cqe > soft_device_of(verbs)->most().completion_entries ||
       attributes->comp_vector >= static_cast<std::uint32_t>(limits::completion_vectors)) {
     errno = EINVAL;
     return nullptr;
@@ -144,7 +151,7 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
   SOFTVERBS_FAULT(ibv_resize_cq, queue->context);
   device_context& device = device_context::of(queue->context);
   if (!device.usable()) return EIO;
-  if (entries < 1 || entries > limits::completion_entries) return EINVAL;
+  if (entries < 1 || is_too_long(queue->context, entries)) return EINVAL;
   if (static_cast<completion_queue*>(queue)->is_being_read_here()) return refuse_nested_poll();
   try {
     const std::lock_guard held(device.engine().lock());
@@ -185,20 +192,19 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
 
 int inline_calls::poll_cq(ibv_cq* queue, int wanted, ibv_wc* out) {
   SOFTVERBS_FAULT(ibv_poll_cq, queue->context);
-  softverbs::engine& engine = device_context::of(queue->context).engine();
   auto* ours = static_cast<completion_queue*>(queue);
   const session_guard reading(ours->reading());
   if (reading.refused()) return -refuse_nested_poll();
-  if (ours->empty()) engine.drive();
+  if (!ours->usable()) return -EIO;
+  if (ours->empty()) ours->engine().drive();
   if (ours->empty() && !ours->is_broken()) return 0;
-  const std::lock_guard held(engine.lock());
   return ours->poll(wanted, out);
 }
 
 int inline_calls::req_notify_cq(ibv_cq* queue, int solicited_only) {
   SOFTVERBS_FAULT(ibv_req_notify_cq, queue->context);
-  softverbs::engine& engine = device_context::of(queue->context).engine();
-  const std::lock_guard held(engine.lock());
-  static_cast<completion_queue*>(queue)->request_notification(solicited_only != 0);
+  auto* ours = static_cast<completion_queue*>(queue);
+  if (!ours->usable()) return EIO;
+  ours->request_notification(solicited_only != 0);
   return 0;
 }

@@ -25,8 +25,8 @@ ibv_ah* failed(int error) noexcept {
 /// 0 or an errno.
 int check_group(const ibv_qp* pair, const ibv_gid& gid, std::uint16_t& lid) noexcept {
   if (!device_context::of(pair->context).usable()) return EIO;
-  const bool ethernet = configured().layer == link_layer::ethernet;
   if (pair->qp_type != IBV_QPT_UD || !is_multicast(gid)) return EINVAL;
+  const bool ethernet = static_cast<const queue_pair*>(pair)->is_on_ethernet();
   if (!ethernet && !is_multicast(lid)) return EINVAL;
   if (ethernet) lid = 0;
   return 0;
@@ -47,7 +47,7 @@ SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) 
     handle->pd = domain;
     handle->to = describe(device.device(), *attributes, way);
     const std::lock_guard held(device.engine().lock());
-    if (device.address_handles.size() >= static_cast<std::size_t>(limits::address_handles))
+    if (device.address_handles.size() >= device.device().most().address_handles)
       return failed(ENOMEM);
     device.address_handles.insert(handle.get());
     ++static_cast<protection_domain*>(domain)->children;
@@ -76,8 +76,7 @@ SOFTVERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* verbs, std::uint8_t port, 
   if (!is_soft(verbs))
     return SOFTVERBS_NEXT(ibv_init_ah_from_wc)(verbs, port, completion, header, attributes);
   SOFTVERBS_FAULT(ibv_init_ah_from_wc, verbs);
-  const int error =
-      port == 1 ? address_back(*soft_device_of(verbs), *completion, *header, *attributes) : EINVAL;
+  const int error = address_back(*soft_device_of(verbs), port, *completion, *header, *attributes);
   if (error == 0) return 0;
   errno = error;
   return -1;

@@ -29,7 +29,6 @@ struct list_header {
   ibv_device** theirs;
 };
 
-constexpr std::uint32_t only_port = 1;
 constexpr std::uint16_t default_pkey = 0xffff;
 constexpr std::uint8_t port_disabled = 3;
 /// In kHz: the device's clock counts nanoseconds.
@@ -46,12 +45,14 @@ std::uint32_t verbs_type(network type) noexcept {
   }
 }
 
-ibv_gid_entry verbs_entry(const gid_entry& entry, std::uint32_t index) noexcept {
+ibv_gid_entry verbs_entry(const gid_entry& entry, std::uint32_t port,
+                          std::uint32_t index) noexcept {
   ibv_gid_entry result{};
   result.gid = entry.gid;
   result.gid_index = index;
-  result.port_num = only_port;
+  result.port_num = port;
   result.gid_type = verbs_type(entry.type);
+  result.ndev_ifindex = entry.interface;
   return result;
 }
 
@@ -143,10 +144,11 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
   if (input != nullptr && input->comp_mask != 0) return EINVAL;
   if (size < sizeof(attributes->orig_attr)) return EINVAL;
   ibv_device_attr_ex full{};
-  describe_device(*soft_device_of(verbs), full.orig_attr);
-  full.device_cap_flags_ex =
-      full.orig_attr.device_cap_flags | newer::device_atomic_write | newer::device_flush;
-  full.phys_port_cnt_ex = 1;
+  const soft_device& soft = *soft_device_of(verbs);
+  describe_device(soft, full.orig_attr);
+  full.device_cap_flags_ex = full.orig_attr.device_cap_flags | newer::device_flush;
+  if (soft.description().has_atomics) full.device_cap_flags_ex |= newer::device_atomic_write;
+  full.phys_port_cnt_ex = soft.description().port_count;
   full.completion_timestamp_mask = ~std::uint64_t{0};
   full.hca_core_clock = core_clock;
   std::memset(static_cast<void*>(attributes), 0, size);
@@ -165,11 +167,11 @@ int inline_calls::query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
 int inline_calls::query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes,
                              std::size_t size) {
   SOFTVERBS_FAULT(ibv_query_port, verbs);
-  if (port != only_port) return EINVAL;
-  ibv_port_attr full;
   const soft_device& device = *soft_device_of(verbs);
-  describe_port(device, full);
-  if (faults::port_is_down(device.number)) {
+  if (!device.has_port(port)) return EINVAL;
+  ibv_port_attr full;
+  describe_port(device, port, full);
+  if (faults::port_is_down(station_of(device.number, port))) {
     full.state = IBV_PORT_DOWN;
     full.phys_state = port_disabled;
   }
@@ -196,10 +198,10 @@ SOFTVERBS_EXPORT int _ibv_query_gid_ex(ibv_context* verbs, std::uint32_t port, s
   if (soft == nullptr)
     return SOFTVERBS_NEXT(_ibv_query_gid_ex)(verbs, port, index, entry, flags, size);
   SOFTVERBS_FAULT(ibv_query_gid_ex, verbs);
-  if (flags != 0 || port != only_port || index >= limits::gid_entries) return EINVAL;
-  const auto found = gid_at(soft->number, index);
+  if (flags != 0 || !soft->has_port(port) || index >= limits::gid_entries) return EINVAL;
+  const auto found = gid_at(soft->number, port, index);
   if (!found) return ENODATA;
-  const ibv_gid_entry full = verbs_entry(*found, index);
+  const ibv_gid_entry full = verbs_entry(*found, port, index);
   std::memcpy(entry, &full, std::min(size, sizeof(full)));
   return 0;
 }
@@ -214,13 +216,14 @@ SOFTVERBS_EXPORT ssize_t _ibv_query_gid_table(ibv_context* verbs, ibv_gid_entry*
   if (flags != 0) return -EINVAL;
   std::size_t count = 0;
   auto* to = reinterpret_cast<std::byte*>(entries);
-  for (std::uint32_t index = 0; index < limits::gid_entries; ++index) {
-    const auto found = gid_at(soft->number, index);
-    if (!found) continue;
-    if (count == most) return -EINVAL;
-    const ibv_gid_entry full = verbs_entry(*found, index);
-    std::memcpy(to + count++ * size, &full, std::min(size, sizeof(full)));
-  }
+  for (std::uint32_t port = 1; soft->has_port(port); ++port)
+    for (std::uint32_t index = 0; index < limits::gid_entries; ++index) {
+      const auto found = gid_at(soft->number, port, index);
+      if (!found) continue;
+      if (count == most) return -EINVAL;
+      const ibv_gid_entry full = verbs_entry(*found, port, index);
+      std::memcpy(to + count++ * size, &full, std::min(size, sizeof(full)));
+    }
   return static_cast<ssize_t>(count);
 }
 
@@ -228,12 +231,12 @@ SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int in
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_gid)(verbs, port, index, gid);
   SOFTVERBS_FAULT(ibv_query_gid, verbs);
-  if (port != only_port || index < 0 || static_cast<unsigned>(index) >= limits::gid_entries) {
+  if (!soft->has_port(port) || index < 0 || static_cast<unsigned>(index) >= limits::gid_entries) {
     errno = EINVAL;
     return -1;
   }
   // An empty entry reads as zeros here.
-  const auto found = gid_at(soft->number, static_cast<unsigned>(index));
+  const auto found = gid_at(soft->number, port, static_cast<unsigned>(index));
   *gid = found ? found->gid : ibv_gid{};
   return 0;
 }
@@ -246,11 +249,11 @@ int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, in
   const soft_device* soft = soft_device_of(verbs);
   if (soft == nullptr) return SOFTVERBS_NEXT(ibv_query_gid_type)(verbs, port, index, type);
   SOFTVERBS_FAULT(ibv_query_gid_type, verbs);
-  if (port != only_port || index >= limits::gid_entries) {
+  if (!soft->has_port(port) || index >= limits::gid_entries) {
     errno = EINVAL;
     return -1;
   }
-  const auto found = gid_at(soft->number, index);
+  const auto found = gid_at(soft->number, port, index);
   *type = found && found->type == network::roce_v2 ? 1 : 0;
   return 0;
 }
@@ -259,7 +262,7 @@ SOFTVERBS_EXPORT int ibv_query_pkey(ibv_context* verbs, std::uint8_t port, int i
                                     __be16* pkey) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_query_pkey)(verbs, port, index, pkey);
   SOFTVERBS_FAULT(ibv_query_pkey, verbs);
-  if (port != only_port || index != 0) {
+  if (!soft_device_of(verbs)->has_port(port) || index != 0) {
     errno = EINVAL;
     return -1;
   }
@@ -270,7 +273,7 @@ SOFTVERBS_EXPORT int ibv_query_pkey(ibv_context* verbs, std::uint8_t port, int i
 SOFTVERBS_EXPORT int ibv_get_pkey_index(ibv_context* verbs, std::uint8_t port, __be16 pkey) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_get_pkey_index)(verbs, port, pkey);
   SOFTVERBS_FAULT(ibv_get_pkey_index, verbs);
-  if (port != only_port || pkey != htobe16(default_pkey)) {
+  if (!soft_device_of(verbs)->has_port(port) || pkey != htobe16(default_pkey)) {
     errno = EINVAL;
     return -1;
   }

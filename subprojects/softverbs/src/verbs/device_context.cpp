@@ -29,10 +29,13 @@ device_context::~device_context() { ::pthread_mutex_destroy(&verbs().mutex); }
 
 void device_context::fill_operations() noexcept {
   query_port = inline_calls::query_port;
-  query_device_ex = inline_calls::query_device_ex;
-  query_rt_values = inline_calls::query_rt_values;
-  create_cq_ex = inline_calls::create_cq_ex;
-  create_qp_ex = inline_calls::create_qp_ex;
+  // verbs.h tells what is missing by itself.
+  if (device().description().has_extended) {
+    query_device_ex = inline_calls::query_device_ex;
+    query_rt_values = inline_calls::query_rt_values;
+    create_cq_ex = inline_calls::create_cq_ex;
+    create_qp_ex = inline_calls::create_qp_ex;
+  }
   alloc_td = inline_calls::alloc_td;
   dealloc_td = inline_calls::dealloc_td;
   alloc_parent_domain = inline_calls::alloc_parent_domain;
@@ -48,7 +51,16 @@ void device_context::fill_operations() noexcept {
   base.post_recv = inline_calls::post_recv;
 }
 
-bool device_context::usable() const noexcept { return &machine() == &machine::current(); }
+void device_context::on_device_event(const ibv_async_event& event) {
+  async_events().push(event);
+  // Nothing will complete any more.
+  if (event.event_type == IBV_EVENT_DEVICE_FATAL)
+    for (completion_channel* channel : channels) channel->events.wake();
+}
+
+void device_context::on_repair() {
+  for (completion_channel* channel : channels) channel->events.calm();
+}
 
 device_context* device_context::open(const soft_device& device) {
   softverbs::machine& machine = machine::current();
@@ -67,7 +79,7 @@ device_context* device_context::open(const soft_device& device) {
   }
   opened->verbs().async_fd = opened->async_events().descriptor();
   const std::lock_guard held(machine.engine.lock());
-  machine.listen(device.number, opened->async_events());
+  machine.listen(device.number, *opened);
   faults::keep_time(machine);
   return opened;
 }
@@ -77,12 +89,13 @@ void device_context::close(device_context* closing) noexcept {
   softverbs::machine& machine = closing->machine();
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
-    machine.stop_listening(closing->async_events());
+    machine.stop_listening(*closing);
     for (queue_pair* pair : closing->queue_pairs) pair->leave_machine();
     for (memory_window* window : closing->windows) machine.regions.remove(*window);
     for (const memory_region* region : closing->regions) machine.regions.remove(*region);
     for (completion_queue* queue : closing->completion_queues) queue->detach();
   }
+  if (usable) machine.wait_for_users({announcements::any, announcements::any});
   for (queue_pair* pair : closing->queue_pairs) delete pair;
   for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
   for (completion_queue* queue : closing->completion_queues) delete queue;

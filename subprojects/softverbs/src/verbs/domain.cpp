@@ -32,9 +32,11 @@ ibv_pd* allocate(ibv_context* verbs, Prepare prepare) {
     auto domain = std::make_unique<protection_domain>();
     domain->context = verbs;
     const std::lock_guard held(device.engine().lock());
-    if (device.domains.size() >= static_cast<std::size_t>(limits::protection_domains))
+    if (device.domains.size() >= device.device().most().protection_domains)
       return failed<ibv_pd>(ENOMEM);
     device.domains.insert(domain.get());
+    static std::uint32_t last_number = 0;
+    domain->number = ++last_number;
     prepare(*domain);
     return domain.release();
   } catch (const std::bad_alloc&) {
@@ -62,6 +64,7 @@ ibv_pd* inline_calls::alloc_parent_domain(ibv_context* verbs,
   return allocate(verbs, [&](protection_domain& domain) {
     domain.below = static_cast<protection_domain*>(attributes->pd);
     ++domain.below->children;
+    domain.number = domain.below->number;
     domain.thread = static_cast<thread_domain*>(attributes->td);
     if (domain.thread != nullptr) ++domain.thread->children;
   });

@@ -7,7 +7,6 @@
 #include "verbs/nesting.hpp"
 
 #include <cerrno>
-#include <mutex>
 
 namespace softverbs {
 namespace {
@@ -19,10 +18,9 @@ completion_queue& behind(ibv_cq_ex* queue) noexcept {
 const completion& current(ibv_cq_ex* queue) noexcept { return behind(queue).current(); }
 
 int advance(completion_queue& queue) {
-  softverbs::engine& engine = queue.engine();
-  if (queue.empty()) engine.drive();
+  if (!queue.usable()) return EIO;
+  if (queue.empty()) queue.engine().drive();
   if (queue.empty() && !queue.is_broken()) return ENOENT;
-  const std::lock_guard held(engine.lock());
   return queue.advance();
 }
 

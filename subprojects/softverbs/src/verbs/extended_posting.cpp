@@ -102,8 +102,9 @@ void wr_start(ibv_qp_ex* pair) {
 }
 
 /// All or nothing.
-int post(queue_pair& pair, request_batch& batch) {
-  const std::lock_guard held(pair.engine().lock());
+int post(queue_pair& pair, request_batch& batch, bool& waits) {
+  if (!pair.usable()) return EIO;
+  const std::lock_guard held(pair.lock());
   if (!pair.takes_sends()) return EINVAL;
   const std::uint32_t before = pair.requests.posted();
   for (auto& [request, first_entry] : batch.requests) {
@@ -115,8 +116,8 @@ int post(queue_pair& pair, request_batch& batch) {
       return error;
     }
   }
-  pair.engine().schedule(pair);
-  pair.engine().ring_doorbell();
+  pair.requests.carry_out_directly();
+  waits = pair.requests.is_busy();
   return 0;
 }
 
@@ -141,7 +142,11 @@ int wr_complete(ibv_qp_ex* pair) {
   queue_pair& ours = behind(pair);
   const last_of_batch end(*ours.batch);
   SOFTVERBS_FAULT(ibv_wr_complete, ours.context);
-  return ours.batch->error != 0 ? ours.batch->error : post(ours, *ours.batch);
+  if (ours.batch->error != 0) return ours.batch->error;
+  bool waits = false;
+  const int error = post(ours, *ours.batch, waits);
+  if (waits) ours.engine().ring(ours);
+  return error;
 }
 
 void wr_abort(ibv_qp_ex* pair) { const last_of_batch end(*behind(pair).batch); }
@@ -248,6 +253,12 @@ int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
       (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && asked.create_flags != 0))
     return EOPNOTSUPP;
   if (!given(IBV_QP_INIT_ATTR_PD) || asked.pd->context != verbs) return EINVAL;
+  constexpr std::uint64_t atomics = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+                                    newer::qp_ex_with_atomic_write;
+  if (given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (asked.send_ops_flags & atomics) != 0 &&
+      !soft_device_of(verbs)->description().has_atomics)
+    return EOPNOTSUPP;
   if (given(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) &&
       (asked.send_ops_flags & ~operations_known.send_ops_flags(service::of(asked.qp_type))) != 0)
     return EOPNOTSUPP;

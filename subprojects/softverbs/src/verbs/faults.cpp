@@ -2,8 +2,11 @@
 // The functions of softverbs.h that let things fail.
 #include "faults/faults.hpp"
 
+#include "machine/machine.hpp"
 #include "verbs/export.hpp"
 #include <softverbs/softverbs.h>
+
+#include <mutex>
 
 using namespace softverbs;
 
@@ -20,3 +23,26 @@ SOFTVERBS_EXPORT void softverbs_reset_faults(void) {
 }
 
 SOFTVERBS_EXPORT unsigned long long softverbs_faults_struck(void) { return faults::struck(); }
+
+SOFTVERBS_EXPORT unsigned long long softverbs_fault_struck(const char* text) {
+  return faults::struck(text);
+}
+
+SOFTVERBS_EXPORT void softverbs_hold(unsigned long long seed) {
+  faults::keep_to_engine();
+  softverbs::engine& engine = machine::current().engine;
+  const std::lock_guard held(engine.lock());
+  engine.hold(seed);
+}
+
+SOFTVERBS_EXPORT int softverbs_step(void) {
+  softverbs::engine& engine = machine::current().engine;
+  const std::lock_guard held(engine.lock());
+  return engine.step() ? 1 : 0;
+}
+
+SOFTVERBS_EXPORT void softverbs_go_on(void) {
+  softverbs::engine& engine = machine::current().engine;
+  const std::lock_guard held(engine.lock());
+  engine.go_on();
+}

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points for memory regions and memory windows.
+#include "base/user_memory.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "memory/protection_domain.hpp"
@@ -33,6 +34,8 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
   if (!device.usable()) return failed<ibv_mr>(EIO);
   if (const int error = check_registration(address, length, iova, access))
     return failed<ibv_mr>(error);
+  user_memory::look_again();
+  user_memory::prepare_thread();
   try {
     auto region = std::make_unique<memory_region>();
     region->context = domain->context;
@@ -42,6 +45,8 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
     region->iova = iova;
     region->access = access;
     const std::lock_guard held(device.engine().lock());
+    if (device.regions.size() >= device.device().most().memory_regions)
+      return failed<ibv_mr>(ENOMEM);
     device.regions.insert(region.get());
     if (const int error = device.machine().regions.add(*region)) {
       device.regions.erase(region.get());
@@ -53,6 +58,34 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
     return failed<ibv_mr>(ENOMEM);
   }
 }
+
+/// Hides a region, and waits until nobody uses it. If that can't be, it is shown again, and false.
+bool is_free(device_context& device, const memory_region& region) {
+  softverbs::machine& machine = device.machine();
+  {
+    const std::lock_guard held(machine.engine.lock());
+    if (region.windows != 0) return false;
+    machine.regions.hide(region);
+  }
+  if (machine.wait_for_users({announcements::any, region.handle})) return true;
+  const std::lock_guard held(machine.engine.lock());
+  machine.regions.show(region);
+  return false;
+}
+
+/// Shows a region that was hidden, as it is then.
+class shown_again {
+ public:
+  shown_again(region_table& table, const memory_region& region) noexcept
+      : table_(table), region_(region) {}
+  shown_again(const shown_again&) = delete;
+  shown_again& operator=(const shown_again&) = delete;
+  ~shown_again() { table_.show(region_); }
+
+ private:
+  region_table& table_;
+  const memory_region& region_;
+};
 
 /// As ibv_rereg_mr. The keys stay; after a failure, everything else does, too.
 int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, std::size_t length,
@@ -70,7 +103,9 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
     return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
   device_context& device = device_context::of(region.context);
   if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
+  if (!is_free(device, region)) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
   const std::lock_guard held(device.engine().lock());
+  const shown_again after(device.machine().regions, region);
   if (region.windows != 0) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
   memory_region next = region;
   if (moves) {
@@ -130,12 +165,18 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   SOFTVERBS_FAULT(ibv_dereg_mr, region->context);
   device_context& device = device_context::of(region->context);
   if (!device.usable()) return EIO;
-  const std::lock_guard held(device.engine().lock());
   auto* ours = static_cast<memory_region*>(region);
-  if (ours->windows != 0) return EBUSY;
-  device.machine().regions.remove(*ours);
-  device.regions.erase(ours);
-  --static_cast<protection_domain*>(ours->pd)->children;
+  if (!is_free(device, *ours)) return EBUSY;
+  {
+    const std::lock_guard held(device.engine().lock());
+    if (ours->windows != 0) {
+      device.machine().regions.show(*ours);
+      return EBUSY;
+    }
+    device.machine().regions.remove(*ours);
+    device.regions.erase(ours);
+    --static_cast<protection_domain*>(ours->pd)->children;
+  }
   delete ours;
   return 0;
 }
@@ -144,6 +185,7 @@ ibv_mw* inline_calls::alloc_mw(ibv_pd* domain, ibv_mw_type type) {
   SOFTVERBS_FAULT(ibv_alloc_mw, domain->context);
   device_context& device = device_context::of(domain->context);
   if (!device.usable()) return failed<ibv_mw>(EIO);
+  if (!device.device().description().has_windows) return failed<ibv_mw>(EOPNOTSUPP);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return failed<ibv_mw>(EINVAL);
   try {
     auto window = std::make_unique<memory_window>();
@@ -151,6 +193,8 @@ ibv_mw* inline_calls::alloc_mw(ibv_pd* domain, ibv_mw_type type) {
     window->pd = domain;
     window->type = type;
     const std::lock_guard held(device.engine().lock());
+    if (device.windows.size() >= device.device().most().memory_regions)
+      return failed<ibv_mw>(ENOMEM);
     device.windows.insert(window.get());
     if (const int error = device.machine().regions.add(*window)) {
       device.windows.erase(window.get());
@@ -187,11 +231,13 @@ int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
   request.bind_mw = {window, ibv_inc_rkey(window->rkey), binding->bind_info};
   const session_guard posting_alone(ours.building());
   if (posting_alone.refused()) return refuse_nested_post();
-  const std::lock_guard held(ours.engine().lock());
-  const int error = ours.takes_sends() ? ours.requests.post(request) : EINVAL;
-  if (error != 0) return error;
-  window->rkey = request.bind_mw.rkey;
-  ours.engine().schedule(ours);
-  ours.engine().ring_doorbell();
+  if (!ours.usable()) return EIO;
+  {
+    const std::lock_guard held(ours.lock());
+    const int error = ours.takes_sends() ? ours.requests.post(request) : EINVAL;
+    if (error != 0) return error;
+    window->rkey = request.bind_mw.rkey;
+  }
+  ours.engine().ring(ours);
   return 0;
 }

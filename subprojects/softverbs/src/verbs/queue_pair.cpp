@@ -24,13 +24,12 @@ namespace {
 constexpr std::uint32_t inline_granularity = 64;
 
 /// Rounds up what is asked for as devices do; 0 or an errno.
-int grant(ibv_qp_cap& capacities, bool shares_receives) noexcept {
+int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receives) noexcept {
   if (shares_receives) capacities.max_recv_wr = capacities.max_recv_sge = 0;
-  if (capacities.max_send_wr > limits::work_requests ||
-      capacities.max_recv_wr > limits::work_requests ||
-      capacities.max_send_sge > limits::gather_entries ||
-      capacities.max_recv_sge > limits::gather_entries ||
-      capacities.max_inline_data > limits::inline_data)
+  if (capacities.max_send_wr > most.work_requests || capacities.max_recv_wr > most.work_requests ||
+      capacities.max_send_sge > most.gather_entries ||
+      capacities.max_recv_sge > most.gather_entries ||
+      capacities.max_inline_data > most.inline_data)
     return EINVAL;
   const auto requests = [](std::uint32_t asked) { return asked == 0 ? 0 : std::bit_ceil(asked); };
   capacities.max_send_wr = requests(capacities.max_send_wr);
@@ -66,13 +65,14 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable() ? check(domain, *attributes) : EIO;
   ibv_qp_init_attr granted = *attributes;
-  if (error == 0) error = grant(granted.cap, granted.srq != nullptr);
+  if (error == 0) error = grant(device.device().most(), granted.cap, granted.srq != nullptr);
   if (error == 0) try {
       auto& owner = *static_cast<protection_domain*>(domain);
       auto pair = std::make_unique<queue_pair>(device, owner, granted);
       const std::lock_guard held(device.engine().lock());
-      device.queue_pairs.insert(pair.get());
-      error = pair->enter_machine();
+      if (device.queue_pairs.size() >= device.device().most().queue_pairs) error = ENOMEM;
+      if (error == 0) device.queue_pairs.insert(pair.get());
+      if (error == 0) error = pair->enter_machine();
       if (error == 0) {
         ++owner.children;
         ++static_cast<completion_queue*>(granted.send_cq)->queue_pairs;
@@ -89,6 +89,25 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   return nullptr;
 }
 
+namespace {
+
+/// Hides a queue pair, and waits until no peer carries out a request on its behalf. If that can't
+/// be, it is shown again, and false.
+bool is_free(device_context& device, queue_pair& pair) {
+  {
+    const std::lock_guard held(pair.lock());
+    pair.hide();
+  }
+  if (device.machine().wait_for_users({pair.number() & wire::index_mask, announcements::any}))
+    return true;
+  const std::lock_guard held(device.engine().lock());
+  const std::lock_guard held_here(pair.lock());
+  pair.show();
+  return false;
+}
+
+}  // namespace
+
 SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
   SOFTVERBS_FAULT(ibv_destroy_qp, pair->context);
@@ -96,6 +115,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   if (!device.usable()) return EIO;
   auto* ours = static_cast<queue_pair*>(pair);
   if (ours->is_being_read_here()) return refuse_nested_poll();
+  if (!is_free(device, *ours)) return EBUSY;
   unsigned events = 0;
   {
     const std::lock_guard held(device.engine().lock());
@@ -128,9 +148,15 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   auto* ours = static_cast<queue_pair*>(pair);
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
+  // Nothing is done later by what it allows now.
+  if (!is_free(device, *ours)) return EBUSY;
   const std::lock_guard held(device.engine().lock());
+  const std::lock_guard held_here(ours->lock());
   const int error = ours->modify(*attributes, mask);
-  if (error == 0) device.engine().ring_doorbell();
+  if (error == 0)
+    device.engine().ring_doorbell();
+  else
+    ours->show();
   return error;
 }
 
@@ -140,8 +166,9 @@ SOFTVERBS_EXPORT int ibv_query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mas
   SOFTVERBS_FAULT(ibv_query_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
-  const std::lock_guard held(device.engine().lock());
-  static_cast<queue_pair*>(pair)->query(*attributes, *initial);
+  auto* ours = static_cast<queue_pair*>(pair);
+  const std::lock_guard held(ours->lock());
+  ours->query(*attributes, *initial);
   pair->state = attributes->qp_state;
   return 0;
 }
@@ -157,17 +184,25 @@ int inline_calls::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** ba
     *bad = request;
     return refuse_nested_post();
   }
-  softverbs::engine& engine = ours->engine();
-  const std::lock_guard held(engine.lock());
-  int error = ours->takes_sends() ? 0 : EINVAL;
-  for (; request != nullptr; request = request->next) {
-    if (error == 0) error = ours->requests.post(*request);
-    if (error == 0) continue;
+  if (!ours->usable()) {
     *bad = request;
-    break;
+    return EIO;
   }
-  engine.schedule(*ours);
-  engine.ring_doorbell();
+  int error = 0;
+  bool waits = false;
+  {
+    const std::lock_guard held(ours->lock());
+    if (!ours->takes_sends()) error = EINVAL;
+    for (; request != nullptr; request = request->next) {
+      if (error == 0) error = ours->requests.post(*request);
+      if (error == 0) continue;
+      *bad = request;
+      break;
+    }
+    ours->requests.carry_out_directly();
+    waits = ours->requests.is_busy();
+  }
+  if (waits) ours->engine().ring(*ours);
   return error;
 }
 
@@ -177,19 +212,24 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
     return *failure;
   }
   auto* ours = static_cast<queue_pair*>(pair);
-  softverbs::engine& engine = ours->engine();
-  const std::lock_guard held(engine.lock());
-  int error = ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr ? EINVAL : 0;
-  for (; request != nullptr; request = request->next) {
-    if (error == 0) error = ours->responses.post(*request);
-    if (error == 0) continue;
+  if (!ours->usable()) {
     *bad = request;
-    break;
+    return EIO;
   }
-  // A receive has to wait for a packet, but in the error state it is flushed.
-  if (ours->now_in() == IBV_QPS_ERR) {
-    engine.schedule(*ours);
-    engine.ring_doorbell();
+  int error = 0;
+  bool flushes = false;
+  {
+    const std::lock_guard held(ours->lock());
+    if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr) error = EINVAL;
+    for (; request != nullptr; request = request->next) {
+      if (error == 0) error = ours->responses.post(*request);
+      if (error == 0) continue;
+      *bad = request;
+      break;
+    }
+    // A receive has to wait for a packet, but in the error state it is flushed.
+    flushes = ours->now_in() == IBV_QPS_ERR;
   }
+  if (flushes) ours->engine().ring(*ours);
   return error;
 }

@@ -20,14 +20,14 @@ SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
   SOFTVERBS_FAULT(ibv_create_srq, domain->context);
   device_context& device = device_context::of(domain->context);
-  int error = device.usable() ? shared_receive_queue::grant(attributes->attr) : EIO;
+  int error =
+      device.usable() ? shared_receive_queue::grant(device.device().most(), attributes->attr) : EIO;
   if (error == 0) try {
       auto& owner = *static_cast<protection_domain*>(domain);
       auto queue = std::make_unique<shared_receive_queue>(device, owner, attributes->attr,
                                                           attributes->srq_context);
       const std::lock_guard held(device.engine().lock());
-      if (device.shared_receive_queues.size() <
-          static_cast<std::size_t>(limits::shared_receive_queues)) {
+      if (device.shared_receive_queues.size() < device.device().most().shared_receive_queues) {
         device.shared_receive_queues.insert(queue.get());
         ++owner.children;
         return queue.release();
@@ -46,7 +46,6 @@ SOFTVERBS_EXPORT int ibv_modify_srq(ibv_srq* queue, ibv_srq_attr* attributes, in
   device_context& device = device_context::of(queue->context);
   if (!device.usable()) return EIO;
   try {
-    const std::lock_guard held(device.engine().lock());
     return static_cast<shared_receive_queue*>(queue)->modify(*attributes, mask);
   } catch (const std::bad_alloc&) {
     return ENOMEM;
@@ -58,7 +57,6 @@ SOFTVERBS_EXPORT int ibv_query_srq(ibv_srq* queue, ibv_srq_attr* attributes) {
   SOFTVERBS_FAULT(ibv_query_srq, queue->context);
   device_context& device = device_context::of(queue->context);
   if (!device.usable()) return EIO;
-  const std::lock_guard held(device.engine().lock());
   *attributes = static_cast<shared_receive_queue*>(queue)->query();
   return 0;
 }
@@ -92,7 +90,10 @@ int inline_calls::post_srq_recv(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_w
     *bad = request;
     return *failure;
   }
-  const std::lock_guard held(device_context::of(queue->context).engine().lock());
+  if (!device_context::of(queue->context).usable()) {
+    *bad = request;
+    return EIO;
+  }
   for (; request != nullptr; request = request->next)
     if (const int error = static_cast<shared_receive_queue*>(queue)->post(*request)) {
       *bad = request;

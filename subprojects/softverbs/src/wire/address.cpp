@@ -8,13 +8,13 @@
 namespace softverbs {
 namespace {
 
-constexpr std::uint8_t only_port = 1;
 constexpr std::uint16_t first_multicast_lid = 0xc000;
 constexpr std::uint16_t permissive_lid = 0xffff;
 
-std::optional<std::uint8_t> index_of(unsigned device, const ibv_gid& gid, network type) noexcept {
+std::optional<std::uint8_t> index_of(unsigned device, unsigned port, const ibv_gid& gid,
+                                     network type) noexcept {
   for (std::uint8_t index = 0; index < limits::gid_entries; ++index) {
-    const auto entry = gid_at(device, index);
+    const auto entry = gid_at(device, port, index);
     if (entry && entry->type == type && same(entry->gid, gid)) return index;
   }
   return std::nullopt;
@@ -31,28 +31,28 @@ bool is_multicast(std::uint16_t lid) noexcept {
 }
 
 int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) noexcept {
-  const bool ethernet = configured().layer == link_layer::ethernet;
   way = {};
-  if (address.port_num != only_port) return EINVAL;
+  if (!from.has_port(address.port_num)) return EINVAL;
+  const bool ethernet = from.is_ethernet(address.port_num);
   if (ethernet && address.is_global == 0) return EINVAL;
   std::optional<gid_entry> source;
   if (address.is_global != 0) {
     if (address.grh.sgid_index >= limits::gid_entries) return EINVAL;
-    source = gid_at(from.number, address.grh.sgid_index);
+    source = gid_at(from.number, address.port_num, address.grh.sgid_index);
     if (!source) return ENODATA;
     way.network = source->type;
   }
   if (ethernet) {
     way.multicast = is_multicast(address.grh.dgid);
     if (!way.multicast && is_ipv4(source->gid) != is_ipv4(address.grh.dgid)) return EINVAL;
-    way.device = device_of_gid(address.grh.dgid).value_or(nobody);
+    way.target = station_of_gid(address.grh.dgid, link_layer::ethernet).value_or(nobody);
     // What neighbour discovery says when nobody answers.
-    return way.multicast || way.device != nobody ? 0 : ETIMEDOUT;
+    return way.multicast || way.target != nobody ? 0 : ETIMEDOUT;
   }
   // The subnet manager isn't asked for single addresses: a wrong one shows up when
   // nobody answers the packets. Without a header, nobody knows the group.
   way.multicast = is_multicast(address.dlid) && address.is_global != 0;
-  way.device = device_of_lid(address.dlid).value_or(nobody);
+  way.target = station_of_lid(address.dlid).value_or(nobody);
   return 0;
 }
 
@@ -62,17 +62,18 @@ destination describe(const soft_device& from, const ibv_ah_attr& address,
   result.way = way;
   result.global = address.is_global != 0;
   result.service_level = address.sl & 0xf;
-  if (configured().layer == link_layer::infiniband) result.lid = address.dlid;
+  if (!from.is_ethernet(address.port_num)) result.lid = address.dlid;
   if (result.global)
-    if (const auto source = gid_at(from.number, address.grh.sgid_index))
+    if (const auto source = gid_at(from.number, address.port_num, address.grh.sgid_index))
       result.header = make_header(way.network, source->gid, address.grh);
   return result;
 }
 
-int address_back(const soft_device& device, const ibv_wc& completion, const ibv_grh& header,
-                 ibv_ah_attr& address) noexcept {
+int address_back(const soft_device& device, std::uint8_t port, const ibv_wc& completion,
+                 const ibv_grh& header, ibv_ah_attr& address) noexcept {
   address = {};
-  address.port_num = only_port;
+  if (!device.has_port(port)) return EINVAL;
+  address.port_num = port;
   address.dlid = completion.slid;
   address.sl = completion.sl;
   address.src_path_bits = completion.dlid_path_bits;
@@ -80,10 +81,9 @@ int address_back(const soft_device& device, const ibv_wc& completion, const ibv_
   const auto said = read_header(header);
   if (!said) return EPROTONOSUPPORT;
   // InfiniBand's and RoCE v1's are the same.
-  const network type =
-      configured().layer == link_layer::infiniband ? network::infiniband : said->network;
+  const network type = device.is_ethernet(port) ? said->network : network::infiniband;
   // Who sent to a group can't be told which of our addresses to expect.
-  const auto index = index_of(device.number, said->target, type);
+  const auto index = index_of(device.number, port, said->target, type);
   if (!index) return EINVAL;
   address.is_global = 1;
   address.grh = said->back;

@@ -10,8 +10,8 @@
 
 namespace softverbs {
 
-/// A packet with this for its device gets lost.
-inline constexpr std::uint8_t nobody = 0xff;
+/// A packet with this for its target gets lost.
+inline constexpr station nobody = 0xff;
 
 /// The queue pair number that stands for all members of a multicast group.
 inline constexpr std::uint32_t multicast_qpn = 0xff'ffff;
@@ -19,7 +19,7 @@ inline constexpr std::uint32_t multicast_qpn = 0xff'ffff;
 /// Where packets go.
 struct route {
   softverbs::network network = network::infiniband;
-  std::uint8_t device = nobody;
+  station target = nobody;
   bool multicast = false;
 };
 
@@ -48,7 +48,7 @@ destination describe(const soft_device& from, const ibv_ah_attr& address,
                      const route& way) noexcept;
 
 /// As ibv_init_ah_from_wc: the address of who sent a datagram. 0 or an errno.
-int address_back(const soft_device& device, const ibv_wc& completion, const ibv_grh& header,
-                 ibv_ah_attr& address) noexcept;
+int address_back(const soft_device& device, std::uint8_t port, const ibv_wc& completion,
+                 const ibv_grh& header, ibv_ah_attr& address) noexcept;
 
 }  // namespace softverbs

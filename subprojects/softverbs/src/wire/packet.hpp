@@ -95,8 +95,8 @@ struct packet_header {
   packet_kind kind;
   std::uint8_t flags;
   std::uint8_t network;  ///< enum network
-  std::uint8_t source_device;
-  std::uint8_t target_device;
+  std::uint8_t source;   ///< as all stations
+  std::uint8_t target;
   refusal reason;              ///< refuse only
   std::uint8_t rnr_timer;      ///< refuse only, as coded in IBV_QP_MIN_RNR_TIMER
   std::uint8_t service_level;  ///< datagram only

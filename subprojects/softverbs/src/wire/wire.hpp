@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/clock.hpp"
+#include "wire/greeting.hpp"
 #include "wire/packet.hpp"
-#include "wire/staging_buffer.hpp"
 
 #include <sys/uio.h>
 
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace softverbs {
@@ -31,7 +33,11 @@ enum class turn : std::uint8_t {
   last,    ///< could send something this time
 };
 
-/// A packet that came in. Valid until the next one is asked for.
+/// Whose memory a payload is: what the program has given may not be there any more.
+enum class payload_of : std::uint8_t { program, device };
+
+/// A packet that came in. Valid until the next one is asked for. Its payload may be in memory that
+/// its sender can still change: nothing of it is to be read twice.
 struct packet {
   packet_header header;
   const std::byte* payload;
@@ -71,15 +77,23 @@ class wire {
   std::uint32_t slot() const noexcept { return slot_; }
   /// Readable when there may be something to do.
   int descriptor() const noexcept { return epoll_; }
-  const staging_buffer& staging() const noexcept { return staging_; }
 
   /// Looks for what has come in. Cheap enough for each poll.
   void look(bool thoroughly) noexcept;
   /// The next packet of those, null when there is no more.
   const packet* next() noexcept;
 
+  /// Packets may come in without a system call of their senders: somebody has to look, or to sleep.
+  bool is_watched() const noexcept { return !watched_.empty(); }
+  /// From here on, the descriptor tells of all that comes in. False if something has.
+  bool sleep() noexcept;
+  /// When there is something to look for by itself, 0 for never.
+  nanoseconds next_try() const noexcept { return next_try_; }
+  /// Whether something is there to be looked for.
+  bool has_arrived() const noexcept;
+
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
-            std::size_t pieces);
+            std::size_t pieces, payload_of whose = payload_of::program);
 
   /// The processes that hear multicasts, by what takes the place of a queue pair's
   /// number. Not cheap: looked for anew after each `look`.
@@ -96,6 +110,15 @@ class wire {
   /// `qpn` is to be found there when the way to `target_qpn` is free.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
+  /// What all others are to map, without being able to write there: the descriptor goes to each one
+  /// that connects from now on, and stays the caller's. Negative for nothing.
+  void publish(int descriptor) noexcept { published_ = descriptor; }
+  /// The process behind `target_qpn`, if it shares memory and has answered the greeting. Null
+  /// otherwise; then it is connected to, and may be there later.
+  std::shared_ptr<const remote_process> find(std::uint32_t target_qpn);
+  /// The processes that are connected to this one, and share memory with it.
+  std::vector<std::shared_ptr<const remote_process>> connected() const;
+
   /// Whether the process behind `target_qpn` is there but has not read all that it
   /// was sent.
   bool lags_behind(std::uint32_t target_qpn) const noexcept;
@@ -106,29 +129,64 @@ class wire {
 
   int take_slot() noexcept;
   bool connect(std::uint32_t slot, outlet& way) noexcept;
-  sent try_send(outlet& way, const packet_header& header, const iovec* payload,
-                std::size_t pieces) noexcept;
+  sent try_send(outlet& way, const packet_header& header, const iovec* payload, std::size_t pieces,
+                payload_of whose = payload_of::device) noexcept;
+  sent write(outlet& way, const packet_header& header, const iovec* payload, std::size_t pieces,
+             payload_of whose) noexcept;
+  bool wait_until_writable(outlet& way) noexcept;
   void block(std::uint32_t slot, outlet& way) noexcept;
   void unblock(std::uint32_t slot) noexcept;
-  void accept_all() noexcept;
+  bool watch(std::uint32_t slot, outlet& way, std::uint32_t events) noexcept;
+  void greet(outlet& way) noexcept;
+  void hear_back(std::uint32_t slot) noexcept;
+  void lose(std::uint32_t slot) noexcept;
+  void wait_for_means(std::uint32_t slot, outlet& way) noexcept;
+  void try_again() noexcept;
+  void accept_some() noexcept;
+  /// Who has opened too many connections loses one of them, not somebody else.
+  void make_room_for(const inlet& added) noexcept;
+  void watch_listener(std::uint32_t events) noexcept;
+  void pause_listener() noexcept;
+  void look_into_rings() noexcept;
+  void hear(inlet& from) noexcept;
+  void watch(inlet& from) noexcept;
+  void make_ready(inlet& from) noexcept;
+  /// The next message; empty if there is none, or the connection isn't open any more.
+  std::span<const std::byte> take(inlet& from, bool& open) noexcept;
+  void release() noexcept;
+  bool heed(inlet& from, const notice& told, int descriptor) noexcept;
+  void answer(inlet& from, int descriptor) noexcept;
   void close_inlet(inlet& from) noexcept;
-  bool well_formed(std::size_t received) noexcept;
+  bool well_formed(std::span<const std::byte> message) noexcept;
 
+  int published_ = -1;
   int listener_ = -1;
   int epoll_ = -1;
   std::uint32_t slot_ = 0;
   std::vector<std::unique_ptr<outlet>> outlets_;
   std::vector<std::unique_ptr<inlet>> inlets_;
   std::vector<inlet*> ready_;
+  /// Those with a ring that are looked into; the others' writers send notices.
+  std::vector<inlet*> watched_;
+  /// Those without a ring.
+  std::size_t by_socket_ = 0;
   std::size_t turn_ = 0;
   unsigned looks_ = 0;
-  unsigned blocked_ = 0;
+  unsigned blocked_ = 0;  ///< sockets
+  std::vector<std::uint32_t> full_rings_;
+  /// Those that couldn't be connected to for want of something.
+  std::vector<std::uint32_t> short_of_means_;
+  bool listener_pauses_ = false;
+  nanoseconds next_try_ = 0;
   std::vector<std::uint32_t> writable_again_;
   /// Holds the name by which others find out that this process hears multicasts.
   int ear_ = -1;
   std::vector<std::uint32_t> hearers_;
   bool hearers_known_ = false;
-  staging_buffer staging_;
+  /// Where what comes by a socket lands.
+  std::unique_ptr<std::byte[]> landing_;
+  /// Whose ring the current packet's payload is still in.
+  inlet* current_in_ = nullptr;
   packet current_{};
 };
 

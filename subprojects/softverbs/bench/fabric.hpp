@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace bench {
+
+/// What a queue pair's peer has to know.
+struct address {
+  std::uint32_t qpn;
+  std::uint32_t rkey;
+  std::uint64_t memory;
+  ibv_gid gid;
+  std::uint16_t lid;
+};
+
+/// An open device, the first one named soft*, with memory that its queue pairs share. All that
+/// fails ends the process.
+class device {
+ public:
+  explicit device(std::size_t bytes);
+  device(const device&) = delete;
+  device& operator=(const device&) = delete;
+  ~device();
+
+  ibv_context* context() const noexcept { return context_; }
+  ibv_pd* domain() const noexcept { return domain_; }
+  volatile char* memory() noexcept { return memory_.data(); }
+  /// The part of the memory that a request is about.
+  ibv_sge piece(std::size_t offset, std::size_t length) const noexcept;
+  address address_of(const ibv_qp& pair) const noexcept;
+
+ private:
+  friend class queue_pair;
+  ibv_context* context_ = nullptr;
+  ibv_pd* domain_ = nullptr;
+  ibv_mr* region_ = nullptr;
+  std::vector<char> memory_;
+  ibv_port_attr port_{};
+  ibv_gid gid_{};
+};
+
+class completion_queue {
+ public:
+  completion_queue(const device& on, int entries);
+  completion_queue(const completion_queue&) = delete;
+  completion_queue& operator=(const completion_queue&) = delete;
+  ~completion_queue() { ibv_destroy_cq(queue); }
+
+  /// Up to `count` completions, all of them successful.
+  int poll(ibv_wc* into, int count);
+  /// Spins until there is one.
+  ibv_wc wait();
+
+  ibv_cq* queue;
+};
+
+/// A reliable connection; receives may be posted before it is connected.
+class queue_pair {
+ public:
+  queue_pair(const device& on, completion_queue& completions, std::uint32_t sends = 1,
+             std::uint32_t receives = 1);
+  queue_pair(const queue_pair&) = delete;
+  queue_pair& operator=(const queue_pair&) = delete;
+  ~queue_pair() { destroy(); }
+  void destroy() noexcept;
+
+  address here() const noexcept { return on_.address_of(*pair_); }
+  void connect(const address& peer);
+  /// The same with what the process at the other end of a socket says.
+  address meet(int socket);
+
+  void write(const ibv_sge& piece, const address& to, unsigned flags = IBV_SEND_SIGNALED,
+             std::uint64_t id = 0);
+  void send(const ibv_sge& piece, unsigned flags = IBV_SEND_SIGNALED);
+  void receive(const ibv_sge& piece, std::uint64_t id);
+
+ private:
+  void post(ibv_send_wr& request, const ibv_sge& piece, unsigned flags);
+
+  const device& on_;
+  ibv_qp* pair_ = nullptr;
+};
+
+}  // namespace bench

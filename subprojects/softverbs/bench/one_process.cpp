@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric.hpp"
+#include "measurement.hpp"
+
+#include <array>
+#include <atomic>
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace bench {
+namespace {
+
+constexpr std::size_t small = 64;
+
+/// Two queue pairs that are connected to each other.
+struct loop {
+  loop(const device& on, completion_queue& completions, std::uint32_t window)
+      : pair(on, completions, window), target(on, completions) {
+    pair.connect(target.here());
+    target.connect(pair.here());
+    there = target.here();
+  }
+  queue_pair pair;
+  queue_pair target;
+  address there{};
+};
+
+/// Writes through loops that take turns, so many outstanding in all, for a time; how many a second.
+double rate(const device& on, completion_queue& completions, std::deque<loop>& loops,
+            unsigned window) {
+  std::array<ibv_wc, 16> done;
+  // Whose turn it is, in a ring: whoever completed one comes last.
+  std::vector<std::size_t> turns(window);
+  for (std::size_t at = 0; at < window; ++at) turns[at] = at % loops.size();
+  std::size_t next = 0;
+  std::size_t end = 0;
+  unsigned outstanding = 0;
+  double written = 0;
+  const auto take = [&] {
+    const int count = completions.poll(done.data(), static_cast<int>(done.size()));
+    for (int at = 0; at < count; ++at) {
+      turns[end] = done[static_cast<std::size_t>(at)].wr_id;
+      end = end + 1 == window ? 0 : end + 1;
+    }
+    outstanding -= static_cast<unsigned>(count);
+    written += count;
+  };
+  const seconds start = now();
+  for (unsigned turn = 0; turn % 16 != 0 || now() < start + duration; ++turn) {
+    for (; outstanding < window; ++outstanding) {
+      loop& chosen = loops[turns[next]];
+      chosen.pair.write(on.piece(0, small), chosen.there, IBV_SEND_SIGNALED, turns[next]);
+      next = next + 1 == window ? 0 : next + 1;
+    }
+    take();
+  }
+  const double result = written / (now() - start).count();
+  while (outstanding > 0) take();
+  return result;
+}
+
+void post_to_completion() {
+  device here(small);
+  completion_queue completions(here, 16);
+  loop only(here, completions, 16);
+  samples times;
+  for (const seconds end = now() + duration; now() < end;) {
+    const seconds start = now();
+    only.pair.write(here.piece(0, small), only.there);
+    completions.wait();
+    times.add(now() - start);
+  }
+  times.print("post_to_completion");
+}
+
+void window_of_16() {
+  device here(small);
+  completion_queue completions(here, 32);
+  std::deque<loop> loops;
+  loops.emplace_back(here, completions, 16);
+  print("window_16", rate(here, completions, loops, 16));
+}
+
+/// Each thread with a completion queue and a connection of its own.
+void threads() {
+  device here(small);
+  for (const unsigned count : {1U, 2U, 4U, 8U}) {
+    struct own {
+      explicit own(const device& on) : completions(on, 32) {
+        loops.emplace_back(on, completions, 16);
+      }
+      completion_queue completions;
+      std::deque<loop> loops;
+      double rate = 0;
+    };
+    std::deque<own> owners;
+    for (unsigned number = 0; number < count; ++number) owners.emplace_back(here);
+    std::deque<std::thread> all;
+    std::atomic<unsigned> ready{0};
+    for (own& each : owners)
+      all.emplace_back([&] {
+        for (++ready; ready < count;) std::this_thread::yield();
+        each.rate = rate(here, each.completions, each.loops, 16);
+      });
+    double sum = 0;
+    for (std::thread& each : all) each.join();
+    for (const own& each : owners) sum += each.rate;
+    print(("threads_" + std::to_string(count)).c_str(), sum);
+  }
+}
+
+/// As many as the device has, in turn, against a single one with as many outstanding.
+void many() {
+  constexpr unsigned most = 8191;
+  device here(small);
+  completion_queue completions(here, 2 * most);
+  std::deque<loop> loops;
+  loops.emplace_back(here, completions, most);
+  print("deep_window", rate(here, completions, loops, most));
+  loops.clear();
+  for (unsigned number = 0; number < most; ++number) loops.emplace_back(here, completions, 1);
+  print("many_pairs", rate(here, completions, loops, most));
+}
+
+}  // namespace
+
+const std::vector<measurement> of_one_process{
+    {"post_to_completion", post_to_completion},
+    {"window_16", window_of_16},
+    {"threads", threads},
+    {"many_pairs", many},
+};
+
+}  // namespace bench

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs softverbs-bench on the software device and prints its figures beside what the host does
+without it, and as ratios of that, in one run.
+
+    table.py [--rounds N | --quick] [--only NAME] PROGRAM LIBRARY
+
+Each figure is the median of the rounds, in which all measurements take turns; "most" is the longest
+time of all rounds. perftest's own programs are run beside it where they are installed.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+MEASUREMENTS = [
+    "socket_latency", "socket_bandwidth", "memcpy", "process_vm_writev", "write_bandwidth",
+    "send_latency", "write_latency", "send_rate", "post_to_completion", "window_16", "threads",
+    "many_pairs", "memory", "destroy", "idle",
+]
+# Not everywhere allowed.
+MAY_LACK = {"process_vm_writev"}
+PERFTEST = {
+    "ib_write_bw": ["-s", "1048576", "-n", "400"],
+    "ib_send_lat": ["-s", "64", "-n", "5000"],
+    "ib_write_lat": ["-s", "64", "-n", "2000"],
+}
+UNITS = {"s": [(1, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")],
+         "B/s": [(1e9, "GB/s"), (1e6, "MB/s")],
+         "/s": [(1e6, "M/s"), (1e3, "k/s")],
+         "B": [(1024, "KiB"), (1, "B")]}
+
+
+def shown(figure, unit):
+    if figure is None:
+        return ""
+    if unit == "":
+        return f"{figure:.3f}"
+    for scale, name in UNITS[unit]:
+        if figure >= scale:
+            break
+    number = figure / scale
+    return f"{number:.{0 if number >= 100 else 1 if number >= 10 else 2}f} {name}"
+
+
+class Row:
+    """A figure, its unit, and what it has to be: at most or at least so much of something."""
+
+    def __init__(self, title, name, unit, *wanted):
+        self.title, self.name, self.unit, self.wanted = title, name, unit, wanted
+
+
+class Wanted:
+    """The ratio to another figure, or with none to a number; `most` or `least` of it."""
+
+    def __init__(self, of, most=None, least=None, title=None):
+        self.of, self.most, self.least, self.title = of, most, least, title
+
+    def limit(self):
+        return f"<= {self.most:g}" if self.most is not None else f">= {self.least:g}"
+
+    def holds(self, ratio):
+        return ratio <= self.most if self.most is not None else ratio >= self.least
+
+
+ROWS = [
+    Row("Unix stream, 1 MiB", "socket_bandwidth", "B/s"),
+    Row("Unix socket, 64 B one way", "socket_latency", "s"),
+    Row("memcpy, 1 MiB", "memcpy", "B/s"),
+    Row("process_vm_writev, 1 MiB", "process_vm_writev", "B/s"),
+    None,
+    Row("two processes: write 1 MiB", "write_bandwidth", "B/s",
+        Wanted("socket_bandwidth", least=1, title="Unix stream"),
+        Wanted("memcpy", least=0.5, title="memcpy")),
+    Row("send 64 B, one way", "send_latency", "s",
+        Wanted("socket_latency", most=0.2, title="Unix socket")),
+    Row("write 64 B, one way", "write_latency", "s",
+        Wanted("send_latency", most=2, title="send")),
+    Row("sends of 64 B", "send_rate", "/s", Wanted(1e6, least=1)),
+    Row("one process: write 64 B to polled", "post_to_completion", "s", Wanted(0.5e-6, most=1)),
+    Row("window 16", "window_16", "/s", Wanted(3e6, least=1)),
+    Row("1 thread", "threads_1", "/s"),
+    Row("2 threads", "threads_2", "/s", Wanted("threads_1", least=2, title="1 thread")),
+    Row("4 threads", "threads_4", "/s", Wanted("threads_1", least=1.5, title="1 thread")),
+    Row("8 threads", "threads_8", "/s", Wanted("threads_1", least=1.5, title="1 thread")),
+    Row("1 queue pair, window 8191", "deep_window", "/s"),
+    Row("8191 queue pairs, window 8191", "many_pairs", "/s",
+        Wanted("deep_window", least=1, title="1 queue pair")),
+    Row("memory of a queue pair", "memory", "B", Wanted(4096, most=1)),
+    Row("destroying an idle queue pair", "destroy_idle", "s"),
+    Row("destroying an active queue pair", "destroy_active", "s", Wanted(2e-6, most=1)),
+    Row("idle, of a processor", "idle", "", Wanted(0, most=0.001)),
+    None,
+    Row("ib_write_bw 1 MiB", "ib_write_bw", "B/s",
+        Wanted("socket_bandwidth", least=1, title="Unix stream")),
+    Row("ib_send_lat 64 B", "ib_send_lat", "s",
+        Wanted("socket_latency", most=0.2, title="Unix socket")),
+    Row("ib_write_lat 64 B", "ib_write_lat", "s", Wanted("ib_send_lat", most=2, title="send")),
+]
+
+
+def under_softverbs(library):
+    environment = {name: value for name, value in os.environ.items()
+                   if not name.startswith("SOFTVERBS_")}
+    return environment | {"LD_PRELOAD": str(pathlib.Path(library).resolve())}
+
+
+def measure(program, library, name, seconds, figures):
+    run = subprocess.run([program, "--seconds", str(seconds), name], text=True, timeout=100,
+                         capture_output=True, env=under_softverbs(library))
+    if run.returncode != 0:
+        sys.exit(f"{name}: could not be measured:\n{run.stderr}")
+    for line in run.stdout.splitlines():
+        what, *numbers = line.split()
+        figures.setdefault(what, []).append([float(number) for number in numbers])
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return str(listener.getsockname()[1])
+
+
+def run_perftest(program, library, figures):
+    """perftest has no way to tell that the server listens: the client is started again."""
+    command = [program, "-d", "soft0", "-F", "-p", free_port(), *PERFTEST[program]]
+    environment = under_softverbs(library)
+    with tempfile.TemporaryFile("w+") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+        try:
+            for _ in range(50):
+                client = subprocess.run([*command, "localhost"], text=True, capture_output=True,
+                                        env=environment, timeout=60)
+                if client.returncode == 0 or server.poll() is not None:
+                    break
+                time.sleep(0.1)
+            server.wait(10)
+        finally:
+            server.kill()
+            server.wait()
+        numbers = [line.split() for line in client.stdout.splitlines()
+                   if re.match(r"\s*\d+\s+\d+\s+[\d.]+\s", line)]
+        if client.returncode != 0 or not numbers:
+            log.seek(0)
+            sys.exit(f"{program} failed:\n{client.stdout}{client.stderr}{log.read()}")
+    line = numbers[-1]
+    if program.endswith("_bw"):
+        figure = [float(line[3]) * 2**20]  # the average, in MiB/s
+    else:
+        # bytes, iterations, shortest, longest, typical, average, deviation, 99%
+        figure = [float(line[at]) * 1e-6 for at in (4, 7, 3)]
+    figures.setdefault(program, []).append(figure)
+
+
+def middle(figures, name):
+    if isinstance(name, (int, float)):
+        return name
+    return statistics.median(one[0] for one in figures[name]) if name in figures else None
+
+
+def table(figures):
+    lines = [("", "median", "p99", "most", "held against", "ratio", "wanted", "")]
+    for row in ROWS:
+        if row is None:
+            lines.append(None)
+            continue
+        figure = middle(figures, row.name)
+        if figure is None:
+            continue
+        rounds = figures[row.name]
+        rest = ["", ""]
+        if len(rounds[0]) > 1:
+            rest = [shown(statistics.median(one[1] for one in rounds), row.unit),
+                    shown(max(one[2] for one in rounds), row.unit)]
+        cells = [row.title, shown(figure, row.unit), *rest]
+        for wanted in row.wanted or [None]:
+            if wanted is None:
+                lines.append((*cells, "", "", "", ""))
+                continue
+            other = middle(figures, wanted.of)
+            ratio = figure / other if other else figure
+            against = f"{wanted.title} {shown(other, row.unit)}" if wanted.title else \
+                shown(other, row.unit) if other else ""
+            lines.append((*cells, against, f"{ratio:.2f}" if other else "", wanted.limit(),
+                          "" if wanted.holds(ratio) else "no"))
+            cells = ["", "", "", ""]
+    while lines[-1] is None:
+        lines.pop()
+    widths = [max(len(line[at]) for line in lines if line) for at in range(8)]
+    for line in lines:
+        if line is None:
+            print()
+            continue
+        print("  ".join(cell.ljust(width) if at in (0, 4) else cell.rjust(width)
+                        for at, (cell, width) in enumerate(zip(line, widths))).rstrip())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    parser.add_argument("--quick", action="store_true", help="once, and too short to mean anything")
+    parser.add_argument("--only", action="append", choices=[*MEASUREMENTS, *PERFTEST],
+                        help="only this measurement; may be given again")
+    parser.add_argument("program")
+    parser.add_argument("library")
+    asked = parser.parse_args()
+    figures = {}
+    chosen = asked.only or [*MEASUREMENTS, *([] if asked.quick else PERFTEST)]
+    for _ in range(1 if asked.quick else asked.rounds):
+        for name in chosen:
+            if name not in PERFTEST:
+                measure(asked.program, asked.library, name, 0.05 if asked.quick else 0.4, figures)
+            elif shutil.which(name):
+                run_perftest(name, asked.library, figures)
+    table(figures)
+    missing = {row.name for row in ROWS if row and row.name not in PERFTEST} - figures.keys()
+    if not asked.only and missing - MAY_LACK:
+        sys.exit(f"no figure of {', '.join(sorted(missing - MAY_LACK))}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host can do without any device: the figures that the device's are held against.
+#include "measurement.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+namespace bench {
+namespace {
+
+constexpr std::size_t large = std::size_t{1} << 20;
+using message = std::array<char, 64>;
+
+/// Half of a round trip; both ends block, each on a processor of its own.
+void socket_latency() {
+  run({[](int socket) {
+         stay_on(0);
+         samples times;
+         message bytes{};
+         for (const seconds end = now() + duration; now() < end;) {
+           const seconds start = now();
+           put(socket, bytes.data(), bytes.size());
+           get(socket, bytes.data(), bytes.size());
+           times.add((now() - start) / 2);
+         }
+         times.print("socket_latency");
+       },
+       [](int socket) {
+         stay_on(1);
+         message bytes{};
+         while (::recv(socket, bytes.data(), bytes.size(), MSG_WAITALL) > 0)
+           put(socket, bytes.data(), bytes.size());
+       }});
+}
+
+void socket_bandwidth() {
+  run({[](int socket) {
+         const std::vector<char> bytes(large, 'x');
+         double sent = 0;
+         // Not before the other end reads.
+         char ready = 0;
+         get(socket, &ready, 1);
+         const seconds start = now();
+         while (now() < start + duration)
+           for (std::size_t done = 0; done < bytes.size();) {
+             const ssize_t written =
+                 ::send(socket, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
+             check(written > 0, "send");
+             done += static_cast<std::size_t>(written);
+             sent += static_cast<double>(written);
+           }
+         print("socket_bandwidth", sent / (now() - start).count());
+       },
+       [](int socket) {
+         std::vector<char> bytes(large);
+         put(socket, bytes.data(), 1);
+         while (::recv(socket, bytes.data(), bytes.size(), 0) > 0) continue;
+       }});
+}
+
+/// Of the same memory over and over, as a benchmark of a network does.
+void copying() {
+  std::vector<char> from(large, 'x');
+  std::vector<char> to(large);
+  double copied = 0;
+  const seconds start = now();
+  while (now() < start + duration) {
+    std::memcpy(to.data(), from.data(), large);
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    asm volatile("" : : "r"(to.data()), "r"(from.data()) : "memory");
+    copied += large;
+  }
+  print("memcpy", copied / (now() - start).count());
+}
+
+/// By the kernel, into another process' memory. No figure where that isn't permitted.
+void copying_between_processes() {
+  // Whoever forks has the same addresses.
+  std::vector<char> memory(large, 'x');
+  run({[&](int socket) {
+         pid_t other = 0;
+         get(socket, &other, sizeof(other));
+         const iovec piece{memory.data(), memory.size()};
+         double copied = 0;
+         const seconds start = now();
+         while (now() < start + duration) {
+           if (::process_vm_writev(other, &piece, 1, &piece, 1, 0) != large) return;
+           copied += large;
+         }
+         print("process_vm_writev", copied / (now() - start).count());
+       },
+       [&](int socket) {
+         const pid_t self = ::getpid();
+         put(socket, &self, sizeof(self));
+         char nothing = 0;
+         while (::recv(socket, &nothing, 1, 0) > 0) continue;
+       }});
+}
+
+}  // namespace
+
+const std::vector<measurement> yardsticks{
+    {"socket_latency", socket_latency},
+    {"socket_bandwidth", socket_bandwidth},
+    {"memcpy", copying},
+    {"process_vm_writev", copying_between_processes},
+};
+
+}  // namespace bench

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/configuration.hpp"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <limits>
+
+namespace softverbs {
+namespace {
+
+constexpr std::string_view blanks = " \t\r";
+
+std::string_view trimmed(std::string_view text) noexcept {
+  const std::size_t start = text.find_first_not_of(blanks);
+  if (start == std::string_view::npos) return {};
+  return text.substr(start, text.find_last_not_of(blanks) - start + 1);
+}
+
+/// Cuts the first line, or what is in front of the separator, off a text.
+std::string_view take(std::string_view& text, std::string_view separators) noexcept {
+  const std::size_t end = std::min(text.find_first_of(separators), text.size());
+  const std::string_view result = trimmed(text.substr(0, end));
+  text.remove_prefix(std::min(end + 1, text.size()));
+  return result;
+}
+
+/// The next word; empty if there is none.
+std::string_view take_word(std::string_view& text) noexcept {
+  text = trimmed(text);
+  return take(text, blanks);
+}
+
+std::optional<std::uint32_t> number(std::string_view text) noexcept {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+struct limit {
+  std::string_view name;
+  std::uint32_t device_limits::* place;
+};
+constexpr std::array changeable{
+    limit{"max-queue-pairs", &device_limits::queue_pairs},
+    limit{"max-work-requests", &device_limits::work_requests},
+    limit{"max-elements", &device_limits::gather_entries},
+    limit{"max-shared-receive-queues", &device_limits::shared_receive_queues},
+    limit{"max-completion-queues", &device_limits::completion_queues},
+    limit{"max-completions", &device_limits::completion_entries},
+    limit{"max-regions", &device_limits::memory_regions},
+    limit{"max-domains", &device_limits::protection_domains},
+    limit{"max-reads", &device_limits::outstanding_reads},
+    limit{"max-address-handles", &device_limits::address_handles},
+};
+
+std::optional<ibv_mtu> mtu_of(std::uint32_t bytes) noexcept {
+  for (const ibv_mtu each : {IBV_MTU_256, IBV_MTU_512, IBV_MTU_1024, IBV_MTU_2048, IBV_MTU_4096})
+    if (bytes == 128U << each) return each;
+  return std::nullopt;
+}
+
+/// An IPv4 address stands for that mapped into IPv6.
+std::optional<ibv_gid> gid_of(std::string_view text) {
+  const std::string address(text);
+  ibv_gid gid{};
+  if (::inet_pton(AF_INET6, address.c_str(), gid.raw) == 1) return gid;
+  if (::inet_pton(AF_INET, address.c_str(), gid.raw + 12) != 1) return std::nullopt;
+  gid.raw[10] = gid.raw[11] = 0xff;
+  return gid;
+}
+
+bool is_zero(const ibv_gid& gid) noexcept {
+  return gid.global.subnet_prefix == 0 && gid.global.interface_id == 0;
+}
+
+link_layer layer_of(network type) noexcept {
+  return type == network::infiniband ? link_layer::infiniband : link_layer::ethernet;
+}
+
+/// FNV-1a.
+class hash {
+ public:
+  void add(std::string_view text) noexcept {
+    for (const char letter : text)
+      value_ = (value_ ^ static_cast<unsigned char>(letter)) * 16777619U;
+  }
+  std::uint32_t value() const noexcept { return value_; }
+
+ private:
+  std::uint32_t value_ = 2166136261U;
+};
+
+class reader {
+ public:
+  reader(link_layer usual, configuration_problem& problem) : usual_(usual), problem_(problem) {}
+
+  std::optional<configuration> read(std::string_view text) {
+    hash all;
+    all.add(usual_ == link_layer::ethernet ? "ethernet" : "infiniband");
+    while (!text.empty()) {
+      ++problem_.line;
+      std::string_view line = take(text, "\n");
+      line = take(line, "#");
+      if (line.empty()) continue;
+      all.add(line);
+      all.add("\n");
+      if (!(line.front() == '[' ? read_section(line) : read_setting(line))) return std::nullopt;
+    }
+    if (!finish()) return std::nullopt;
+    result_.fingerprint = std::max(all.value(), 1U);
+    return std::move(result_);
+  }
+
+ private:
+  bool no(std::string why) {
+    problem_.text = std::move(why);
+    return false;
+  }
+
+  device_description& device() { return result_.devices.back(); }
+  port_description& port() { return device().ports[port_]; }
+
+  /// [softN] or [softN port P]
+  bool read_section(std::string_view line) {
+    if (line.back() != ']') return no("no `]` at the end");
+    std::string_view inside = line.substr(1, line.size() - 2);
+    const std::string_view name = take_word(inside);
+    const auto device_number =
+        name.starts_with("soft") ? number(name.substr(4)) : std::optional<std::uint32_t>();
+    if (!device_number || *device_number >= max_devices)
+      return no("neither `[softN]` nor `[softN port P]`, with N from 0 to 63");
+    if (trimmed(inside).empty()) {
+      if (*device_number != result_.devices.size())
+        return no("the next device is soft" + std::to_string(result_.devices.size()));
+      result_.devices.emplace_back();
+      port_ = 0;
+    } else {
+      const bool is_port = take_word(inside) == "port";
+      const auto port_number = number(take_word(inside));
+      if (!is_port || !port_number || !trimmed(inside).empty())
+        return no("behind the device only `port P` may stand");
+      if (*device_number + 1 != result_.devices.size())
+        return no("a port follows its device's section, `[" + std::string(name) + "]`");
+      if (*port_number != device().port_count + 1 || *port_number > max_ports)
+        return no("a device has ports 1, which is that of its own section, and 2");
+      port_ = device().port_count++;
+    }
+    port().layer = usual_;
+    seen_.clear();
+    return true;
+  }
+
+  bool read_setting(std::string_view line) {
+    if (result_.devices.empty()) return no("settings follow a section, such as `[soft0]`");
+    if (line.find('=') == std::string_view::npos)
+      return no("neither `[section]` nor `name = value`");
+    std::string_view value = line;
+    const std::string_view name = take(value, "=");
+    value = trimmed(value);
+    if (std::find(seen_.begin(), seen_.end(), name) != seen_.end())
+      return no("`" + std::string(name) + "` was set before");
+    seen_.emplace_back(name);
+    if (name == "link-layer") return read_layer(value);
+    if (name == "mtu") return read_mtu(value);
+    if (name == "state") return read_state(value);
+    if (name.starts_with("gid ")) return read_gid(name.substr(4), value);
+    if (port_ == 0) {
+      if (name == "without") return read_without(value);
+      if (name == "max-inline") return read_limit(value, 0, device().most.inline_data);
+      for (const limit& each : changeable)
+        if (name == each.name) return read_limit(value, 1, device().most.*each.place);
+    }
+    return no("no setting of a " + std::string(port_ == 0 ? "device" : "second port") +
+              " has the name `" + std::string(name) + "`");
+  }
+
+  bool read_layer(std::string_view value) {
+    if (value != "ethernet" && value != "infiniband")
+      return no("the link layer is `ethernet` or `infiniband`");
+    port().layer = value == "ethernet" ? link_layer::ethernet : link_layer::infiniband;
+    return true;
+  }
+
+  bool read_mtu(std::string_view value) {
+    const auto bytes = number(value);
+    const auto mtu = bytes ? mtu_of(*bytes) : std::nullopt;
+    if (!mtu) return no("the MTU is 256, 512, 1024, 2048 or 4096");
+    port().mtu = *mtu;
+    return true;
+  }
+
+  bool read_state(std::string_view value) {
+    if (value != "up" && value != "down") return no("the state is `up` or `down`");
+    port().starts_down = value == "down";
+    return true;
+  }
+
+  /// ADDRESS v1|v2|infiniband [interface N]
+  bool read_gid(std::string_view where, std::string_view value) {
+    const auto index = number(trimmed(where));
+    if (!index || *index >= limits::gid_entries)
+      return no("a GID's index is a number from 0 to " + std::to_string(limits::gid_entries - 1));
+    const auto gid = gid_of(take_word(value));
+    if (!gid || is_zero(*gid)) return no("a GID is an address of IPv6 or IPv4 other than zero");
+    const std::string_view type = take_word(value);
+    if (type != "v1" && type != "v2" && type != "infiniband")
+      return no("behind the address of a GID stands `v1`, `v2` or `infiniband`");
+    gid_entry entry{*gid, type == "v1"   ? network::roce_v1
+                          : type == "v2" ? network::roce_v2
+                                         : network::infiniband};
+    if (const std::string_view word = take_word(value); !word.empty()) {
+      const auto interface = number(take_word(value));
+      if (word != "interface" || !interface || !trimmed(value).empty())
+        return no("behind the type of a GID only `interface N` may stand");
+      entry.interface = *interface;
+    }
+    if (!port().gids) port().gids.emplace();
+    (*port().gids)[*index] = entry;
+    return gids_.push_back({result_.devices.size() - 1, port_, *index, problem_.line}), true;
+  }
+
+  bool read_without(std::string_view value) {
+    if (value.empty()) return no("nothing to be without");
+    while (!value.empty()) {
+      const std::string_view what = take(value, ", \t");
+      if (what.empty()) continue;
+      if (what == "atomics")
+        device().has_atomics = false;
+      else if (what == "windows")
+        device().has_windows = false;
+      else if (what == "inline")
+        device().most.inline_data = 0;
+      else if (what == "extended")
+        device().has_extended = false;
+      else
+        return no("a device can be without `atomics`, `windows`, `inline` and `extended`, not `" +
+                  std::string(what) + "`");
+    }
+    return true;
+  }
+
+  bool read_limit(std::string_view value, std::uint32_t least, std::uint32_t& limit) {
+    // What is there is the most that can be granted.
+    const auto wanted = number(value);
+    if (!wanted || *wanted < least || *wanted > limit)
+      return no("this limit is a number from " + std::to_string(least) + " to " +
+                std::to_string(limit));
+    limit = *wanted;
+    return true;
+  }
+
+  /// What can be seen only when all is known.
+  bool finish() {
+    if (result_.devices.empty()) return no("no device, which would begin with `[soft0]`");
+    for (const place& each : gids_) {
+      problem_.line = each.line;
+      const gid_entry& own = entry_at(each);
+      if (layer_of(own.type) != result_.devices[each.device].ports[each.port].layer)
+        return no("this type of GID is one of the other link layer");
+      for (const place& other : gids_) {
+        const bool elsewhere = other.device != each.device || other.port != each.port;
+        const gid_entry& entry = entry_at(other);
+        if (elsewhere && other.line < each.line && layer_of(entry.type) == layer_of(own.type) &&
+            std::memcmp(entry.gid.raw, own.gid.raw, sizeof(own.gid.raw)) == 0)
+          return no("another port has this address, in line " + std::to_string(other.line));
+      }
+    }
+    return true;
+  }
+
+  struct place {
+    std::size_t device;
+    unsigned port;
+    std::uint32_t index;
+    unsigned line;
+  };
+  const gid_entry& entry_at(const place& where) const {
+    return *(*result_.devices[where.device].ports[where.port].gids)[where.index];
+  }
+
+  link_layer usual_;
+  configuration_problem& problem_;
+  configuration result_;
+  unsigned port_ = 0;
+  std::vector<std::string> seen_;
+  std::vector<place> gids_;
+};
+
+}  // namespace
+
+std::optional<configuration> read_configuration(std::string_view text, link_layer usual,
+                                                configuration_problem& problem) {
+  problem = {};
+  return reader(usual, problem).read(text);
+}
+
+}  // namespace softverbs

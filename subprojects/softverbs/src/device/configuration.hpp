@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace softverbs {
+
+enum class link_layer : std::uint8_t { ethernet, infiniband };
+
+/// How packets find their way: RoCE's two encapsulations don't understand each
+/// other, nor InfiniBand's.
+enum class network : std::uint8_t { infiniband, roce_v1, roce_v2 };
+
+/// The most devices that one process may have, and ports of each.
+inline constexpr unsigned max_devices = 64;
+inline constexpr unsigned max_ports = 2;
+
+/// What the device can do at most, whatever is configured.
+namespace limits {
+inline constexpr int queue_pairs = 16384 - 1;
+inline constexpr std::uint32_t work_requests = 16384;
+inline constexpr std::uint32_t gather_entries = 30;
+inline constexpr std::uint32_t inline_data = 256;
+inline constexpr int shared_receive_queues = 16384;
+inline constexpr int completion_queues = 65536;
+inline constexpr int completion_entries = (1 << 22) - 1;
+inline constexpr int memory_regions = 1 << 20;
+inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
+inline constexpr std::uint32_t message_bytes = std::uint32_t{1} << 30;
+inline constexpr std::uint32_t datagram_bytes = 4096;
+inline constexpr int protection_domains = 32768;
+inline constexpr int outstanding_reads = 16;
+inline constexpr int address_handles = 1 << 20;
+inline constexpr int multicast_groups = 256;
+inline constexpr int multicast_members = 64;
+inline constexpr int completion_vectors = 1;
+inline constexpr unsigned gid_entries = 16;
+}  // namespace limits
+
+/// What one device grants at most.
+struct device_limits {
+  std::uint32_t queue_pairs = limits::queue_pairs;
+  std::uint32_t work_requests = limits::work_requests;
+  std::uint32_t gather_entries = limits::gather_entries;
+  std::uint32_t inline_data = limits::inline_data;
+  std::uint32_t shared_receive_queues = limits::shared_receive_queues;
+  std::uint32_t completion_queues = limits::completion_queues;
+  std::uint32_t completion_entries = limits::completion_entries;
+  std::uint32_t memory_regions = limits::memory_regions;
+  std::uint32_t protection_domains = limits::protection_domains;
+  std::uint32_t outstanding_reads = limits::outstanding_reads;
+  std::uint32_t address_handles = limits::address_handles;
+};
+
+/// One entry of a port's GID table.
+struct gid_entry {
+  ibv_gid gid;
+  softverbs::network type;
+  /// Of the network interface that it belongs to; 0 for none that could be told.
+  std::uint32_t interface = 0;
+};
+using gid_table = std::array<std::optional<gid_entry>, limits::gid_entries>;
+
+struct port_description {
+  link_layer layer = link_layer::ethernet;
+  ibv_mtu mtu = IBV_MTU_4096;
+  /// Until `port-up`.
+  bool starts_down = false;
+  /// Instead of the usual one.
+  std::optional<gid_table> gids;
+};
+
+struct device_description {
+  unsigned port_count = 1;
+  std::array<port_description, max_ports> ports;
+  device_limits most;
+  bool has_atomics = true;
+  bool has_windows = true;
+  /// What verbs.h calls with structures that grow: ibv_create_cq_ex and its like.
+  bool has_extended = true;
+};
+
+/// The devices of a process.
+struct configuration {
+  std::vector<device_description> devices;
+  /// Of what the file says; 0 if there is none. Processes with another one have other devices.
+  std::uint32_t fingerprint = 0;
+  /// With other processes; without, all goes through sockets. No matter of the file.
+  bool shares_memory = true;
+};
+
+/// What is wrong with a configuration, and in which line, from 1 on.
+struct configuration_problem {
+  unsigned line = 0;
+  std::string text;
+};
+
+/// Reads what README.md describes under "Devices that differ". Ports that don't say have that link
+/// layer. None if it makes no sense.
+std::optional<configuration> read_configuration(std::string_view text, link_layer usual,
+                                                configuration_problem& problem);
+
+}  // namespace softverbs

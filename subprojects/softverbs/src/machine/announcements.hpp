@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace softverbs {
+
+/// Where a process says, in memory for both ends of a connection, what it is using of the other one
+/// just now. One place for each of its threads; the other end only reads, and believes nothing but
+/// that it has to wait.
+class announcements {
+ public:
+  /// What is used: a queue pair and a region, by their places in the tables.
+  struct use {
+    std::uint32_t pair;
+    std::uint32_t region;
+  };
+
+  explicit announcements(std::span<std::byte> memory) noexcept : memory_(memory) {}
+
+  /// For the thread with this number. Before it looks up what it announces.
+  void begin(std::size_t thread, const use& of) noexcept;
+  void end(std::size_t thread) noexcept;
+
+  static constexpr std::uint32_t any = ~std::uint32_t{0};
+  /// Waits until nobody is in a use of both any more that has begun before this; `give_up` says
+  /// when that isn't worthwhile any more. False if it was given up.
+  template <typename GiveUp>
+  bool wait(const use& of, GiveUp give_up) const noexcept;
+
+ private:
+  using word = std::atomic<std::uint64_t>;
+  static_assert(word::is_always_lock_free);
+  static constexpr std::size_t place_bytes = 64;
+
+  word& at(std::size_t place) const noexcept {
+    return *reinterpret_cast<word*>(memory_.data() + place * place_bytes);
+  }
+  static bool concerns(std::uint64_t said, const use& of) noexcept;
+  /// How many places have ever been in use, but for this first one, which says so.
+  word& used() const noexcept { return at(0); }
+  std::size_t places() const noexcept { return memory_.size() / place_bytes; }
+
+  static constexpr unsigned region_shift = 14;
+  static constexpr unsigned count_shift = 34;
+  static constexpr std::uint64_t in_use = std::uint64_t{1} << 63;
+
+  std::span<std::byte> memory_;
+};
+
+inline void announcements::begin(std::size_t thread, const use& of) noexcept {
+  std::uint64_t before = used().load(std::memory_order_relaxed);
+  while (before < thread + 1 && !used().compare_exchange_weak(before, thread + 1)) {
+  }
+  word& own = at(thread + 1);
+  // Those that follow each other differ.
+  const std::uint64_t count =
+      (own.load(std::memory_order_relaxed) + (std::uint64_t{1} << count_shift)) >> count_shift;
+  own.exchange(in_use | (count << count_shift & ~in_use) |
+               std::uint64_t{of.region} << region_shift | of.pair);
+}
+
+inline void announcements::end(std::size_t thread) noexcept {
+  word& own = at(thread + 1);
+  own.store(own.load(std::memory_order_relaxed) & ~in_use, std::memory_order_release);
+}
+
+inline bool announcements::concerns(std::uint64_t said, const use& of) noexcept {
+  constexpr std::uint32_t pairs = (1U << region_shift) - 1;
+  constexpr std::uint32_t regions = (1U << (count_shift - region_shift)) - 1;
+  return (said & in_use) != 0 && (of.pair == any || of.pair == (said & pairs)) &&
+         (of.region == any || of.region == (said >> region_shift & regions));
+}
+
+template <typename GiveUp>
+bool announcements::wait(const use& of, GiveUp give_up) const noexcept {
+  const std::uint64_t count = used().load();
+  for (std::size_t place = 1; place < places() && place <= count; ++place) {
+    const std::uint64_t said = at(place).load();
+    if (!concerns(said, of)) continue;
+    while (at(place).load() == said)
+      if (give_up()) return false;
+  }
+  return true;
+}
+
+}  // namespace softverbs

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a process keeps of others, and what it does when there is no more of something.
+#include "intruder.hpp"
+#include "peer.hpp"
+
+#include <sys/resource.h>
+#include <time.h>
+
+#include <chrono>
+#include <filesystem>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace {
+
+std::ptrdiff_t descriptors_open() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return std::distance(begin(all), end(all));
+}
+
+/// As long as it lives, the process gets no more descriptors.
+class no_more_descriptors {
+ public:
+  no_more_descriptors() {
+    REQUIRE(::getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit none{3, before_.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  no_more_descriptors(const no_more_descriptors&) = delete;
+  no_more_descriptors& operator=(const no_more_descriptors&) = delete;
+  ~no_more_descriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+double processor_seconds() {
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) * 1e-9;
+}
+
+void sleep_for(int milliseconds) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+}
+
+template <typename Action>
+double processor_seconds_of(const Action& action) {
+  const double before = processor_seconds();
+  action();
+  return processor_seconds() - before;
+}
+
+}  // namespace
+
+TEST_CASE("nothing is kept of peers that are gone") {
+  endpoint witness;
+  std::ptrdiff_t before = 0;
+  for (int round = 0; round < 6; ++round) {
+    {
+      peer other("target");
+      endpoint end;
+      const address there = other.meet(end);
+      REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
+      CHECK(end.wait().status == IBV_WC_SUCCESS);
+      other.kill();
+      other.wait();
+    }
+    // Nobody polls, nobody sends: the thread notices by itself.
+    if (round == 0) {
+      sleep_for(300);
+      before = descriptors_open();
+    }
+  }
+  for (int tries = 0; descriptors_open() > before && tries < 500; ++tries) sleep_for(10);
+  CHECK(descriptors_open() <= before);
+}
+
+TEST_CASE("without descriptors, connections wait, and nothing turns in circles") {
+  peer other("echo");
+  endpoint end;
+  other.meet(end);
+  REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
+  // Sanitizers need descriptors to check what a check does.
+  int posted = -1;
+  double used = 0;
+  bool quiet = false;
+  {
+    const no_more_descriptors now;
+    posted = end.send(2, {end.piece(0, 64)});
+    used = processor_seconds_of([] { sleep_for(400); });
+    quiet = end.quiet();
+  }
+  CHECK(posted == 0);
+  CHECK(used < 0.2);
+  CHECK(quiet);
+  for (int left = 2; left > 0; --left) CHECK(end.wait().status == IBV_WC_SUCCESS);
+  REQUIRE(end.send(3, {}) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a peer without descriptors isn't taken for one that is gone") {
+  peer other("echo");
+  endpoint end;
+  // What comes to this process has to be accepted, and can't be.
+  other.meet(end);
+  for (int round = 0; round < 3; ++round) {
+    REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
+    REQUIRE(end.send(2, {end.piece(0, 64)}) == 0);
+    double used = 0;
+    if (round == 0) {
+      const no_more_descriptors now;
+      used = processor_seconds_of([] { sleep_for(300); });
+    }
+    CHECK(used < 0.15);
+    for (int left = 2; left > 0; --left) CHECK(end.wait().status == IBV_WC_SUCCESS);
+  }
+  REQUIRE(end.send(3, {}) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("who opens connection after connection shuts nobody out") {
+  connection link;
+  REQUIRE(link.right.post_receive(0, {}) == 0);
+  REQUIRE(link.left.send(0, {}) == 0);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  const std::ptrdiff_t before = descriptors_open();
+  std::vector<std::unique_ptr<intruder>> strangers;
+  for (int count = 0; count < 300; ++count)
+    strangers.push_back(std::make_unique<intruder>(link.right.pair->qp_num));
+  peer other("target");
+  endpoint end;
+  const address there = other.meet(end);
+  REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  const auto kept = [&] { return descriptors_open() - before - 300; };
+  for (int tries = 0; kept() > 20 && tries < 500; ++tries) sleep_for(10);
+  CHECK(kept() <= 20);
+  REQUIRE(link.right.post_receive(1, {}) == 0);
+  REQUIRE(link.left.send(1, {}) == 0);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("what was posted is carried out by itself soon after the last poll") {
+  connection link;
+  ibv_wc completion{};
+  const auto* arrived = static_cast<volatile unsigned char*>(&link.right.memory[7]);
+  for (int round = 1; round <= 20; ++round) {
+    // Busily enough for the device to rely on it.
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(3))
+      CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
+    link.left.memory[0] = static_cast<unsigned char>(round);
+    address there = link.right.here();
+    there.memory += 7;
+    REQUIRE(link.left.write(1, {link.left.piece(0, 1)}, there) == 0);
+    for (int tries = 0; *arrived != round && tries < 10000; ++tries) std::this_thread::yield();
+    CHECK(*arrived == round);
+    CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  }
+}
