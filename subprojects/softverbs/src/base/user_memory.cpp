@@ -172,6 +172,10 @@ bool may_fault() noexcept {
 
 #endif
 
+/// Of the type that the kernel reads: what a shorter one leaves behind itself is up to the
+/// compiler.
+constexpr unsigned long no_flags = 0;
+
 SOFTVERBS_AS_A_DEVICE std::uint64_t* word_at(std::byte* memory) noexcept {
   return reinterpret_cast<std::uint64_t*>(memory);
 }
@@ -181,7 +185,7 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t* word_at(std::byte* memory) noexcept {
 bool is_writable(std::byte* memory) noexcept {
   std::uint32_t nobody = 0;
   constexpr auto add_nothing = static_cast<std::uint32_t>(FUTEX_OP(FUTEX_OP_ADD, 0, 0, 0));
-  return ::syscall(SYS_futex, &nobody, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, 0, memory,
+  return ::syscall(SYS_futex, &nobody, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0UL, 0UL, memory,
                    add_nothing) >= 0;
 }
 
@@ -261,7 +265,7 @@ bool copy(void* to, const void* from, std::size_t length) noexcept {
   const iovec source{const_cast<void*>(from), length};
   const iovec target{to, length};
   // The bare system call, because sanitizers intercept the function.
-  return ::syscall(SYS_process_vm_writev, ::getpid(), &source, 1, &target, 1, 0) ==
+  return ::syscall(SYS_process_vm_writev, ::getpid(), &source, 1, &target, 1, no_flags) ==
          static_cast<long>(length);
 }
 

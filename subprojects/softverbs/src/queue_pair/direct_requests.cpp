@@ -31,6 +31,10 @@ constexpr unsigned index_shift = 8;
 /// After this time, the process of that number could be another one.
 constexpr nanoseconds longest_trust = 1'000'000;
 
+/// Of the type that the kernel reads: what a shorter one leaves behind itself is up to the
+/// compiler.
+constexpr unsigned long no_flags = 0;
+
 /// Where the bytes are, if the region has them all and gives that right.
 std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint64_t length,
                    unsigned right) noexcept {
@@ -175,7 +179,8 @@ bool requester::is_same_process(const remote_process& other) noexcept {
   const iovec there{reinterpret_cast<void*>(tables.address_of_mark.load(std::memory_order_relaxed)),
                     sizeof(found)};
   if (mark == 0 ||
-      ::syscall(SYS_process_vm_readv, other.process, &here, 1, &there, 1, 0) != sizeof(found) ||
+      ::syscall(SYS_process_vm_readv, other.process, &here, 1, &there, 1, no_flags) !=
+          sizeof(found) ||
       found != mark) {
     pair_.refuse_directly();
     return false;
@@ -190,8 +195,9 @@ bool requester::copy_directly(const request& work, const remote_process& other,
   if (!is_same_process(other)) return false;
   const iovec there{reinterpret_cast<void*>(remote), work.length};
   // The bare system calls, because sanitizers intercept the functions.
-  const long copied = ::syscall(work.fetches() ? SYS_process_vm_readv : SYS_process_vm_writev,
-                                other.process, local.pieces.data(), local.count, &there, 1, 0);
+  const long copied =
+      ::syscall(work.fetches() ? SYS_process_vm_readv : SYS_process_vm_writev, other.process,
+                local.pieces.data(), local.count, &there, 1, no_flags);
   return copied >= 0 && static_cast<std::uint64_t>(copied) == work.length;
 }
 
