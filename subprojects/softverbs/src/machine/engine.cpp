@@ -259,6 +259,8 @@ void engine::drive() noexcept {
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
     // This may have been the program's last poll for a while.
     if (actives_ > 0 || wire_.is_watched()) thread_.wake_if_asleep();
+    // What has to be tried again later must not wait for the next poll.
+    if (wire_.next_try() != 0) thread_.wake_if_asleep_at(wire_.next_try());
   }
   // Where processors are fewer than programs that poll, the peer may wait for this one's.
   if (in_vain) ::sched_yield();
