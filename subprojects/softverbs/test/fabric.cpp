@@ -37,6 +37,12 @@ ibv_context* open_device(const char* name) {
   return result;
 }
 
+options patient() {
+  options result;
+  result.timeout = 17;
+  return result;
+}
+
 options with_atomics() {
   options result;
   result.region_access |= IBV_ACCESS_REMOTE_ATOMIC;

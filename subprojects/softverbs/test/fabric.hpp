@@ -63,6 +63,9 @@ struct options {
   const endpoint* host = nullptr;
 };
 
+/// Gives up after seconds, in which a busy machine lets everybody run.
+options patient();
+
 /// With the right to remote atomics.
 options with_atomics();
 

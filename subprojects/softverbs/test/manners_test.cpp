@@ -79,7 +79,7 @@ TEST_CASE("nothing is kept of peers that are gone") {
 
 TEST_CASE("without descriptors, connections wait, and nothing turns in circles") {
   peer other("echo");
-  endpoint end;
+  endpoint end(patient());
   other.meet(end);
   REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
   // Sanitizers need descriptors to check what a check does.
@@ -103,7 +103,7 @@ TEST_CASE("without descriptors, connections wait, and nothing turns in circles")
 
 TEST_CASE("a peer without descriptors isn't taken for one that is gone") {
   peer other("echo");
-  endpoint end;
+  endpoint end(patient());
   // What comes to this process has to be accepted, and can't be.
   other.meet(end);
   for (int round = 0; round < 3; ++round) {
