@@ -6,6 +6,7 @@
 #include "wire/greeting.hpp"
 #include "wire/packet.hpp"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -47,6 +48,11 @@ class intruder {
     std::vector<int> descriptors;
   };
   std::optional<answer> hear();
+  /// Waits for the answer, and leaves it unread; false if none comes.
+  bool is_answered() const {
+    pollfd own{socket_, POLLIN, 0};
+    return ::poll(&own, 1, 10000) == 1 && own.revents == POLLIN;
+  }
   void send_with(const void* bytes, std::size_t length, const std::vector<int>& descriptors);
 
   void send(const void* bytes, std::size_t length) {

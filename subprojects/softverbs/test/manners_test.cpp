@@ -2,10 +2,12 @@
 // What a process keeps of others, and what it does when there is no more of something.
 #include "intruder.hpp"
 #include "peer.hpp"
+#include <softverbs/softverbs.h>
 
 #include <sys/resource.h>
 #include <time.h>
 
+#include <array>
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -75,6 +77,32 @@ TEST_CASE("nothing is kept of peers that are gone") {
   }
   for (int tries = 0; descriptors_open() > before && tries < 500; ++tries) sleep_for(10);
   CHECK(descriptors_open() <= before);
+}
+
+TEST_CASE("what somebody has said counts who leaves without reading the answer") {
+  connection link;
+  struct {
+    softverbs::packet_header header;
+    std::array<unsigned char, 64> payload;
+  } message{};
+  message.header = forged(link);
+  message.header.psn = link.left.psn;
+  message.header.payload = message.header.message = sizeof(message.payload);
+  message.header.key = link.right.region->rkey;
+  message.header.address = link.right.here().memory + 5000;
+  message.payload.fill(0x5a);
+  {
+    intruder from(link.right.pair->qp_num);
+    from.greet(-1);
+    REQUIRE(from.is_answered());
+    // So that it has left before it is heard.
+    softverbs_hold(1);
+    from.send(&message, sizeof(message));
+  }
+  softverbs_go_on();
+  const auto* written = static_cast<volatile unsigned char*>(&link.right.memory[5000]);
+  for (int tries = 0; *written != 0x5a && tries < 300; ++tries) sleep_for(10);
+  CHECK(*written == 0x5a);
 }
 
 TEST_CASE("without descriptors, connections wait, and nothing turns in circles") {

@@ -453,6 +453,8 @@ std::span<const std::byte> wire::take(inlet& from, bool& open) noexcept {
         from.heard ? ::recv(from.socket, landing_.get(), largest_packet, MSG_DONTWAIT | MSG_TRUNC)
                    : attached.receive(from.socket, landing_.get(), largest_packet);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return {};
+    // Says, once, that who left had not read all; what he said before is still to come.
+    if (received < 0 && errno == ECONNRESET) continue;
     open = received > 0;
     if (!open) return {};
     const auto length = static_cast<std::size_t>(received);
