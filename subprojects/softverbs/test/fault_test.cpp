@@ -656,8 +656,6 @@ std::string order_of_steps(unsigned long long seed) {
     all.emplace_back(wants);
     all.back().connect(all.back().here());
   }
-  // Nothing is under way any more.
-  std::this_thread::sleep_for(20ms);
   softverbs_hold(seed);
   for (std::size_t number = 0; number < pairs; ++number)
     REQUIRE(all[number].write('a' + number, {all[number].piece(0, 8)}, all[number].here()) == 0);

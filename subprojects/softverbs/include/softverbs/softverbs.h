@@ -110,13 +110,12 @@ unsigned long long softverbs_fault_struck(const char* fault);
 
 /// ## Step by step
 ///
-/// After softverbs_hold, nothing moves in this process by itself or by polling: posted requests
-/// stay where they are, packets wait, and no time passes for the device. Each softverbs_step does
-/// one thing: it takes in a packet, or has a queue pair send what it has to, in an order that the
-/// seed decides; or, if there is none of either, what waits for a time happens. It returns 0 if
-/// nothing was left to do. In one process, in which nothing was under
-/// way, the same seed has the same outcome after the same calls.
-/// softverbs_go_on ends it.
+/// After softverbs_hold, nothing moves in this process by itself or by polling: requests posted
+/// from then on stay where they are, packets wait, and no time passes for the device. Each
+/// softverbs_step does one thing: it takes in a packet, or has a queue pair send what it has to, in
+/// an order that the seed decides; or, if there is none of either, what waits for a time happens.
+/// It returns 0 if nothing was left to do. In one process, in which nothing was under way, the same
+/// seed has the same outcome after the same calls. softverbs_go_on ends it.
 void softverbs_hold(unsigned long long seed);
 int softverbs_step(void);
 void softverbs_go_on(void);

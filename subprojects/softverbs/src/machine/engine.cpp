@@ -19,6 +19,9 @@ namespace {
 constexpr unsigned packets_per_progress = 64;
 constexpr unsigned polls_per_yield = 32;
 
+/// Peers could go on for ever.
+constexpr unsigned most_before_hold = 1000;
+
 }  // namespace
 
 engine::engine(softverbs::wire& wire) : wire_(wire), thread_(*this) {
@@ -175,6 +178,9 @@ void engine::deliver_to_group(const packet& incoming) {
 }
 
 void engine::hold(std::uint64_t seed) noexcept {
+  // What is left of changes of states, and of all else before this, would have its turns, too.
+  for (unsigned round = 0; round < most_before_hold && progress(true); ++round) {
+  }
   order_.seed(static_cast<std::minstd_rand::result_type>(seed));
   held_ = true;
 }

@@ -63,7 +63,8 @@ class engine final : private progress_thread::work {
   /// Does what there is to do, within limits. True if there is more.
   bool progress(bool thoroughly) override;
 
-  /// From here on only `step` makes progress, in an order that the seed decides.
+  /// Under the lock: does what there is to do now. From here on only `step` makes progress, in an
+  /// order that the seed decides.
   void hold(std::uint64_t seed) noexcept;
   void go_on() noexcept;
   bool is_held() const noexcept { return held_.load(); }
