@@ -7,6 +7,7 @@
 #include <verbspp/channel.hpp>
 #include <verbspp/cm/cm_address.hpp>
 #include <verbspp/cm/cm_connection.hpp>
+#include <verbspp/cm/cm_datagram.hpp>
 #include <verbspp/cm/cm_event.hpp>
 #include <verbspp/cm/cm_listener.hpp>
 #include <verbspp/cm/cm_options.hpp>

@@ -129,6 +129,10 @@ error cm_failure(const cm_event_data& event, const char* step) noexcept {
       return failed.as(error_kind::not_found, "there is no route to this address");
     }
     case cm_event::unreachable:
+      // Of the lookup of a service it is the answer's status.
+      if (event.status > 0)
+        return {error_kind::not_connected, step,
+                "nobody serves at this address and port, or who does rejects"};
       return error::from_errno(errnum, step)
           .as(errnum == ETIMEDOUT || errnum == 0 ? error_kind::timed_out : error_kind::not_found,
               "the peer's host does not answer, or its program has not decided in time");
