@@ -277,6 +277,7 @@ class prepared_group;
 class any_bootstrap;
 enum class barrier_kind : std::uint8_t;
 class local_bootstrap;
+class pmix_bootstrap;
 class tcp_bootstrap;
 struct tcp_launch;
 class world;

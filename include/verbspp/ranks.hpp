@@ -7,6 +7,8 @@
 #include <verbspp/group.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
 #include <verbspp/ranks/bootstrap.hpp>
+#include <verbspp/ranks/find_bootstrap.hpp>
 #include <verbspp/ranks/local_bootstrap.hpp>
+#include <verbspp/ranks/pmix_bootstrap.hpp>
 #include <verbspp/ranks/tcp_bootstrap.hpp>
 #include <verbspp/ranks/world.hpp>

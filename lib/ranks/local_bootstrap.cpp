@@ -30,6 +30,7 @@ local_bootstrap::local_bootstrap(std::shared_ptr<detail::local_meeting> meeting,
 std::vector<local_bootstrap> local_bootstrap::create(std::uint32_t size) {
   const auto meeting = std::make_shared<detail::local_meeting>(size);
   std::vector<local_bootstrap> made;
+  made.reserve(size);
   for (std::uint32_t rank = 0; rank < size; ++rank) made.push_back(local_bootstrap(meeting, rank));
   return made;
 }

@@ -53,9 +53,9 @@ void meeting_point::serve() {
   std::optional<clock::time_point> end;
   for (;;) {
     if (is_ending_ && !end) end = clock::now() + time_to_leave;
-    if (end && (clock::now() > *end ||
-                std::none_of(visitors_.begin(), visitors_.end(),
-                             [](const visitor& each) { return each.rank.has_value(); })))
+    if (end && (clock::now() > *end || std::ranges::none_of(visitors_, [](const visitor& each) {
+                  return each.rank.has_value();
+                })))
       return;
     std::vector<pollfd> watched;
     watched.push_back({.fd = listener_.descriptor(), .events = POLLIN, .revents = 0});
@@ -82,8 +82,8 @@ void meeting_point::admit() {
   for (;;) {
     auto accepted = listener_.try_accept();
     if (!accepted.has_value() || !accepted.assume_value()) return;
-    const auto strangers = std::count_if(visitors_.begin(), visitors_.end(),
-                                         [](const visitor& each) { return !each.rank; });
+    const auto strangers =
+        std::ranges::count_if(visitors_, [](const visitor& each) { return !each.rank; });
     if (static_cast<std::size_t>(strangers) >= most_strangers) continue;
     visitor made;
     made.socket = *std::move(accepted).assume_value();
@@ -202,16 +202,16 @@ void meeting_point::look_at_fences() {
 }
 
 void meeting_point::remove_gone() {
-  const auto first_gone = std::partition(visitors_.begin(), visitors_.end(),
-                                         [](const visitor& each) { return !each.is_gone; });
+  const auto gone =
+      std::ranges::partition(visitors_, [](const visitor& each) { return !each.is_gone; });
   bool is_fewer = false;
-  for (auto each = first_gone; each != visitors_.end(); ++each) {
-    if (!each->rank) continue;
-    presence_[*each->rank] = presence::left;
+  for (const visitor& each : gone) {
+    if (!each.rank) continue;
+    presence_[*each.rank] = presence::left;
     ++left_;
     is_fewer = true;
   }
-  visitors_.erase(first_gone, visitors_.end());
+  visitors_.erase(gone.begin(), gone.end());
   if (is_fewer) look_at_fences();
 }
 

@@ -209,7 +209,7 @@ group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
                                   std::span<std::byte> all, const wait_limit& limit) noexcept {
   const peer_list everybody = std::span<const std::uint32_t>(everybody_.get(), size_);
   join(everybody);
-  std::copy(mine.begin(), mine.end(), memory_->data() + own_value());
+  std::ranges::copy(mine, memory_->data() + own_value());
   // The value, and behind it the signal, both to each.
   std::optional<std::uint32_t> unreachable;
   std::optional<std::uint32_t> late;

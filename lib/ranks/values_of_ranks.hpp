@@ -71,7 +71,7 @@ class values_of_ranks {
     return error::above_limit("get what a rank has put", "bytes", value.size(), into.size(),
                               "the other rank has put something else: do both run the same "
                               "program?");
-  std::copy(value.begin(), value.end(), into.begin());
+  std::ranges::copy(value, into.begin());
   return value.size();
 }
 

@@ -171,3 +171,23 @@ TEST_CASE("what is no launch is refused, in words") {
   ::setenv("VERBSPP_MEETING_POINT", "nowhere", 1);
   CHECK(from_environment() == error_kind::invalid_input);
 }
+
+TEST_CASE("a process that nothing has started as a rank is told so") {
+  for (const char* each : {"VERBSPP_RANK", "VERBSPP_WORLD_SIZE", "VERBSPP_MEETING_POINT",
+                           "PMIX_RANK", "PMIX_NAMESPACE"})
+    ::unsetenv(each);
+  CHECK_FALSE(pmix_bootstrap::is_launched());
+  const error no_launcher = failure_of(pmix_bootstrap::open());
+  CHECK(is_one_of(no_launcher.kind(), {error_kind::not_found, error_kind::not_supported}));
+  CHECK(failure_of(find_bootstrap(50ms)) == error_kind::not_found);
+
+  ::setenv("VERBSPP_RANK", "0", 1);
+  CHECK(failure_of(find_bootstrap(50ms)).message().find("VERBSPP_WORLD_SIZE") != std::string::npos);
+  ::setenv("VERBSPP_WORLD_SIZE", "1", 1);
+  const std::string place = free_place();
+  ::setenv("VERBSPP_MEETING_POINT", place.c_str(), 1);
+  auto found = must(find_bootstrap(patience));
+  CHECK(found.rank() == 0);
+  CHECK(found.size() == 1);
+  must(found.fence(patience));
+}

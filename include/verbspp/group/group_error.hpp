@@ -9,6 +9,7 @@
 #include <iosfwd>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 namespace verbspp {
 
@@ -19,8 +20,11 @@ namespace verbspp {
 class group_error {
  public:
   constexpr group_error() noexcept = default;
-  /// Nothing was done with any peer.
-  group_error(const error& refused) noexcept : cause_(refused) {}
+  /// Of no peer in particular: any failure of moving data.
+  template <class Failure>
+    requires(std::is_convertible_v<const Failure&, transport_error> &&
+             !std::is_same_v<Failure, group_error>)
+  group_error(const Failure& cause) noexcept : cause_(cause) {}
   group_error(std::uint32_t peer, const transport_error& cause, std::uint32_t failed) noexcept
       : peer_(peer), cause_(cause), failed_(failed) {}
 

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/ranks/find_bootstrap.hpp>
+#include <verbspp/ranks/pmix_bootstrap.hpp>
+#include <verbspp/ranks/tcp_bootstrap.hpp>
+
+#include <cstdlib>
+#include <utility>
+
+namespace verbspp {
+
+result<any_bootstrap> find_bootstrap(const wait_limit& limit) noexcept {
+  // What was set for this library is meant for it, whoever started the process.
+  const bool has_place = std::getenv("VERBSPP_MEETING_POINT") != nullptr;
+  if (!has_place && pmix_bootstrap::is_launched()) {
+    VERBSPP_TRY(launched, pmix_bootstrap::open());
+    return any_bootstrap(std::move(launched));
+  }
+  if (!has_place && std::getenv("VERBSPP_RANK") == nullptr)
+    return error(error_kind::not_found, "find what has started this process",
+                 "nothing has that knows of ranks: start it by mpirun, or set VERBSPP_RANK, "
+                 "VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT");
+  VERBSPP_TRY(launched, tcp_bootstrap::from_environment(limit));
+  return any_bootstrap(std::move(launched));
+}
+
+}  // namespace verbspp

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/values_of_ranks.hpp"
+#include <verbspp/ranks/pmix_bootstrap.hpp>
+
+#ifdef VERBSPP_HAS_PMIX
+#include <pmix.h>
+#endif
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace verbspp {
+
+#ifdef VERBSPP_HAS_PMIX
+
+namespace {
+
+/// What PMIx says, by its own number.
+[[nodiscard]] error failed(const char* operation, pmix_status_t status) noexcept {
+  return error::out_of_range(operation, "status of PMIx", status)
+      .as(error_kind::driver, "pmix_common.h has its name: look at what the launcher says");
+}
+
+/// An answer that may come when nobody waits for it any more.
+struct answer {
+  std::mutex lock{};
+  std::condition_variable came{};
+  bool is_there = false;
+  pmix_status_t status = PMIX_SUCCESS;
+  std::vector<std::byte> bytes{};
+};
+
+/// Whoever is to answer has a share of it.
+[[nodiscard]] void* share(const std::shared_ptr<answer>& of) {
+  return new std::shared_ptr<answer>(of);
+}
+void tell(void* shared, pmix_status_t status, const pmix_value_t* value) noexcept {
+  const std::unique_ptr<std::shared_ptr<answer>> mine(
+      static_cast<std::shared_ptr<answer>*>(shared));
+  answer& to = **mine;
+  const std::lock_guard guard(to.lock);
+  to.status = status;
+  if (value != nullptr && value->type == PMIX_BYTE_OBJECT) {
+    const auto* const first = reinterpret_cast<const std::byte*>(value->data.bo.bytes);
+    to.bytes.assign(first, first + value->data.bo.size);
+  }
+  to.is_there = true;
+  to.came.notify_all();
+}
+/// \returns whether it came
+[[nodiscard]] bool wait_for(answer& what, const wait_limit& limit) {
+  std::unique_lock guard(what.lock);
+  while (!what.is_there) {
+    if (limit.has_passed()) return false;
+    const auto slice = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    what.came.wait_until(guard, std::min(limit.sleep_until(), slice));
+  }
+  return true;
+}
+
+}  // namespace
+
+namespace detail {
+
+/// The process' connection to its launcher.
+class [[gnu::visibility("hidden")]] pmix_session {
+ public:
+  pmix_session() noexcept = default;
+  pmix_session(const pmix_session&) = delete;
+  pmix_session& operator=(const pmix_session&) = delete;
+  ~pmix_session() {
+    if (is_open_) PMIx_Finalize(nullptr, 0);
+  }
+
+  [[nodiscard]] result<void> open() noexcept {
+    const pmix_status_t status = PMIx_Init(&self_, nullptr, 0);
+    if (status != PMIX_SUCCESS) return failed("PMIx_Init", status);
+    is_open_ = true;
+    pmix_proc_t all = self_;
+    all.rank = PMIX_RANK_WILDCARD;
+    pmix_value_t* size = nullptr;
+    const pmix_status_t got = PMIx_Get(&all, PMIX_JOB_SIZE, nullptr, 0, &size);
+    if (got != PMIX_SUCCESS) return failed("PMIx_Get (size of the job)", got);
+    size_ = size->data.uint32;
+    PMIX_VALUE_RELEASE(size);
+    return success();
+  }
+
+  [[nodiscard]] std::uint32_t rank() const noexcept { return self_.rank; }
+  [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
+
+  [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) {
+    if (key.size() > PMIX_MAX_KEYLEN)
+      return error::above_limit("PMIx_Put", "bytes of the key", key.size(), PMIX_MAX_KEYLEN);
+    std::vector<std::byte> bytes(value.begin(), value.end());
+    pmix_value_t given;
+    PMIX_VALUE_CONSTRUCT(&given);
+    given.type = PMIX_BYTE_OBJECT;
+    given.data.bo.bytes = reinterpret_cast<char*>(bytes.data());
+    given.data.bo.size = bytes.size();
+    // It is copied.
+    const pmix_status_t status = PMIx_Put(PMIX_GLOBAL, std::string(key).c_str(), &given);
+    if (status != PMIX_SUCCESS) return failed("PMIx_Put", status);
+    return success();
+  }
+
+  [[nodiscard]] group_result<void> fence(const wait_limit& limit) {
+    const pmix_status_t committed = PMIx_Commit();
+    if (committed != PMIX_SUCCESS) return failed("PMIx_Commit", committed);
+    const auto told = std::make_shared<answer>();
+    void* const shared = share(told);
+    const pmix_status_t status = PMIx_Fence_nb(
+        nullptr, 0, nullptr, 0,
+        [](pmix_status_t came, void* to) noexcept { tell(to, came, nullptr); }, shared);
+    // Done already, without a call.
+    if (status == PMIX_OPERATION_SUCCEEDED) tell(shared, PMIX_SUCCESS, nullptr);
+    if (status != PMIX_SUCCESS && status != PMIX_OPERATION_SUCCEEDED) {
+      delete static_cast<std::shared_ptr<answer>*>(shared);
+      return failed("PMIx_Fence", status);
+    }
+    if (!wait_for(*told, limit))
+      return limit.failure("PMIx_Fence", "not all ranks have come: PMIx does not say which");
+    if (told->status != PMIX_SUCCESS) return failed("PMIx_Fence", told->status);
+    return success();
+  }
+
+  [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
+                                        std::span<std::byte> into, const wait_limit& limit) {
+    if (key.size() > PMIX_MAX_KEYLEN)
+      return error::above_limit("PMIx_Get", "bytes of the key", key.size(), PMIX_MAX_KEYLEN);
+    pmix_proc_t whose = self_;
+    whose.rank = rank;
+    const auto told = std::make_shared<answer>();
+    void* const shared = share(told);
+    const pmix_status_t status = PMIx_Get_nb(
+        &whose, std::string(key).c_str(), nullptr, 0,
+        [](pmix_status_t came, pmix_value_t* value, void* to) noexcept { tell(to, came, value); },
+        shared);
+    if (status != PMIX_SUCCESS) {
+      delete static_cast<std::shared_ptr<answer>*>(shared);
+      return failed("PMIx_Get", status);
+    }
+    if (!wait_for(*told, limit)) return limit.failure("PMIx_Get");
+    if (told->status == PMIX_ERR_NOT_FOUND)
+      return error(error_kind::not_found, "PMIx_Get", "the rank has put nothing there");
+    if (told->status != PMIX_SUCCESS) return failed("PMIx_Get", told->status);
+    return copy_value(told->bytes, into);
+  }
+
+ private:
+  pmix_proc_t self_{};
+  std::uint32_t size_ = 0;
+  bool is_open_ = false;
+};
+
+}  // namespace detail
+
+result<pmix_bootstrap> pmix_bootstrap::open() noexcept {
+  if (!is_launched())
+    return error(error_kind::not_found, "PMIx_Init",
+                 "this process was not started by a launcher that speaks PMIx: mpirun, prun, srun "
+                 "--mpi=pmix");
+  return detail::without_exceptions("PMIx_Init", [&]() -> result<pmix_bootstrap> {
+    auto session = std::make_shared<detail::pmix_session>();
+    VERBSPP_TRYV(session->open());
+    return pmix_bootstrap(std::move(session));
+  });
+}
+
+#else
+
+namespace detail {
+
+/// There is none.
+class [[gnu::visibility("hidden")]] pmix_session {
+ public:
+  [[nodiscard]] static error none() noexcept {
+    return {error_kind::not_supported, "pmix_bootstrap",
+            "this verbspp-ranks was built without PMIx (Meson option pmix)"};
+  }
+  [[nodiscard]] static std::uint32_t rank() noexcept { return 0; }
+  [[nodiscard]] static std::uint32_t size() noexcept { return 0; }
+  [[nodiscard]] static result<void> put(std::string_view /*key*/,
+                                        std::span<const std::byte> /*value*/) noexcept {
+    return none();
+  }
+  [[nodiscard]] static group_result<void> fence(const wait_limit& /*limit*/) noexcept {
+    return none();
+  }
+  [[nodiscard]] static result<std::size_t> get(std::uint32_t /*rank*/, std::string_view /*key*/,
+                                               std::span<std::byte> /*into*/,
+                                               const wait_limit& /*limit*/) noexcept {
+    return none();
+  }
+};
+
+}  // namespace detail
+
+result<pmix_bootstrap> pmix_bootstrap::open() noexcept { return detail::pmix_session::none(); }
+
+#endif
+
+pmix_bootstrap::pmix_bootstrap(std::shared_ptr<detail::pmix_session> session) noexcept
+    : session_(std::move(session)) {}
+
+bool pmix_bootstrap::is_launched() noexcept {
+  return std::getenv("PMIX_RANK") != nullptr && std::getenv("PMIX_NAMESPACE") != nullptr;
+}
+
+std::uint32_t pmix_bootstrap::rank() const noexcept { return session_ ? session_->rank() : 0; }
+
+std::uint32_t pmix_bootstrap::size() const noexcept { return session_ ? session_->size() : 0; }
+
+result<void> pmix_bootstrap::put(std::string_view key, std::span<const std::byte> value) noexcept {
+  return detail::without_exceptions("PMIx_Put", [&] { return session_->put(key, value); });
+}
+
+group_result<void> pmix_bootstrap::fence(const wait_limit& limit) noexcept {
+  return detail::without_exceptions("PMIx_Fence", [&] { return session_->fence(limit); });
+}
+
+result<std::size_t> pmix_bootstrap::get(std::uint32_t rank, std::string_view key,
+                                        std::span<std::byte> into,
+                                        const wait_limit& limit) noexcept {
+  return detail::without_exceptions("PMIx_Get",
+                                    [&] { return session_->get(rank, key, into, limit); });
+}
+
+}  // namespace verbspp
