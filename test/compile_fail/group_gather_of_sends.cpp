@@ -1,5 +1,5 @@
 // expect: gather receives or reads a part from each peer
-// within: 20
+// within: 25
 // SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/group.hpp>

@@ -1,5 +1,5 @@
 // expect: the handshake consumes the prepared group: write
-// within: 20
+// within: 25
 // SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/group.hpp>

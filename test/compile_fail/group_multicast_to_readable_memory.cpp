@@ -1,5 +1,5 @@
 // expect: and returns remote memory that grants access::remote_write
-// within: 20
+// within: 25
 // SPDX-License-Identifier: Apache-2.0
 
 #include <verbspp/group.hpp>
