@@ -43,6 +43,10 @@ result<cm_handshake> cm_handshake::start(cm_identifier id, state now, ibv_qp* qu
     return error(error_kind::invalid_input, operation,
                  "the connection manager connects RC only: build the channel for that, or connect "
                  "UC by a handshake of endpoints");
+  if (queue_pair->context->device->transport_type == IBV_TRANSPORT_IWARP)
+    return error(error_kind::not_supported, operation,
+                 "on iWARP the device's driver connects the queue pair by itself, which this "
+                 "library does not follow: only InfiniBand and RoCE are connected");
   const char* const found = ibv_get_device_name(id.native_context()->device);
   const char* const prepared = ibv_get_device_name(queue_pair->context->device);
   if (std::strcmp(found, prepared) != 0)

@@ -49,7 +49,7 @@ class cm_route {
   /// Connects what was prepared, of RC and on this device. It consumes both: on failure they are
   /// destroyed, and the peer is told.
   /// \errors as `cm_session::advance`; `mismatch` if it was prepared on another device;
-  /// `invalid_input` for a channel of UC, or what was moved from
+  /// `invalid_input` for a channel of UC, or what was moved from; `not_supported` on iWARP
   template <class End>
     requires CmEnd<End>
   [[nodiscard]] result<typename detail::cm_end<End>::outcome> connect(
