@@ -32,6 +32,9 @@ namespace verbspp::detail {
 /// Receives tell something, and have slots, which their handles hold.
 class outstanding_work {
  public:
+  outstanding_work(const outstanding_work&) = delete;
+  outstanding_work& operator=(const outstanding_work&) = delete;
+
   // How much is on its way, and how much there is room for.
 
   /// The number of the next request of the send queue.
