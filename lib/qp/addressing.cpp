@@ -8,24 +8,29 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <optional>
 #include <span>
 
 namespace verbspp::detail {
 
 namespace {
 
-/// Empty if the kernel does not tell: then nothing is known of interfaces and their subnets.
+/// The interfaces that the GIDs name. Empty if they name none, or the kernel does not tell: then
+/// nothing is known of interfaces and their subnets.
 class known_interfaces {
  public:
-  known_interfaces() noexcept : asked_(interface_table::query()) {}
+  explicit known_interfaces(std::span<const gid_entry> gids) noexcept {
+    const auto names_one = [](const gid_entry& each) { return each.interface_index != 0; };
+    if (std::ranges::any_of(gids, names_one)) asked_.emplace(interface_table::query());
+  }
   [[nodiscard]] std::span<const interface_address> entries() const noexcept {
-    if (!asked_.has_value()) return {};
-    const interface_table& table = asked_.assume_value();
+    if (!asked_ || !asked_->has_value()) return {};
+    const interface_table& table = asked_->assume_value();
     return {table.begin(), table.size()};
   }
 
  private:
-  result<interface_table> asked_;
+  std::optional<result<interface_table>> asked_{};
 };
 
 /// In the words of what stands most in the way.
@@ -71,9 +76,9 @@ result<port_addresses> addresses_of(const context& context, const port_attribute
     VERBSPP_TRY(entry, context.query_gid(port.number(), picked.value_or(gid_index{})));
     return addresses_from(entry, {});
   }
-  const known_interfaces interfaces;
   if (picked) {
     VERBSPP_TRY(entry, context.query_gid(port.number(), *picked));
+    const known_interfaces interfaces({&entry, 1});
     address_offer offer = offer_of({&entry, 1}, interfaces.entries());
     // Whatever speaks against it: it was picked by hand.
     if (offer.empty())
@@ -81,6 +86,7 @@ result<port_addresses> addresses_of(const context& context, const port_attribute
     return addresses_from(entry, offer);
   }
   VERBSPP_TRY(table, context.query_gid_table(port.number()));
+  const known_interfaces interfaces(table.entries());
   unusable_addresses unusable;
   const address_offer offer = offer_of(table.entries(), interfaces.entries(), &unusable);
   if (offer.empty()) return no_address(unusable, operation);
