@@ -40,6 +40,9 @@ void device_returns(std::uint64_t address, std::uint64_t length) noexcept;
 /// The device reads there from now on: whoever writes there until `device_has_read`, of the same
 /// bytes, faults at that line; a system call that would, as `read`, fails with EFAULT.
 ///
+/// Channels say so of work that owns or shares its memory; of borrowed memory they don't: asking
+/// for each send would cost every program, and one that writes to what it has lent may mean it.
+///
 /// Of memory that `registered_buffer` has allocated, and of pages that lie within the bytes as a
 /// whole (huge ones by their size); elsewhere nothing happens. Nor does it where somebody may
 /// rightly write: to pages that are registered for peers that write, for atomics or for memory
