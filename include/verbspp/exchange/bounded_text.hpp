@@ -14,11 +14,11 @@
 
 namespace verbspp {
 
-/// Up to `Maximum` bytes, kept in place.
-///
-/// A plain value. What came from a peer may be any bytes.
-template <std::size_t Maximum>
-class bounded_bytes {
+namespace detail {
+
+/// What is common to both: up to so many elements, kept in place.
+template <class Element, std::size_t Maximum>
+class bounded_array {
   static_assert(Maximum > 0 && Maximum <= 16384,
                 "what travels in an exchange is short: 1 to 16384 bytes; send the rest through the "
                 "channel");
@@ -26,81 +26,85 @@ class bounded_bytes {
  public:
   static constexpr std::size_t maximum = Maximum;
 
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
+
+ protected:
+  constexpr bounded_array() noexcept = default;
+
+  /// \errors `invalid_input` if these are more than `Maximum`
+  [[nodiscard]] constexpr result<void> set(const char* operation,
+                                           std::span<const Element> elements) noexcept {
+    if (elements.size() > Maximum)
+      return error::above_limit(operation, "length, bytes", elements.size(), Maximum);
+    std::copy(elements.begin(), elements.end(), elements_.begin());
+    size_ = static_cast<std::uint16_t>(elements.size());
+    return success();
+  }
+  [[nodiscard]] constexpr std::span<const Element> elements() const noexcept {
+    return std::span(elements_).first(size_);
+  }
+
+ private:
+  std::array<Element, Maximum> elements_{};
+  std::uint16_t size_ = 0;
+};
+
+}  // namespace detail
+
+/// Up to `Maximum` bytes, kept in place.
+///
+/// A plain value. What came from a peer may be any bytes.
+template <std::size_t Maximum>
+class bounded_bytes : public detail::bounded_array<std::byte, Maximum> {
+ public:
   constexpr bounded_bytes() noexcept = default;
   /// \errors `invalid_input` if these are more than `Maximum`
   [[nodiscard]] static constexpr result<bounded_bytes> from(
       std::span<const std::byte> bytes) noexcept {
-    if (bytes.size() > Maximum)
-      return error::above_limit("bounded_bytes::from", "length, bytes", bytes.size(), Maximum);
     bounded_bytes made;
-    std::copy(bytes.begin(), bytes.end(), made.bytes_.begin());
-    made.size_ = static_cast<std::uint16_t>(bytes.size());
+    VERBSPP_TRYV(made.set("bounded_bytes::from", bytes));
     return made;
   }
 
-  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] constexpr std::span<const std::byte> view() const& noexcept VERBSPP_LIFETIMEBOUND {
-    return std::span(bytes_).first(size_);
+    return this->elements();
   }
   std::span<const std::byte> view() const&& = delete;
 
   friend constexpr bool operator==(const bounded_bytes& a, const bounded_bytes& b) noexcept {
     return std::ranges::equal(a.view(), b.view());
   }
-
- private:
-  std::array<std::byte, Maximum> bytes_{};
-  std::uint16_t size_ = 0;
 };
 
 /// A text of up to `Maximum` bytes, kept in place.
 ///
 /// A plain value. What came from a peer may be any bytes, zeros and control characters among them.
 template <std::size_t Maximum>
-class bounded_text {
-  static_assert(Maximum > 0 && Maximum <= 16384,
-                "what travels in an exchange is short: 1 to 16384 bytes; send the rest through the "
-                "channel");
-
+class bounded_text : public detail::bounded_array<char, Maximum> {
  public:
-  static constexpr std::size_t maximum = Maximum;
-
   constexpr bounded_text() noexcept = default;
   /// A literal that fits.
   template <std::size_t Size>
     requires(Size <= Maximum + 1)
   constexpr bounded_text(const char (&literal)[Size]) noexcept {
-    set(std::string_view(literal));
+    static_cast<void>(this->set("bounded_text", std::string_view(literal)));
   }
   /// \errors `invalid_input` if it is longer than `Maximum`
   [[nodiscard]] static constexpr result<bounded_text> from(std::string_view text) noexcept {
-    if (text.size() > Maximum)
-      return error::above_limit("bounded_text::from", "length, bytes", text.size(), Maximum);
     bounded_text made;
-    made.set(text);
+    VERBSPP_TRYV(made.set("bounded_text::from", text));
     return made;
   }
 
-  [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
-  [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
   [[nodiscard]] constexpr std::string_view view() const& noexcept VERBSPP_LIFETIMEBOUND {
-    return {text_.data(), size_};
+    return {this->elements().data(), this->size()};
   }
   std::string_view view() const&& = delete;
 
   friend constexpr bool operator==(const bounded_text& a, const bounded_text& b) noexcept {
     return a.view() == b.view();
   }
-
- private:
-  constexpr void set(std::string_view text) noexcept {
-    std::copy(text.begin(), text.end(), text_.begin());
-    size_ = static_cast<std::uint16_t>(text.size());
-  }
-
-  std::array<char, Maximum> text_{};
-  std::uint16_t size_ = 0;
 };
 
 }  // namespace verbspp
