@@ -2,6 +2,7 @@
 /// \file
 /// Exchanges that connect: channels and queue pairs, over sockets that the test has.
 
+#include "../socket_pair.hpp"
 #include "channels.hpp"
 #include "transports.hpp"
 #include <verbspp/exchange.hpp>
@@ -23,27 +24,6 @@ using namespace verbspp::test;
 using namespace std::chrono_literals;
 
 namespace {
-
-/// Two sockets that are connected.
-class socket_pair {
- public:
-  socket_pair() {
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_.data()) == 0);
-  }
-  socket_pair(const socket_pair&) = delete;
-  socket_pair& operator=(const socket_pair&) = delete;
-  ~socket_pair() {
-    close(0);
-    close(1);
-  }
-  [[nodiscard]] int operator[](std::size_t end) const { return ends_[end]; }
-  void close(std::size_t end) {
-    if (ends_[end] >= 0) ::close(std::exchange(ends_[end], -1));
-  }
-
- private:
-  std::array<int, 2> ends_{-1, -1};
-};
 
 /// Both sides of an exchange, in turn, on one thread.
 template <class Left, class Right>

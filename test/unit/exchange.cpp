@@ -4,6 +4,7 @@
 /// network or a peer may do in between.
 
 #include "../catch.hpp"
+#include "../socket_pair.hpp"
 #include <verbspp/exchange.hpp>
 
 #include <poll.h>
@@ -30,6 +31,7 @@ using namespace std::chrono_literals;
 using detail::exchange_core;
 using detail::exchange_step;
 using detail::exchanged_values;
+using test::socket_pair;
 
 namespace {
 
@@ -50,27 +52,6 @@ using writable = remote_memory<access::remote_write>;
 using values = std::tuple<std::uint32_t, bounded_text<16>, readable>;
 
 const values some{7, "left", readable(0x1000, 64, remote_key(std::uint32_t{5}))};
-
-/// Two sockets that are connected; either end may be closed early.
-class socket_pair {
- public:
-  socket_pair() {
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends_.data()) == 0);
-  }
-  socket_pair(const socket_pair&) = delete;
-  socket_pair& operator=(const socket_pair&) = delete;
-  ~socket_pair() {
-    close(0);
-    close(1);
-  }
-  [[nodiscard]] int operator[](std::size_t end) const { return ends_[end]; }
-  void close(std::size_t end) {
-    if (ends_[end] >= 0) ::close(std::exchange(ends_[end], -1));
-  }
-
- private:
-  std::array<int, 2> ends_{-1, -1};
-};
 
 struct shared_stop {
   const bool* requested;
