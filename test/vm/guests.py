@@ -21,8 +21,8 @@ import tempfile
 import threading
 import time
 
-BOOT_DEADLINE = 90  # seconds; two emulated machines on a busy one
-DEADLINE = 60  # of a command
+BOOT_DEADLINE = 120  # seconds; two emulated machines on a busy one
+DEADLINE = 120  # of a command
 
 
 class Failure(Exception):
