@@ -2,6 +2,7 @@
 #include "groups.hpp"
 
 #include "channels.hpp"
+#include "failing_verb.hpp"
 
 #include <array>
 #include <cstdint>
@@ -352,8 +353,18 @@ TEST_CASE("blocking work with several peers waits for room in their queues") {
   must(all[0].scope(
       [&](group_scope& scope) { return scope.post_multicast(often, from.gather(), place); },
       patience));
-  // What gives handles never waits.
-  auto posted = must(all[0].post_multicast(often, from.gather(), place));
+}
+
+TEST_CASE("posted work with several peers doesn't wait for room in their queues") {
+  const testbed bed;
+  std::vector<group> all = connect_groups(bed, 2);
+  std::vector<buffer<>> memory = buffers(bed);
+  buffer<> from(bed.domain, pattern(block, 6));
+  const auto place = [&](std::uint32_t peer) { return memory[peer].remote(); };
+  // Or a queue is empty again as fast as it is filled.
+  const failing_device late("send-completion:*=50ms");
+  auto posted =
+      must(all[0].post_multicast(std::vector<std::uint32_t>(100, 1), from.gather(), place));
   const group_results done = posted.wait(patience);
   CHECK(done.failed() > 0);
   CHECK(done.error().cause().call()->kind() == error_kind::would_block);
