@@ -4,6 +4,7 @@
 #include <verbspp/channel/detail/channel_connection.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 namespace verbspp::detail {
@@ -52,16 +53,21 @@ void channel_connection::take_shared_failure(const ibv_wc& completion) noexcept 
                nullptr);
 }
 
-/// What polling has given, if it isn't just the success of one request of the send queue.
-void channel_connection::take_others(const ibv_wc* completions, int filled) noexcept {
-  if (filled < 0) return lose_queue(filled);
-  const one_thread only(users_);
-  const ibv_wc* const end = completions + filled;
-  const ibv_wc* next = completions;
-  while (next != end && next->status == IBV_WC_SUCCESS && !is_receive(next->wr_id)) ++next;
-  // Of requests of the send queue that have succeeded, the last one tells of all before it.
-  if (next != completions) take_sends_until(next[-1].wr_id);
-  for (; next != end; ++next) take_completion(*next);
+/// What polling has given, if it isn't just the success of one request of the send queue, and what
+/// there is behind a full array.
+void channel_connection::take_others(ibv_wc (&completions)[16], int filled) noexcept {
+  for (;;) {
+    if (filled < 0) return lose_queue(filled);
+    const one_thread only(users_);
+    const ibv_wc* const end = completions + filled;
+    const ibv_wc* next = completions;
+    while (next != end && next->status == IBV_WC_SUCCESS && !is_receive(next->wr_id)) ++next;
+    // Of requests of the send queue that have succeeded, the last one tells of all before it.
+    if (next != completions) take_sends_until(next[-1].wr_id);
+    for (; next != end; ++next) take_completion(*next);
+    if (end != std::end(completions)) return;
+    filled = poll_native(completions);
+  }
 }
 
 void channel_connection::take_failure(const ibv_wc& completion) noexcept {

@@ -210,8 +210,7 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
   const std::lock_guard guard(lock_);
   if (lost_ != 0) return poll_failure(lost_);
   // What an earlier queue pair of that number has left is not this one's.
-  while (take_some() > 0) {
-  }
+  take_those_there();
   VERBSPP_TRYV(member.make_room(granted));
   const bool is_as_granted = room_.take(granted);
   const std::uint64_t taken = is_as_granted ? granted : asked;
@@ -239,7 +238,7 @@ int hub_state::look() noexcept {
     // came, which wakes nobody who asked for that later.
     guard.lock();
   }
-  take_some();
+  take_those_there();
   refill();
   return lost_;
 }
@@ -249,8 +248,7 @@ void hub_state::take_all() noexcept {
   for (;;) {
     {
       const std::lock_guard guard(lock_);
-      while (take_some() > 0) {
-      }
+      take_those_there();
     }
     if (!receives_ || until.has_passed()) return;
     sched_yield();
@@ -261,8 +259,7 @@ void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
   const std::lock_guard guard(lock_);
   // Some devices leave the completions of a queue pair that is gone, some don't; from now on there
   // are none.
-  while (take_some() > 0) {
-  }
+  take_those_there();
   if (numbers_.find(member.number_) == member.id.index) numbers_.clear(member.number_);
   // Of one that still exists completions may come.
   if (is_destroyed) room_.give_back(member.expected_);
@@ -292,18 +289,18 @@ hub_member* hub_state::member_of(std::uint32_t number) noexcept {
   return index ? rows_.get()[*index].member : nullptr;
 }
 
-int hub_state::take_some() noexcept {
-  if (lost_ != 0) return lost_;
-  ibv_wc completions[32];
-  const int filled = ibv_poll_cq(queue_.native_handle(), 32, completions);
-  if (filled < 0) {
+void hub_state::take_those_there() noexcept {
+  constexpr int at_once = 32;
+  ibv_wc completions[at_once];
+  for (int filled = at_once; lost_ == 0 && filled == at_once;) {
+    filled = ibv_poll_cq(queue_.native_handle(), at_once, completions);
+    for (int i = 0; i < filled; ++i) hand_out(completions[i]);
+    if (filled >= 0) continue;
     lost_ = filled;
     // Each channel has to see that.
     for (std::uint32_t i = 0; i < channels_; ++i)
       if (rows_.get()[i].member != nullptr) note_news(*rows_.get()[i].member);
   }
-  for (int i = 0; i < filled; ++i) hand_out(completions[i]);
-  return filled;
 }
 
 void hub_state::hand_out(const ibv_wc& completion) noexcept {
@@ -382,7 +379,7 @@ void hub_state::refill() noexcept {
 result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
   std::size_t count = 0;
   const std::lock_guard guard(lock_);
-  take_some();
+  take_those_there();
   for (; count < into.size() && !news_.is_empty(); ++count) {
     const channel_id id = news_.pop();
     rows_.get()[id.index].member->has_news_ = false;

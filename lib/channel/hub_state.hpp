@@ -173,8 +173,8 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   // \pre the lock is taken, from here on.
 
-  /// Hands out some completions. \returns how many, or what failed
-  int take_some() noexcept;
+  /// Hands out all completions that there are: who sleeps afterwards is woken by new ones only.
+  void take_those_there() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
   void hand_out_shared(const ibv_wc& completion) noexcept;
   void note_news(hub_member& member) noexcept;

@@ -15,6 +15,7 @@
 #include <stop_token>
 #include <thread>
 #include <utility>
+#include <vector>
 
 using namespace verbspp;
 using namespace verbspp::test;
@@ -109,6 +110,29 @@ TEST_CASE("a channel that sleeps leaves the processor to others") {
         error_kind::timed_out);
   CHECK(processor_time() - before < limit / 4);
   CHECK(ends.left.outstanding() == 0);
+}
+
+// What stays in the queue when a thread goes to sleep wakes it no more.
+TEST_CASE("one look at a channel takes all that has come") {
+  const testbed bed;
+  const auto waiting = bed.domain.build_channel().max_receive_work_requests(256);
+  const bool is_of_hub = GENERATE(false, true);
+  const auto hub = must(channel_hub::create(bed.domain, {.channels = 1}));
+  auto left = is_of_hub ? must(waiting.hub(hub).build()) : must(waiting.build());
+  auto right = must(bed.domain.build_channel().build());
+  const endpoint left_end = left.endpoint();
+  const endpoint right_end = right.endpoint();
+  channel_pair ends{.left = must(std::move(left).handshake(right_end)),
+                    .right = must(std::move(right).handshake(left_end))};
+
+  // Several times what a look takes from the queue at once.
+  std::vector<pending<>> receives;
+  for (int i = 0; i < 200; ++i) receives.push_back(must(ends.left.post_receive({})));
+  for (int i = 0; i < 200; ++i) static_cast<void>(must(ends.right.send({}, patience)));
+  ends.left.poll();
+  ibv_wc left_there{};
+  CHECK(ibv_poll_cq(ends.left.native_completion_queue(), 1, &left_there) == 0);
+  for (auto& each : receives) CHECK(each.poll().has_value());
 }
 
 TEST_CASE("what ends a wait of a channel ends it however it waits") {

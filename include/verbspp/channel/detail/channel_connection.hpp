@@ -89,7 +89,7 @@ class channel_connection : public outstanding_work {
   /// What outstanding work a limit has ended.
   [[nodiscard]] error ended_by(const wait_limit& limit) const noexcept;
 
-  /// Takes the completions that are there.
+  /// Takes all completions that are there: who sleeps afterwards is woken by new ones only.
   VERBSPP_DATA_PATH void collect() noexcept {
     if (rarities_ != 0) [[unlikely]]
       return collect_with_care();
@@ -252,7 +252,7 @@ class channel_connection : public outstanding_work {
   void collect_with_care() noexcept;
   void collect_from_hub() noexcept;
   void take_shared_failure(const ibv_wc& completion) noexcept;
-  [[gnu::noinline]] void take_others(const ibv_wc* completions, int filled) noexcept;
+  [[gnu::noinline]] void take_others(ibv_wc (&completions)[16], int filled) noexcept;
   void take_failure(const ibv_wc& completion) noexcept;
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
                  std::uint32_t vendor_code) noexcept;
