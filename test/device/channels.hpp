@@ -41,6 +41,6 @@ inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
 inline constexpr std::chrono::milliseconds short_limit{50};
 /// What may pass until a limit's consequences are over; the promise is 100 ms, on a machine that is
 /// not busy with other things.
-inline constexpr std::chrono::milliseconds soon{1000};
+inline constexpr std::chrono::milliseconds soon{5000};
 
 }  // namespace verbspp::test

@@ -37,11 +37,13 @@ struct board_end {
   std::atomic<std::uint64_t> added_most{0};  ///< what it has posted for that
   std::atomic<bool> wants_to_stop{false};
   std::atomic<std::uint64_t> operations{0};
-  std::atomic<std::uint64_t> lease{
-      0};  ///< the number of what it leases to the other end; 0: nothing
+  /// The number of what it leases to the other end; 0: nothing.
+  std::atomic<std::uint64_t> lease{0};
   std::atomic<std::uint64_t> lease_address{0};
   std::atomic<std::uint32_t> lease_key{0};
+  std::atomic<bool> may_give_back{false};     ///< whether the other end may make its key void
   std::atomic<std::uint64_t> using_lease{0};  ///< the lease of the other end that it uses
+  std::atomic<std::uint64_t> gave_back{0};    ///< the last one that it made void by a message
   /// Of `endpoint::encode`, valid from `ready` on.
   std::array<std::byte, verbspp::endpoint::encoded_size> endpoint{};
   std::array<std::byte, 24> memory{};  ///< of `remote_memory::encode`, the same

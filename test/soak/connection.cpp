@@ -76,6 +76,7 @@ void end::prepare() {
   mine_.sent = 0;
   mine_.lease = 0;
   mine_.using_lease = 0;
+  mine_.gave_back = 0;
   mine_.added = 0;
   mine_.added_most = 0;
   why_.clear();

@@ -34,6 +34,8 @@ using shared_memory = shared_buffer<access::local_write>;
 inline constexpr access_flags leased_rights = access::remote_read | access::remote_write;
 using leased_memory = registered_buffer<access::local_write | access::window_bind>;
 using shared_leased_memory = shared_buffer<access::local_write | access::window_bind>;
+using directly_leased_memory =
+    registered_buffer<access::local_write | access::remote_read | access::remote_write>;
 using exposed_memory = registered_buffer<exposed_rights>;
 using peer_memory =
     remote_memory<access::remote_read | access::remote_write | access::remote_atomic>;
@@ -95,9 +97,18 @@ struct unleased {
 /// What the peer was granted: of memory that the lease owns, shares, or borrows.
 struct granted {
   std::variant<lease<leased_rights, leased_memory>, lease<leased_rights>> right;
+  /// Empty if the lease owns it, or has the key of the memory itself.
   std::optional<std::variant<leased_memory, shared_leased_memory>> memory{};
   place where{};
+  std::uint64_t number = 0;
   bool is_closing = false;  ///< the peer was asked not to use it any more
+
+  [[nodiscard]] bool is_open() const {
+    return std::visit([](const auto& each) { return each.is_open(); }, right);
+  }
+  [[nodiscard]] lease_by by() const {
+    return std::visit([](const auto& each) { return each.by(); }, right);
+  }
 };
 
 /// Ends a wait when the other end has given up.
@@ -183,9 +194,12 @@ class end {
   void grant_lease();
   template <lease_by By>
   void grant_lease(leased_memory memory, place where);
+  void grant_lease_by_connection();
+  void announce_lease(granted given);
   void look_after_lease();
   void end_lease();
   void use_lease();
+  void give_back_lease(std::uint64_t number);
 
   [[nodiscard]] wait_limit patient_limit();
   bool take_finished(held& one, const transport_result<completed_work>& result);
@@ -245,6 +259,8 @@ class end {
 
   std::deque<unleased> unleased_{};
   std::optional<granted> granted_{};
+  std::optional<directly_leased_memory> direct_{};  ///< for leases by connection
+  place direct_where_{};
   std::uint64_t leases_ = 0;
   bool has_windows_ = true;
 

@@ -9,6 +9,8 @@ namespace verbspp::soak {
 
 void end::grant_lease() {
   doing_ = "granting a lease";
+  // Whose end is the end of the connection.
+  if (once_in(16)) return grant_lease_by_connection();
   place where;
   std::optional<leased_memory> memory;
   if (unleased_.size() > 3) {
@@ -45,19 +47,9 @@ void end::grant_lease(leased_memory memory, place where) {
         check_refused(leased.error(), "granting a lease");
       return;
     }
-    ++counts_[std::string("leases by ") + to_string(By)];
-    const auto far = leased.assume_value().remote();
-    granted_.emplace(granted{std::move(leased).assume_value(), std::nullopt, where});
-    (granted_->memory.emplace(std::move(kept)), ...);
-    if (!far.has_value()) {  // something else has ended the connection meanwhile
-      note_failure(far.error(), "naming what is leased");
-      claim(far.error().kind() == error_kind::not_connected,
-            "a lease that was granted: " + far.error().message());
-      return must_be_broken("naming what is leased");
-    }
-    mine_.lease_address = far.assume_value().address();
-    mine_.lease_key = far.assume_value().rkey().value();
-    mine_.lease = ++leases_;
+    granted given{std::move(leased).assume_value(), std::nullopt, where};
+    (given.memory.emplace(std::move(kept)), ...);
+    announce_lease(std::move(given));
   };
   switch (any(3)) {
     case 0:
@@ -68,19 +60,70 @@ void end::grant_lease(leased_memory memory, place where) {
       return note(std::move(leased), std::move(shared));
     }
     default: {
-      auto leased =
-          once_in(2)
-              ? channel_.post_lease<leased_rights, By>(memory.region(), 0, leased_size)
-              : channel_.lease<leased_rights, By>(memory.region(), 0, leased_size, patient_limit());
+      if (once_in(2)) {
+        auto leased =
+            channel_.lease<leased_rights, By>(memory.region(), 0, leased_size, patient_limit());
+        return note(std::move(leased), std::move(memory));
+      }
+      auto leased = channel_.post_lease<leased_rights, By>(memory.region(), 0, leased_size);
+      // The peer is told by other means than requests, so what was posted has to be done before.
+      if (const auto done =
+              channel_.write({.remote = must(far_->slice(0, 0), "name nothing")}, wanted_.patience);
+          leased.has_value() && !done.has_value()) {
+        note_failure(done.error(), "posting a lease");
+        check_refused(done.error(), "posting a lease");
+      }
       return note(std::move(leased), std::move(memory));
     }
   }
+}
+
+/// By the key that the memory has anyhow.
+void end::grant_lease_by_connection() {
+  if (!direct_) {
+    direct_.emplace(must(directly_leased_memory::allocate(domain_, leased_size),
+                         "allocate what is leased by its own key"));
+    direct_where_ = {direct_->data(), leased_size, random_()};
+    direct_where_.fill();
+  }
+  claim(direct_where_.is_untouched(), "bytes landed in memory whose lease by connection was over");
+  auto leased = channel_.lease<leased_rights, lease_by::connection>(direct_->region(), 0,
+                                                                    leased_size, patient_limit());
+  if (leased.has_value())
+    return announce_lease({std::move(leased).assume_value(), std::nullopt, direct_where_});
+  note_failure(leased.error(), "granting a lease by connection");
+  if (!(channel_.is_connected() && peer_has_given_up() &&
+        leased.error().kind() == error_kind::cancelled))
+    check_refused(leased.error(), "granting a lease by connection");
+}
+
+/// Tells the peer.
+void end::announce_lease(granted given) {
+  granted_.emplace(std::move(given));
+  granted_->number = ++leases_;
+  ++counts_[std::string("leases by ") + to_string(granted_->by())];
+  const auto far = std::visit(
+      [](const auto& each) -> result<remote_memory<leased_rights>> { return each.remote(); },
+      granted_->right);
+  if (!far.has_value()) {  // something else has ended the connection meanwhile
+    note_failure(far.error(), "naming what is leased");
+    claim(far.error().kind() == error_kind::not_connected,
+          "a lease that was granted: " + far.error().message());
+    return must_be_broken("naming what is leased");
+  }
+  mine_.lease_address = far.assume_value().address();
+  mine_.lease_key = far.assume_value().rkey().value();
+  // rxe follows a null pointer where both ends make the key of a window void.
+  mine_.may_give_back = granted_->by() == lease_by::window && !wanted_.device.starts_with("rxe");
+  mine_.lease = granted_->number;
 }
 
 /// Takes it back: from then on no byte of the peer's lands there.
 void end::end_lease() {
   doing_ = "ending a lease";
   mine_.lease = 0;
+  const bool ends_connection = granted_->by() == lease_by::connection && channel_.is_connected();
+  if (ends_connection) will_end("a lease by connection ended");
   granted ended = std::move(*granted_);
   granted_.reset();
   place where = ended.where;
@@ -116,14 +159,26 @@ void end::end_lease() {
     judge_result(result);
   }
   where.fill();
-  unleased_.push_back({std::move(*ended.memory), where});
+  claim(!ends_connection || !channel_.is_connected(),
+        "a lease by connection is over, and the connection is not");
+  if (ended.memory)
+    unleased_.push_back({std::move(*ended.memory), where});
+  else
+    direct_where_ = where;
 }
 
 void end::look_after_lease() {
   if (!granted_) return grant_lease();
+  if (other_.gave_back.load() == granted_->number) {
+    // Which the channel knows when it has the message that says so.
+    mine_.lease = 0;
+    if (granted_->is_open()) return;
+    ++counts_["leases that came back by a message"];
+    return end_lease();
+  }
   if (granted_->is_closing) {
     // The peer has been told, and is not in the middle of it.
-    if (other_.using_lease.load() == 0) end_lease();
+    if (other_.using_lease.load() == 0 && other_.gave_back.load() != granted_->number) end_lease();
     return;
   }
   if (once_in(2)) return;
@@ -139,7 +194,7 @@ void end::look_after_lease() {
 void end::use_lease() {
   doing_ = "using a lease";
   const std::uint64_t number = other_.lease.load();
-  if (number == 0) return;
+  if (number == 0 || number == mine_.gave_back.load()) return;
   mine_.using_lease = number;
   const remote_memory<leased_rights> far(other_.lease_address.load(), leased_size,
                                          remote_key(other_.lease_key.load()));
@@ -190,8 +245,49 @@ void end::use_lease() {
       if (each.what == kind::read) ++readers_[0];
       settle(each, done.has_value());
     }
+    if (done.has_value() && other_.may_give_back.load() && once_in(2)) give_back_lease(number);
   }
   mine_.using_lease = 0;
+}
+
+/// By a message that makes its key void there, after which only the other end's channel may close
+/// it: where both do, the second one fails.
+void end::give_back_lease(std::uint64_t number) {
+  doing_ = "giving a lease back";
+  const message_plan plan = plan_of(connection_, which_, sent_);
+  // Such a message has no immediate data: the key is where they would be.
+  if (plan.immediate || sent_ >= other_.taken.load() + credits) return;
+  work job;
+  job.number = sent_;
+  job.content = plan.content;
+  job.slot = take_slot();
+  job.where = slots_[static_cast<std::size_t>(job.slot)];
+  job.size = plan.size;
+  job.parts = 1;
+  job.ranges[0] = {any(longest - job.size + 1), job.size};
+  job.where.put(job.elements(), job.content);
+  const auto at = static_cast<std::size_t>(job.where.data - arena_.data()) + job.ranges[0].offset;
+  // Told before, since the message may be taken before this end knows that it has arrived.
+  mine_.gave_back = number;
+  auto sent = channel_.post_send_with_invalidate(
+      {.elements = must(arena_.gather(at, job.size), "name what is sent"),
+       .rkey = remote_key(other_.lease_key.load())});
+  if (!sent.has_value()) {
+    mine_.gave_back = 0;
+    note_failure(sent.error(), "giving a lease back");
+    check_refused(sent.error(), "giving a lease back");
+    return give_slot(job.slot);
+  }
+  ++sent_;
+  const auto posted = sent.assume_value().wait(wanted_.patience);
+  if (posted.has_value()) {
+    ++counts_["sends with invalidate"];
+    ++mine_.operations;
+  } else {
+    note_failure(posted.error(), "giving a lease back");
+    check_refused(posted.error(), "giving a lease back");
+  }
+  settle(job, posted.has_value());
 }
 
 }  // namespace verbspp::soak
