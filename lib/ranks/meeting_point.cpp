@@ -202,16 +202,14 @@ void meeting_point::look_at_fences() {
 }
 
 void meeting_point::remove_gone() {
-  const auto gone =
-      std::ranges::partition(visitors_, [](const visitor& each) { return !each.is_gone; });
   bool is_fewer = false;
-  for (const visitor& each : gone) {
-    if (!each.rank) continue;
+  for (const visitor& each : visitors_) {
+    if (!each.is_gone || !each.rank) continue;
     presence_[*each.rank] = presence::left;
     ++left_;
     is_fewer = true;
   }
-  visitors_.erase(gone.begin(), gone.end());
+  std::erase_if(visitors_, [](const visitor& each) { return each.is_gone; });
   if (is_fewer) look_at_fences();
 }
 

@@ -17,12 +17,20 @@ concept SharedHandle =
     std::is_nothrow_move_constructible_v<Handle> && std::is_nothrow_move_assignable_v<Handle> &&
     std::is_nothrow_destructible_v<Handle> && !std::is_default_constructible_v<Handle>;
 
-/// The only owner of an object.
+/// The only owner of an object, if it has one.
 template <class Owner>
-concept SoleOwner =
+concept MoveOnly =
     !std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner> &&
     std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_move_assignable_v<Owner> &&
-    std::is_nothrow_destructible_v<Owner> && !std::is_default_constructible_v<Owner>;
+    std::is_nothrow_destructible_v<Owner>;
+
+/// The only owner of an object.
+template <class Owner>
+concept SoleOwner = MoveOnly<Owner> && !std::is_default_constructible_v<Owner>;
+
+/// The same, which can be stored before there is an object.
+template <class Owner>
+concept StorableOwner = MoveOnly<Owner> && std::is_nothrow_default_constructible_v<Owner>;
 
 static_assert(SharedHandle<device_list>);
 static_assert(SharedHandle<device>);
@@ -62,7 +70,7 @@ static_assert(SoleOwner<registered_buffer<>>);
 static_assert(SoleOwner<registered_buffer<access::local_write | access::all_remote, double>>);
 static_assert(SoleOwner<memory_window<memory_window_type::type_1>>);
 static_assert(SoleOwner<memory_window<memory_window_type::type_2>>);
-static_assert(SoleOwner<lease<access::remote_read>>);
+static_assert(StorableOwner<lease<access::remote_read>>);
 static_assert(SoleOwner<lease<access::remote_read, registered_buffer<>>>);
 static_assert(sizeof(lease<access::remote_read>) == sizeof(void*));
 static_assert(SoleOwner<prepared_queue_pair<transport::rc>>);
