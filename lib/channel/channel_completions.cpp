@@ -20,14 +20,17 @@ constexpr const char* stopped = "a wait was asked to stop, which gave the connec
 
 }  // namespace
 
-void channel_connection::collect_with_care() noexcept {
-  if (member_ != nullptr) return collect_from_hub();
+bool channel_connection::collect_with_care() noexcept {
+  if (member_ != nullptr) {
+    collect_from_hub();
+    return false;
+  }
   ibv_wc completions[16];
   const int filled = [&] {
     const one_thread only(users_);
     return poll_native(completions);
   }();
-  take_others(completions, filled);
+  return take_others(completions, filled);
 }
 
 void channel_connection::collect_from_hub() noexcept {
@@ -53,21 +56,21 @@ void channel_connection::take_shared_failure(const ibv_wc& completion) noexcept 
                nullptr);
 }
 
-/// What polling has given, if it isn't just the success of one request of the send queue, and what
-/// there is behind a full array.
-void channel_connection::take_others(ibv_wc (&completions)[16], int filled) noexcept {
-  for (;;) {
-    if (filled < 0) return lose_queue(filled);
-    const one_thread only(users_);
-    const ibv_wc* const end = completions + filled;
-    const ibv_wc* next = completions;
-    while (next != end && next->status == IBV_WC_SUCCESS && !is_receive(next->wr_id)) ++next;
-    // Of requests of the send queue that have succeeded, the last one tells of all before it.
-    if (next != completions) take_sends_until(next[-1].wr_id);
-    for (; next != end; ++next) take_completion(*next);
-    if (end != std::end(completions)) return;
-    filled = poll_native(completions);
+/// What polling has given, if it isn't just the success of one request of the send queue. \returns
+/// whether there may be more
+bool channel_connection::take_others(const ibv_wc (&completions)[16], int filled) noexcept {
+  if (filled < 0) {
+    lose_queue(filled);
+    return false;
   }
+  const one_thread only(users_);
+  const ibv_wc* const end = completions + filled;
+  const ibv_wc* next = completions;
+  while (next != end && next->status == IBV_WC_SUCCESS && !is_receive(next->wr_id)) ++next;
+  // Of requests of the send queue that have succeeded, the last one tells of all before it.
+  if (next != completions) take_sends_until(next[-1].wr_id);
+  for (; next != end; ++next) take_completion(*next);
+  return end == std::end(completions);
 }
 
 void channel_connection::take_failure(const ibv_wc& completion) noexcept {

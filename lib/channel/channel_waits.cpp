@@ -59,7 +59,8 @@ std::optional<error> channel_connection::wait_until(Done done, const wait_limit*
   }
   const wait_limit until = limit != nullptr ? *limit : wait_limit(settings_.default_limit);
   const auto look = [&] {
-    collect();
+    while (collect() && !done()) {
+    }
     return done() || failure_ ? sight::enough : sight::nothing;
   };
   const auto ended = wait_as_told(look, until);

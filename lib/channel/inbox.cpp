@@ -172,7 +172,8 @@ std::optional<result<message>> inbox::next() noexcept {
   const auto is_done = [this] {
     return count_ != 0 && entries_.get()[first_].slot->is == detail::receive_slot::state::done;
   };
-  if (!is_done()) core_->collect();
+  while (!is_done() && core_->collect()) {
+  }
   while (is_done()) {
     const entry oldest = pop();
     const bool is_lost = core_->has_lost(*oldest.slot);

@@ -89,8 +89,9 @@ class channel_connection : public outstanding_work {
   /// What outstanding work a limit has ended.
   [[nodiscard]] error ended_by(const wait_limit& limit) const noexcept;
 
-  /// Takes all completions that are there: who sleeps afterwards is woken by new ones only.
-  VERBSPP_DATA_PATH void collect() noexcept {
+  /// Takes completions that are there. \returns whether there may be more: who sleeps is woken by
+  /// new ones only, and has to take all before
+  VERBSPP_DATA_PATH bool collect() noexcept {
     if (rarities_ != 0) [[unlikely]]
       return collect_with_care();
     ibv_wc completions[16];
@@ -101,10 +102,12 @@ class channel_connection : public outstanding_work {
       // What is inline is what a program waits for that posts one request at a time: there, every
       // instruction counts for each request.
       if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id))
-          [[likely]]
-        return take_sends_until(completions->wr_id, true);
+          [[likely]] {
+        take_sends_until(completions->wr_id, true);
+        return false;
+      }
     }
-    take_others(completions, filled);
+    return take_others(completions, filled);
   }
 
   // Handles.
@@ -249,10 +252,10 @@ class channel_connection : public outstanding_work {
   }
   // Out of line, since it happens rarely.
 
-  void collect_with_care() noexcept;
+  bool collect_with_care() noexcept;
   void collect_from_hub() noexcept;
   void take_shared_failure(const ibv_wc& completion) noexcept;
-  [[gnu::noinline]] void take_others(ibv_wc (&completions)[16], int filled) noexcept;
+  [[gnu::noinline]] bool take_others(const ibv_wc (&completions)[16], int filled) noexcept;
   void take_failure(const ibv_wc& completion) noexcept;
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
                  std::uint32_t vendor_code) noexcept;
