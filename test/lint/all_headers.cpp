@@ -2,5 +2,9 @@
 
 // Never built: clang-tidy reads the headers through it.
 
+#include <verbspp/channel.hpp>
 #include <verbspp/cm.hpp>
+#include <verbspp/exchange.hpp>
+#include <verbspp/group.hpp>
+#include <verbspp/ranks.hpp>
 #include <verbspp/verbspp.hpp>

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 namespace verbspp {
 
@@ -22,7 +23,7 @@ namespace verbspp {
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class channel_builder : public queue_pair_parameters<channel_builder, Transport, Given> {
  public:
-  explicit channel_builder(const class protection_domain& domain) noexcept : domain_(domain) {
+  explicit channel_builder(class protection_domain domain) noexcept : domain_(std::move(domain)) {
     static_assert(Connects<Transport>,
                   "a channel connects to one peer, by RC or UC: datagrams are sent by a queue pair "
                   "of its own, build_queue_pair<transport::ud>()");

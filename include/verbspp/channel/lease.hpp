@@ -203,6 +203,8 @@ class VERBSPP_CONSUMABLE lease_base {
     return owner_.has_lease() ? owner_.window() : nullptr;
   }
 
+  lease_base& operator=(lease_base&&) = delete;  // each knows what goes first
+
   friend std::ostream& operator<<(std::ostream& out, const lease_base& lease) {
     lease.owner_.print(out, Rights);
     return out;
@@ -212,7 +214,6 @@ class VERBSPP_CONSUMABLE lease_base {
   lease_base() noexcept = default;
   explicit lease_base(lease_owner owner) noexcept : owner_(std::move(owner)) {}
   lease_base(lease_base&&) noexcept = default;
-  lease_base& operator=(lease_base&&) = delete;  // each knows what goes first
   ~lease_base() = default;
 
   lease_owner owner_;
@@ -491,7 +492,7 @@ class lease_operations {
       using owning = verbspp::lease<Rights, std::remove_cvref_t<Memory>>;
       auto owner = detail::lease_owner::grant(core(), request, waits, limit, {});
       if (!owner.has_value()) return result<owning>(owner.assume_error());
-      return result<owning>(owning(std::move(owner).assume_value(), std::move(memory)));
+      return result<owning>(owning(std::move(owner).assume_value(), std::forward<Memory>(memory)));
     }
   }
 

@@ -181,14 +181,14 @@ template <class Kept, class Memory, class Operation, class Post>
   const result<void> done = post(operation, made, kept);
   if (!done.has_value()) [[unlikely]]
     return posted(done.assume_error());
-  if constexpr (is_given) core.keep(made, std::move(memory).give());
+  if constexpr (is_given) core.keep(made, std::forward<Memory>(memory).give());
   if constexpr (!fills<Operation>)
     if (core.watches()) [[unlikely]]
       core.guard(made.number, native_of(operation.elements));
   if constexpr (is_shared || is_given)
     return posted(std::in_place, &core, made);
   else
-    return posted(std::in_place, &core, made, std::move(memory));
+    return posted(std::in_place, &core, made, std::forward<Memory>(memory));
 }
 
 }  // namespace detail

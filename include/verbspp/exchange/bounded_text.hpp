@@ -70,7 +70,7 @@ class bounded_bytes : public detail::bounded_array<std::byte, Maximum> {
   [[nodiscard]] constexpr std::span<const std::byte> view() const& noexcept VERBSPP_LIFETIMEBOUND {
     return this->elements();
   }
-  std::span<const std::byte> view() const&& = delete;
+  [[nodiscard]] std::span<const std::byte> view() const&& = delete;
 
   friend constexpr bool operator==(const bounded_bytes& a, const bounded_bytes& b) noexcept {
     return std::ranges::equal(a.view(), b.view());
@@ -100,7 +100,7 @@ class bounded_text : public detail::bounded_array<char, Maximum> {
   [[nodiscard]] constexpr std::string_view view() const& noexcept VERBSPP_LIFETIMEBOUND {
     return {this->elements().data(), this->size()};
   }
-  std::string_view view() const&& = delete;
+  [[nodiscard]] std::string_view view() const&& = delete;
 
   friend constexpr bool operator==(const bounded_text& a, const bounded_text& b) noexcept {
     return a.view() == b.view();

@@ -56,7 +56,7 @@ struct exchange_end<prepared_channel> {
   }
   template <class Theirs>
   static exchanged_channel<Theirs> made(channel&& connected, Theirs&& theirs) noexcept {
-    return {std::move(connected), std::move(theirs)};
+    return {std::move(connected), std::forward<Theirs>(theirs)};
   }
 };
 
@@ -98,7 +98,7 @@ struct exchange_end<channel_in_place> {
   template <class Theirs>
   static Theirs made(connected_in_place&& connected, Theirs&& theirs) noexcept {
     connected.keep();
-    return std::move(theirs);
+    return std::forward<Theirs>(theirs);
   }
 };
 
@@ -117,7 +117,7 @@ struct exchange_end<queue_pair<Transport, queue_pair_state::init, Receives, Post
   }
   template <class Theirs>
   static exchanged_queue_pair<connected, Theirs> made(connected&& made, Theirs&& theirs) noexcept {
-    return {std::move(made), std::move(theirs)};
+    return {std::move(made), std::forward<Theirs>(theirs)};
   }
 };
 

@@ -146,7 +146,7 @@ class outstanding_work {
   /// What a request without a failure tells. The slot of a receive is free then.
   [[nodiscard]] VERBSPP_DATA_PATH completed_work success_of(const request& one) noexcept {
     if (one.operation != work_operation::receive)
-      return completed_work(number_of(one.operation), one.bytes, 0, 0);
+      return {number_of(one.operation), one.bytes, 0, 0};
     const receive_slot& slot = *one.slot;
     const completed_work done(slot.opcode, slot.byte_count, slot.flags, slot.immediate);
     release(*one.slot);
