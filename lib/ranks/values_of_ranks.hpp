@@ -45,8 +45,7 @@ class values_of_ranks {
   std::uint32_t arrive(std::uint32_t rank) noexcept { return ++fences_[rank]; }
   [[nodiscard]] std::uint32_t fences_of(std::uint32_t rank) const noexcept { return fences_[rank]; }
   [[nodiscard]] bool all_at(std::uint32_t fence) const noexcept {
-    return std::all_of(fences_.begin(), fences_.end(),
-                       [fence](std::uint32_t each) { return each >= fence; });
+    return std::ranges::all_of(fences_, [fence](std::uint32_t each) { return each >= fence; });
   }
   struct absence {
     std::uint32_t first = 0;
