@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/socket_gid.hpp"
+#include "device/udp_socket.hpp"
 #include <verbspp/device/interface_address.hpp>
 
 #include <ifaddrs.h>
@@ -9,7 +10,6 @@
 #include <netinet/in.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -25,6 +25,7 @@ namespace verbspp {
 namespace {
 
 constexpr const char* asking = "getifaddrs";
+
 /// Of the netmask; a host's own, if there is none.
 std::uint8_t prefix_length_of(const ifaddrs& entry, bool is_ipv4) noexcept {
   std::optional<gid> mask = detail::gid_of(entry.ifa_netmask);
@@ -38,23 +39,16 @@ std::uint8_t prefix_length_of(const ifaddrs& entry, bool is_ipv4) noexcept {
 /// The kernel's answer on VLANs, of which other interfaces than those have none.
 class vlan_query {
  public:
-  vlan_query() noexcept : socket_(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
-  vlan_query(const vlan_query&) = delete;
-  vlan_query& operator=(const vlan_query&) = delete;
-  ~vlan_query() {
-    if (socket_ >= 0) ::close(socket_);
-  }
-
   [[nodiscard]] std::uint16_t tag_of(const char* interface) const noexcept {
     vlan_ioctl_args asked{};
     asked.cmd = GET_VLAN_VID_CMD;
     std::strncpy(asked.device1, interface, sizeof asked.device1 - 1);
-    if (::ioctl(socket_, SIOCGIFVLAN, &asked) != 0) return interface_address::untagged;
+    if (::ioctl(socket_.descriptor(), SIOCGIFVLAN, &asked) != 0) return interface_address::untagged;
     return static_cast<std::uint16_t>(asked.u.VID);
   }
 
  private:
-  int socket_;
+  detail::udp_socket socket_{AF_INET};
 };
 
 interface_address entry_from(const ifaddrs& native, const gid& address,

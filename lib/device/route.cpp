@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/socket_gid.hpp"
+#include "device/udp_socket.hpp"
 #include <verbspp/device/interface_address.hpp>
 #include <verbspp/device/route.hpp>
 
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -20,21 +20,6 @@ constexpr const char* routing = "find the route to an address";
 constexpr const char* searching = "find the port towards an address";
 /// Nothing is sent there.
 constexpr std::uint16_t any_port = 9;
-
-class udp_socket {
- public:
-  explicit udp_socket(int family) noexcept
-      : descriptor_(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
-  udp_socket(const udp_socket&) = delete;
-  udp_socket& operator=(const udp_socket&) = delete;
-  ~udp_socket() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 error no_route(int errnum) noexcept {
   if (errnum == ENETUNREACH || errnum == EHOSTUNREACH || errnum == EADDRNOTAVAIL ||
@@ -105,7 +90,7 @@ result<ip_route> find_route(const gid& destination, std::uint32_t interface_inde
                  "a link-local address is one of an interface, which has to be told, too");
   sockaddr_storage storage{};
   const socklen_t size = detail::store_address(destination, any_port, interface_index, storage);
-  const udp_socket socket(storage.ss_family);
+  const detail::udp_socket socket(storage.ss_family);
   if (socket.descriptor() < 0) return no_route(errno);
   if (::connect(socket.descriptor(), reinterpret_cast<const sockaddr*>(&storage), size) != 0)
     return no_route(errno);

@@ -250,21 +250,11 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
 
 namespace detail {
 
-/// What a scope's result has, of what its function returns.
-template <class Returned>
-struct scoped_value {
-  using type = Returned;
-};
-template <class Value, class Error>
-struct scoped_value<outcome<Value, Error>> {
-  using type = Value;
-};
-
 /// Calls the function with the scope, and reports how both went.
 template <class Scope, class Function>
 [[nodiscard]] VERBSPP_DATA_PATH auto run(Scope& scope, Function& function, bool is_manual) {
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
-  using value = typename scoped_value<returned>::type;
+  using value = value_within_t<returned>;
   using report = scope_result<value>;
   if constexpr (std::is_void_v<returned>) {
     function(scope);

@@ -17,22 +17,13 @@ namespace verbspp {
 
 namespace detail {
 
-template <class Returned>
-struct part_for_peer {
-  using operation = Returned;
-};
-template <class Operation, class Error>
-struct part_for_peer<outcome<Operation, Error>> {
-  using operation = Operation;
-};
-
 /// Whether it is called with a peer's number, and returns one of the operations, or a result of
 /// one.
 template <class Function, class... Operations>
 [[nodiscard]] consteval bool makes_one_of() noexcept {
   if constexpr (std::is_invocable_v<Function&, std::uint32_t>) {
     using returned = std::remove_cvref_t<std::invoke_result_t<Function&, std::uint32_t>>;
-    return (std::same_as<typename part_for_peer<returned>::operation, Operations> || ...);
+    return (std::same_as<value_within_t<returned>, Operations> || ...);
   } else {
     return false;
   }

@@ -102,7 +102,7 @@ namespace detail {
 template <class Function>
 [[nodiscard]] auto run_in_group(group_scope& scope, Function& function) {
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, group_scope&>>;
-  using value = typename scoped_value<returned>::type;
+  using value = value_within_t<returned>;
   using report = group_result<value>;
   if constexpr (std::is_void_v<returned>) {
     function(scope);

@@ -25,6 +25,18 @@ class outcome;
 using BOOST_OUTCOME_V2_NAMESPACE::failure_type;
 using BOOST_OUTCOME_V2_NAMESPACE::success_type;
 
+/// What a function's return value has to offer: the value of an outcome, or else itself.
+template <class Returned>
+struct value_within {
+  using type = Returned;
+};
+template <class Value, class Error>
+struct value_within<outcome<Value, Error>> {
+  using type = Value;
+};
+template <class Returned>
+using value_within_t = typename value_within<Returned>::type;
+
 /// For what an outcome has constructors of their own, whatever its value could be made from.
 template <class T>
 inline constexpr bool is_outcome_or_sugar = false;

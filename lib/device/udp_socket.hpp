@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#pragma GCC visibility push(hidden)
+namespace verbspp::detail {
+
+/// A socket to ask the kernel by; nothing is sent through it.
+class udp_socket {
+ public:
+  explicit udp_socket(int family) noexcept
+      : descriptor_(::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
+  udp_socket(const udp_socket&) = delete;
+  udp_socket& operator=(const udp_socket&) = delete;
+  ~udp_socket() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+  /// Below 0, and errno as it was then, if there is none.
+  [[nodiscard]] int descriptor() const noexcept { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace verbspp::detail
+#pragma GCC visibility pop
