@@ -4,6 +4,7 @@
 #include "fabric.hpp"
 
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -160,6 +161,34 @@ int leaver() {
   return end.wait().status == IBV_WC_SUCCESS ? 0 : 2;
 }
 
+/// Writes 64 KiB whenever it is told to, without the help of the other one's device if that can be;
+/// says how it went.
+int writer() {
+  endpoint end(patient());
+  const address there = swap(peer_descriptor, end);
+  std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(0x77));
+  for (;;) {
+    if (hear_from(peer_descriptor) == 'q') return 0;
+    if (end.write(1, {end.piece(0, 1 << 16)}, there) != 0) return 2;
+    const char status = end.wait().status == IBV_WC_SUCCESS ? '+' : '-';
+    put(peer_descriptor, &status, 1);
+  }
+}
+
+/// Leaves while a thread of it writes, and doesn't come to its end before it is told to.
+int hasty_writer() {
+  std::atexit([] { hear_from(peer_descriptor); });
+  endpoint end(patient());
+  const address there = swap(peer_descriptor, end);
+  std::thread([&] {
+    ::pthread_setname_np(::pthread_self(), "writer");
+    while (end.write(1, {end.piece(0, 1 << 16)}, there) == 0 &&
+           end.wait().status == IBV_WC_SUCCESS);
+  }).detach();
+  hear_from(peer_descriptor);
+  std::exit(0);
+}
+
 /// Adds to its peer's first word, a thousand times one.
 int adder() {
   endpoint end(with_atomics());
@@ -284,6 +313,8 @@ int play(const char* part) try {
   if (name == "unreliable target") return target(IBV_QPT_UC);
   if (name == "datagram target") return target(IBV_QPT_UD);
   if (name == "withdrawer") return withdrawer();
+  if (name == "writer") return writer();
+  if (name == "hasty writer") return hasty_writer();
   if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();

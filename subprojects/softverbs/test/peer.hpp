@@ -19,6 +19,7 @@ class peer {
   /// One byte each way, to agree on how far they are.
   void tell(char word);
   char hear();
+  pid_t process() const noexcept { return process_; }
   void kill();
   void stop();
   void resume();

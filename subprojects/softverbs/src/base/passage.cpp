@@ -46,12 +46,15 @@ passage* passage::mine() noexcept {
 
 std::size_t passage::number() const noexcept { return static_cast<std::size_t>(this - all.data()); }
 
+passage& passage::at(std::size_t number) noexcept { return all[number]; }
+std::size_t passage::count() noexcept { return ever_taken.load(); }
+
 void passage::wait_for_all() noexcept {
-  const std::size_t count = ever_taken.load();
-  for (std::size_t at = 0; at < count; ++at) {
-    const std::uint32_t turn = all[at].turn_.load();
+  const std::size_t last = count();
+  for (std::size_t number = 0; number < last; ++number) {
+    const std::uint32_t turn = all[number].turn_.load();
     if (turn % 2 == 0) continue;
-    while (all[at].turn_.load() == turn) ::sched_yield();
+    while (all[number].turn_.load() == turn) ::sched_yield();
   }
 }
 

@@ -28,15 +28,35 @@ class passage {
 
   /// Until all that have entered one have left it. Not within one.
   static void wait_for_all() noexcept;
+  /// The same for the others than the calling thread, which may be within one; `give_up` says when
+  /// that isn't worthwhile any more.
+  template <typename GiveUp>
+  static void wait_for_others(GiveUp give_up) noexcept;
   /// In a child of fork, which has none of these threads.
   static void forget_all() noexcept;
 
  private:
   friend class passage_of_thread;
+  static passage& at(std::size_t number) noexcept;
+  /// No thread ever had one from this number on.
+  static std::size_t count() noexcept;
+
   /// Odd within.
   alignas(64) std::atomic<std::uint32_t> turn_{0};
   std::atomic<bool> taken_{false};
 };
+
+template <typename GiveUp>
+void passage::wait_for_others(GiveUp give_up) noexcept {
+  const passage* const own = mine();
+  for (std::size_t number = 0; number < count(); ++number) {
+    const passage& other = at(number);
+    const std::uint32_t turn = other.turn_.load();
+    if (turn % 2 == 0 || &other == own) continue;
+    while (other.turn_.load() == turn)
+      if (give_up()) return;
+  }
+}
 
 /// In a passage for as long as this lives.
 class passing {

@@ -88,6 +88,15 @@ void machine::at_exit() noexcept {
   if (existing == nullptr) return;
   existing->engine.stop();
   const std::lock_guard quiet(existing->engine.lock());
+  // Other threads still run, and whoever hears that this process is gone believes that nothing of
+  // it is written any more. One that is held up for ever must not keep the program from its end,
+  // nor a signal's handler that leaves what this very thread was doing.
+  existing->wire.part();
+  const nanoseconds latest = now() + longest_wait;
+  passage::wait_for_others([latest] {
+    ::sched_yield();
+    return now() > latest;
+  });
   existing->wire.close();
 }
 

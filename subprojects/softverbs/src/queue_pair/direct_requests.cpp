@@ -212,11 +212,13 @@ void requester::carry_out_directly() {
   if (next_ == head_ || oldest_ != next_ || begun_ != next_ || !pair_.goes_directly()) return;
   passage* const here = passage::mine();
   if (here == nullptr) return;
-  while (next_ != head_ && pair_.goes_directly()) {
+  while (next_ != head_) {
     request& work = at(next_);
     if (!is_done_directly(work.what()) || with_immediate(work.opcode)) return;
     {
       const passing during(*here);
+      // Within it, as whoever parts from the peer waits for those who found it before.
+      if (!pair_.goes_directly()) return;
       const announced also(pair_.peer_process(), here->number(),
                            {pair_.attributes().dest_qp_num & wire::index_mask,
                             (work.rkey & ~remote_key_bit) >> index_shift});

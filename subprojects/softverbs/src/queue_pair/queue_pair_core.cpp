@@ -94,7 +94,7 @@ void queue_pair_core::complete_directly(completion_queue& queue, completion entr
 bool queue_pair_core::goes_directly() const noexcept {
   return now_in() == IBV_QPS_RTS && peer_tables_ != nullptr && !overrun_ &&
          !faults::any.load(std::memory_order_relaxed) &&
-         (!peer_process_ || (!peer_process_->gone.load(std::memory_order_relaxed) &&
+         (!peer_process_ || (!peer_process_->gone.load() &&
                              peer_tables_->faulty.load(std::memory_order_relaxed) == 0));
 }
 

@@ -201,6 +201,11 @@ int wire::open() {
   return error;
 }
 
+void wire::part() noexcept {
+  for (const auto& way : outlets_)
+    if (way && way->end) way->end->gone = true;
+}
+
 void wire::close() noexcept {
   for (const auto& way : outlets_) {
     // A peer that gets no answer to what it sent before we left would have to take

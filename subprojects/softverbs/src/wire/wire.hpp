@@ -67,6 +67,9 @@ class wire {
   /// Takes a free slot; 0 or an errno.
   int open();
 
+  /// From here on, requests to other processes that look for the end of the connection find that it
+  /// is gone; all else stays until `close`.
+  void part() noexcept;
   /// Says what is still owed to others, as far as they take it at once, and leaves.
   void close() noexcept;
 

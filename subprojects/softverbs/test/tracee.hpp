@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+/// A thread of another process, which can be stopped at any of its system calls. It goes on when
+/// this is gone, unless it was killed. All by one thread of this process.
+class tracee {
+ public:
+  explicit tracee(pid_t thread) : thread_(thread) {
+    if (::ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) != 0 ||
+        ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0 || !stops())
+      throw std::runtime_error("the thread can't be traced");
+  }
+  tracee(const tracee&) = delete;
+  tracee& operator=(const tracee&) = delete;
+  ~tracee() { let_go(); }
+
+  /// Whether this process may do such things to `thread`, which goes on.
+  static bool may_trace(pid_t thread) {
+    try {
+      const tracee tried(thread);
+      return true;
+    } catch (const std::runtime_error&) {
+      return false;
+    }
+  }
+
+  /// Goes on until it is about to make a system call; false if it has ended before.
+  bool reaches_call() {
+    for (;;) {
+      if (::ptrace(PTRACE_SYSCALL, thread_, nullptr, signal_) != 0 || !stops()) return false;
+      if (signal_ == 0 && is_at_entry()) return true;
+    }
+  }
+  /// The same with the call of that number.
+  bool reaches(long call) {
+    while (reaches_call())
+      if (call_ == static_cast<std::uint64_t>(call)) return true;
+    return false;
+  }
+
+  void let_go() {
+    if (thread_ > 0) ::ptrace(PTRACE_DETACH, thread_, nullptr, nullptr);
+    thread_ = -1;
+  }
+
+ private:
+  /// The beginning of what the kernel tells of a stop.
+  struct stop {
+    std::uint8_t kind;
+    std::uint8_t unused[3];
+    std::uint32_t architecture;
+    std::uint64_t at;
+    std::uint64_t stack;
+    std::uint64_t call;
+  };
+  static constexpr std::uint8_t entry = 1;
+
+  bool stops() {
+    int status = 0;
+    if (::waitpid(thread_, &status, __WALL) != thread_ || !WIFSTOPPED(status)) return false;
+    const int reason = WSTOPSIG(status);
+    at_call_ = reason == (SIGTRAP | 0x80);
+    // What the thread is to get; the rest is between the two processes.
+    signal_ = at_call_ || status >> 16 != 0 ? 0 : reason;
+    return true;
+  }
+  bool is_at_entry() {
+    stop found{};
+    if (!at_call_ || ::ptrace(PTRACE_GET_SYSCALL_INFO, thread_,
+                              reinterpret_cast<void*>(sizeof(found)), &found) <= 0)
+      return false;
+    call_ = found.call;
+    return found.kind == entry;
+  }
+
+  pid_t thread_;
+  long signal_ = 0;
+  bool at_call_ = false;
+  std::uint64_t call_ = 0;
+};
+
+/// The thread of that name; -1 if there is none.
+inline pid_t thread_of(pid_t process, const std::string& name) {
+  for (const auto& each :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {
+    std::string found;
+    std::getline(std::ifstream(each.path() / "comm"), found);
+    if (found == name) return static_cast<pid_t>(std::stoi(each.path().filename().string()));
+  }
+  return -1;
+}
