@@ -125,6 +125,20 @@ TEST_CASE("a window shows a part of a region, with rights of its own") {
   }
 }
 
+TEST_CASE("a window asked for with local rights has the remote ones, and the region's local ones") {
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
+    windowed ends(type);
+    ends.must_bind(ends.part(64, 128, all_rights | IBV_ACCESS_LOCAL_WRITE));
+    CHECK(ends.write(64, 128) == IBV_WC_SUCCESS);
+    windowed relaxed(type);
+    relaxed.must_bind(relaxed.part(0, 64, all_rights | IBV_ACCESS_RELAXED_ORDERING));
+    CHECK(relaxed.write(0, 64) == IBV_WC_SUCCESS);
+    windowed local(type);
+    local.must_bind(local.part(0, 64, IBV_ACCESS_LOCAL_WRITE));
+    CHECK(local.write(0, 8) == IBV_WC_REM_ACCESS_ERR);
+  }
+}
+
 TEST_CASE("a window of type 1 is bound anew, and its old key is worth nothing") {
   windowed ends(IBV_MW_TYPE_1);
   ends.must_bind(ends.part(0, 64, all_rights));
@@ -247,9 +261,8 @@ TEST_CASE("windows are refused where they would show more than the region allows
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     attempt(type, [](windowed&, ibv_mw_bind_info& info) { info.length = (1 << 20) + 1; });
     attempt(type, [](windowed&, ibv_mw_bind_info& info) { --info.addr; });
-    attempt(type, [](windowed&, ibv_mw_bind_info& info) {
-      info.mw_access_flags = IBV_ACCESS_LOCAL_WRITE;
-    });
+    attempt(type,
+            [](windowed&, ibv_mw_bind_info& info) { info.mw_access_flags = IBV_ACCESS_HUGETLB; });
     windowed constant(type);
     const int rights = IBV_ACCESS_MW_BIND;
     ibv_mr* region = ibv_reg_mr(constant.right.domain, constant.right.memory.data(), 4096, rights);

@@ -15,7 +15,9 @@ constexpr std::uint32_t index_shift = 8;
 constexpr std::size_t resting_indexes = 4096;
 
 constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
+/// Local rights are the region's, asked for or not; the optional ones promise nothing.
+constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED |
+                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_OPTIONAL_RANGE;
 constexpr std::uint32_t variable_part = 0xff;
 
 /// Whether the region may be seen through a window that was asked for so.
