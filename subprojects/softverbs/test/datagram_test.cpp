@@ -591,6 +591,37 @@ TEST_CASE("all members of a group receive what is sent to it, the sender too") {
   }
 }
 
+TEST_CASE("a group is reached from addresses of the other IP version, too") {
+  if (!on_ethernet()) return;
+  const struct {
+    const char* group;
+    std::uint8_t from;
+  } mixed[] = {{"ff0e::8", 3}, {"::ffff:239.8.8.8", 5}, {"ff0e::8", 2}, {"::ffff:239.8.8.8", 4}};
+  for (const auto& each : mixed) {
+    const ibv_gid group = gid_of(each.group);
+    member one(group, datagrams(each.from));
+    member two(group, datagrams(each.from, "soft1"));
+    for (endpoint* end : {&one.end, &two.end})
+      REQUIRE(end->post_receive(1, {end->piece(half, 100)}) == 0);
+    ibv_ah_attr attributes = group_address(group);
+    attributes.grh.sgid_index = each.from;
+    ibv_ah* handle = ibv_create_ah(one.end.domain, &attributes);
+    REQUIRE(handle != nullptr);
+    one.end.memory[0] = 43;
+    REQUIRE(one.end.send_to(handle, multicast_qpn, 2, {one.end.piece(0, 60)}, 0) == 0);
+    CHECK(two.end.wait().byte_len == header_bytes + 60);
+    CHECK(two.end.memory[half + header_bytes] == 43);
+    // The header can hold both only if it is that of IPv6.
+    const ibv_grh& header = *header_of(two.end, half);
+    CHECK(be32toh(header.version_tclass_flow) >> 28 == 6);
+    CHECK(std::memcmp(header.dgid.raw, group.raw, sizeof(group.raw)) == 0);
+    ibv_gid source{};
+    REQUIRE(ibv_query_gid(one.end.context, 1, each.from, &source) == 0);
+    CHECK(std::memcmp(header.sgid.raw, source.raw, sizeof(source.raw)) == 0);
+    CHECK(ibv_destroy_ah(handle) == 0);
+  }
+}
+
 TEST_CASE("the address of a multicast's sender can't be had from its completion") {
   const ibv_gid group = gid_of("ff0e::9");
   member one(group);

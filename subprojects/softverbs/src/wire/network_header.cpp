@@ -52,7 +52,8 @@ std::optional<iphdr> find_ipv4(const network_header& bytes) noexcept {
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept {
   network_header bytes{};
-  if (type == network::roce_v2 && is_ipv4(source)) {
+  // A group of IPv6 has no place in IPv4's header, whoever sends to it.
+  if (type == network::roce_v2 && is_ipv4(source) && is_ipv4(to.dgid)) {
     iphdr header{};
     header.version = 4;
     header.ihl = sizeof(header) / 4;
