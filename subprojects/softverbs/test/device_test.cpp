@@ -4,6 +4,11 @@
 #include <softverbs/softverbs.h>
 
 #include <endian.h>
+#include <fcntl.h>
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <sys/ioctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
@@ -28,6 +33,61 @@ TEST_CASE("an opened device outlives the list") {
   CHECK(std::string(ibv_get_device_name(device.verbs->device)) == "soft0");
   CHECK(device.verbs->async_fd >= 0);
   CHECK(device.verbs->num_comp_vectors >= 1);
+}
+
+TEST_CASE("the command descriptor can be duplicated, and takes no command") {
+  int duplicate = -1;
+  {
+    open_context device;
+    open_context again;
+    const int descriptor = device.verbs->cmd_fd;
+    REQUIRE(descriptor >= 0);
+    CHECK(descriptor != again.verbs->cmd_fd);
+    CHECK((::fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+    duplicate = ::dup(descriptor);
+    REQUIRE(duplicate >= 0);
+    char command[8]{};
+    CHECK(::write(duplicate, command, sizeof(command)) == -1);
+    CHECK(errno == EPERM);
+    CHECK(::read(duplicate, command, sizeof(command)) == 0);
+    CHECK(::ioctl(duplicate, RDMA_VERBS_IOCTL, command) == -1);
+    CHECK(errno == ENOTTY);
+    const pid_t child = ::fork();
+    if (child == 0) ::_exit(::close(descriptor));
+    int status = -1;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+    CHECK(::fcntl(descriptor, F_GETFD) >= 0);
+  }
+  // The program's own.
+  CHECK(::close(duplicate) == 0);
+}
+
+TEST_CASE("opening and closing devices leaves no descriptor behind") {
+  const auto first_free = [] {
+    const int descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::close(descriptor);
+    return descriptor;
+  };
+  {
+    const open_context once;
+  }
+  const int before = first_free();
+  for (int round = 0; round < 3; ++round) const open_context device;
+  CHECK(first_free() == before);
+}
+
+TEST_CASE("the vendor is nobody else, and devices have numbers that the kernel's have not") {
+  open_context device;
+  ibv_device_attr attributes{};
+  REQUIRE(ibv_query_device(device.verbs, &attributes) == 0);
+  // As the GUIDs begin, but for the bit that EUI-64 inverts.
+  CHECK(attributes.vendor_id == (be64toh(attributes.node_guid) >> 40 ^ 0x02'0000));
+  CHECK(attributes.vendor_part_id == 1);
+  open_context second("soft1");
+  const int index = ibv_get_device_index(device.verbs->device);
+  CHECK(index == 1'000'000);
+  CHECK(ibv_get_device_index(second.verbs->device) == index + 1);
 }
 
 TEST_CASE("a device can be opened many times, and again after it was closed") {

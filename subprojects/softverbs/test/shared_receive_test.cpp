@@ -304,6 +304,45 @@ TEST_CASE("shared queues have limits, and are busy while they are used") {
   CHECK(attempt(1, entries + 1) == EINVAL);
 }
 
+TEST_CASE("the extended verb makes shared queues of the basic type, and no others") {
+  endpoint end;
+  const auto create = [&end](std::uint32_t mask, ibv_srq_type type) {
+    ibv_srq_init_attr_ex asked{};
+    asked.attr = {4, 1, 0};
+    asked.srq_context = &end;
+    asked.comp_mask = mask;
+    asked.srq_type = type;
+    asked.pd = end.domain;
+    asked.cq = end.queue;
+    errno = 0;
+    return ibv_create_srq_ex(end.context, &asked);
+  };
+  constexpr std::uint32_t domain = IBV_SRQ_INIT_ATTR_PD;
+  constexpr std::uint32_t typed = domain | IBV_SRQ_INIT_ATTR_TYPE;
+  for (const std::uint32_t mask : {domain, typed, typed | IBV_SRQ_INIT_ATTR_CQ,
+                                   typed | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_XRCD}) {
+    ibv_srq* queue = create(mask, IBV_SRQT_BASIC);
+    REQUIRE(queue != nullptr);
+    CHECK(queue->srq_context == &end);
+    CHECK(queue->pd == end.domain);
+    CHECK(queue->context == end.context);
+    ibv_srq_attr granted{};
+    CHECK(ibv_query_srq(queue, &granted) == 0);
+    CHECK(granted.max_wr >= 4);
+    std::uint32_t number = 0;
+    CHECK(ibv_get_srq_num(queue, &number) == EINVAL);
+    CHECK(ibv_destroy_srq(queue) == 0);
+  }
+  CHECK(create(IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC) == nullptr);
+  CHECK(errno == EINVAL);
+  for (const ibv_srq_type type : {IBV_SRQT_XRC, IBV_SRQT_TM}) {
+    CHECK(create(typed | IBV_SRQ_INIT_ATTR_CQ, type) == nullptr);
+    CHECK(errno == EOPNOTSUPP);
+  }
+  CHECK(create(typed | IBV_SRQ_INIT_ATTR_RESERVED, IBV_SRQT_BASIC) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+}
+
 TEST_CASE("destroying a shared queue waits until its events are acknowledged") {
   endpoint host(sharing());
   endpoint sender;

@@ -14,6 +14,11 @@ constexpr std::uint16_t first_lid = 16;
 constexpr std::uint16_t subnet_manager_lid = 1;
 constexpr unsigned ethernet_gids = 6;
 
+/// The first half of the MAC addresses. It is locally administered, so that no maker has it and no
+/// program takes the device for another.
+constexpr std::uint32_t vendor = 0x02'5356;
+constexpr std::uint32_t vendor_part = 1;
+
 struct device_table {
   std::array<soft_device, max_devices> devices;
 
@@ -150,6 +155,8 @@ void describe_device(const soft_device& device, ibv_device_attr& attributes) noe
   std::snprintf(attributes.fw_ver, sizeof(attributes.fw_ver), "%s", SOFTVERBS_VERSION);
   attributes.node_guid = htobe64(device.guid());
   attributes.sys_image_guid = htobe64(device.guid());
+  attributes.vendor_id = vendor;
+  attributes.vendor_part_id = vendor_part;
   attributes.max_mr_size = limits::region_bytes;
   attributes.page_size_cap = 0xffff'f000U;
   attributes.max_qp = number(most.queue_pairs);

@@ -31,6 +31,8 @@ struct list_header {
 
 constexpr std::uint16_t default_pkey = 0xffff;
 constexpr std::uint8_t port_disabled = 3;
+/// The kernel counts its own devices from 0 and never gets here.
+constexpr int first_index = 1'000'000;
 /// In kHz: the device's clock counts nanoseconds.
 constexpr std::uint64_t core_clock = 1'000'000;
 
@@ -107,7 +109,7 @@ SOFTVERBS_EXPORT __be64 ibv_get_device_guid(ibv_device* device) {
 SOFTVERBS_EXPORT int ibv_get_device_index(ibv_device* device) {
   if (soft_device_of(device) == nullptr) return SOFTVERBS_NEXT(ibv_get_device_index)(device);
   SOFTVERBS_FAULT(ibv_get_device_index, nullptr);
-  return -1;  // the kernel's numbers belong to its own devices
+  return first_index + soft_device_of(device)->number;
 }
 
 SOFTVERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {

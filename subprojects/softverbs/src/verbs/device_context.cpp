@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verbs/device_context.hpp"
 
+#include "base/sealed_file.hpp"
 #include "faults/faults.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
 #include "verbs/inline_calls.hpp"
+
+#include <unistd.h>
 
 #include <cerrno>
 #include <mutex>
@@ -25,7 +28,10 @@ device_context::device_context(const soft_device& device, softverbs::machine& ma
   fill_operations();
 }
 
-device_context::~device_context() { ::pthread_mutex_destroy(&verbs().mutex); }
+device_context::~device_context() {
+  if (verbs().cmd_fd >= 0) ::close(verbs().cmd_fd);
+  ::pthread_mutex_destroy(&verbs().mutex);
+}
 
 void device_context::fill_operations() noexcept {
   query_port = inline_calls::query_port;
@@ -35,7 +41,9 @@ void device_context::fill_operations() noexcept {
     query_rt_values = inline_calls::query_rt_values;
     create_cq_ex = inline_calls::create_cq_ex;
     create_qp_ex = inline_calls::create_qp_ex;
+    create_srq_ex = inline_calls::create_srq_ex;
   }
+  get_srq_num = inline_calls::get_srq_num;
   alloc_td = inline_calls::alloc_td;
   dealloc_td = inline_calls::dealloc_td;
   alloc_parent_domain = inline_calls::alloc_parent_domain;
@@ -70,6 +78,9 @@ device_context* device_context::open(const soft_device& device) {
     return nullptr;
   }
   int error = opened->async_events().open() ? 0 : errno;
+  // There is no kernel to send commands to. What programs do with the descriptor all the same, such
+  // as to duplicate it, works; a command that they write to it is refused.
+  if (error == 0 && (opened->verbs().cmd_fd = open_sealed_file({})) < 0) error = errno;
   if (faults::is_broken(device.number)) error = EIO;
   if (error == 0) error = machine.attach();
   if (error != 0) {

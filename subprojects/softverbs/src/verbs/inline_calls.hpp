@@ -26,6 +26,9 @@ ibv_cq_ex* create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes);
 int poll_cq(ibv_cq* queue, int wanted, ibv_wc* out);
 int req_notify_cq(ibv_cq* queue, int solicited_only);
 
+ibv_srq* create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes);
+int get_srq_num(ibv_srq* queue, std::uint32_t* number);
+
 ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes);
 ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes);
 int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad);

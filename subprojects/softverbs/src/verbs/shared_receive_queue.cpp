@@ -40,6 +40,32 @@ SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr
   return nullptr;
 }
 
+// What verbs.h doesn't make a call of ibv_create_srq by itself.
+ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes) {
+  constexpr std::uint32_t of_basic = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  // These say nothing of a queue of the basic type, and drivers don't look at them.
+  constexpr std::uint32_t of_others =
+      IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
+  const std::uint32_t given = attributes->comp_mask;
+  const bool is_basic =
+      (given & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attributes->srq_type == IBV_SRQT_BASIC;
+  if (!is_basic || (given & ~(of_basic | of_others)) != 0) {
+    SOFTVERBS_FAULT(ibv_create_srq, verbs);
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if ((given & IBV_SRQ_INIT_ATTR_PD) == 0) {
+    SOFTVERBS_FAULT(ibv_create_srq, verbs);
+    errno = EINVAL;
+    return nullptr;
+  }
+  // The structure begins with that of the older verb.
+  return ibv_create_srq(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes));
+}
+
+// Only those of XRC have a number.
+int inline_calls::get_srq_num(ibv_srq*, std::uint32_t*) { return EINVAL; }
+
 SOFTVERBS_EXPORT int ibv_modify_srq(ibv_srq* queue, ibv_srq_attr* attributes, int mask) {
   if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_modify_srq)(queue, attributes, mask);
   SOFTVERBS_FAULT(ibv_modify_srq, queue->context);
