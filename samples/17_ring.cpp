@@ -6,6 +6,7 @@
 ///     mpirun -n 4 17_ring [DEVICE [PICTURE.svg]]      or by VERBSPP_RANK and so on; alone, it
 ///                                                     makes four ranks out of threads
 
+#include "common/ranks.hpp"
 #include <verbspp/ranks.hpp>
 
 #include <algorithm>
@@ -15,12 +16,7 @@
 #include <fstream>
 #include <iomanip>
 #include <iostream>
-#include <numeric>
-#include <optional>
-#include <span>
 #include <string>
-#include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -173,27 +169,6 @@ group_result<void> run(any_bootstrap launched, const std::string& device,
 int main(int argc, char** argv) {
   const std::string device = argc > 1 ? argv[1] : "soft0";
   const std::string picture = argc > 2 ? argv[2] : "";
-  std::vector<any_bootstrap> ranks;
-  auto found = find_bootstrap(patience);
-  if (found.has_value()) {
-    ranks.push_back(std::move(found).value());
-  } else if (found.error() == error_kind::not_found) {
-    std::cout << "nothing has started several of these: four threads are the ranks\n";
-    for (local_bootstrap& each : local_bootstrap::create(4)) ranks.emplace_back(std::move(each));
-  } else {
-    std::cerr << found.error() << '\n';
-    return 1;
-  }
-  std::vector<int> failed(ranks.size());
-  std::vector<std::thread> threads;
-  threads.reserve(ranks.size());
-  for (std::size_t i = 0; i < ranks.size(); ++i)
-    threads.emplace_back([&, i] {
-      const auto outcome = run(std::move(ranks[i]), device, picture);
-      if (outcome.has_value()) return;
-      std::cerr << outcome.error() << '\n';
-      failed[i] = 1;
-    });
-  for (std::thread& each : threads) each.join();
-  return std::ranges::find(failed, 1) == failed.end() ? 0 : 1;
+  return run_as_ranks(
+      patience, [&](any_bootstrap launched) { return run(std::move(launched), device, picture); });
 }

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Heat in a plate that is divided among ranks in two dimensions, with a halo exchange by RDMA: in
+/// each step a rank writes the edges of its part into the ghost cells of its neighbours, and works
+/// on its interior meanwhile.
+///
+///     mpirun -n 4 18_halo [--rows N] [--columns N] [--steps N] ...    or by VERBSPP_RANK and so
+///     on;
+///                                                     alone, it makes four ranks out of threads
+///
+/// halo/mpi.cpp is the same in MPI, and halo/compare.py runs both.
+
+#include "common/ranks.hpp"
+#include "halo/heat.hpp"
+#include <verbspp/ranks.hpp>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace verbspp;
+using namespace std::chrono_literals;
+using heat::side;
+
+constexpr access_flags rights = access::local_write | access::remote_write;
+using cells = registered_buffer<rights, double>;
+using cells_of_peer = cells::handle_for_peers;
+
+/// Where things are in the memory of a rank, in numbers: the field before a step and the one after
+/// it, which change roles with each step; and columns without gaps, since a request of RDMA writes
+/// to one place: those that leave, and those that arrive, of two steps.
+class layout {
+ public:
+  explicit layout(const heat::part& of) : of_(of), field_(heat::field::size(of)) {}
+  [[nodiscard]] std::size_t field(std::uint32_t step) const { return step % 2 * field_; }
+  [[nodiscard]] std::size_t row(std::uint32_t step, std::size_t row) const {
+    return field(step) + heat::field::index(of_, row, 1);
+  }
+  /// The column beyond that side, left or right.
+  [[nodiscard]] std::size_t arriving(std::uint32_t step, side from) const {
+    return 2 * field_ + (step % 2 * 2 + (from == side::right ? 1 : 0)) * of_.rows;
+  }
+  [[nodiscard]] std::size_t leaving(side to) const {
+    return 2 * field_ + (to == side::right ? 5 : 4) * of_.rows;
+  }
+  [[nodiscard]] std::size_t size() const { return 2 * field_ + 6 * of_.rows; }
+
+ private:
+  heat::part of_;
+  std::size_t field_;
+};
+
+/// A part of the plate, its neighbours, and what is on its way between them.
+///
+/// The neighbours' ghost cells need no other protection than two fields: a rank writes those of
+/// step n + 2 when it has all of step n + 1, which its neighbours send when they have read those of
+/// step n.
+class halo {
+ public:
+  static group_result<halo> create(world& all, const protection_domain& domain,
+                                   const heat::settings& given, const heat::division& division) {
+    const heat::part own = division.part_of(all.rank());
+    VERBSPP_TRY(memory, cells::allocate(domain, layout(own).size()));
+    VERBSPP_TRY(mine, memory.remote());
+    VERBSPP_TRY(theirs, all.exchange(mine, given.limit));
+    halo made(all, std::move(memory), own, given);
+    for (const side beyond : heat::sides)
+      if (const auto rank = division.neighbour(all.rank(), beyond)) {
+        made.neighbours_.push_back({.rank = *rank,
+                                    .beyond = beyond,
+                                    .memory = theirs[*rank],
+                                    .part = division.part_of(*rank)});
+        for (std::uint32_t step = 0; step < receives; ++step)
+          VERBSPP_TRYV(made.expect(made.neighbours_.back(), step));
+      }
+    for (std::uint32_t step = 0; step < 2; ++step) made.field(step).set_edges(given.columns);
+    // Nobody writes before all are ready.
+    VERBSPP_TRYV(all.barrier(given.limit));
+    return made;
+  }
+
+  [[nodiscard]] heat::field field(std::uint32_t step) {
+    return {memory_.data() + places_.field(step), own_};
+  }
+
+  /// Makes the field of the next step out of that of this one.
+  group_result<void> advance(std::uint32_t step, heat::stopwatch& watch) {
+    const heat::field now = field(step);
+    const heat::field next = field(step + 1);
+    // All that is written in the scope has left the memory when the scope returns.
+    VERBSPP_TRYV(world_->peers().scope(
+        [&](group_scope& scope) -> result<void> {
+          for (const neighbour& to : neighbours_)
+            VERBSPP_TRYV(write_edge(scope[to.rank], to, step));
+          watch.communicated();
+          heat::advance_interior(now, next);
+          watch.computed();
+          return success();
+        },
+        limit_));
+    for (neighbour& from : neighbours_) {
+      VERBSPP_TRYV(await_edge(from, step));
+      if (from.beyond == side::left || from.beyond == side::right)
+        now.unpack(memory_.data() + places_.arriving(step, from.beyond),
+                   from.beyond == side::left ? 0 : own_.columns + 1);
+    }
+    watch.communicated();
+    heat::advance_edges(now, next);
+    watch.computed();
+    return success();
+  }
+
+  /// Names the rank with which it began, and tells the neighbours. Ranks that see another one gone
+  /// leave, and are gone for their neighbours: so what those have said before counts for more than
+  /// who is gone.
+  group_error explain(group_error found) {
+    if (!found.peer())
+      for (const neighbour& each : neighbours_)
+        if (const auto failure = world_->peers()[each.rank].failure())
+          found = group_error(each.rank, failure->root(), 1);
+    if (!found.peer()) return found;
+    const bool is_neighbour =
+        std::ranges::find(neighbours_, *found.peer(), &neighbour::rank) != neighbours_.end();
+    // A neighbour that left has said why before; what others have said takes longer to come here.
+    const wait_limit patience(is_neighbour ? 0s : limit_);
+    do {
+      for (neighbour& from : neighbours_)
+        for (pending<>& edge : from.arriving)
+          if (const auto arrived = edge.poll(); arrived && arrived->has_value())
+            note_lost(arrived->value());
+    } while (!lost_ && !patience.has_passed());
+    if (lost_) found = was_lost();
+    for (const neighbour& to : neighbours_)
+      if (to.rank != *found.peer())
+        // Who can't be told is leaving as well.
+        static_cast<void>(world_->peers()[to.rank].send(
+            {.immediate = immediate_data(lost_flag | *found.peer())}, 1s));
+    return found;
+  }
+
+ private:
+  /// A neighbour is one step ahead at most, and may have something to say before it leaves.
+  static constexpr std::uint32_t receives = 3;
+  /// How long nothing may come before a neighbour is asked whether it is there.
+  static constexpr auto question_after = 500ms;
+  /// In immediate data, which has a step else.
+  static constexpr std::uint32_t lost_flag = 1U << 31;
+
+  struct neighbour {
+    std::uint32_t rank;
+    side beyond;
+    cells_of_peer memory;
+    heat::part part;
+    std::array<pending<>, receives> arriving{};
+  };
+
+  halo(world& all, cells memory, const heat::part& own, const heat::settings& given)
+      : world_(&all), memory_(std::move(memory)), own_(own), places_(own), limit_(given.limit) {}
+
+  /// The edge of this step, into the ghost cells beyond that side of the neighbour's where this
+  /// rank is; or to where it looks for a column.
+  result<void> write_edge(channel_scope& to, const neighbour& whose, std::uint32_t step) {
+    const side beyond = whose.beyond;
+    const layout theirs(whose.part);
+    std::size_t from = 0;
+    std::size_t into = 0;
+    std::size_t count = 0;
+    if (beyond == side::above || beyond == side::below) {
+      from = places_.row(step, beyond == side::above ? 1 : own_.rows);
+      into = theirs.row(step, beyond == side::above ? whose.part.rows + 1 : 0);
+      count = own_.columns;
+    } else {
+      from = places_.leaving(beyond);
+      into = theirs.arriving(step, heat::opposite(beyond));
+      count = own_.rows;
+      field(step).pack(beyond == side::left ? 1 : own_.columns, memory_.data() + from);
+    }
+    VERBSPP_TRY(edge, memory_.gather(from, count));
+    VERBSPP_TRY(ghosts, whose.memory.slice(into * sizeof(double), count * sizeof(double)));
+    VERBSPP_TRYV(
+        to.post_write({.elements = edge, .remote = ghosts, .immediate = immediate_data(step)}));
+    return success();
+  }
+
+  /// A receive for immediate data: what is written has its place already.
+  group_result<void> expect(neighbour& from, std::uint32_t step) {
+    auto posted = world_->peers()[from.rank].post_receive({});
+    if (!posted.has_value()) return group_error(from.rank, posted.error(), 1);
+    from.arriving[step % receives] = std::move(posted).value();
+    return success();
+  }
+
+  group_result<void> await_edge(neighbour& from, std::uint32_t step) {
+    pending<>& edge = from.arriving[step % receives];
+    auto arrived = edge.poll();
+    for (const wait_limit until(limit_); !arrived; arrived = edge.poll()) {
+      // A wait of the group, unlike that of a handle, gives nothing up when its time is over.
+      std::array<arrival, 4> news{};
+      const auto any = world_->peers().wait(news, question_after);
+      if (any.has_value()) continue;
+      if (any.error() != error_kind::timed_out || until.has_passed())
+        return group_error(from.rank, any.error(), 1);
+      // Who only waits for a peer does not notice that it is gone, so it is asked: a write of
+      // nothing.
+      const auto answered = world_->peers()[from.rank].write({.remote = from.memory}, limit_);
+      if (!answered.has_value()) return group_error(from.rank, answered.error(), 1);
+    }
+    if (!arrived->has_value()) return group_error(from.rank, arrived->error(), 1);
+    note_lost(arrived->value());
+    if (lost_) return was_lost();
+    return expect(from, step + receives);
+  }
+
+  void note_lost(const completed_work& arrived) {
+    const std::uint32_t word = arrived.immediate().value_or(immediate_data(0)).value();
+    if ((word & lost_flag) != 0) lost_ = word & ~lost_flag;
+  }
+  [[nodiscard]] group_error was_lost() const {
+    return {*lost_,
+            error(error_kind::not_connected, "halo exchange", "its neighbours have lost it"), 1};
+  }
+
+  world* world_;
+  cells memory_;
+  heat::part own_;
+  layout places_;
+  std::chrono::seconds limit_;
+  std::vector<neighbour> neighbours_{};
+  std::optional<std::uint32_t> lost_{};  ///< the rank that a neighbour has said to be gone
+};
+
+double larger(double left, double right) { return std::max(left, right); }
+
+group_result<void> run(any_bootstrap launched, const heat::settings& given) {
+  VERBSPP_TRY(context, open_device(given.device));
+  VERBSPP_TRY(domain, protection_domain::allocate(context));
+  VERBSPP_TRY(all, world::join(std::move(launched),
+                               domain.build_channel().waiting(wait_mode::spin_then_sleep(20us)),
+                               given.limit));
+  const heat::division division(all.size(), given.rows, given.columns);
+  if (!division.is_possible())
+    return error(error_kind::invalid_input, "divide the plate", "there are more ranks than points");
+  VERBSPP_TRY(plate, halo::create(all, domain, given, division));
+  if (all.rank() == 0) heat::tell_division(given, division);
+
+  heat::stopwatch watch;
+  for (std::uint32_t step = 0; step < given.steps; ++step) {
+    const auto advanced = plate.advance(step, watch);
+    if (!advanced.has_value()) return plate.explain(advanced.error());
+    if ((step + 1) % given.steps_per_residual != 0) continue;
+    const double change = heat::largest_change(plate.field(step), plate.field(step + 1));
+    watch.computed();
+    const auto largest = all.all_reduce(change, larger, given.limit);
+    if (!largest.has_value()) return plate.explain(largest.error());
+    watch.communicated();
+    if (all.rank() == 0) heat::tell_residual(step + 1, largest.value());
+  }
+  VERBSPP_TRY(computing, all.all_reduce(watch.computing(), std::plus<>(), given.limit));
+  VERBSPP_TRY(communicating, all.all_reduce(watch.communicating(), std::plus<>(), given.limit));
+  if (all.rank() == 0) heat::tell_times(given, computing, communicating, all.size());
+  if (given.is_checked) {
+    const double own =
+        heat::difference_to_serial(given, division.part_of(all.rank()), plate.field(given.steps));
+    VERBSPP_TRY(largest, all.all_reduce(own, larger, given.limit));
+    if (all.rank() == 0) heat::tell_difference(largest);
+    if (largest > heat::tolerance)
+      return error(error_kind::mismatch, "check the plate", "it differs from the serial solution");
+  }
+  // Nobody goes before all are done.
+  VERBSPP_TRYV(all.barrier(given.limit));
+  return success();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto given = heat::read_arguments(argc, argv);
+  if (!given) {
+    std::cerr << "usage: " << argv[0] << ' ' << heat::usage;
+    return 2;
+  }
+  return run_as_ranks(given->limit,
+                      [&](any_bootstrap launched) { return run(std::move(launched), *given); });
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/ranks.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <iostream>
+#include <thread>
+#include <utility>
+#include <vector>
+
+/// Calls the function with what this process was started by as one of several; in a process that
+/// was started alone with that of each of four threads, which are the ranks then.
+///
+/// \returns what the process is to end with
+template <class Function>
+int run_as_ranks(std::chrono::seconds patience, Function function) {
+  std::vector<verbspp::any_bootstrap> ranks;
+  auto found = verbspp::find_bootstrap(patience);
+  if (found.has_value()) {
+    ranks.push_back(std::move(found).value());
+  } else if (found.error() == verbspp::error_kind::not_found) {
+    std::cout << "nothing has started several of these: four threads are the ranks\n";
+    for (verbspp::local_bootstrap& each : verbspp::local_bootstrap::create(4))
+      ranks.emplace_back(std::move(each));
+  } else {
+    std::cerr << found.error() << '\n';
+    return 1;
+  }
+  std::vector<int> failed(ranks.size());
+  std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    threads.emplace_back([&, i] {
+      const auto outcome = function(std::move(ranks[i]));
+      if (outcome.has_value()) return;
+      std::cerr << outcome.error() << '\n';
+      failed[i] = 1;
+    });
+  for (std::thread& each : threads) each.join();
+  return std::ranges::find(failed, 1) == failed.end() ? 0 : 1;
+}

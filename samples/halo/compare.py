@@ -1,0 +1,50 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the halo exchange by verbspp and by MPI in turn, and shows how their times relate.
+
+    compare.py 18_HALO HALO_MPI [--ranks 2,4] [--rounds N] [OPTION...]
+
+Both are started by mpirun; OPTIONs are for both. The times per step are medians of the rounds, of
+which each runs one after the other. COMPARE_PRELOAD names a library to preload into 18_HALO's ranks:
+libsoftverbs.so, or none where there is a device (--device).
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+
+arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+arguments.add_argument("program")
+arguments.add_argument("twin")
+arguments.add_argument("--ranks", default="2,4")
+arguments.add_argument("--rounds", type=int, default=7)
+given, options = arguments.parse_known_args()
+preload = os.environ.get("COMPARE_PRELOAD")
+
+
+def run(program, ranks, environment):
+    """Microseconds per step, and the percentage of communication."""
+    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, *environment, program, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    found = re.search(r"time per step: (\S+) us, of which communication (\S+) %", done.stdout)
+    if done.returncode != 0 or not found:
+        sys.exit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
+    return float(found[1]), float(found[2])
+
+
+for ranks in given.ranks.split(","):
+    of_verbspp, of_mpi = [], []
+    for _ in range(given.rounds):
+        of_verbspp.append(run(given.program, ranks, ["-x", f"LD_PRELOAD={preload}"] if preload else []))
+        of_mpi.append(run(given.twin, ranks, []))
+    medians = []
+    for name, runs in (("verbspp", of_verbspp), ("MPI", of_mpi)):
+        times = [time for time, _ in runs]
+        medians.append(statistics.median(times))
+        share = statistics.median(share for _, share in runs)
+        print(f"{ranks} ranks, {name}: {medians[-1]:.1f} us per step ({min(times):.1f} to {max(times):.1f}), "
+              f"communication {share:.0f} %")
+    print(f"{ranks} ranks, verbspp / MPI: {medians[0] / medians[1]:.2f}", flush=True)
