@@ -12,6 +12,7 @@
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -28,6 +29,14 @@ namespace verbspp::detail {
 /// to a step that others have given up finds, or makes up for, what was missed with the next one,
 /// and nothing has to be set back. For who is missing, each rank has a count of the steps that it
 /// has come to with each other rank, which those read.
+///
+/// Values go into two places for each pair of ranks, in turn, each with its number written behind
+/// it. The receiver gives a number back when it has done with the value, or has given it up; the
+/// sender is never more than two ahead of that. So a value is that of its step, however late the
+/// receiver comes.
+///
+/// Beside each count is a tag of what the step is, by which ranks that do different things find
+/// that out.
 class [[gnu::visibility("hidden")]] signals {
  public:
   static constexpr access_flags rights =
@@ -35,11 +44,17 @@ class [[gnu::visibility("hidden")]] signals {
   using place = remote_memory<access::remote_write | access::remote_read>;
   static constexpr std::size_t largest_value = 256;
 
-  /// What a barrier of a rank among others is made of, in this order.
-  struct step {
-    enum class does : std::uint8_t { signals, waits } what;
-    std::uint32_t rank;
+  /// What two ranks have counted of each other.
+  struct counts {
+    std::uint64_t signaled = 0;
+    std::uint64_t awaited = 0;
+    std::uint64_t joined = 0;
+    std::uint64_t given = 0;     ///< values to it
+    std::uint64_t expected = 0;  ///< values of it
+    std::uint64_t released = 0;  ///< of which it knows that they are done with
   };
+  using encoded_counts = std::array<std::uint64_t, 6>;
+  using combining = void (*)(void* context, std::byte* into, const std::byte* with);
 
   [[nodiscard]] result<void> open(const protection_domain& domain, std::uint32_t rank,
                                   std::uint32_t size, wait_mode waiting) noexcept;
@@ -49,56 +64,91 @@ class [[gnu::visibility("hidden")]] signals {
     theirs_.get()[rank] = memory;
   }
 
+  [[nodiscard]] encoded_counts counts_with(std::uint32_t rank) const noexcept;
+  /// Both ends go on from the same counts. \pre nothing is under way between them
+  void agree(std::uint32_t rank, const encoded_counts& theirs) noexcept;
+
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                       const wait_limit& limit) noexcept;
+  [[nodiscard]] group_results broadcast(group& peers, std::span<std::byte> value,
+                                        std::uint32_t root, const wait_limit& limit) noexcept;
+  /// `all` is used by the root alone.
+  [[nodiscard]] group_results gather(group& peers, std::span<const std::byte> mine,
+                                     std::span<std::byte> all, std::uint32_t root,
+                                     const wait_limit& limit) noexcept;
   [[nodiscard]] group_results all_gather(group& peers, std::span<const std::byte> mine,
                                          std::span<std::byte> all,
                                          const wait_limit& limit) noexcept;
+  /// Throws what `combine` throws.
+  [[nodiscard]] group_results all_reduce(group& peers, std::span<std::byte> value,
+                                         combining combine, void* context, const wait_limit& limit);
 
  private:
+  class step;
+
+  /// What there is in each rank's memory for each rank.
+  enum class word : std::uint8_t {
+    signal_from,
+    joined_with,
+    number_from,  // and one more, for the other place
+    other_number_from,
+    taken_by,
+    // What the device writes elsewhere.
+    signal_to,
+    number_to,
+    taken_to,
+    answer_of,
+    count,
+  };
+
   [[nodiscard]] std::optional<error> objection(const peer_list& ranks) noexcept;
+  [[nodiscard]] std::optional<error> objection(std::uint32_t root) const noexcept;
+  [[nodiscard]] peer_list everybody() const noexcept {
+    return std::span<const std::uint32_t>(everybody_.get(), size_);
+  }
   /// This rank has come to a step with these.
-  void join(const peer_list& ranks) noexcept;
+  void join(const peer_list& ranks, std::uint16_t tag) noexcept;
   /// Does what the kind of barrier takes, by `signal(rank)` and `await(rank)`.
   template <class Signal, class Await>
   void run(barrier_kind kind, const peer_list& ranks, Signal signal, Await await) const noexcept;
-  [[nodiscard]] bool wait_for(std::uint32_t rank, const wait_limit& limit) const noexcept;
-  /// Which of the ranks have not come to this step, or can't be asked.
-  [[nodiscard]] group_results blame(group& peers, const peer_list& ranks,
-                                    std::optional<std::uint32_t> awaited,
-                                    const error& cause) noexcept;
+  /// Calls the function with a step, in a scope of the group.
+  template <class Function>
+  [[nodiscard]] group_results run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
+                                       const wait_limit& limit, Function function);
+  /// Which of the ranks have not come to this step, or can't be asked. If it is known who is to
+  /// blame, that is its error.
+  [[nodiscard]] group_results blame(group& peers, const peer_list& ranks, std::uint16_t tag,
+                                    std::optional<std::uint32_t> awaited, const error& cause,
+                                    bool is_known) noexcept;
 
+  [[nodiscard]] std::byte* data() noexcept { return memory_->data(); }
   // Where things are in each rank's memory.
-  [[nodiscard]] std::size_t signal_from(std::uint32_t rank) const noexcept {
-    return rank * sizeof(std::uint64_t);
+  [[nodiscard]] std::size_t at(word which, std::uint32_t rank) const noexcept {
+    return (std::size_t{size_} * static_cast<std::size_t>(which) + rank) * sizeof(std::uint64_t);
   }
-  [[nodiscard]] std::size_t joined_with(std::uint32_t rank) const noexcept {
-    return (std::size_t{size_} + rank) * sizeof(std::uint64_t);
+  [[nodiscard]] std::size_t number_from(std::uint32_t rank, std::uint64_t number) const noexcept {
+    return at(number % 2 == 0 ? word::number_from : word::other_number_from, rank);
   }
-  [[nodiscard]] std::size_t signal_to(std::uint32_t rank) const noexcept {
-    return (std::size_t{size_} * 2 + rank) * sizeof(std::uint64_t);
+  [[nodiscard]] std::size_t value_from(std::uint32_t rank, std::uint64_t number) const noexcept {
+    return at(word::count, 0) + (std::size_t{rank} * 2 + number % 2) * largest_value;
   }
-  [[nodiscard]] std::size_t answer_of(std::uint32_t rank) const noexcept {
-    return (std::size_t{size_} * 3 + rank) * sizeof(std::uint64_t);
+  /// The values of all, one behind the other, of one of two steps in turn.
+  [[nodiscard]] std::size_t values_of_all(std::uint64_t turn) const noexcept {
+    return value_from(size_, 0) + std::size_t{size_} * (turn % 2) * largest_value;
   }
-  [[nodiscard]] std::size_t value_of(std::uint32_t rank, std::uint64_t turn) const noexcept {
-    return std::size_t{size_} * 4 * sizeof(std::uint64_t) +
-           (std::size_t{rank} * 2 + turn % 2) * largest_value;
+  /// What this rank has of its own; there are two, as what goes up a tree may be under way still
+  /// when other things go down.
+  [[nodiscard]] std::size_t own_value(std::uint32_t which) const noexcept {
+    return values_of_all(0) + std::size_t{size_} * 2 * largest_value + which * largest_value;
   }
-  [[nodiscard]] std::size_t own_value() const noexcept { return value_of(size_, 0); }
 
   std::uint32_t rank_ = 0;
   std::uint32_t size_ = 0;
+  std::uint64_t all_gathers_ = 0;
   wait_mode waiting_ = wait_mode::spin();
   std::optional<registered_buffer<rights>> memory_{};
-  struct counts {
-    std::uint64_t sent = 0;
-    std::uint64_t awaited = 0;
-    std::uint64_t joined = 0;
-    std::uint64_t gathered = 0;
-    bool is_named = false;
-  };
   owned<counts[]> counts_{};
+  owned<bool[]> is_named_{};
   owned<std::optional<place>[]> theirs_{};
   owned<std::uint32_t[]> everybody_{};
 };

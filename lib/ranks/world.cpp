@@ -44,6 +44,12 @@ class key {
   return rank_name::from(std::string_view(text.data())).value();
 }
 
+/// What a rank says of its connection to another.
+struct state_of_pair {
+  std::uint64_t is_broken;
+  detail::signals::encoded_counts counts;
+};
+
 /// A failure with one rank.
 [[nodiscard]] group_error with_rank(std::uint32_t rank, const error& cause) noexcept {
   return {rank, cause, 1};
@@ -172,24 +178,49 @@ group_results world::all_gather_bytes(std::span<const std::byte> mine, std::span
   return state_->signals.all_gather(state_->peers, mine, all, limit);
 }
 
+group_results world::gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
+                                  std::uint32_t root, const wait_limit& limit) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");
+  return state_->signals.gather(state_->peers, mine, all, root, limit);
+}
+
+group_results world::broadcast_bytes(std::span<std::byte> value, std::uint32_t root,
+                                     const wait_limit& limit) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");
+  return state_->signals.broadcast(state_->peers, value, root, limit);
+}
+
+group_results world::all_reduce_bytes(std::span<std::byte> value,
+                                      void (*combine)(void* context, std::byte* into,
+                                                      const std::byte* right),
+                                      void* context, const wait_limit& limit) {
+  if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");
+  return state_->signals.all_reduce(state_->peers, value, combine, context, limit);
+}
+
 group_result<void> world::mend(const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "mend a world", "it was moved from");
   state& own = *state_.get();
   const std::uint64_t turn = ++own.turns;
   // What one end finds broken, the other may not have seen yet.
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
-    const std::array<std::byte, 1> broken{own.peers[rank].is_connected() ? std::byte{0}
-                                                                         : std::byte{1}};
-    VERBSPP_TRYV(own.bootstrap.put(key("broken", turn, rank), broken));
+    const state_of_pair mine{own.peers[rank].is_connected() ? 0U : 1U,
+                             own.signals.counts_with(rank)};
+    VERBSPP_TRYV(own.bootstrap.put(key("pair", turn, rank), std::as_bytes(std::span(&mine, 1))));
   }
   VERBSPP_TRYV(own.bootstrap.fence(limit));
   const detail::owned<bool[]> is_renewed(new (std::nothrow) bool[own.size]());
   if (!is_renewed) return error::from_errno(ENOMEM, "mend a world");
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const auto renewed = [&]() -> result<void> {
-      std::array<std::byte, 1> theirs{};
-      VERBSPP_TRYV(own.bootstrap.get(rank, key("broken", turn, own.rank), theirs, limit));
-      if (own.peers[rank].is_connected() && theirs[0] == std::byte{0}) return success();
+      state_of_pair theirs{};
+      VERBSPP_TRY(size, own.bootstrap.get(rank, key("pair", turn, own.rank),
+                                          std::as_writable_bytes(std::span(&theirs, 1)), limit));
+      if (size != sizeof theirs)
+        return error(error_kind::mismatch, "mend a world",
+                     "this rank runs another version of the library");
+      own.signals.agree(rank, theirs.counts);
+      if (own.peers[rank].is_connected() && theirs.is_broken == 0) return success();
       is_renewed.get()[rank] = true;
       VERBSPP_TRY(local, own.peers[rank].renew());
       return own.bootstrap.put(key("endpoint", turn, rank), local.encode());

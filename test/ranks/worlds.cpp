@@ -36,11 +36,6 @@ constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_t
   return given != nullptr ? static_cast<std::uint32_t>(std::stoul(given)) : 30;
 }
 
-void break_link(world& one, world& other) {
-  move_to_error(one.peers()[other.rank()].native_handle());
-  static_cast<void>(other.peers()[one.rank()].close());
-}
-
 }  // namespace
 
 TEST_CASE("the ranks of a world know, and reach, each other") {

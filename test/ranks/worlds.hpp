@@ -35,12 +35,14 @@ inline void on_threads(std::uint32_t count, const std::function<void(std::uint32
 
 /// So many ranks in one process, with what they have of the device.
 struct local_worlds {
-  explicit local_worlds(std::uint32_t count) {
+  explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0) {
     std::vector<local_bootstrap> launched = local_bootstrap::create(count);
     std::vector<std::optional<world>> made(count);
     on_threads(count, [&](std::uint32_t rank) {
-      made[rank].emplace(
-          must(world::join(std::move(launched[rank]), bed.domain.build_channel(), patience)));
+      made[rank].emplace(must(world::join(
+          std::move(launched[rank]),
+          bed.domain.build_channel().max_inline_data(must(inline_size::from(inline_bytes))),
+          patience)));
     });
     for (auto& each : made) ranks.push_back(std::move(*each));
   }
@@ -48,6 +50,12 @@ struct local_worlds {
   testbed bed;
   std::vector<world> ranks{};
 };
+
+/// Breaks what connects them, at both ends.
+inline void break_link(world& one, world& other) {
+  move_to_error(one.peers()[other.rank()].native_handle());
+  static_cast<void>(other.peers()[one.rank()].close());
+}
 
 /// That it holds, on any thread.
 inline void require(bool holds, const char* what, int line = __builtin_LINE(),

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <cstring>
 #include <iosfwd>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -119,8 +120,9 @@ class world {
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
 
-  /// The values of all ranks, by rank; each rank gets all.
-  /// \errors as `barrier`, of the first rank that failed
+  /// The values of all ranks, by rank; each rank gets all. By dissemination: n log n messages, log
+  /// n steps.
+  /// \errors as `barrier`, of the first rank that failed; `mismatch` of one that is at another step
   template <class Value>
     requires CollectiveValue<Value>
   [[nodiscard]] group_result<std::vector<Value>> all_gather(const Value& mine,
@@ -130,26 +132,58 @@ class world {
                                   std::as_writable_bytes(std::span(all)), limit));
     return all;
   }
-  /// `combine` of all ranks' values, from rank 0 on: the same at each, if it is the same function.
+  /// The values of all ranks, by rank, at `root`; nothing at the others, which don't wait for it,
+  /// but for what they gave it two values ago. Each sends it one message.
+  /// \errors as `all_gather`; `invalid_input` for a root that is no rank
+  template <class Value>
+    requires CollectiveValue<Value>
+  [[nodiscard]] group_result<std::vector<Value>> gather(const Value& mine, std::uint32_t root,
+                                                        const wait_limit& limit) {
+    std::vector<Value> all(rank() == root ? size() : 0);
+    VERBSPP_TRYV(gather_bytes(std::as_bytes(std::span(&mine, 1)),
+                              std::as_writable_bytes(std::span(all)), root, limit));
+    return all;
+  }
+  /// What `combine` makes of all ranks' values, the same bytes at each. By a binomial tree, up and
+  /// down: 2 (n - 1) messages, 2 log n steps.
+  ///
+  /// The order depends on the size alone. A value is always combined with that of the ranks behind
+  /// it, `combine(left, right)`, neighbours first: ((0 1) (2 3)) ((4 5) 6) for seven ranks. So
+  /// `combine` has to be associative for the result to be that of all orders; it need not be
+  /// commutative. It is called in the middle of the step: what it throws leaves the others waiting
+  /// until their limits.
+  /// \errors as `all_gather`
   template <class Value, class Combine>
     requires CollectiveValue<Value>
   [[nodiscard]] group_result<Value> all_reduce(const Value& mine, Combine combine,
                                                const wait_limit& limit) {
-    VERBSPP_TRY(all, all_gather(mine, limit));
-    Value total = all[0];
-    for (std::size_t rank = 1; rank < all.size(); ++rank) total = combine(total, all[rank]);
+    const auto combine_bytes = [](void* with, std::byte* into, const std::byte* right) {
+      Value both[2]{};
+      std::memcpy(&both[0], into, sizeof(Value));
+      std::memcpy(&both[1], right, sizeof(Value));
+      const Value combined = (*static_cast<Combine*>(with))(both[0], both[1]);
+      std::memcpy(into, &combined, sizeof(Value));
+    };
+    Value total = mine;
+    VERBSPP_TRYV(all_reduce_bytes(std::as_writable_bytes(std::span(&total, 1)), combine_bytes,
+                                  std::addressof(combine), limit));
     return total;
   }
-  /// The value of `root`, at each. \pre it is below `size()`
+  /// The value of `root`, at each. By a binomial tree: n - 1 messages, log n steps. A rank is done
+  /// when it has passed the value on, and doesn't wait for who comes late; but none is more than
+  /// two values ahead of another to which it gives them.
+  /// \errors as `all_gather`; `invalid_input` for a root that is no rank
   template <class Value>
     requires CollectiveValue<Value>
   [[nodiscard]] group_result<Value> broadcast(const Value& mine, std::uint32_t root,
                                               const wait_limit& limit) {
-    VERBSPP_TRY(all, all_gather(mine, limit));
-    return Value(all[root]);
+    Value value = mine;
+    VERBSPP_TRYV(broadcast_bytes(std::as_writable_bytes(std::span(&value, 1)), root, limit));
+    return value;
   }
 
-  /// Connects again what was broken, whichever end has seen that: all ranks have to call it.
+  /// Connects again what was broken, whichever end has seen that: all ranks have to call it. What
+  /// they have counted of each other's steps is the same again, also where one has left out some.
   /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 
@@ -172,6 +206,15 @@ class world {
   [[nodiscard]] group_results all_gather_bytes(std::span<const std::byte> mine,
                                                std::span<std::byte> all,
                                                const wait_limit& limit) noexcept;
+  [[nodiscard]] group_results gather_bytes(std::span<const std::byte> mine,
+                                           std::span<std::byte> all, std::uint32_t root,
+                                           const wait_limit& limit) noexcept;
+  [[nodiscard]] group_results broadcast_bytes(std::span<std::byte> value, std::uint32_t root,
+                                              const wait_limit& limit) noexcept;
+  [[nodiscard]] group_results all_reduce_bytes(std::span<std::byte> value,
+                                               void (*combine)(void* context, std::byte* into,
+                                                               const std::byte* right),
+                                               void* context, const wait_limit& limit);
 
   detail::owned<state> state_;
 };

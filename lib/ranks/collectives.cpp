@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/step.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace verbspp::detail {
+
+namespace {
+
+enum class kind_of_step : std::uint8_t { broadcast = 16, gather, all_gather, all_reduce };
+
+[[nodiscard]] std::uint16_t tag_of(kind_of_step kind, std::size_t size,
+                                   std::uint32_t root) noexcept {
+  return detail::tag_of({static_cast<std::uint64_t>(kind), size, root});
+}
+
+/// The edges of a binomial tree at one of its ranks. The tree below rank r has the ranks from r to
+/// r plus the lowest bit of r, and its k-th child has those from r + 2^k on: neighbours are near.
+class tree {
+ public:
+  tree(std::uint32_t rank, std::uint32_t root, std::uint32_t size) noexcept
+      : place_((rank + size - root) % size), root_(root), size_(size) {
+    const std::uint32_t below = place_ == 0 ? size : place_ & (~place_ + 1);
+    while (children_ < 31 && (1U << children_) < below && place_ + (1U << children_) < size)
+      ++children_;
+  }
+  [[nodiscard]] bool has_parent() const noexcept { return place_ != 0; }
+  [[nodiscard]] std::uint32_t parent() const noexcept { return at(place_ & (place_ - 1)); }
+  [[nodiscard]] std::uint32_t children() const noexcept { return children_; }
+  /// The one of most ranks is the last.
+  [[nodiscard]] std::uint32_t child(std::uint32_t number) const noexcept {
+    return at(place_ + (1U << number));
+  }
+
+ private:
+  [[nodiscard]] std::uint32_t at(std::uint32_t place) const noexcept {
+    return static_cast<std::uint32_t>((std::uint64_t{place} + root_) % size_);
+  }
+
+  std::uint32_t place_;
+  std::uint32_t root_;
+  std::uint32_t size_;
+  std::uint32_t children_ = 0;
+};
+
+}  // namespace
+
+std::optional<error> signals::objection(std::uint32_t root) const noexcept {
+  if (root < size_) return std::nullopt;
+  return error::above_limit(collective_step, "root", root, size_ - 1,
+                            "it has to be a rank of the world");
+}
+
+group_results signals::broadcast(group& peers, std::span<std::byte> value, std::uint32_t root,
+                                 const wait_limit& limit) noexcept {
+  if (const auto objects = objection(root)) return *objects;
+  const tree around(rank_, root, size_);
+  const auto run = [&](step& now) noexcept {
+    if (around.has_parent()) now.expect(around.parent());
+    for (std::uint32_t i = 0; i < around.children(); ++i) now.promise(around.child(i));
+    if (around.has_parent()) {
+      const std::byte* const taken = now.take(around.parent());
+      if (taken == nullptr) return;
+      take_bytes(value.data(), taken, value.size());
+      now.release(around.parent());
+    }
+    std::ranges::copy(value, data() + own_value(0));
+    for (std::uint32_t i = around.children(); i-- > 0;)
+      now.give(around.child(i), own_value(0), value.size());
+  };
+  return run_step(peers, everybody(), tag_of(kind_of_step::broadcast, value.size(), root), limit,
+                  run);
+}
+
+group_results signals::gather(group& peers, std::span<const std::byte> mine,
+                              std::span<std::byte> all, std::uint32_t root,
+                              const wait_limit& limit) noexcept {
+  if (const auto objects = objection(root)) return *objects;
+  const auto run = [&](step& now) noexcept {
+    if (rank_ != root) {
+      now.promise(root);
+      std::ranges::copy(mine, data() + own_value(0));
+      now.give(root, own_value(0), mine.size());
+      return;
+    }
+    for (std::uint32_t rank = 0; rank < size_; ++rank)
+      if (rank != root) now.expect(rank);
+    for (std::uint32_t rank = 0; rank < size_; ++rank) {
+      if (rank == root) {
+        std::ranges::copy(mine, all.data() + rank * mine.size());
+      } else if (const std::byte* const taken = now.take(rank)) {
+        take_bytes(all.data() + rank * mine.size(), taken, mine.size());
+        now.release(rank);
+      }
+    }
+  };
+  return run_step(peers, everybody(), tag_of(kind_of_step::gather, mine.size(), root), limit, run);
+}
+
+group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
+                                  std::span<std::byte> all, const wait_limit& limit) noexcept {
+  // In each round a rank passes on all that it has, to a rank twice as far away.
+  const std::size_t size = mine.size();
+  const std::size_t values = values_of_all(++all_gathers_);
+  const auto to = [&](std::uint64_t distance) noexcept {
+    return static_cast<std::uint32_t>((rank_ + size_ - distance) % size_);
+  };
+  const auto from = [&](std::uint64_t distance) noexcept {
+    return static_cast<std::uint32_t>((rank_ + distance) % size_);
+  };
+  const auto run = [&](step& now) noexcept {
+    for (std::uint64_t distance = 1; distance < size_; distance *= 2) {
+      now.expect(from(distance));
+      now.promise(to(distance));
+    }
+    std::ranges::copy(mine, data() + values + rank_ * size);
+    for (std::uint64_t distance = 1; distance < size_; distance *= 2) {
+      if (!now.has_room(to(distance))) return;
+      const std::uint64_t count = std::min(distance, size_ - distance);
+      const std::uint64_t in_front = std::min<std::uint64_t>(count, size_ - rank_);
+      const std::size_t first = values + rank_ * size;
+      now.write(to(distance), first, in_front * size, first);
+      now.write(to(distance), values, (count - in_front) * size, values);
+      now.write_number(to(distance));
+      if (now.take(from(distance)) == nullptr) return;
+    }
+    take_bytes(all.data(), data() + values, all.size());
+    for (std::uint64_t distance = 1; distance < size_; distance *= 2) now.release(from(distance));
+  };
+  return run_step(peers, everybody(), tag_of(kind_of_step::all_gather, size, 0), limit, run);
+}
+
+group_results signals::all_reduce(group& peers, std::span<std::byte> value, combining combine,
+                                  void* context, const wait_limit& limit) {
+  const tree around(rank_, 0, size_);
+  const auto run = [&](step& now) {
+    for (std::uint32_t i = 0; i < around.children(); ++i) {
+      now.expect(around.child(i));
+      now.promise(around.child(i));
+    }
+    if (around.has_parent()) {
+      now.promise(around.parent());
+      now.expect(around.parent());
+    }
+    for (std::uint32_t i = 0; i < around.children(); ++i) {
+      const std::byte* const taken = now.take(around.child(i));
+      if (taken == nullptr) return;
+      std::array<std::byte, largest_value> theirs;
+      take_bytes(theirs.data(), taken, value.size());
+      now.release(around.child(i));
+      combine(context, value.data(), theirs.data());
+    }
+    if (around.has_parent()) {
+      std::ranges::copy(value, data() + own_value(0));
+      now.give(around.parent(), own_value(0), value.size());
+      const std::byte* const taken = now.take(around.parent());
+      if (taken == nullptr) return;
+      take_bytes(value.data(), taken, value.size());
+      now.release(around.parent());
+    }
+    std::ranges::copy(value, data() + own_value(1));
+    for (std::uint32_t i = around.children(); i-- > 0;)
+      now.give(around.child(i), own_value(1), value.size());
+  };
+  return run_step(peers, everybody(), tag_of(kind_of_step::all_reduce, value.size(), 0), limit,
+                  run);
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/step.hpp"
+
+#include <sched.h>
+
+#include <array>
+#include <chrono>
+#include <thread>
+
+namespace verbspp::detail {
+
+namespace {
+
+/// A rank that waits for a word that another writes has no event to sleep for.
+constexpr auto nap = std::chrono::microseconds(50);
+constexpr unsigned rounds_before_yield = 64;
+/// How many values may be there, or on their way, that the receiver has not done with.
+constexpr std::uint64_t places_of_values = 2;
+
+}  // namespace
+
+template <class Condition>
+bool signals::step::wait_until(std::uint32_t for_rank, Condition holds) noexcept {
+  const wait_limit spins_until(of_.waiting_.spins_for());
+  for (unsigned round = 0;; ++round) {
+    if (holds()) return true;
+    if (round % rounds_before_yield != rounds_before_yield - 1) continue;
+    if (limit_.has_passed()) {
+      // What came together with the limit was still in time.
+      if (holds()) return true;
+      fail(for_rank, limit_.failure(collective_step, "this rank did not come"), false);
+      return false;
+    }
+    if (of_.waiting_.sleeps() && spins_until.has_passed())
+      std::this_thread::sleep_for(nap);
+    else
+      sched_yield();
+  }
+}
+
+void signals::step::check_tag(std::uint32_t from, std::uint64_t seen,
+                              std::uint64_t number) noexcept {
+  if (seen >> 16 == number && seen != tagged(number)) fail(from, other_step(), true);
+}
+
+void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
+                          std::size_t into) noexcept {
+  if (failed_ || size == 0) return;
+  const auto posted = [&]() -> result<void> {
+    VERBSPP_TRY(place, of_.theirs_.get()[to]->slice(into, size));
+    if (size <= largest_value && size <= peers_[to].capacities().max_inline_data) {
+      std::array<std::byte, largest_value> bytes;
+      take_bytes(bytes.data(), of_.data() + from, size);
+      VERBSPP_TRYV(scope_[to].post_write(
+          {.elements = inline_payload(std::span<const std::byte>(bytes).first(size)),
+           .remote = place}));
+    } else {
+      VERBSPP_TRY(elements, of_.memory_->gather(from, size));
+      VERBSPP_TRYV(scope_[to].post_write({.elements = elements, .remote = place}));
+    }
+    return success();
+  }();
+  if (!posted.has_value()) fail(to, posted.assume_error(), false);
+}
+
+void signals::step::write_word(std::uint32_t to, word source, std::size_t into,
+                               std::uint64_t value) noexcept {
+  show(of_.data() + of_.at(source, to), value);
+  write(to, of_.at(source, to), sizeof value, into);
+}
+
+void signals::step::signal(std::uint32_t to) noexcept {
+  const std::uint64_t number = ++of_.counts_.get()[to].signaled;
+  if (!failed_)
+    write_word(to, word::signal_to, of_.at(word::signal_from, of_.rank_), tagged(number));
+}
+
+void signals::step::await(std::uint32_t from) noexcept {
+  const std::uint64_t wanted = ++of_.counts_.get()[from].awaited;
+  if (failed_) return;
+  const std::byte* const at = of_.data() + of_.at(word::signal_from, from);
+  if (wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; }))
+    check_tag(from, look(at), wanted);
+}
+
+void signals::step::expect(std::uint32_t from) noexcept {
+  counts& with = of_.counts_.get()[from];
+  // What this rank has not taken of an earlier step that failed, it never will.
+  if (with.released < with.expected) release(from);
+  ++with.expected;
+}
+
+bool signals::step::has_room(std::uint32_t to) noexcept {
+  if (failed_) return false;
+  const std::byte* const at = of_.data() + of_.at(word::taken_by, to);
+  const std::uint64_t number = of_.counts_.get()[to].given;
+  return wait_until(to, [&]() noexcept { return look(at) + places_of_values >= number; });
+}
+
+void signals::step::write_number(std::uint32_t to) noexcept {
+  if (failed_) return;
+  const std::uint64_t number = of_.counts_.get()[to].given;
+  write_word(to, word::number_to, of_.number_from(of_.rank_, number), tagged(number));
+}
+
+void signals::step::give(std::uint32_t to, std::size_t from, std::size_t size) noexcept {
+  if (!has_room(to)) return;
+  write(to, from, size, of_.value_from(of_.rank_, of_.counts_.get()[to].given));
+  write_number(to);
+}
+
+const std::byte* signals::step::take(std::uint32_t from) noexcept {
+  if (failed_) return nullptr;
+  const std::uint64_t wanted = of_.counts_.get()[from].expected;
+  const std::byte* const at = of_.data() + of_.number_from(from, wanted);
+  const std::byte* const next = of_.data() + of_.number_from(from, wanted + 1);
+  const bool has_come = wait_until(
+      from, [&]() noexcept { return look(at) >> 16 >= wanted || look(next) >> 16 > wanted; });
+  if (!has_come) return nullptr;
+  const std::uint64_t seen = look(at);
+  check_tag(from, seen, wanted);
+  // Its next value has come, and it writes them in order.
+  if (seen >> 16 != wanted)
+    fail(from,
+         error(error_kind::timed_out, collective_step,
+               "this rank has given the step up, and is at a later one"),
+         true);
+  return failed_ ? nullptr : of_.data() + of_.value_from(from, wanted);
+}
+
+void signals::step::release(std::uint32_t from) noexcept {
+  counts& with = of_.counts_.get()[from];
+  if (failed_) return;
+  write_word(from, word::taken_to, of_.at(word::taken_by, of_.rank_), with.expected);
+  if (!failed_) with.released = with.expected;
+}
+
+}  // namespace verbspp::detail

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// Text of a fixed size, whose order tells how it was put together.
+struct text {
+  std::array<char, 256> letters{};
+
+  text() = default;
+  explicit text(std::string_view from) { std::ranges::copy(from, letters.begin()); }
+  [[nodiscard]] std::string_view view() const { return letters.data(); }
+};
+
+[[nodiscard]] text in_brackets(const text& left, const text& right) {
+  return text("(" + std::string(left.view()) + " " + std::string(right.view()) + ")");
+}
+
+/// A function of numbers: composing them is associative, but the order matters.
+struct line {
+  std::uint64_t factor = 1;
+  std::uint64_t offset = 0;
+
+  friend bool operator==(const line&, const line&) = default;
+};
+
+[[nodiscard]] line composed(const line& first, const line& second) {
+  return {first.factor * second.factor, first.offset * second.factor + second.offset};
+}
+[[nodiscard]] line line_of(std::uint32_t rank, std::uint32_t round) {
+  return {2 * rank + 3, rank + round};
+}
+
+[[nodiscard]] bool blames(const group_error& failed, std::uint32_t rank, error_kind kind) {
+  return failed.peer() == rank && static_cast<error>(failed).kind() == kind;
+}
+
+}  // namespace
+
+TEST_CASE("collective steps have the right values for each size and root") {
+  // With and without room in the request itself.
+  for (const std::uint32_t inline_bytes : {0U, 64U})
+    for (std::uint32_t count = 1; count <= 9; ++count) {
+      local_worlds all(count, inline_bytes);
+      on_threads(count, [&](std::uint32_t rank) {
+        world& mine = all.ranks[rank];
+        for (std::uint32_t round = 0; round < 2 * count; ++round) {
+          const std::uint32_t root = round % count;
+          if (round == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
+          const line own = line_of(rank, round);
+          require(must(mine.broadcast(own, root, patience)) == line_of(root, round),
+                  "the root's value");
+          const std::vector<line> gathered = must(mine.gather(own, root, patience));
+          require(gathered.size() == (rank == root ? count : 0), "values at the root only");
+          const std::vector<line> of_all = must(mine.all_gather(own, patience));
+          require(of_all.size() == count, "as many values as ranks");
+          line expected{};
+          for (std::uint32_t each = 0; each < count; ++each) {
+            require(of_all[each] == line_of(each, round), "the values of all");
+            require(rank != root || gathered[each] == line_of(each, round), "what is gathered");
+            expected = composed(expected, line_of(each, round));
+          }
+          require(must(mine.all_reduce(own, composed, patience)) == expected, "what is composed");
+          require(must(mine.broadcast(static_cast<std::uint8_t>(rank), root, patience)) == root,
+                  "a byte");
+        }
+      });
+    }
+}
+
+TEST_CASE("values are combined in an order that depends on the size alone") {
+  const std::array<std::string_view, 9> expected{"0",
+                                                 "(0 1)",
+                                                 "((0 1) 2)",
+                                                 "((0 1) (2 3))",
+                                                 "(((0 1) (2 3)) 4)",
+                                                 "(((0 1) (2 3)) (4 5))",
+                                                 "(((0 1) (2 3)) ((4 5) 6))",
+                                                 "(((0 1) (2 3)) ((4 5) (6 7)))",
+                                                 "((((0 1) (2 3)) ((4 5) (6 7))) 8)"};
+  for (std::uint32_t count = 1; count <= expected.size(); ++count) {
+    local_worlds all(count);
+    on_threads(count, [&](std::uint32_t rank) {
+      const text order =
+          must(all.ranks[rank].all_reduce(text(std::to_string(rank)), in_brackets, patience));
+      require(order.view() == expected[count - 1], "the order");
+    });
+  }
+}
+
+TEST_CASE("who is slow gets each value, and who is fast waits for it") {
+  constexpr std::uint32_t rounds = 50;
+  local_worlds all(4);
+  std::atomic<std::uint32_t> at_root{0};
+  on_threads(4, [&](std::uint32_t rank) {
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      // Rank 1 gets what it gets of the root, which has two places for it.
+      if (rank == 1 && round == 0) wait_until([&] { return at_root == 2; }, "the root to go ahead");
+      if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
+      require(must(all.ranks[rank].broadcast(text(std::to_string(round)), 0, patience)).view() ==
+                  std::to_string(round),
+              "the value of its round");
+      if (rank == 0) at_root = round + 1;
+      if (rank == 1) require(at_root <= round + 3, "the root to wait");
+    }
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      if (rank == 3) std::this_thread::sleep_for(std::chrono::microseconds(200));
+      const auto values = must(all.ranks[rank].gather(rank + round, 3, patience));
+      for (std::uint32_t each = 0; each < values.size(); ++each)
+        require(values[each] == each + round, "the values of its round");
+    }
+  });
+}
+
+TEST_CASE("a collective step that timed out names who is missing, and the next ones work") {
+  constexpr std::uint32_t count = 5;
+  const std::vector<std::function<group_result<void>(world&, const wait_limit&)>> steps{
+      [](world& mine, const wait_limit& limit) -> group_result<void> {
+        VERBSPP_TRYV(mine.all_gather(mine.rank(), limit));
+        return success();
+      },
+      [](world& mine, const wait_limit& limit) -> group_result<void> {
+        VERBSPP_TRYV(mine.all_reduce(mine.rank(), std::plus<>(), limit));
+        return success();
+      },
+      [](world& mine, const wait_limit& limit) -> group_result<void> {
+        VERBSPP_TRYV(mine.broadcast(mine.rank(), 2, limit));
+        return success();
+      },
+      [](world& mine, const wait_limit& limit) -> group_result<void> {
+        VERBSPP_TRYV(mine.gather(mine.rank(), 0, limit));
+        return success();
+      },
+  };
+  local_worlds all(count);
+  // More often than there are places for values.
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+      const bool is_for_all = i < 2;
+      std::atomic<std::uint32_t> done{0};
+      on_threads(count, [&](std::uint32_t rank) {
+        if (rank == 2) wait_until([&] { return done == count - 1; }, "the others to be done");
+        const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 400ms);
+        ++done;
+        // In the others, somebody passes on, or gives, and is done.
+        const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);
+        if (rank == 2) return;
+        require(stepped.has_value() != has_to_fail, "who waits for rank 2 to fail");
+        if (has_to_fail)
+          require(blames(stepped.assume_error(), 2, error_kind::timed_out), "2 to be missing");
+        require(all.ranks[rank].peers().connected().size() == count, "nothing to be broken");
+      });
+    }
+    on_threads(count, [&](std::uint32_t rank) {
+      world& mine = all.ranks[rank];
+      for (std::uint32_t root = 0; root < count; ++root) {
+        require(must(mine.broadcast(10 * rank + round, root, patience)) == 10 * root + round,
+                "the next broadcast");
+        require(must(mine.gather(rank, root, patience)).size() == (rank == root ? count : 0),
+                "the next gather");
+        require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 10, "the next sum");
+        require(must(mine.all_gather(rank + round, patience))[root] == root + round,
+                "the next gather of all");
+      }
+    });
+  }
+}
+
+TEST_CASE("who comes late to a broadcast gets the value that was for it") {
+  local_worlds all(2);
+  std::atomic<bool> is_ahead{false};
+  on_threads(2, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    if (rank == 0) {
+      must(mine.broadcast(1, 0, patience));
+      must(mine.broadcast(2, 0, patience));
+      // Rank 1 has not even taken the first.
+      require(blames(failure_of(mine.broadcast(3, 0, 100ms)), 1, error_kind::timed_out),
+              "1 to be missing");
+      is_ahead = true;
+      require(must(mine.broadcast(4, 0, patience)) == 4, "the fourth");
+      return;
+    }
+    wait_until([&] { return is_ahead.load(); }, "the root to go ahead");
+    require(must(mine.broadcast(0, 0, patience)) == 1, "the first");
+    require(must(mine.broadcast(0, 0, patience)) == 2, "the second");
+    // The third never was sent: the fourth tells.
+    require(blames(failure_of(mine.broadcast(0, 0, patience)), 0, error_kind::timed_out),
+            "the third to be given up");
+    require(must(mine.broadcast(0, 0, patience)) == 4, "the fourth");
+  });
+}
+
+TEST_CASE("collective steps work again when what broke is mended") {
+  local_worlds all(5);
+  for (std::uint32_t round = 0; round < 3; ++round) {
+    break_link(all.ranks[0], all.ranks[4]);
+    on_threads(5, [&](std::uint32_t rank) {
+      world& mine = all.ranks[rank];
+      // 0 and 4 are neighbours in the tree; what the others get depends on who fails first.
+      const auto sum = mine.all_reduce(rank, std::plus<>(), 300ms);
+      require(sum.has_value() || (rank != 0 && rank != 4) || sum.assume_error().peer() == 4 - rank,
+              "the other end to be blamed");
+      require(!sum.has_value() || (rank != 0 && rank != 4), "both ends to fail");
+      // Rank 3 calls one step more than the others.
+      if (rank == 3) static_cast<void>(mine.broadcast(rank, 3, 50ms));
+      must(mine.mend(patience));
+      require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 10, "the sum");
+      require(must(mine.broadcast(rank, round, patience)) == round, "the root's value");
+      require(must(mine.all_gather(rank, patience))[round] == round, "the values");
+      require(must(mine.gather(rank, 4, patience)).size() == (rank == 4 ? 5 : 0), "the root's");
+      require(mine.barrier(patience).has_value(), "a barrier");
+    });
+  }
+}
+
+TEST_CASE("what combining throws leaves the step, and the next one works") {
+  local_worlds all(4);
+  std::atomic<std::uint32_t> done{0};
+  on_threads(4, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    for (std::uint32_t round = 0; round < 3; ++round) {
+      bool has_thrown = false;
+      const auto add = [&](std::uint32_t left, std::uint32_t right) {
+        if (rank == 2) throw std::runtime_error("no sum");
+        return left + right;
+      };
+      try {
+        const auto sum = mine.all_reduce(rank, add, 300ms);
+        require(!sum.has_value(), "the others to wait in vain");
+      } catch (const std::runtime_error&) {
+        has_thrown = true;
+      }
+      require(has_thrown == (rank == 2), "rank 2 to throw");
+      ++done;
+      wait_until([&] { return done >= 4 * (round + 1); }, "all to be done");
+    }
+    require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 6, "the next sum");
+  });
+}
+
+TEST_CASE("ranks that do different things find that out") {
+  local_worlds all(2);
+  const auto differ = [&](auto first, auto second) {
+    on_threads(2, [&](std::uint32_t rank) {
+      const auto done = rank == 0 ? first(all.ranks[0]) : second(all.ranks[1]);
+      require(!done.has_value(), "the step to fail");
+      require(blames(done.error(), 1 - rank, error_kind::mismatch), "the other to be blamed");
+    });
+    on_threads(2, [&](std::uint32_t rank) {
+      must(all.ranks[rank].mend(patience));
+      require(all.ranks[rank].barrier(patience).has_value(), "the next barrier");
+    });
+  };
+  const auto sum_of = [](auto value) {
+    return [value](world& mine) { return mine.all_reduce(value, std::plus<>(), 2s); };
+  };
+  differ(sum_of(1), [](world& mine) -> group_result<int> {
+    VERBSPP_TRY(sum, mine.all_reduce(std::uint64_t{1}, std::plus<>(), 2s));
+    return static_cast<int>(sum);
+  });
+  differ(
+      [](world& mine) -> group_result<void> {
+        VERBSPP_TRYV(mine.barrier(500ms));
+        return success();
+      },
+      [](world& mine) -> group_result<void> {
+        VERBSPP_TRYV(mine.all_gather(1, 500ms));
+        return success();
+      });
+  differ([](world& mine) { return mine.barrier(500ms, barrier_kind::centralized); },
+         [](world& mine) { return mine.barrier(500ms, barrier_kind::dissemination); });
+}
+
+TEST_CASE("a root that is no rank is refused") {
+  local_worlds one(1);
+  CHECK(static_cast<error>(failure_of(one.ranks[0].broadcast(1, 1, patience))).kind() ==
+        error_kind::invalid_input);
+  CHECK(static_cast<error>(failure_of(one.ranks[0].gather(1, 7, patience))).kind() ==
+        error_kind::invalid_input);
+  CHECK(must(one.ranks[0].gather(5, 0, patience)) == std::vector{5});
+  CHECK(must(one.ranks[0].all_reduce(5, std::plus<>(), patience)) == 5);
+}
