@@ -2,6 +2,7 @@
 #include "peer.hpp"
 
 #include "fabric.hpp"
+#include "soak.hpp"
 
 #include <poll.h>
 #include <pthread.h>
@@ -315,6 +316,7 @@ int play(const char* part) try {
   if (name == "withdrawer") return withdrawer();
   if (name == "writer") return writer();
   if (name == "hasty writer") return hasty_writer();
+  if (name == "soaker") return soak::work();
   if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();
