@@ -28,7 +28,7 @@ struct loop {
 };
 
 /// Writes through loops that take turns, so many outstanding in all, for a time; how many a second.
-double rate(const device& on, completion_queue& completions, std::deque<loop>& loops,
+double rate(const ibv_sge& piece, completion_queue& completions, std::deque<loop>& loops,
             unsigned window) {
   std::array<ibv_wc, 16> done;
   // Whose turn it is, in a ring: whoever completed one comes last.
@@ -51,7 +51,7 @@ double rate(const device& on, completion_queue& completions, std::deque<loop>& l
   for (unsigned turn = 0; turn % 16 != 0 || now() < start + duration; ++turn) {
     for (; outstanding < window; ++outstanding) {
       loop& chosen = loops[turns[next]];
-      chosen.pair.write(on.piece(0, small), chosen.there, IBV_SEND_SIGNALED, turns[next]);
+      chosen.pair.write(piece, chosen.there, IBV_SEND_SIGNALED, turns[next]);
       next = next + 1 == window ? 0 : next + 1;
     }
     take();
@@ -80,29 +80,34 @@ void window_of_16() {
   completion_queue completions(here, 32);
   std::deque<loop> loops;
   loops.emplace_back(here, completions, 16);
-  print("window_16", rate(here, completions, loops, 16));
+  print("window_16", rate(here.piece(0, small), completions, loops, 16));
 }
 
-/// Each thread with a completion queue and a connection of its own.
+/// Each thread with a completion queue, a connection and memory of its own: two that write to the
+/// same cache line would measure how fast that goes from one processor to the other.
 void threads() {
-  device here(small);
-  for (const unsigned count : {1U, 2U, 4U, 8U}) {
+  constexpr unsigned most = 8;
+  constexpr std::size_t apart = 4096;
+  device here(most * apart);
+  for (const unsigned count : {1U, 2U, 4U, most}) {
     struct own {
-      explicit own(const device& on) : completions(on, 32) {
+      own(const device& on, unsigned number)
+          : piece(on.piece(number * apart, small)), completions(on, 32) {
         loops.emplace_back(on, completions, 16);
       }
+      ibv_sge piece;
       completion_queue completions;
       std::deque<loop> loops;
       double rate = 0;
     };
     std::deque<own> owners;
-    for (unsigned number = 0; number < count; ++number) owners.emplace_back(here);
+    for (unsigned number = 0; number < count; ++number) owners.emplace_back(here, number);
     std::deque<std::thread> all;
     std::atomic<unsigned> ready{0};
     for (own& each : owners)
       all.emplace_back([&] {
         for (++ready; ready < count;) std::this_thread::yield();
-        each.rate = rate(here, each.completions, each.loops, 16);
+        each.rate = rate(each.piece, each.completions, each.loops, 16);
       });
     double sum = 0;
     for (std::thread& each : all) each.join();
@@ -118,10 +123,10 @@ void many() {
   completion_queue completions(here, 2 * most);
   std::deque<loop> loops;
   loops.emplace_back(here, completions, most);
-  print("deep_window", rate(here, completions, loops, most));
+  print("deep_window", rate(here.piece(0, small), completions, loops, most));
   loops.clear();
   for (unsigned number = 0; number < most; ++number) loops.emplace_back(here, completions, 1);
-  print("many_pairs", rate(here, completions, loops, most));
+  print("many_pairs", rate(here.piece(0, small), completions, loops, most));
 }
 
 }  // namespace

@@ -10,6 +10,8 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <memory>
+#include <thread>
 
 namespace bench {
 namespace {
@@ -79,6 +81,43 @@ void copying() {
   print("memcpy", copied / (now() - start).count());
 }
 
+/// Small copies in memory of its own, which any processor has at hand; how many a second.
+double plain_work() {
+  constexpr std::size_t piece = 64;
+  constexpr std::size_t pieces = 128;
+  struct alignas(128) buffers {
+    std::array<char, piece * pieces> from{};
+    std::array<char, piece * pieces> to{};
+  };
+  const auto own = std::make_unique<buffers>();
+  double copied = 0;
+  const seconds start = now();
+  while (now() < start + duration) {
+    for (std::size_t at = 0; at < pieces; ++at) {
+      std::memcpy(own->to.data() + at * piece, own->from.data() + at * piece, piece);
+      asm volatile("" : : "r"(own->to.data()), "r"(own->from.data()) : "memory");
+    }
+    copied += pieces;
+  }
+  return copied / (now() - start).count();
+}
+
+/// What a second thread gains where nothing is shared: less than twice, if two processors are two
+/// halves of one.
+void plain_threads() {
+  print("plain_1", plain_work());
+  std::atomic<unsigned> ready{0};
+  std::array<double, 2> rates{};
+  std::array<std::thread, 2> threads;
+  for (std::size_t number = 0; number < threads.size(); ++number)
+    threads[number] = std::thread([&ready, &rate = rates[number]] {
+      for (++ready; ready < 2;) std::this_thread::yield();
+      rate = plain_work();
+    });
+  for (std::thread& each : threads) each.join();
+  print("plain_2", rates[0] + rates[1]);
+}
+
 /// By the kernel, into another process' memory. No figure where that isn't permitted.
 void copying_between_processes() {
   // Whoever forks has the same addresses.
@@ -110,6 +149,7 @@ const std::vector<measurement> yardsticks{
     {"socket_bandwidth", socket_bandwidth},
     {"memcpy", copying},
     {"process_vm_writev", copying_between_processes},
+    {"plain_threads", plain_threads},
 };
 
 }  // namespace bench
