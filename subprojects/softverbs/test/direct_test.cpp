@@ -114,6 +114,22 @@ TEST_CASE("packet sequence numbers that don't match show in one-sided requests, 
   CHECK(left.wait().status == IBV_WC_RETRY_EXC_ERR);
 }
 
+TEST_CASE("only the first request to a target that stays in RTR takes a packet") {
+  endpoint left;
+  endpoint right;
+  REQUIRE(right.initialize() == 0);
+  REQUIRE(right.ready_to_receive(left.here()) == 0);
+  left.connect(right.here());
+  const std::uint32_t psn = next_psn_of(left);
+  for (std::uint64_t id = 0; id < 3; ++id) {
+    REQUIRE(left.write(id, {left.piece(0, 8)}, right.here()) == 0);
+    CHECK(left.wait().status == IBV_WC_SUCCESS);
+  }
+  CHECK(next_psn_of(left) == psn + 1);
+  CHECK(right.event().event_type == IBV_EVENT_COMM_EST);
+  CHECK(right.state() == IBV_QPS_RTR);
+}
+
 TEST_CASE("a queue of one-sided requests that aren't signaled fills up") {
   connection link;
   const address there = link.right.here();

@@ -86,7 +86,7 @@ int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
   if (to == IBV_QPS_RTR) asks_peer_ = is_connected();
   // Another process is only connected to when there is something to say.
   if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) find_peer();
-  show();
+  offer();
   return 0;
 }
 

@@ -131,7 +131,7 @@ int queue_pair::enter_machine() {
 void queue_pair::leave_machine() {
   const std::lock_guard held(lock());
   responses.leave_answer();
-  hide();
+  withdraw();
   engine().remove(*this);
   regions().forget(*this);
 }

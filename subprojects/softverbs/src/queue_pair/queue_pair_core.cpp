@@ -75,6 +75,7 @@ void queue_pair_core::communication_established() {
   if (established_) return;
   established_ = true;
   raise(IBV_EVENT_COMM_EST);
+  show();
 }
 
 void queue_pair_core::complete(completion_queue& queue, completion entry) {
@@ -116,12 +117,23 @@ void queue_pair_core::find_peer() {
 
 void queue_pair_core::show() noexcept {
   auto& place = tables().pairs[number() & wire::index_mask].shown;
-  // Not in RTR: the first packet from the peer has to raise an event.
-  const bool hears = now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD || now_in() == IBV_QPS_SQE;
-  if (!is_connected() || !hears) return place.hide();
+  // In RTR, the first packet from the peer has to raise an event. Who only receives stays there.
+  const bool hears = now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD ||
+                     now_in() == IBV_QPS_SQE || (now_in() == IBV_QPS_RTR && established_);
+  if (!is_connected() || !hears || withdrawn_) return place.hide();
   place.show({qp_num, attributes_.dest_qp_num, number_of(pd), attributes_.qp_access_flags,
               service::of(qp_type), static_cast<std::uint8_t>(route_.network), station_here(),
               route_.target, attributes_.max_dest_rd_atomic, device().description().has_atomics});
+}
+
+void queue_pair_core::withdraw() noexcept {
+  withdrawn_ = true;
+  show();
+}
+
+void queue_pair_core::offer() noexcept {
+  withdrawn_ = false;
+  show();
 }
 
 void queue_pair_core::show_expected(std::uint32_t psn) noexcept {

@@ -69,7 +69,9 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   void complete_directly(completion_queue& queue, completion entry);
   /// Tells the peer, and whoever else looks, as what this queue pair takes direct requests now.
   void show() noexcept;
-  void hide() noexcept { tables().pairs[number() & wire::index_mask].shown.hide(); }
+  /// From here on nothing is shown, whatever happens, until it is offered again.
+  void withdraw() noexcept;
+  void offer() noexcept;
   void show_expected(std::uint32_t psn) noexcept;
   /// Whether requests may be carried out directly now, as far as this end knows.
   bool goes_directly() const noexcept;
@@ -113,6 +115,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// There may be some some day.
   bool asks_peer_ = false;
   bool established_ = false;
+  bool withdrawn_ = false;
   /// A completion was lost of which the engine doesn't know yet.
   bool overrun_ = false;
 };

@@ -96,13 +96,13 @@ namespace {
 bool is_free(device_context& device, queue_pair& pair) {
   {
     const std::lock_guard held(pair.lock());
-    pair.hide();
+    pair.withdraw();
   }
   if (device.machine().wait_for_users({pair.number() & wire::index_mask, announcements::any}))
     return true;
   const std::lock_guard held(device.engine().lock());
   const std::lock_guard held_here(pair.lock());
-  pair.show();
+  pair.offer();
   return false;
 }
 
@@ -156,7 +156,7 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   if (error == 0)
     device.engine().ring_doorbell();
   else
-    ours->show();
+    ours->offer();
   return error;
 }
 
