@@ -2,6 +2,7 @@
 #include "peer.hpp"
 
 #include "fabric.hpp"
+#include "hostile.hpp"
 #include "soak.hpp"
 
 #include <poll.h>
@@ -283,6 +284,7 @@ peer::~peer() {
 
 address peer::meet(endpoint& end) { return swap(socket_, end); }
 void peer::tell(char word) { put(socket_, &word, 1); }
+void peer::tell(const void* bytes, std::size_t length) { put(socket_, bytes, length); }
 char peer::hear() { return hear_from(socket_); }
 void peer::kill() { ::kill(process_, SIGKILL); }
 void peer::stop() {
@@ -305,6 +307,10 @@ bool shares_memory() {
   return said == nullptr || std::string_view(said) == "yes";
 }
 
+address with_test::meet(endpoint& end) { return swap(peer_descriptor, end); }
+void with_test::tell(char word) { put(peer_descriptor, &word, 1); }
+void with_test::hear(void* bytes, std::size_t length) { get(peer_descriptor, bytes, length); }
+
 int play(const char* part) try {
   const std::string_view name(part);
   if (name == "echo") return echo();
@@ -317,6 +323,8 @@ int play(const char* part) try {
   if (name == "writer") return writer();
   if (name == "hasty writer") return hasty_writer();
   if (name == "soaker") return soak::work();
+  if (name == "forger") return hostile::forger();
+  if (name == "liar") return hostile::liar();
   if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();

@@ -18,6 +18,7 @@ class peer {
   address meet(endpoint& end);
   /// One byte each way, to agree on how far they are.
   void tell(char word);
+  void tell(const void* bytes, std::size_t length);
   char hear();
   pid_t process() const noexcept { return process_; }
   void kill();
@@ -36,3 +37,10 @@ bool shares_memory();
 
 /// What the other process does; its exit code.
 int play(const char* part);
+
+/// What parts use to agree with the test on how far they are.
+namespace with_test {
+address meet(endpoint& end);
+void tell(char word);
+void hear(void* bytes, std::size_t length);
+}  // namespace with_test

@@ -113,8 +113,9 @@ link::link(board& all, std::size_t self, std::size_t other, std::minstd_rand& ra
       known_(all.known[self][other]),
       end_(of_links()),
       epoch_(here_.epoch) {
-  // The one before may have died while it had the area back.
-  if (offered_.withdrawn.exchange(0) != 0) own_.area = offered_.saved;
+  // The one before may have died while it had the area back; and so may this one die here.
+  if (offered_.withdrawn != 0) own_.area = offered_.saved;
+  offered_.withdrawn = 0;
   offer();
 }
 
@@ -334,7 +335,8 @@ void link::settle() {
   const unsigned char* data = data_of(known_.number);
   for (std::uint32_t at = 0; at < length; ++at)
     if (found[at] != data[at] && found[at] != known_.area[offset + at])
-      return complain("byte %u of a write that failed is neither the old nor the new one", at);
+      return complain("byte %u of a write of %u that failed is %02x, neither %02x nor %02x", at,
+                      length, found[at], known_.area[offset + at], data[at]);
   std::memcpy(known_.area.data() + offset, found, length);
   known_.writes = 0;
 }

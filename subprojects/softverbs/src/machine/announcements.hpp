@@ -17,7 +17,10 @@ class announcements {
   struct use {
     std::uint32_t pair;
     std::uint32_t region;
+    bool operator==(const use&) const = default;
   };
+  /// Of who waits: how to go on after another look.
+  enum class verdict : std::uint8_t { look_again, disbelieve, give_up };
 
   explicit announcements(std::span<std::byte> memory) noexcept : memory_(memory) {}
 
@@ -26,10 +29,10 @@ class announcements {
   void end(std::size_t thread) noexcept;
 
   static constexpr std::uint32_t any = ~std::uint32_t{0};
-  /// Waits until nobody is in a use of both any more that has begun before this; `give_up` says
-  /// when that isn't worthwhile any more. False if it was given up.
-  template <typename GiveUp>
-  bool wait(const use& of, GiveUp give_up) const noexcept;
+  /// Waits until nobody is in a use of both any more that has begun before this. `judge` is told
+  /// what was announced, again and again, and gives a verdict. False if it gave up.
+  template <typename Judge>
+  bool wait(const use& of, Judge judge) const;
 
  private:
   using word = std::atomic<std::uint64_t>;
@@ -39,6 +42,7 @@ class announcements {
   word& at(std::size_t place) const noexcept {
     return *reinterpret_cast<word*>(memory_.data() + place * place_bytes);
   }
+  static use read(std::uint64_t said) noexcept;
   static bool concerns(std::uint64_t said, const use& of) noexcept;
   /// How many places have ever been in use, but for this first one, which says so.
   word& used() const noexcept { return at(0); }
@@ -68,21 +72,30 @@ inline void announcements::end(std::size_t thread) noexcept {
   own.store(own.load(std::memory_order_relaxed) & ~in_use, std::memory_order_release);
 }
 
-inline bool announcements::concerns(std::uint64_t said, const use& of) noexcept {
+inline announcements::use announcements::read(std::uint64_t said) noexcept {
   constexpr std::uint32_t pairs = (1U << region_shift) - 1;
   constexpr std::uint32_t regions = (1U << (count_shift - region_shift)) - 1;
-  return (said & in_use) != 0 && (of.pair == any || of.pair == (said & pairs)) &&
-         (of.region == any || of.region == (said >> region_shift & regions));
+  return {static_cast<std::uint32_t>(said) & pairs,
+          static_cast<std::uint32_t>(said >> region_shift) & regions};
 }
 
-template <typename GiveUp>
-bool announcements::wait(const use& of, GiveUp give_up) const noexcept {
+inline bool announcements::concerns(std::uint64_t said, const use& of) noexcept {
+  const use what = read(said);
+  return (said & in_use) != 0 && (of.pair == any || of.pair == what.pair) &&
+         (of.region == any || of.region == what.region);
+}
+
+template <typename Judge>
+bool announcements::wait(const use& of, Judge judge) const {
   const std::uint64_t count = used().load();
   for (std::size_t place = 1; place < places() && place <= count; ++place) {
     const std::uint64_t said = at(place).load();
     if (!concerns(said, of)) continue;
-    while (at(place).load() == said)
-      if (give_up()) return false;
+    while (at(place).load() == said) {
+      const verdict next = judge(read(said));
+      if (next == verdict::give_up) return false;
+      if (next == verdict::disbelieve) break;
+    }
   }
   return true;
 }

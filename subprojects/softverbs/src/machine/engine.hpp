@@ -44,6 +44,11 @@ class engine final : private progress_thread::work {
   /// It is no member of a group any more, either.
   void remove(served& pair) noexcept;
 
+  /// By the lower part of its number; null if there is none.
+  const served* find(std::uint32_t index) const noexcept {
+    return index < pairs_.size() ? pairs_[index] : nullptr;
+  }
+
   /// Of multicast groups; 0, also if it is a member already, or an errno.
   int join(served& pair, const ibv_gid& gid, std::uint16_t lid);
   int leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;

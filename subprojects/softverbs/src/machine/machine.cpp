@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 
 namespace softverbs {
 namespace {
@@ -26,6 +27,9 @@ std::atomic<machine*> the_machine{nullptr};
 
 /// For processes that were stopped while they used what is to be taken away.
 constexpr nanoseconds longest_wait = 5'000'000'000;
+
+/// Requests take less time than this many; what takes more may be a lie.
+constexpr unsigned looks_before_doubt = 1000;
 
 /// What a child of fork inherited; kept, because open contexts refer to it.
 machine* abandoned = nullptr;
@@ -118,6 +122,13 @@ void machine::publish() noexcept {
   }
 }
 
+bool machine::may_use(const remote_process& other, const announcements::use& what) {
+  const std::lock_guard held(engine.lock());
+  const served* const pair = engine.find(what.pair);
+  return pair != nullptr && pair->domain() == regions.domain_of(what.region) &&
+         wire.belongs_to(pair->peer(), other.process);
+}
+
 bool machine::wait_for_users(const announcements::use& of) {
   passage::wait_for_all();
   std::vector<std::shared_ptr<const remote_process>> others;
@@ -127,15 +138,22 @@ bool machine::wait_for_users(const announcements::use& of) {
   }
   const nanoseconds latest = now() + longest_wait;
   return std::ranges::all_of(others, [&](const auto& other) {
+    using verdict = announcements::verdict;
     unsigned looks = 0;
-    // Whoever is dead uses nothing; the engine's thread hears of it.
-    return announcements(other->hazards()).wait(of, [&] {
-      if (++looks < 1000)
+    std::optional<announcements::use> believed;
+    const auto judge = [&](const announcements::use& said) {
+      // Whoever is dead uses nothing; the engine's thread hears of it.
+      if (other->gone.load() || now() > latest) return verdict::give_up;
+      if (++looks < looks_before_doubt) {
         ::sched_yield();
-      else
-        ::usleep(100);
-      return other->gone.load() || now() > latest;
-    }) || other->gone.load();
+        return verdict::look_again;
+      }
+      if (believed != said && !may_use(*other, said)) return verdict::disbelieve;
+      believed = said;
+      ::usleep(100);
+      return verdict::look_again;
+    };
+    return announcements(other->hazards()).wait(of, judge) || other->gone.load();
   });
 }
 

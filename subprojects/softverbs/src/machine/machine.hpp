@@ -75,6 +75,9 @@ class machine {
   static void after_fork_in_child() noexcept;
 
   void publish() noexcept;
+  /// Whether that process may be using what it says: its peers' memory alone, and nothing else of
+  /// this process.
+  bool may_use(const remote_process& other, const announcements::use& what);
 
   shared_memory table_memory_;
   std::uint64_t mark_ = 0;

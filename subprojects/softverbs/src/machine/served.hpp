@@ -42,6 +42,10 @@ class served : public timed {
   /// True if there is more to do, for which nothing has to happen first.
   virtual bool serve() = 0;
 
+  /// The number of the peer, 0 if it has none, and of the domain whose memory that may access.
+  virtual std::uint32_t peer() const noexcept = 0;
+  virtual std::uint32_t domain() const noexcept = 0;
+
   /// Also its place in the engine.
   std::uint32_t number() const noexcept { return number_; }
 

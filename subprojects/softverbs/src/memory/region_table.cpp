@@ -106,6 +106,11 @@ const region_table::slot* region_table::find(std::uint32_t key) const noexcept {
   return place.variant == (key & 0xff) ? &place : nullptr;
 }
 
+std::uint32_t region_table::domain_of(std::uint32_t index) const noexcept {
+  const memory_region* region = index < slots_.size() ? slots_[index].region : nullptr;
+  return region == nullptr ? 0 : number_of(region->pd);
+}
+
 std::byte* region_table::local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                                std::uint64_t length, bool writes) const noexcept {
   const slot* place = find(lkey);

@@ -43,6 +43,9 @@ class region_table {
   /// Nothing is seen any more through what the queue pair has bound.
   void forget(const ibv_qp& pair) noexcept;
 
+  /// The number of the domain that a region belongs to; 0 if that is none.
+  std::uint32_t domain_of(std::uint32_t index) const noexcept;
+
   /// The memory that a gather or scatter entry names, null if it may not.
   std::byte* local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                    std::uint64_t length, bool writes) const noexcept;

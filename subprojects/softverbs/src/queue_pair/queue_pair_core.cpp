@@ -28,6 +28,8 @@ queue_pair_core::~queue_pair_core() {
   ::pthread_mutex_destroy(&mutex);
 }
 
+std::uint32_t queue_pair_core::domain() const noexcept { return number_of(pd); }
+
 packet_header queue_pair_core::header(packet_kind kind, std::uint32_t psn) const noexcept {
   packet_header result{};
   result.kind = kind;

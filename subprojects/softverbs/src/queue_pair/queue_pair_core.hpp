@@ -33,6 +33,10 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   const ibv_qp_init_attr& initial() const noexcept { return initial_; }
 
+  // Under the engine's lock.
+  std::uint32_t peer() const noexcept final { return is_connected() ? attributes_.dest_qp_num : 0; }
+  std::uint32_t domain() const noexcept final;
+
   // Without the lock.
   bool usable() const noexcept { return owner_.usable(); }
   softverbs::engine& engine() const noexcept { return owner_.engine(); }

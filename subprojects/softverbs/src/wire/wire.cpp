@@ -46,6 +46,9 @@ constexpr nanoseconds before_next_try = 20'000'000;
 /// Packets that are taken from one peer before the next one's turn.
 constexpr unsigned packets_in_a_row = 16;
 
+/// The same for notices, of which there is hardly ever more than one.
+constexpr unsigned notices_in_a_row = 4;
+
 /// How many polls with nothing but one quiet peer go by between two looks at
 /// everything else.
 constexpr unsigned looks_between = 8;
@@ -115,6 +118,7 @@ ssize_t send_as_a_device(int socket, const msghdr& message) noexcept {
 
 struct wire::outlet {
   int socket = -1;
+  pid_t process = 0;  ///< that it led to, also if it is gone; 0 if there was none, or unknown
   bool blocked = false;
   bool short_of_means = false;          ///< to connect: that is tried again
   std::shared_ptr<remote_process> end;  ///< null without a greeting
@@ -147,7 +151,8 @@ struct wire::inlet {
   }
 
   int socket;
-  pid_t process;  ///< 0 if it can't be told
+  pid_t process;           ///< 0 if it can't be told
+  std::uint32_t slot = 0;  ///< of that process, once it is known
   bool heard = false;
   std::optional<ring_reader> ring;
   unsigned in_vain = 0;  ///< looks into the ring
@@ -444,6 +449,8 @@ const packet* wire::next() noexcept {
       close_inlet(from);
       continue;
     }
+    // Lost; who it pretends to be goes on.
+    if (!speaks_for(from, current_.header.source_qpn)) continue;
     return &current_;
   }
   return nullptr;
@@ -557,6 +564,37 @@ bool wire::well_formed(std::span<const std::byte> message) noexcept {
   }
 }
 
+bool wire::belongs_to(std::uint32_t qpn, pid_t process) noexcept {
+  const std::uint32_t slot = qpn >> index_bits;
+  // In another namespace, it has no number here.
+  if (process == 0) return true;
+  if (slot == slot_) return process == ::getpid();
+  if (!is_open() || slot == 0 || slot > last_slot) return false;
+  const outlet* const way = outlets_[slot].get();
+  const pid_t known = way == nullptr ? 0 : way->process;
+  if (known == process) return true;
+  // The slot may have somebody else by now. The kernel tells who listens to who connects.
+  const int probe = open_socket();
+  // For want of descriptors, nobody is shut out.
+  if (probe < 0) return true;
+  const address there = address_of(slot);
+  const bool found =
+      ::connect(probe, reinterpret_cast<const sockaddr*>(&there.name), there.length) == 0;
+  const int error = errno;
+  const pid_t listens = found ? process_behind(probe) : 0;
+  ::close(probe);
+  if (found) return listens == 0 || listens == process;
+  // Nobody is left there whom this could be a lie about; what was said before still counts.
+  return error == ECONNREFUSED && known == 0;
+}
+
+bool wire::speaks_for(inlet& from, std::uint32_t qpn) noexcept {
+  if (from.slot == qpn >> index_bits) return true;
+  if (!belongs_to(qpn, from.process)) return false;
+  from.slot = qpn >> index_bits;
+  return true;
+}
+
 bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   way.socket = open_socket();
   if (way.socket < 0) {
@@ -575,6 +613,7 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
     tell_of_stranger(slot);
     return false;
   }
+  way.process = process_behind(way.socket);
   greet(way);
   return true;
 }
@@ -595,13 +634,14 @@ void wire::greet(outlet& way) noexcept {
   // Who has it by now keeps it.
   end->pair.close_descriptor();
   if (!sent) return;
-  end->process = process_behind(way.socket);
+  end->process = way.process;
   way.end = std::move(end);
 }
 
 void wire::hear_back(std::uint32_t slot) noexcept {
   outlet& way = *outlets_[slot];
-  while (way.socket >= 0) {
+  // Who never stops to say something must not keep all others waiting.
+  for (unsigned heard = 0; way.socket >= 0 && heard < notices_in_a_row; ++heard) {
     std::array<std::byte, sizeof(notice)> message;
     descriptors attached;
     const ssize_t received =

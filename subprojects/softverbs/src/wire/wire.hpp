@@ -122,6 +122,11 @@ class wire {
   /// The processes that are connected to this one, and share memory with it.
   std::vector<std::shared_ptr<const remote_process>> connected() const;
 
+  /// Whether `process` is the one whose queue pairs have this number in common with `qpn`, as far
+  /// as the kernel tells; what somebody says of itself isn't believed. Not cheap before both have
+  /// exchanged something.
+  bool belongs_to(std::uint32_t qpn, pid_t process) noexcept;
+
   /// Whether the process behind `target_qpn` is there but has not read all that it
   /// was sent.
   bool lags_behind(std::uint32_t target_qpn) const noexcept;
@@ -161,6 +166,8 @@ class wire {
   void answer(inlet& from, int descriptor) noexcept;
   void close_inlet(inlet& from) noexcept;
   bool well_formed(std::span<const std::byte> message) noexcept;
+  /// Whether who is connected there may say something in the name of this queue pair.
+  bool speaks_for(inlet& from, std::uint32_t qpn) noexcept;
 
   int published_ = -1;
   int listener_ = -1;
