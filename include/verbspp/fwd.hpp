@@ -276,6 +276,9 @@ class prepared_group;
 // ranks
 class any_bootstrap;
 enum class barrier_kind : std::uint8_t;
+struct host_entry;
+class host_list;
+class hosts_bootstrap;
 class local_bootstrap;
 class pmix_bootstrap;
 class tcp_bootstrap;

@@ -8,6 +8,8 @@
 #include <verbspp/ranks/barrier_kind.hpp>
 #include <verbspp/ranks/bootstrap.hpp>
 #include <verbspp/ranks/find_bootstrap.hpp>
+#include <verbspp/ranks/host_list.hpp>
+#include <verbspp/ranks/hosts_bootstrap.hpp>
 #include <verbspp/ranks/local_bootstrap.hpp>
 #include <verbspp/ranks/pmix_bootstrap.hpp>
 #include <verbspp/ranks/tcp_bootstrap.hpp>

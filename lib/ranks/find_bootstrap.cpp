@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/ranks/find_bootstrap.hpp>
+#include <verbspp/ranks/hosts_bootstrap.hpp>
 #include <verbspp/ranks/pmix_bootstrap.hpp>
 #include <verbspp/ranks/tcp_bootstrap.hpp>
 
@@ -10,6 +11,10 @@ namespace verbspp {
 
 result<any_bootstrap> find_bootstrap(const wait_limit& limit) noexcept {
   // What was set for this library is meant for it, whoever started the process.
+  if (std::getenv("VERBSPP_HOSTS") != nullptr) {
+    VERBSPP_TRY(launched, hosts_bootstrap::from_environment(limit));
+    return any_bootstrap(std::move(launched));
+  }
   const bool has_place = std::getenv("VERBSPP_MEETING_POINT") != nullptr;
   if (!has_place && pmix_bootstrap::is_launched()) {
     VERBSPP_TRY(launched, pmix_bootstrap::open());
@@ -17,8 +22,8 @@ result<any_bootstrap> find_bootstrap(const wait_limit& limit) noexcept {
   }
   if (!has_place && std::getenv("VERBSPP_RANK") == nullptr)
     return error(error_kind::not_found, "find what has started this process",
-                 "nothing has that knows of ranks: start it by mpirun, or set VERBSPP_RANK, "
-                 "VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT");
+                 "nothing has that knows of ranks: start it by mpirun, set VERBSPP_RANK, "
+                 "VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT, or VERBSPP_HOSTS");
   VERBSPP_TRY(launched, tcp_bootstrap::from_environment(limit));
   return any_bootstrap(std::move(launched));
 }

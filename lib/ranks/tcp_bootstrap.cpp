@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ranks/environment.hpp"
 #include "ranks/meeting_point.hpp"
 #include "ranks/tcp_frame.hpp"
 #include "ranks/values_of_ranks.hpp"
@@ -11,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <string>
@@ -77,17 +77,6 @@ struct host_and_port {
   return error(error_kind::invalid_input, meeting,
                "a meeting point is a host and a port, \"node17:4711\", an IPv6 address in "
                "brackets: \"[::1]:4711\"");
-}
-
-[[nodiscard]] result<std::uint32_t> number_from(const char* variable, const char* hint) noexcept {
-  const char* const text = std::getenv(variable);
-  if (text == nullptr) return error(error_kind::not_found, variable, "it is not set");
-  const std::string_view all(text);
-  std::uint32_t value = 0;
-  const auto read = std::from_chars(all.data(), all.data() + all.size(), value);
-  if (all.empty() || read.ec != std::errc() || read.ptr != all.data() + all.size())
-    return error(error_kind::invalid_input, variable, hint);
-  return value;
 }
 
 }  // namespace
@@ -280,8 +269,10 @@ result<tcp_bootstrap> tcp_bootstrap::join(const tcp_launch& launch,
 
 result<tcp_bootstrap> tcp_bootstrap::from_environment(const wait_limit& limit) noexcept {
   tcp_launch launch;
-  VERBSPP_TRY(size, number_from("VERBSPP_WORLD_SIZE", "it has to be the number of ranks"));
-  VERBSPP_TRY(rank, number_from("VERBSPP_RANK", "it has to be a number, from 0 on"));
+  VERBSPP_TRY(size, detail::number_from_environment("VERBSPP_WORLD_SIZE",
+                                                    "it has to be the number of ranks"));
+  VERBSPP_TRY(rank,
+              detail::number_from_environment("VERBSPP_RANK", "it has to be a number, from 0 on"));
   launch.size = size;
   launch.rank = rank;
   const char* const place = std::getenv("VERBSPP_MEETING_POINT");

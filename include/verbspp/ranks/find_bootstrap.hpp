@@ -7,9 +7,10 @@
 
 namespace verbspp {
 
-/// The bootstrap of whatever has started this process: PMIx where its launcher speaks that, else
-/// TCP by the variables VERBSPP_RANK, VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT.
-/// \errors as `pmix_bootstrap::open` and `tcp_bootstrap::from_environment`; `not_found` if neither
+/// The bootstrap of whatever has started this process: a list of hosts where VERBSPP_HOSTS is set;
+/// TCP where VERBSPP_MEETING_POINT is; PMIx where its launcher speaks that.
+/// \errors as `hosts_bootstrap::from_environment`, `pmix_bootstrap::open` and
+/// `tcp_bootstrap::from_environment`; `not_found` if neither
 /// is there
 [[nodiscard]] result<any_bootstrap> find_bootstrap(const wait_limit& limit) noexcept;
 

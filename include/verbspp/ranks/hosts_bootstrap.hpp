@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/group/group_error.hpp>
+#include <verbspp/ranks/host_list.hpp>
+#include <verbspp/ranks/tcp_bootstrap.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <utility>
+
+namespace verbspp {
+
+/// A bootstrap by a list of hosts, which all ranks have: they meet by TCP on the first one. A rank
+/// whose list is another one is told so.
+///
+/// A move-only owner, and for the rest as `tcp_bootstrap`.
+class hosts_bootstrap {
+ public:
+  /// \errors as `tcp_bootstrap::join`; `mismatch` also for a list that is not that of rank 0
+  [[nodiscard]] static result<hosts_bootstrap> join(const host_list& hosts, std::uint32_t rank,
+                                                    const wait_limit& limit) noexcept;
+  /// The list is in the file VERBSPP_HOSTS; VERBSPP_WORLD_SIZE, if it is set, takes the first ranks
+  /// only; the rank is VERBSPP_RANK or, where that is not set, the one of this host, by its name.
+  /// \errors as `join`, `host_list::read`, `first` and `rank_on`; `not_found` if VERBSPP_HOSTS is
+  /// not set; `invalid_input` for variables that are no numbers, and a VERBSPP_MEETING_POINT, since
+  /// the list has one
+  [[nodiscard]] static result<hosts_bootstrap> from_environment(const wait_limit& limit) noexcept;
+
+  [[nodiscard]] std::uint32_t rank() const noexcept { return met_.rank(); }
+  [[nodiscard]] std::uint32_t size() const noexcept { return met_.size(); }
+  /// \errors as of `tcp_bootstrap`, here and below
+  [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept {
+    return met_.put(key, value);
+  }
+  [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept {
+    return met_.fence(limit);
+  }
+  [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
+                                        std::span<std::byte> into,
+                                        const wait_limit& limit) noexcept {
+    return met_.get(rank, key, into, limit);
+  }
+
+ private:
+  explicit hosts_bootstrap(tcp_bootstrap met) noexcept : met_(std::move(met)) {}
+
+  tcp_bootstrap met_;
+};
+
+}  // namespace verbspp

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/result.hpp>
+
+#include <charconv>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+#include <system_error>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// The number that a variable is set to.
+[[nodiscard]] inline result<std::uint32_t> number_from_environment(const char* variable,
+                                                                   const char* hint) noexcept {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return error(error_kind::not_found, variable, "it is not set");
+  const std::string_view all(text);
+  std::uint32_t value = 0;
+  const auto read = std::from_chars(all.data(), all.data() + all.size(), value);
+  if (all.empty() || read.ec != std::errc() || read.ptr != all.data() + all.size())
+    return error(error_kind::invalid_input, variable, hint);
+  return value;
+}
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/hosts_text.hpp"
+
+#ifdef VERBSPP_HAS_JSON
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+namespace verbspp::detail {
+
+namespace {
+
+using json = nlohmann::json;
+
+/// Hands out a text's characters, and tells how far that has come.
+class followed_text {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  followed_text(const char* at, const char*& furthest) noexcept : at_(at), furthest_(&furthest) {}
+  [[nodiscard]] reference operator*() const noexcept { return *at_; }
+  followed_text& operator++() noexcept {
+    *furthest_ = ++at_;
+    return *this;
+  }
+  followed_text operator++(int) noexcept {
+    const followed_text before = *this;
+    ++*this;
+    return before;
+  }
+  friend bool operator==(const followed_text& a, const followed_text& b) noexcept {
+    return a.at_ == b.at_;
+  }
+
+ private:
+  const char* at_;
+  const char** furthest_;
+};
+
+constexpr const char* known_entries =
+    "it is unknown: there are \"hosts\", \"port\", \"size\" and \"world\", and of a host \"name\" "
+    "and \"ranks\"";
+
+/// Takes the parts of the text, one after the other.
+class hosts_reader {
+ public:
+  using number_integer_t = json::number_integer_t;
+  using number_unsigned_t = json::number_unsigned_t;
+  using number_float_t = json::number_float_t;
+  using string_t = json::string_t;
+  using binary_t = json::binary_t;
+
+  explicit hosts_reader(std::string_view text) noexcept : text_(text), furthest_(text.data()) {}
+
+  [[nodiscard]] result<hosts_text> run() {
+    // NOLINTBEGIN(bugprone-suspicious-stringview-data-usage): the end is beside it
+    const bool is_read = json::sax_parse(followed_text(text_.data(), furthest_),
+                                         followed_text(text_.data() + text_.size(), furthest_),
+                                         this, nlohmann::detail::input_format_t::json, true, true);
+    // NOLINTEND(bugprone-suspicious-stringview-data-usage)
+    if (wrong_) return *wrong_;
+    if (!is_read) return wrong_entry("this is no JSON", line(), {});
+    return std::move(made_);
+  }
+
+  // What the parser calls; false ends it.
+  bool null() { return refuse("it has no value"); }
+  bool boolean(bool /*value*/) { return refuse("it is neither a number nor a text"); }
+  bool number_integer(number_integer_t /*value*/) { return refuse("it is below 0"); }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) {
+    return refuse("it is no whole number");
+  }
+  bool binary(binary_t& /*value*/) { return refuse("it is neither a number nor a text"); }
+
+  bool number_unsigned(number_unsigned_t value) {
+    if (value > std::numeric_limits<std::uint32_t>::max()) return refuse("it is too large");
+    const auto number = static_cast<std::uint32_t>(value);
+    if (where_ == place::in_list && key_ == "port") {
+      made_.port = number;
+      made_.port_line = line();
+      return true;
+    }
+    if (where_ == place::in_list && key_ == "size") {
+      made_.size = number;
+      made_.size_line = line();
+      return true;
+    }
+    if (where_ == place::in_host && key_ == "ranks") {
+      made_.hosts.back().ranks = number;
+      return true;
+    }
+    return refuse("it is a number here");
+  }
+
+  bool string(string_t& value) {
+    if (where_ == place::in_hosts) {
+      made_.hosts.push_back({std::move(value), 1});
+      made_.lines.push_back(line());
+      return true;
+    }
+    if (where_ == place::in_host && key_ == "name") {
+      made_.hosts.back().name = std::move(value);
+      made_.lines.back() = line();
+      return true;
+    }
+    if (where_ == place::in_list && key_ == "world") {
+      made_.world = std::move(value);
+      made_.world_line = line();
+      return true;
+    }
+    return refuse("it is a text here");
+  }
+
+  bool start_object(std::size_t /*elements*/) {
+    if (where_ == place::outside) {
+      where_ = place::in_list;
+    } else if (where_ == place::in_hosts) {
+      where_ = place::in_host;
+      seen_in_host_.fill(false);
+      made_.hosts.push_back({{}, 1});
+      made_.lines.push_back(line());
+    } else {
+      return refuse("it has entries of its own here");
+    }
+    return true;
+  }
+  bool end_object() {
+    if (where_ == place::in_host) {
+      where_ = place::in_hosts;
+      key_.clear();
+      return seen_in_host_[0] || refuse("a host's \"name\" is missing");
+    }
+    where_ = place::behind;
+    key_.clear();
+    if (!seen_in_list_[0]) return refuse("\"hosts\" is missing");
+    return seen_in_list_[1] || refuse("\"port\" is missing: that of the meeting point");
+  }
+  bool start_array(std::size_t /*elements*/) {
+    if (where_ != place::in_list || key_ != "hosts") return refuse("it is a list here");
+    where_ = place::in_hosts;
+    key_.clear();
+    return true;
+  }
+  bool end_array() {
+    where_ = place::in_list;
+    return true;
+  }
+  bool key(string_t& value) {
+    key_ = std::move(value);
+    return where_ == place::in_host ? note({"name", "ranks"}, seen_in_host_)
+                                    : note({"hosts", "port", "size", "world"}, seen_in_list_);
+  }
+  template <class Exception>
+  bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
+                   const Exception& /*cause*/) {
+    key_.clear();
+    return refuse("this is no JSON");
+  }
+
+ private:
+  enum class place : std::uint8_t { outside, in_list, in_hosts, in_host, behind };
+
+  template <std::size_t Size>
+  [[nodiscard]] bool note(std::initializer_list<std::string_view> known,
+                          std::array<bool, Size>& seen) {
+    const auto* const found = std::ranges::find(known, key_);
+    if (found == known.end()) return refuse(known_entries);
+    bool& is_seen = seen[static_cast<std::size_t>(found - known.begin())];
+    if (std::exchange(is_seen, true)) return refuse("it is there twice");
+    return true;
+  }
+  [[nodiscard]] bool refuse(const char* hint) {
+    if (!wrong_) wrong_ = wrong_entry(hint, line(), key_);
+    return false;
+  }
+  /// The parser has gone one character too far where a number ended.
+  [[nodiscard]] std::uint32_t line() const {
+    std::string_view read = text_.substr(0, static_cast<std::size_t>(furthest_ - text_.data()));
+    const std::size_t last = read.find_last_not_of(" \t\r\n");
+    read = read.substr(0, last == std::string_view::npos ? 0 : last);
+    return 1 + static_cast<std::uint32_t>(std::ranges::count(read, '\n'));
+  }
+
+  std::string_view text_;
+  const char* furthest_;
+  hosts_text made_{};
+  place where_ = place::outside;
+  std::string key_{};
+  std::array<bool, 4> seen_in_list_{};
+  std::array<bool, 2> seen_in_host_{};
+  std::optional<error> wrong_{};
+};
+
+}  // namespace
+
+result<hosts_text> read_hosts(std::string_view text) { return hosts_reader(text).run(); }
+
+}  // namespace verbspp::detail
+
+#else
+
+namespace verbspp::detail {
+
+result<hosts_text> read_hosts(std::string_view /*json*/) {
+  return error(error_kind::not_supported, listing,
+               "this library was built without JSON: it takes nlohmann_json and the Meson option "
+               "json; host_list::from makes a list without it");
+}
+
+}  // namespace verbspp::detail
+
+#endif

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/error.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/ranks/host_list.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+inline constexpr const char* listing = "list of hosts";
+
+/// What a text says, with where it says it.
+struct hosts_text {
+  std::vector<host_entry> hosts{};
+  std::vector<std::uint32_t> lines{};
+  std::string world{};
+  std::uint32_t world_line = 0;
+  std::uint32_t port = 0;
+  std::uint32_t port_line = 0;
+  std::optional<std::uint32_t> size{};
+  std::uint32_t size_line = 0;
+};
+
+/// Something is wrong on that line with what is named so; `other` is a line that has to do with it,
+/// or 0. Of the name, 16 bytes are kept. Line 0: there are no lines.
+[[nodiscard]] error wrong_entry(const char* hint, std::uint32_t line, std::string_view name,
+                                std::uint32_t other = 0) noexcept;
+
+/// \errors as `host_list::parse`, for what can be seen without knowing all of it
+[[nodiscard]] result<hosts_text> read_hosts(std::string_view json);
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop
