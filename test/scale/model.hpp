@@ -89,16 +89,31 @@ constexpr std::uint64_t mlx5_send_overhead = 16 + 48 + 64 + 64;
 /// `mlx5_ifc_qpc_bits` of rdma-core's mlx5_ifc.h has 0x740 bits, which take a power of two.
 constexpr std::uint64_t mlx5_context = std::bit_ceil<std::uint64_t>(0x740 / 8);
 
-// What receives take.
+/// What a peer takes that is reached by datagrams: `struct mlx5_ah`.
+constexpr std::uint64_t mlx5_address_handle = 128;
 
-[[nodiscard]] constexpr std::uint64_t of_receives(std::uint64_t receives,
-                                                  std::uint64_t message_size) {
-  return receives * message_size;
-}
+// Limits, with what they come from.
 
-/// How many peers a limit allows for, if each takes so much.
-[[nodiscard]] constexpr std::uint64_t peers_within(std::uint64_t limit, std::uint64_t of_each) {
-  return limit / of_each;
+/// MLOCK_LIMIT of Linux since 5.16, for processes without CAP_IPC_LOCK.
+constexpr std::uint64_t usual_locked_memory = 8 << 20;
+/// The soft limit that systemd and login shells leave.
+constexpr std::uint64_t usual_descriptors = 1024;
+/// max_cqe and max_qp of a Connect-IB, and of a Broadcom NIC of 2025.
+constexpr std::uint64_t connect_ib_completions = 4194303;
+constexpr std::uint64_t connect_ib_queue_pairs = 262144;
+constexpr std::uint64_t broadcom_completions = 8388607;
+constexpr std::uint64_t broadcom_queue_pairs = 131073;
+/// Connections with which NICs have been seen to move half the messages that they could.
+constexpr std::uint64_t connections_of_half_the_rate = 4096;
+/// What a hub has indexes for.
+constexpr std::uint64_t most_channels = 65535;
+
+/// What counts for the limit of locked memory, of a peer: rings and completions, and the memory for
+/// its messages, where it has its own.
+[[nodiscard]] constexpr std::uint64_t locked_of(const channel_size& size,
+                                                std::uint64_t message_size) {
+  return locked_of_mlx5_queue_pair(size) + (size.sends + size.receives) * 64 +
+         (size.has_pool ? 0 : size.receives * message_size);
 }
 
 }  // namespace verbspp::scale
