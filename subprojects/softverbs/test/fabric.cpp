@@ -3,6 +3,7 @@
 
 #include "catch.hpp"
 
+#include <dlfcn.h>
 #include <poll.h>
 
 #include <cerrno>
@@ -20,6 +21,8 @@ std::uint32_t next_psn() {
 }
 
 }  // namespace
+
+bool faults_are_in_front() { return ::dlsym(RTLD_DEFAULT, "softverbs_faults_in_front") != nullptr; }
 
 bool on_ethernet() {
   const char* layer = std::getenv("SOFTVERBS_LINK_LAYER");

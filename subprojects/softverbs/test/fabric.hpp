@@ -13,6 +13,8 @@
 inline constexpr auto patience = std::chrono::seconds(20);
 
 bool on_ethernet();
+/// Whether it is libsoftverbs-faults that lets things fail, in front of the device.
+bool faults_are_in_front();
 ibv_context* open_device(const char* name);
 /// Closes the device when the test ends, whatever is left on it.
 struct open_context {

@@ -391,7 +391,7 @@ constexpr int unheard_of = EXDEV;
 
 }  // namespace
 
-TEST_CASE("each verb fails on demand, in its own way, and once") {
+TEST_CASE("each verb fails on demand, in its own way, and once", "[in front]") {
   for (const auto& [verb, reports] : softverbs::faults::verbs) {
     const std::string name(verb);
     INFO(name);
@@ -414,7 +414,7 @@ TEST_CASE("each verb fails on demand, in its own way, and once") {
   }
 }
 
-TEST_CASE("a device after a fatal error tells EIO from everything") {
+TEST_CASE("a device after a fatal error tells EIO from everything", "[in front]") {
   for (const auto& [verb, reports] : softverbs::faults::verbs) {
     const std::string name(verb);
     // These don't ask the device, or have to work to the end.

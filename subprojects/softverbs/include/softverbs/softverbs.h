@@ -83,6 +83,13 @@
 ///
 /// A fault that isn't counted by `+` or `*` strikes once. A verb that fails has
 /// done nothing.
+///
+/// ## In front of any device
+///
+/// libsoftverbs-faults has these functions, too, but for those that go step by step, for the
+/// devices of all providers: devices have their own names then, as in `port-down@mlx5_0/1`, and
+/// what is about packets or peers is refused. README.md has what else differs. Where both libraries
+/// are loaded, the first one's are called.
 #ifndef SOFTVERBS_SOFTVERBS_H
 #define SOFTVERBS_SOFTVERBS_H
 

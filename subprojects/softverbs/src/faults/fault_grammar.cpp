@@ -82,6 +82,10 @@ static_assert(statuses.size() == IBV_WC_TM_RNDV_INCOMPLETE + 1);
 constexpr std::uint64_t highest_status = 31;
 constexpr std::uint64_t highest_errno = 4095;
 constexpr std::uint64_t highest_pair = 0xff'ffff;
+constexpr std::uint64_t highest_port = 255;
+
+constexpr const char* out_of_reach =
+    "in front of another device, packets and peers are out of reach; only softverbs' own has them";
 
 /// In small letters, with `-` for `_`.
 std::string plain(std::string_view text) {
@@ -173,7 +177,7 @@ std::optional<std::string_view> cut(std::string_view& text, char separator) noex
 
 class reader {
  public:
-  explicit reader(const char*& problem) noexcept : problem_(problem) {}
+  reader(device_names names, const char*& problem) noexcept : names_(names), problem_(problem) {}
 
   std::optional<fault> read(std::string_view text) {
     const auto result = cut(text, '=');
@@ -207,6 +211,7 @@ class reader {
     const auto count = cut(text, ':');
     const auto pair = cut(text, '@');
     if (const auto found = look_up(occasions, text)) {
+      if (*found == occasion::packet && names_ == device_names::any) return no(out_of_reach);
       fault_.when = *found;
     } else {
       fault_.when = occasion::verb;
@@ -262,10 +267,12 @@ class reader {
     fault_.what.kind = *found;
     if (*found == effect_kind::must_strike && (target || fault_.when != occasion::at_once))
       return no("`must-strike` stands by itself");
-    if (!target) return true;
     const bool of_pair = *found == effect_kind::peer_lost || *found == effect_kind::peer_back;
-    const bool is_device = target->starts_with("soft");
+    if (of_pair && names_ == device_names::any) return no(out_of_reach);
+    if (!target) return true;
     const bool is_of_port = *found == effect_kind::port_down || *found == effect_kind::port_up;
+    if (names_ == device_names::any) return read_device(*target, is_of_port);
+    const bool is_device = target->starts_with("soft");
     const auto port = is_device && is_of_port ? cut(*target, '/') : std::nullopt;
     if (port) {
       const auto wanted = number(*port, max_ports);
@@ -278,6 +285,24 @@ class reader {
       return no(of_pair ? "a peer is that of a queue pair, such as `peer-lost@0x123`"
                         : "ports are those of a device, such as `port-down@soft1`");
     fault_.what.target = static_cast<std::uint32_t>(*wanted);
+    return true;
+  }
+
+  /// NAME[/PORT]
+  bool read_device(std::string_view name, bool may_have_port) {
+    if (const auto port = may_have_port ? cut(name, '/') : std::nullopt) {
+      const auto wanted = number(*port, highest_port);
+      if (!wanted || *wanted == 0) return no("behind the device's name stands a port, from 1 on");
+      fault_.what.port = static_cast<unsigned>(*wanted);
+    }
+    const auto is_part = [](char letter) {
+      return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') ||
+             (letter >= '0' && letter <= '9') || letter == '_' || letter == '-' || letter == '.';
+    };
+    if (name.empty() || (name.front() >= '0' && name.front() <= '9') ||
+        !std::all_of(name.begin(), name.end(), is_part))
+      return no("behind `@` stands the name of a device, such as `device-fatal@mlx5_0`");
+    fault_.what.device = name;
     return true;
   }
 
@@ -357,6 +382,7 @@ class reader {
   }
 
   fault fault_;
+  device_names names_;
   const char*& problem_;
 };
 
@@ -369,8 +395,8 @@ std::string_view trimmed(std::string_view text) noexcept {
   return text.substr(start, text.find_last_not_of(blanks) - start + 1);
 }
 
-std::optional<fault> read_fault(std::string_view text, const char*& problem) {
-  return reader(problem).read(text);
+std::optional<fault> read_fault(std::string_view text, device_names names, const char*& problem) {
+  return reader(names, problem).read(text);
 }
 
 }  // namespace softverbs::faults

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -42,8 +43,10 @@ struct effect {
   std::int64_t longest = 0;  ///< anything from the span on to this
   bool overtakable = false;  ///< by completions of other queue pairs
   std::uint64_t seed = 0;
-  /// The device or queue pair that a change of state is about, none for all.
+  /// The soft device or queue pair that a change of state is about, none for all.
   std::optional<std::uint32_t> target;
+  /// The device that it is about, by its name, where devices have any; empty for all.
+  std::string device;
   std::optional<unsigned> port;  ///< of the device, none for all
 };
 
@@ -58,8 +61,12 @@ struct fault {
   effect what;
 };
 
+/// Whose faults they are: `softN`, whose packets can be lost, too, or devices of any name, of which
+/// only calls and completions can be had.
+enum class device_names : std::uint8_t { soft, any };
+
 /// Reads one fault. If that fails, `problem` says why.
-std::optional<fault> read_fault(std::string_view text, const char*& problem);
+std::optional<fault> read_fault(std::string_view text, device_names names, const char*& problem);
 
 /// Without blanks at both ends.
 std::string_view trimmed(std::string_view text) noexcept;

@@ -3,6 +3,7 @@
 
 #include "device/device.hpp"
 #include "faults/failing_verbs.hpp"
+#include "faults/fault_list.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -18,24 +19,6 @@ class machine;
 /// Failures on demand: what the rest of the device asks whether it has to fail. The grammar is
 /// that of softverbs.h.
 namespace softverbs::faults {
-
-/// What a verb returns instead of doing its work.
-struct answer {
-  int value;
-  operator int() const noexcept { return value; }
-  template <typename Object>
-  operator Object*() const noexcept {
-    return nullptr;
-  }
-};
-
-/// What happens to a work request.
-struct verdict {
-  ibv_wc_status status = IBV_WC_SUCCESS;
-  std::uint32_t vendor_code = 0;
-  std::int64_t delay = 0;  ///< of its completion, in nanoseconds
-  bool overtakable = false;
-};
 
 /// What becomes of a packet that comes in.
 struct fate {

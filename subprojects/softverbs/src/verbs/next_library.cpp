@@ -6,9 +6,9 @@
 namespace softverbs {
 
 void* next_symbol(const char* name) noexcept {
-  // libibverbs keeps entry points of its first ABI under the same names; dlsym
-  // finds the default version, but be explicit for those that have two.
-  if (void* found = ::dlvsym(RTLD_NEXT, name, "IBVERBS_1.1")) return found;
+  // libibverbs keeps entry points of its first ABI under the same names, and dlsym finds the
+  // default version. By a version, a library in between that has none, such as softverbs, would not
+  // be found.
   return ::dlsym(RTLD_NEXT, name);
 }
 

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+// Open devices, and what of the provider's tables this library stands in front of.
+#include "faults/failing_verbs.hpp"
+#include "shim/shim.hpp"
+#include "verbs/export.hpp"
+#include "verbs/next_library.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+#undef ibv_query_port
+#undef ibv_get_device_list
+
+namespace softverbs::shim {
+namespace {
+
+constexpr std::uint8_t port_disabled = 3;
+
+const provided& theirs_of(const ibv_context* verbs) noexcept {
+  return all().contexts.find(verbs)->theirs;
+}
+
+int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad) {
+  if (!is_idle()) {
+    *bad = request;
+    SHIM_FAULT(ibv_post_send, pair->context);
+  }
+  return theirs_of(pair->context).ops.post_send(pair, request, bad);
+}
+
+int post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  if (!is_idle()) {
+    *bad = request;
+    SHIM_FAULT(ibv_post_recv, pair->context);
+  }
+  return theirs_of(pair->context).ops.post_recv(pair, request, bad);
+}
+
+int post_srq_recv(ibv_srq* queue, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  if (!is_idle()) {
+    *bad = request;
+    SHIM_FAULT(ibv_post_srq_recv, queue->context);
+  }
+  return theirs_of(queue->context).ops.post_srq_recv(queue, request, bad);
+}
+
+ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type) {
+  SHIM_FAULT(ibv_alloc_mw, domain->context);
+  return theirs_of(domain->context).ops.alloc_mw(domain, type);
+}
+
+int bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
+  SHIM_FAULT(ibv_bind_mw, pair->context);
+  return theirs_of(pair->context).ops.bind_mw(pair, window, binding);
+}
+
+int dealloc_mw(ibv_mw* window) {
+  SHIM_FAULT(ibv_dealloc_mw, window->context);
+  return theirs_of(window->context).ops.dealloc_mw(window);
+}
+
+/// Both structures of a port begin alike.
+void show_state(ibv_context* verbs, std::uint8_t port, ibv_port_state& state,
+                std::uint8_t& physical) {
+  if (is_idle()) return;
+  const std::lock_guard held(all().lock);
+  keep_time();
+  const context_record* opened = all().contexts.find(verbs);
+  if (opened == nullptr || !opened->device->ports_down[port]) return;
+  state = IBV_PORT_DOWN;
+  physical = port_disabled;
+}
+
+int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes, std::size_t size) {
+  SHIM_FAULT(ibv_query_port, verbs);
+  const int error = theirs_of(verbs).query_port(verbs, port, attributes, size);
+  if (error == 0) show_state(verbs, port, attributes->state, attributes->phys_state);
+  return error;
+}
+
+int query_device_ex(ibv_context* verbs, const ibv_query_device_ex_input* input,
+                    ibv_device_attr_ex* attributes, std::size_t size) {
+  SHIM_FAULT(ibv_query_device_ex, verbs);
+  return theirs_of(verbs).query_device_ex(verbs, input, attributes, size);
+}
+
+int query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
+  SHIM_FAULT(ibv_query_rt_values_ex, verbs);
+  return theirs_of(verbs).query_rt_values(verbs, values);
+}
+
+ibv_td* alloc_td(ibv_context* verbs, ibv_td_init_attr* attributes) {
+  SHIM_FAULT(ibv_alloc_td, verbs);
+  return theirs_of(verbs).alloc_td(verbs, attributes);
+}
+
+int dealloc_td(ibv_td* domain) {
+  SHIM_FAULT(ibv_dealloc_td, domain->context);
+  return theirs_of(domain->context).dealloc_td(domain);
+}
+
+ibv_pd* alloc_parent_domain(ibv_context* verbs, ibv_parent_domain_init_attr* attributes) {
+  SHIM_FAULT(ibv_alloc_parent_domain, verbs);
+  return theirs_of(verbs).alloc_parent_domain(verbs, attributes);
+}
+
+ibv_srq* create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes) {
+  const own_descriptor shown(verbs);
+  return theirs_of(verbs).create_srq_ex(verbs, attributes);
+}
+
+ibv_wq* create_wq(ibv_context* verbs, ibv_wq_init_attr* attributes) {
+  const own_descriptor shown(verbs);
+  return theirs_of(verbs).create_wq(verbs, attributes);
+}
+
+ibv_cq_ex* create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes) {
+  SHIM_FAULT(ibv_create_cq_ex, verbs);
+  ibv_comp_channel* const channel = attributes->channel;
+  channel_record* const record = channel == nullptr ? nullptr : all().channels.find(channel);
+  ibv_cq_ex* queue = nullptr;
+  {
+    const own_descriptor shown(verbs);
+    attributes->channel = theirs(channel);
+    queue = theirs_of(verbs).create_cq_ex(verbs, attributes);
+    attributes->channel = channel;
+  }
+  if (queue == nullptr) return nullptr;
+  ibv_cq* const plain = ibv_cq_ex_to_cq(queue);
+  if (const int error = attend_to(plain, record, true)) {
+    SOFTVERBS_NEXT(ibv_destroy_cq)(plain);
+    errno = error;
+    return nullptr;
+  }
+  return queue;
+}
+
+ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
+  SHIM_FAULT(ibv_create_qp_ex, verbs);
+  ibv_qp* pair = nullptr;
+  {
+    const own_descriptor shown(verbs);
+    pair = theirs_of(verbs).create_qp_ex(verbs, attributes);
+  }
+  if (pair == nullptr) return nullptr;
+  if (const int error = attend_to(pair)) {
+    SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
+    errno = error;
+    return nullptr;
+  }
+  return pair;
+}
+
+/// Whether the provider's table goes as far as this function, and has one.
+template <typename Function>
+bool has(const verbs_context* verbs, Function verbs_context::* member) noexcept {
+  const auto* place = reinterpret_cast<const std::byte*>(&(verbs->*member));
+  const auto* end = reinterpret_cast<const std::byte*>(verbs + 1);
+  return verbs->sz >= static_cast<std::size_t>(end - place) && verbs->*member != nullptr;
+}
+
+template <typename Function>
+void put(Function& place, Function& kept, std::type_identity_t<Function> mine) noexcept {
+  kept = place;
+  if (place != nullptr) place = mine;
+}
+
+template <typename Function>
+void put(verbs_context* verbs, Function verbs_context::* member, Function& kept,
+         std::type_identity_t<Function> mine) noexcept {
+  if (has(verbs, member)) put(verbs->*member, kept, mine);
+}
+
+template <typename Function>
+void put_back(verbs_context* verbs, Function verbs_context::* member, Function kept) noexcept {
+  if (has(verbs, member) && kept != nullptr) verbs->*member = kept;
+}
+
+unsigned count_ports(ibv_context* verbs) {
+  ibv_device_attr attributes{};
+  return SOFTVERBS_NEXT(ibv_query_device)(verbs, &attributes) == 0 ? attributes.phys_port_cnt : 1U;
+}
+
+/// What the program has left of a device that it closes.
+class left_over {
+ public:
+  /// Nobody finds them any more: what is made next may have the same address.
+  explicit left_over(const context_record& opened) {
+    all().queues.each([&](queue_record& each) {
+      if (each.opened == &opened) queues_.emplace_back(&each);
+    });
+    all().pairs.each([&](pair_record& each) {
+      if (each.opened == &opened) pairs_.emplace_back(&each);
+    });
+    for (channel_record* each : all().open_channels)
+      if (each->opened == &opened) channels_.emplace_back(each);
+    for (const auto& each : queues_) all().queues.erase(each->queue);
+    for (const auto& each : pairs_) all().pairs.erase(each->pair);
+    for (const auto& each : channels_) {
+      std::erase(all().open_channels, each.get());
+      all().channels.erase(each.get());
+      all().channels.erase(each->theirs);
+    }
+  }
+
+  void put_back() {
+    for (auto& each : queues_) all().queues.insert(each->queue, *each.release());
+    for (auto& each : pairs_) all().pairs.insert(each->pair, *each.release());
+    for (auto& each : channels_) {
+      all().open_channels.push_back(each.get());
+      all().channels.insert(each->theirs, *each);
+      all().channels.insert(each.get(), *each.release());
+    }
+    queues_.clear();
+    pairs_.clear();
+    channels_.clear();
+  }
+
+  /// How much there is no more to attend to.
+  std::size_t burden() const noexcept {
+    std::size_t sum = 0;
+    for (const auto& each : queues_) sum += each->waiting.size() + (each->shows ? 1U : 0U);
+    for (const auto& each : pairs_) sum += each->failed ? 1U : 0U;
+    return sum;
+  }
+
+ private:
+  std::vector<std::unique_ptr<queue_record>> queues_;
+  std::vector<std::unique_ptr<pair_record>> pairs_;
+  std::vector<std::unique_ptr<channel_record>> channels_;
+};
+
+ibv_context* open_with(ibv_context* verbs) {
+  if (verbs == nullptr) return nullptr;
+  if (const int error = attend_to(verbs)) {
+    SOFTVERBS_NEXT(ibv_close_device)(verbs);
+    errno = error;
+    return nullptr;
+  }
+  return verbs;
+}
+
+}  // namespace
+
+int attend_to(ibv_context* verbs) noexcept try {
+  auto made = std::make_unique<context_record>();
+  made->verbs = verbs;
+  made->ports = count_ports(verbs);
+  everything& here = all();
+  const std::lock_guard held(here.lock);
+  made->device = &state_of(verbs->device->name);
+  if (made->device->broken) return EIO;
+  if (!made->events.open(verbs->async_fd, here.clock.get())) return errno;
+  here.open.push_back(made.get());
+  here.contexts.insert(verbs, *made);
+  stand_in_front(*made.release());
+  return 0;
+} catch (const std::bad_alloc&) {
+  return ENOMEM;
+}
+
+void stand_in_front(context_record& opened) noexcept {
+  provided& kept = opened.theirs;
+  ibv_context_ops& ops = opened.verbs->ops;
+  kept.ops = ops;
+  put(ops.alloc_mw, kept.ops.alloc_mw, alloc_mw);
+  put(ops.bind_mw, kept.ops.bind_mw, bind_mw);
+  put(ops.dealloc_mw, kept.ops.dealloc_mw, dealloc_mw);
+  put(ops.poll_cq, kept.ops.poll_cq, poll_cq);
+  put(ops.req_notify_cq, kept.ops.req_notify_cq, req_notify_cq);
+  put(ops.post_srq_recv, kept.ops.post_srq_recv, post_srq_recv);
+  put(ops.post_send, kept.ops.post_send, post_send);
+  put(ops.post_recv, kept.ops.post_recv, post_recv);
+  if (verbs_context* verbs = verbs_get_ctx(opened.verbs)) {
+    put(verbs, &verbs_context::query_port, kept.query_port, query_port);
+    put(verbs, &verbs_context::query_device_ex, kept.query_device_ex, query_device_ex);
+    put(verbs, &verbs_context::query_rt_values, kept.query_rt_values, query_rt_values);
+    put(verbs, &verbs_context::create_cq_ex, kept.create_cq_ex, create_cq_ex);
+    put(verbs, &verbs_context::create_qp_ex, kept.create_qp_ex, create_qp_ex);
+    put(verbs, &verbs_context::create_srq_ex, kept.create_srq_ex, create_srq_ex);
+    put(verbs, &verbs_context::create_wq, kept.create_wq, create_wq);
+    put(verbs, &verbs_context::alloc_td, kept.alloc_td, alloc_td);
+    put(verbs, &verbs_context::dealloc_td, kept.dealloc_td, dealloc_td);
+    put(verbs, &verbs_context::alloc_parent_domain, kept.alloc_parent_domain, alloc_parent_domain);
+  }
+  opened.verbs->async_fd = opened.events.get();
+}
+
+void stand_aside(context_record& opened) noexcept {
+  const provided& kept = opened.theirs;
+  opened.verbs->ops = kept.ops;
+  if (verbs_context* verbs = verbs_get_ctx(opened.verbs)) {
+    put_back(verbs, &verbs_context::query_port, kept.query_port);
+    put_back(verbs, &verbs_context::query_device_ex, kept.query_device_ex);
+    put_back(verbs, &verbs_context::query_rt_values, kept.query_rt_values);
+    put_back(verbs, &verbs_context::create_cq_ex, kept.create_cq_ex);
+    put_back(verbs, &verbs_context::create_qp_ex, kept.create_qp_ex);
+    put_back(verbs, &verbs_context::create_srq_ex, kept.create_srq_ex);
+    put_back(verbs, &verbs_context::create_wq, kept.create_wq);
+    put_back(verbs, &verbs_context::alloc_td, kept.alloc_td);
+    put_back(verbs, &verbs_context::dealloc_td, kept.dealloc_td);
+    put_back(verbs, &verbs_context::alloc_parent_domain, kept.alloc_parent_domain);
+  }
+  opened.verbs->async_fd = opened.events.device();
+}
+
+own_descriptor::own_descriptor(ibv_context* verbs) noexcept
+    : opened_(verbs->cmd_fd < 0 ? nullptr : all().contexts.find(verbs)) {
+  if (opened_ == nullptr) return;
+  opened_->descriptor_lock.lock();
+  opened_->verbs->async_fd = opened_->events.device();
+}
+
+own_descriptor::~own_descriptor() {
+  if (opened_ == nullptr) return;
+  opened_->verbs->async_fd = opened_->events.get();
+  opened_->descriptor_lock.unlock();
+}
+
+}  // namespace softverbs::shim
+
+using namespace softverbs;
+using namespace softverbs::shim;
+
+SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
+  if (!read_environment()) {
+    if (count != nullptr) *count = 0;
+    errno = EINVAL;
+    return nullptr;
+  }
+  SHIM_FAULT(ibv_get_device_list, nullptr);
+  return SOFTVERBS_NEXT(ibv_get_device_list)(count);
+}
+
+SOFTVERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
+  SHIM_FAULT(ibv_get_device_name, nullptr);
+  return SOFTVERBS_NEXT(ibv_get_device_name)(device);
+}
+
+SOFTVERBS_EXPORT int ibv_get_device_index(ibv_device* device) {
+  SHIM_FAULT(ibv_get_device_index, nullptr);
+  return SOFTVERBS_NEXT(ibv_get_device_index)(device);
+}
+
+SOFTVERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
+  SHIM_FAULT(ibv_open_device, nullptr);
+  return open_with(SOFTVERBS_NEXT(ibv_open_device)(device));
+}
+
+SOFTVERBS_EXPORT ibv_context* ibv_import_device(int command_descriptor) {
+  const entry here;
+  return open_with(SOFTVERBS_NEXT(ibv_import_device)(command_descriptor));
+}
+
+SOFTVERBS_EXPORT int ibv_close_device(ibv_context* verbs) {
+  SHIM_FAULT(ibv_close_device, nullptr);
+  context_record* const opened = all().contexts.find(verbs);
+  if (opened == nullptr) return SOFTVERBS_NEXT(ibv_close_device)(verbs);
+  std::optional<left_over> rest;
+  {
+    const std::lock_guard held(all().lock);
+    rest.emplace(*opened);
+    all().contexts.erase(verbs);
+    std::erase(all().open, opened);
+    stand_aside(*opened);
+  }
+  const int error = SOFTVERBS_NEXT(ibv_close_device)(verbs);
+  const std::lock_guard held(all().lock);
+  if (error != 0) {
+    stand_in_front(*opened);
+    all().open.push_back(opened);
+    all().contexts.insert(verbs, *opened);
+    rest->put_back();
+    return error;
+  }
+  attention.fetch_sub(rest->burden());
+  delete opened;
+  return 0;
+}
+
+SOFTVERBS_EXPORT int ibv_query_port(ibv_context* verbs, std::uint8_t port,
+                                    _compat_ibv_port_attr* attributes) {
+  SHIM_FAULT(ibv_query_port, verbs);
+  const int error = SOFTVERBS_NEXT(ibv_query_port)(verbs, port, attributes);
+  if (error == 0) {
+    auto* both = reinterpret_cast<ibv_port_attr*>(attributes);
+    show_state(verbs, port, both->state, both->phys_state);
+  }
+  return error;
+}
