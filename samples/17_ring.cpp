@@ -87,40 +87,108 @@ transport_result<way> measure(channel& to, const registered_buffer<rights>& from
   return found;
 }
 
-void draw(std::ostream& out, const std::vector<way>& ways, std::uint32_t size) {
-  constexpr std::uint32_t cell = 90;
-  double slowest = 0;
-  for (const way& each : ways) slowest = std::max(slowest, each.latency_us);
-  out << R"(<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="13" width=")"
-      << (size + 1) * cell << R"(" height=")" << (size + 1) * cell << R"(">)" << '\n';
-  const auto text = [&](std::uint32_t x, std::uint32_t y, const std::string& words) {
-    out << R"(<text text-anchor="middle" x=")" << x << R"(" y=")" << y << R"(">)" << words
-        << "</text>\n";
-  };
-  out << std::fixed << std::setprecision(1);
-  for (std::uint32_t i = 0; i < size; ++i) {
-    text((i + 1) * cell + cell / 2, cell / 2, "to " + std::to_string(i));
-    text(cell / 2, (i + 1) * cell + cell / 2, "from " + std::to_string(i));
-    for (std::uint32_t j = 0; j < size; ++j) {
-      const way& each = ways[i * size + j];
-      const std::uint32_t x = (j + 1) * cell;
-      const std::uint32_t y = (i + 1) * cell;
-      // The darker, the slower.
-      const int light = static_cast<int>(95 - 45 * each.latency_us / slowest);
-      out << R"(<rect x=")" << x << R"(" y=")" << y << R"(" width=")" << cell << R"(" height=")"
-          << cell << R"(" stroke="white" fill="hsl(210,60%,)" << light << R"~(%)"/>)~" << '\n';
-      std::array<char, 32> words{};
-      std::snprintf(words.data(), words.size(), "%.1f us", each.latency_us);
-      text(x + cell / 2, y + cell / 2 - 6, words.data());
-      std::snprintf(words.data(), words.size(), "%.1f Gbit/s", each.gbit_per_s);
-      text(x + cell / 2, y + cell / 2 + 14, words.data());
-    }
+/// One number of each pair, as it is shown.
+struct matrix {
+  const char* title;
+  const char* unit;
+  double way::* number;
+  bool is_better_if_large;
+};
+constexpr std::array matrices{
+    matrix{"latency of a write of 8 bytes, until it is acknowledged", "us", &way::latency_us,
+           false},
+    matrix{"bandwidth of 100 writes of 64 KiB in flight", "Gbit/s", &way::gbit_per_s, true},
+};
+
+void print(const matrix& shown, const std::vector<way>& ways, const world& all) {
+  const std::uint32_t size = all.size();
+  std::cout << shown.title << ", " << shown.unit << "\n from\\to";
+  for (std::uint32_t to = 0; to < size; ++to) std::cout << std::setw(8) << to;
+  std::cout << '\n' << std::fixed << std::setprecision(1);
+  for (std::uint32_t from = 0; from < size; ++from) {
+    std::cout << std::setw(8) << from;
+    for (std::uint32_t to = 0; to < size; ++to)
+      std::cout << std::setw(8) << ways[from * size + to].*shown.number;
+    std::cout << "   " << all.name(from) << '\n';
   }
-  out << "</svg>\n";
 }
 
+/// A picture of the matrices beside each other; the paler, the better.
+class picture {
+ public:
+  picture(std::ostream& out, std::uint32_t size) : out_(out), size_(size) {
+    out_ << R"(<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12" )"
+         << R"(text-anchor="middle" width=")" << width() * matrices.size() << R"(" height=")"
+         << top + size_ * cell + below << R"(">)" << '\n'
+         << R"(<rect width="100%" height="100%" fill="white"/>)" << '\n'
+         << std::fixed << std::setprecision(1);
+  }
+  picture(const picture&) = delete;
+  picture& operator=(const picture&) = delete;
+  ~picture() { out_ << "</svg>\n"; }
+
+  void draw(const matrix& shown, const std::vector<way>& ways) {
+    const auto less = [&](const way& one, const way& other) {
+      return one.*shown.number < other.*shown.number;
+    };
+    const auto [least, most] = std::ranges::minmax(ways, less);
+    const double low = least.*shown.number;
+    const double high = most.*shown.number;
+    text(width() / 2, 20, shown.title);
+    text(left + size_ * cell / 2, 44, "to rank");
+    text(24, top + size_ * cell / 2, "from");
+    for (std::uint32_t from = 0; from < size_; ++from) {
+      text(left + from * cell + cell / 2, top - 8, std::to_string(from));
+      text(left - 14, top + from * cell + cell / 2 + 4, std::to_string(from));
+      for (std::uint32_t to = 0; to < size_; ++to) {
+        const double number = ways[from * size_ + to].*shown.number;
+        box(left + to * cell, top + from * cell, cell, badness(shown, number, low, high));
+        text(left + to * cell + cell / 2, top + from * cell + cell / 2 + 4, number);
+      }
+    }
+    // The scale: what the colours mean.
+    const std::uint32_t y = top + size_ * cell + 20;
+    for (std::uint32_t i = 0; i < steps; ++i)
+      box(left + i * step, y, step,
+          badness(shown, low + (high - low) * i / (steps - 1), low, high));
+    text(left, y + 32, low);
+    text(left + steps * step, y + 32, high);
+    text(left + steps * step / 2, y + 32, shown.unit);
+    at_ += width();
+  }
+
+ private:
+  static constexpr std::uint32_t cell = 64;
+  static constexpr std::uint32_t left = 70;
+  static constexpr std::uint32_t top = 72;
+  static constexpr std::uint32_t below = 70;
+  static constexpr std::uint32_t steps = 16;
+  static constexpr std::uint32_t step = 16;
+
+  [[nodiscard]] std::uint32_t width() const { return std::max(left + size_ * cell + 30, 400U); }
+  /// From 0, the best, to 1.
+  static double badness(const matrix& shown, double number, double low, double high) {
+    const double part = high > low ? (number - low) / (high - low) : 0;
+    return shown.is_better_if_large ? 1 - part : part;
+  }
+  void box(std::uint32_t x, std::uint32_t y, std::uint32_t side, double bad) {
+    out_ << R"(<rect x=")" << at_ + x << R"(" y=")" << y << R"(" width=")" << side
+         << R"(" height=")" << std::min(side, cell) << R"(" fill="rgb()"
+         << 240 - static_cast<int>(140 * bad) << ',' << 246 - static_cast<int>(90 * bad) << ','
+         << 252 - static_cast<int>(30 * bad) << R"~()"/>)~" << '\n';
+  }
+  template <class Words>
+  void text(std::uint32_t x, std::uint32_t y, const Words& words) {
+    out_ << R"(<text x=")" << at_ + x << R"(" y=")" << y << R"(">)" << words << "</text>\n";
+  }
+
+  std::ostream& out_;
+  std::uint32_t size_;
+  std::uint32_t at_ = 0;
+};
+
 group_result<void> run(any_bootstrap launched, const std::string& device,
-                       const std::string& picture) {
+                       const std::string& picture_name) {
   VERBSPP_TRY(context, open_device(device));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   VERBSPP_TRY(all, world::join(std::move(launched),
@@ -145,22 +213,18 @@ group_result<void> run(any_bootstrap launched, const std::string& device,
       VERBSPP_TRY(told, all.broadcast(measured, i, patience));
       ways.push_back(told);
     }
-  if (all.rank() == 0) {
-    std::cout << "from, to: latency of a write, and bandwidth of many\n" << std::fixed;
-    for (std::uint32_t i = 0; i < all.size(); ++i) {
-      std::cout << std::setw(3) << i << ':' << std::setprecision(1);
-      for (std::uint32_t j = 0; j < all.size(); ++j)
-        std::cout << std::setw(8) << ways[i * all.size() + j].latency_us << " us" << std::setw(6)
-                  << ways[i * all.size() + j].gbit_per_s << " Gbit/s";
-      std::cout << "   " << all.name(i) << '\n';
-    }
-    if (!picture.empty()) {
-      std::ofstream file(picture);
-      draw(file, ways, all.size());
-    }
-  }
   // Nobody goes before all are done.
   VERBSPP_TRYV(all.barrier(patience));
+  if (all.rank() != 0) return success();
+  for (const matrix& each : matrices) print(each, ways, all);
+  if (picture_name.empty()) return success();
+  std::ofstream file(picture_name);
+  {
+    picture drawn(file, all.size());
+    for (const matrix& each : matrices) drawn.draw(each, ways);
+  }
+  if (!file.flush())
+    return error(error_kind::driver, "write the picture", "the file can't be written");
   return success();
 }
 
