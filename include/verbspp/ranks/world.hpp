@@ -6,6 +6,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/builder.hpp>
+#include <verbspp/channel/message_pool.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/exchange/exchanged_value.hpp>
 #include <verbspp/group/group.hpp>
@@ -74,6 +75,21 @@ class world {
     any_bootstrap launched(std::move(bootstrap));
     VERBSPP_TRYV(check(launched));
     VERBSPP_TRY(prepared, prepare_group(like, launched.size()));
+    return connect(std::move(launched), std::move(prepared), like.domain(), like.hub_for(1).waiting,
+                   limit);
+  }
+
+  /// The same with one receive queue for all, which is kept filled from the pool: what arrives,
+  /// `peers().wait` hands out, and the memory for receives does not grow with the number of ranks.
+  template <class Model, transport Transport, queue_pair_parameter_set Given>
+    requires Bootstrap<Model>
+  [[nodiscard]] static group_result<world> join(Model bootstrap,
+                                                const channel_builder<Transport, Given>& like,
+                                                const message_pool& pool, const wait_limit& limit,
+                                                const group_options& options = {}) noexcept {
+    any_bootstrap launched(std::move(bootstrap));
+    VERBSPP_TRYV(check(launched));
+    VERBSPP_TRY(prepared, prepare_group(like, launched.size(), pool, options));
     return connect(std::move(launched), std::move(prepared), like.domain(), like.hub_for(1).waiting,
                    limit);
   }

@@ -1,0 +1,414 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Ranks that are processes, as many as are asked for: what a rank takes in time and memory until
+/// it is connected to all, whether all get through each step, and what the others learn of one that
+/// is killed.
+///
+///     many_ranks [--ranks=64] [--seconds=120] [--csv] [--device=soft0]
+///     many_ranks --kill [--ranks=4]       kills one before, in and behind each step
+///
+/// With --csv, a line for each rank: its number, milliseconds until it was connected, and KiB of
+/// memory of its own. For a plot, run it for several sizes.
+
+#include <verbspp/exchange/tcp.hpp>
+#include <verbspp/ranks.hpp>
+#include <verbspp/verbspp.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace verbspp;
+using namespace std::chrono_literals;
+using clock_type = std::chrono::steady_clock;
+
+constexpr std::uint32_t posted_receives = 16;
+
+struct options {
+  std::uint32_t ranks = 64;
+  std::chrono::seconds limit{120};
+  std::string device = "soft0";
+  bool is_csv = false;
+  bool kills = false;
+};
+
+/// What a rank tells the parent.
+struct report {
+  std::uint32_t rank = 0;
+  std::uint32_t has_passed = 0;
+  double connect_ms = 0;
+  std::uint64_t own_kib = 0;
+  std::array<char, 400> words{};
+};
+
+/// When one is killed, and at which step.
+struct killing {
+  enum class when : std::uint8_t { never, before, in, behind } at = when::never;
+  std::size_t step = 0;
+  std::uint32_t victim = 0;
+};
+
+void require(bool holds, const std::string& what) {
+  if (!holds) throw std::runtime_error(what);
+}
+
+/// Memory that this process does not share with others.
+std::uint64_t own_kib() {
+  std::uint64_t sum = 0;
+  std::FILE* const file = std::fopen("/proc/self/smaps_rollup", "re");
+  if (file == nullptr) return 0;
+  std::array<char, 256> line{};
+  while (std::fgets(line.data(), static_cast<int>(line.size()), file) != nullptr)
+    if (std::strncmp(line.data(), "Private_", 8) == 0)
+      if (const char* const colon = std::strchr(line.data(), ':'))
+        sum += std::strtoull(colon + 1, nullptr, 10);
+  std::fclose(file);
+  return sum;
+}
+
+/// What ranks do together, one after the other.
+struct step {
+  const char* name;
+  std::function<group_result<void>(world&, const wait_limit&)> run;
+};
+const std::vector<step>& steps() {
+  static const std::vector<step> all{
+      {"barrier",
+       [](world& mine, const wait_limit& limit) -> group_result<void> {
+         VERBSPP_TRYV(mine.barrier(limit));
+         return success();
+       }},
+      {"all_gather",
+       [](world& mine, const wait_limit& limit) -> group_result<void> {
+         VERBSPP_TRY(all, mine.all_gather(mine.rank(), limit));
+         for (std::uint32_t rank = 0; rank < all.size(); ++rank)
+           require(all[rank] == rank, "all_gather: another rank's value");
+         return success();
+       }},
+      {"all_reduce",
+       [](world& mine, const wait_limit& limit) -> group_result<void> {
+         VERBSPP_TRY(sum, mine.all_reduce(mine.rank(), std::plus<>(), limit));
+         require(sum == mine.size() * (mine.size() - 1) / 2, "all_reduce: another sum");
+         return success();
+       }},
+      {"broadcast",
+       [](world& mine, const wait_limit& limit) -> group_result<void> {
+         VERBSPP_TRY(got, mine.broadcast(mine.rank(), mine.size() - 1, limit));
+         require(got == mine.size() - 1, "broadcast: another rank's value");
+         return success();
+       }},
+      {"gather",
+       [](world& mine, const wait_limit& limit) -> group_result<void> {
+         VERBSPP_TRY(all, mine.gather(mine.rank(), 0, limit));
+         require(all.size() == (mine.rank() == 0 ? mine.size() : 0), "gather: no values");
+         return success();
+       }},
+      {"exchange",
+       [](world& mine, const wait_limit& limit) -> group_result<void> {
+         VERBSPP_TRY(all, mine.exchange(mine.rank(), limit));
+         require(all.back() == mine.size() - 1, "exchange: another rank's value");
+         return success();
+       }},
+  };
+  return all;
+}
+
+bool blames(const group_error& failed, std::uint32_t victim) { return failed.peer() == victim; }
+
+/// The first and the second step of all: to meet, and to be connected. Only then is there a world.
+constexpr std::size_t meeting = 0;
+constexpr std::size_t connecting = 1;
+constexpr std::size_t first_step = 2;
+
+class rank_process {
+ public:
+  rank_process(const options& given, const killing& kills, std::uint32_t rank,
+               const std::string& place)
+      : given_(given), kills_(kills), rank_(rank), place_(place) {}
+
+  /// Stays until the parent has closed its end: nobody misses one who is done.
+  /// \returns whether all went well
+  [[nodiscard]] bool run(int tell, int stay) {
+    report told;
+    told.rank = rank_;
+    try {
+      told.has_passed = 1;
+      work(told);
+    } catch (const std::exception& e) {
+      told.has_passed = 0;
+      std::snprintf(told.words.data(), told.words.size(), "%s", e.what());
+    }
+    char nothing = 0;
+    return ::write(tell, &told, sizeof told) == sizeof told && ::read(stay, &nothing, 1) == 0 &&
+           told.has_passed != 0;
+  }
+
+ private:
+  [[nodiscard]] bool is_victim() const { return rank_ == kills_.victim; }
+  [[nodiscard]] bool is_at(std::size_t step, killing::when when) const {
+    return kills_.at == when && kills_.step == step;
+  }
+  void die_if(std::size_t step, killing::when when) const {
+    if (is_victim() && is_at(step, when)) std::raise(SIGKILL);
+  }
+  /// Comes late where the victim is to die in the middle, which sees to that itself.
+  void begin(std::size_t step) const {
+    die_if(step, killing::when::before);
+    if (!is_at(step, killing::when::in)) return;
+    if (is_victim())
+      std::thread([] {
+        std::this_thread::sleep_for(50ms);
+        std::raise(SIGKILL);
+      }).detach();
+    else if (rank_ == 0)
+      std::this_thread::sleep_for(150ms);
+  }
+  void end(std::size_t step) const {
+    die_if(step, killing::when::behind);
+    if (is_victim() && is_at(step, killing::when::in)) std::this_thread::sleep_for(1h);
+  }
+  /// Whether somebody may be dead when this step ends.
+  [[nodiscard]] bool may_fail(std::size_t step) const {
+    return kills_.at != killing::when::never && kills_.step <= step;
+  }
+
+  void work(report& told) {
+    const auto limit = given_.limit;
+    const auto start = clock_type::now();
+    begin(meeting);
+    auto launched =
+        tcp_bootstrap::join({.rank = rank_, .size = given_.ranks, .meeting_point = place_}, limit);
+    require(launched.has_value(), "meeting failed");
+    end(meeting);
+
+    const auto opened = open_device(given_.device).value();
+    const auto domain = protection_domain::allocate(opened).value();
+    const auto pool = message_pool::create(domain, 2 * posted_receives, 256).value();
+    const auto like = domain.build_channel().max_send_work_requests(8).max_inline_data(64).waiting(
+        wait_mode::sleep());
+    const std::uint64_t kib_before = own_kib();
+    begin(connecting);
+    auto joined =
+        world::join(std::move(launched).value(), like, pool, limit, {.receives = posted_receives});
+    if (!joined.has_value()) {
+      require(may_fail(connecting), "join: " + joined.error().message());
+      require(blames(joined.error(), kills_.victim),
+              "join blames another: " + joined.error().message());
+      return;
+    }
+    world& mine = world_.emplace(std::move(joined).value());
+    end(connecting);
+    told.connect_ms = std::chrono::duration<double, std::milli>(clock_type::now() - start).count();
+    told.own_kib = own_kib() - std::min(own_kib(), kib_before);
+    check_receives(mine, pool);
+
+    for (std::size_t i = 0; i < steps().size(); ++i) {
+      const std::size_t number = first_step + i;
+      const auto began = clock_type::now();
+      begin(number);
+      const auto done = steps()[i].run(mine, limit);
+      end(number);
+      require(
+          done.has_value() || may_fail(number),
+          std::string(steps()[i].name) + ": " + (done.has_value() ? "" : done.error().message()));
+      if (!may_fail(number)) continue;
+      // Where not all wait for all, the next barrier tells; nobody leaves that one out.
+      const group_results all = mine.barrier(limit);
+      require(!all.has_value(), "a barrier without the victim");
+      require(std::ranges::any_of(all,
+                                  [&](const peer_result& each) {
+                                    return each.peer == kills_.victim && !each.result.has_value();
+                                  }),
+              "a barrier blames another: " + all.message());
+      // A step and a barrier, and for each the time in which others answer.
+      require(clock_type::now() < began + 2 * given_.limit + 5s, "the limits were not kept");
+      return;
+    }
+  }
+
+  /// Receives are as many as before, however many ranks there are.
+  void check_receives(world& mine, const message_pool& pool) const {
+    for (const std::uint32_t rank : mine.peers().all())
+      require(mine.peers()[rank].capacities().max_receive_work_requests == 0,
+              "a channel has receives of its own");
+    require(mine.peers().hub().receives_posted() == posted_receives,
+            "another number of receives is posted");
+    require(pool.available() == pool.size() - posted_receives, "another number of places is used");
+  }
+
+  const options& given_;
+  const killing& kills_;
+  std::uint32_t rank_;
+  const std::string& place_;
+  std::optional<world> world_{};
+};
+
+/// The ranks of one run, and what they tell.
+class run_of_ranks {
+ public:
+  run_of_ranks(const options& given, const killing& kills) : given_(given), kills_(kills) {
+    std::string place;
+    {
+      const auto listener = tcp_listener::open("0").value();
+      place = "127.0.0.1:" + std::to_string(listener.port());
+    }
+    make_pipe(tell_);
+    make_pipe(stay_);
+    for (std::uint32_t rank = 0; rank < given.ranks; ++rank) start(rank, place);
+    ::close(tell_[1]);
+    ::close(stay_[0]);
+  }
+  run_of_ranks(const run_of_ranks&) = delete;
+  run_of_ranks& operator=(const run_of_ranks&) = delete;
+  ~run_of_ranks() {
+    if (stay_[1] >= 0) ::close(stay_[1]);
+    ::close(tell_[0]);
+    // Those who are not done have failed already.
+    for (const pid_t each : processes_) {
+      ::kill(each, SIGKILL);
+      ::waitpid(each, nullptr, 0);
+    }
+  }
+
+  /// Of all but the victim, in the order of ranks.
+  std::vector<report> reports() {
+    const std::size_t expected = given_.ranks - (kills_.at == killing::when::never ? 0 : 1);
+    std::vector<report> all;
+    report told;
+    while (all.size() < expected && ::read(tell_[0], &told, sizeof told) == sizeof told)
+      all.push_back(told);
+    require(all.size() == expected, "ranks that told nothing");
+    std::ranges::sort(all, {}, &report::rank);
+    for (const report& each : all)
+      require(each.has_passed != 0, "rank " + std::to_string(each.rank) + ": " + each.words.data());
+    // They leave together, and by themselves.
+    ::close(std::exchange(stay_[1], -1));
+    for (const pid_t each : std::exchange(processes_, {})) {
+      int status = 0;
+      ::waitpid(each, &status, 0);
+      const bool is_killed = WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+      require((WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+                  (is_killed && kills_.at != killing::when::never),
+              "a rank ended badly");
+    }
+    return all;
+  }
+
+ private:
+  static void make_pipe(std::array<int, 2>& ends) { require(::pipe(ends.data()) == 0, "pipe"); }
+  void start(std::uint32_t rank, const std::string& place) {
+    const pid_t made = ::fork();
+    require(made >= 0, "fork");
+    if (made != 0) {
+      processes_.push_back(made);
+      return;
+    }
+    ::close(tell_[0]);
+    ::close(stay_[1]);
+    bool is_well = false;
+    {
+      rank_process process(given_, kills_, rank, place);
+      is_well = process.run(tell_[1], stay_[0]);
+    }
+    std::_Exit(is_well ? 0 : 1);
+  }
+
+  const options& given_;
+  const killing& kills_;
+  std::array<int, 2> tell_{-1, -1};
+  std::array<int, 2> stay_{-1, -1};
+  std::vector<pid_t> processes_{};
+};
+
+options read_options(int count, char** arguments) {
+  options given;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view each = arguments[i];
+    const std::size_t equals = each.find('=');
+    const std::string_view name = each.substr(0, equals);
+    const std::string value(equals == std::string_view::npos ? "" : each.substr(equals + 1));
+    if (name == "--ranks")
+      given.ranks = static_cast<std::uint32_t>(std::stoul(value));
+    else if (name == "--seconds")
+      given.limit = std::chrono::seconds(std::stoul(value));
+    else if (name == "--device")
+      given.device = value;
+    else if (name == "--csv")
+      given.is_csv = true;
+    else if (name == "--kill")
+      given.kills = true;
+    else
+      throw std::runtime_error("unknown option: " + std::string(each));
+  }
+  return given;
+}
+
+void kill_at_each_step(const options& given) {
+  constexpr std::array whens{killing::when::before, killing::when::in, killing::when::behind};
+  constexpr std::array names{"before", "in", "behind"};
+  for (std::size_t number = meeting; number < first_step + steps().size(); ++number)
+    for (std::size_t i = 0; i < whens.size(); ++i) {
+      const bool is_last = number + 1 == first_step + steps().size();
+      // Before a step is behind another one; behind the last, nobody would notice.
+      if (whens[i] == killing::when::before && number != meeting) continue;
+      if (whens[i] == killing::when::behind && is_last) continue;
+      const char* const name = number == meeting      ? "meeting"
+                               : number == connecting ? "connecting"
+                                                      : steps()[number - first_step].name;
+      std::cout << "rank 2 is killed " << names[i] << ' ' << name << std::endl;
+      const killing kills{.at = whens[i], .step = number, .victim = 2};
+      static_cast<void>(run_of_ranks(given, kills).reports());
+    }
+}
+
+void connect_all(const options& given) {
+  const killing none;
+  const std::vector<report> all = run_of_ranks(given, none).reports();
+  if (given.is_csv) {
+    std::cout << "ranks,rank,connect_ms,own_kib\n";
+    for (const report& each : all)
+      std::cout << given.ranks << ',' << each.rank << ',' << each.connect_ms << ',' << each.own_kib
+                << '\n';
+    return;
+  }
+  const auto latest = std::ranges::max(all, {}, &report::connect_ms);
+  const auto largest = std::ranges::max(all, {}, &report::own_kib);
+  std::cout << given.ranks << " ranks, connected in " << latest.connect_ms << " ms, with up to "
+            << largest.own_kib << " KiB each\n";
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+  try {
+    const options given = read_options(count, arguments);
+    if (given.kills)
+      kill_at_each_step(given);
+    else
+      connect_all(given);
+    return 0;
+  } catch (const std::exception& e) {
+    std::cerr << e.what() << '\n';
+    return 1;
+  }
+}
