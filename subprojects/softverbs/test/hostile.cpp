@@ -9,6 +9,7 @@
 #include "wire/greeting.hpp"
 #include "wire/wire.hpp"
 
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -31,7 +32,8 @@ namespace {
 using namespace softverbs;
 using steady = std::chrono::steady_clock;
 
-/// What the library has mapped to share it with others.
+/// What the library has mapped to share it with others; mapped once more, as it may take back its
+/// own.
 std::vector<std::span<std::byte>> shared_memories() {
   std::vector<std::span<std::byte>> all;
   std::ifstream maps("/proc/self/maps");
@@ -42,6 +44,11 @@ std::vector<std::span<std::byte>> shared_memories() {
         std::sscanf(line.c_str(), "%lx-%lx rw-s", &start, &end) == 2 &&
         line.find(" rw-s ") != std::string::npos)
       all.emplace_back(reinterpret_cast<std::byte*>(start), end - start);
+  }
+  for (auto& each : all) {
+    void* again = ::mremap(each.data(), 0, each.size(), MREMAP_MAYMOVE);
+    if (again == MAP_FAILED) throw std::runtime_error("can't map memory once more");
+    each = {static_cast<std::byte*>(again), each.size()};
   }
   return all;
 }
@@ -97,8 +104,8 @@ const std::vector<std::function<void(const own&)>>& all_lies() {
       [](const own& my) { my.region.shown.domain = ~0U; },
       [](const own& my) { my.region.shown.pair = ~0U; },
       [](const own& my) { my.region.shown.access = 0; },
-      [](const own& my) { my.region.shown.is_window = true; },
-      [](const own& my) { std::memset(&my.region.shown.is_window, 0xff, 1); },
+      [](const own& my) { my.region.shown.is_window = 1; },
+      [](const own& my) { my.region.shown.is_window = 0xff; },
       [](const own& my) { my.region.version |= 1; },
       [](const own& my) { my.region.version = all_ones; },
       [](const own& my) { my.region.version = all_ones - 1; },
@@ -110,7 +117,7 @@ const std::vector<std::function<void(const own&)>>& all_lies() {
       [](const own& my) { my.pair.shown.network = 0xff; },
       [](const own& my) { my.pair.shown.here = my.pair.shown.there = 0xff; },
       [](const own& my) { my.pair.shown.fetches = 0; },
-      [](const own& my) { std::memset(&my.pair.shown.has_atomics, 0xff, 1); },
+      [](const own& my) { my.pair.shown.has_atomics = 0xff; },
       [](const own& my) { my.pair.version |= 1; },
       [](const own& my) { my.whole_pair.expected_psn = ~0U; },
       [](const own& my) { my.whole_pair.expected_psn.fetch_add(1); },

@@ -3,6 +3,7 @@
 
 #include "fabric.hpp"
 #include "hostile.hpp"
+#include "limits.hpp"
 #include "soak.hpp"
 
 #include <poll.h>
@@ -323,6 +324,8 @@ int play(const char* part) try {
   if (name == "writer") return writer();
   if (name == "hasty writer") return hasty_writer();
   if (name == "soaker") return soak::work();
+  if (name == "latecomer") return limits_of_host::latecomer();
+  if (name == "without threads") return limits_of_host::without_threads();
   if (name == "forger") return hostile::forger();
   if (name == "liar") return hostile::liar();
   if (name == "adder") return adder();

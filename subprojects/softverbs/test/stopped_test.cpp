@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -129,6 +130,25 @@ TEST_CASE("who is stopped within a request is waited for, then all says EBUSY") 
   end.region = nullptr;
   writer.other.tell('q');
   CHECK(writer.other.wait() == 0);
+}
+
+TEST_CASE("a device is not closed before requests to it are done") {
+  if (!may_be_traced()) return;
+  // What is left of it is closed with its device.
+  static endpoint* end = nullptr;
+  end = new endpoint(patient());
+  halted_writer writer(*end);
+  std::atomic<bool> closed{false};
+  std::thread closer([&] {
+    CHECK(ibv_close_device(end->context) == 0);
+    closed = true;
+  });
+  // Not at once; it would be there by now.
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  CHECK_FALSE(closed);
+  writer.thread->let_go();
+  closer.join();
+  CHECK(std::count(end->memory.begin(), end->memory.end(), 0x77) == 1 << 16);
 }
 
 TEST_CASE("who dies within a request isn't waited for, and has written nothing") {

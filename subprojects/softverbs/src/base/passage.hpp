@@ -29,9 +29,9 @@ class passage {
   /// Until all that have entered one have left it. Not within one.
   static void wait_for_all() noexcept;
   /// The same for the others than the calling thread, which may be within one; `give_up` says when
-  /// that isn't worthwhile any more.
+  /// that isn't worthwhile any more, and false is the result.
   template <typename GiveUp>
-  static void wait_for_others(GiveUp give_up) noexcept;
+  static bool wait_for_others(GiveUp give_up) noexcept;
   /// In a child of fork, which has none of these threads.
   static void forget_all() noexcept;
 
@@ -47,15 +47,16 @@ class passage {
 };
 
 template <typename GiveUp>
-void passage::wait_for_others(GiveUp give_up) noexcept {
+bool passage::wait_for_others(GiveUp give_up) noexcept {
   const passage* const own = mine();
   for (std::size_t number = 0; number < count(); ++number) {
     const passage& other = at(number);
     const std::uint32_t turn = other.turn_.load();
     if (turn % 2 == 0 || &other == own) continue;
     while (other.turn_.load() == turn)
-      if (give_up()) return;
+      if (give_up()) return false;
   }
+  return true;
 }
 
 /// In a passage for as long as this lives.

@@ -94,14 +94,15 @@ void machine::at_exit() noexcept {
   const std::lock_guard quiet(existing->engine.lock());
   // Other threads still run, and whoever hears that this process is gone believes that nothing of
   // it is written any more. One that is held up for ever must not keep the program from its end,
-  // nor a signal's handler that leaves what this very thread was doing.
+  // nor a signal's handler that leaves what this very thread was doing: then the kernel closes it
+  // all, when there are no threads any more.
   existing->wire.part();
   const nanoseconds latest = now() + longest_wait;
-  passage::wait_for_others([latest] {
+  const auto give_up = [latest] {
     ::sched_yield();
     return now() > latest;
-  });
-  existing->wire.close();
+  };
+  if (passage::wait_for_others(give_up)) existing->wire.close();
 }
 
 void machine::publish() noexcept {

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <mutex>
 
 namespace softverbs {
@@ -63,6 +65,11 @@ int progress_thread::start() noexcept {
   const int error = ::pthread_create(&thread_, nullptr, &progress_thread::enter, this);
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
+    std::fprintf(
+        stderr,
+        "softverbs: the device's thread can't be started: %s; there may be as many threads "
+        "as the user, or this container, may have (RLIMIT_NPROC, pids.max)\n",
+        std::strerror(error));
     ::close(doorbell_);
     doorbell_ = -1;
     return error;

@@ -13,6 +13,8 @@
 
 namespace softverbs {
 
+// All that peers may see has types of which any bits are a value, as they may be anybody's.
+
 /// A region, or a window that is bound, as whoever accesses it directly has to know it.
 struct shown_region {
   /// The lkey; the rkey has one bit more.
@@ -24,7 +26,7 @@ struct shown_region {
   std::uint64_t start;  ///< what the address of the first byte is called
   std::uint64_t length;
   std::uint64_t memory;  ///< where that is in its process
-  bool is_window;
+  std::uint8_t is_window;
 };
 
 /// A queue pair, as its peer has to know it who carries out requests on its behalf.
@@ -38,7 +40,7 @@ struct shown_pair {
   station here;
   station there;
   std::uint8_t fetches;  ///< it takes so many at a time
-  bool has_atomics;
+  std::uint8_t has_atomics;
 };
 
 /// One place in a table that is written by one thread at a time and read by any, of any process,

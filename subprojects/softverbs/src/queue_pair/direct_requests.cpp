@@ -92,7 +92,7 @@ bool requester::look_up(const request& work, local_memory& memory) noexcept {
     const std::uint32_t index = piece.lkey >> index_shift;
     if (index >= pair_.tables().regions.size()) return false;
     const auto region = pair_.tables().regions[index].read();
-    if (!region || region->key != piece.lkey || region->is_window || region->domain != domain)
+    if (!region || region->key != piece.lkey || region->is_window != 0 || region->domain != domain)
       return false;
     const std::uint64_t place = find(*region, piece.addr, piece.length, right);
     if (place == 0) return false;
@@ -118,7 +118,7 @@ bool requester::carry_out_directly(request& work) noexcept {
   const auto peer = place.shown.read();
   if (!peer || peer->number != target || peer->peer != pair_.qp_num ||
       peer->service != service::of(pair_.qp_type) || peer->here != pair_.way().target ||
-      peer->there != pair_.station_here() || (on_word && !peer->has_atomics) ||
+      peer->there != pair_.station_here() || (on_word && peer->has_atomics == 0) ||
       peer->network != static_cast<std::uint8_t>(pair_.way().network) ||
       (peer->access & right) != right || (work.fetches() && peer->fetches == 0))
     return false;
@@ -137,7 +137,7 @@ bool requester::carry_out_directly(request& work) noexcept {
       (region->pair != 0 ? region->pair != target : region->domain != peer->domain))
     return false;
   // A window is invalidated by requests, which nobody could hold up for another process.
-  if (other != nullptr && region->is_window) return false;
+  if (other != nullptr && region->is_window != 0) return false;
   const std::uint64_t remote = find(*region, work.remote_address, length, right);
   if (remote == 0 || (on_word && work.remote_address % atomic_bytes != 0)) return false;
 

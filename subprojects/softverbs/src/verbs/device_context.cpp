@@ -101,12 +101,21 @@ void device_context::close(device_context* closing) noexcept {
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
     machine.stop_listening(*closing);
+    for (queue_pair* pair : closing->queue_pairs) {
+      const std::lock_guard held_here(pair->lock());
+      pair->withdraw();
+    }
+    for (const memory_region* region : closing->regions) machine.regions.hide(*region);
+  }
+  // As long as all of it is known, so that who says that he uses it can be believed.
+  if (usable) machine.wait_for_users({announcements::any, announcements::any});
+  if (usable) {
+    const std::lock_guard held(machine.engine.lock());
     for (queue_pair* pair : closing->queue_pairs) pair->leave_machine();
     for (memory_window* window : closing->windows) machine.regions.remove(*window);
     for (const memory_region* region : closing->regions) machine.regions.remove(*region);
     for (completion_queue* queue : closing->completion_queues) queue->detach();
   }
-  if (usable) machine.wait_for_users({announcements::any, announcements::any});
   for (queue_pair* pair : closing->queue_pairs) delete pair;
   for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
   for (completion_queue* queue : closing->completion_queues) delete queue;
