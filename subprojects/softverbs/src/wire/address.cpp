@@ -61,11 +61,16 @@ destination describe(const soft_device& from, const ibv_ah_attr& address,
   destination result;
   result.way = way;
   result.global = address.is_global != 0;
-  result.service_level = address.sl & 0xf;
-  if (!from.is_ethernet(address.port_num)) result.lid = address.dlid;
+  const bool ethernet = from.is_ethernet(address.port_num);
+  if (!ethernet) {
+    result.service_level = address.sl & 0xf;
+    result.lid = address.dlid;
+  }
   if (result.global)
-    if (const auto source = gid_at(from.number, address.port_num, address.grh.sgid_index))
+    if (const auto source = gid_at(from.number, address.port_num, address.grh.sgid_index)) {
       result.header = make_header(way.network, source->gid, address.grh);
+      if (ethernet) result.service_level = header_type(way.network, result.header);
+    }
   return result;
 }
 
@@ -75,7 +80,8 @@ int address_back(const soft_device& device, std::uint8_t port, const ibv_wc& com
   if (!device.has_port(port)) return EINVAL;
   address.port_num = port;
   address.dlid = completion.slid;
-  address.sl = completion.sl;
+  // RoCE's packets carry none.
+  if (!device.is_ethernet(port)) address.sl = completion.sl;
   address.src_path_bits = completion.dlid_path_bits;
   if ((completion.wc_flags & IBV_WC_GRH) == 0) return 0;
   const auto said = read_header(header);

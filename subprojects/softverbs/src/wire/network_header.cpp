@@ -77,6 +77,15 @@ network_header make_header(network type, const ibv_gid& source,
   return bytes;
 }
 
+std::uint8_t header_type(network type, const network_header& header) noexcept {
+  constexpr std::uint8_t behind_udp = 8;
+  constexpr std::uint8_t ipv6 = 1;
+  constexpr std::uint8_t ipv4 = 2;
+  if (type != network::roce_v2) return 0;
+  // IPv4's is in the last bytes only.
+  return behind_udp | (header.front() == std::byte{} ? ipv4 : ipv6);
+}
+
 void set_length(network_header& bytes, std::size_t payload) noexcept {
   const std::size_t behind = (payload + 3) / 4 * 4 + transport_bytes;
   if (bytes.front() == std::byte{}) {

@@ -20,6 +20,9 @@ using network_header = std::array<std::byte, sizeof(ibv_grh)>;
 /// Lacks the length, which each datagram has its own of.
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept;
+/// What a completion on Ethernet has for a service level, as with network cards: which header it
+/// is. Programs can't tell from the 40 bytes alone. 0 for RoCE v1; 9 for v2 by IPv6, 10 by IPv4.
+std::uint8_t header_type(network type, const network_header& header) noexcept;
 void set_length(network_header& header, std::size_t payload) noexcept;
 
 /// What a header says.
