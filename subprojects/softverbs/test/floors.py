@@ -21,6 +21,7 @@ FLOORS = [
     "completion",
     "queue_pair",
     "verbs",
+    "files",
     "shim",
 ]
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)

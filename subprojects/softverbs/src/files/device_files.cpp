@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "files/device_files.hpp"
+
+#include "device/device.hpp"
+#include "faults/faults.hpp"
+
+#include <endian.h>
+#include <net/if.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdarg>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+
+namespace softverbs {
+namespace {
+
+constexpr unsigned bits_in_word = 32;
+constexpr unsigned only_pkey = 0xffff;
+
+/// The text of a file, as far as it is written.
+class page {
+ public:
+  explicit page(file_text& text) noexcept : text_(text) {}
+
+  [[gnu::format(printf, 2, 3)]] void print(const char* format, ...) noexcept {
+    std::va_list values;
+    va_start(values, format);
+    const int more = std::vsnprintf(text_.data() + size_, text_.size() - size_, format, values);
+    va_end(values);
+    if (more > 0) size_ = std::min(size_ + static_cast<std::size_t>(more), text_.size() - 1);
+  }
+  std::size_t size() const noexcept { return size_; }
+
+ private:
+  file_text& text_;
+  std::size_t size_ = 0;
+};
+
+/// What is left of a path, which is taken from its start.
+class rest_of_path {
+ public:
+  explicit rest_of_path(std::string_view path) noexcept : left_(path) {}
+
+  bool empty() const noexcept { return left_.empty(); }
+  /// Takes a name and the slash before it.
+  bool take(std::string_view name) noexcept {
+    std::string_view left = left_;
+    if (!left.starts_with('/') || !left.substr(1).starts_with(name)) return false;
+    left.remove_prefix(1 + name.size());
+    if (!left.empty() && left.front() != '/') return false;
+    left_ = left;
+    return true;
+  }
+  /// Takes a number as the kernel writes them, without the slash before it.
+  std::optional<unsigned> take_number() noexcept {
+    constexpr std::size_t most_digits = 4;
+    const std::size_t digits = std::min(left_.find('/'), left_.size());
+    if (digits == 0 || digits > most_digits || (left_.front() == '0' && digits > 1))
+      return std::nullopt;
+    unsigned number = 0;
+    for (const char each : left_.substr(0, digits)) {
+      if (each < '0' || each > '9') return std::nullopt;
+      number = number * 10 + static_cast<unsigned>(each - '0');
+    }
+    left_.remove_prefix(digits);
+    return number;
+  }
+  /// Takes a number and the slash before it.
+  std::optional<unsigned> take_numbered() noexcept {
+    if (!left_.starts_with('/')) return std::nullopt;
+    left_.remove_prefix(1);
+    return take_number();
+  }
+
+ private:
+  std::string_view left_;
+};
+
+void print_guid(page& to, std::uint64_t guid) noexcept {
+  const auto part = [guid](unsigned at) { return static_cast<unsigned>(guid >> at & 0xffff); };
+  to.print("%04x:%04x:%04x:%04x", part(48), part(32), part(16), part(0));
+}
+
+/// As the kernel writes masks: words of 32 bits, the highest first.
+void print_all_processors(page& to) noexcept {
+  const long configured = ::sysconf(_SC_NPROCESSORS_CONF);
+  const unsigned count = configured < 1 ? 1U : static_cast<unsigned>(configured);
+  for (unsigned word = (count - 1) / bits_in_word + 1; word-- > 0;) {
+    const unsigned left = count - word * bits_in_word;
+    const std::uint32_t mask = left >= bits_in_word ? ~std::uint32_t{0} : (1U << left) - 1;
+    to.print("%08x%s", mask, word == 0 ? "\n" : ",");
+  }
+}
+
+struct device_file {
+  std::string_view name;
+  void (*print)(const soft_device& device, page& to);
+};
+
+constexpr device_file of_device[] = {
+    {"board_id", [](const soft_device&, page& to) { to.print("softverbs\n"); }},
+    {"fw_ver", [](const soft_device&, page& to) { to.print("%s\n", SOFTVERBS_VERSION); }},
+    {"hca_type", [](const soft_device&, page& to) { to.print("softverbs\n"); }},
+    {"hw_rev", [](const soft_device&, page& to) { to.print("0\n"); }},
+    {"node_desc", [](const soft_device& device, page& to) { to.print("%s\n", device.verbs.name); }},
+    {"node_guid",
+     [](const soft_device& device, page& to) {
+       print_guid(to, device.guid());
+       to.print("\n");
+     }},
+    {"node_type", [](const soft_device& device,
+                     page& to) { to.print("%d: CA\n", static_cast<int>(device.verbs.node_type)); }},
+    {"sys_image_guid",
+     [](const soft_device& device, page& to) {
+       print_guid(to, device.guid());
+       to.print("\n");
+     }},
+    // The device is near to all processors, and on no bus: it has no vendor there.
+    {"device/local_cpus", [](const soft_device&, page& to) { print_all_processors(to); }},
+    {"device/numa_node", [](const soft_device&, page& to) { to.print("-1\n"); }},
+};
+
+struct port_of_device {
+  const soft_device& device;
+  unsigned number;
+
+  bool is_down() const noexcept { return faults::port_is_down(station_of(device.number, number)); }
+  ibv_port_attr attributes() const noexcept {
+    ibv_port_attr result;
+    describe_port(device, number, result);
+    return result;
+  }
+};
+
+struct port_file {
+  std::string_view name;
+  void (*print)(const port_of_device& port, page& to);
+};
+
+constexpr port_file of_port[] = {
+    {"cap_mask", [](const port_of_device& port,
+                    page& to) { to.print("0x%08x\n", port.attributes().port_cap_flags); }},
+    {"lid",
+     [](const port_of_device& port, page& to) { to.print("0x%x\n", port.attributes().lid); }},
+    {"lid_mask_count", [](const port_of_device&, page& to) { to.print("0\n"); }},
+    {"link_layer",
+     [](const port_of_device& port, page& to) {
+       to.print("%s\n", port.device.is_ethernet(port.number) ? "Ethernet" : "InfiniBand");
+     }},
+    {"phys_state",
+     [](const port_of_device& port, page& to) {
+       to.print("%s\n", port.is_down() ? "3: Disabled" : "5: LinkUp");
+     }},
+    // Four lanes of 25 Gb/s.
+    {"rate", [](const port_of_device&, page& to) { to.print("100 Gb/sec (4X EDR)\n"); }},
+    {"sm_lid",
+     [](const port_of_device& port, page& to) { to.print("0x%x\n", port.attributes().sm_lid); }},
+    {"sm_sl", [](const port_of_device&, page& to) { to.print("0\n"); }},
+    {"state", [](const port_of_device& port,
+                 page& to) { to.print("%s\n", port.is_down() ? "1: DOWN" : "4: ACTIVE"); }},
+};
+
+/// A file of a port for each index of a table; none if it prints nothing.
+struct entry_file {
+  std::string_view folder;
+  unsigned count;
+  void (*print)(const port_of_device& port, unsigned index, page& to);
+};
+
+constexpr entry_file of_entry[] = {
+    {"gids", limits::gid_entries,
+     [](const port_of_device& port, unsigned index, page& to) {
+       // An empty entry is one of zeros.
+       const auto entry = gid_at(port.device.number, port.number, index);
+       const ibv_gid gid = entry ? entry->gid : ibv_gid{};
+       print_guid(to, be64toh(gid.global.subnet_prefix));
+       to.print(":");
+       print_guid(to, be64toh(gid.global.interface_id));
+       to.print("\n");
+     }},
+    {"gid_attrs/types", limits::gid_entries,
+     [](const port_of_device& port, unsigned index, page& to) {
+       const auto entry = gid_at(port.device.number, port.number, index);
+       if (!entry) return;
+       to.print("%s\n", entry->type == network::roce_v2 ? "RoCE v2" : "IB/RoCE v1");
+     }},
+    {"gid_attrs/ndevs", limits::gid_entries,
+     [](const port_of_device& port, unsigned index, page& to) {
+       const auto entry = gid_at(port.device.number, port.number, index);
+       char name[IF_NAMESIZE];
+       if (entry && entry->interface != 0 && ::if_indextoname(entry->interface, name) != nullptr)
+         to.print("%s\n", name);
+     }},
+    {"pkeys", 1,
+     [](const port_of_device&, unsigned, page& to) { to.print("0x%04x\n", only_pkey); }},
+};
+
+/// Whether a name has the other one, and a slash, before it.
+bool is_below(std::string_view name, rest_of_path folder) noexcept {
+  // The rest of a path begins with a slash, and names here don't.
+  for (std::size_t slash = name.find('/'); slash != std::string_view::npos;
+       slash = name.find('/', slash + 1)) {
+    rest_of_path left = folder;
+    if (left.take(name.substr(0, slash)) && left.empty()) return true;
+  }
+  return false;
+}
+
+file_kind find_of_port(const port_of_device& port, rest_of_path path, page& to) noexcept {
+  if (path.empty()) return file_kind::directory;
+  for (const port_file& each : of_port) {
+    rest_of_path left = path;
+    if (!left.take(each.name)) continue;
+    if (!left.empty()) return file_kind::none;
+    each.print(port, to);
+    return file_kind::text;
+  }
+  for (const entry_file& each : of_entry) {
+    if (is_below(each.folder, path)) return file_kind::directory;
+    rest_of_path left = path;
+    if (!left.take(each.folder)) continue;
+    if (left.empty()) return file_kind::directory;
+    const auto index = left.take_numbered();
+    if (!index || *index >= each.count || !left.empty()) return file_kind::none;
+    each.print(port, *index, to);
+    return to.size() == 0 ? file_kind::none : file_kind::text;
+  }
+  return file_kind::none;
+}
+
+file_kind find_of_device(const soft_device& device, rest_of_path path, page& to) noexcept {
+  if (path.empty()) return file_kind::directory;
+  for (const device_file& each : of_device) {
+    if (is_below(each.name, path)) return file_kind::directory;
+    rest_of_path left = path;
+    if (!left.take(each.name)) continue;
+    if (!left.empty()) return file_kind::none;
+    each.print(device, to);
+    return file_kind::text;
+  }
+  if (!path.take("ports")) return file_kind::none;
+  if (path.empty()) return file_kind::directory;
+  const auto number = path.take_numbered();
+  if (!number || !device.has_port(*number)) return file_kind::none;
+  return find_of_port({device, *number}, path, to);
+}
+
+}  // namespace
+
+file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept {
+  const std::string_view whole = path;
+  const bool in_sysfs = whole.starts_with(detail::sysfs_start);
+  if (!in_sysfs && !whole.starts_with(detail::command_start)) return file_kind::none;
+  rest_of_path left(
+      whole.substr(in_sysfs ? detail::sysfs_start.size() : detail::command_start.size()));
+  const auto number = left.take_number();
+  if (!number || !faults::read_environment() || *number >= device_count()) return file_kind::none;
+  if (!in_sysfs) return left.empty() ? file_kind::command_device : file_kind::none;
+  page to(text);
+  const file_kind found = find_of_device(device_at(*number), left, to);
+  size = to.size();
+  return found;
+}
+
+}  // namespace softverbs

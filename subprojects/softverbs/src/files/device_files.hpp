@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <string_view>
+
+namespace softverbs {
+
+/// The most that a file of sysfs has.
+inline constexpr std::size_t file_bytes = 4096;
+using file_text = std::array<char, file_bytes>;
+
+/// What a kernel's device would have at a path.
+enum class file_kind { none, directory, text, command_device };
+
+namespace detail {
+inline constexpr std::string_view sysfs_start = "/sys/class/infiniband/soft";
+inline constexpr std::string_view command_start = "/dev/infiniband/softverbs";
+
+inline bool starts_with(const char* path, std::string_view start) noexcept {
+  // Path and start part at the latest where the path ends.
+  for (const char each : start)
+    if (*path++ != each) return false;
+  return true;
+}
+}  // namespace detail
+
+/// Whether a path may be one of a soft device. All other files cost no more than this.
+inline bool may_be_of_device(const char* path) noexcept {
+  if (path == nullptr || path[0] != '/') return false;
+  return detail::starts_with(path, detail::sysfs_start) ||
+         detail::starts_with(path, detail::command_start);
+}
+
+/// What the soft devices of this process have there; the text of a file, if it is one.
+file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept;
+
+}  // namespace softverbs

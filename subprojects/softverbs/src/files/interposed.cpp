@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of libc by which programs look at the files of a device. Each one hands on all that
+// it is asked for, with another path if it is one of ours. For other paths that costs a look at
+// their first characters.
+//
+// libc's names are for the linker only: its headers declare some of them under conditions, define
+// others inline, and give one the other's name. For the same reason, what is behind a pointer to a
+// `stat` is not looked at. None is noexcept: a thread that is cancelled in one unwinds through it.
+#include "files/stand_in.hpp"
+#include "verbs/export.hpp"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+
+using softverbs::stand_in;
+
+namespace {
+
+#if defined(__O_TMPFILE)
+constexpr int unnamed_file = __O_TMPFILE;
+#else
+constexpr int unnamed_file = 020000000 | O_DIRECTORY;
+#endif
+
+/// What has to be told behind the flags only if a file may be created.
+bool needs_mode(int flags) noexcept {
+  return (flags & O_CREAT) != 0 || (flags & unnamed_file) == unnamed_file;
+}
+
+/// The definition that the program would have used without this library. Found once, and for all
+/// when this library is loaded: a signal handler may open files, and must not look names up.
+/// Other libraries' constructors may come before that.
+template <typename Function>
+class libc_function {
+ public:
+  explicit constexpr libc_function(const char* name) noexcept : name_(name) {}
+
+  /// Null if libc has none of this name.
+  Function* get() noexcept {
+    auto* found = found_.load(std::memory_order_acquire);
+    return found != nullptr ? found : find();
+  }
+  Function* find() noexcept {
+    auto* found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+    found_.store(found, std::memory_order_release);
+    return found;
+  }
+
+ private:
+  const char* name_;
+  std::atomic<Function*> found_{nullptr};
+};
+
+using open_function = int(const char*, int, ...);
+using checked_open_function = int(const char*, int);
+using openat_function = int(int, const char*, int, ...);
+using checked_openat_function = int(int, const char*, int);
+using fopen_function = FILE*(const char*, const char*);
+using access_function = int(const char*, int);
+using faccessat_function = int(int, const char*, int, int);
+using stat_function = int(const char*, void*);
+using fstatat_function = int(int, const char*, void*, int);
+using old_stat_function = int(int, const char*, void*);
+using old_fstatat_function = int(int, int, const char*, void*, int);
+
+template <typename Function, typename... Arguments>
+auto call(libc_function<Function>& function, Arguments... arguments)
+    -> decltype(function.get()(arguments...)) {
+  auto* next = function.get();
+  if (next != nullptr) return next(arguments...);
+  errno = ENOSYS;
+  return decltype(next(arguments...))(-1);
+}
+
+constinit libc_function<open_function> next_open("open");
+constinit libc_function<open_function> next_open64("open64");
+constinit libc_function<checked_open_function> next_open_2("__open_2");
+constinit libc_function<checked_open_function> next_open64_2("__open64_2");
+constinit libc_function<openat_function> next_openat("openat");
+constinit libc_function<openat_function> next_openat64("openat64");
+constinit libc_function<checked_openat_function> next_openat_2("__openat_2");
+constinit libc_function<checked_openat_function> next_openat64_2("__openat64_2");
+constinit libc_function<fopen_function> next_fopen("fopen");
+constinit libc_function<fopen_function> next_fopen64("fopen64");
+constinit libc_function<access_function> next_access("access");
+constinit libc_function<faccessat_function> next_faccessat("faccessat");
+constinit libc_function<stat_function> next_stat("stat");
+constinit libc_function<stat_function> next_stat64("stat64");
+constinit libc_function<stat_function> next_lstat("lstat");
+constinit libc_function<stat_function> next_lstat64("lstat64");
+constinit libc_function<fstatat_function> next_fstatat("fstatat");
+constinit libc_function<fstatat_function> next_fstatat64("fstatat64");
+constinit libc_function<old_stat_function> next_xstat("__xstat");
+constinit libc_function<old_stat_function> next_xstat64("__xstat64");
+constinit libc_function<old_stat_function> next_lxstat("__lxstat");
+constinit libc_function<old_stat_function> next_lxstat64("__lxstat64");
+constinit libc_function<old_fstatat_function> next_fxstatat("__fxstatat");
+constinit libc_function<old_fstatat_function> next_fxstatat64("__fxstatat64");
+
+[[gnu::constructor]] void find_all() noexcept {
+  const auto find = [](auto&... functions) { (functions.find(), ...); };
+  find(next_open, next_open64, next_open_2, next_open64_2, next_openat, next_openat64,
+       next_openat_2, next_openat64_2, next_fopen, next_fopen64, next_access, next_faccessat,
+       next_stat, next_stat64, next_lstat, next_lstat64, next_fstatat, next_fstatat64, next_xstat,
+       next_xstat64, next_lxstat, next_lxstat64, next_fxstatat, next_fxstatat64);
+}
+
+int open_at(libc_function<openat_function>& next, int folder, const char* path, int flags,
+            mode_t mode) {
+  const stand_in shown(path, stand_in::purpose::open);
+  return shown.failed() ? -1 : call(next, folder, shown.path(), flags, mode);
+}
+
+int open_one(libc_function<open_function>& next, const char* path, int flags, mode_t mode) {
+  const stand_in shown(path, stand_in::purpose::open);
+  return shown.failed() ? -1 : call(next, shown.path(), flags, mode);
+}
+
+FILE* open_stream(libc_function<fopen_function>& next, const char* path, const char* mode) {
+  const stand_in shown(path, stand_in::purpose::open);
+  if (shown.failed()) return nullptr;
+  auto* function = next.get();
+  if (function != nullptr) return function(shown.path(), mode);
+  errno = ENOSYS;
+  return nullptr;
+}
+
+/// `link` tells of a symbolic link, `target` of what it leads to.
+int stat_one(libc_function<stat_function>& link, libc_function<stat_function>& target,
+             const char* path, void* to) {
+  const stand_in shown(path, stand_in::purpose::look);
+  if (shown.failed()) return -1;
+  return call(shown.replaces() ? target : link, shown.path(), to);
+}
+
+int old_stat_one(libc_function<old_stat_function>& link, libc_function<old_stat_function>& target,
+                 int version, const char* path, void* to) {
+  const stand_in shown(path, stand_in::purpose::look);
+  if (shown.failed()) return -1;
+  return call(shown.replaces() ? target : link, version, shown.path(), to);
+}
+
+int stat_at(libc_function<fstatat_function>& next, int folder, const char* path, void* to,
+            int flags) {
+  const stand_in shown(path, stand_in::purpose::look);
+  if (shown.failed()) return -1;
+  return call(next, folder, shown.path(), to,
+              shown.replaces() ? flags & ~AT_SYMLINK_NOFOLLOW : flags);
+}
+
+int old_stat_at(libc_function<old_fstatat_function>& next, int version, int folder,
+                const char* path, void* to, int flags) {
+  const stand_in shown(path, stand_in::purpose::look);
+  if (shown.failed()) return -1;
+  return call(next, version, folder, shown.path(), to,
+              shown.replaces() ? flags & ~AT_SYMLINK_NOFOLLOW : flags);
+}
+
+}  // namespace
+
+/// Declares a function that the linker knows by the name of libc's.
+#define SOFTVERBS_INTERPOSED(type, own, libc_name, parameters)              \
+  SOFTVERBS_EXPORT type softverbs_libc_##own parameters __asm__(libc_name); \
+  type softverbs_libc_##own parameters
+
+#define SOFTVERBS_OPEN(own, libc_name)                                            \
+  SOFTVERBS_INTERPOSED(int, own, libc_name, (const char* path, int flags, ...)) { \
+    mode_t mode = 0;                                                              \
+    if (needs_mode(flags)) {                                                      \
+      std::va_list more;                                                          \
+      va_start(more, flags);                                                      \
+      mode = va_arg(more, mode_t);                                                \
+      va_end(more);                                                               \
+    }                                                                             \
+    return open_one(next_##own, path, flags, mode);                               \
+  }
+SOFTVERBS_OPEN(open, "open")
+SOFTVERBS_OPEN(open64, "open64")
+
+#define SOFTVERBS_OPENAT(own, libc_name)                                                      \
+  SOFTVERBS_INTERPOSED(int, own, libc_name, (int folder, const char* path, int flags, ...)) { \
+    mode_t mode = 0;                                                                          \
+    if (needs_mode(flags)) {                                                                  \
+      std::va_list more;                                                                      \
+      va_start(more, flags);                                                                  \
+      mode = va_arg(more, mode_t);                                                            \
+      va_end(more);                                                                           \
+    }                                                                                         \
+    return open_at(next_##own, folder, path, flags, mode);                                    \
+  }
+SOFTVERBS_OPENAT(openat, "openat")
+SOFTVERBS_OPENAT(openat64, "openat64")
+
+// What the fortified headers make of calls whose flags aren't known when they are compiled.
+#define SOFTVERBS_CHECKED_OPEN(own, libc_name)                               \
+  SOFTVERBS_INTERPOSED(int, own, libc_name, (const char* path, int flags)) { \
+    const stand_in shown(path, stand_in::purpose::open);                     \
+    return shown.failed() ? -1 : call(next_##own, shown.path(), flags);      \
+  }
+SOFTVERBS_CHECKED_OPEN(open_2, "__open_2")
+SOFTVERBS_CHECKED_OPEN(open64_2, "__open64_2")
+
+#define SOFTVERBS_CHECKED_OPENAT(own, libc_name)                                         \
+  SOFTVERBS_INTERPOSED(int, own, libc_name, (int folder, const char* path, int flags)) { \
+    const stand_in shown(path, stand_in::purpose::open);                                 \
+    return shown.failed() ? -1 : call(next_##own, folder, shown.path(), flags);          \
+  }
+SOFTVERBS_CHECKED_OPENAT(openat_2, "__openat_2")
+SOFTVERBS_CHECKED_OPENAT(openat64_2, "__openat64_2")
+
+SOFTVERBS_INTERPOSED(FILE*, fopen, "fopen", (const char* path, const char* mode)) {
+  return open_stream(next_fopen, path, mode);
+}
+SOFTVERBS_INTERPOSED(FILE*, fopen64, "fopen64", (const char* path, const char* mode)) {
+  return open_stream(next_fopen64, path, mode);
+}
+
+SOFTVERBS_INTERPOSED(int, access, "access", (const char* path, int rights)) {
+  const stand_in shown(path, stand_in::purpose::look);
+  return shown.failed() ? -1 : call(next_access, shown.path(), rights);
+}
+SOFTVERBS_INTERPOSED(int, faccessat, "faccessat",
+                     (int folder, const char* path, int rights, int flags)) {
+  const stand_in shown(path, stand_in::purpose::look);
+  if (shown.failed()) return -1;
+  return call(next_faccessat, folder, shown.path(), rights,
+              shown.replaces() ? flags & ~AT_SYMLINK_NOFOLLOW : flags);
+}
+
+#define SOFTVERBS_STAT(own, libc_name, target)                              \
+  SOFTVERBS_INTERPOSED(int, own, libc_name, (const char* path, void* to)) { \
+    return stat_one(next_##own, next_##target, path, to);                   \
+  }
+SOFTVERBS_STAT(stat, "stat", stat)
+SOFTVERBS_STAT(stat64, "stat64", stat64)
+SOFTVERBS_STAT(lstat, "lstat", stat)
+SOFTVERBS_STAT(lstat64, "lstat64", stat64)
+
+#define SOFTVERBS_FSTATAT(own, libc_name)                                                          \
+  SOFTVERBS_INTERPOSED(int, own, libc_name, (int folder, const char* path, void* to, int flags)) { \
+    return stat_at(next_##own, folder, path, to, flags);                                           \
+  }
+SOFTVERBS_FSTATAT(fstatat, "fstatat")
+SOFTVERBS_FSTATAT(fstatat64, "fstatat64")
+
+// What the headers of glibc before 2.33 made of these.
+#define SOFTVERBS_OLD_STAT(own, libc_name, target)                                       \
+  SOFTVERBS_INTERPOSED(int, own, libc_name, (int version, const char* path, void* to)) { \
+    return old_stat_one(next_##own, next_##target, version, path, to);                   \
+  }
+SOFTVERBS_OLD_STAT(xstat, "__xstat", xstat)
+SOFTVERBS_OLD_STAT(xstat64, "__xstat64", xstat64)
+SOFTVERBS_OLD_STAT(lxstat, "__lxstat", xstat)
+SOFTVERBS_OLD_STAT(lxstat64, "__lxstat64", xstat64)
+
+#define SOFTVERBS_OLD_FSTATAT(own, libc_name)                                              \
+  SOFTVERBS_INTERPOSED(int, own, libc_name,                                                \
+                       (int version, int folder, const char* path, void* to, int flags)) { \
+    return old_stat_at(next_##own, version, folder, path, to, flags);                      \
+  }
+SOFTVERBS_OLD_FSTATAT(fxstatat, "__fxstatat")
+SOFTVERBS_OLD_FSTATAT(fxstatat64, "__fxstatat64")

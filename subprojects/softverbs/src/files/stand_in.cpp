@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "files/stand_in.hpp"
+
+#include "base/sealed_file.hpp"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace softverbs {
+
+void stand_in::find(purpose wanted) noexcept {
+  const int error = errno;
+  file_text text;
+  std::size_t size = 0;
+  switch (find_device_file(path_, text, size)) {
+    case file_kind::none:
+      break;
+    case file_kind::directory:
+      // Nobody reads them; one that was opened would have to list what is in it.
+      if (wanted == purpose::look) {
+        path_ = "/sys/class";
+        replaces_ = true;
+      }
+      break;
+    case file_kind::command_device:
+      // A character device that everybody may open, and that takes nothing.
+      path_ = "/dev/full";
+      replaces_ = true;
+      break;
+    case file_kind::text:
+      constexpr mode_t readable = 0444;
+      descriptor_ = open_sealed_file({text.data(), size});
+      if (descriptor_ < 0 || ::fchmod(descriptor_, readable) != 0) {
+        failed_ = true;
+        return;
+      }
+      std::snprintf(own_.data(), own_.size(), "/proc/self/fd/%d", descriptor_);
+      path_ = own_.data();
+      replaces_ = true;
+  }
+  errno = error;
+}
+
+void stand_in::close() const noexcept {
+  const int error = errno;
+  ::close(descriptor_);
+  errno = error;
+}
+
+}  // namespace softverbs
