@@ -263,7 +263,7 @@ int forger() {
     std::memcpy(message.data(), &header, sizeof(header));
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
-    const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/3/%u",
+    const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/4/%u",
                                      header.target_qpn >> wire::index_bits);
     const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     const bool sent = ::connect(socket, reinterpret_cast<const sockaddr*>(&name),

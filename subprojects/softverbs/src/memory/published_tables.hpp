@@ -67,7 +67,8 @@ class published {
 /// What a process tells its peers, so that they can access its memory without its help: in shared
 /// memory that only it can write. Has as many places as there are numbers.
 struct published_tables {
-  struct pair_place {
+  /// In a cache line of its own.
+  struct alignas(64) pair_place {
     published<shown_pair> shown;
     /// The packet sequence number that is expected next; changes by itself.
     std::atomic<std::uint32_t> expected_psn;

@@ -83,6 +83,7 @@ int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
   apply(asked, mask);
   if (new_path) attributes_.port_num = asked.ah_attr.port_num;
   enter(to);
+  find_here();
   if (to == IBV_QPS_RTR) asks_peer_ = is_connected();
   // Another process is only connected to when there is something to say.
   if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) find_peer();
@@ -136,7 +137,7 @@ void queue_pair::enter(ibv_qp_state next) {
       route_ = {};
       established_ = overrun_ = asks_peer_ = false;
       peer_tables_ = nullptr;
-      peer_process_.reset();
+      set_peer(nullptr);
       const ibv_qp_cap capacities = attributes_.cap;
       attributes_ = {};
       attributes_.cap = capacities;

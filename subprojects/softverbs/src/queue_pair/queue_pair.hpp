@@ -2,7 +2,6 @@
 #pragma once
 
 #include "queue_pair/queue_pair_core.hpp"
-#include "queue_pair/request_batch.hpp"
 #include "queue_pair/requester.hpp"
 #include "queue_pair/responder.hpp"
 #include "wire/wire.hpp"
@@ -42,8 +41,6 @@ class queue_pair final : public queue_pair_core {
 
   requester requests;
   responder responses;
-  /// For those that are built by function calls.
-  std::unique_ptr<request_batch> batch;
   /// Of a thread that builds; null if there is none. Without the lock.
   session* building() const noexcept { return batch ? &batch->building : nullptr; }
 

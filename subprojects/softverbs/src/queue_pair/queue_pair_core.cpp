@@ -4,6 +4,8 @@
 #include "memory/protection_domain.hpp"
 #include "queue_pair/operation.hpp"
 
+#include <utility>
+
 namespace softverbs {
 
 queue_pair_core::queue_pair_core(open_device& owner, protection_domain& domain,
@@ -19,6 +21,7 @@ queue_pair_core::queue_pair_core(open_device& owner, protection_domain& domain,
   qp_type = attributes.qp_type;
   attributes_.qp_state = IBV_QPS_RESET;
   attributes_.cap = attributes.cap;
+  find_here();
   ::pthread_mutex_init(&mutex, nullptr);
   ::pthread_cond_init(&cond, nullptr);
 }
@@ -97,24 +100,29 @@ void queue_pair_core::complete_directly(completion_queue& queue, completion entr
 bool queue_pair_core::goes_directly() const noexcept {
   return now_in() == IBV_QPS_RTS && peer_tables_ != nullptr && !overrun_ &&
          !faults::any.load(std::memory_order_relaxed) &&
-         (!peer_process_ || (!peer_process_->gone.load() &&
-                             peer_tables_->faulty.load(std::memory_order_relaxed) == 0));
+         (other_ == nullptr ||
+          (!other_->gone.load() && peer_tables_->faulty.load(std::memory_order_relaxed) == 0));
+}
+
+void queue_pair_core::set_peer(std::shared_ptr<const remote_process> process) noexcept {
+  peer_process_ = std::move(process);
+  other_ = peer_process_.get();
 }
 
 void queue_pair_core::find_peer() {
-  if (peer_process_ && peer_process_->gone) {
+  if (other_ != nullptr && other_->gone) {
     peer_tables_ = nullptr;
-    peer_process_.reset();
+    set_peer(nullptr);
   }
   if (peer_tables_ != nullptr || !asks_peer_) return;
   if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) {
     peer_tables_ = &tables();
     return;
   }
-  peer_process_ = wire().find(attributes_.dest_qp_num);
-  if (!peer_process_) return;
-  peer_tables_ = tables_in(peer_process_->tables);
-  if (peer_tables_ == nullptr || peer_process_->process <= 0) refuse_directly();
+  set_peer(wire().find(attributes_.dest_qp_num));
+  if (other_ == nullptr) return;
+  peer_tables_ = tables_in(other_->tables);
+  if (peer_tables_ == nullptr || other_->process <= 0) refuse_directly();
 }
 
 void queue_pair_core::show() noexcept {

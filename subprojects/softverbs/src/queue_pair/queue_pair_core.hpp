@@ -5,6 +5,7 @@
 #include "completion/completion_queue.hpp"
 #include "faults/faults.hpp"
 #include "machine/open_device.hpp"
+#include "queue_pair/request_batch.hpp"
 #include "wire/address.hpp"
 #include "wire/packet.hpp"
 
@@ -44,9 +45,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   region_table& regions() const noexcept { return owner_.machine().regions; }
   const soft_device& device() const noexcept { return owner_.device(); }
   /// Its port. Before it has one, there are no packets either.
-  station station_here() const noexcept {
-    return station_of(device().number, std::max<unsigned>(attributes_.port_num, 1));
-  }
+  station station_here() const noexcept { return here_; }
   bool is_on_ethernet() const noexcept {
     return device().is_ethernet(std::max<unsigned>(attributes_.port_num, 1));
   }
@@ -82,7 +81,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// The tables of the peer's process; null as long as there are none.
   const published_tables* peer_tables() const noexcept { return peer_tables_; }
   /// The peer's process; null if that is this one.
-  const remote_process* peer_process() const noexcept { return peer_process_.get(); }
+  const remote_process* peer_process() const noexcept { return other_; }
   /// Its memory can't be accessed from here: all goes as packets.
   void refuse_directly() noexcept {
     peer_tables_ = nullptr;
@@ -109,19 +108,39 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// Takes the lock.
   void late_completion_lost() override;
 
+  /// With or without a process, for good.
+  void set_peer(std::shared_ptr<const remote_process> process) noexcept;
+  /// After the port has changed.
+  void find_here() noexcept {
+    here_ = station_of(device().number, std::max<unsigned>(attributes_.port_num, 1));
+  }
+
+  // What a direct request looks at comes first: with thousands of queue pairs, each cache line is
+  // one that has to be fetched. They aren't aligned to such lines: then they would lie at changing
+  // distances, and processors, which fetch ahead at constant ones, be slower by a tenth.
   std::mutex lock_;
   open_device& owner_;
-  ibv_qp_init_attr initial_;
-  ibv_qp_attr attributes_{};
-  route route_;  ///< to the peer
   const published_tables* peer_tables_ = nullptr;
-  std::shared_ptr<const remote_process> peer_process_;
-  /// There may be some some day.
+  const remote_process* other_ = nullptr;  ///< that of `peer_process_`
+  route route_;                            ///< to the peer
+  station here_{};
+  /// There may be tables of the peer some day.
   bool asks_peer_ = false;
   bool established_ = false;
   bool withdrawn_ = false;
   /// A completion was lost of which the engine doesn't know yet.
   bool overrun_ = false;
+
+ public:
+  /// For requests that are built by function calls.
+  std::unique_ptr<request_batch> batch;
+
+ protected:
+  // Of these, state and the peer's number, which stand at their beginning.
+  ibv_qp_attr attributes_{};
+  // What is only looked at now and then.
+  ibv_qp_init_attr initial_;
+  std::shared_ptr<const remote_process> peer_process_;
 };
 
 }  // namespace softverbs

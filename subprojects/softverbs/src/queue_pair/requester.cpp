@@ -43,17 +43,17 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
 
 requester::requester(queue_pair_core& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
-      mask_(granted.cap.max_send_wr == 0 ? 0 : granted.cap.max_send_wr - 1),
+      capacity_(granted.cap.max_send_wr),
       max_entries_(granted.cap.max_send_sge),
-      max_inline_(granted.cap.max_inline_data),
       // Not initialized: most of a deep queue is never used.
-      ring_(new request[std::size_t{mask_} + 1]),
-      entries_(new ibv_sge[(std::size_t{mask_} + 1) * max_entries_]),
-      inline_(new std::byte[(std::size_t{mask_} + 1) * max_inline_]),
-      datagrams_(granted.qp_type == IBV_QPT_UD ? new datagram[std::size_t{mask_} + 1] : nullptr) {}
+      ring_(new request[capacity_]),
+      entries_(new ibv_sge[std::size_t{capacity_} * max_entries_]),
+      max_inline_(granted.cap.max_inline_data),
+      signals_all_(granted.sq_sig_all != 0),
+      inline_(new std::byte[std::size_t{capacity_} * max_inline_]),
+      datagrams_(granted.qp_type == IBV_QPT_UD ? new datagram[capacity_] : nullptr) {}
 
 int requester::post(const ibv_send_wr& asked, posting way) {
-  const ibv_qp_init_attr& initial = pair_.initial();
   const operation& what = operations_known[asked.opcode];
   if (what.how < way || (what.services & service::of(pair_.qp_type)) == 0) return EINVAL;
   if (is_atomic(what.carrier) && !pair_.device().description().has_atomics) return EINVAL;
@@ -64,14 +64,16 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
   if (!pair_.is_connected() && asked.wr.ud.ah == nullptr) return EINVAL;
-  if (initial.cap.max_send_wr == 0 || head_ - freed_.load(std::memory_order_acquire) > mask_)
-    return ENOMEM;
+  if (head_ - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;
 
   request& work = at(head_);
-  work = {};
   work.wr_id = asked.wr_id;
   work.opcode = asked.opcode;
+  work.remote_address = 0;
   work.length = length;
+  work.rkey = 0;
+  work.failure = IBV_WC_SUCCESS;
+  work.judged = false;
   if (inlined && (length > max_inline_ || what.fetches())) return EINVAL;
   // What a request doesn't need, its poster need not have set; it must not get onto the wire.
   if (what.has_operands()) {
@@ -97,7 +99,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
                           controlled ? pair_.attributes().qkey : asked.wr.ud.remote_qkey};
   }
   work.immediate = asked.imm_data;
-  work.signaled = initial.sq_sig_all != 0 || (asked.send_flags & IBV_SEND_SIGNALED) != 0;
+  work.signaled = signals_all_ || (asked.send_flags & IBV_SEND_SIGNALED) != 0;
   work.solicited = (asked.send_flags & IBV_SEND_SOLICITED) != 0;
   work.fenced = (asked.send_flags & IBV_SEND_FENCE) != 0;
   work.inlined = inlined;
@@ -117,10 +119,15 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   return 0;
 }
 
+void requester::judge(request& work) {
+  work.fault = faults::judge(pair_.qp_num, false);
+  work.judged = true;
+}
+
 ibv_wc_status requester::inspect(request& work) {
   // Tried again, after one before it got lost.
   if (work.failure != IBV_WC_SUCCESS) return work.failure;
-  work.fault = faults::judge(pair_.qp_num, false);
+  judge(work);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
   const auto longest = pair_.is_connected() ? limits::message_bytes : pair_.longest_datagram();
   if (work.length > longest || (gives_value(work.what().carrier) && work.length != atomic_bytes))
@@ -200,7 +207,7 @@ bool requester::transmit() {
 
 requester::outcome requester::carry_out(request& work) {
   region_table& regions = pair_.regions();
-  work.fault = faults::judge(pair_.qp_num, false);
+  judge(work);
   ibv_wc_status failure = work.fault.status;
   if (failure == IBV_WC_SUCCESS) {
     if (work.opcode == IBV_WR_BIND_MW) {
@@ -521,9 +528,11 @@ completion requester::completion_of(const request& work, ibv_wc_status status) n
   entry.wc.status = status;
   entry.wc.opcode = work.what().completes_as;
   if (work.fetches()) entry.wc.byte_len = static_cast<std::uint32_t>(work.length);
-  if (status == work.fault.status) entry.wc.vendor_err = work.fault.vendor_code;
-  entry.delay = work.fault.delay;
-  entry.overtakable = work.fault.overtakable;
+  if (work.judged) {
+    if (status == work.fault.status) entry.wc.vendor_err = work.fault.vendor_code;
+    entry.delay = work.fault.delay;
+    entry.overtakable = work.fault.overtakable;
+  }
   entry.frees_up_to = oldest_;
   entry.of_send_queue = true;
   return entry;

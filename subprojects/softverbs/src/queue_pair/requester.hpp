@@ -63,34 +63,39 @@ class requester {
   bool drained() const noexcept { return oldest_ == begun_; }
 
  private:
+  /// First what each one has, then what most don't touch.
   struct request {
     std::uint64_t wr_id;
     std::uint64_t remote_address;
-    atomic_operands operands;
-    window_binding binding;
     std::uint64_t length;
     std::uint32_t rkey;
     std::uint32_t immediate;
     std::uint32_t first_psn;
     std::uint32_t packets;
     std::uint32_t received;  ///< bytes of what is fetched
-    std::uint16_t entries;
     ibv_wr_opcode opcode;
     ibv_wc_status failure;
-    faults::verdict fault;
+    std::uint16_t entries;
     bool signaled, solicited, fenced, inlined;
+    bool judged;  ///< has a verdict
+
+    faults::verdict fault;
+    union {
+      atomic_operands operands;
+      window_binding binding;
+    };
 
     const operation& what() const noexcept { return operations_known[opcode]; }
     bool fetches() const noexcept { return what().fetches(); }
     std::uint32_t last_psn() const noexcept { return (first_psn + packets - 1) & psn_mask; }
   };
 
-  request& at(std::uint32_t number) noexcept { return ring_[number & mask_]; }
+  request& at(std::uint32_t number) noexcept { return ring_[number & (capacity_ - 1)]; }
   ibv_sge* entries_of(std::uint32_t number) noexcept {
-    return entries_.get() + std::size_t{number & mask_} * max_entries_;
+    return entries_.get() + std::size_t{number & (capacity_ - 1)} * max_entries_;
   }
   std::byte* inline_of(std::uint32_t number) noexcept {
-    return inline_.get() + std::size_t{number & mask_} * max_inline_;
+    return inline_.get() + std::size_t{number & (capacity_ - 1)} * max_inline_;
   }
 
   /// Where a datagram goes, kept for itself: address handles may be destroyed.
@@ -100,7 +105,9 @@ class requester {
     std::uint32_t qpn;
     std::uint32_t qkey;
   };
-  datagram& datagram_of(std::uint32_t number) noexcept { return datagrams_[number & mask_]; }
+  datagram& datagram_of(std::uint32_t number) noexcept {
+    return datagrams_[number & (capacity_ - 1)];
+  }
 
   struct local_memory;
   bool carry_out_directly(request& work) noexcept;
@@ -113,6 +120,8 @@ class requester {
   completion completion_of(const request& work, ibv_wc_status status) noexcept;
   bool outstanding(std::uint32_t psn) const noexcept;
   ibv_wc_status inspect(request& work);
+  /// Asks what fault is to happen to it.
+  void judge(request& work);
   /// The pieces of memory with `length` bytes from `offset`; negative if they may
   /// not be used.
   int gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,
@@ -138,30 +147,32 @@ class requester {
   void made_progress();
   void restart_timer(nanoseconds time);
 
+  // First all that a direct request looks at, which is little more than a cache line.
   queue_pair_core& pair_;
-  std::uint32_t mask_;
+  std::uint32_t capacity_;  ///< a power of two, or 0
   std::uint32_t max_entries_;
-  std::uint32_t max_inline_;
   std::unique_ptr<request[]> ring_;
   std::unique_ptr<ibv_sge[]> entries_;
-  std::unique_ptr<std::byte[]> inline_;
-  std::unique_ptr<datagram[]> datagrams_;
-  /// The processes that `next_`, to a group, still has to be sent to, if it was to some.
-  std::optional<std::vector<std::uint32_t>> audience_;
-
+  std::uint32_t max_inline_;
   std::atomic<std::uint32_t> freed_{0};
   std::uint32_t oldest_ = 0;
   std::uint32_t next_ = 0;
   std::uint32_t begun_ = 0;
   std::uint32_t head_ = 0;
+  std::uint32_t psn_ = 0;  ///< of the first packet never sent
+  bool signals_all_;
+  bool used_wire_ = false;  ///< since the last reset
+  bool stopped_ = false;    ///< `next_` can't be executed
+  bool resting_ = false;    ///< until a receiver may be ready
+
+  std::unique_ptr<std::byte[]> inline_;
+  std::unique_ptr<datagram[]> datagrams_;
+  /// The processes that `next_`, to a group, still has to be sent to, if it was to some.
+  std::optional<std::vector<std::uint32_t>> audience_;
   std::uint32_t next_packet_ = 0;   ///< of `next_`
   std::uint32_t fetches_ = 0;       ///< from `oldest_` up to `next_`
-  std::uint32_t psn_ = 0;           ///< of the first packet never sent
   std::uint32_t acknowledged_ = 0;  ///< of the first packet not acknowledged
-  bool stopped_ = false;            ///< `next_` can't be executed
-  bool resting_ = false;            ///< until a receiver may be ready
   bool gave_up_ = false;            ///< waiting for a receiver that doesn't read
-  bool used_wire_ = false;          ///< since the last reset
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;
   nanoseconds quiet_since_ = 0;
