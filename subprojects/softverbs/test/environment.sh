@@ -59,4 +59,15 @@ expect 'nonsense' "$file:2: the MTU" "$(run env SOFTVERBS_CONFIG="$file" ibv_dev
 expect_none 'nonsense' 'soft0' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
 expect 'no file' 'No such file' "$(run env SOFTVERBS_CONFIG="$file.none" ibv_devices)"
 expect_none 'no file' 'soft0' "$(run env SOFTVERBS_CONFIG="$file.none" ibv_devices)"
+for place in "$(dirname "$file")" /dev/zero ''; do
+  expect "\"$place\"" 'SOFTVERBS_CONFIG: ' "$(run env SOFTVERBS_CONFIG="$place" ibv_devices)"
+  expect_none "\"$place\"" 'soft0' "$(run env SOFTVERBS_CONFIG="$place" ibv_devices)"
+done
+if [ "$(id -u)" != 0 ]; then
+  chmod 0 "$file"
+  expect 'unreadable' 'Permission denied' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
+  expect_none 'unreadable' 'soft0' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
+fi
+# A pipe is read to its end, too.
+expect 'a pipe' 'soft1' "$(printf '[soft0]\n[soft1]\n' | run env SOFTVERBS_CONFIG=/dev/stdin ibv_devices)"
 exit $failures

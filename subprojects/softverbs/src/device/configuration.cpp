@@ -27,6 +27,14 @@ std::string_view take(std::string_view& text, std::string_view separators) noexc
   return result;
 }
 
+/// Control characters end texts too early, or hide.
+bool is_text(std::string_view line) noexcept {
+  return std::all_of(line.begin(), line.end(), [](char letter) {
+    const auto byte = static_cast<unsigned char>(letter);
+    return (byte >= ' ' && byte != 0x7f) || blanks.find(letter) != std::string_view::npos;
+  });
+}
+
 /// The next word; empty if there is none.
 std::string_view take_word(std::string_view& text) noexcept {
   text = trimmed(text);
@@ -104,6 +112,10 @@ class reader {
     while (!text.empty()) {
       ++problem_.line;
       std::string_view line = take(text, "\n");
+      if (!is_text(line)) {
+        no("a byte that isn't text");
+        return std::nullopt;
+      }
       line = take(line, "#");
       if (line.empty()) continue;
       all.add(line);
@@ -170,6 +182,7 @@ class reader {
     if (name.starts_with("gid ")) return read_gid(name.substr(4), value);
     if (port_ == 0) {
       if (name == "without") return read_without(value);
+      if (name == "numa-node") return read_node(value);
       if (name == "max-inline") return read_limit(value, 0, device().most.inline_data);
       for (const limit& each : changeable)
         if (name == each.name) return read_limit(value, 1, device().most.*each.place);
@@ -240,6 +253,14 @@ class reader {
         return no("a device can be without `atomics`, `windows`, `inline` and `extended`, not `" +
                   std::string(what) + "`");
     }
+    return true;
+  }
+
+  bool read_node(std::string_view value) {
+    const auto wanted = number(value);
+    if (!wanted || *wanted >= limits::numa_nodes)
+      return no("a NUMA node is a number from 0 to " + std::to_string(limits::numa_nodes - 1));
+    device().numa_node = *wanted;
     return true;
   }
 

@@ -43,6 +43,8 @@ inline constexpr int multicast_groups = 256;
 inline constexpr int multicast_members = 64;
 inline constexpr int completion_vectors = 1;
 inline constexpr unsigned gid_entries = 16;
+/// Linux can't have more.
+inline constexpr std::uint32_t numa_nodes = 1024;
 }  // namespace limits
 
 /// What one device grants at most.
@@ -86,6 +88,8 @@ struct device_description {
   bool has_windows = true;
   /// What verbs.h calls with structures that grow: ibv_create_cq_ex and its like.
   bool has_extended = true;
+  /// That it is near to, none if all are as far.
+  std::optional<std::uint32_t> numa_node;
 };
 
 /// The devices of a process.
@@ -96,6 +100,9 @@ struct configuration {
   /// With other processes; without, all goes through sockets. No matter of the file.
   bool shares_memory = true;
 };
+
+/// More than this is no configuration, in bytes.
+inline constexpr std::size_t longest_configuration = std::size_t{1} << 20;
 
 /// What is wrong with a configuration, and in which line, from 1 on.
 struct configuration_problem {

@@ -51,9 +51,16 @@ std::optional<std::string> contents_of(const char* path) {
   if (file == nullptr) return std::nullopt;
   std::string text;
   std::array<char, 4096> piece;
-  while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file))
+  int error = 0;
+  while (const std::size_t got = std::fread(piece.data(), 1, piece.size(), file)) {
     text.append(piece.data(), got);
-  const int error = std::ferror(file) != 0 ? errno : 0;
+    // Some files never end.
+    if (text.size() > longest_configuration) {
+      error = EFBIG;
+      break;
+    }
+  }
+  if (std::ferror(file) != 0) error = errno;
   std::fclose(file);
   errno = error;
   return error == 0 ? std::optional(std::move(text)) : std::nullopt;
