@@ -15,7 +15,21 @@ namespace {
 /// How long a rank may take to answer how far it has come, which its device does; then it is gone.
 constexpr auto time_for_answers = std::chrono::seconds(1);
 
+[[nodiscard]] barrier_kind kind_for(barrier_kind kind, std::size_t ranks) noexcept {
+  if (kind != barrier_kind::by_size) return kind;
+  return ranks <= 64 ? barrier_kind::dissemination : barrier_kind::binary_tree;
+}
+
 }  // namespace
+
+group_results results_of(const group_error& failed) noexcept {
+  if (!failed.peer()) return static_cast<error>(failed);
+  owned<peer_result[]> one(new (std::nothrow) peer_result[1]);
+  if (!one) return static_cast<error>(failed);
+  one.get()[0].peer = *failed.peer();
+  one.get()[0].result = failed.cause();
+  return {std::move(one), 1};
+}
 
 result<void> signals::open(const protection_domain& domain, std::uint32_t rank, std::uint32_t size,
                            wait_mode waiting) noexcept {
@@ -102,11 +116,19 @@ void signals::run(barrier_kind kind, const peer_list& ranks, Signal signal,
   for (std::uint64_t child = first; child < end; ++child) signal(all[child]);
 }
 
+void signals::leave_out_barrier(const peer_list& ranks, barrier_kind kind) noexcept {
+  if (objection(ranks)) return;
+  for (const std::uint32_t rank : ranks) ++counts_.get()[rank].joined;
+  run(
+      kind_for(kind, ranks.size()), ranks,
+      [&](std::uint32_t to) noexcept { ++counts_.get()[to].signaled; },
+      [&](std::uint32_t from) noexcept { ++counts_.get()[from].awaited; });
+}
+
 group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                const wait_limit& limit) noexcept {
   if (const auto objects = objection(ranks)) return *objects;
-  if (kind == barrier_kind::by_size)
-    kind = ranks.size() <= 64 ? barrier_kind::dissemination : barrier_kind::binary_tree;
+  kind = kind_for(kind, ranks.size());
   std::uint64_t listed = ranks.size();
   for (const std::uint32_t rank : ranks) listed = mixed(listed, rank);
   const std::uint16_t tag = tag_of({static_cast<std::uint64_t>(kind), listed});

@@ -6,6 +6,7 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/group/group.hpp>
+#include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
@@ -70,6 +71,8 @@ class [[gnu::visibility("hidden")]] signals {
 
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                       const wait_limit& limit) noexcept;
+  /// Counts what the others count, and does nothing: a rank that does not come.
+  void leave_out_barrier(const peer_list& ranks, barrier_kind kind) noexcept;
   [[nodiscard]] group_results broadcast(group& peers, std::span<std::byte> value,
                                         std::uint32_t root, const wait_limit& limit) noexcept;
   /// `all` is used by the root alone.
@@ -152,6 +155,9 @@ class [[gnu::visibility("hidden")]] signals {
   owned<std::optional<place>[]> theirs_{};
   owned<std::uint32_t[]> everybody_{};
 };
+
+/// The first peer's failure, as results.
+[[nodiscard]] group_results results_of(const group_error& failed) noexcept;
 
 }  // namespace verbspp::detail
 

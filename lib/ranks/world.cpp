@@ -172,6 +172,22 @@ group_results world::barrier(const peer_list& ranks, const wait_limit& limit,
   return state_->signals.barrier(state_->peers, ranks, kind, limit);
 }
 
+group_results world::barrier(group_scope& behind, const wait_limit& limit,
+                             barrier_kind kind) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
+  return barrier(behind, state_->peers.all(), limit, kind);
+}
+
+group_results world::barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
+                             barrier_kind kind) noexcept {
+  if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
+  if (const auto failed = behind.failure()) {
+    state_->signals.leave_out_barrier(ranks, kind);
+    return detail::results_of(*failed);
+  }
+  return barrier(ranks, limit, kind);
+}
+
 group_results world::all_gather_bytes(std::span<const std::byte> mine, std::span<std::byte> all,
                                       const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "step of a world", "it was moved from");

@@ -125,6 +125,66 @@ TEST_CASE("barriers of parts, in any mixture") {
   CHECK(mine.barrier({0}, patience));
 }
 
+TEST_CASE("behind a barrier inside a scope, what all have written in it is there") {
+  constexpr std::uint32_t count = 4;
+  constexpr std::uint32_t rounds = 20;
+  local_worlds all(count);
+  std::vector<registered_buffer<access::local_write | access::remote_write, std::uint64_t>> edges;
+  for (std::uint32_t rank = 0; rank < count; ++rank)
+    edges.push_back(must(registered_buffer < access::local_write | access::remote_write,
+                         std::uint64_t > ::allocate(all.bed.domain, 2 * count)));
+  on_threads(count, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    auto& own = edges[rank];
+    const auto memory = must(mine.exchange(must(own.remote()), patience));
+    for (std::uint32_t round = 0; round < rounds; ++round) {
+      const barrier_kind kind = all_kinds[round % all_kinds.size()];
+      own[count + rank] = std::uint64_t{round} * count + rank;
+      must(mine.peers().scope(
+          [&](group_scope& scope) -> group_result<void> {
+            VERBSPP_TRYV(scope.post_scatter(
+                mine.peers().all(), [&](std::uint32_t to) -> result<write_operation> {
+                  VERBSPP_TRY(from, own.gather(count + rank, 1));
+                  VERBSPP_TRY(
+                      into, memory[to].slice(rank * sizeof(std::uint64_t), sizeof(std::uint64_t)));
+                  return write_operation{.elements = from, .remote = into};
+                }));
+            VERBSPP_TRYV(mine.barrier(scope, patience, kind));
+            for (std::uint32_t other = 0; other < count; ++other)
+              require(own[other] == std::uint64_t{round} * count + other, "the others' values");
+            // Nobody writes the next ones before all have read these.
+            VERBSPP_TRYV(mine.barrier(scope, mine.peers().all(), patience, kind));
+            return success();
+          },
+          patience));
+    }
+  });
+}
+
+TEST_CASE("a rank whose work in a scope failed does not come to the barrier there") {
+  local_worlds all(3);
+  buffer<> from(all.bed.domain, pattern(64, 1));
+  // Memory that is deregistered.
+  const auto gone = must(buffer<>(all.bed.domain, 64).region().remote());
+  on_threads(3, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    const auto done = mine.peers().scope(
+        [&](group_scope& scope) -> group_result<void> {
+          if (rank == 1)
+            VERBSPP_TRYV(scope[2].post_write({.elements = from.gather(), .remote = gone}));
+          const group_results came = mine.barrier(scope, rank == 1 ? patience : 500ms);
+          require(!came.has_value(), "the barrier to fail");
+          require(std::ranges::count(blamed(came), rank == 1 ? 2U : 1U) == 1, "who is blamed");
+          return success();
+        },
+        patience);
+    require(done.has_value() == (rank != 1), "the scope to fail where the work did");
+    must(mine.mend(patience));
+    for (const barrier_kind kind : all_kinds)
+      require(mine.barrier(patience, kind).has_value(), "the next barrier");
+  });
+}
+
 TEST_CASE("a barrier that timed out names the ranks that were missing, and the next one works") {
   local_worlds all(5);
   const std::vector<std::uint32_t> late{2, 4};

@@ -12,6 +12,7 @@
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_results.hpp>
+#include <verbspp/group/group_scope.hpp>
 #include <verbspp/group/prepared_group.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
@@ -134,6 +135,15 @@ class world {
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
+                        barrier_kind kind = barrier_kind::by_size) noexcept;
+  /// The same inside a scope of `peers()`, behind all that was posted through it: that has
+  /// finished, for which the limit is that of the scope, before this rank comes to the barrier, at
+  /// each rank that calls this one, so what they wrote is there when it returns.
+  /// \errors as above; if something that was posted has failed, that, by its peer: this rank does
+  /// not come then, as the others are told at their limits
+  group_results barrier(group_scope& behind, const wait_limit& limit,
+                        barrier_kind kind = barrier_kind::by_size) noexcept;
+  group_results barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
 
   /// The values of all ranks, by rank; each rank gets all. By dissemination: n log n messages, log
