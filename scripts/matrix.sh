@@ -22,7 +22,8 @@ tsan              clang-newest  system   optimization='1' cpp_args='-g1' b_sanit
 tested_gcc=(11 12)
 tested_clang=(14 15 16 17 18 19 20 21 22)
 tested_boost=(1.74 1.81)
-tools=(catch2 clang-format-19 clang-tidy-19 cmake ibverbs-utils libopenmpi-dev libpmix-dev nlohmann-json3-dev openmpi-bin perftest valgrind)
+tools=(catch2 clang-format-19 clang-tidy-19 cmake ibverbs-utils libopenmpi-dev libpmix-dev munge nlohmann-json3-dev openmpi-bin perftest slurm-client
+  slurm-wlm-basic-plugins slurmctld slurmd valgrind)
 
 # available PREFIX SUFFIX VERSION...: the versions that apt has a package of.
 available() {

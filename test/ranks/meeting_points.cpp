@@ -142,6 +142,59 @@ TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
   });
 }
 
+TEST_CASE("who speaks another version is told so") {
+  const std::string place = free_place();
+  const auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
+  // What rank 1 says first, as a later version would: type, number, length of key and value, and
+  // then what it speaks, which version, and how many ranks there are.
+  const std::array<std::uint8_t, 23> hello{1,    0,    0,    0, 1, 0, 0, 0, 0, 0, 12, 0x76,
+                                           0x78, 0x72, 0x77, 0, 0, 0, 2, 0, 0, 0, 2};
+  const auto later = must(tcp_socket::connect("localhost", port_of(place), patience));
+  REQUIRE(::send(later.descriptor(), hello.data(), hello.size(), MSG_NOSIGNAL) == 23);
+  std::array<std::uint8_t, 64> answer{};
+  std::size_t got = 0;
+  wait_until(
+      [&] {
+        const auto now =
+            ::recv(later.descriptor(), answer.data() + got, answer.size() - got, MSG_DONTWAIT);
+        if (now > 0) got += static_cast<std::size_t>(now);
+        return now == 0 || (now < 0 && errno != EAGAIN);
+      },
+      "the other version to be hung up on");
+  // Refused, for its version.
+  const std::array<std::uint8_t, 11> refused{3, 0, 0, 0, 4};
+  CHECK(got == refused.size());
+  CHECK(std::equal(refused.begin(), refused.end(), answer.begin()));
+  const auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
+  CHECK(second.rank() == 1);
+}
+
+TEST_CASE("a meeting point of another version, or of something else, is told from the ranks'") {
+  // What listens there is no meeting point: it refuses, or says what nobody understands.
+  const auto why = [](std::vector<std::uint8_t> says) {
+    const auto listener = must(tcp_listener::open("0"));
+    const std::string place = "localhost:" + std::to_string(listener.port());
+    error told;
+    on_threads(2, [&](std::uint32_t thread) {
+      if (thread == 0) {
+        told = why_not(launch(1, 2, place), 2s);
+        return;
+      }
+      const auto visitor = must(listener.accept(patience));
+      static_cast<void>(::send(visitor.descriptor(), says.data(), says.size(), MSG_NOSIGNAL));
+      std::array<char, 64> hello{};
+      while (::recv(visitor.descriptor(), hello.data(), hello.size(), 0) > 0) {
+      }
+    });
+    return told;
+  };
+  const error version = why({3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0});
+  CHECK(version == error_kind::mismatch);
+  CHECK(version.message().find("version") != std::string::npos);
+  CHECK(why({'H', 'T', 'T', 'P', '/', '1', '.', '1', ' ', '4', '0', '0'}) !=
+        error_kind::invalid_input);
+}
+
 TEST_CASE("what is no launch is refused, in words") {
   CHECK(why_not(launch(0, 0, "localhost:1")) == error_kind::invalid_input);
   CHECK(why_not(launch(3, 3, "localhost:1")) == error_kind::invalid_input);
