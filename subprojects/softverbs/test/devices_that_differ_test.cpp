@@ -291,6 +291,20 @@ TEST_CASE("limits are what is granted, and told", "[.][differ]") {
   CHECK(errno == ENOMEM);
 }
 
+TEST_CASE("a device is near to the NUMA node that its section names", "[.][differ]") {
+  const auto node_of = [](const char* device) {
+    const std::string path = "/sys/class/infiniband/" + std::string(device) + "/device/numa_node";
+    std::FILE* file = std::fopen(path.c_str(), "re");
+    REQUIRE(file != nullptr);
+    int node = -2;
+    CHECK(std::fscanf(file, "%d", &node) == 1);
+    std::fclose(file);
+    return node;
+  };
+  CHECK(node_of("soft0") == -1);
+  CHECK(node_of("soft1") == 3);
+}
+
 TEST_CASE("processes of one configuration meet", "[.][differ]") {
   endpoint end(at_port(1, 3));
   peer other("target",

@@ -120,7 +120,11 @@ constexpr device_file of_device[] = {
      }},
     // The device is near to all processors, and on no bus: it has no vendor there.
     {"device/local_cpus", [](const soft_device&, page& to) { print_all_processors(to); }},
-    {"device/numa_node", [](const soft_device&, page& to) { to.print("-1\n"); }},
+    {"device/numa_node",
+     [](const soft_device& of, page& to) {
+       const auto& node = of.description().numa_node;
+       to.print("%d\n", node ? static_cast<int>(*node) : -1);
+     }},
 };
 
 struct port_of_device {
