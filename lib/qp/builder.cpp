@@ -191,6 +191,7 @@ queue_pair_data assembled(transport type, const native_queue_pair& native, owner
        .lid = at.port.lid(),
        .address = at.addresses.address,
        .gid_type = at.addresses.type,
+       .is_address_set_by_hand = settings.gid_index.has_value(),
        .mtu = parameters.mtu.value_or(at.port.active_mtu()),
        .is_mtu_asked_for = parameters.mtu.has_value(),
        .traffic_class = parameters.traffic_class,

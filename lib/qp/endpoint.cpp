@@ -18,8 +18,9 @@ constexpr std::size_t magic_at = 0, version_at = 1, transport_at = 2, link_layer
                       gid_type_at = 4, mtu_at = 5, lid_at = 6, reads_as_initiator_at = 8,
                       number_at = 9, reads_as_target_at = 12, psn_at = 13, gid_at = 16,
                       qkey_at = 32, owner_at = 36, generation_at = 40, offered_count_at = 44,
-                      traffic_class_at = 45, service_level_at = 46, mtu_asked_for_at = 47,
+                      traffic_class_at = 45, service_level_at = 46, asked_for_at = 47,
                       offered_at = 48;
+constexpr std::byte mtu_asked_for{1}, address_set_by_hand{2};
 constexpr std::size_t offered_size = 20, offered_type_at = 16, offered_prefix_at = 17,
                       offered_vlan_at = 18;
 static_assert(endpoint::encoded_size == offered_at + address_offer::capacity * offered_size);
@@ -144,13 +145,14 @@ result<void> load_quality(std::span<const std::byte, endpoint::encoded_size> in,
   constexpr std::byte highest_level{verbspp::service_level::maximum};
   if (in[service_level_at] > highest_level)
     return bad_field("service level (0..15)", in[service_level_at]);
-  if (in[mtu_asked_for_at] > std::byte{1})
-    return bad_field("whether the MTU was asked for (0 or 1)", in[mtu_asked_for_at]);
+  if (in[asked_for_at] > (mtu_asked_for | address_set_by_hand))
+    return bad_field("what was asked for (0..3)", in[asked_for_at]);
   into.traffic_class =
       verbspp::traffic_class::assume(std::to_integer<std::uint8_t>(in[traffic_class_at]));
   into.service_level =
       verbspp::service_level::assume(std::to_integer<std::uint8_t>(in[service_level_at]));
-  into.is_mtu_asked_for = in[mtu_asked_for_at] != std::byte{0};
+  into.is_mtu_asked_for = (in[asked_for_at] & mtu_asked_for) != std::byte{0};
+  into.is_address_set_by_hand = (in[asked_for_at] & address_set_by_hand) != std::byte{0};
   return success();
 }
 
@@ -171,12 +173,20 @@ result<void> check_mtu(const endpoint& local, const endpoint& remote) noexcept {
                          "handshake");
 }
 
-/// What to choose from: one that was set by hand alone, or all.
-address_offer effective_offer(const endpoint& end) noexcept {
-  const bool is_offered = std::ranges::any_of(end.addresses, [&](const offered_address& each) {
+bool is_offered(const endpoint& end) noexcept {
+  return std::ranges::any_of(end.addresses, [&](const offered_address& each) {
     return each.address == end.address && each.type == end.gid_type;
   });
-  if (is_offered) return end.addresses;
+}
+
+/// Or nothing else is known, as of an endpoint of the former format.
+bool is_set_by_hand(const endpoint& end) noexcept {
+  return end.is_address_set_by_hand || !is_offered(end);
+}
+
+/// What to choose from: one that was set by hand alone, or all.
+address_offer effective_offer(const endpoint& end) noexcept {
+  if (is_offered(end)) return end.addresses;
   address_offer single;
   single.add({.address = end.address, .type = end.gid_type});
   return single;
@@ -217,7 +227,8 @@ std::array<std::byte, endpoint::encoded_size> endpoint::encode() const noexcept 
   out[offered_count_at] = std::byte(static_cast<std::uint8_t>(addresses.size()));
   out[traffic_class_at] = std::byte(traffic_class.value());
   out[service_level_at] = std::byte(service_level.value());
-  out[mtu_asked_for_at] = std::byte(is_mtu_asked_for);
+  if (is_mtu_asked_for) out[asked_for_at] |= mtu_asked_for;
+  if (is_address_set_by_hand) out[asked_for_at] |= address_set_by_hand;
   for (std::size_t i = 0; i < addresses.size(); ++i)
     store(addresses[i],
           offered_bytes(out.subspan(offered_at + i * offered_size).first<offered_size>()));
@@ -340,14 +351,16 @@ result<void> check_compatible(const endpoint& local, const endpoint& remote) noe
 result<address_pair> choose_addresses(const endpoint& local, const endpoint& remote) noexcept {
   const address_offer here = effective_offer(local);
   const address_offer there = effective_offer(remote);
-  if (here.size() != 1 || there.size() != 1) return choose_addresses(here, there);
+  if (here.size() != 1 || there.size() != 1 || (!is_set_by_hand(local) && !is_set_by_hand(remote)))
+    return choose_addresses(here, there);
   // What was set by hand is taken as it is.
   if (here[0].type != there[0].type)
     return error::mismatch("compare endpoints", "GID type", to_string(here[0].type),
                            to_string(there[0].type),
                            "choose GID indexes of the same RoCE version on both ends");
   const auto chosen = choose_addresses(here, there);
-  if (chosen.has_value()) return chosen;
+  if (chosen.has_value() || here[0].address.is_ipv4_mapped() != there[0].address.is_ipv4_mapped())
+    return chosen;
   return address_pair{.local = here[0], .remote = there[0], .reach = address_reach::routed};
 }
 

@@ -181,6 +181,7 @@ class random_endpoints {
     end.reads_as_initiator = verbspp::read_depth::assume(byte_());
     end.reads_as_target = verbspp::read_depth::assume(byte_());
     end.is_mtu_asked_for = below(2) == 1;
+    end.is_address_set_by_hand = below(2) == 1;
     end.traffic_class = verbspp::traffic_class::assume(byte_());
     end.service_level = verbspp::service_level::assume(static_cast<std::uint8_t>(below(16)));
     for (auto left = on_ethernet ? below(17) : 0; left > 0; --left) {
@@ -323,7 +324,7 @@ TEST_CASE("offered addresses that no port can have are refused") {
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 18, 0x1f)), "VLAN"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 20, 0xff)), "none of a port"));
   CHECK(contains(why_refused(with(offering_bytes, former_size + 2, 16)), "service level"));
-  CHECK(contains(why_refused(with(offering_bytes, former_size + 3, 2)), "MTU was asked for"));
+  CHECK(contains(why_refused(with(offering_bytes, former_size + 3, 4)), "what was asked for"));
   CHECK(contains(why_refused(with(offering_bytes, offered_at + 40, 1)), "reserved byte"));
   CHECK(contains(why_refused(with(infiniband_bytes, former_size, 1)), "on InfiniBand"));
 }

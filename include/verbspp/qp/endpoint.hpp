@@ -35,6 +35,8 @@ struct endpoint {
   /// them was set by hand, and is the only one then.
   gid address{};
   verbspp::gid_type gid_type = verbspp::gid_type::infiniband;
+  /// Its GID index was: whatever speaks against the address, it is tried.
+  bool is_address_set_by_hand = false;
   /// The largest path MTU that this end takes: the port's active one, or less if so asked.
   path_mtu mtu{};
   /// It was asked for, and this end takes no smaller one.
@@ -81,7 +83,7 @@ struct endpoint {
   /// | 44     | 1     | offered addresses, 0 to 16                                     |
   /// | 45     | 1     | traffic class; 0 for the peer's                                |
   /// | 46     | 1     | service level, 0 to 15; 0 for the peer's                       |
-  /// | 47     | 1     | 1 if the MTU was asked for, else 0                             |
+  /// | 47     | 1     | the sum of 1 if the MTU was asked for, 2 if the GID was        |
   /// | 48     | 20    | the first offered address; the others follow, the rest is 0    |
   ///
   /// An offered address:
@@ -117,7 +119,8 @@ std::ostream& operator<<(std::ostream& out, const endpoint& end);
 [[nodiscard]] result<void> check_compatible(const endpoint& local, const endpoint& remote) noexcept;
 
 /// The addresses by which two ends on Ethernet meet, as `choose_addresses` picks them. Where each
-/// end has a single one, these are taken if they are of the same RoCE version.
+/// end has a single one, and one of these was set by hand, they are taken if they are of the same
+/// RoCE version and family, even if scope, subnet or VLAN speak against it.
 /// \errors as `check_compatible`
 [[nodiscard]] result<address_pair> choose_addresses(const endpoint& local,
                                                     const endpoint& remote) noexcept;
