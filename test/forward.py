@@ -12,7 +12,7 @@ import sys
 # Included there, since others are made of it; constrained, so that a declaration would need the
 # definitions of others; bases, traits and parameters, which nobody mentions by themselves.
 NOT_THERE = {
-    "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations",
+    "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
     "lease_operations", "memory_operations",
     "memory_receive_operations", "operation_traits", "optional_immediate_data", "optional_setting",
     "posting_operations", "queue_pair_parameters", "receive_queue_operations", "registered_buffer", "remote_array", "remote_object",

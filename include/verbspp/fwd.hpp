@@ -6,8 +6,9 @@
 /// Templates have no default arguments here, since those stand with the definitions: write
 /// `queue_pair<transport::rc, queue_pair_state::ready_to_send, receive_queue_kind::own,
 /// posting_interface::standard>`. What is not here, because it would need the definitions of
-/// others: `cm_session`, `exchange_session`, `registered_buffer`, `shared_buffer`, `shared_part`,
-/// `remote_object`, `remote_array`, and results (`<verbspp/base/result.hpp>`, which costs little).
+/// others: `cm_session`, `exchange_session`, `meeting_session`, `registered_buffer`,
+/// `shared_buffer`, `shared_part`, `remote_object`, `remote_array`, and results
+/// (`<verbspp/base/result.hpp>`, which costs little).
 #pragma once
 
 #include <verbspp/base/flags.hpp>

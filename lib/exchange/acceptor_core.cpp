@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "exchange/timer.hpp"
 #include <verbspp/exchange/detail/acceptor_core.hpp>
 
 #include <poll.h>
@@ -309,15 +310,7 @@ void acceptor_core::set_timer() noexcept {
   if (!listens_ && listener_.is_open() && free_.first != none) next = std::min(next, next_accept_);
   if (next == timer_set_to_) return;
   timer_set_to_ = next;
-  itimerspec set{};
-  if (next != (steady_clock::time_point::max)()) {
-    // Zero would stop it.
-    const auto since =
-        std::max(std::chrono::nanoseconds(1), std::chrono::nanoseconds(next.time_since_epoch()));
-    set.it_value.tv_sec = static_cast<std::time_t>(since.count() / 1'000'000'000);
-    set.it_value.tv_nsec = static_cast<long>(since.count() % 1'000'000'000);
-  }
-  ::timerfd_settime(timer_.descriptor(), TFD_TIMER_ABSTIME, &set, nullptr);
+  detail::set_timer(timer_.descriptor(), next);
 }
 
 }  // namespace verbspp::detail

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "exchange/tcp_attempt.hpp"
+#include "exchange/timer.hpp"
 #include "exchange/words.hpp"
 #include <verbspp/exchange/detail/find_peer.hpp>
 
 #include <poll.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
+#include <sys/timerfd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <optional>
 #include <span>
 
@@ -22,13 +27,50 @@ using std::chrono::steady_clock;
 constexpr const char* meeting = "meet a peer";
 constexpr int accepts_in_a_turn = 16;
 constexpr auto between_tries = std::chrono::milliseconds(50);
-/// How long the peer's own connections wait while this side tries to connect.
-constexpr auto time_to_connect = std::chrono::milliseconds(200);
+/// How long this side tries to connect, before it begins anew.
+constexpr auto time_to_connect = std::chrono::seconds(1);
 
-/// The requests to stop of another limit.
-struct stop_of {
-  const wait_limit* limit;
-  [[nodiscard]] bool stop_requested() const noexcept { return limit->stop_requested(); }
+/// A connection that may become the one.
+struct candidate {
+  tcp_socket socket{};
+  owned<exchange_core> core{};
+};
+
+/// What has to be waited for: few file descriptors, and a time.
+class watched_descriptors {
+ public:
+  [[nodiscard]] result<void> open() noexcept {
+    events_ = tcp_socket::from_native(::epoll_create1(EPOLL_CLOEXEC));
+    timer_ = tcp_socket::from_native(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+    epoll_event entry{.events = EPOLLIN, .data = {}};
+    if (!events_.is_open() || !timer_.is_open() ||
+        ::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, timer_.descriptor(), &entry) != 0)
+      return error::from_errno(errno, meeting);
+    return success();
+  }
+  [[nodiscard]] int descriptor() const noexcept { return events_.descriptor(); }
+  /// These instead of the ones before.
+  void watch(std::span<const pollfd> entries, steady_clock::time_point until) noexcept {
+    // One that was closed since has left already; its number may be another's.
+    for (std::size_t i = 0; i < count_; ++i)
+      ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, watched_[i], nullptr);
+    count_ = 0;
+    for (const pollfd& each : entries) {
+      epoll_event entry{.events = each.events == POLLIN ? EPOLLIN : EPOLLIN | EPOLLOUT, .data = {}};
+      if (each.events == POLLOUT) entry.events = EPOLLOUT;
+      if (each.fd < 0 || ::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, each.fd, &entry) != 0)
+        continue;
+      watched_[count_++] = each.fd;
+    }
+    set_timer(timer_.descriptor(), until);
+  }
+  static constexpr std::size_t most = 16;
+
+ private:
+  tcp_socket events_{};
+  tcp_socket timer_{};
+  std::array<int, most> watched_{};
+  std::size_t count_ = 0;
 };
 
 /// The connections that may become the one.
@@ -36,6 +78,8 @@ class candidates {
  public:
   explicit candidates(const exchange_setup& setup, const wait_limit& limit) noexcept
       : setup_(setup), limit_(limit) {}
+  candidates(const candidates&) = delete;
+  candidates& operator=(const candidates&) = delete;
 
   [[nodiscard]] bool have_own() const noexcept { return static_cast<bool>(all_[own].core); }
   [[nodiscard]] result<void> add_own(tcp_socket socket) noexcept {
@@ -55,14 +99,16 @@ class candidates {
   /// The side that chooses has not got its wish before the peer offers, too: the connection may be
   /// one of an earlier meeting, of which the peer knows nothing any more. Then it chooses again.
   /// \errors what makes it useless to try again
-  [[nodiscard]] result<found_peer*> advance(const peer_offer& offer) noexcept {
+  [[nodiscard]] result<candidate*> advance(const endpoint& local,
+                                           std::span<const std::byte> values) noexcept {
     for (std::size_t i = 0; i < most; ++i) {
-      found_peer& each = all_[i];
+      candidate& each = all_[i];
       if (!each.core || is_put_off(each)) continue;
       result<exchange_step> step = each.core->advance();
       if (step.has_value() && step.assume_value() == exchange_step::greeted &&
           (chosen_ == nullptr || each.core->lets_choose())) {
-        offer(*each.core.get());
+        std::ranges::copy(values, each.core->values().begin());
+        each.core->set_mine(local, values.size());
         each.core->offer();
         chosen_ = &each;
         step = each.core->advance();
@@ -78,22 +124,20 @@ class candidates {
     }
     return nullptr;
   }
-  void refuse_others_than(const found_peer* chosen) noexcept {
-    for (found_peer& each : all_)
-      if (&each != chosen && each.core)
-        each.core->refuse(
-            error(error_kind::busy, meeting, "another connection of the two is used"));
-  }
-  [[nodiscard]] result<void> wait(int listener, steady_clock::time_point until) noexcept {
-    std::array<pollfd, most + 1> entries{};
-    entries[most] = {.fd = listener, .events = POLLIN, .revents = 0};
-    for (std::size_t i = 0; i < most; ++i) {
-      const bool is_there = all_[i].core && !is_put_off(all_[i]);
-      entries[i].fd = is_there ? all_[i].core->file_descriptor() : -1;
-      if (is_there) entries[i].events = all_[i].core->events();
+  void refuse_others_than(const candidate* chosen) noexcept {
+    for (candidate& each : all_) {
+      if (&each == chosen || !each.core) continue;
+      each.core->refuse(error(error_kind::busy, meeting, "another connection of the two is used"));
+      each = {};
     }
-    VERBSPP_TRYV(wait_readable(entries, std::min(until, limit_.sleep_until())));
-    return success();
+  }
+  /// What each of them waits for; those that are not there have no descriptor.
+  void add_to(std::span<pollfd> entries) const noexcept {
+    for (std::size_t i = 0; i < most; ++i) {
+      if (!all_[i].core || is_put_off(all_[i])) continue;
+      entries[i].fd = all_[i].core->file_descriptor();
+      entries[i].events = all_[i].core->events();
+    }
   }
   /// What to say at the limit: best that somebody came who did not fit.
   void note(const error& why) noexcept {
@@ -107,18 +151,19 @@ class candidates {
     return error_in_words(late.kind(), meeting, {words.data(), size});
   }
 
- private:
   static constexpr std::size_t most = 8;
+
+ private:
   static constexpr std::size_t own = 0;  ///< the place of the one that this side made
 
   [[nodiscard]] static bool does_not_fit(const error& why) noexcept {
     return why == error_kind::mismatch || why == error_kind::permission;
   }
   /// One that this side may still choose, while it has chosen another.
-  [[nodiscard]] bool is_put_off(const found_peer& each) const noexcept {
+  [[nodiscard]] bool is_put_off(const candidate& each) const noexcept {
     return chosen_ != nullptr && chosen_ != &each && each.core->is_greeted();
   }
-  result<void> add(found_peer& place, tcp_socket socket) noexcept {
+  result<void> add(candidate& place, tcp_socket socket) noexcept {
     exchange_setup setup = setup_;
     setup.file_descriptor = socket.descriptor();
     VERBSPP_TRY(core, exchange_core::create(setup, limit_));
@@ -127,54 +172,161 @@ class candidates {
     return success();
   }
 
-  const exchange_setup& setup_;
+  exchange_setup setup_;
   const wait_limit& limit_;
-  std::array<found_peer, most> all_{};
-  const found_peer* chosen_ = nullptr;
+  std::array<candidate, most> all_{};
+  const candidate* chosen_ = nullptr;
   std::size_t next_other_ = 0;
   std::optional<error> last_failure_{};
 };
 
+class search final : public peer_search {
+ public:
+  search(const tcp_listener& listener, const exchange_setup& setup,
+         const wait_limit& limit) noexcept
+      : listener_(listener), limit_(limit), candidates_(setup, limit_) {}
+
+  [[nodiscard]] result<void> open(std::string_view host, std::string_view port,
+                                  std::size_t largest_values) noexcept {
+    const std::size_t size = host.size() + port.size() + largest_values;
+    memory_ = owned<std::byte[]>(new (std::nothrow) std::byte[size]);
+    if (!memory_) return error::from_errno(ENOMEM, meeting);
+    const std::span<std::byte> all(memory_.get(), size);
+    values_ = all.first(largest_values);
+    host_ = kept(host, all.subspan(largest_values));
+    port_ = kept(port, all.subspan(largest_values + host.size()));
+    VERBSPP_TRYV(watched_.open());
+    // What is no host or port is said at once; what else goes wrong may go better later.
+    const result<void> started = new_attempt().start(host_, port_);
+    if (!started.has_value()) {
+      if (started.assume_error() == error_kind::invalid_input) return started.assume_error();
+      attempt_.reset();
+      candidates_.note(started.assume_error());
+    }
+    watch_all();
+    return success();
+  }
+
+  std::span<std::byte> values() noexcept override { return values_; }
+  void set_mine(const endpoint& local, std::size_t size_of_values) noexcept override {
+    local_ = local;
+    values_ = values_.first(size_of_values);
+  }
+
+  result<bool> advance() noexcept override {
+    if (failure_) return *failure_;
+    if (found_.core) return true;
+    const result<bool> is_found = advance_all();
+    if (is_found.has_error()) failure_ = is_found.assume_error();
+    if (is_found.has_value() && !is_found.assume_value()) watch_all();
+    return is_found;
+  }
+  owned<exchange_core> take_exchange() noexcept override { return std::move(found_.core); }
+  tcp_socket take_socket() noexcept override { return std::move(found_.socket); }
+
+  int file_descriptor() const noexcept override { return watched_.descriptor(); }
+  void watch(short events, wait_limit::time_point deadline) noexcept override {
+    const pollfd entry{.fd = found_.socket.descriptor(), .events = events, .revents = 0};
+    watched_.watch(std::span(&entry, 1), deadline);
+  }
+  result<void> wait() noexcept override {
+    pollfd entry{.fd = watched_.descriptor(), .events = POLLIN, .revents = 0};
+    VERBSPP_TRYV(wait_readable(std::span(&entry, 1), limit_));
+    return success();
+  }
+
+ private:
+  static std::string_view kept(std::string_view text, std::span<std::byte> in) noexcept {
+    std::ranges::copy(std::as_bytes(std::span(text)), in.begin());
+    return {reinterpret_cast<const char*>(in.data()), text.size()};
+  }
+  tcp_attempt& new_attempt() noexcept { return attempt_.emplace(limit_, time_to_connect); }
+
+  result<bool> advance_all() noexcept {
+    for (;;) {
+      for (int i = 0; i < accepts_in_a_turn; ++i) {
+        VERBSPP_TRY(accepted, listener_.try_accept());
+        if (!accepted) break;
+        VERBSPP_TRYV(candidates_.add_other(std::move(*accepted)));
+      }
+      VERBSPP_TRY(chosen, candidates_.advance(local_, values_));
+      if (chosen != nullptr) {
+        candidates_.refuse_others_than(chosen);
+        found_ = std::move(*chosen);
+        attempt_.reset();
+        return true;
+      }
+      if (limit_.has_passed()) return candidates_.at_limit();
+      VERBSPP_TRY(has_own, connect());
+      if (!has_own) return false;
+    }
+  }
+  /// Whether there is a new connection of this side's.
+  result<bool> connect() noexcept {
+    if (candidates_.have_own() || (!attempt_ && steady_clock::now() < next_try_)) return false;
+    result<std::optional<tcp_socket>> step = std::optional<tcp_socket>();
+    if (!attempt_) {
+      const result<void> started = new_attempt().start(host_, port_);
+      if (!started.has_value()) step = started.assume_error();
+    }
+    if (step.has_value()) step = attempt_->advance();
+    if (step.has_value() && !step.assume_value()) return false;
+    attempt_.reset();
+    next_try_ = steady_clock::now() + between_tries;
+    if (step.has_value()) {
+      VERBSPP_TRYV(candidates_.add_own(*std::move(step).assume_value()));
+      return true;
+    }
+    candidates_.note(step.assume_error());
+    return false;
+  }
+  void watch_all() noexcept {
+    std::array<pollfd, candidates::most + 2> entries{};
+    for (pollfd& each : entries) each.fd = -1;
+    candidates_.add_to(entries);
+    entries[candidates::most] = {.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
+    auto until = limit_.sleep_until();
+    if (attempt_) {
+      entries.back() = {
+          .fd = attempt_->file_descriptor(), .events = attempt_->events(), .revents = 0};
+      until = std::min(until, attempt_->deadline());
+    } else if (!candidates_.have_own()) {
+      until = std::min(until, next_try_);
+    }
+    watched_.watch(entries, until);
+  }
+
+  const tcp_listener& listener_;
+  const wait_limit limit_;
+  candidates candidates_;
+  candidate found_{};
+  std::optional<error> failure_{};
+  std::optional<tcp_attempt> attempt_{};
+  steady_clock::time_point next_try_{};
+  owned<std::byte[]> memory_{};  ///< of the values, the host and the port
+  std::span<std::byte> values_{};
+  std::string_view host_{};
+  std::string_view port_{};
+  endpoint local_{};
+  watched_descriptors watched_{};
+};
+
 }  // namespace
 
-result<found_peer> find_peer(const tcp_listener& listener, std::string_view host,
-                             std::string_view port, const exchange_setup& setup,
-                             const peer_offer& offer, const wait_limit& limit) noexcept {
+result<owned<peer_search>> peer_search::create(const tcp_listener& listener, std::string_view host,
+                                               std::string_view port, const exchange_setup& setup,
+                                               const wait_limit& limit) noexcept {
   if (!listener.is_open())
     return error(error_kind::invalid_input, meeting, "the listener is not open");
   exchange_setup of_equals = setup;
   of_equals.is_of_equals = true;
   if (::getrandom(of_equals.party.data(), of_equals.party.size(), 0) != std::ssize(of_equals.party))
     return error::from_errno(errno, meeting);
-  candidates all(of_equals, limit);
-  steady_clock::time_point next_try{};
-  for (;;) {
-    for (int i = 0; i < accepts_in_a_turn; ++i) {
-      VERBSPP_TRY(accepted, listener.try_accept());
-      if (!accepted) break;
-      VERBSPP_TRYV(all.add_other(std::move(*accepted)));
-    }
-    VERBSPP_TRY(chosen, all.advance(offer));
-    if (chosen != nullptr) {
-      all.refuse_others_than(chosen);
-      return std::move(*chosen);
-    }
-    if (limit.has_passed()) return all.at_limit();
-    if (!all.have_own() && steady_clock::now() >= next_try) {
-      const auto until = std::min(limit.deadline(), steady_clock::now() + time_to_connect);
-      result<tcp_socket> connected =
-          tcp_socket::connect(host, port, wait_limit(until, stop_of{&limit}));
-      next_try = steady_clock::now() + between_tries;
-      if (connected.has_value()) {
-        VERBSPP_TRYV(all.add_own(std::move(connected).assume_value()));
-        continue;
-      }
-      if (connected.assume_error() == error_kind::invalid_input) return connected.assume_error();
-      all.note(connected.assume_error());
-    }
-    VERBSPP_TRYV(all.wait(listener.descriptor(),
-                          all.have_own() ? (steady_clock::time_point::max)() : next_try));
-  }
+  auto* const made = new (std::nothrow) search(listener, of_equals, limit);
+  owned<peer_search> owner(made);
+  if (made == nullptr) return error::from_errno(ENOMEM, meeting);
+  VERBSPP_TRYV(made->open(host, port, setup.largest_mine));
+  return owner;
 }
 
 }  // namespace verbspp::detail

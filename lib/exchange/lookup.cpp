@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/lookup.hpp"
 
-#include "base/readable.hpp"
 #include "base/wake_signal.hpp"
 #include "exchange/words.hpp"
 
@@ -24,8 +23,32 @@ namespace verbspp::detail {
 
 namespace {
 
-constexpr const char* looking_up = "look up a host's addresses";
 constexpr std::size_t longest_host = 255;
+using host_name = std::array<char, longest_host + 1>;
+
+}  // namespace
+
+/// Belongs to whoever asks and to the thread: the last one to go frees it.
+struct lookup {
+  host_name host{};
+  std::uint16_t port = 0;
+  int answered = -1;  ///< an eventfd
+  int outcome = 0;
+  int errnum = 0;
+  host_addresses found{};
+  std::atomic<bool> is_done{false};  ///< what was found can be read
+  std::atomic<int> owners{1};
+
+  void drop() noexcept {
+    if (owners.fetch_sub(1) != 1) return;
+    if (answered >= 0) ::close(answered);
+    delete this;
+  }
+};
+
+namespace {
+
+constexpr const char* looking_up = "look up a host's addresses";
 
 void keep_addresses(const addrinfo* found, std::uint16_t port, host_addresses& into) noexcept {
   for (const addrinfo* each = found; each != nullptr && into.count < into.addresses.size();
@@ -55,8 +78,6 @@ int get_addresses(const char* host, int flags, std::uint16_t port, host_addresse
   return outcome;
 }
 
-using host_name = std::array<char, longest_host + 1>;
-
 result<host_name> host_of(std::string_view host) noexcept {
   if (host.empty() || host.find('\0') != std::string_view::npos)
     return error(error_kind::invalid_input, looking_up,
@@ -71,37 +92,6 @@ result<host_name> host_of(std::string_view host) noexcept {
 /// Lookups whose thread has not come back.
 std::atomic<int> lookups_under_way{0};
 constexpr int most_lookups = 16;
-
-/// Belongs to whoever asks and to the thread: the last one to go frees it.
-struct lookup {
-  host_name host{};
-  std::uint16_t port = 0;
-  int answered = -1;  ///< an eventfd
-  int outcome = 0;
-  int errnum = 0;
-  host_addresses found{};
-  std::atomic<bool> is_done{false};  ///< what was found can be read
-  std::atomic<int> owners{1};
-
-  void drop() noexcept {
-    if (owners.fetch_sub(1) != 1) return;
-    if (answered >= 0) ::close(answered);
-    delete this;
-  }
-};
-
-class lookup_owner {
- public:
-  explicit lookup_owner(lookup* owned) noexcept : owned_(owned) {}
-  lookup_owner(const lookup_owner&) = delete;
-  lookup_owner& operator=(const lookup_owner&) = delete;
-  ~lookup_owner() {
-    if (owned_ != nullptr) owned_->drop();
-  }
-
- private:
-  lookup* owned_;
-};
 
 void* run_lookup(void* argument) noexcept {
   auto* const asked = static_cast<lookup*>(argument);
@@ -167,14 +157,15 @@ result<host_addresses> addresses_of_number(std::string_view host, std::uint16_t 
   return found;
 }
 
-result<host_addresses> look_up(std::string_view host, std::uint16_t port,
-                               const wait_limit& limit) noexcept {
-  VERBSPP_TRY(numeric, addresses_of_number(host, port));
-  if (numeric.count > 0) return numeric;
+pending_lookup::~pending_lookup() {
+  if (asked_ != nullptr) asked_->drop();
+}
+
+result<pending_lookup> pending_lookup::start(std::string_view host, std::uint16_t port) noexcept {
   VERBSPP_TRY(name, host_of(host));
-  auto* const asked = new (std::nothrow) lookup;
+  pending_lookup made(new (std::nothrow) lookup);
+  lookup* const asked = made.asked_;
   if (asked == nullptr) return error::from_errno(ENOMEM, looking_up);
-  const lookup_owner owner(asked);
   asked->host = name;
   asked->port = port;
   asked->answered = make_event_descriptor();
@@ -191,14 +182,19 @@ result<host_addresses> look_up(std::string_view host, std::uint16_t port,
     lookups_under_way.fetch_sub(1);
     return error::from_errno(failed, "pthread_create");
   }
-  VERBSPP_TRY(is_answered, wait_readable(asked->answered, limit, looking_up));
-  if (!is_answered || !asked->is_done.load(std::memory_order_acquire))
-    return limit.failure(looking_up,
-                         "the system has not found the name: is its name server "
-                         "reachable (/etc/resolv.conf)?");
-  if (asked->outcome != 0 || asked->found.count == 0)
-    return no_addresses(asked->host, asked->outcome, asked->errnum);
-  return asked->found;
+  return made;
+}
+
+bool pending_lookup::is_answered() const noexcept {
+  return asked_->is_done.load(std::memory_order_acquire);
+}
+
+int pending_lookup::file_descriptor() const noexcept { return asked_->answered; }
+
+result<host_addresses> pending_lookup::addresses() const noexcept {
+  if (asked_->outcome != 0 || asked_->found.count == 0)
+    return no_addresses(asked_->host, asked_->outcome, asked_->errnum);
+  return asked_->found;
 }
 
 }  // namespace verbspp::detail

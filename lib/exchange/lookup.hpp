@@ -2,7 +2,6 @@
 #pragma once
 
 #include <verbspp/base/result.hpp>
-#include <verbspp/base/wait_limit.hpp>
 
 #include <sys/socket.h>
 
@@ -10,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #pragma GCC visibility push(hidden)
 namespace verbspp::detail {
@@ -42,10 +42,38 @@ struct host_addresses {
 /// Of an address in numbers, which takes no time: none if it is a name.
 [[nodiscard]] result<host_addresses> addresses_of_number(std::string_view host,
                                                          std::uint16_t port) noexcept;
-/// Of a name or address.
-/// \errors as `tcp_socket::connect`
-[[nodiscard]] result<host_addresses> look_up(std::string_view host, std::uint16_t port,
-                                             const wait_limit& limit) noexcept;
+struct lookup;
+
+/// A name that the system looks up, on a thread which lasts as long as that: who drops this does
+/// not wait for it. A move-only owner.
+class pending_lookup {
+ public:
+  pending_lookup() noexcept = default;
+  pending_lookup(const pending_lookup&) = delete;
+  pending_lookup& operator=(const pending_lookup&) = delete;
+  pending_lookup(pending_lookup&& other) noexcept : asked_(std::exchange(other.asked_, nullptr)) {}
+  pending_lookup& operator=(pending_lookup&& other) noexcept {
+    std::swap(asked_, other.asked_);
+    return *this;
+  }
+  ~pending_lookup();
+
+  /// \errors `invalid_input` for what is no name; `resource_exhausted`
+  [[nodiscard]] static result<pending_lookup> start(std::string_view host,
+                                                    std::uint16_t port) noexcept;
+  [[nodiscard]] bool is_under_way() const noexcept { return asked_ != nullptr; }
+  [[nodiscard]] bool is_answered() const noexcept;
+  /// Readable when it is answered.
+  [[nodiscard]] int file_descriptor() const noexcept;
+  /// The answer, once it is there.
+  /// \errors `not_found` if the name has no address
+  [[nodiscard]] result<host_addresses> addresses() const noexcept;
+
+ private:
+  explicit pending_lookup(lookup* asked) noexcept : asked_(asked) {}
+
+  lookup* asked_ = nullptr;
+};
 
 }  // namespace verbspp::detail
 #pragma GCC visibility pop

@@ -2,11 +2,10 @@
 #include "base/readable.hpp"
 #include "device/socket_gid.hpp"
 #include "exchange/lookup.hpp"
-#include "exchange/words.hpp"
+#include "exchange/tcp_attempt.hpp"
 #include <verbspp/exchange/tcp.hpp>
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,8 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <span>
 
@@ -24,67 +21,9 @@ namespace verbspp {
 namespace {
 
 using detail::socket_address;
-using std::chrono::steady_clock;
 
-constexpr const char* connecting = "connect over TCP";
 constexpr const char* listening = "listen at TCP";
 constexpr const char* accepting = "accept over TCP";
-
-/// Frames are small, and waited for.
-void send_at_once(int descriptor) noexcept {
-  const int on = 1;
-  ::setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-}
-
-/// Until when this address may take, so that those behind it have their share.
-steady_clock::time_point end_of_share(const wait_limit& limit, std::size_t left) noexcept {
-  if (limit.deadline() == (steady_clock::time_point::max)()) return limit.deadline();
-  const auto now = steady_clock::now();
-  return now + (std::max(limit.deadline(), now) - now) / static_cast<int>(left);
-}
-
-/// 0, or the errno; ETIMEDOUT at the end of its share.
-int connect_to(const tcp_socket& socket, const socket_address& address, const wait_limit& limit,
-               steady_clock::time_point until) noexcept {
-  if (::connect(socket.descriptor(), address.get(), address.size) == 0) return 0;
-  if (errno != EINPROGRESS) return errno;
-  pollfd entry{.fd = socket.descriptor(), .events = POLLOUT, .revents = 0};
-  for (;;) {
-    const auto ready =
-        detail::wait_readable(std::span(&entry, 1), std::min(until, limit.sleep_until()));
-    if (!ready.has_value()) return ready.assume_error().native_errno();
-    if (ready.assume_value()) break;
-    if (limit.has_passed() || steady_clock::now() >= until) return ETIMEDOUT;
-  }
-  int outcome = 0;
-  socklen_t size = sizeof outcome;
-  return ::getsockopt(socket.descriptor(), SOL_SOCKET, SO_ERROR, &outcome, &size) == 0 ? outcome
-                                                                                       : errno;
-}
-
-/// What became of the addresses, one behind the other.
-class account {
- public:
-  void add(const socket_address& address, int errnum) noexcept {
-    std::array<char, 64> other{};
-    const char* what = other.data();
-    if (errnum == ECONNREFUSED)
-      what = "nobody listens there";
-    else if (errnum == ETIMEDOUT)
-      what = "no answer in its share of the time";
-    else
-      what = ::strerror_r(errnum, other.data(), other.size());
-    const int added =
-        std::snprintf(text_.data() + size_, text_.size() - size_, "%s%s: %s",
-                      size_ == 0 ? "" : "; ", detail::printed_address(address).text.data(), what);
-    size_ = std::min(size_ + static_cast<std::size_t>(std::max(added, 0)), text_.size() - 1);
-  }
-  [[nodiscard]] std::string_view text() const noexcept { return {text_.data(), size_}; }
-
- private:
-  std::array<char, detail::longest_words> text_{};
-  std::size_t size_ = 0;
-};
 
 /// Whether accepting again may succeed: what is told there is of one who has gone.
 bool is_passing(int errnum) noexcept {
@@ -117,27 +56,14 @@ void tcp_socket::close() noexcept {
 
 result<tcp_socket> tcp_socket::connect(std::string_view host, std::string_view port,
                                        const wait_limit& limit) noexcept {
-  VERBSPP_TRY(number, detail::port_of(port, false));
-  VERBSPP_TRY(found, detail::look_up(host, number, limit));
-  account tried;
-  int last = 0;
-  for (std::size_t i = 0; i < found.count; ++i) {
-    const socket_address& address = found.addresses[i];
-    tcp_socket socket =
-        from_native(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    last = socket.is_open()
-               ? connect_to(socket, address, limit, end_of_share(limit, found.count - i))
-               : errno;
-    if (last == 0) {
-      send_at_once(socket.descriptor());
-      return socket;
-    }
-    tried.add(address, last);
-    if (limit.has_passed()) break;
+  detail::tcp_attempt attempt(limit);
+  VERBSPP_TRYV(attempt.start(host, port));
+  for (;;) {
+    VERBSPP_TRY(connected, attempt.advance());
+    if (connected) return std::move(*connected);
+    pollfd entry{.fd = attempt.file_descriptor(), .events = attempt.events(), .revents = 0};
+    VERBSPP_TRYV(detail::wait_readable(std::span(&entry, 1), attempt.deadline()));
   }
-  if (limit.has_passed())
-    return detail::error_in_words(limit.failure(connecting).kind(), connecting, tried.text());
-  return detail::error_in_words(error_kind::not_connected, connecting, tried.text(), last);
 }
 
 result<gid> tcp_socket::peer_address() const noexcept {
@@ -179,7 +105,7 @@ result<std::optional<tcp_socket>> tcp_listener::try_accept() const noexcept {
     const int accepted =
         ::accept4(socket_.descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (accepted >= 0) {
-      send_at_once(accepted);
+      detail::send_at_once(accepted);
       return std::optional(tcp_socket::from_native(accepted));
     }
     if (errno == EAGAIN) return std::optional<tcp_socket>();

@@ -5,9 +5,12 @@
 #include "channels.hpp"
 #include <verbspp/exchange.hpp>
 
+#include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <future>
 #include <stop_token>
 #include <string>
@@ -31,6 +34,14 @@ auto meet_at(const testbed& bed, const meeting_place& own, const std::string& po
              const wait_limit& limit, const exchange_options& options = {}) {
   return meet<int>(own.listener, "127.0.0.1", port, must(bed.domain.build_channel().build()),
                    number, limit, options);
+}
+
+using number_session = meeting_session<int, prepared_channel>;
+
+number_session start_at(const testbed& bed, const meeting_place& own, const std::string& host,
+                        const std::string& port, int number, const wait_limit& limit = patience) {
+  return must(number_session::start(own.listener, host, port,
+                                    must(bed.domain.build_channel().build()), number, limit));
 }
 
 /// Sends a message from the one to the other.
@@ -141,5 +152,105 @@ TEST_CASE("a meeting with oneself, or with who does not fit, is refused") {
     meeting_place closed;
     closed.listener.close();
     CHECK(failure_of(meet_at(bed, closed, right.port, 1, patience)) == error_kind::invalid_input);
+  }
+}
+
+TEST_CASE("an event loop drives many meetings at once, on one thread") {
+  testbed bed;
+  constexpr std::size_t count = 8;
+  std::vector<meeting_place> left(count);
+  std::vector<meeting_place> right(count);
+  std::vector<number_session> sessions;
+  for (std::size_t i = 0; i < count; ++i) {
+    const int number = static_cast<int>(i);
+    sessions.push_back(start_at(bed, left[i], "127.0.0.1", right[i].port, number));
+    // Names take a thread of their own, and nobody waits for it.
+    sessions.push_back(
+        start_at(bed, right[i], i == 0 ? "localhost" : "127.0.0.1", left[i].port, -number));
+  }
+  CHECK(failure_of(std::move(sessions[0]).finish()) == error_kind::busy);
+  std::vector<pollfd> entries;
+  for (const auto& each : sessions)
+    entries.push_back({.fd = each.file_descriptor(), .events = POLLIN, .revents = 0});
+  std::vector<bool> are_done(sessions.size());
+  for (std::size_t done = 0; done < sessions.size();) {
+    REQUIRE(::poll(entries.data(), entries.size(), 20'000) > 0);
+    for (std::size_t i = 0; i < sessions.size(); ++i) {
+      if (entries[i].revents == 0 || !must(sessions[i].advance())) continue;
+      are_done[i] = true;
+      entries[i].fd = -1;
+      ++done;
+    }
+  }
+  CHECK(std::ranges::all_of(are_done, [](bool each) { return each; }));
+  for (std::size_t i = 0; i < count; ++i) {
+    auto one = must(std::move(sessions[2 * i]).finish());
+    auto two = must(std::move(sessions[2 * i + 1]).finish());
+    CHECK(one.met.theirs == -static_cast<int>(i));
+    CHECK(two.met.theirs == static_cast<int>(i));
+    check_connection(bed, one.met.channel, two.met.channel);
+    check_connection(bed, two.met.channel, one.met.channel);
+  }
+}
+
+TEST_CASE("the descriptor of a meeting tells of its limit, and its failure stays") {
+  testbed bed;
+  const meeting_place own;
+  std::string closed;
+  {
+    auto listener = must(tcp_listener::open("0"));
+    closed = std::to_string(listener.port());
+  }
+  auto alone = start_at(bed, own, "127.0.0.1", closed, 1, 100ms);
+  pollfd entry{.fd = alone.file_descriptor(), .events = POLLIN, .revents = 0};
+  const auto deadline = clock::now() + patience;
+  auto step = alone.advance();
+  while (step.has_value()) {
+    if (clock::now() > deadline) throw failure(__FILE__, __LINE__, "the meeting does not end");
+    REQUIRE(::poll(&entry, 1, 20'000) == 1);
+    step = alone.advance();
+  }
+  CHECK(step.error() == error_kind::timed_out);
+  CHECK(failure_of(alone.advance()).message() == step.error().message());
+  const auto start = [&](const char* host, const char* port) {
+    return failure_of(number_session::start(own.listener, host, port,
+                                            must(bed.domain.build_channel().build()), 1, patience));
+  };
+  CHECK(start("127.0.0.1", "none") == error_kind::invalid_input);
+  CHECK(start("", "1") == error_kind::invalid_input);
+}
+
+TEST_CASE("who leaves a meeting tells the other, who goes on waiting for it") {
+  testbed bed;
+  const meeting_place left;
+  const meeting_place right;
+  auto staying = start_at(bed, left, "127.0.0.1", right.port, 1);
+  {
+    auto leaving = start_at(bed, right, "127.0.0.1", left.port, 2);
+    static_cast<void>(must(leaving.advance()));
+    static_cast<void>(must(staying.advance()));
+  }
+  auto again =
+      std::async(std::launch::async, [&] { return meet_at(bed, right, left.port, 3, patience); });
+  auto met = must(std::move(staying).run());
+  CHECK(met.met.theirs == 3);
+  CHECK(must(again.get()).met.theirs == 1);
+}
+
+TEST_CASE("a meeting connects channels that were renewed") {
+  testbed bed;
+  const meeting_place left;
+  const meeting_place right;
+  channel one(must(bed.domain.build_channel().build()));
+  channel two(must(bed.domain.build_channel().build()));
+  for (int i = 0; i < 3; ++i) {
+    auto other = std::async(std::launch::async, [&] {
+      return meet<int>(right.listener, "127.0.0.1", left.port, two, i, patience);
+    });
+    CHECK(must(meet<int>(left.listener, "127.0.0.1", right.port, one, -i, patience)).met == i);
+    CHECK(must(other.get()).met == -i);
+    check_connection(bed, one, two);
+    must(one.renew());
+    must(two.renew());
   }
 }

@@ -181,12 +181,11 @@ class exchange_session {
             .options = options};
   }
   /// For the library: what the peer gets.
-  template <class Mine>
-  static void write_offer(detail::exchange_core& core, const End& prepared,
-                          const Mine& mine) noexcept {
-    detail::field_writer out(core.values());
+  template <class Into, class Mine>
+  static void write_offer(Into& into, const End& prepared, const Mine& mine) noexcept {
+    detail::field_writer out(into.values());
     detail::exchanged_values<Mine>::write(out, mine);
-    core.set_mine(end::local(prepared), out.size());
+    into.set_mine(end::local(prepared), out.size());
   }
   /// For the library: goes on with an exchange that has its offer.
   [[nodiscard]] static exchange_session continued(detail::owned<detail::exchange_core> core,

@@ -1,17 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel.hpp>
 #include <verbspp/exchange/acceptor.hpp>
 #include <verbspp/exchange/detail/find_peer.hpp>
 #include <verbspp/exchange/exchange.hpp>
 #include <verbspp/exchange/tcp.hpp>
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
 namespace verbspp {
+
+/// One side of a meeting (`meet`), which an event loop drives.
+///
+///     VERBSPP_TRY(session, (meeting_session<Theirs, prepared_channel>::start(
+///                              listener, "other-host", "4711", std::move(prepared), mine, 30s)));
+///     for (;;) {
+///       VERBSPP_TRY(is_done, session.advance());
+///       if (is_done) break;
+///       ... wait until session.file_descriptor() is readable
+///     }
+///     VERBSPP_TRY(peer, std::move(session).finish());
+///
+/// The listener, and what the options refer to, have to live as long as this. A move-only owner;
+/// one that goes before it is done tells the peer so. Thread rule: as a container.
+template <class Theirs, class End>
+  requires ExchangeEnd<End>
+class meeting_session {
+  using session = exchange_session<Theirs, End>;
+
+ public:
+  /// What `finish` gives.
+  using outcome = accepted_exchange<typename session::outcome>;
+
+  /// Begins: whoever connects waits in the listener's queue. A host's name is looked up by a thread
+  /// that lasts as long as that, as by `tcp_socket::connect`.
+  /// \errors `invalid_input` for a listener that is not open, what is no host or port, and options
+  /// that cannot travel; `resource_exhausted`
+  template <class Mine>
+  [[nodiscard]] static result<meeting_session> start(
+      const tcp_listener& listener, std::string_view host, std::string_view port, End prepared,
+      const Mine& mine, const wait_limit& limit, const exchange_options& options = {}) noexcept {
+    VERBSPP_TRY(search,
+                detail::peer_search::create(listener, host, port,
+                                            session::template setup_of<Mine>(-1, options), limit));
+    session::write_offer(*search.get(), prepared, mine);
+    return meeting_session(std::move(search), std::move(prepared));
+  }
+
+  /// Does what can be done without waiting; the handshake of the queue pair, which takes system
+  /// calls, among it.
+  /// \returns whether it is done
+  /// \errors as `meet`; later calls give the same
+  [[nodiscard]] result<bool> advance() noexcept {
+    if (!running_) {
+      VERBSPP_TRY(is_found, search_->advance());
+      if (!is_found) return false;
+      running_.emplace(session::continued(search_->take_exchange(), std::move(prepared_)));
+    }
+    VERBSPP_TRY(is_done, running_->advance());
+    if (!is_done) search_->watch(running_->events(), running_->deadline());
+    return is_done;
+  }
+  /// What came of it, once `advance` has said that it is done.
+  /// \errors `busy` if it is not
+  [[nodiscard]] result<outcome> finish() && noexcept {
+    VERBSPP_TRY(is_done, advance());
+    if (!is_done)
+      return error(error_kind::busy, "meeting_session::finish",
+                   "the meeting goes on: call advance until it says that it is done");
+    VERBSPP_TRY(met, std::move(*running_).finish());
+    return outcome{search_->take_socket(), std::move(met)};
+  }
+  /// Waits, again and again, until it is done.
+  /// \errors as `advance`
+  [[nodiscard]] result<outcome> run() && noexcept {
+    for (;;) {
+      VERBSPP_TRY(is_done, advance());
+      if (is_done) return std::move(*this).finish();
+      VERBSPP_TRYV(search_->wait());
+    }
+  }
+
+  /// For epoll and poll: readable when there is something to do, the passing of a limit included.
+  [[nodiscard]] int file_descriptor() const noexcept { return search_->file_descriptor(); }
+
+ private:
+  meeting_session(detail::owned<detail::peer_search> search, End&& prepared) noexcept
+      : search_(std::move(search)), prepared_(std::move(prepared)) {}
+
+  detail::owned<detail::peer_search> search_;
+  End prepared_;
+  // Goes before the socket.
+  std::optional<session> running_{};
+};
 
 /// An exchange between two that are equals: both listen, both connect to the other, at the same
 /// time or not, and exactly one connection comes of it.
@@ -27,7 +114,7 @@ namespace verbspp {
 ///
 /// The listener is for this peer alone as long as this waits; strangers that connect are refused,
 /// and change nothing. Connections that were not chosen may be left in its queue: they are closed,
-/// and the next meeting passes over them.
+/// and the next meeting passes over them. An event loop drives a `meeting_session` instead.
 /// \errors as `exchange`; `mismatch` and `permission` at once if the peer at that host does not
 /// fit; `timed_out` and `cancelled` at the limit, with the last failure in words
 template <class Theirs, class End, class Mine>
@@ -35,24 +122,20 @@ template <class Theirs, class End, class Mine>
 [[nodiscard]] auto meet(const tcp_listener& listener, std::string_view host, std::string_view port,
                         End prepared, const Mine& mine, const wait_limit& limit,
                         const exchange_options& options = {}) noexcept
-    -> result<accepted_exchange<typename exchange_session<Theirs, End>::outcome>> {
-  using session = exchange_session<Theirs, End>;
-  struct offer final : detail::peer_offer {
-    offer(const End& of, const Mine& with) noexcept : prepared_(of), values_(with) {}
-    void operator()(detail::exchange_core& core) const noexcept override {
-      session::write_offer(core, prepared_, values_);
-    }
-
-   private:
-    const End& prepared_;
-    const Mine& values_;
-  };
-  VERBSPP_TRY(found,
-              detail::find_peer(listener, host, port, session::template setup_of<Mine>(-1, options),
-                                offer(prepared, mine), limit));
-  session begun = session::continued(std::move(found.core), std::move(prepared));
-  VERBSPP_TRY(met, std::move(begun).run());
-  return accepted_exchange<typename session::outcome>{std::move(found.socket), std::move(met)};
+    -> result<typename meeting_session<Theirs, End>::outcome> {
+  using session = meeting_session<Theirs, End>;
+  VERBSPP_TRY(started,
+              session::start(listener, host, port, std::move(prepared), mine, limit, options));
+  return std::move(started).run();
+}
+/// The same with a channel that stays where it is, as with `exchange`.
+/// \returns the socket, and as `met` the values of the peer's
+template <class Theirs, class Mine>
+[[nodiscard]] result<accepted_exchange<Theirs>> meet(
+    const tcp_listener& listener, std::string_view host, std::string_view port, channel& renewed,
+    const Mine& mine, const wait_limit& limit, const exchange_options& options = {}) noexcept {
+  return meet<Theirs>(listener, host, port, detail::channel_in_place{&renewed}, mine, limit,
+                      options);
 }
 
 }  // namespace verbspp

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/timerfd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+
+namespace verbspp::detail {
+
+/// Has a timerfd of the monotonic clock become readable then; never at the clock's maximum.
+inline void set_timer(int timer, std::chrono::steady_clock::time_point at) noexcept {
+  itimerspec set{};
+  if (at != (std::chrono::steady_clock::time_point::max)()) {
+    // Zero would stop it.
+    const auto since =
+        std::max(std::chrono::nanoseconds(1), std::chrono::nanoseconds(at.time_since_epoch()));
+    set.it_value.tv_sec = static_cast<std::time_t>(since.count() / 1'000'000'000);
+    set.it_value.tv_nsec = static_cast<long>(since.count() % 1'000'000'000);
+  }
+  ::timerfd_settime(timer, TFD_TIMER_ABSTIME, &set, nullptr);
+}
+
+}  // namespace verbspp::detail
