@@ -364,31 +364,3 @@ TEST_CASE(
   CHECK(e == error_kind::timed_out);
   CHECK_THAT(e.message(), Catch::Contains("ip route get"));
 }
-
-TEST_CASE("traffic class and service level are those of the end that says them") {
-  const testbed bed;
-  auto [left, right] = connect(must(bed.left().traffic_class(104).build()),
-                               must(bed.right().service_level(3).build()));
-  for (ibv_qp* const each : {left.native_handle(), right.native_handle()}) {
-    const ibv_ah_attr address = query(each).attributes.ah_attr;
-    // Not every driver of Ethernet tells it.
-    CHECK((address.sl == 3 || (bed.is_ethernet() && address.sl == 0)));
-    if (bed.is_ethernet()) CHECK(address.grh.traffic_class == 104);
-  }
-  check_traffic(bed, left, right);
-}
-
-TEST_CASE("ends that say different traffic classes or service levels do not connect") {
-  const testbed bed;
-  prepared left = must(bed.left().traffic_class(104).build());
-  prepared right = must(bed.right().traffic_class(96).build());
-  const endpoint of_left = left.endpoint();
-  check_names_both(failure_of(std::move(left).handshake(right.endpoint())), "traffic class", "104",
-                   "96");
-  check_names_both(failure_of(std::move(right).handshake(of_left)), "traffic class", "96", "104");
-
-  prepared lower = must(bed.left().service_level(3).build());
-  const prepared higher = must(bed.right().service_level(4).build());
-  check_names_both(failure_of(std::move(lower).handshake(higher.endpoint())), "service level", "3",
-                   "4");
-}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What two ends have to agree on besides their addresses, of each transport: traffic class,
+/// service level, path MTU. RC and UC find out in the handshake, UD where it makes the address.
+
+#include "datagrams.hpp"
+#include "transports.hpp"
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// Of each end, why it does not take the other; both have to.
+template <transport Transport>
+std::array<error, 2> refusals(prepared_queue_pair<Transport> left,
+                              prepared_queue_pair<Transport> right) {
+  // As they would travel.
+  const endpoint left_end = must(endpoint::decode(left.endpoint().encode()));
+  const endpoint right_end = must(endpoint::decode(right.endpoint().encode()));
+  if constexpr (Transport == transport::ud)
+    return {failure_of(must(std::move(left).activate()).address_of(right_end)),
+            failure_of(must(std::move(right).activate()).address_of(left_end))};
+  else
+    return {failure_of(std::move(left).handshake(right_end)),
+            failure_of(std::move(right).handshake(left_end))};
+}
+
+void check_names_both(const std::array<error, 2>& refusals, const std::string& field,
+                      const std::string& left, const std::string& right) {
+  const std::array<std::string, 2> wanted{field + " differs: local " + left + ", remote " + right,
+                                          field + " differs: local " + right + ", remote " + left};
+  for (std::size_t i = 0; i < refusals.size(); ++i) {
+    INFO(refusals[i]);
+    CHECK(refusals[i] == error_kind::mismatch);
+    CHECK(refusals[i].native_errno() == 0);
+    CHECK_THAT(refusals[i].message(), Catch::Contains(wanted[i]));
+  }
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE_SIG("traffic class and service level are those of the end that says them", "",
+                       ((transport Transport), Transport), transport::rc, transport::uc) {
+  const testbed bed;
+  auto [left, right] = connect_both<Transport>(
+      must(builder_of<Transport>(bed, bed.left_queue).traffic_class(104).build()),
+      must(builder_of<Transport>(bed, bed.right_queue).service_level(3).build()));
+  for (ibv_qp* const each : {left.native_handle(), right.native_handle()}) {
+    const ibv_ah_attr address = query(each).attributes.ah_attr;
+    // Not every driver of Ethernet tells it.
+    CHECK((address.sl == 3 || (bed.is_ethernet() && address.sl == 0)));
+    if (bed.is_ethernet()) CHECK(address.grh.traffic_class == 104);
+  }
+  buffer<> outbox(bed.domain, pattern(64, 1));
+  buffer<> inbox(bed.domain, 64);
+  must(right.post_receive({.elements = inbox.scatter()}, {.id = 1}));
+  must(left.post_send({.elements = outbox.gather()}, {.id = 2}));
+  take_success(bed.right_queue, 1);
+  CHECK(inbox.bytes() == outbox.bytes());
+}
+
+TEST_CASE("UD: the traffic class of a datagram is that of the end that says one") {
+  const testbed bed;
+  auto left = must(must(builder_of<transport::ud>(bed, bed.left_queue).build()).activate());
+  auto right = must(
+      must(builder_of<transport::ud>(bed, bed.right_queue).traffic_class(104).build()).activate());
+  const address_handle way = must(left.address_of(right.endpoint()));
+  inbox arriving(bed, right, 1, 16);
+  send(bed, left, way.destination(right.number(), test_key), pattern(16, 4));
+  const received_datagram datagram = arriving.take();
+  CHECK(copy_of(datagram.payload()) == pattern(16, 4));
+  if (!datagram.has_global_route()) return;
+  // The network's header: IPv4's is in the last 20 of 40 bytes.
+  const auto byte = [&](std::size_t at) {
+    return std::to_integer<unsigned>(arriving.memory()[at]);
+  };
+  const bool is_ipv4 = right.endpoint().address.is_ipv4_mapped();
+  CHECK((is_ipv4 ? byte(21) : (byte(0) & 0xf) << 4 | byte(1) >> 4) == 104);
+}
+
+TEMPLATE_TEST_CASE_SIG("ends that say different traffic classes or service levels both say so", "",
+                       ((transport Transport), Transport), transport::rc, transport::uc,
+                       transport::ud) {
+  const testbed bed;
+  const auto left = builder_of<Transport>(bed, bed.left_queue);
+  const auto right = builder_of<Transport>(bed, bed.right_queue);
+  check_names_both(refusals<Transport>(must(left.traffic_class(104).build()),
+                                       must(right.traffic_class(96).build())),
+                   "traffic class", "104", "96");
+  check_names_both(refusals<Transport>(must(left.service_level(3).build()),
+                                       must(right.service_level(4).build())),
+                   "service level", "3", "4");
+}
+
+TEMPLATE_TEST_CASE_SIG("an MTU that one end asks for, and the other does not take, both say", "",
+                       ((transport Transport), Transport), transport::rc, transport::uc) {
+  const testbed bed;
+  const auto left = builder_of<Transport>(bed, bed.left_queue);
+  const auto right = builder_of<Transport>(bed, bed.right_queue);
+  check_names_both(
+      refusals<Transport>(must(left.path_mtu(512).build()), must(right.path_mtu(256).build())),
+      "path MTU, bytes", "512", "256");
+  // Who asks for nothing takes what the other has.
+  const auto pair = connect_both<Transport>(must(left.path_mtu(256).build()), must(right.build()));
+  CHECK(query(pair.left.native_handle()).attributes.path_mtu == IBV_MTU_256);
+  CHECK(query(pair.right.native_handle()).attributes.path_mtu == IBV_MTU_256);
+}
