@@ -10,7 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <cstddef>
 #include <future>
 #include <optional>
 #include <stop_token>
@@ -216,4 +218,97 @@ TEST_CASE("an exchange lets go of what it does not connect") {
     wait_until([&] { return !left.advance().has_value(); }, "the failure");
     CHECK(failure_of(left.advance()) == error_kind::not_connected);
   }
+}
+
+namespace {
+
+using plain_session = exchange_session<std::tuple<>, prepared_channel>;
+
+struct cut {
+  std::size_t direction;
+  std::size_t at;  ///< the byte, counted from the beginning
+};
+struct met_by_proxy {
+  std::array<std::optional<channel>, 2> channels{};
+  std::array<std::size_t, 2> passed{};  ///< bytes, by direction
+};
+
+/// Two channels, with a proxy between them that closes both connections at some byte.
+met_by_proxy through_proxy(const testbed& bed, const std::array<socket_pair*, 2>& sockets,
+                           std::optional<cut> given) {
+  std::array<std::optional<plain_session>, 2> sides;
+  for (std::size_t i = 0; i < 2; ++i)
+    sides[i].emplace(must(plain_session::start(
+        (*sockets[i])[0], must(bed.domain.build_channel().build()), std::tuple<>(), patience)));
+  met_by_proxy outcome;
+  bool is_cut = false;
+  const auto hand_on = [&](std::size_t direction) {
+    std::array<char, 4096> bytes{};
+    std::size_t& passed = outcome.passed[direction];
+    const bool is_cut_here = given && given->direction == direction;
+    const std::size_t most = is_cut_here ? std::max<std::size_t>(given->at - passed, 1) : 4096;
+    if (is_cut) return;
+    const ssize_t count = ::recv((*sockets[direction])[1], bytes.data(), most, MSG_DONTWAIT);
+    if (count <= 0) return;
+    is_cut = is_cut_here && given->at == passed;
+    if (is_cut) {
+      for (socket_pair* each : sockets) each->close(1);
+      return;
+    }
+    const auto size = static_cast<std::size_t>(count);
+    passed += size;
+    CHECK(::send((*sockets[1 - direction])[1], bytes.data(), size, MSG_NOSIGNAL) == count);
+  };
+  std::array<bool, 2> are_over{};
+  wait_until(
+      [&] {
+        for (std::size_t i = 0; i < 2; ++i) {
+          if (!are_over[i]) {
+            const auto step = sides[i]->advance();
+            are_over[i] = step.has_error() || step.value();
+          }
+          hand_on(i);
+        }
+        return are_over[0] && are_over[1];
+      },
+      "both sides are over");
+  for (std::size_t i = 0; i < 2; ++i) {
+    auto met = std::move(*sides[i]).finish();
+    if (met.has_value()) outcome.channels[i].emplace(std::move(met).assume_value().channel);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+TEST_CASE("a channel whose peer was cut off in the exchange is not connected, or sees it") {
+  testbed bed;
+  std::array<std::size_t, 2> whole{};
+  {
+    socket_pair left;
+    socket_pair right;
+    const auto met = through_proxy(bed, {&left, &right}, {});
+    REQUIRE((met.channels[0] && met.channels[1]));
+    whole = met.passed;
+  }
+  constexpr std::size_t last_frame = 8;
+  constexpr std::size_t stride = 29;
+  for (const std::size_t direction : {0U, 1U})
+    for (std::size_t at = 0; at < whole[direction];
+         at += at + stride < whole[direction] ? stride : 1) {
+      CAPTURE(direction, at);
+      socket_pair left;
+      socket_pair right;
+      auto met = through_proxy(bed, {&left, &right}, cut{direction, at});
+      CHECK(!met.channels[1 - direction]);
+      if (!met.channels[direction]) continue;
+      CHECK(at >= whole[direction] - last_frame);
+      channel& alone = *met.channels[direction];
+      alone.watch((direction == 0 ? left : right)[0]);
+      buffer<> memory(bed.domain, 8);
+      auto arriving = must(alone.post_receive({.elements = memory.scatter()}));
+      CHECK(!arriving.wait(patience).has_value());
+      REQUIRE(alone.failure());
+      CHECK(alone.failure()->root() == error_kind::cancelled);
+    }
 }

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -72,14 +73,17 @@ endpoint some_endpoint(std::uint32_t number) {
 template <class Theirs, class Mine>
 class side {
  public:
+  /// \param party of two equals, its number; 0 if they are none
   side(int socket, const Mine& mine, const wait_limit& limit, const exchange_options& options = {},
-       std::uint32_t number = 100)
+       std::uint32_t number = 100, unsigned party = 0)
       : core_(exchange_core::create({.file_descriptor = socket,
                                      .mine = exchanged_values<Mine>::description,
                                      .theirs = exchanged_values<Theirs>::description,
                                      .largest_mine = exchanged_values<Mine>::largest,
                                      .largest_theirs = exchanged_values<Theirs>::largest,
-                                     .options = options},
+                                     .options = options,
+                                     .is_of_equals = party != 0,
+                                     .party = {std::byte(party)}},
                                     limit)
                   .value()) {
     detail::field_writer out(core_->values());
@@ -243,6 +247,21 @@ TEST_CASE("text that is too long is refused where it is made") {
   CHECK(bounded_text<4>::from("fives").error() == error_kind::invalid_input);
   CHECK(bounded_bytes<1>::from(std::array<std::byte, 2>()).error() == error_kind::invalid_input);
   STATIC_REQUIRE(!std::is_constructible_v<bounded_text<4>, const char(&)[6]>);
+}
+
+TEST_CASE("a value that is longer than its bound is refused, and both are told") {
+  socket_pair sockets;
+  using bounded = bounded_text<4>;
+  side<std::tuple<>, bounded> liar(sockets[0], "four", 10s);
+  side<bounded, std::tuple<>> honest(sockets[1], {}, 10s);
+  // Its length is a lie, and what it announced is the bound.
+  SECTION("with bytes behind the end") { liar.core().values()[1] = std::byte{5}; }
+  SECTION("with bytes that are none of it") { liar.core().values()[1] = std::byte{3}; }
+  run(liar, honest);
+  CHECK(honest.failure() == error_kind::invalid_input);
+  CHECK(!honest.theirs());
+  CHECK(liar.failure() == error_kind::not_connected);
+  CHECK(liar.message().find("the peer refused, and said") != std::string::npos);
 }
 
 TEST_CASE("an exchange reads no byte behind its own") {
@@ -475,10 +494,17 @@ TEST_CASE("the words of an error stay until many newer ones came") {
 namespace {
 
 /// What a proxy does to one direction.
+enum class wrong : std::uint8_t {
+  cut,      ///< it closes all connections
+  reset,    ///< the same by TCP's reset, with which what is under way is lost
+  damaged,  ///< the byte
+  silent,   ///< hands on nothing any more, in this direction
+  late,     ///< holds the byte until nothing else moves, then hands on all
+};
 struct fault {
   std::size_t direction;
   std::size_t at;  ///< the byte, counted from the beginning
-  bool cuts;       ///< else it damages the byte
+  wrong kind;
 };
 
 struct outcome_of_proxy {
@@ -488,31 +514,52 @@ struct outcome_of_proxy {
   std::array<std::string, 2> seen{};    ///< the bytes themselves
 };
 
-/// Both sides with a proxy between them that hands on one byte at a time; when nothing moves any
-/// more, the limits pass.
-outcome_of_proxy through_proxy(std::optional<fault> wrong, const exchange_options& options = {}) {
-  socket_pair left_sockets;
-  socket_pair right_sockets;
+/// How the two sides of a proxy are to each other.
+struct ends_of_proxy {
+  exchange_options options{};
+  bool are_equals = false;
+};
+
+/// Both sides with a proxy between them; when nothing moves any more, the limits pass.
+outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& ends = {}) {
+  const bool is_by_tcp = given && given->kind == wrong::reset;
+  // What was sent may take a while there.
+  const int patience = is_by_tcp ? 1000 : 3;
+  const auto kind = is_by_tcp ? socket_pair::kind::tcp : socket_pair::kind::local;
+  socket_pair left_sockets(kind);
+  socket_pair right_sockets(kind);
   bool is_late = false;
-  plain_side left(left_sockets[0], some, shared_stop{&is_late}, options);
-  plain_side right(right_sockets[0], some, shared_stop{&is_late}, options);
+  plain_side left(left_sockets[0], some, shared_stop{&is_late}, ends.options, 100,
+                  ends.are_equals ? 2 : 0);
+  plain_side right(right_sockets[0], some, shared_stop{&is_late}, ends.options, 100,
+                   ends.are_equals ? 1 : 0);
   outcome_of_proxy outcome;
   bool is_cut = false;
+  bool is_held = given && given->kind == wrong::late;
   const auto hand_on = [&](std::size_t direction, int from, int to) {
-    std::byte byte{};
-    if (is_cut || ::recv(from, &byte, 1, MSG_DONTWAIT) != 1) return false;
-    if (wrong && wrong->direction == direction && wrong->at == outcome.passed[direction]) {
-      if (wrong->cuts) {
-        is_cut = true;
-        left_sockets.close(1);
-        right_sockets.close(1);
-        return true;
+    std::size_t& passed = outcome.passed[direction];
+    const bool is_wrong_here = given && given->direction == direction;
+    const bool is_there = is_wrong_here && given->at == passed;
+    if (is_cut || (is_there && (given->kind == wrong::silent || is_held))) return false;
+    // Without a fault byte by byte; else up to that, as quickly as it goes.
+    std::array<char, 4096> bytes{};
+    std::size_t most = given ? bytes.size() : 1;
+    if (is_wrong_here && given->at >= passed) most = is_there ? 1 : given->at - passed;
+    const ssize_t count = ::recv(from, bytes.data(), std::min(most, bytes.size()), MSG_DONTWAIT);
+    if (count <= 0) return false;
+    if (is_there && (given->kind == wrong::cut || is_by_tcp)) {
+      is_cut = true;
+      for (socket_pair* each : {&left_sockets, &right_sockets}) {
+        if (is_by_tcp) each->reset(1);
+        each->close(1);
       }
-      byte ^= std::byte{0xff};
+      return true;
     }
-    ++outcome.passed[direction];
-    outcome.seen[direction] += static_cast<char>(byte);
-    return ::send(to, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+    if (is_there && given->kind == wrong::damaged) bytes[0] = static_cast<char>(~bytes[0]);
+    const auto size = static_cast<std::size_t>(count);
+    passed += size;
+    outcome.seen[direction].append(bytes.data(), size);
+    return ::send(to, bytes.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL) == count;
   };
   int rounds = 0;
   int idle_rounds = 0;
@@ -523,51 +570,32 @@ outcome_of_proxy through_proxy(std::optional<fault> wrong, const exchange_option
     bool moved = hand_on(0, left_sockets[1], right_sockets[1]);
     moved = hand_on(1, right_sockets[1], left_sockets[1]) || moved;
     idle_rounds = moved ? 0 : idle_rounds + 1;
-    if (idle_rounds > 3) is_late = true;
+    if (idle_rounds <= patience) continue;
+    if (std::exchange(is_held, false))
+      idle_rounds = 0;
+    else
+      is_late = true;
   }
   outcome.succeeded = {left.is_done(), right.is_done()};
   outcome.hung_up = {is_hung_up(left_sockets[0]), is_hung_up(right_sockets[0])};
   return outcome;
 }
 
-}  // namespace
-
-TEST_CASE("a proxy that cuts at any byte makes both sides fail, or is seen at once") {
-  const auto whole = through_proxy({});
+/// At each byte of each direction; what takes long, or is as good as an other kind, at some.
+template <class Check>
+void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
+  const std::size_t stride = kind == wrong::cut || kind == wrong::damaged ? 1 : 7;
+  const auto whole = through_proxy({}, ends);
   REQUIRE(whole.succeeded == std::array{true, true});
-  constexpr std::size_t last_frame = 8;
-  for (const std::size_t direction : {0U, 1U}) {
-    for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
+  for (const std::size_t direction : {0U, 1U})
+    for (std::size_t at = 0; at < whole.passed[direction]; at += stride) {
       CAPTURE(direction, at);
-      const auto cut = through_proxy(fault{direction, at, true});
-      // The receiver of that direction lacks a byte.
-      CHECK(!cut.succeeded[1 - direction]);
-      if (!cut.succeeded[direction]) continue;
-      // Only the last frame leaves the other one in the dark, whose socket is hung up then.
-      CHECK(at >= whole.passed[direction] - last_frame);
-      CHECK(cut.hung_up[direction]);
+      const auto outcome = through_proxy(fault{direction, at, kind}, ends);
+      // Only the last frame leaves one of the two in the dark.
+      const std::size_t last_frame = 8 + (ends.options.secret.empty() ? 0 : 16);
+      check(outcome, direction, at >= whole.passed[direction] - last_frame);
     }
-  }
 }
-
-TEST_CASE("a proxy that damages any byte is found out by both sides, or by none") {
-  const auto whole = through_proxy({});
-  constexpr std::size_t last_frame = 8;
-  std::size_t found = 0;
-  for (const std::size_t direction : {0U, 1U}) {
-    for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
-      CAPTURE(direction, at);
-      const auto damaged = through_proxy(fault{direction, at, false});
-      if (at < whole.passed[direction] - last_frame)
-        CHECK(damaged.succeeded[0] == damaged.succeeded[1]);
-      if (!damaged.succeeded[1 - direction]) ++found;
-    }
-  }
-  // What is left are the nonces, values and numbers, any of which may be meant.
-  CHECK(found > (whole.passed[0] + whole.passed[1]) / 2);
-}
-
-namespace {
 
 /// Of 32 bytes.
 exchange_options with_secret(std::string_view secret) {
@@ -586,6 +614,46 @@ bool has_secrets() {
 
 }  // namespace
 
+TEST_CASE("a proxy at any byte makes both sides fail, or is found out at once") {
+  ends_of_proxy ends;
+  SECTION("of client and server") {}
+  SECTION("of equals") { ends.are_equals = true; }
+  SECTION("with a secret") {
+    if (!has_secrets()) SKIP("built without libcrypto");
+    ends.options = with_secret(secret);
+  }
+  SECTION("of equals with a secret") {
+    if (!has_secrets()) SKIP("built without libcrypto");
+    ends = {.options = with_secret(secret), .are_equals = true};
+  }
+  for (const wrong how : {wrong::cut, wrong::reset})
+    at_each_byte(how, ends, [](const auto& seen, std::size_t direction, bool is_last) {
+      // The receiver of that direction lacks a byte.
+      CHECK(!seen.succeeded[1 - direction]);
+      if (!seen.succeeded[direction]) return;
+      CHECK(is_last);
+      CHECK(seen.hung_up[direction]);
+    });
+  at_each_byte(wrong::silent, ends, [](const auto& seen, std::size_t direction, bool is_last) {
+    CHECK(!seen.succeeded[1 - direction]);
+    if (seen.succeeded[direction]) CHECK(is_last);
+  });
+  at_each_byte(wrong::late, ends,
+               [](const auto& seen, std::size_t /*direction*/, bool /*is_last*/) {
+                 CHECK(seen.succeeded == std::array{true, true});
+               });
+  const bool is_sealed = !ends.options.secret.empty();
+  std::size_t all = 0;
+  std::size_t found = 0;
+  at_each_byte(wrong::damaged, ends, [&](const auto& seen, std::size_t direction, bool is_last) {
+    ++all;
+    if (!seen.succeeded[1 - direction]) ++found;
+    if (!is_last) CHECK(seen.succeeded[0] == seen.succeeded[1]);
+  });
+  // Without a secret any nonce, value or number may be what is meant.
+  CHECK(found >= (is_sealed ? all : all / 2));
+}
+
 TEST_CASE("a secret that is too short or too long is refused") {
   socket_pair sockets;
   const auto failure_with = [&](std::string_view bad) {
@@ -601,7 +669,7 @@ TEST_CASE("both ends that know the secret connect, and nobody between them learn
   const auto plain = through_proxy({});
   CHECK(plain.succeeded == std::array{true, true});
   CHECK(plain.seen[0].find("left") != std::string::npos);
-  const auto sealed = through_proxy({}, with_secret(secret));
+  const auto sealed = through_proxy({}, {.options = with_secret(secret)});
   CHECK(sealed.succeeded == std::array{true, true});
   CHECK(sealed.seen[0].find("left") == std::string::npos);
   const auto end = some_endpoint(100).address.bytes;
@@ -631,23 +699,5 @@ TEST_CASE("who does not know the secret gets no values") {
           std::string::npos);
     CHECK(right.failure() == error_kind::mismatch);
     CHECK(!right.theirs());
-  }
-}
-
-TEST_CASE("with a secret each byte that is damaged is found out") {
-  if (!has_secrets()) SKIP("built without libcrypto");
-  const auto whole = through_proxy({}, with_secret(secret));
-  REQUIRE(whole.succeeded == std::array{true, true});
-  constexpr std::size_t last_frame = 8 + 16;
-  for (const std::size_t direction : {0U, 1U}) {
-    for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
-      CAPTURE(direction, at);
-      const auto damaged = through_proxy(fault{direction, at, false}, with_secret(secret));
-      CHECK(!damaged.succeeded[1 - direction]);
-      if (at < whole.passed[direction] - last_frame) CHECK(!damaged.succeeded[direction]);
-      const auto cut = through_proxy(fault{direction, at, true}, with_secret(secret));
-      CHECK(!cut.succeeded[1 - direction]);
-      if (cut.succeeded[direction]) CHECK(at >= whole.passed[direction] - last_frame);
-    }
   }
 }

@@ -142,6 +142,17 @@ TEST_CASE("a name that nobody has is not found") {
   CHECK(missing.message().size() > 20);
 }
 
+TEST_CASE("an address that no network leads to is told with what became of it") {
+  // Of documentation: without a route that is known at once, with one nobody answers.
+  for (const char* address : {"2001:db8::1", "192.0.2.1"}) {
+    CAPTURE(address);
+    const auto lost = tcp_socket::connect(address, "4711", 50ms).error();
+    CHECK((lost == error_kind::not_connected || lost == error_kind::timed_out));
+    CHECK(contains(lost.message(), address));
+    CHECK(contains(lost.message(), "4711: "));
+  }
+}
+
 TEST_CASE("a socket moves, and is given away") {
   const auto listener = tcp_listener::open("0", "127.0.0.1").value();
   auto one = tcp_socket::connect("127.0.0.1", std::to_string(listener.port()), 10s).value();
