@@ -224,7 +224,7 @@ class search final : public peer_search {
   owned<exchange_core> take_exchange() noexcept override { return std::move(found_.core); }
   tcp_socket take_socket() noexcept override { return std::move(found_.socket); }
 
-  int file_descriptor() const noexcept override { return watched_.descriptor(); }
+  [[nodiscard]] int file_descriptor() const noexcept override { return watched_.descriptor(); }
   void watch(short events, wait_limit::time_point deadline) noexcept override {
     const pollfd entry{.fd = found_.socket.descriptor(), .events = events, .revents = 0};
     watched_.watch(std::span(&entry, 1), deadline);
