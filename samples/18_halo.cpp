@@ -246,7 +246,7 @@ group_result<void> run(any_bootstrap launched, const heat::settings& given) {
   VERBSPP_TRY(context, open_device(given.device));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   VERBSPP_TRY(all, world::join(std::move(launched),
-                               domain.build_channel().waiting(wait_mode::spin_then_sleep(20us)),
+                               domain.build_channel().waiting(wait_mode::spin_then_sleep(100us)),
                                given.limit));
   const heat::division division(all.size(), given.rows, given.columns);
   if (!division.is_possible())

@@ -5,8 +5,9 @@
     compare.py 18_HALO HALO_MPI [--ranks 2,4] [--rounds N] [OPTION...]
 
 Both are started by mpirun; OPTIONs are for both. The times per step are medians of the rounds, of
-which each runs one after the other. COMPARE_PRELOAD names a library to preload into 18_HALO's ranks:
-libsoftverbs.so, or none where there is a device (--device).
+which each runs one after the other; what else the machine does disturbs the fastest rounds least.
+Ranks that are more than processors wait better with OMPI_MCA_mpi_yield_when_idle=1. COMPARE_PRELOAD
+names a library to preload into 18_HALO's ranks: libsoftverbs.so, or none where there is a device.
 """
 
 import argparse
@@ -40,11 +41,13 @@ for ranks in given.ranks.split(","):
     for _ in range(given.rounds):
         of_verbspp.append(run(given.program, ranks, ["-x", f"LD_PRELOAD={preload}"] if preload else []))
         of_mpi.append(run(given.twin, ranks, []))
-    medians = []
+    medians, fastest = [], []
     for name, runs in (("verbspp", of_verbspp), ("MPI", of_mpi)):
         times = [time for time, _ in runs]
         medians.append(statistics.median(times))
+        fastest.append(min(times))
         share = statistics.median(share for _, share in runs)
         print(f"{ranks} ranks, {name}: {medians[-1]:.1f} us per step ({min(times):.1f} to {max(times):.1f}), "
               f"communication {share:.0f} %")
-    print(f"{ranks} ranks, verbspp / MPI: {medians[0] / medians[1]:.2f}", flush=True)
+    print(f"{ranks} ranks, verbspp / MPI: {medians[0] / medians[1]:.2f}, of the fastest rounds {fastest[0] / fastest[1]:.2f}",
+          flush=True)
