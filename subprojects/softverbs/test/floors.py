@@ -21,6 +21,7 @@ FLOORS = [
     "completion",
     "queue_pair",
     "verbs",
+    "connections",
     "files",
     "shim",
 ]

@@ -51,7 +51,9 @@ ibv_gid link_local_gid(std::uint64_t guid) noexcept {
   return gid;
 }
 
-/// 198.18.0.0/15 is set aside for test networks, so no real host has it.
+}  // namespace
+
+// 198.18.0.0/15 is set aside for test networks, so no real host has it.
 ibv_gid ipv4_gid(unsigned number, unsigned port) noexcept {
   ibv_gid gid{};
   gid.global.interface_id = htobe64(0x0000'ffff'c612'5300U + (port - 1) * 256 + number + 1);
@@ -64,8 +66,6 @@ ibv_gid unique_local_gid(unsigned number, unsigned port) noexcept {
   gid.global.interface_id = htobe64((port - 1) * std::uint64_t{256} + number + 1);
   return gid;
 }
-
-}  // namespace
 
 bool is_ipv4(const ibv_gid& gid) noexcept {
   return gid.global.subnet_prefix == 0 && be64toh(gid.global.interface_id) >> 32 == 0x0000'ffffU;

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace softverbs {
+
+/// What the ends of a connection tell each other, by the names of InfiniBand's messages: REQ, REP,
+/// RTU, REJ, DREQ, DREP, or SIDR_REQ and SIDR_REP.
+enum class message_kind : std::uint8_t {
+  request = 1,
+  reply,
+  ready,
+  rejection,
+  disconnect,
+  disconnected,
+};
+
+/// All that is said, in one packet of the socket; both ends are of this host.
+struct message {
+  static constexpr std::uint32_t expected_mark = 0x5356434d;
+  static constexpr std::size_t most_private_data = 196;
+
+  std::uint32_t mark = expected_mark;
+  message_kind kind{};
+  std::uint8_t is_datagram = 0;
+  std::uint8_t private_length = 0;
+  std::uint8_t reason = 0;
+  /// Of who sends a request, and of who it is for.
+  std::uint16_t source_port = 0;
+  std::uint16_t target_port = 0;
+  std::uint32_t unused = 0;
+  ibv_gid source{};
+  ibv_gid target{};
+  std::uint32_t queue_pair = 0;
+  std::uint32_t psn = 0;
+  std::uint32_t qkey = 0;
+  std::uint32_t vendor = 0;
+  std::uint32_t vendor_options = 0;
+  /// As the sender sees them.
+  std::uint8_t responder_resources = 0;
+  std::uint8_t initiator_depth = 0;
+  std::uint8_t flow_control = 0;
+  std::uint8_t retries = 0;
+  std::uint8_t rnr_retries = 0;
+  std::uint8_t has_shared_receives = 0;
+  std::uint8_t unused_too = 0;
+  std::uint8_t reserved = 0;
+  std::array<std::uint8_t, most_private_data> private_data{};
+};
+static_assert(sizeof(message) == 272);
+
+/// What a message of that kind has room for, as InfiniBand's; the request's also holds the IP
+/// addresses. Who receives it gets all of that, with zeros behind what was given.
+constexpr std::size_t private_room(message_kind kind, bool is_datagram) noexcept {
+  switch (kind) {
+    case message_kind::request:
+      return is_datagram ? 180 : 56;
+    case message_kind::reply:
+      return is_datagram ? 136 : 196;
+    case message_kind::rejection:
+      return is_datagram ? 136 : 148;
+    default:
+      return 0;
+  }
+}
+
+/// Of a request that was rejected, as InfiniBand numbers them.
+namespace reasons {
+inline constexpr std::uint8_t timeout = 4;
+inline constexpr std::uint8_t no_listener = 8;
+inline constexpr std::uint8_t by_the_program = 28;
+inline constexpr std::uint8_t vendor_option = 35;
+}  // namespace reasons
+
+/// The status of a service's answer.
+namespace answers {
+inline constexpr int unsupported = 1;
+inline constexpr int rejected = 2;
+}  // namespace answers
+
+}  // namespace softverbs

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "base/clock.hpp"
+#include "connections/message.hpp"
+
+#include <rdma/rdma_cma.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace softverbs {
+
+// What both ends of a connection go by.
+
+inline constexpr nanoseconds millisecond = 1'000'000;
+/// As the kernel, which sends a request fifteen times.
+inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
+/// Who closes a listener and opens it again, as programs do between two connections, takes less
+/// time than messages on a network.
+inline constexpr nanoseconds longest_absence = 200 * millisecond;
+/// Between two looks whether somebody listens, or has room for one more request.
+inline constexpr nanoseconds between_attempts = 10 * millisecond;
+/// What the packets of an ended connection may take on RoCE, by the kernel.
+inline constexpr nanoseconds time_wait = 2'148 * millisecond;
+/// For who has connected to say what for.
+inline constexpr nanoseconds longest_silence = 5'000 * millisecond;
+inline constexpr std::size_t most_callers = 64;
+
+inline constexpr int longest_backlog = 1024;
+inline constexpr std::uint32_t low_24_bits = 0xff'ffff;
+inline constexpr std::uint8_t usual_timeout = 17;
+inline constexpr std::uint8_t hops = 64;
+inline constexpr std::uint16_t default_pkey = 0xffff;
+inline constexpr std::uint8_t most_retries = 7;
+/// Stands for as many reads as there can be.
+inline constexpr std::uint8_t own_choice = RDMA_MAX_RESP_RES;
+static_assert(own_choice == static_cast<int>(RDMA_MAX_INIT_DEPTH));
+
+inline bool is_valid(const message& said) noexcept {
+  return said.mark == message::expected_mark && said.kind >= message_kind::request &&
+         said.kind <= message_kind::disconnected && said.is_datagram <= 1 &&
+         said.private_length <= private_room(said.kind, said.is_datagram != 0);
+}
+
+}  // namespace softverbs

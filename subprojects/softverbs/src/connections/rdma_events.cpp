@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points for channels and their events.
+#include "connections/calls.hpp"
+#include "machine/machine.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+
+#include <cerrno>
+#include <new>
+#include <utility>
+
+using namespace softverbs;
+
+namespace {
+
+void before_fork() noexcept { connections_mutex().lock(); }
+void after_fork_in_parent() noexcept { connections_mutex().unlock(); }
+void after_fork_in_child() noexcept {
+  // A peer must not take the parent for alive because its child has its sockets.
+  for_each_identifier([](identifier& each) { each.abandon(); });
+  reservation::abandon_all();
+  event_channel::abandon_all();
+  abandon_devices();
+  connections_mutex().unlock();
+}
+
+void prepare_for_fork() {
+  // Those that are registered last are called first, so this lock is taken before the engine's.
+  static_cast<void>(machine::current());
+  static const int registered =
+      ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+  static_cast<void>(registered);
+}
+
+/// What the program is told of, it has to acknowledge.
+void hand_over(connection_event& event) {
+  ++event.owner->reported;
+  if (event.membership != nullptr) ++event.membership->reported;
+}
+
+/// A request at who listens without a channel begins a life of its own.
+int give_own_channel(const connection_event& event) {
+  if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST || !event.owner->is_synchronous()) return 0;
+  auto opened = event_channel::open();
+  if (!opened) return errno;
+  identifier& made = identifier::of(event.id);
+  made.move_to(*opened);
+  made.own_channel = std::move(opened);
+  return 0;
+}
+
+/// The next event; null if there is none.
+std::unique_ptr<connection_event> take(event_channel& channel) {
+  const connections_lock held;
+  for (;;) {
+    auto event = channel.take();
+    if (!event) return nullptr;
+    if (give_own_channel(*event) != 0) {
+      identifier::of(event->id).destroy();
+      continue;
+    }
+    hand_over(*event);
+    return event;
+  }
+}
+
+}  // namespace
+
+rdma_event_channel* softverbs::make_channel() {
+  prepare_for_fork();
+  const connections_lock held;
+  return event_channel::open().release();
+}
+
+int softverbs::complete(identifier& id) {
+  if (!id.is_synchronous()) return 0;
+  if (id.event != nullptr) rdma_ack_cm_event(std::exchange(id.event, nullptr));
+  if (rdma_get_cm_event(id.channel, &id.event) != 0) return -1;
+  const int status = id.event->status;
+  if (status == 0) return 0;
+  if (id.event->event == RDMA_CM_EVENT_REJECTED) return outcome(ECONNREFUSED);
+  return outcome(status < 0 ? -status : status);
+}
+
+SOFTVERBS_EXPORT rdma_event_channel* rdma_create_event_channel() {
+  SOFTVERBS_PASS_ON(rdma_create_event_channel);
+  try {
+    return make_channel();
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return nullptr;
+  }
+}
+
+SOFTVERBS_EXPORT void rdma_destroy_event_channel(rdma_event_channel* channel) {
+  SOFTVERBS_PASS_ON(rdma_destroy_event_channel, channel);
+  const connections_lock held;
+  delete &event_channel::of(channel);
+}
+
+SOFTVERBS_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  SOFTVERBS_PASS_ON(rdma_get_cm_event, channel, event);
+  if (event == nullptr) return outcome(EINVAL);
+  try {
+    for (;;) {
+      if (channel->fd < 0) return outcome(EIO);  // in a child of fork
+      if (auto taken = take(event_channel::of(channel))) {
+        *event = taken.release();
+        return 0;
+      }
+      // The program decides by the descriptor whether to wait.
+      if ((::fcntl(channel->fd, F_GETFL) & O_NONBLOCK) != 0) return outcome(EAGAIN);
+      pollfd readable{channel->fd, POLLIN, 0};
+      if (::poll(&readable, 1, -1) < 0) return -1;
+    }
+  } catch (const std::bad_alloc&) {
+    return outcome(ENOMEM);
+  }
+}
+
+SOFTVERBS_EXPORT int rdma_ack_cm_event(rdma_cm_event* event) {
+  SOFTVERBS_PASS_ON(rdma_ack_cm_event, event);
+  if (event == nullptr) return outcome(EINVAL);
+  const connections_lock held;
+  const std::unique_ptr<connection_event> done(static_cast<connection_event*>(event));
+  if (done->membership != nullptr) ++done->membership->acknowledged;
+  ++done->owner->acknowledged;
+  done->owner->all_acknowledged.notify_all();
+  return 0;
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points that join and leave multicast groups, which need no manager here: whoever
+// attaches a queue pair is a member.
+#include "connections/calls.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+using namespace softverbs;
+
+namespace {
+
+constexpr std::uint32_t group_queue_pair = 0xff'ffff;
+constexpr std::uint8_t group_hops = 1;
+
+/// As Linux makes it of an IP address: on Ethernet the same, and in InfiniBand's form otherwise.
+ibv_gid group_of(const ip_address& address, const place& at) noexcept {
+  if (address.is_any()) return {};
+  if (at.is_ethernet()) {
+    ibv_gid group = address.ip;
+    if (address.is_ipv4() && at.type == network::roce_v1) {
+      group.raw[0] = 0xff;
+      group.raw[1] = 0x0e;
+    }
+    return group;
+  }
+  ibv_gid group{};
+  group.raw[0] = 0xff;
+  group.raw[1] = 0x12;  // of a limited time, in the local subnet
+  group.raw[2] = address.is_ipv4() ? 0x40 : 0x60;
+  group.raw[3] = 0x01;  // of the connection manager, not of IP over InfiniBand
+  group.raw[4] = group.raw[5] = 0xff;
+  const std::size_t kept = address.is_ipv4() ? 4 : 10;
+  std::copy_n(address.ip.raw + sizeof(address.ip.raw) - kept, kept,
+              group.raw + sizeof(group.raw) - kept);
+  if (address.is_ipv4()) group.raw[12] &= 0x0f;
+  return group;
+}
+
+/// There is no subnet manager to give them out: all processes have to come to the same.
+std::uint16_t lid_of_group(const ibv_gid& group) noexcept {
+  std::uint32_t mixed = 0;
+  for (const std::uint8_t byte : group.raw) mixed = mixed * 31 + byte;
+  return static_cast<std::uint16_t>(0xc000 + mixed % 0x3fff);
+}
+
+std::unique_ptr<connection_event> make_event(multicast_membership& joined, int error) {
+  identifier& id = *joined.owner;
+  auto event = id.make_event(
+      error == 0 ? RDMA_CM_EVENT_MULTICAST_JOIN : RDMA_CM_EVENT_MULTICAST_ERROR, -error);
+  event->membership = &joined;
+  rdma_ud_param& told = event->param.ud;
+  told.private_data = joined.context;
+  told.qp_num = group_queue_pair;
+  told.qkey = RDMA_UDP_QKEY;
+  const place& here = *id.here();
+  told.ah_attr.port_num = here.port;
+  told.ah_attr.is_global = 1;
+  told.ah_attr.dlid = joined.lid;
+  told.ah_attr.grh.dgid = joined.group;
+  told.ah_attr.grh.sgid_index = here.gid_index;
+  told.ah_attr.grh.hop_limit = group_hops;
+  told.ah_attr.grh.traffic_class = id.options().type_of_service;
+  return event;
+}
+
+int join(identifier& id, const sockaddr* address, bool only_sends, void* context) {
+  const auto asked = read_address(address);
+  if (!asked) return EINVAL;
+  if (!id.here() || !id.is_datagram()) return EINVAL;
+  auto joined = std::make_unique<multicast_membership>();
+  joined->owner = &id;
+  joined->context = context;
+  joined->address = *asked;
+  joined->only_sends = only_sends;
+  joined->group = group_of(*asked, *id.here());
+  if (!id.here()->is_ethernet()) joined->lid = lid_of_group(joined->group);
+  int error = 0;
+  if (id.qp != nullptr && !only_sends) {
+    error = ibv_attach_mcast(id.qp, &joined->group, joined->lid);
+    joined->is_attached = error == 0;
+  }
+  id.events().post(make_event(*joined, error));
+  id.memberships.push_back(std::move(joined));
+  return 0;
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT int rdma_join_multicast(rdma_cm_id* id, sockaddr* address, void* context) {
+  SOFTVERBS_PASS_ON(rdma_join_multicast, id, address, context);
+  identifier& ours = identifier::of(id);
+  const int result = locked([&] { return join(ours, address, false, context); });
+  return result != 0 ? result : complete(ours);
+}
+
+SOFTVERBS_EXPORT int rdma_join_multicast_ex(rdma_cm_id* id, rdma_cm_join_mc_attr_ex* attributes,
+                                            void* context) {
+  SOFTVERBS_PASS_ON(rdma_join_multicast_ex, id, attributes, context);
+  if (attributes->comp_mask >= RDMA_CM_JOIN_MC_ATTR_RESERVED) return outcome(ENOTSUP);
+  if (attributes->comp_mask != (RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS) ||
+      attributes->join_flags >= RDMA_MC_JOIN_FLAG_RESERVED)
+    return outcome(EINVAL);
+  identifier& ours = identifier::of(id);
+  const bool only_sends = attributes->join_flags == RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+  const int result = locked([&] { return join(ours, attributes->addr, only_sends, context); });
+  return result != 0 ? result : complete(ours);
+}
+
+SOFTVERBS_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) {
+  SOFTVERBS_PASS_ON(rdma_leave_multicast, id, address);
+  identifier& ours = identifier::of(id);
+  const auto asked = read_address(address);
+  if (!asked) return outcome(EINVAL);
+  std::unique_ptr<multicast_membership> left;
+  const int result = locked([&] {
+    const auto found = std::ranges::find_if(ours.memberships, [&](const auto& each) {
+      return same(each->address.ip, asked->ip) && each->address.port == asked->port;
+    });
+    if (found == ours.memberships.end()) return EADDRNOTAVAIL;
+    left = std::move(*found);
+    ours.memberships.erase(found);
+    if (left->is_attached && id->qp != nullptr)
+      static_cast<void>(ibv_detach_mcast(id->qp, &left->group, left->lid));
+    ours.events().extract(
+        [&](const connection_event& event) { return event.membership == left.get(); },
+        [](const std::unique_ptr<connection_event>&) {});
+    return 0;
+  });
+  if (left) wait_until_acknowledged(ours, [&] { return left->acknowledged >= left->reported; });
+  return result;
+}

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The entry points that make queue pairs and shared receive queues for identifiers, with completion
+// queues and channels of theirs where the program brings none.
+#include "connections/calls.hpp"
+
+#include <rdma/rdma_verbs.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+using namespace softverbs;
+
+namespace {
+
+template <typename Object>
+void destroy(Object*& object, int (*function)(Object*)) noexcept {
+  if (object != nullptr) function(std::exchange(object, nullptr));
+}
+
+void destroy_queues(rdma_cm_id& id) noexcept {
+  if (id.send_cq == id.recv_cq) id.send_cq = nullptr;
+  if (id.send_cq_channel == id.recv_cq_channel) id.send_cq_channel = nullptr;
+  destroy(id.send_cq, ibv_destroy_cq);
+  destroy(id.recv_cq, ibv_destroy_cq);
+  destroy(id.send_cq_channel, ibv_destroy_comp_channel);
+  destroy(id.recv_cq_channel, ibv_destroy_comp_channel);
+}
+
+bool create_queue(rdma_cm_id& id, std::uint32_t length, ibv_comp_channel*& channel,
+                  ibv_cq*& queue) {
+  if (length == 0) return true;
+  channel = ibv_create_comp_channel(id.verbs);
+  if (channel != nullptr)
+    queue = ibv_create_cq(id.verbs, static_cast<int>(length), &id, channel, 0);
+  return queue != nullptr;
+}
+
+/// As far as a queue pair that was made has to be before requests can be posted: 0 or an errno.
+int initialize(rdma_cm_id& id, ibv_qp* pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  int mask = 0;
+  if (rdma_init_qp_attr(&id, &attributes, &mask) != 0) return errno;
+  if (const int error = ibv_modify_qp(pair, &attributes, mask)) return error;
+  if (id.qp_type != IBV_QPT_UD) return 0;
+  // Datagrams need no peer.
+  attributes.qp_state = IBV_QPS_RTR;
+  if (const int error = ibv_modify_qp(pair, &attributes, IBV_QP_STATE)) return error;
+  attributes.qp_state = IBV_QPS_RTS;
+  attributes.sq_psn = 0;
+  return ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
+}
+
+bool differ(const ibv_cq* own, const ibv_cq* given) noexcept {
+  return own != nullptr && given != nullptr && own != given;
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT int rdma_init_qp_attr(rdma_cm_id* id, ibv_qp_attr* attributes, int* mask) {
+  SOFTVERBS_PASS_ON(rdma_init_qp_attr, id, attributes, mask);
+  return locked([&] { return identifier::of(id).queue_pair_attributes(*attributes, *mask); });
+}
+
+SOFTVERBS_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attributes) {
+  SOFTVERBS_PASS_ON(rdma_create_qp_ex, id, attributes);
+  if (id->qp != nullptr || id->verbs == nullptr) return outcome(EINVAL);
+  if ((attributes->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || attributes->pd == nullptr) {
+    attributes->comp_mask |= IBV_QP_INIT_ATTR_PD;
+    attributes->pd = id->pd;
+  } else if (attributes->pd->context != id->verbs) {
+    return outcome(EINVAL);
+  }
+  if (differ(id->recv_cq, attributes->recv_cq) || differ(id->send_cq, attributes->send_cq))
+    return outcome(EINVAL);
+  const bool brings_receives = attributes->recv_cq != nullptr || id->recv_cq != nullptr;
+  const bool brings_sends = attributes->send_cq != nullptr || id->send_cq != nullptr;
+  if ((!brings_receives &&
+       !create_queue(*id, attributes->cap.max_recv_wr, id->recv_cq_channel, id->recv_cq)) ||
+      (!brings_sends &&
+       !create_queue(*id, attributes->cap.max_send_wr, id->send_cq_channel, id->send_cq))) {
+    const int error = errno;
+    destroy_queues(*id);
+    return outcome(error);
+  }
+  if (attributes->send_cq == nullptr) attributes->send_cq = id->send_cq;
+  if (attributes->recv_cq == nullptr) attributes->recv_cq = id->recv_cq;
+  if (attributes->srq == nullptr) attributes->srq = id->srq;
+  ibv_qp* const pair = ibv_create_qp_ex(id->verbs, attributes);
+  int error = pair != nullptr ? initialize(*id, pair) : errno;
+  if (error != 0) {
+    if (pair != nullptr) ibv_destroy_qp(pair);
+    destroy_queues(*id);
+    return outcome(error);
+  }
+  id->pd = pair->pd;
+  id->qp = pair;
+  return 0;
+}
+
+SOFTVERBS_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attributes) {
+  SOFTVERBS_PASS_ON(rdma_create_qp, id, domain, attributes);
+  // The extended structure begins as the other one.
+  ibv_qp_init_attr_ex extended{};
+  std::memcpy(static_cast<void*>(&extended), attributes, sizeof(*attributes));
+  extended.comp_mask = IBV_QP_INIT_ATTR_PD;
+  extended.pd = domain != nullptr ? domain : id->pd;
+  const int result = rdma_create_qp_ex(id, &extended);
+  std::memcpy(static_cast<void*>(attributes), &extended, sizeof(*attributes));
+  return result;
+}
+
+SOFTVERBS_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
+  SOFTVERBS_PASS_ON(rdma_destroy_qp, id);
+  {
+    // Not while an event changes it.
+    const connections_lock held;
+    destroy(id->qp, ibv_destroy_qp);
+  }
+  destroy_queues(*id);
+}
+
+SOFTVERBS_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* attributes) {
+  SOFTVERBS_PASS_ON(rdma_create_srq_ex, id, attributes);
+  if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_TYPE) == 0 || id->verbs == nullptr)
+    return outcome(EINVAL);
+  if ((attributes->comp_mask & IBV_SRQ_INIT_ATTR_PD) == 0 || attributes->pd == nullptr) {
+    attributes->pd = id->pd;
+    attributes->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+  }
+  ibv_srq* queue = nullptr;
+  if (attributes->srq_type == IBV_SRQT_BASIC) {
+    ibv_srq_init_attr basic{attributes->srq_context, attributes->attr};
+    queue = ibv_create_srq(attributes->pd, &basic);
+    attributes->attr = basic.attr;
+  } else {
+    queue = ibv_create_srq_ex(id->verbs, attributes);
+  }
+  if (queue == nullptr) return -1;
+  if (id->pd == nullptr) id->pd = attributes->pd;
+  id->srq = queue;
+  return 0;
+}
+
+SOFTVERBS_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* domain,
+                                     ibv_srq_init_attr* attributes) {
+  SOFTVERBS_PASS_ON(rdma_create_srq, id, domain, attributes);
+  ibv_srq_init_attr_ex extended{};
+  extended.srq_context = attributes->srq_context;
+  extended.attr = attributes->attr;
+  extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  extended.srq_type = IBV_SRQT_BASIC;
+  extended.pd = domain;
+  const int result = rdma_create_srq_ex(id, &extended);
+  attributes->attr = extended.attr;
+  return result;
+}
+
+SOFTVERBS_EXPORT void rdma_destroy_srq(rdma_cm_id* id) {
+  SOFTVERBS_PASS_ON(rdma_destroy_srq, id);
+  destroy(id->srq, ibv_destroy_srq);
+  destroy_queues(*id);
+}

@@ -1,0 +1,86 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Programs that connect by IP address, between two processes. $1: the library.
+set -u
+library=$1
+log=$(mktemp -d)
+trap 'rm -rf "$log"' EXIT
+failures=0
+ran=0
+unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_FAULTS
+
+# both SERVER CLIENT: 0 if both succeed. The client is started again as long as nobody listens.
+both() {
+  command -v "${1%% *}" >/dev/null || {
+    echo "not installed: ${1%% *}"
+    return 0
+  }
+  ran=1
+  env LD_PRELOAD="$library" timeout 40 $1 >"$log/server" 2>&1 &
+  server=$!
+  tries=0
+  until env LD_PRELOAD="$library" timeout 40 $2 >"$log/client" 2>&1; do
+    tries=$((tries + 1))
+    if [ $tries -ge 30 ] || ! kill -0 $server 2>/dev/null ||
+      ! grep -qi 'REJECTED\|UNREACHABLE\|connection refused' "$log/client"; then
+      kill $server 2>/dev/null
+      wait $server
+      echo "FAILED: $2"
+      cat "$log/client" "$log/server"
+      return 1
+    fi
+    sleep 0.2
+  done
+  wait $server && return 0
+  echo "FAILED: $1"
+  cat "$log/server"
+  return 1
+}
+
+port=$((20000 + $$ % 20000))
+next() { port=$((port + 1)); }
+
+for layer in ethernet infiniband; do
+  SOFTVERBS_LINK_LAYER=$layer
+  export SOFTVERBS_LINK_LAYER
+  for address in 198.18.83.1 127.0.0.1 fd73:6f66:7476::1 ::1; do
+    next
+    both "rping -s -a $address -p $port -C 10 -v" "rping -c -a $address -p $port -C 10 -v" || failures=1
+  done
+  next
+  both "ucmatose -p $port -c 4 -C 10" "ucmatose -p $port -c 4 -C 10 -s 198.18.83.1" || failures=1
+  next
+  both "ucmatose -p $port -m" "ucmatose -p $port -m -s localhost" || failures=1
+  both "udaddy -c 3 -C 10" "udaddy -c 3 -C 10 -s 198.18.83.1" || failures=1
+  next
+  both "rdma_server -p $port" "rdma_client -p $port -s 198.18.83.1" || failures=1
+  for program in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw; do
+    next
+    both "$program -R -d soft0 -F -n 100 -p $port" "$program -R -d soft0 -F -n 100 -p $port 198.18.83.1" ||
+      failures=1
+  done
+done
+
+# A group's member is there before who sends to it, which waits for three seconds by itself.
+if command -v mckey >/dev/null; then
+  ran=1
+  for layer in ethernet infiniband; do
+    for group in 239.7.$(($$ % 250)).3 ff0e::$(($$ % 9999)); do
+      env SOFTVERBS_LINK_LAYER=$layer LD_PRELOAD="$library" timeout 40 stdbuf -oL mckey -m $group >"$log/server" 2>&1 &
+      server=$!
+      tries=0
+      until grep -q joined "$log/server" || [ $tries -ge 100 ]; do
+        tries=$((tries + 1))
+        sleep 0.1
+      done
+      env SOFTVERBS_LINK_LAYER=$layer LD_PRELOAD="$library" timeout 40 mckey -m $group -s >"$log/client" 2>&1 || failures=1
+      wait $server || {
+        echo "FAILED: mckey -m $group, $layer"
+        cat "$log/client" "$log/server"
+        failures=1
+      }
+    done
+  done
+fi
+[ $ran = 1 ] || exit 77
+exit $failures
