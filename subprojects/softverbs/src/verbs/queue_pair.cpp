@@ -23,6 +23,9 @@ namespace {
 
 constexpr std::uint32_t inline_granularity = 64;
 
+/// Of progress for the sends of a queue pair that is destroyed: a peer may not read.
+constexpr unsigned most_rounds = 64;
+
 /// Rounds up what is asked for as devices do; 0 or an errno.
 int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receives) noexcept {
   if (shares_receives) capacities.max_recv_wr = capacities.max_recv_sge = 0;
@@ -120,6 +123,9 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   {
     const std::lock_guard held(device.engine().lock());
     if (device.engine().is_member(*ours)) return EBUSY;
+    // On a network card, what nobody acknowledges has left by now.
+    for (unsigned round = 0; !ours->is_reliable() && round < most_rounds; ++round)
+      if (!device.engine().progress(true)) break;
     ours->leave_machine();
     device.queue_pairs.erase(ours);
     ours->forget_completions();
