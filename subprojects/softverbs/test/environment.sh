@@ -54,6 +54,12 @@ expect 'a file' 'soft1' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
 expect 'two ports' 'active_mtu:.*512' "$(run env SOFTVERBS_CONFIG="$file" ibv_devinfo -d soft0 -i 2)"
 expect_none 'file and number' 'soft0' \
   "$(run env SOFTVERBS_DEVICES=1 SOFTVERBS_CONFIG="$file" ibv_devices)"
+printf '[soft0]\nnuma-node = 0\ngid 0 = 10.1.2.3 v2 interface 1\n' >"$file"
+at=/sys/class/infiniband/soft0
+expect 'a NUMA node' '^0$' "$(run env SOFTVERBS_CONFIG="$file" cat $at/device/numa_node)"
+expect 'its processors' '^[0-9a-f]' "$(run env SOFTVERBS_CONFIG="$file" cat $at/device/local_cpus)"
+expect 'an interface' '^lo$' "$(run env SOFTVERBS_CONFIG="$file" cat $at/ports/1/gid_attrs/ndevs/0)"
+expect 'no node' '^-1$' "$(run cat $at/device/numa_node)"
 printf '[soft0]\nmtu = 1500\n' >"$file"
 expect 'nonsense' "$file:2: the MTU" "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
 expect_none 'nonsense' 'soft0' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"

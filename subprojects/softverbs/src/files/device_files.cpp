@@ -5,6 +5,7 @@
 #include "faults/faults.hpp"
 
 #include <endian.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <unistd.h>
 
@@ -95,6 +96,21 @@ void print_all_processors(page& to) noexcept {
   }
 }
 
+/// Those of a node, in the kernel's own words; false if this host hasn't got it.
+bool print_processors(unsigned node, page& to) noexcept {
+  char path[64];
+  std::snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpumap", node);
+  const int descriptor = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) return false;
+  char text[file_bytes];
+  const ssize_t size = ::read(descriptor, text, sizeof(text) - 1);
+  ::close(descriptor);
+  if (size <= 0) return false;
+  text[size] = '\0';
+  to.print("%s", text);
+  return true;
+}
+
 struct device_file {
   std::string_view name;
   void (*print)(const soft_device& device, page& to);
@@ -118,12 +134,18 @@ constexpr device_file of_device[] = {
        print_guid(to, device.guid());
        to.print("\n");
      }},
-    // The device is near to all processors, and on no bus: it has no vendor there.
-    {"device/local_cpus", [](const soft_device&, page& to) { print_all_processors(to); }},
+    // The device is on no bus, and has no vendor there.
+    {"device/local_cpus",
+     [](const soft_device& device, page& to) {
+       if (const auto node = device.description().numa_node; !node || !print_processors(*node, to))
+         print_all_processors(to);
+     }},
     {"device/numa_node",
-     [](const soft_device& of, page& to) {
-       const auto& node = of.description().numa_node;
-       to.print("%d\n", node ? static_cast<int>(*node) : -1);
+     [](const soft_device& device, page& to) {
+       if (const auto node = device.description().numa_node)
+         to.print("%u\n", *node);
+       else
+         to.print("-1\n");
      }},
 };
 
