@@ -1,0 +1,226 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs programs of others on the device, unmodified, where they are installed, and prints which run:
+# a line for each program of README.md's table, "Programs that run", and what failed of it.
+#
+#     programs.sh LIBRARY [short|long]
+#
+# The short form tries each of them, the long one all of their variants.
+set -u
+library=$1
+form=${2:-short}
+here=$(dirname "$0")
+. "$here/two.sh"
+unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_CONFIG SOFTVERBS_FAULTS
+failures=0
+tried=0
+# Seconds that each program has, also on a busy machine.
+limit=60
+
+# What is tried now, as the table calls it, and how often so far.
+program=
+count=0
+failed=0
+
+report() {
+  if [ "$program" != "" ]; then
+    if [ $failed = 0 ]; then
+      echo "runs: $program ($count)"
+    else
+      echo "fails: $program ($failed of $count)"
+    fi
+  fi
+  program=
+}
+
+# start NAME PROGRAM: false if it isn't installed.
+start() {
+  report
+  if ! grep -q "^| $1 |" "$here/../README.md"; then
+    echo "FAILED: README.md's table has no line for \"$1\""
+    failures=1
+  fi
+  if ! command -v "$2" >/dev/null; then
+    echo "skipped: $1: no $2"
+    return 1
+  fi
+  program=$1
+  count=0
+  failed=0
+}
+
+# try COMMAND...
+try() {
+  count=$((count + 1))
+  tried=$((tried + 1))
+  "$@" && return
+  failed=$((failed + 1))
+  failures=1
+}
+
+# says PATTERN COMMAND...: whether it succeeds, and prints that.
+says() {
+  pattern=$1
+  shift
+  if env LD_PRELOAD="$library" timeout $limit "$@" >"$log/output" 2>&1 &&
+    grep -q "$pattern" "$log/output"; then
+    return 0
+  fi
+  echo "FAILED: $*"
+  cat "$log/output"
+  return 1
+}
+
+is_long() { [ "$form" = long ]; }
+
+lists_devices() { says 'soft0' ibv_devices; }
+
+if start ibverbs-utils ibv_rc_pingpong; then
+  try lists_devices
+  try says 'board_id:.*softverbs' ibv_devinfo -v
+  for service in rc uc ud srq; do
+    try two -p ibv_${service}_pingpong -g 3 -n 100
+    is_long || continue
+    try two -p ibv_${service}_pingpong -g 3 -n 100 -e
+    for index in 0 1 2 4 5; do
+      try two -p ibv_${service}_pingpong -g $index -n 100
+    done
+  done
+fi
+
+# perf PROGRAM OPTIONS...: in few rounds.
+perf() {
+  tool=$1
+  shift
+  try two -p "$tool" -d soft0 -n 100 -F "$@"
+}
+
+for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_lat ib_atomic_bw \
+  ib_atomic_lat; do
+  start "perftest: $tool" $tool || continue
+  case $tool in
+    ib_send_*) services='RC UC UD' ;;
+    ib_write_*) services='RC UC' ;;
+    *) services='RC' ;;
+  esac
+  for service in $services; do
+    perf $tool -c $service
+    case $tool in
+      *_bw)
+        perf $tool -c $service -q 4
+        is_long || continue
+        perf $tool -c $service -b
+        perf $tool -c $service -b -q 3
+        ;;
+    esac
+    is_long || continue
+    case $tool in
+      ib_send_*)
+        perf $tool -c $service -e
+        perf $tool -c $service -s 1
+        ;;
+    esac
+    for index in 0 2 5; do
+      perf $tool -c $service -x $index
+    done
+    limit=200
+    [ $service = UD ] || perf $tool -c $service -a -n 20
+    limit=60
+  done
+  case $tool in
+    ib_send_bw)
+      perf $tool --use-srq
+      perf $tool -c UD --use-srq
+      # perftest itself wants an address of the same IP version for bandwidths.
+      perf $tool -c UD -g -x 5
+      ;;
+    ib_send_lat)
+      perf $tool --use-srq
+      perf $tool -c UD -g
+      ;;
+    ib_atomic_*) perf $tool -A CMP_AND_SWAP ;;
+  esac
+done
+
+# ucx OPTIONS...: by one transport, or by all that its name stands for.
+ucx() {
+  try two -p ucx_perftest -n 200 -w 20 "$@"
+}
+if start 'UCX: ucx_perftest, rc_verbs' ucx_perftest; then
+  ucx -d soft0:1 -x rc_verbs -t am_lat
+  ucx -d soft0:1 -x rc_verbs -t put_lat
+  if is_long; then
+    for kind in put_bw get add_mr fadd cswap am_bw; do
+      ucx -d soft0:1 -x rc_verbs -t $kind
+    done
+    ucx -d soft0:1 -x rc_verbs -t am_lat -D zcopy -s 4096
+    export UCX_NET_DEVICES=soft0:1 UCX_TLS=rc_v
+    for kind in tag_lat tag_bw ucp_put_lat ucp_get ucp_fadd stream_lat ucp_am_lat; do
+      ucx -t $kind -s 8
+    done
+    ucx -t tag_bw -s 100000
+    unset UCX_NET_DEVICES UCX_TLS
+  fi
+fi
+if start 'UCX: ucx_perftest, ud_verbs' ucx_perftest; then
+  ucx -d soft0:1 -x ud_verbs -t am_lat
+  if is_long; then
+    ucx -d soft0:1 -x ud_verbs -t am_bw
+    ucx -d soft0:1 -x ud_verbs -t am_lat -D zcopy -s 2048
+    export UCX_NET_DEVICES=soft0:1 UCX_TLS=ud_v
+    for kind in tag_lat tag_bw ucp_put_lat ucp_get stream_lat; do
+      ucx -t $kind -s 8
+    done
+    unset UCX_NET_DEVICES UCX_TLS
+  fi
+fi
+
+# ranks TRANSPORTS NUMBER
+ranks() {
+  # As a user that CI runners often are, and with fewer processors than ranks.
+  if env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout $limit mpirun --oversubscribe \
+    -np "$2" -x LD_PRELOAD="$library" -x UCX_TLS="$1",self -x UCX_NET_DEVICES=soft0:1 --mca pml ucx \
+    --mca osc ucx "$log/mpi" >"$log/output" 2>&1 && grep -q '^done$' "$log/output"; then
+    return 0
+  fi
+  echo "FAILED: Open MPI by $1, $2 ranks"
+  cat "$log/output"
+  return 1
+}
+if command -v mpicc >/dev/null && ! mpicc -O1 "$here/mpi.c" -o "$log/mpi" 2>"$log/output"; then
+  echo 'skipped: Open MPI over UCX: mpicc compiles nothing'
+elif start 'Open MPI over UCX' mpicc && command -v mpirun >/dev/null; then
+  try ranks rc_v 2
+  if is_long; then
+    try ranks ud_v 2
+    try ranks rc_v 4
+  fi
+fi
+
+# fabric PROVIDER ENDPOINT: port options are the other way round here.
+fabric() {
+  port=$((port + 1))
+  env LD_PRELOAD="$library" timeout $limit fi_pingpong -B $port -p "$1" -e "$2" -d soft0-dgram -I 20 \
+    >"$log/server" 2>&1 &
+  server=$!
+  tries=0
+  until env LD_PRELOAD="$library" timeout $limit fi_pingpong -P $port -p "$1" -e "$2" -d soft0-dgram -I 20 \
+    127.0.0.1 >"$log/client" 2>&1; do
+    tries=$((tries + 1))
+    if [ $tries -ge 30 ] || ! kill -0 $server 2>/dev/null; then
+      kill $server 2>/dev/null
+      wait $server
+      echo "FAILED: fi_pingpong -p $1 -e $2"
+      cat "$log/client" "$log/server"
+      return 1
+    fi
+    sleep 0.1
+  done
+  wait $server
+}
+if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
+  try fabric 'verbs;ofi_rxd' rdm
+fi
+report
+[ $tried != 0 ] || exit 77
+exit $failures
