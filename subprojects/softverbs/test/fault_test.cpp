@@ -328,7 +328,7 @@ TEST_CASE("a verb is late", "[in front]") {
   CHECK(std::chrono::steady_clock::now() - start >= 30ms);
 }
 
-TEST_CASE("a lost packet is sent again") {
+TEST_CASE("a lost packet is sent again, if somebody waits for it") {
   for (const char* which : {"1", "2", "3", "4"}) {
     connection link;
     const faults set("packet:" + std::string(which) + "=lost");
@@ -338,15 +338,36 @@ TEST_CASE("a lost packet is sent again") {
     CHECK(link.right.memory[99999] == 7);
     CHECK(softverbs_faults_struck() == 1);
   }
-  connection link(of_type(IBV_QPT_UC));
+  {
+    connection link(of_type(IBV_QPT_UC));
+    const faults set("packet=lost");
+    for (std::uint64_t id = 1; id <= 2; ++id)
+      REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
+    for (std::uint64_t id = 3; id <= 4; ++id) {
+      link.left.memory[0] = static_cast<unsigned char>(id);
+      REQUIRE(link.left.send(id, {link.left.piece(0, 8)}) == 0);
+      completes(link.left, id, IBV_WC_SUCCESS);
+    }
+    // The second one takes the first receive, and nothing the second.
+    completes(link.right, 1, IBV_WC_SUCCESS);
+    CHECK(link.right.memory[0] == 4);
+    CHECK(link.right.quiet());
+  }
+  endpoint end(of_type(IBV_QPT_UD));
+  end.connect(end.here());
+  ibv_ah_attr to = end.address_of(end.here());
+  ibv_ah* handle = ibv_create_ah(end.domain, &to);
   const faults set("packet=lost");
-  REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
-  REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
-  completes(link.left, 2, IBV_WC_SUCCESS);
-  REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
-  completes(link.left, 3, IBV_WC_SUCCESS);
-  completes(link.right, 1, IBV_WC_SUCCESS);
-  CHECK(link.right.quiet());
+  for (std::uint64_t id = 1; id <= 2; ++id)
+    REQUIRE(end.post_receive(id, {end.piece(100, 100)}) == 0);
+  for (std::uint64_t id = 3; id <= 4; ++id) {
+    end.memory[0] = static_cast<unsigned char>(id);
+    REQUIRE(end.send_to(handle, end.pair->qp_num, id, {end.piece(0, 1)}, 0) == 0);
+  }
+  completes(end, 1, IBV_WC_SUCCESS);
+  CHECK(end.memory[140] == 4);
+  CHECK(end.quiet());
+  ibv_destroy_ah(handle);
 }
 
 TEST_CASE("a lost peer exceeds the retries, unless it comes back") {
@@ -609,6 +630,21 @@ TEST_CASE("a packet comes after the next one") {
     CHECK(end.memory[140] == 2);
     CHECK(end.memory[240] == 1);
     ibv_destroy_ah(handle);
+  }
+  {
+    connection link(of_type(IBV_QPT_UC));
+    const faults set("packet=swapped");
+    for (std::uint64_t id = 1; id <= 2; ++id)
+      REQUIRE(link.right.post_receive(id, {link.right.piece(id * 100, 8)}) == 0);
+    for (std::uint64_t id = 3; id <= 4; ++id) {
+      link.left.memory[0] = static_cast<unsigned char>(id);
+      REQUIRE(link.left.send(id, {link.left.piece(0, 8)}) == 0);
+      completes(link.left, id, IBV_WC_SUCCESS);
+    }
+    completes(link.right, 1, IBV_WC_SUCCESS);
+    completes(link.right, 2, IBV_WC_SUCCESS);
+    CHECK(link.right.memory[100] == 4);
+    CHECK(link.right.memory[200] == 3);
   }
   // A reliable connection puts it right.
   connection link;
