@@ -361,6 +361,16 @@ TEST_CASE("UD: bad memory or an address handle of another domain fails the send"
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
+TEST_CASE("UD: what was posted leaves before its queue pair goes") {
+  two_ends link;
+  for (std::uint64_t id = 0; id < 10; ++id) REQUIRE(link.receive(id, 100) == 0);
+  for (std::uint64_t id = 0; id < 10; ++id)
+    REQUIRE(link.send(id, {link.left.piece(0, 100)}, 0) == 0);
+  REQUIRE(ibv_destroy_qp(link.left.pair) == 0);
+  link.left.pair = nullptr;
+  for (std::uint64_t id = 0; id < 10; ++id) CHECK(link.right.wait().wr_id == id);
+}
+
 TEST_CASE("UD: an address handle may go as soon as the send is posted") {
   two_ends ends;
   REQUIRE(ends.receive(1, 8) == 0);
