@@ -210,6 +210,21 @@ void chatter(const order& asked) {
   for (std::thread& each : speakers) each.join();
 }
 
+/// A socket to the process of a queue pair; negative if it can't be connected.
+int connection_to(std::uint32_t qpn) {
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/4/%u",
+                                   qpn >> wire::index_bits);
+  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (::connect(socket, reinterpret_cast<const sockaddr*>(&name),
+                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                       static_cast<std::size_t>(length))) == 0)
+    return socket;
+  ::close(socket);
+  return -1;
+}
+
 }  // namespace
 
 std::size_t lies() { return all_lies().size(); }
@@ -254,6 +269,17 @@ int liar() {
   }
 }
 
+int caller() {
+  order asked{};
+  with_test::hear(&asked, sizeof(asked));
+  with_test::tell('b');
+  for (std::uint32_t called = 0; called < asked.number; ++called) {
+    const int socket = connection_to(asked.pair);
+    if (socket >= 0) ::close(socket);
+  }
+  return 0;
+}
+
 int forger() {
   for (;;) {
     packet_header header{};
@@ -261,15 +287,8 @@ int forger() {
     if (header.target_qpn == 0) return 0;
     std::vector<std::byte> message(sizeof(header) + header.payload, std::byte{0x5a});
     std::memcpy(message.data(), &header, sizeof(header));
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/4/%u",
-                                     header.target_qpn >> wire::index_bits);
-    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    const bool sent = ::connect(socket, reinterpret_cast<const sockaddr*>(&name),
-                                static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                                       static_cast<std::size_t>(length))) == 0 &&
-                      ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) > 0;
+    const int socket = connection_to(header.target_qpn);
+    const bool sent = ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) > 0;
     with_test::tell(sent ? 's' : 'n');
     // What was said counts also if nobody has read it yet.
     ::close(socket);

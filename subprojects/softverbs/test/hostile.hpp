@@ -35,6 +35,9 @@ std::size_t lies();
 
 /// Connects to the test's endpoint as anybody does, and then does what it is told to.
 int liar();
+/// Opens connections to a process, and closes them, one after the other: as many as the test asks
+/// for, by the number of a queue pair there.
+int caller();
 /// Sends the packets that the test gives it, whoever they are said to be from.
 int forger();
 

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process keeps of others, and what it does when there is no more of something.
+#include "hostile.hpp"
 #include "intruder.hpp"
 #include "peer.hpp"
 #include <softverbs/softverbs.h>
 
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
+#include <future>
 #include <memory>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -77,6 +86,37 @@ TEST_CASE("nothing is kept of peers that are gone") {
   }
   for (int tries = 0; descriptors_open() > before && tries < 500; ++tries) sleep_for(10);
   CHECK(descriptors_open() <= before);
+}
+
+// SOFTVERBS_CLIENTS makes it more of them, and SOFTVERBS_DESCRIPTORS the limit: 4100 and 1024, say.
+TEST_CASE("a server has served more clients than it may have descriptors") {
+  const auto setting = [](const char* name, unsigned long otherwise) {
+    const char* said = std::getenv(name);
+    return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
+  };
+  endpoint witness;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const auto open = static_cast<unsigned long>(descriptors_open());
+  const unsigned long most = setting("SOFTVERBS_DESCRIPTORS", open + 30);
+  const rlimit few{most, before.rlim_max};
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+  const unsigned long clients = setting("SOFTVERBS_CLIENTS", 40);
+  unsigned long served = 0;
+  for (; served < clients; ++served) {
+    peer other("target");
+    endpoint end;
+    const address there = other.meet(end);
+    if (end.read(1, {end.piece(0, 100)}, there) != 0 || end.wait().status != IBV_WC_SUCCESS) break;
+    if (served % 2 == 0) {
+      other.kill();
+    } else {
+      other.tell('q');
+    }
+    other.wait();
+  }
+  CHECK(served == clients);
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
 TEST_CASE("what somebody has said counts who leaves without reading the answer") {
@@ -174,6 +214,82 @@ TEST_CASE("who opens connection after connection shuts nobody out") {
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
   other.tell('q');
   CHECK(other.wait() == 0);
+}
+
+// How much it slows others is to be seen on a machine with nothing else to do: SOFTVERBS_CALLS
+// makes it more of them, 330000, say, and has it tell.
+TEST_CASE("who connects again and again leaves the others their turns") {
+  const char* said = std::getenv("SOFTVERBS_CALLS");
+  const auto calls =
+      static_cast<std::uint32_t>(said == nullptr ? 2000 : std::strtoul(said, nullptr, 10));
+  connection link;
+  const auto seconds_of_message = [&] {
+    constexpr int count = 50;
+    const auto start = std::chrono::steady_clock::now();
+    for (int done = 0; done < count; ++done) {
+      REQUIRE(link.right.post_receive(1, {}) == 0);
+      REQUIRE(link.left.send(1, {}) == 0);
+      REQUIRE(link.left.wait().status == IBV_WC_SUCCESS);
+      REQUIRE(link.right.wait().status == IBV_WC_SUCCESS);
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / count;
+  };
+  seconds_of_message();
+  const double quiet = seconds_of_message();
+  peer stranger("caller");
+  const hostile::order asked{{}, calls, link.right.pair->qp_num, 0, 0};
+  stranger.tell(&asked, sizeof(asked));
+  REQUIRE(stranger.hear() == 'b');
+  std::future<int> all_called = std::async(std::launch::async, [&] { return stranger.wait(); });
+  const auto start = std::chrono::steady_clock::now();
+  int rounds = 0;
+  double sum = 0;
+  do {
+    sum += seconds_of_message();
+    ++rounds;
+  } while (all_called.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+  const std::chrono::duration<double> whole = std::chrono::steady_clock::now() - start;
+  CHECK(all_called.get() == 0);
+  if (said == nullptr) return;
+  std::printf("%u connections in %.1f s: a message takes %.1f us, %.1f us without them\n", calls,
+              whole.count(), sum / rounds * 1e6, quiet * 1e6);
+  CHECK(sum / rounds < 10 * quiet);
+}
+
+TEST_CASE("who has another version of softverbs is said to have that") {
+  // Nobody of this version is at this place, but another one is.
+  constexpr std::string_view name("\0softverbs/2/1001", 17);
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  name.copy(at.sun_path, name.size());
+  const int other = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  REQUIRE(::bind(other, reinterpret_cast<const sockaddr*>(&at),
+                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size())) == 0);
+  std::FILE* said = std::tmpfile();
+  REQUIRE(said != nullptr);
+  const int before = ::dup(STDERR_FILENO);
+  options impatient;
+  impatient.timeout = 1;
+  impatient.retry_count = 1;
+  ibv_wc failed{};
+  {
+    endpoint end(impatient);
+    address there = end.here();
+    there.qpn = 1001 << 14 | 7;
+    end.connect(there);
+    ::dup2(::fileno(said), STDERR_FILENO);
+    if (end.write(1, {end.piece(0, 8)}, there) == 0) failed = end.wait();
+    ::dup2(before, STDERR_FILENO);
+  }
+  ::close(before);
+  ::close(other);
+  CHECK(failed.status == IBV_WC_RETRY_EXC_ERR);
+  std::rewind(said);
+  std::array<char, 200> line{};
+  CHECK(std::fgets(line.data(), line.size(), said) != nullptr);
+  CHECK(std::string_view(line.data()).find("another version of softverbs") !=
+        std::string_view::npos);
+  std::fclose(said);
 }
 
 TEST_CASE("what was posted is carried out by itself soon after the last poll") {

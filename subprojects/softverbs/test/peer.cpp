@@ -326,6 +326,7 @@ int play(const char* part) try {
   if (name == "soaker") return soak::work();
   if (name == "latecomer") return limits_of_host::latecomer();
   if (name == "without threads") return limits_of_host::without_threads();
+  if (name == "caller") return hostile::caller();
   if (name == "forger") return hostile::forger();
   if (name == "liar") return hostile::liar();
   if (name == "adder") return adder();

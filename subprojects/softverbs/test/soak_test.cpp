@@ -30,7 +30,7 @@ namespace {
 using steady = std::chrono::steady_clock;
 
 /// For what takes no time on an idle machine.
-constexpr auto generous = std::chrono::seconds(60);
+constexpr auto generous = std::chrono::seconds(180);
 
 unsigned long setting(const char* name, unsigned long otherwise) {
   const char* said = std::getenv(name);
