@@ -29,8 +29,8 @@ void close(int& descriptor) noexcept {
 }  // namespace
 
 std::mutex& connections_mutex() noexcept {
-  static auto* mutex = new std::mutex;  // never freed: threads may still be there at exit
-  return *mutex;
+  static constinit std::mutex mutex;
+  return mutex;
 }
 
 connections_lock::connections_lock() : held_(connections_mutex()) {

@@ -136,7 +136,7 @@ void identifier::take_request(int socket, const message& said) {
   auto told = made->make_event(RDMA_CM_EVENT_CONNECT_REQUEST, 0, said);
   told->listen_id = this;
   told->owner = this;
-  static_cast<void>(made.release());  // the program's from here on, or the event's
+  told->id = made.release();  // the program's from here on, or the event's
   events().post(std::move(told));
 }
 

@@ -117,5 +117,5 @@ SOFTVERBS_EXPORT ibv_context** rdma_get_devices(int* count) {
 
 SOFTVERBS_EXPORT void rdma_free_devices(ibv_context** list) {
   SOFTVERBS_PASS_ON(rdma_free_devices, list);
-  std::free(list);
+  std::free(static_cast<void*>(list));
 }

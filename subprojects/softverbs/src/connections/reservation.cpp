@@ -60,7 +60,9 @@ struct unix_address {
     name.copy(address.sun_path + 1, taken);
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + taken);
   }
-  const sockaddr* native() const noexcept { return reinterpret_cast<const sockaddr*>(&address); }
+  [[nodiscard]] const sockaddr* native() const noexcept {
+    return reinterpret_cast<const sockaddr*>(&address);
+  }
 
   sockaddr_un address{};
   socklen_t length = 0;
