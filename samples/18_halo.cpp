@@ -204,7 +204,8 @@ class halo {
   group_result<void> await_edge(neighbour& from, std::uint32_t step) {
     pending<>& edge = from.arriving[step % receives];
     auto arrived = edge.poll();
-    for (const wait_limit until(limit_); !arrived; arrived = edge.poll()) {
+    // A neighbour may be in a step of all, and have to find out there who is gone.
+    for (const wait_limit until(3 * limit_); !arrived; arrived = edge.poll()) {
       // A wait of the group, unlike that of a handle, gives nothing up when its time is over.
       std::array<arrival, 4> news{};
       const auto any = world_->peers().wait(news, question_after);

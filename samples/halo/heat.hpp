@@ -58,6 +58,8 @@ inline std::optional<settings> read_arguments(int argc, char** argv) {
       given.columns = number;
     else if (name == "--steps" && is_number && number <= UINT32_MAX)
       given.steps = static_cast<std::uint32_t>(number);
+    else if (name == "--residual" && is_number && number <= UINT32_MAX)
+      given.steps_per_residual = static_cast<std::uint32_t>(number);
     else if (name == "--limit" && is_number && number <= 3600)
       given.limit = std::chrono::seconds(number);
     else
@@ -67,7 +69,8 @@ inline std::optional<settings> read_arguments(int argc, char** argv) {
 }
 
 constexpr const char* usage =
-    "[--device NAME] [--rows N] [--columns N] [--steps N] [--limit SECONDS] [--no-check]\n";
+    "[--device NAME] [--rows N] [--columns N] [--steps N] [--residual STEPS] "
+    "[--limit SECONDS] [--no-check]\n";
 
 enum class side : std::uint8_t { above, below, left, right };
 constexpr std::array sides{side::above, side::below, side::left, side::right};

@@ -23,7 +23,9 @@ PATIENCE = 120
 LIMIT = 30
 # So small that parts are uneven, and some of one column or row.
 PLATES = [(40, 24, 120), (6, 5, 20)]
-ENDLESS = ["--rows", "64", "--columns", "64", "--steps", "100000000", "--no-check", "--limit", "5"]
+# Ranks are killed between two steps of all: in one, those who come last see others gone that have
+# left because of the first.
+ENDLESS = ["--residual", "3000", "--rows", "64", "--columns", "64", "--steps", "100000000", "--no-check", "--limit", "5"]
 
 
 def fail(what):
@@ -101,7 +103,7 @@ def kill(size, victim):
         # It is printed when all are connected and the steps begin.
         if "ranks as" not in world.ranks[0].stdout.readline():
             fail(f"a world of {size} did not begin")
-        world.ranks[0].stdout.readline()  # after some steps
+        world.ranks[0].stdout.readline()  # after the first step of all
         world.ranks[victim].send_signal(signal.SIGKILL)
         for number, status, _, err in world.ends(but=victim):
             if status != 1 or not re.search(rf"^peer {victim}[:,] ", err, re.MULTILINE):
