@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 PROGRAM, LAUNCHERS = sys.argv[1], sys.argv[2:]
 PRELOAD = os.environ.get("PAIR_PRELOAD", "")
@@ -103,7 +104,8 @@ def kill(size, victim):
         # It is printed when all are connected and the steps begin.
         if "ranks as" not in world.ranks[0].stdout.readline():
             fail(f"a world of {size} did not begin")
-        world.ranks[0].stdout.readline()  # after the first step of all
+        world.ranks[0].stdout.readline()  # after the first step of all, which others end a little later
+        time.sleep(0.1)
         world.ranks[victim].send_signal(signal.SIGKILL)
         for number, status, _, err in world.ends(but=victim):
             if status != 1 or not re.search(rf"^peer {victim}[:,] ", err, re.MULTILINE):
