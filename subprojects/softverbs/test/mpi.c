@@ -11,7 +11,7 @@ enum { largest = 1 << 20, rounds = 3 };
 static int rank;
 static int size;
 
-static void expect(int holds, const char *what) {
+static void expect(int holds, const char* what) {
   if (holds) return;
   fprintf(stderr, "rank %d: %s\n", rank, what);
   MPI_Abort(MPI_COMM_WORLD, 1);
@@ -20,8 +20,8 @@ static void expect(int holds, const char *what) {
 static void messages(void) {
   const int next = (rank + 1) % size;
   const int before = (rank + size - 1) % size;
-  unsigned char *out = malloc(largest);
-  unsigned char *in = malloc(largest);
+  unsigned char* out = malloc(largest);
+  unsigned char* in = malloc(largest);
   expect(out != NULL && in != NULL, "no memory");
   for (int length = 0; length <= largest; length = length == 0 ? 1 : length * 8) {
     memset(out, rank + 1, (size_t)length);
@@ -40,8 +40,8 @@ static void messages(void) {
 
 static void collectives(void) {
   enum { numbers = 10000 };
-  double *mine = malloc(numbers * sizeof(*mine));
-  double *sum = malloc(numbers * sizeof(*sum));
+  double* mine = malloc(numbers * sizeof(*mine));
+  double* sum = malloc(numbers * sizeof(*sum));
   expect(mine != NULL && sum != NULL, "no memory");
   for (int at = 0; at < numbers; ++at) mine[at] = rank + at;
   MPI_Allreduce(mine, sum, numbers, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
@@ -54,7 +54,7 @@ static void collectives(void) {
 
 static void one_sided(void) {
   enum { numbers = 1000 };
-  long *shown = NULL;
+  long* shown = NULL;
   MPI_Win window;
   MPI_Win_allocate(numbers * (MPI_Aint)sizeof(*shown), sizeof(*shown), MPI_INFO_NULL,
                    MPI_COMM_WORLD, &shown, &window);
@@ -85,7 +85,7 @@ static void one_sided(void) {
   MPI_Win_free(&window);
 }
 
-int main(int count, char **arguments) {
+int main(int count, char** arguments) {
   MPI_Init(&count, &arguments);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);

@@ -62,7 +62,8 @@ std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noex
 std::optional<station> station_of_lid(std::uint16_t lid) noexcept;
 std::uint16_t lid_of(station port) noexcept;
 
-/// IP addresses, in the form of GIDs, that belong to a port's number: on Ethernet usually GIDs, too.
+/// IP addresses, in the form of GIDs, that belong to a port's number: on Ethernet usually GIDs,
+/// too.
 ibv_gid ipv4_gid(unsigned device, unsigned port) noexcept;
 ibv_gid unique_local_gid(unsigned device, unsigned port) noexcept;
 
