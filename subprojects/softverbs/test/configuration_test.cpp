@@ -145,6 +145,7 @@ TEST_CASE("a configuration that makes no sense is refused, with the line") {
            mistake{"[soft0]\nmtu\x7f = 256", 2, "a byte that isn't text"},
            mistake{"\xef\xbb\xbf[soft0]", 1, "settings follow a section"},
            mistake{"[soft0]\nmax-inline = 257", 2, "a number from 0 to 256"},
+           mistake{"[soft0]\nmax-device-memory = 4194305", 2, "a number from 1 to 4194304"},
            mistake{"[soft0]\nmax-queue-pairs = many", 2, "a number from 1 to 16383"},
            mistake{"[soft0]\ngid 16 = ::1 v2", 2, "from 0 to 15"},
            mistake{"[soft0]\ngid x = ::1 v2", 2, "from 0 to 15"},

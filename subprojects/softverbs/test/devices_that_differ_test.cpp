@@ -220,6 +220,9 @@ TEST_CASE("what is withheld is refused", "[.][differ]") {
   CHECK(device.max_mw == 0);
   CHECK(ibv_alloc_mw(end.domain, IBV_MW_TYPE_1) == nullptr);
   CHECK(errno == EOPNOTSUPP);
+  ibv_alloc_dm_attr eight_bytes{8, 0, 0};
+  CHECK(ibv_alloc_dm(end.context, &eight_bytes) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
   end.connect(end.here());
   CHECK(end.fetch_and_add(1, end.piece(0, 8), end.here(), 1) == EINVAL);
   CHECK(end.send(1, {end.piece(0, 8)}, IBV_SEND_INLINE) == EINVAL);

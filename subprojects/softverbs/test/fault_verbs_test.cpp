@@ -49,6 +49,8 @@ struct world {
     window = ibv_alloc_mw(domain, IBV_MW_TYPE_1);
     ibv_td_init_attr one_thread{};
     thread = ibv_alloc_td(verbs, &one_thread);
+    ibv_alloc_dm_attr eight_bytes{8, 0, 0};
+    device_memory = ibv_alloc_dm(verbs, &eight_bytes);
   }
   world(const world&) = delete;
   world& operator=(const world&) = delete;
@@ -83,6 +85,7 @@ struct world {
   ibv_srq* shared = nullptr;
   ibv_mw* window = nullptr;
   ibv_td* thread = nullptr;
+  ibv_dm* device_memory = nullptr;
 };
 
 /// What a call returned; 0 for a null pointer, 1 for any other.
@@ -95,6 +98,11 @@ long is_there(const Object* object) {
 
 const std::map<std::string, call>& calls() {
   static const std::map<std::string, call> result{
+      {"ibv_alloc_dm",
+       [](world& w) {
+         ibv_alloc_dm_attr attributes{8, 0, 0};
+         return is_there(ibv_alloc_dm(w.verbs, &attributes));
+       }},
       {"ibv_alloc_mw", [](world& w) { return is_there(ibv_alloc_mw(w.domain, IBV_MW_TYPE_1)); }},
       {"ibv_alloc_parent_domain",
        [](world& w) {
@@ -172,6 +180,7 @@ const std::map<std::string, call>& calls() {
       {"ibv_destroy_srq", [](world& w) { return ibv_destroy_srq(w.shared); }},
       {"ibv_detach_mcast",
        [](world& w) { return ibv_detach_mcast(w.datagrams, &w.path.grh.dgid, 0); }},
+      {"ibv_free_dm", [](world& w) { return ibv_free_dm(w.device_memory); }},
       {"ibv_get_async_event",
        [](world& w) {
          ibv_async_event event{};
@@ -312,6 +321,10 @@ const std::map<std::string, call>& calls() {
        [](world& w) {
          ibv_values_ex values{};
          return ibv_query_rt_values_ex(w.verbs, &values);
+       }},
+      {"ibv_reg_dm_mr",
+       [](world& w) {
+         return is_there(ibv_reg_dm_mr(w.domain, w.device_memory, 0, 8, IBV_ACCESS_ZERO_BASED));
        }},
       {"ibv_reg_dmabuf_mr",
        [](world& w) { return is_there(ibv_reg_dmabuf_mr(w.domain, 0, 1, 0, 0, 0)); }},

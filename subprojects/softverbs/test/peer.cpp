@@ -203,6 +203,57 @@ int adder() {
   return 0;
 }
 
+/// Has 64 KiB of device memory, says its key, and does what it is told: to add a thousand times one
+/// to the first word, or to take it back and see that nothing comes any more.
+int hold_device_memory() {
+  endpoint end(with_atomics());
+  swap(peer_descriptor, end);
+  ibv_alloc_dm_attr attributes{1 << 16, 0, 0};
+  ibv_dm* memory = ibv_alloc_dm(end.context, &attributes);
+  if (memory == nullptr) return 2;
+  ibv_mr* region =
+      ibv_reg_dm_mr(end.domain, memory, 0, attributes.length,
+                    IBV_ACCESS_ZERO_BASED | IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                        IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+  if (region == nullptr) return 3;
+  for (int byte = 3; byte >= 0; --byte) {
+    const char part = static_cast<char>(region->rkey >> (8 * byte));
+    put(peer_descriptor, &part, 1);
+  }
+  std::vector<unsigned char> bytes(attributes.length);
+  for (;;) {
+    const char order = hear_from(peer_descriptor);
+    if (order == 'q') return 0;
+    if (order == 'a') {
+      options wanted = with_atomics();
+      wanted.host = &end;
+      endpoint own(wanted);
+      address self = own.here();
+      own.connect(self);
+      self.memory = 0;
+      self.rkey = region->rkey;
+      for (std::uint64_t id = 0; id < 1000; ++id) {
+        if (own.fetch_and_add(id, own.piece(0, 8), self, 1) != 0) return 4;
+        if (own.wait().status != IBV_WC_SUCCESS) return 5;
+      }
+      const auto latest = std::chrono::steady_clock::now() + patience;
+      for (std::uint64_t sum = 0; sum != 2000;) {
+        if (ibv_memcpy_from_dm(&sum, memory, 0, sizeof(sum)) != 0) return 6;
+        if (sum > 2000 || std::chrono::steady_clock::now() > latest) return 7;
+      }
+    } else {
+      if (ibv_dereg_mr(region) != 0) return 8;
+      bytes.assign(bytes.size(), 2);
+      if (ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) != 0) return 9;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) != 0) return 10;
+      if (std::count(bytes.begin(), bytes.end(), 2) != static_cast<std::ptrdiff_t>(bytes.size()))
+        return 11;
+    }
+    put(peer_descriptor, &order, 1);
+  }
+}
+
 /// Sends as much as its peer.
 int flood() {
   endpoint end;
@@ -332,6 +383,7 @@ int play(const char* part) try {
   if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();
+  if (name == "holder of device memory") return hold_device_memory();
   if (name == "nester") return nester();
   return 1;
 } catch (const std::exception& error) {

@@ -63,6 +63,7 @@ constexpr std::array changeable{
     limit{"max-domains", &device_limits::protection_domains},
     limit{"max-reads", &device_limits::outstanding_reads},
     limit{"max-address-handles", &device_limits::address_handles},
+    limit{"max-device-memory", &device_limits::device_memory},
 };
 
 std::optional<ibv_mtu> mtu_of(std::uint32_t bytes) noexcept {
@@ -249,9 +250,13 @@ class reader {
         device().most.inline_data = 0;
       else if (what == "extended")
         device().has_extended = false;
+      else if (what == "device-memory")
+        device().most.device_memory = 0;
       else
-        return no("a device can be without `atomics`, `windows`, `inline` and `extended`, not `" +
-                  std::string(what) + "`");
+        return no(
+            "a device can be without `atomics`, `windows`, `inline`, `extended` and "
+            "`device-memory`, not `" +
+            std::string(what) + "`");
     }
     return true;
   }

@@ -34,6 +34,8 @@ inline constexpr int completion_queues = 65536;
 inline constexpr int completion_entries = (1 << 22) - 1;
 inline constexpr int memory_regions = 1 << 20;
 inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
+/// Allocated through one open device.
+inline constexpr std::uint32_t device_memory = std::uint32_t{4} << 20;
 inline constexpr std::uint32_t message_bytes = std::uint32_t{1} << 30;
 inline constexpr std::uint32_t datagram_bytes = 4096;
 inline constexpr int protection_domains = 32768;
@@ -60,6 +62,7 @@ struct device_limits {
   std::uint32_t protection_domains = limits::protection_domains;
   std::uint32_t outstanding_reads = limits::outstanding_reads;
   std::uint32_t address_handles = limits::address_handles;
+  std::uint32_t device_memory = limits::device_memory;
 };
 
 /// One entry of a port's GID table.

@@ -24,6 +24,7 @@ struct verb {
 /// All that can fail. The names are those of verbs.h, also where a program calls something
 /// else behind them.
 inline constexpr std::array verbs{
+    verb{"ibv_alloc_dm", convention::null},
     verb{"ibv_alloc_mw", convention::null},
     verb{"ibv_alloc_parent_domain", convention::null},
     verb{"ibv_alloc_pd", convention::null},
@@ -49,6 +50,7 @@ inline constexpr std::array verbs{
     verb{"ibv_destroy_qp", convention::returns_errno},
     verb{"ibv_destroy_srq", convention::returns_errno},
     verb{"ibv_detach_mcast", convention::returns_errno},
+    verb{"ibv_free_dm", convention::returns_errno},
     verb{"ibv_get_async_event", convention::minus_one},
     verb{"ibv_get_cq_event", convention::minus_one},
     verb{"ibv_get_device_index", convention::minus_one},
@@ -80,6 +82,7 @@ inline constexpr std::array verbs{
     verb{"ibv_query_qp", convention::returns_errno},
     verb{"ibv_query_rt_values_ex", convention::returns_errno},
     verb{"ibv_query_srq", convention::returns_errno},
+    verb{"ibv_reg_dm_mr", convention::null},
     verb{"ibv_reg_dmabuf_mr", convention::null},
     verb{"ibv_reg_mr", convention::null},
     verb{"ibv_reg_mr_iova", convention::null},

@@ -112,7 +112,10 @@ void machine::publish() noexcept {
   // Without a mark, nobody believes the rest.
   if (::getrandom(&mark_, sizeof(mark_), GRND_NONBLOCK) == sizeof(mark_)) tables->mark = mark_;
   tables->address_of_mark = reinterpret_cast<std::uintptr_t>(&mark_);
-  wire.publish(table_memory_.descriptor());
+  // Without it, there is none to be allocated.
+  if (device_memory.open() == 0)
+    tables->device_memory = reinterpret_cast<std::uintptr_t>(device_memory.start());
+  wire.publish(table_memory_.descriptor(), device_memory.descriptor());
   // Where the kernel lets only parents access a process' memory, it has to be asked.
   char scope = '0';
   if (const int file = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);

@@ -44,19 +44,23 @@ int touch(std::uintptr_t page, std::size_t page_size, bool writes) noexcept {
 
 }  // namespace
 
+int check_rights(unsigned access, unsigned known, unsigned supported) noexcept {
+  constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+  // Optional rights are those that a device may ignore.
+  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
+  if ((access & ~known) != 0) return EINVAL;
+  if ((access & needs_local_write) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
+  return (access & ~supported) != 0 ? EOPNOTSUPP : 0;
+}
+
 int check_registration(const void* address, std::size_t length, std::uint64_t iova,
                        unsigned access) noexcept {
-  constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
   constexpr unsigned supported =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
       IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB |
       newer::access_to_flush(newer::flush_global | newer::flush_persistent);
   constexpr unsigned known = supported | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND;
-  // Optional rights are those that a device may ignore.
-  access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
-  if ((access & ~known) != 0) return EINVAL;
-  if ((access & needs_local_write) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
-  if ((access & ~supported) != 0) return EOPNOTSUPP;
+  if (const int error = check_rights(access, known, supported)) return error;
 
   const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto start = reinterpret_cast<std::uintptr_t>(address);

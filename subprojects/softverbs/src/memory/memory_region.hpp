@@ -8,12 +8,22 @@
 
 namespace softverbs {
 
+struct device_memory;
+
 struct memory_region final : ibv_mr {
+  /// The first byte; `addr` is what the program has given.
+  std::byte* memory = nullptr;
+  /// That it is a part of, if it is.
+  device_memory* device = nullptr;
   /// What the address of the first byte is called in work requests.
   std::uint64_t iova = 0;
   unsigned access = 0;
   unsigned windows = 0;  ///< that are bound to it
 };
+
+/// Whether these rights don't contradict each other, where these are known and those supported; 0
+/// or an errno.
+int check_rights(unsigned access, unsigned known, unsigned supported) noexcept;
 
 /// What the kernel would check before it pins the memory; 0 or an errno.
 int check_registration(const void* address, std::size_t length, std::uint64_t iova,

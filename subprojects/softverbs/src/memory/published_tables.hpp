@@ -27,6 +27,7 @@ struct shown_region {
   std::uint64_t length;
   std::uint64_t memory;  ///< where that is in its process
   std::uint8_t is_window;
+  std::uint8_t is_device_memory;  ///< which peers have mapped
 };
 
 /// A queue pair, as its peer has to know it who carries out requests on its behalf.
@@ -80,6 +81,8 @@ struct published_tables {
   /// can see that the process of that number is still the same.
   std::atomic<std::uint64_t> mark;
   std::atomic<std::uint64_t> address_of_mark;
+  /// Where the memory of its devices is in its process; 0 if it has none.
+  std::atomic<std::uint64_t> device_memory;
 
   /// By the lower part of their numbers.
   std::array<pair_place, std::size_t{1} << 14> pairs;

@@ -35,7 +35,7 @@ std::byte* translate(const memory_region& region, const ibv_pd* domain, std::uin
   if (address < region.iova) return nullptr;
   const std::uint64_t offset = address - region.iova;
   if (offset > region.length || length > region.length - offset) return nullptr;
-  return static_cast<std::byte*>(region.addr) + offset;
+  return region.memory + offset;
 }
 
 }  // namespace
@@ -57,16 +57,16 @@ int region_table::take_index(std::uint32_t& index) {
 }
 
 void region_table::show(const memory_region& region) noexcept {
-  shown_->regions[region.handle].show({region.lkey, region.access, number_of(region.pd), 0,
-                                       region.iova, region.length,
-                                       reinterpret_cast<std::uintptr_t>(region.addr), false});
+  shown_->regions[region.handle].show(
+      {region.lkey, region.access, number_of(region.pd), 0, region.iova, region.length,
+       reinterpret_cast<std::uintptr_t>(region.memory), false, region.device != nullptr});
 }
 
 void region_table::show(const memory_window& window) noexcept {
   const std::uint32_t pair = window.pair == nullptr ? 0 : window.pair->qp_num;
-  shown_->regions[window.handle].show({key_of(window.handle), window.access, number_of(window.pd),
-                                       pair, window.start, window.length,
-                                       reinterpret_cast<std::uintptr_t>(window.memory), true});
+  shown_->regions[window.handle].show(
+      {key_of(window.handle), window.access, number_of(window.pd), pair, window.start,
+       window.length, reinterpret_cast<std::uintptr_t>(window.memory), true, false});
 }
 
 void region_table::unbind(memory_window& window) noexcept {
@@ -182,7 +182,7 @@ bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcep
   window.pair = second_type ? &pair : nullptr;
   window.start = zero_based ? 0 : asked.address;
   window.length = asked.length;
-  window.memory = static_cast<std::byte*>(region->addr) + (asked.address - region->iova);
+  window.memory = region->memory + (asked.address - region->iova);
   window.access = asked.access;
   show(window);
   return true;

@@ -112,8 +112,6 @@ bool requester::carry_out_directly(request& work) noexcept {
   const std::uint32_t target = pair_.attributes().dest_qp_num;
   const published_tables& tables = *pair_.peer_tables();
   const remote_process* const other = pair_.peer_process();
-  // The kernel does nothing to a word of another process.
-  if (other != nullptr && on_word) return false;
   const auto& place = tables.pairs[target & wire::index_mask];
   const auto peer = place.shown.read();
   if (!peer || peer->number != target || peer->peer != pair_.qp_num ||
@@ -141,9 +139,21 @@ bool requester::carry_out_directly(request& work) noexcept {
   const std::uint64_t remote = find(*region, work.remote_address, length, right);
   if (remote == 0 || (on_word && work.remote_address % atomic_bytes != 0)) return false;
 
-  if (other != nullptr) return copy_directly(work, *other, local, remote);
-  auto* memory = reinterpret_cast<std::byte*>(remote);
-  if (on_word) {
+  if (other == nullptr) return access_directly(work, local, reinterpret_cast<std::byte*>(remote));
+  if (region->is_device_memory == 0) {
+    // The kernel does nothing to a word of another process.
+    return !on_word && copy_directly(work, *other, local, remote);
+  }
+  const std::span<std::byte> mapped = other->device_memory.bytes();
+  const std::uint64_t offset = remote - tables.device_memory.load(std::memory_order_relaxed);
+  if (offset > mapped.size() || length > mapped.size() - offset) return false;
+  return is_same_process(*other) && access_directly(work, local, mapped.data() + offset);
+}
+
+bool requester::access_directly(request& work, const local_memory& local,
+                                std::byte* memory) noexcept {
+  const packet_kind kind = work.what().carrier;
+  if (is_atomic(kind)) {
     const auto value = softverbs::carry_out(kind, work.operands, {memory, atomic_bytes});
     if (!value) return false;
     if (!gives_value(kind)) return true;
@@ -170,6 +180,7 @@ bool requester::carry_out_directly(request& work) noexcept {
 }
 
 bool requester::is_same_process(const remote_process& other) noexcept {
+  const unwatched device;
   const nanoseconds time = now();
   if (time - seen_peer_ < longest_trust) return true;
   const published_tables& tables = *pair_.peer_tables();

@@ -115,6 +115,8 @@ class requester {
   bool awaits_turn(const request& work) const noexcept;
   bool look_up(const request& work, local_memory& memory) noexcept;
   bool is_same_process(const remote_process& other) noexcept;
+  /// The same where the payload can be accessed from here.
+  bool access_directly(request& work, const local_memory& local, std::byte* memory) noexcept;
   bool copy_directly(const request& work, const remote_process& other, const local_memory& local,
                      std::uint64_t remote) noexcept;
   completion completion_of(const request& work, ibv_wc_status status) noexcept;

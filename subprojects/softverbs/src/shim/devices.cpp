@@ -90,6 +90,22 @@ int query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
   return theirs_of(verbs).query_rt_values(verbs, values);
 }
 
+ibv_dm* alloc_dm(ibv_context* verbs, ibv_alloc_dm_attr* attributes) {
+  SHIM_FAULT(ibv_alloc_dm, verbs);
+  return theirs_of(verbs).alloc_dm(verbs, attributes);
+}
+
+int free_dm(ibv_dm* memory) {
+  SHIM_FAULT(ibv_free_dm, memory->context);
+  return theirs_of(memory->context).free_dm(memory);
+}
+
+ibv_mr* reg_dm_mr(ibv_pd* domain, ibv_dm* memory, std::uint64_t offset, std::size_t length,
+                  unsigned access) {
+  SHIM_FAULT(ibv_reg_dm_mr, domain->context);
+  return theirs_of(domain->context).reg_dm_mr(domain, memory, offset, length, access);
+}
+
 ibv_td* alloc_td(ibv_context* verbs, ibv_td_init_attr* attributes) {
   SHIM_FAULT(ibv_alloc_td, verbs);
   return theirs_of(verbs).alloc_td(verbs, attributes);
@@ -280,6 +296,9 @@ void stand_in_front(context_record& opened) noexcept {
     put(verbs, &verbs_context::create_qp_ex, kept.create_qp_ex, create_qp_ex);
     put(verbs, &verbs_context::create_srq_ex, kept.create_srq_ex, create_srq_ex);
     put(verbs, &verbs_context::create_wq, kept.create_wq, create_wq);
+    put(verbs, &verbs_context::alloc_dm, kept.alloc_dm, alloc_dm);
+    put(verbs, &verbs_context::free_dm, kept.free_dm, free_dm);
+    put(verbs, &verbs_context::reg_dm_mr, kept.reg_dm_mr, reg_dm_mr);
     put(verbs, &verbs_context::alloc_td, kept.alloc_td, alloc_td);
     put(verbs, &verbs_context::dealloc_td, kept.dealloc_td, dealloc_td);
     put(verbs, &verbs_context::alloc_parent_domain, kept.alloc_parent_domain, alloc_parent_domain);
@@ -298,6 +317,9 @@ void stand_aside(context_record& opened) noexcept {
     put_back(verbs, &verbs_context::create_qp_ex, kept.create_qp_ex);
     put_back(verbs, &verbs_context::create_srq_ex, kept.create_srq_ex);
     put_back(verbs, &verbs_context::create_wq, kept.create_wq);
+    put_back(verbs, &verbs_context::alloc_dm, kept.alloc_dm);
+    put_back(verbs, &verbs_context::free_dm, kept.free_dm);
+    put_back(verbs, &verbs_context::reg_dm_mr, kept.reg_dm_mr);
     put_back(verbs, &verbs_context::alloc_td, kept.alloc_td);
     put_back(verbs, &verbs_context::dealloc_td, kept.dealloc_td);
     put_back(verbs, &verbs_context::alloc_parent_domain, kept.alloc_parent_domain);

@@ -45,6 +45,9 @@ struct provided {
   decltype(verbs_context::create_qp_ex) create_qp_ex;
   decltype(verbs_context::create_srq_ex) create_srq_ex;
   decltype(verbs_context::create_wq) create_wq;
+  decltype(verbs_context::alloc_dm) alloc_dm;
+  decltype(verbs_context::free_dm) free_dm;
+  decltype(verbs_context::reg_dm_mr) reg_dm_mr;
   decltype(verbs_context::alloc_td) alloc_td;
   decltype(verbs_context::dealloc_td) dealloc_td;
   decltype(verbs_context::alloc_parent_domain) alloc_parent_domain;

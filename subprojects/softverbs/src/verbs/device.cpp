@@ -151,6 +151,7 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
   full.device_cap_flags_ex = full.orig_attr.device_cap_flags | newer::device_flush;
   if (soft.description().has_atomics) full.device_cap_flags_ex |= newer::device_atomic_write;
   full.phys_port_cnt_ex = soft.description().port_count;
+  full.max_dm_size = soft.most().device_memory;
   full.completion_timestamp_mask = ~std::uint64_t{0};
   full.hca_core_clock = core_clock;
   std::memset(static_cast<void*>(attributes), 0, size);

@@ -43,6 +43,11 @@ void device_context::fill_operations() noexcept {
     create_qp_ex = inline_calls::create_qp_ex;
     create_srq_ex = inline_calls::create_srq_ex;
   }
+  if (device().most().device_memory != 0) {
+    alloc_dm = inline_calls::alloc_dm;
+    free_dm = inline_calls::free_dm;
+    reg_dm_mr = inline_calls::reg_dm_mr;
+  }
   get_srq_num = inline_calls::get_srq_num;
   alloc_td = inline_calls::alloc_td;
   dealloc_td = inline_calls::dealloc_td;
@@ -122,6 +127,12 @@ void device_context::close(device_context* closing) noexcept {
   for (completion_channel* channel : closing->channels) delete channel;
   for (memory_window* window : closing->windows) delete window;
   for (memory_region* region : closing->regions) delete region;
+  if (usable) {
+    const std::lock_guard held(machine.engine.lock());
+    for (const device_memory* memory : closing->memories)
+      machine.device_memory.give_back(memory->bytes);
+  }
+  for (device_memory* memory : closing->memories) delete memory;
   for (address_handle* handle : closing->address_handles) delete handle;
   for (protection_domain* domain : closing->domains) delete domain;
   for (thread_domain* domain : closing->thread_domains) delete domain;

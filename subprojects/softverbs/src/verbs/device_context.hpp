@@ -4,6 +4,7 @@
 #include "completion/completion_queue.hpp"
 #include "device/device.hpp"
 #include "machine/open_device.hpp"
+#include "memory/device_memory.hpp"
 #include "memory/memory_region.hpp"
 #include "memory/protection_domain.hpp"
 #include "wire/address.hpp"
@@ -35,6 +36,7 @@ class device_context final : private verbs_context, public open_device, private 
   std::unordered_set<thread_domain*> thread_domains;
   std::unordered_set<memory_region*> regions;
   std::unordered_set<memory_window*> windows;
+  std::unordered_set<device_memory*> memories;
   std::unordered_set<completion_channel*> channels;
   std::unordered_set<completion_queue*> completion_queues;
   std::unordered_set<shared_receive_queue*> shared_receive_queues;

@@ -18,6 +18,11 @@ ibv_td* alloc_td(ibv_context* verbs, ibv_td_init_attr* attributes);
 int dealloc_td(ibv_td* domain);
 ibv_pd* alloc_parent_domain(ibv_context* verbs, ibv_parent_domain_init_attr* attributes);
 
+ibv_dm* alloc_dm(ibv_context* verbs, ibv_alloc_dm_attr* attributes);
+int free_dm(ibv_dm* memory);
+ibv_mr* reg_dm_mr(ibv_pd* domain, ibv_dm* memory, std::uint64_t offset, std::size_t length,
+                  unsigned access);
+
 ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type);
 int bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding);
 int dealloc_mw(ibv_mw* window);

@@ -3,6 +3,7 @@
 #include "base/user_memory.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
+#include "memory/device_memory.hpp"
 #include "memory/protection_domain.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "verbs/device_context.hpp"
@@ -28,22 +29,14 @@ Result* failed(int error) noexcept {
   return nullptr;
 }
 
-ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::uint64_t iova,
-                        unsigned access) {
-  device_context& device = device_context::of(domain->context);
-  if (!device.usable()) return failed<ibv_mr>(EIO);
-  if (const int error = check_registration(address, length, iova, access))
-    return failed<ibv_mr>(error);
+/// Gives a region its keys. Null with errno set.
+ibv_mr* enter(device_context& device, ibv_pd* domain, const memory_region& what) {
   user_memory::look_again();
   user_memory::prepare_thread();
   try {
-    auto region = std::make_unique<memory_region>();
+    auto region = std::make_unique<memory_region>(what);
     region->context = domain->context;
     region->pd = domain;
-    region->addr = address;
-    region->length = length;
-    region->iova = iova;
-    region->access = access;
     const std::lock_guard held(device.engine().lock());
     if (device.regions.size() >= device.device().most().memory_regions)
       return failed<ibv_mr>(ENOMEM);
@@ -53,10 +46,26 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
       return failed<ibv_mr>(error);
     }
     ++static_cast<protection_domain*>(domain)->children;
+    if (region->device != nullptr) ++region->device->regions;
     return region.release();
   } catch (const std::bad_alloc&) {
     return failed<ibv_mr>(ENOMEM);
   }
+}
+
+ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::uint64_t iova,
+                        unsigned access) {
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return failed<ibv_mr>(EIO);
+  if (const int error = check_registration(address, length, iova, access))
+    return failed<ibv_mr>(error);
+  memory_region what{};
+  what.addr = address;
+  what.memory = static_cast<std::byte*>(address);
+  what.length = length;
+  what.iova = iova;
+  what.access = access;
+  return enter(device, domain, what);
 }
 
 /// Hides a region, and waits until nobody uses it. If that can't be, it is shown again, and false.
@@ -103,6 +112,8 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
     return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
   device_context& device = device_context::of(region.context);
   if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
+  // As the kernel, which knows no way to do that.
+  if (region.device != nullptr) return refused(IBV_REREG_MR_ERR_CMD, EINVAL);
   if (!is_free(device, region)) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
   const std::lock_guard held(device.engine().lock());
   const shown_again after(device.machine().regions, region);
@@ -110,6 +121,7 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
   memory_region next = region;
   if (moves) {
     next.addr = address;
+    next.memory = static_cast<std::byte*>(address);
     next.length = length;
     next.iova = reinterpret_cast<std::uintptr_t>(address);
   }
@@ -176,9 +188,31 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
     device.machine().regions.remove(*ours);
     device.regions.erase(ours);
     --static_cast<protection_domain*>(ours->pd)->children;
+    if (ours->device != nullptr) --ours->device->regions;
   }
   delete ours;
   return 0;
+}
+
+ibv_mr* inline_calls::reg_dm_mr(ibv_pd* domain, ibv_dm* memory, std::uint64_t offset,
+                                std::size_t length, unsigned access) {
+  SOFTVERBS_FAULT(ibv_reg_dm_mr, domain->context);
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return failed<ibv_mr>(EIO);
+  constexpr unsigned rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                              IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
+  auto& ours = *static_cast<device_memory*>(memory);
+  if (memory->context != domain->context || (access & IBV_ACCESS_ZERO_BASED) == 0 || length == 0 ||
+      offset > ours.bytes.size() || length > ours.bytes.size() - offset)
+    return failed<ibv_mr>(EINVAL);
+  if (const int error = check_rights(access, rights, rights)) return failed<ibv_mr>(error);
+  memory_region what{};
+  what.memory = ours.bytes.data() + offset;
+  what.device = &ours;
+  what.length = length;
+  what.access = access;
+  return enter(device, domain, what);
 }
 
 ibv_mw* inline_calls::alloc_mw(ibv_pd* domain, ibv_mw_type type) {

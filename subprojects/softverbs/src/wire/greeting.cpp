@@ -31,21 +31,22 @@ pid_t process_behind(int socket) noexcept {
   return end ? end->pid : 0;
 }
 
-bool send_notice(int socket, const notice& what, int descriptor) noexcept {
+bool send_notice(int socket, const notice& what, const attachment& with) noexcept {
   notice copy = what;
   iovec part{&copy, sizeof(copy)};
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> room{};
+  const std::size_t bytes = (with[0] < 0 ? 0 : with[1] < 0 ? 1 : 2) * sizeof(int);
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(with))> room{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  if (descriptor >= 0) {
+  if (bytes != 0) {
     message.msg_control = room.data();
-    message.msg_controllen = room.size();
+    message.msg_controllen = CMSG_SPACE(bytes);
     cmsghdr* attached = CMSG_FIRSTHDR(&message);
     attached->cmsg_level = SOL_SOCKET;
     attached->cmsg_type = SCM_RIGHTS;
-    attached->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(attached), &descriptor, sizeof(descriptor));
+    attached->cmsg_len = CMSG_LEN(bytes);
+    std::memcpy(CMSG_DATA(attached), with.data(), bytes);
   }
   ssize_t sent = 0;
   do {
@@ -57,17 +58,18 @@ bool send_notice(int socket, const notice& what, int descriptor) noexcept {
 bool send_notice(int socket, notice::kind what) noexcept {
   notice message{};
   message.what = what;
-  return send_notice(socket, message);
+  return send_notice(socket, message, nothing_attached);
 }
 
 descriptors::~descriptors() {
-  if (first_ >= 0) ::close(first_);
+  for (const int each : taken_)
+    if (each >= 0) ::close(each);
 }
 
 ssize_t descriptors::receive(int socket, std::byte* to, std::size_t size) noexcept {
   iovec part{to, size};
-  // The kernel gives no more than there is room for, and that is for two at most.
-  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(int))> room{};
+  // The kernel gives no more than there is room for.
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(attachment))> room{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
@@ -83,8 +85,10 @@ ssize_t descriptors::receive(int socket, std::byte* to, std::size_t size) noexce
     for (std::size_t at = 0; at < count; ++at) {
       int taken = -1;
       std::memcpy(&taken, CMSG_DATA(attached) + at * sizeof(int), sizeof(taken));
-      if (first_ < 0)
-        first_ = taken;
+      if (taken_[0] < 0)
+        taken_[0] = taken;
+      else if (taken_[1] < 0)
+        taken_[1] = taken;
       else
         ::close(taken);
     }

@@ -6,6 +6,7 @@
 
 #include <sys/types.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -20,8 +21,9 @@ struct notice {
   enum class kind : std::uint8_t {
     /// From who connected, before all else, with the descriptor of memory for both ends.
     greeting = 0x80,
-    /// The only answer to that, with the descriptor of the other's tables if that has any. Without
-    /// any meaning if the greeting wasn't understood.
+    /// The only answer to that, with the descriptors of the other's tables, and of the memory of
+    /// its
+    /// devices, if it has any. Without any meaning if the greeting wasn't understood.
     answer,
     /// From who connected, after the answer: all packets from here on come through the ring.
     changed_to_ring,
@@ -47,6 +49,9 @@ inline constexpr std::size_t hazard_bytes = std::size_t{128} * 1024;
 inline constexpr std::size_t bytes = hazards + hazard_bytes;
 }  // namespace pair_memory
 
+/// How much memory the devices of a process have.
+inline constexpr std::size_t device_memory_bytes = std::size_t{16} << 20;
+
 /// Another process, or this one, as the end of a connection that has been greeted. Anyone may keep
 /// it, also when the process is gone; what the memory says is to be believed by nobody.
 struct remote_process {
@@ -63,6 +68,8 @@ struct remote_process {
   /// What that process tells everybody; only it can write there. Empty if it has nothing to tell,
   /// and for the end that was connected to.
   shared_memory tables;
+  /// The memory of that process' devices, for everybody; may be empty.
+  shared_memory device_memory;
   /// The connection has ended. Told by the engine's thread at the latest, a millisecond after the
   /// process has died; its number is nobody else's by then.
   std::atomic<bool> gone{false};
@@ -73,8 +80,11 @@ bool is_of_same_user(int socket) noexcept;
 /// The number of the process at the other end; of a listener, that which made it one.
 pid_t process_behind(int socket) noexcept;
 
-/// Sends it, with a descriptor unless that is negative. False if it can't be sent now.
-bool send_notice(int socket, const notice& what, int descriptor = -1) noexcept;
+/// What goes with a notice: those that aren't negative, the second only after a first one.
+using attachment = std::array<int, 2>;
+inline constexpr attachment nothing_attached{-1, -1};
+/// Sends it, with these descriptors. False if it can't be sent now.
+bool send_notice(int socket, const notice& what, const attachment& with) noexcept;
 /// The same where only the kind says something.
 bool send_notice(int socket, notice::kind what) noexcept;
 
@@ -86,13 +96,14 @@ class descriptors {
   descriptors& operator=(const descriptors&) = delete;
   ~descriptors();
 
-  /// As recv without waiting, and takes at most one descriptor. More are a mistake, and closed.
+  /// As recv without waiting, and takes at most two descriptors.
   ssize_t receive(int socket, std::byte* to, std::size_t size) noexcept;
   /// Negative if there was none.
-  int first() const noexcept { return first_; }
+  int first() const noexcept { return taken_[0]; }
+  int second() const noexcept { return taken_[1]; }
 
  private:
-  int first_ = -1;
+  attachment taken_ = nothing_attached;
 };
 
 /// A notice, if it is one.

@@ -534,7 +534,7 @@ void wire::answer(inlet& from, int descriptor) noexcept {
     answer.accepted = 1;
   }
   // Who is gone by now doesn't need it, but what he said before he left counts.
-  send_notice(from.socket, answer, from.end ? published_ : -1);
+  send_notice(from.socket, answer, from.end ? published_ : nothing_attached);
 }
 
 bool wire::well_formed(std::span<const std::byte> message) noexcept {
@@ -630,7 +630,7 @@ void wire::greet(outlet& way) noexcept {
   if (end->pair.create(pair_memory::bytes, shared_memory::others::write) != 0) return;
   notice greeting{};
   greeting.what = notice::kind::greeting;
-  const bool sent = send_notice(way.socket, greeting, end->pair.descriptor());
+  const bool sent = send_notice(way.socket, greeting, {end->pair.descriptor(), -1});
   // Who has it by now keeps it.
   end->pair.close_descriptor();
   if (!sent) return;
@@ -659,6 +659,9 @@ void wire::hear_back(std::uint32_t slot) noexcept {
     if (told->accepted == 0 ||
         (attached.first() >= 0 && way.end->tables.map(attached.first(), 0, false) != 0))
       way.end.reset();
+    // Without it, what is to be done there goes as packets.
+    else if (attached.second() >= 0)
+      way.end->device_memory.map(attached.second(), device_memory_bytes, true);
   }
 }
 

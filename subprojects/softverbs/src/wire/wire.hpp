@@ -7,6 +7,7 @@
 
 #include <sys/uio.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -113,9 +114,9 @@ class wire {
   /// `qpn` is to be found there when the way to `target_qpn` is free.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
-  /// What all others are to map, without being able to write there: the descriptor goes to each one
-  /// that connects from now on, and stays the caller's. Negative for nothing.
-  void publish(int descriptor) noexcept { published_ = descriptor; }
+  /// What all others are to map, the first without being able to write there: the descriptors go to
+  /// each one that connects from now on, and stay the caller's. Negative for nothing.
+  void publish(int tables, int device_memory) noexcept { published_ = {tables, device_memory}; }
   /// The process behind `target_qpn`, if it shares memory and has answered the greeting. Null
   /// otherwise; then it is connected to, and may be there later.
   std::shared_ptr<const remote_process> find(std::uint32_t target_qpn);
@@ -169,7 +170,7 @@ class wire {
   /// Whether who is connected there may say something in the name of this queue pair.
   bool speaks_for(inlet& from, std::uint32_t qpn) noexcept;
 
-  int published_ = -1;
+  std::array<int, 2> published_{-1, -1};
   int listener_ = -1;
   int epoll_ = -1;
   std::uint32_t slot_ = 0;

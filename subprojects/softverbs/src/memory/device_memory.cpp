@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/device_memory.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace softverbs {
+namespace {
+
+/// What is given back to the kernel at a time.
+constexpr std::size_t page = 4096;
+
+constexpr std::size_t rounded_up(std::size_t size, std::size_t unit) noexcept {
+  return (size + unit - 1) & ~(unit - 1);
+}
+
+}  // namespace
+
+int device_memory_pool::open() noexcept {
+  if (memory_) return 0;
+  if (const int error = memory_.create(bytes_, shared_memory::others::write)) return error;
+  ::madvise(start(), bytes_, MADV_DONTFORK);
+  return 0;
+}
+
+std::span<std::byte> device_memory_pool::take(std::size_t length, std::size_t alignment) {
+  if (!memory_ || length > bytes_ || alignment > bytes_) return {};
+  const std::size_t size = rounded_up(length, page);
+  const std::size_t step = std::max(alignment, page);
+  std::size_t at = 0;
+  for (const auto& [start, end] : taken_) {
+    if (size <= start - std::min(at, start)) break;
+    at = rounded_up(end, step);
+  }
+  if (at > bytes_ || size > bytes_ - at) return {};
+  taken_.emplace(at, at + size);
+  return memory_.bytes().subspan(at, length);
+}
+
+void device_memory_pool::give_back(std::span<std::byte> part) noexcept {
+  const auto at = taken_.find(static_cast<std::size_t>(part.data() - start()));
+  const std::size_t size = at->second - at->first;
+  // Pages that nobody uses are zeros again.
+  if (::madvise(part.data(), size, MADV_REMOVE) != 0) std::memset(part.data(), 0, size);
+  taken_.erase(at);
+}
+
+}  // namespace softverbs
