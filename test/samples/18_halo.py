@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 PROGRAM, LAUNCHERS = sys.argv[1], sys.argv[2:]
 PRELOAD = os.environ.get("PAIR_PRELOAD", "")
@@ -24,8 +23,7 @@ PATIENCE = 120
 LIMIT = 30
 # So small that parts are uneven, and some of one column or row.
 PLATES = [(40, 24, 120), (6, 5, 20)]
-# Ranks are killed between two steps of all: in one, those who come last see others gone that have
-# left because of the first.
+# Until a rank is killed.
 ENDLESS = ["--residual", "3000", "--rows", "64", "--columns", "64", "--steps", "100000000", "--no-check", "--limit", "5"]
 
 
@@ -99,17 +97,21 @@ def run(size, plate):
 
 
 def kill(size, victim):
-    """All others say which rank it was, also those that it was no neighbour of."""
+    """All others end, and say which rank they have lost: that one, or one that has left for its loss
+    before they could see it."""
     with World(size, ENDLESS) as world:
         # It is printed when all are connected and the steps begin.
         if "ranks as" not in world.ranks[0].stdout.readline():
             fail(f"a world of {size} did not begin")
-        world.ranks[0].stdout.readline()  # after the first step of all, which others end a little later
-        time.sleep(0.1)
         world.ranks[victim].send_signal(signal.SIGKILL)
+        named = set()
         for number, status, _, err in world.ends(but=victim):
-            if status != 1 or not re.search(rf"^peer {victim}[:,] ", err, re.MULTILINE):
+            lost = re.search(r"^peer (\d+)[:,] ", err, re.MULTILINE)
+            if status != 1 or not lost:
                 fail(f"rank {victim} of {size} was killed, and rank {number} ended with {status}, saying: {err}")
+            named.add(int(lost[1]))
+        if victim not in named:
+            fail(f"rank {victim} of {size} was killed, and the others named {sorted(named)}")
 
 
 def refuse():
