@@ -40,9 +40,13 @@ constexpr std::array kinds{
 
 /// 1234567 as 1,234,567.
 std::string with_commas(std::uint64_t number) {
-  std::string text = std::to_string(number);
-  for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, ",");
-  return text;
+  const std::string digits = std::to_string(number);
+  std::string written;
+  for (std::size_t at = 0; at < digits.size(); ++at) {
+    if (at > 0 && (digits.size() - at) % 3 == 0) written += ',';
+    written += digits[at];
+  }
+  return written;
 }
 
 std::string in_units(std::uint64_t bytes, std::uint64_t unit) {
