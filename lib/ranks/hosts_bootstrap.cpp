@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace verbspp {
@@ -39,7 +40,8 @@ result<hosts_bootstrap> hosts_bootstrap::join(const host_list& hosts, std::uint3
     return error::above_limit(joining_hosts, "rank", rank, hosts.size() - 1,
                               "the list has less ranks");
   return detail::without_exceptions(joining_hosts, [&]() -> result<hosts_bootstrap> {
-    const std::string& host = hosts.hosts().front().name;
+    const std::span<const host_entry> listed = hosts.hosts();
+    const std::string& host = listed.front().name;
     const bool is_address = host.find(':') != std::string::npos;
     const std::string place =
         (is_address ? "[" + host + "]" : host) + ":" + std::to_string(hosts.port());
