@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <thread>
@@ -439,6 +440,17 @@ TEST_CASE("cm: an event that is not acknowledged keeps its identifier") {
   REQUIRE(rdma_ack_cm_event(event) == 0);
   destroyer.join();
   CHECK(gone);
+}
+
+TEST_CASE("cm: a thread that asks a channel that another one has destroyed has time to exit") {
+  rdma_event_channel* const channel = rdma_create_event_channel();
+  REQUIRE(channel != nullptr);
+  rdma_destroy_event_channel(channel);
+  const auto before = std::chrono::steady_clock::now();
+  rdma_cm_event* none = nullptr;
+  CHECK(rdma_get_cm_event(channel, &none) == -1);
+  CHECK(errno == EBADF);
+  CHECK(std::chrono::steady_clock::now() - before > std::chrono::milliseconds(500));
 }
 
 TEST_CASE("cm: several threads share a channel") {

@@ -65,6 +65,10 @@ event_channel::~event_channel() {
   abandon();
 }
 
+bool event_channel::is_there(rdma_event_channel* channel) noexcept {
+  return channels().contains(static_cast<event_channel*>(channel));
+}
+
 void event_channel::abandon_all() noexcept {
   for (event_channel* each : channels()) each->abandon();
 }

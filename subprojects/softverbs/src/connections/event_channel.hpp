@@ -69,6 +69,8 @@ class event_channel final : public rdma_event_channel {
   static event_channel& of(rdma_event_channel* channel) noexcept {
     return *static_cast<event_channel*>(channel);
   }
+  /// Whether it has not been destroyed.
+  static bool is_there(rdma_event_channel* channel) noexcept;
   event_channel(const event_channel&) = delete;
   event_channel& operator=(const event_channel&) = delete;
   ~event_channel();

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include <cerrno>
+#include <ctime>
 #include <new>
 #include <utility>
 
@@ -51,9 +52,8 @@ int give_own_channel(const connection_event& event) {
   return 0;
 }
 
-/// The next event; null if there is none.
+/// The next event; null if there is none. Under the lock.
 std::unique_ptr<connection_event> take(event_channel& channel) {
-  const connections_lock held;
   for (;;) {
     auto event = channel.take();
     if (!event) return nullptr;
@@ -64,6 +64,15 @@ std::unique_ptr<connection_event> take(event_channel& channel) {
     hand_over(*event);
     return event;
   }
+}
+
+/// What a thread gets whose channel another one has destroyed. In the kernel it would sleep for
+/// ever, on which programs rely that destroy all and exit while a thread of theirs waits for
+/// events: so they have the time to.
+int wait_for_exit() noexcept {
+  constexpr timespec second{1, 0};
+  ::nanosleep(&second, nullptr);
+  return outcome(EBADF);
 }
 
 }  // namespace
@@ -105,14 +114,23 @@ SOFTVERBS_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_even
   if (event == nullptr) return outcome(EINVAL);
   try {
     for (;;) {
-      if (channel->fd < 0) return outcome(EIO);  // in a child of fork
-      if (auto taken = take(event_channel::of(channel))) {
-        *event = taken.release();
-        return 0;
+      pollfd readable{-1, POLLIN, 0};
+      bool is_there = false;
+      {
+        const connections_lock held;
+        is_there = event_channel::is_there(channel);
+        if (is_there) {
+          if (channel->fd < 0) return outcome(EIO);  // in a child of fork
+          if (auto taken = take(event_channel::of(channel))) {
+            *event = taken.release();
+            return 0;
+          }
+          readable.fd = channel->fd;
+        }
       }
+      if (!is_there) return wait_for_exit();
       // The program decides by the descriptor whether to wait.
-      if ((::fcntl(channel->fd, F_GETFL) & O_NONBLOCK) != 0) return outcome(EAGAIN);
-      pollfd readable{channel->fd, POLLIN, 0};
+      if ((::fcntl(readable.fd, F_GETFL) & O_NONBLOCK) != 0) return outcome(EAGAIN);
       if (::poll(&readable, 1, -1) < 0) return -1;
     }
   } catch (const std::bad_alloc&) {
