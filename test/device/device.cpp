@@ -134,7 +134,7 @@ void move_to_error(ibv_qp* queue_pair) {
 
 void wait_for_error_state(const connected& queue_pair, int line, const char* file) {
   wait_until([&] { return must(queue_pair.query_state()) == queue_pair_state::error; },
-             "the queue pair has to move to ERR", line, file);
+             "the queue pair has to move to ERR", patience, line, file);
 }
 
 }  // namespace verbspp::test

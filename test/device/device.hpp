@@ -56,9 +56,9 @@ template <class Outcome>
 
 /// Waits until `condition()` holds.
 template <class Condition>
-void wait_until(Condition condition, const char* what, int line = __builtin_LINE(),
-                const char* file = __builtin_FILE()) {
-  const auto deadline = clock::now() + patience;
+void wait_until(Condition condition, const char* what, std::chrono::nanoseconds limit = patience,
+                int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
+  const auto deadline = clock::now() + limit;
   while (!condition())
     if (clock::now() > deadline) throw failure(file, line, std::string("waited in vain: ") + what);
 }
