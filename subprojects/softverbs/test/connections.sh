@@ -37,7 +37,7 @@ both() {
   return 1
 }
 
-port=$((20000 + $$ % 20000))
+. "$(dirname "$0")/ports.sh"
 next() { port=$((port + 1)); }
 
 for layer in ethernet infiniband; do

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced: runs a program as server and as client. $library is set.
 
-port=$((20000 + $$ % 20000))
+. "$(dirname "$0")/ports.sh"
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 
