@@ -61,7 +61,7 @@
 /// that
 ///   is sent from or to this port. Of all devices, and all ports, unless one is named.
 /// - `device-fatal[@softN]`: an asynchronous event, and then EIO from everything but closing the
-///   device.
+///   device. The connection manager's identifiers on it get RDMA_CM_EVENT_DEVICE_REMOVAL.
 /// - `peer-lost[@QPN]`, `peer-back[@QPN]`: nothing arrives that is sent by or to this queue pair;
 ///   or to any of this process.
 ///

@@ -80,11 +80,19 @@ void event_channel::abandon() noexcept {
   close(fd);
 }
 
-bool event_channel::watch(int descriptor, channel_member& member) noexcept {
+bool event_channel::watch(int descriptor, channel_member& member, std::uint32_t what) noexcept {
   epoll_event entry{};
-  entry.events = EPOLLIN;
+  entry.events = what;
   entry.data.ptr = &member;
   return ::epoll_ctl(fd, EPOLL_CTL_ADD, descriptor, &entry) == 0;
+}
+
+bool event_channel::watch(int descriptor, channel_member& member) noexcept {
+  return watch(descriptor, member, EPOLLIN);
+}
+
+bool event_channel::watch_edges(int descriptor, channel_member& member) noexcept {
+  return watch(descriptor, member, EPOLLIN | EPOLLET);
 }
 
 void event_channel::unwatch(int descriptor) noexcept {

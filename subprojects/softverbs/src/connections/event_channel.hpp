@@ -76,6 +76,8 @@ class event_channel final : public rdma_event_channel {
   ~event_channel();
 
   bool watch(int descriptor, channel_member& member) noexcept;
+  /// The same of what nobody reads: once for each time that it becomes readable.
+  bool watch_edges(int descriptor, channel_member& member) noexcept;
   void unwatch(int descriptor) noexcept;
   /// Calls `on_time` then; 0 for never.
   void wake_at(channel_member& member, nanoseconds when);
@@ -95,6 +97,7 @@ class event_channel final : public rdma_event_channel {
 
  private:
   event_channel();
+  bool watch(int descriptor, channel_member& member, std::uint32_t what) noexcept;
   void abandon() noexcept;
   void progress();
   void serve_timer();

@@ -246,7 +246,7 @@ int identifier::notify(ibv_event_type noticed) {
 }
 
 int identifier::disconnect() {
-  if (verbs == nullptr) return EINVAL;
+  if (verbs == nullptr || is_removed_) return EINVAL;
   fail_queue_pair();
   switch (stage_) {
     case stage::answered:

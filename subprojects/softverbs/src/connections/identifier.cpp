@@ -3,6 +3,7 @@
 
 #include "connections/devices.hpp"
 #include "connections/protocol.hpp"
+#include "faults/faults.hpp"
 
 #include <infiniband/verbs.h>
 #include <sys/random.h>
@@ -65,6 +66,19 @@ void identifier::destroy() {
   // Its channel may be its own, and has to outlive it.
   const auto own = std::move(own_channel);
   delete this;
+}
+
+void identifier::look_at_device() {
+  if (is_removed_ || !here_ || !faults::is_broken(here_->device)) return;
+  is_removed_ = true;
+  callers_.clear();
+  events().wake_at(*this, 0);
+  if (stage_ == stage::listening) watch_reserved(false);
+  reserved_.reset();
+  // The peer is told when this is destroyed: nothing leaves such a device, nor comes from it.
+  if (socket_ >= 0) events().unwatch(socket_);
+  stage_ = stage::ended;
+  post(RDMA_CM_EVENT_DEVICE_REMOVAL);
 }
 
 void identifier::abandon() noexcept {
@@ -156,6 +170,7 @@ int identifier::bind(const sockaddr* address) {
   if (!asked->is_any()) {
     at = place_of(*asked);
     if (!at || !at->is_of_this_process()) return EADDRNOTAVAIL;
+    if (faults::is_broken(at->device)) return ENODEV;
   }
   if (const int error = reserve(*asked)) return error;
   if (at)
@@ -196,6 +211,7 @@ int identifier::resolve(const sockaddr* source, const sockaddr* target) {
       return nowhere(ENETUNREACH);
     }
   }
+  if (faults::is_broken(from->device)) return nowhere(ENODEV);
   if (const int error = choose(*from)) return error;
   remote_ = *asked;
   if (stage_ == stage::idle) {
@@ -286,7 +302,7 @@ void identifier::move_to(event_channel& other) {
   events().extract([this](const connection_event& each) { return each.owner == this; },
                    [&](std::unique_ptr<connection_event> each) { other.post(std::move(each)); });
   channel = &other;
-  if (socket_ >= 0) events().watch(socket_, *this);
+  if (socket_ >= 0 && !is_removed_) events().watch(socket_, *this);
   if (stage_ == stage::listening) watch_reserved(true);
   if (when != 0) events().wake_at(*this, when);
 }

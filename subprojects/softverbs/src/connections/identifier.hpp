@@ -106,8 +106,8 @@ class identifier final : public channel_member, public public_identifier {
   int acknowledged = 0;
   std::condition_variable all_acknowledged;
 
-  /// Whose queue pair is on a broken device gets one event of it.
-  bool told_of_removal = false;
+  /// Tells the program if its device has broken, once; that's its end.
+  void look_at_device();
 
   /// In a child of fork.
   void abandon() noexcept;
@@ -184,6 +184,7 @@ class identifier final : public channel_member, public public_identifier {
   nanoseconds gives_up_ = 0;
   nanoseconds is_refused_at_ = 0;
   std::list<std::unique_ptr<caller>> callers_;
+  bool is_removed_ = false;
 };
 
 /// All of the process.

@@ -2,6 +2,7 @@
 // What an identifier does that listens.
 #include "connections/identifier.hpp"
 #include "connections/protocol.hpp"
+#include "faults/faults.hpp"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -121,8 +122,8 @@ void identifier::take_request(int socket, const message& said) {
   made->agreed_.initiator_depth = said.responder_resources;
   made->remote_vendor.vendor_id = said.vendor;
   made->remote_vendor.options = said.vendor_options;
-  // Nobody has that address if it is of another process' device.
-  if (!here->is_of_this_process() || made->choose(*here) != 0) {
+  // Nobody has that address if it is of another process' device, or of one that is gone.
+  if (!here->is_of_this_process() || faults::is_broken(here->device) || made->choose(*here) != 0) {
     message no;
     no.kind = message_kind::rejection;
     no.is_datagram = said.is_datagram;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points for channels and their events.
 #include "connections/calls.hpp"
+#include "connections/removal.hpp"
 #include "machine/machine.hpp"
 
 #include <fcntl.h>
@@ -44,7 +45,7 @@ void hand_over(connection_event& event) {
 /// A request at who listens without a channel begins a life of its own.
 int give_own_channel(const connection_event& event) {
   if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST || !event.owner->is_synchronous()) return 0;
-  auto opened = event_channel::open();
+  auto opened = open_channel();
   if (!opened) return errno;
   identifier& made = identifier::of(event.id);
   made.move_to(*opened);
@@ -80,7 +81,7 @@ int wait_for_exit() noexcept {
 rdma_event_channel* softverbs::make_channel() {
   prepare_for_fork();
   const connections_lock held;
-  return event_channel::open().release();
+  return open_channel().release();
 }
 
 int softverbs::complete(identifier& id) {

@@ -6,6 +6,7 @@
 #include "machine/machine.hpp"
 
 #include <dlfcn.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <array>
@@ -33,6 +34,8 @@ using device_set = std::atomic<std::uint64_t>;
 static_assert(max_devices <= 64);
 std::array<device_set, max_ports> ports_down{};
 device_set broken{0};
+/// Of an eventfd; -1 as long as nobody has asked for it.
+std::atomic<int> breakage_descriptor{-1};
 
 bool has(const device_set& set, unsigned device) noexcept {
   return (set.load(std::memory_order_relaxed) >> device & 1) != 0;
@@ -54,8 +57,11 @@ void raise(unsigned device, unsigned port, ibv_event_type type) {
 
 void break_devices(const effect& what) {
   for (unsigned device = 0; device < max_devices; ++device)
-    if (what.target.value_or(device) == device && change(broken, device, true))
+    if (what.target.value_or(device) == device && change(broken, device, true)) {
       raise(device, 1, IBV_EVENT_DEVICE_FATAL);
+      if (const int descriptor = breakage_descriptor; descriptor >= 0)
+        ::eventfd_write(descriptor, 1);
+    }
 }
 
 void change_ports(const effect& what, bool down) {
@@ -207,6 +213,12 @@ bool port_is_down(station port) noexcept {
 }
 bool is_broken(unsigned device) noexcept { return has(broken, device); }
 
+int breakages() noexcept {
+  const std::lock_guard held(machine::current().engine.lock());
+  if (breakage_descriptor < 0) breakage_descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return breakage_descriptor;
+}
+
 int inject(const char* text, const char* origin, const char* consequence) noexcept try {
   std::vector<written> asked;
   if (!read_faults(text, origin, consequence, device_names::soft, asked)) return EINVAL;
@@ -226,7 +238,11 @@ void reset() noexcept {
   state = {};
   any = start_ports() || machine::current().engine.is_held();
   tell_peers(machine::current());
-  if (broken.exchange(0) != 0) machine::current().announce_repair();
+  if (broken.exchange(0) == 0) return;
+  machine::current().announce_repair();
+  eventfd_t breakages = 0;
+  if (const int descriptor = breakage_descriptor; descriptor >= 0)
+    ::eventfd_read(descriptor, &breakages);
 }
 
 unsigned long long struck() noexcept {
