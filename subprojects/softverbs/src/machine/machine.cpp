@@ -28,8 +28,9 @@ std::atomic<machine*> the_machine{nullptr};
 /// For processes that were stopped while they used what is to be taken away.
 constexpr nanoseconds longest_wait = 5'000'000'000;
 
-/// Requests take less time than this many; what takes more may be a lie.
-constexpr unsigned looks_before_doubt = 1000;
+/// Requests mostly take less time; what takes more may be a lie. Not a number of looks: on a busy
+/// machine others have their turns between two of them.
+constexpr nanoseconds time_before_doubt = 1'000'000;
 
 /// What a child of fork inherited; kept, because open contexts refer to it.
 machine* abandoned = nullptr;
@@ -140,20 +141,21 @@ bool machine::wait_for_users(const announcements::use& of) {
     const std::lock_guard held(engine.lock());
     others = wire.connected();
   }
-  const nanoseconds latest = now() + longest_wait;
+  const nanoseconds start = now();
   return std::ranges::all_of(others, [&](const auto& other) {
     using verdict = announcements::verdict;
-    unsigned looks = 0;
     std::optional<announcements::use> believed;
     const auto judge = [&](const announcements::use& said) {
       // Whoever is dead uses nothing; the engine's thread hears of it.
-      if (other->gone.load() || now() > latest) return verdict::give_up;
-      if (++looks < looks_before_doubt) {
+      if (other->gone.load()) return verdict::give_up;
+      const nanoseconds waited = now() - start;
+      if (waited < time_before_doubt) {
         ::sched_yield();
         return verdict::look_again;
       }
       if (believed != said && !may_use(*other, said)) return verdict::disbelieve;
       believed = said;
+      if (waited > longest_wait) return verdict::give_up;
       ::usleep(100);
       return verdict::look_again;
     };
