@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -58,14 +59,12 @@ class rest_of_path {
   /// Takes a number as the kernel writes them, without the slash before it.
   std::optional<unsigned> take_number() noexcept {
     constexpr std::size_t most_digits = 4;
-    const std::size_t digits = std::min(left_.find('/'), left_.size());
+    const std::size_t digits = std::min(left_.find_first_not_of("0123456789"), left_.size());
     if (digits == 0 || digits > most_digits || (left_.front() == '0' && digits > 1))
       return std::nullopt;
+    if (digits < left_.size() && left_[digits] != '/') return std::nullopt;
     unsigned number = 0;
-    for (const char each : left_.substr(0, digits)) {
-      if (each < '0' || each > '9') return std::nullopt;
-      number = number * 10 + static_cast<unsigned>(each - '0');
-    }
+    std::from_chars(left_.data(), left_.data() + digits, number);
     left_.remove_prefix(digits);
     return number;
   }
