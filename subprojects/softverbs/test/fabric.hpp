@@ -12,6 +12,13 @@
 
 inline constexpr auto patience = std::chrono::seconds(20);
 
+template <typename Action>
+std::chrono::steady_clock::duration time_of(const Action& action) {
+  const auto start = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::steady_clock::now() - start;
+}
+
 bool on_ethernet();
 /// Whether it is libsoftverbs-faults that lets things fail, in front of the device.
 bool faults_are_in_front();

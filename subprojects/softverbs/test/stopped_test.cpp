@@ -20,13 +20,6 @@ namespace {
 /// What a stopped process is waited for.
 constexpr auto longest_wait = std::chrono::seconds(5);
 
-template <typename Action>
-std::chrono::steady_clock::duration time_of(const Action& action) {
-  const auto start = std::chrono::steady_clock::now();
-  action();
-  return std::chrono::steady_clock::now() - start;
-}
-
 int take_rights(const endpoint& end) {
   ibv_qp_attr attributes{};
   return ibv_modify_qp(end.pair, &attributes, IBV_QP_ACCESS_FLAGS);

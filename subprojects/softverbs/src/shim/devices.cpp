@@ -177,20 +177,27 @@ bool has(const verbs_context* verbs, Function verbs_context::* member) noexcept 
 }
 
 template <typename Function>
-void put(Function& place, Function& kept, std::type_identity_t<Function> mine) noexcept {
-  kept = place;
+void put(Function& place, std::type_identity_t<Function> mine) noexcept {
   if (place != nullptr) place = mine;
 }
 
-template <typename Function>
-void put(verbs_context* verbs, Function verbs_context::* member, Function& kept,
-         std::type_identity_t<Function> mine) noexcept {
-  if (has(verbs, member)) put(verbs->*member, kept, mine);
-}
-
-template <typename Function>
-void put_back(verbs_context* verbs, Function verbs_context::* member, Function kept) noexcept {
-  if (has(verbs, member) && kept != nullptr) verbs->*member = kept;
+/// The functions of verbs_context that this library stands in front of: with where the provider's
+/// is kept, and what is there instead.
+template <typename Visit>
+void for_each_extended(const Visit& visit) noexcept {
+  visit(&verbs_context::query_port, &provided::query_port, query_port);
+  visit(&verbs_context::query_device_ex, &provided::query_device_ex, query_device_ex);
+  visit(&verbs_context::query_rt_values, &provided::query_rt_values, query_rt_values);
+  visit(&verbs_context::create_cq_ex, &provided::create_cq_ex, create_cq_ex);
+  visit(&verbs_context::create_qp_ex, &provided::create_qp_ex, create_qp_ex);
+  visit(&verbs_context::create_srq_ex, &provided::create_srq_ex, create_srq_ex);
+  visit(&verbs_context::create_wq, &provided::create_wq, create_wq);
+  visit(&verbs_context::alloc_dm, &provided::alloc_dm, alloc_dm);
+  visit(&verbs_context::free_dm, &provided::free_dm, free_dm);
+  visit(&verbs_context::reg_dm_mr, &provided::reg_dm_mr, reg_dm_mr);
+  visit(&verbs_context::alloc_td, &provided::alloc_td, alloc_td);
+  visit(&verbs_context::dealloc_td, &provided::dealloc_td, dealloc_td);
+  visit(&verbs_context::alloc_parent_domain, &provided::alloc_parent_domain, alloc_parent_domain);
 }
 
 unsigned count_ports(ibv_context* verbs) {
@@ -280,50 +287,30 @@ void stand_in_front(context_record& opened) noexcept {
   provided& kept = opened.theirs;
   ibv_context_ops& ops = opened.verbs->ops;
   kept.ops = ops;
-  put(ops.alloc_mw, kept.ops.alloc_mw, alloc_mw);
-  put(ops.bind_mw, kept.ops.bind_mw, bind_mw);
-  put(ops.dealloc_mw, kept.ops.dealloc_mw, dealloc_mw);
-  put(ops.poll_cq, kept.ops.poll_cq, poll_cq);
-  put(ops.req_notify_cq, kept.ops.req_notify_cq, req_notify_cq);
-  put(ops.post_srq_recv, kept.ops.post_srq_recv, post_srq_recv);
-  put(ops.post_send, kept.ops.post_send, post_send);
-  put(ops.post_recv, kept.ops.post_recv, post_recv);
-  if (verbs_context* verbs = verbs_get_ctx(opened.verbs)) {
-    put(verbs, &verbs_context::query_port, kept.query_port, query_port);
-    put(verbs, &verbs_context::query_device_ex, kept.query_device_ex, query_device_ex);
-    put(verbs, &verbs_context::query_rt_values, kept.query_rt_values, query_rt_values);
-    put(verbs, &verbs_context::create_cq_ex, kept.create_cq_ex, create_cq_ex);
-    put(verbs, &verbs_context::create_qp_ex, kept.create_qp_ex, create_qp_ex);
-    put(verbs, &verbs_context::create_srq_ex, kept.create_srq_ex, create_srq_ex);
-    put(verbs, &verbs_context::create_wq, kept.create_wq, create_wq);
-    put(verbs, &verbs_context::alloc_dm, kept.alloc_dm, alloc_dm);
-    put(verbs, &verbs_context::free_dm, kept.free_dm, free_dm);
-    put(verbs, &verbs_context::reg_dm_mr, kept.reg_dm_mr, reg_dm_mr);
-    put(verbs, &verbs_context::alloc_td, kept.alloc_td, alloc_td);
-    put(verbs, &verbs_context::dealloc_td, kept.dealloc_td, dealloc_td);
-    put(verbs, &verbs_context::alloc_parent_domain, kept.alloc_parent_domain, alloc_parent_domain);
-  }
+  put(ops.alloc_mw, alloc_mw);
+  put(ops.bind_mw, bind_mw);
+  put(ops.dealloc_mw, dealloc_mw);
+  put(ops.poll_cq, poll_cq);
+  put(ops.req_notify_cq, req_notify_cq);
+  put(ops.post_srq_recv, post_srq_recv);
+  put(ops.post_send, post_send);
+  put(ops.post_recv, post_recv);
+  if (verbs_context* verbs = verbs_get_ctx(opened.verbs))
+    for_each_extended([&](auto place, auto keep, auto mine) {
+      if (!has(verbs, place)) return;
+      kept.*keep = verbs->*place;
+      verbs->*place = mine;
+    });
   opened.verbs->async_fd = opened.events.get();
 }
 
 void stand_aside(context_record& opened) noexcept {
   const provided& kept = opened.theirs;
   opened.verbs->ops = kept.ops;
-  if (verbs_context* verbs = verbs_get_ctx(opened.verbs)) {
-    put_back(verbs, &verbs_context::query_port, kept.query_port);
-    put_back(verbs, &verbs_context::query_device_ex, kept.query_device_ex);
-    put_back(verbs, &verbs_context::query_rt_values, kept.query_rt_values);
-    put_back(verbs, &verbs_context::create_cq_ex, kept.create_cq_ex);
-    put_back(verbs, &verbs_context::create_qp_ex, kept.create_qp_ex);
-    put_back(verbs, &verbs_context::create_srq_ex, kept.create_srq_ex);
-    put_back(verbs, &verbs_context::create_wq, kept.create_wq);
-    put_back(verbs, &verbs_context::alloc_dm, kept.alloc_dm);
-    put_back(verbs, &verbs_context::free_dm, kept.free_dm);
-    put_back(verbs, &verbs_context::reg_dm_mr, kept.reg_dm_mr);
-    put_back(verbs, &verbs_context::alloc_td, kept.alloc_td);
-    put_back(verbs, &verbs_context::dealloc_td, kept.dealloc_td);
-    put_back(verbs, &verbs_context::alloc_parent_domain, kept.alloc_parent_domain);
-  }
+  if (verbs_context* verbs = verbs_get_ctx(opened.verbs))
+    for_each_extended([&](auto place, auto keep, auto) {
+      if (has(verbs, place) && kept.*keep != nullptr) verbs->*place = kept.*keep;
+    });
   opened.verbs->async_fd = opened.events.device();
 }
 
