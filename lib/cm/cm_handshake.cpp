@@ -34,6 +34,14 @@ Data data_of(const cm_event_data& event) noexcept {
 
 }  // namespace
 
+result<void> check_prepared(const channel& renewed) noexcept {
+  if (renewed.state() == channel_state::prepared) return success();
+  const bool is_connected = renewed.state() == channel_state::connected;
+  return error(is_connected ? error_kind::busy : error_kind::not_connected, "connection manager",
+               is_connected ? "the channel is connected already: renew it before it connects again"
+                            : "the channel is not prepared: renew it first");
+}
+
 result<cm_handshake> cm_handshake::start(cm_identifier id, state now, ibv_qp* queue_pair,
                                          const endpoint& local, const cm_parameters& parameters,
                                          const wait_limit& limit) noexcept {

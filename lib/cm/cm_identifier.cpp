@@ -24,7 +24,8 @@ constexpr const char* no_device =
     "no RDMA device has a way to this address: an interface that has an RDMA device has to be in "
     "its network, or in that of its router (rdma link, ip route get)";
 constexpr const char* no_such_local_address =
-    "no RDMA device of this host has this address (rdma link, ip address)";
+    "no RDMA device of this host has this address (rdma link, ip address), or somebody listens at "
+    "this port of all addresses";
 
 /// What calls of librdmacm return, which leave the errno in `errno`.
 result<void> outcome_of(int returned, const char* operation, const char* hint = nullptr) noexcept {
@@ -51,6 +52,12 @@ int milliseconds_to(const wait_limit& limit) noexcept {
 /// librdmacm takes addresses that are not const, and leaves them as they are.
 sockaddr* of_c(const cm_address& address) noexcept {
   return const_cast<sockaddr*>(address.native());
+}
+
+/// 0.0.0.0 or ::.
+bool is_any(const cm_address& address) noexcept {
+  return address == cm_address::any(address.port()) ||
+         address == cm_address::from("0.0.0.0", address.port()).assume_value();
 }
 
 result<rdma_event_channel*> create_channel() noexcept {
@@ -219,9 +226,11 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   errno = 0;
   if (rdma_bind_addr(id_, of_c(address)) == 0) return success();
   const error failed = error::from_errno(errno, operation);
-  if (errno == EADDRINUSE)
+  const int errnum = failed.native_errno();
+  // The kernel says so of a port that is another's at all addresses, too.
+  if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
     return failed.as(error_kind::busy, "this address and port are in use: by another listener");
-  if (is_of_no_way(errno)) return failed.as(error_kind::not_found, no_such_local_address);
+  if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_such_local_address);
   return failed;
 }
 

@@ -271,3 +271,97 @@ TEST_CASE("many connect to one listener") {
   cm_bed bed;
   connect_many(bed, 20);
 }
+
+TEST_CASE("a channel that was renewed connects again") {
+  cm_bed bed;
+  channel left(bed.prepare());
+  channel right(bed.prepare());
+  for (int i = 0; i < 3; ++i) {
+    auto asking = must(bed.route().start_connect(left, patience, {.data = i}));
+    cm_request request = must(bed.listener.accept(patience));
+    CHECK(must(request.data().as<int>()) == i);
+    auto answering = must(std::move(request).start_accept(right, patience, {.data = -i}));
+    drive(asking, answering);
+    const cm_connection client = must(std::move(asking).finish());
+    const cm_connection server = must(std::move(answering).finish());
+    CHECK(must(client.data().as<int>()) == -i);
+    check_talk(bed, left, right);
+    check_talk(bed, right, left);
+    must(left.renew());
+    must(right.renew());
+  }
+}
+
+TEST_CASE("a channel that was renewed connects in one call on each side") {
+  cm_bed bed;
+  channel left(bed.prepare());
+  channel right(bed.prepare());
+  std::optional<result<cm_connection>> served;
+  std::thread server([&] {
+    auto request = bed.listener.accept(patience);
+    served.emplace(request.has_value() ? std::move(request).value().accept(right, patience)
+                                       : result<cm_connection>(request.error()));
+  });
+  auto asked = bed.route().connect(left, patience);
+  server.join();
+  const cm_connection client = must(std::move(asked));
+  const cm_connection answered = must(std::move(*served));
+  check_talk(bed, left, right);
+}
+
+TEST_CASE("a channel that was not renewed is refused, and one that is rejected is prepared still") {
+  cm_bed bed;
+  cm_pair pair = connect(bed);
+  channel& connected = pair.client.channel;
+  CHECK(bed.route().connect(connected, patience).error() == error_kind::busy);
+  must(connected.close());
+  const error closed = failure_of(bed.route().connect(connected, patience));
+  CHECK(closed == error_kind::not_connected);
+  CHECK_THAT(closed.message(), Catch::Contains("renew"));
+  must(connected.renew());
+  auto asking = must(bed.route().start_connect(connected, patience));
+  must(must(bed.listener.accept(patience)).reject());
+  CHECK(failure_of(std::move(asking).run()) == error_kind::not_connected);
+  CHECK(connected.state() == channel_state::prepared);
+}
+
+TEST_CASE("a listener for IPv6 alone leaves IPv4 to others") {
+  cm_bed bed;
+  const auto own = own_address(family::ipv6);
+  if (!own) SKIP("the device has no address of IPv6");
+  const cm_listener only_ipv6 = must(cm_listener::open(cm_address::any(0), {.only_ipv6 = true}));
+  const std::uint16_t port = only_ipv6.address().port();
+  const cm_address ipv4 = bed.listener.address().with_port(port);
+
+  const auto refused = must(cm_route::resolve(ipv4, patience)).connect(bed.prepare(), patience);
+  CHECK(refused.error() == error_kind::not_connected);
+
+  cm_listener other = must(cm_listener::open(must(cm_address::from("0.0.0.0", port))));
+  const auto by_ipv4 =
+      must(must(cm_route::resolve(ipv4, patience)).start_connect(bed.prepare(), patience));
+  CHECK(must(other.accept(patience)).local_address() == ipv4);
+  cm_listener ours = must(cm_listener::open(cm_address::any(0), {.only_ipv6 = true}));
+  const cm_address ipv6 = own->with_port(ours.address().port());
+  const auto by_ipv6 =
+      must(must(cm_route::resolve(ipv6, patience)).start_connect(bed.prepare(), patience));
+  CHECK(must(ours.accept(patience)).local_address() == ipv6);
+}
+
+TEST_CASE("a listener for both families leaves IPv4 to nobody") {
+  need_manager();
+  const cm_listener both = must(cm_listener::open(cm_address::any(0)));
+  const cm_address ipv4 = must(cm_address::from("0.0.0.0", both.address().port()));
+  CHECK(failure_of(cm_listener::open(ipv4)) == error_kind::busy);
+}
+
+TEST_CASE("of listeners that reuse an address, one listens") {
+  cm_bed bed(family::ipv4, {.reuse_address = true});
+  const cm_address address = bed.listener.address();
+  CHECK(failure_of(cm_listener::open(address)) == error_kind::busy);
+  CHECK(failure_of(cm_listener::open(address, {.reuse_address = true})) == error_kind::busy);
+  static_cast<void>(connect(bed));
+  bed.listener = must(cm_listener::open(address.with_port(0)));
+  bed.listener = must(cm_listener::open(address, {.reuse_address = true}));
+  CHECK(bed.listener.address() == address);
+  static_cast<void>(connect(bed));
+}

@@ -18,7 +18,8 @@ struct cm_listener_options {
   /// (net.rdma_ucm.max_backlog). The kernel drops one more, and that of its sender asks again,
   /// every four seconds, until there is room.
   int backlog = 64;
-  /// Others may have the same address and port, if they say so, too; one of them may listen.
+  /// It may be bound where others are that say so, too. One of them may listen: on newer kernels
+  /// (6.1) only if nobody else is left there, and nobody comes as long as it does.
   bool reuse_address = false;
   /// Of the wildcard address of IPv6: not IPv4's as well.
   bool only_ipv6 = false;

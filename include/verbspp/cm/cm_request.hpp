@@ -62,6 +62,21 @@ class cm_request {
                                              prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared));
   }
+  /// Connects a channel that is prepared, by `renew` or at first, where it is. On failure it is
+  /// prepared still, or broken.
+  /// \errors as above; `busy` if it is connected, `not_connected` if it was not renewed
+  [[nodiscard]] result<cm_connection> accept(channel& renewed, const wait_limit& limit,
+                                             const cm_accept_options& options = {}) && noexcept {
+    VERBSPP_TRY(session, std::move(*this).start_accept(renewed, limit, options));
+    return std::move(session).run();
+  }
+  /// The same for an event loop. The channel stays where it is until the session has gone.
+  [[nodiscard]] result<cm_session<detail::channel_in_place>> start_accept(
+      channel& renewed, const wait_limit& limit,
+      const cm_accept_options& options = {}) && noexcept {
+    VERBSPP_TRYV(detail::check_prepared(renewed));
+    return std::move(*this).start_accept(detail::channel_in_place(renewed), limit, options);
+  }
   /// \errors `invalid_input` if this was moved from; those of the kernel, if the peer has gone
   result<void> reject(const cm_rejection_data& data = {}) && noexcept;
 

@@ -68,6 +68,21 @@ class cm_route {
                                               prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared), options.rejection);
   }
+  /// Connects a channel that is prepared, by `renew` or at first, where it is. On failure it is
+  /// prepared still, or broken.
+  /// \errors as above; `busy` if it is connected, `not_connected` if it was not renewed
+  [[nodiscard]] result<cm_connection> connect(channel& renewed, const wait_limit& limit,
+                                              const cm_connect_options& options = {}) && noexcept {
+    VERBSPP_TRY(session, std::move(*this).start_connect(renewed, limit, options));
+    return std::move(session).run();
+  }
+  /// The same for an event loop. The channel stays where it is until the session has gone.
+  [[nodiscard]] result<cm_session<detail::channel_in_place>> start_connect(
+      channel& renewed, const wait_limit& limit,
+      const cm_connect_options& options = {}) && noexcept {
+    VERBSPP_TRYV(detail::check_prepared(renewed));
+    return std::move(*this).start_connect(detail::channel_in_place(renewed), limit, options);
+  }
 
  private:
   [[nodiscard]] static detail::cm_parameters parameters(const cm_connect_options& options) noexcept;

@@ -37,7 +37,8 @@ class cm_session {
   using connected = typename detail::cm_end<End>::connected;
 
  public:
-  /// What `finish` gives: a `managed_channel`, or a `managed_queue_pair`.
+  /// What `finish` gives: a `managed_channel`, or a `managed_queue_pair`; of a channel that was
+  /// renewed, its `cm_connection`.
   using outcome = typename detail::cm_end<End>::outcome;
 
   /// For the library.
@@ -76,7 +77,8 @@ class cm_session {
     if (!is_done)
       return error(error_kind::busy, "cm_session::finish",
                    "the connection is being made: call advance until it says that it is done");
-    return outcome{cm_connection(handshake_.take(), handshake_.theirs()), std::move(*connected_)};
+    return detail::cm_end<End>::made(cm_connection(handshake_.take(), handshake_.theirs()),
+                                     std::move(*connected_));
   }
   /// Waits for the peer, again and again, until it is done.
   /// \errors as `advance`

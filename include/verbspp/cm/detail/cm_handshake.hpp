@@ -96,6 +96,25 @@ class cm_handshake {
   bool has_shared_receives_;
 };
 
+/// A channel of the program's, which is prepared, usually by `renew`, and stays where it is.
+class channel_in_place {
+ public:
+  explicit channel_in_place(channel& prepared) noexcept : channel_(&prepared) {}
+  [[nodiscard]] ibv_qp* native_handle() const noexcept { return channel_->native_handle(); }
+  [[nodiscard]] struct endpoint endpoint() const noexcept { return channel_->endpoint(); }
+  /// \returns the channel, once it is connected
+  [[nodiscard]] result<channel*> handshake(const managed_attributes& by) && noexcept {
+    VERBSPP_TRYV(channel_->handshake(by));
+    return channel_;
+  }
+
+ private:
+  channel* channel_;
+};
+
+/// \errors as a channel's handshake, before the peer is asked
+[[nodiscard]] result<void> check_prepared(const channel& renewed) noexcept;
+
 /// What a connection manager needs to know of what it connects.
 template <class End>
 struct cm_end {
@@ -108,6 +127,19 @@ struct cm_end<prepared_channel> {
   static constexpr bool exists = true;
   using connected = channel;
   using outcome = managed_channel;
+  static outcome made(cm_connection&& connection, connected&& end) noexcept {
+    return {std::move(connection), std::move(end)};
+  }
+};
+
+template <>
+struct cm_end<channel_in_place> {
+  static constexpr bool exists = true;
+  using connected = channel*;
+  using outcome = cm_connection;
+  static outcome made(cm_connection&& connection, connected&& /*in place*/) noexcept {
+    return std::move(connection);
+  }
 };
 
 template <receive_queue_kind Receives, posting_interface Posting>
@@ -115,6 +147,9 @@ struct cm_end<queue_pair<transport::rc, queue_pair_state::init, Receives, Postin
   static constexpr bool exists = true;
   using connected = queue_pair<transport::rc, queue_pair_state::ready_to_send, Receives, Posting>;
   using outcome = managed_queue_pair<connected>;
+  static outcome made(cm_connection&& connection, connected&& end) noexcept {
+    return {std::move(connection), std::move(end)};
+  }
 };
 
 }  // namespace verbspp::detail
