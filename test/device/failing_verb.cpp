@@ -152,18 +152,6 @@ int failing_verb::calls() const {
 
 int live_objects() { return live; }
 
-failing_device::failing_device(const char* fault) {
-  auto* const inject_fault =
-      reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "softverbs_inject"));
-  if (inject_fault == nullptr || !device_name().starts_with("soft"))
-    SKIP("only the software device fails on demand");
-  REQUIRE(inject_fault(fault) == 0);
-}
-
-failing_device::~failing_device() {
-  reinterpret_cast<void (*)()>(::dlsym(RTLD_DEFAULT, "softverbs_reset_faults"))();
-}
-
 claimed_capabilities::claimed_capabilities(unsigned capabilities, unsigned claimed) {
   replaced_capabilities = capabilities;
   claimed_capability_flags = claimed;

@@ -3,6 +3,8 @@
 /// Lets calls of libibverbs fail that no device can be asked to let fail.
 #pragma once
 
+#include "failing_device.hpp"
+
 #include <infiniband/verbs.h>
 #include <sys/types.h>
 
@@ -89,16 +91,6 @@ class failing_operation {
 /// The verbs objects that were made by functions of libibverbs, and not destroyed since. What is
 /// made through pointers, extended queue pairs and completion queues, is not counted in, but out.
 [[nodiscard]] int live_objects();
-
-/// Gives the software device a fault, as `softverbs_inject` describes it, until the end of the
-/// scope; where the tests don't run on it, the test is skipped.
-class failing_device {
- public:
-  explicit failing_device(const char* fault);
-  ~failing_device();
-  failing_device(const failing_device&) = delete;
-  failing_device& operator=(const failing_device&) = delete;
-};
 
 /// Lets `ibv_query_device` tell of these capabilities that the device has those `claimed` of them.
 class claimed_capabilities {

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// The event that an address has moved to another device, as bonded interfaces let it. No device of
+/// the tests has it: an event that comes is changed into it.
+
+#include "cm_bed.hpp"
+
+#include <dlfcn.h>
+#include <rdma/rdma_cma.h>
+
+#include <atomic>
+#include <optional>
+
+namespace {
+
+/// The type of the events that are changed; none if this is below 0.
+std::atomic<int> changed_type{-1};
+
+}  // namespace
+
+extern "C" int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_event** event) {
+  using function = int (*)(rdma_event_channel*, rdma_cm_event**);
+  static const auto next = reinterpret_cast<function>(::dlsym(RTLD_NEXT, "rdma_get_cm_event"));
+  const int outcome = next(channel, event);
+  if (outcome == 0 && (*event)->event == changed_type.load())
+    (*event)->event = RDMA_CM_EVENT_ADDR_CHANGE;
+  return outcome;
+}
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+/// Until the end of the scope, each event of that type is one that the address has changed.
+class address_that_changes {
+ public:
+  explicit address_that_changes(rdma_cm_event_type instead_of) { changed_type = instead_of; }
+  ~address_that_changes() { changed_type = -1; }
+  address_that_changes(const address_that_changes&) = delete;
+  address_that_changes& operator=(const address_that_changes&) = delete;
+};
+
+}  // namespace
+
+TEST_CASE("who is connected hears that the address has changed, and stays connected") {
+  cm_bed bed;
+  cm_pair pair = connect(bed);
+  const address_that_changes moves(RDMA_CM_EVENT_DISCONNECTED);
+  must(pair.client.connection.disconnect());
+  cm_connection& hears = pair.server.connection;
+  CHECK(must(hears.wait_event(patience)) == cm_event::address_change);
+  CHECK(hears.state() == cm_state::connected);
+}
+
+TEST_CASE("who connects hears that the address has changed") {
+  cm_bed bed;
+  const bool is_asking = GENERATE(true, false);
+  const address_that_changes moves(is_asking ? RDMA_CM_EVENT_CONNECT_RESPONSE
+                                             : RDMA_CM_EVENT_ESTABLISHED);
+  auto asking = must(bed.route().start_connect(bed.prepare(), patience));
+  cm_request request = must(bed.listener.accept(patience));
+  auto answering = must(std::move(request).start_accept(bed.prepare(), patience));
+  std::optional<error> why;
+  wait_until(
+      [&] {
+        for (auto* each : {&asking, &answering}) {
+          const auto done = each->advance();
+          if (!done.has_value() && !why) why = done.error();
+        }
+        return why.has_value();
+      },
+      "one of both fails");
+  INFO(*why);
+  CHECK(*why == error_kind::not_connected);
+  CHECK_THAT(why->message(), Catch::Contains("the address has moved to another device"));
+}
+
+TEST_CASE("who looks for a route hears that the address has changed") {
+  cm_bed bed;
+  const address_that_changes moves(
+      GENERATE(RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ROUTE_RESOLVED));
+  const auto found = cm_route::resolve(bed.listener.address(), patience);
+  CHECK(found.error() == error_kind::not_connected);
+  CHECK_THAT(found.error().message(), Catch::Contains("look for a route again"));
+}
