@@ -200,14 +200,14 @@ elif start 'Open MPI over UCX' mpicc && command -v mpirun >/dev/null; then
   fi
 fi
 
-# fabric PROVIDER ENDPOINT: port options are the other way round here.
+# fabric PROVIDER ENDPOINT DOMAIN: port options are the other way round here.
 fabric() {
   port=$((port + 1))
-  env LD_PRELOAD="$library" timeout $limit fi_pingpong -B $port -p "$1" -e "$2" -d soft0-dgram -I 20 \
+  env LD_PRELOAD="$library" timeout $limit fi_pingpong -B $port -p "$1" -e "$2" -d "$3" -I 20 \
     >"$log/server" 2>&1 &
   server=$!
   tries=0
-  until env LD_PRELOAD="$library" timeout $limit fi_pingpong -P $port -p "$1" -e "$2" -d soft0-dgram -I 20 \
+  until env LD_PRELOAD="$library" timeout $limit fi_pingpong -P $port -p "$1" -e "$2" -d "$3" -I 20 \
     127.0.0.1 >"$log/client" 2>&1; do
     tries=$((tries + 1))
     if [ $tries -ge 30 ] || ! kill -0 $server 2>/dev/null; then
@@ -221,8 +221,15 @@ fabric() {
   done
   wait $server
 }
+if start 'libfabric: fi_pingpong, verbs' fi_pingpong; then
+  try fabric verbs msg soft0
+  try fabric verbs dgram soft0-dgram
+fi
+if start 'libfabric: fi_pingpong, verbs;ofi_rxm' fi_pingpong; then
+  try fabric 'verbs;ofi_rxm' rdm soft0
+fi
 if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
-  try fabric 'verbs;ofi_rxd' rdm
+  try fabric 'verbs;ofi_rxd' rdm soft0-dgram
 fi
 report
 [ $tried != 0 ] || exit 77
