@@ -82,5 +82,37 @@ if command -v mckey >/dev/null; then
     done
   done
 fi
+# As many connections as it is asked for, and the time that each step takes; its server stays.
+if command -v cmtime >/dev/null; then
+  ran=1
+  next
+  env LD_PRELOAD="$library" timeout 60 cmtime -p $port >"$log/server" 2>&1 &
+  server=$!
+  tries=0
+  until env LD_PRELOAD="$library" timeout 40 cmtime -p $port -s 198.18.83.1 -c 50 >"$log/client" 2>&1 &&
+    grep -q destroy "$log/client" && ! grep -q error "$log/client"; do
+    tries=$((tries + 1))
+    [ $tries -lt 30 ] || break
+    sleep 0.2
+  done
+  kill $server
+  wait $server 2>/dev/null
+  if [ $tries -ge 30 ]; then
+    echo 'FAILED: cmtime'
+    cat "$log/client" "$log/server"
+    failures=1
+  fi
+fi
+
+# Sockets of librdmacm are connections inside that library: refused, and nothing worse.
+if command -v rstream >/dev/null; then
+  ran=1
+  env LD_PRELOAD="$library" timeout 40 rstream -s 198.18.83.1 >"$log/client" 2>&1
+  grep -q 'rsocket failed: Operation not supported' "$log/client" || {
+    echo 'FAILED: rstream'
+    cat "$log/client"
+    failures=1
+  }
+fi
 [ $ran = 1 ] || exit 77
 exit $failures
