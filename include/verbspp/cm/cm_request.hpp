@@ -71,11 +71,11 @@ class cm_request {
     return std::move(session).run();
   }
   /// The same for an event loop. The channel stays where it is until the session has gone.
-  [[nodiscard]] result<cm_session<detail::channel_in_place>> start_accept(
+  [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_accept(
       channel& renewed, const wait_limit& limit,
       const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRYV(detail::check_prepared(renewed));
-    return std::move(*this).start_accept(detail::channel_in_place(renewed), limit, options);
+    return std::move(*this).start_accept(detail::cm_channel_in_place(renewed), limit, options);
   }
   /// \errors `invalid_input` if this was moved from; those of the kernel, if the peer has gone
   result<void> reject(const cm_rejection_data& data = {}) && noexcept;

@@ -77,11 +77,11 @@ class cm_route {
     return std::move(session).run();
   }
   /// The same for an event loop. The channel stays where it is until the session has gone.
-  [[nodiscard]] result<cm_session<detail::channel_in_place>> start_connect(
+  [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_connect(
       channel& renewed, const wait_limit& limit,
       const cm_connect_options& options = {}) && noexcept {
     VERBSPP_TRYV(detail::check_prepared(renewed));
-    return std::move(*this).start_connect(detail::channel_in_place(renewed), limit, options);
+    return std::move(*this).start_connect(detail::cm_channel_in_place(renewed), limit, options);
   }
 
  private:

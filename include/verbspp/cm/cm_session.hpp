@@ -45,6 +45,11 @@ class cm_session {
   cm_session(detail::cm_handshake handshake, End&& prepared,
              cm_rejection* rejection = nullptr) noexcept
       : handshake_(std::move(handshake)), prepared_(std::move(prepared)), told_(rejection) {}
+  cm_session(const cm_session&) = delete;
+  cm_session& operator=(const cm_session&) = delete;
+  cm_session(cm_session&&) noexcept = default;
+  cm_session& operator=(cm_session&&) noexcept = default;
+  ~cm_session() = default;
 
   /// Does what can be done without waiting for the peer; the handshake of the queue pair, which
   /// takes system calls, among it.

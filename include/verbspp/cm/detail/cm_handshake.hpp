@@ -97,9 +97,9 @@ class cm_handshake {
 };
 
 /// A channel of the program's, which is prepared, usually by `renew`, and stays where it is.
-class channel_in_place {
+class cm_channel_in_place {
  public:
-  explicit channel_in_place(channel& prepared) noexcept : channel_(&prepared) {}
+  explicit cm_channel_in_place(channel& prepared) noexcept : channel_(&prepared) {}
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return channel_->native_handle(); }
   [[nodiscard]] struct endpoint endpoint() const noexcept { return channel_->endpoint(); }
   /// \returns the channel, once it is connected
@@ -133,7 +133,7 @@ struct cm_end<prepared_channel> {
 };
 
 template <>
-struct cm_end<channel_in_place> {
+struct cm_end<cm_channel_in_place> {
   static constexpr bool exists = true;
   using connected = channel*;
   using outcome = cm_connection;
