@@ -10,6 +10,9 @@ namespace verbspp {
 namespace {
 
 constexpr const char* adding = "add a channel to a group";
+/// How long who connects to this end may wait for an answer, while this one sleeps.
+constexpr auto time_between_services = std::chrono::milliseconds(1);
+constexpr const char* connecting = "connect peers of a group";
 
 }  // namespace
 
@@ -19,6 +22,7 @@ group& group::operator=(group&& other) noexcept {
   numbers_ = std::move(other.numbers_);
   by_index_ = std::move(other.by_index_);
   size_ = std::exchange(other.size_, 0);
+  connector_ = std::exchange(other.connector_, nullptr);
   hub_ = std::move(other.hub_);
   return *this;
 }
@@ -45,7 +49,9 @@ peer_list group::collect_numbers(Has has) noexcept {
 }
 
 peer_list group::all() noexcept {
-  return collect_numbers([](const channel& c) { return c.state() != channel_state::empty; });
+  return collect_numbers([this](const channel& c) {
+    return connector_ != nullptr || c.state() != channel_state::empty;
+  });
 }
 
 peer_list group::connected() noexcept {
@@ -70,6 +76,36 @@ group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept 
   }
   if (first) return group_error(*first, cause, failed);
   return success();
+}
+
+bool group::is_any_due(const peer_list& peers) const noexcept {
+  return connector_ != nullptr && std::ranges::any_of(peers, [&](std::uint32_t peer) {
+           return peer < size_ && connector_->is_due(peer);
+         });
+}
+
+group_results group::connect(const peer_list& peers, const wait_limit& limit) noexcept {
+  const auto count = static_cast<std::uint32_t>(peers.size());
+  if (is_any_due(peers))
+    return connector_->connect(*this, peers,
+                               detail::given(limit) != nullptr ? limit : wait_limit(usual_limit()));
+  detail::owned<peer_result[]> told(new (std::nothrow) peer_result[count]);
+  if (!told) return no_memory(connecting);
+  for (std::uint32_t place = 0; place < count; ++place)
+    told.get()[place] = {peers.begin()[place], state_of(peers.begin()[place])};
+  return {std::move(told), count};
+}
+
+transport_result<completed_work> group::state_of(std::uint32_t peer) const noexcept {
+  if (peer >= size_)
+    return error::above_limit(connecting, "the number of a peer", peer, size_ == 0 ? 0 : size_ - 1,
+                              "it has to be below the group's size()");
+  const channel& member = channels_.get()[peer];
+  if (member.is_connected())
+    return completed_work(detail::number_of(work_operation::send), 0, 0, 0);
+  if (const auto failed = member.failure()) return failed->root();
+  return error(error_kind::not_connected, connecting,
+               "it has no connection: give it one by handshake, or put another channel there");
 }
 
 result<void> group::check(const channel& member) const noexcept {
@@ -135,6 +171,7 @@ void group::take_news(std::span<arrival> arrived) noexcept {
 
 result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
   if (!hub_) return error(error_kind::invalid_input, "poll of a group", "this group is empty");
+  serve();
   VERBSPP_TRY(arrived, hub_->poll(into));
   take_news(arrived);
   return arrived;
@@ -142,9 +179,26 @@ result<std::span<arrival>> group::poll(std::span<arrival> into) noexcept {
 
 result<std::span<arrival>> group::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
   if (!hub_) return error(error_kind::invalid_input, "wait of a group", "this group is empty");
+  if (connector_ != nullptr) return wait_and_serve(into, limit);
   VERBSPP_TRY(arrived, hub_->wait(into, limit));
   take_news(arrived);
   return arrived;
+}
+
+result<std::span<arrival>> group::wait_and_serve(std::span<arrival> into,
+                                                 const wait_limit& limit) noexcept {
+  for (;;) {
+    connector_->serve(*this);
+    const bool is_last = limit.has_passed();
+    const wait_limit slice(
+        std::min(limit.sleep_until(), std::chrono::steady_clock::now() + time_between_services));
+    const auto arrived = hub_->wait(into, is_last ? limit : slice);
+    if (arrived.has_value()) {
+      take_news(arrived.assume_value());
+      return arrived;
+    }
+    if (is_last || arrived.assume_error() != error_kind::timed_out) return arrived;
+  }
 }
 
 std::chrono::nanoseconds group::usual_limit() const noexcept {

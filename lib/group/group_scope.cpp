@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <verbspp/group/group.hpp>
 #include <verbspp/group/group_scope.hpp>
 
 namespace verbspp {
@@ -16,6 +17,11 @@ std::optional<group_error> group_scope::failure() noexcept {
   }
   if (!first) return std::nullopt;
   return group_error(*first, cause, failed);
+}
+
+std::optional<group_results> group_scope::connect_first(const peer_list& peers) noexcept {
+  if (!connects_->is_any_due(peers)) return std::nullopt;
+  return connects_->connect(peers, limit_);
 }
 
 error group_scope::no_such_peer(std::uint32_t peer) const noexcept {

@@ -59,6 +59,7 @@ group_results signals::broadcast(group& peers, std::span<std::byte> value, std::
   const auto run = [&](step& now) noexcept {
     if (around.has_parent()) now.expect(around.parent());
     for (std::uint32_t i = 0; i < around.children(); ++i) now.promise(around.child(i));
+    now.begin();
     if (around.has_parent()) {
       const std::byte* const taken = now.take(around.parent());
       if (taken == nullptr) return;
@@ -80,12 +81,14 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
   const auto run = [&](step& now) noexcept {
     if (rank_ != root) {
       now.promise(root);
+      now.begin();
       std::ranges::copy(mine, data() + own_value(0));
       now.give(root, own_value(0), mine.size());
       return;
     }
     for (std::uint32_t rank = 0; rank < size_; ++rank)
       if (rank != root) now.expect(rank);
+    now.begin();
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
       if (rank == root) {
         std::ranges::copy(mine, all.data() + rank * mine.size());
@@ -114,6 +117,7 @@ group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
       now.expect(from(distance));
       now.promise(to(distance));
     }
+    now.begin();
     std::ranges::copy(mine, data() + values + rank_ * size);
     for (std::uint64_t distance = 1; distance < size_; distance *= 2) {
       if (!now.has_room(to(distance))) return;
@@ -143,6 +147,7 @@ group_results signals::all_reduce(group& peers, std::span<std::byte> value, comb
       now.promise(around.parent());
       now.expect(around.parent());
     }
+    now.begin();
     for (std::uint32_t i = 0; i < around.children(); ++i) {
       const std::byte* const taken = now.take(around.child(i));
       if (taken == nullptr) return;

@@ -40,9 +40,11 @@ result<void> signals::open(const protection_domain& domain, std::uint32_t rank, 
   memory_.emplace(std::move(made));
   counts_ = owned<counts[]>(new (std::nothrow) counts[size]);
   is_named_ = owned<bool[]>(new (std::nothrow) bool[size]());
+  partners_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
+  is_expected_ = owned<bool[]>(new (std::nothrow) bool[size]());
   theirs_ = owned<std::optional<place>[]>(new (std::nothrow) std::optional<place>[size]);
   everybody_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
-  if (!counts_ || !is_named_ || !theirs_ || !everybody_)
+  if (!counts_ || !is_named_ || !partners_ || !is_expected_ || !theirs_ || !everybody_)
     return error::from_errno(ENOMEM, "join a world");
   for (std::uint32_t each = 0; each < size; ++each) everybody_.get()[each] = each;
   return success();
@@ -134,6 +136,9 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
   const std::uint16_t tag = tag_of({static_cast<std::uint64_t>(kind), listed});
   // Also where it has failed already, all signals are counted, as the others do.
   return run_step(peers, ranks, tag, limit, [&](step& now) noexcept {
+    const auto note = [&](std::uint32_t rank) noexcept { now.note(rank); };
+    run(kind, ranks, note, note);
+    now.begin();
     run(
         kind, ranks, [&](std::uint32_t to) noexcept { now.signal(to); },
         [&](std::uint32_t from) noexcept { now.await(from); });
@@ -142,32 +147,44 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
 
 group_results signals::blame(group& peers, const peer_list& ranks, std::uint16_t tag,
                              std::optional<std::uint32_t> awaited, const error& cause,
-                             bool is_known) noexcept {
+                             bool is_known, const std::optional<group_results>& reached) noexcept {
   const auto count = static_cast<std::uint32_t>(ranks.size());
   owned<peer_result[]> all(new (std::nothrow) peer_result[count]);
   if (!all) return error::from_errno(ENOMEM, collective_step);
   const completed_work nothing(number_of(work_operation::rdma_read), 0, 0, 0);
-  // Each is asked how often it has come, by what needs nobody there.
+  // Each is asked how often it has come, by what needs nobody there; those that are still to be
+  // connected can't be.
   const auto ask = [&](std::uint32_t rank) -> result<read_operation> {
     VERBSPP_TRY(into, memory_->scatter(at(word::answer_of, rank), sizeof(std::uint64_t)));
     VERBSPP_TRY(from,
                 theirs_.get()[rank]->slice(at(word::joined_with, rank_), sizeof(std::uint64_t)));
     return read_operation{.elements = into, .remote = from};
   };
-  const group_results answers = peers.gather(ranks, ask, time_for_answers);
-  if (answers.size() != count) return static_cast<error>(answers.error());
+  std::uint32_t asked = 0;
+  for (const std::uint32_t rank : ranks)
+    if (!peers.is_due(rank)) partners_.get()[asked++] = rank;
+  const group_results answers =
+      peers.gather(std::span<const std::uint32_t>(partners_.get(), asked), ask, time_for_answers);
+  if (answers.size() != asked) return static_cast<error>(answers.error());
   bool is_any_missing = false;
+  const peer_result* answer_of = answers.begin();
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t rank = answers[i].peer;
+    const std::uint32_t rank = ranks.begin()[i];
     peer_result& told = all.get()[i];
-    told.peer = rank;
+    told = {rank, nothing};
+    if (peers.is_due(rank)) {
+      if (reached)
+        for (const peer_result& each : *reached)
+          if (each.peer == rank) told = each;
+      is_any_missing = is_any_missing || !told.result.has_value();
+      continue;
+    }
+    const transport_result<completed_work>& answered = answer_of++->result;
     const auto failed = peers[rank].failure();
     if (failed)
       told.result = failed->root();
-    else if (!answers[i].result.has_value())
-      told.result = answers[i].result.assume_error();
-    else
-      told.result = nothing;
+    else if (!answered.has_value())
+      told.result = answered.assume_error();
     if (told.result.has_value()) {
       const std::uint64_t answer = look(data() + at(word::answer_of, rank));
       const std::uint64_t joined = counts_.get()[rank].joined;

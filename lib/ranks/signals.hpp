@@ -119,10 +119,11 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] group_results run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                        const wait_limit& limit, Function function);
   /// Which of the ranks have not come to this step, or can't be asked. If it is known who is to
-  /// blame, that is its error.
+  /// blame, that is its error. `reached` has those that were to be connected for the step.
   [[nodiscard]] group_results blame(group& peers, const peer_list& ranks, std::uint16_t tag,
                                     std::optional<std::uint32_t> awaited, const error& cause,
-                                    bool is_known) noexcept;
+                                    bool is_known,
+                                    const std::optional<group_results>& reached) noexcept;
 
   [[nodiscard]] std::byte* data() noexcept { return memory_->data(); }
   // Where things are in each rank's memory.
@@ -152,6 +153,8 @@ class [[gnu::visibility("hidden")]] signals {
   std::optional<registered_buffer<rights>> memory_{};
   owned<counts[]> counts_{};
   owned<bool[]> is_named_{};
+  owned<std::uint32_t[]> partners_{};  ///< with whom a step is
+  owned<bool[]> is_expected_{};        ///< which of them have a value for this rank
   owned<std::optional<place>[]> theirs_{};
   owned<std::uint32_t[]> everybody_{};
 };

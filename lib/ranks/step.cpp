@@ -5,7 +5,9 @@
 
 #include <array>
 #include <chrono>
+#include <span>
 #include <thread>
+#include <utility>
 
 namespace verbspp::detail {
 
@@ -25,6 +27,7 @@ bool signals::step::wait_until(std::uint32_t for_rank, Condition holds) noexcept
   for (unsigned round = 0;; ++round) {
     if (holds()) return true;
     if (round % rounds_before_yield != rounds_before_yield - 1) continue;
+    peers_.serve();
     if (limit_.has_passed()) {
       // What came together with the limit was still in time.
       if (holds()) return true;
@@ -83,11 +86,33 @@ void signals::step::await(std::uint32_t from) noexcept {
     check_tag(from, look(at), wanted);
 }
 
+void signals::step::note(std::uint32_t with) noexcept {
+  if (with == of_.rank_ || std::exchange(of_.is_named_.get()[with], true)) return;
+  of_.partners_.get()[partners_++] = with;
+}
+
 void signals::step::expect(std::uint32_t from) noexcept {
-  counts& with = of_.counts_.get()[from];
-  // What this rank has not taken of an earlier step that failed, it never will.
-  if (with.released < with.expected) release(from);
-  ++with.expected;
+  note(from);
+  of_.is_expected_.get()[from] = true;
+  ++of_.counts_.get()[from].expected;
+}
+
+void signals::step::begin() noexcept {
+  const std::span<const std::uint32_t> partners(of_.partners_.get(), partners_);
+  for (const std::uint32_t rank : partners) of_.is_named_.get()[rank] = false;
+  if (!failed_ && peers_.is_any_due(partners)) {
+    reached_.emplace(peers_.connect(partners, limit_));
+    if (reached_->has_error()) {
+      const group_error missing = reached_->error();
+      fail(missing.peer().value_or(of_.rank_), missing, true);
+    }
+  }
+  for (const std::uint32_t rank : partners) {
+    if (!std::exchange(of_.is_expected_.get()[rank], false)) continue;
+    // What this rank has not taken of earlier steps that failed, it never will.
+    counts& with = of_.counts_.get()[rank];
+    if (with.released + 1 < with.expected) give_back(rank, with.expected - 1);
+  }
 }
 
 bool signals::step::has_room(std::uint32_t to) noexcept {
@@ -129,10 +154,13 @@ const std::byte* signals::step::take(std::uint32_t from) noexcept {
 }
 
 void signals::step::release(std::uint32_t from) noexcept {
-  counts& with = of_.counts_.get()[from];
+  give_back(from, of_.counts_.get()[from].expected);
+}
+
+void signals::step::give_back(std::uint32_t from, std::uint64_t number) noexcept {
   if (failed_) return;
-  write_word(from, word::taken_to, of_.at(word::taken_by, of_.rank_), with.expected);
-  if (!failed_) with.released = with.expected;
+  write_word(from, word::taken_to, of_.at(word::taken_by, of_.rank_), number);
+  if (!failed_) of_.counts_.get()[from].released = number;
 }
 
 }  // namespace verbspp::detail

@@ -7,6 +7,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/group/group.hpp>
+#include <verbspp/group/group_results.hpp>
 #include <verbspp/group/group_scope.hpp>
 
 #include <cstddef>
@@ -50,11 +51,20 @@ class [[gnu::visibility("hidden")]] signals::step {
   step& operator=(const step&) = delete;
   ~step() = default;
 
+  /// The step is with that rank.
+  void note(std::uint32_t with) noexcept;
+  /// Connects those with whom it is that are still to be connected. All at once, since each of them
+  /// waits for the others, too.
+  void begin() noexcept;
+
   /// Counts them, also where the step has failed.
   void signal(std::uint32_t to) noexcept;
   void await(std::uint32_t from) noexcept;
 
-  void promise(std::uint32_t to) noexcept { ++of_.counts_.get()[to].given; }
+  void promise(std::uint32_t to) noexcept {
+    note(to);
+    ++of_.counts_.get()[to].given;
+  }
   void expect(std::uint32_t from) noexcept;
   /// A piece of this rank's memory into the place for the value that was promised.
   void give(std::uint32_t to, std::size_t from, std::size_t size) noexcept;
@@ -72,6 +82,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   [[nodiscard]] const error& cause() const noexcept { return cause_; }
   /// Whether it is known that this rank is the one to blame.
   [[nodiscard]] bool is_known() const noexcept { return is_known_; }
+  /// What came of connecting, if anything had to be.
+  [[nodiscard]] std::optional<group_results> take_reached() noexcept { return std::move(reached_); }
 
  private:
   [[nodiscard]] std::uint64_t tagged(std::uint64_t number) const noexcept {
@@ -83,6 +95,8 @@ class [[gnu::visibility("hidden")]] signals::step {
     cause_ = cause;
     is_known_ = is_known;
   }
+  /// That the values up to that number may be written again.
+  void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, word source, std::size_t into, std::uint64_t value) noexcept;
   /// Whether the word of that number says the same step; fails if not.
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
@@ -97,6 +111,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   std::optional<std::uint32_t> failed_{};
   error cause_{};
   bool is_known_ = false;
+  std::uint32_t partners_ = 0;  ///< how many
+  std::optional<group_results> reached_{};
 };
 
 template <class Function>
@@ -106,6 +122,7 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
   std::optional<std::uint32_t> with;
   error cause;
   bool is_known = false;
+  std::optional<group_results> reached;
   const auto done = peers.scope(
       [&](group_scope& scope) noexcept(noexcept(function(std::declval<step&>()))) {
         step now(*this, peers, scope, tag, limit);
@@ -113,11 +130,12 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
         with = now.with();
         cause = now.cause();
         is_known = now.is_known();
+        reached = now.take_reached();
       },
       limit);
   if (done.has_value() && !with) return {owned<peer_result[]>(), 0};
-  if (!with) return blame(peers, ranks, tag, done.error().peer(), done.error(), false);
-  return blame(peers, ranks, tag, with, cause, is_known);
+  if (!with) return blame(peers, ranks, tag, done.error().peer(), done.error(), false, reached);
+  return blame(peers, ranks, tag, with, cause, is_known, reached);
 }
 
 }  // namespace verbspp::detail

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "ranks/first_contact.hpp"
 #include "ranks/signals.hpp"
 #include "ranks/values_of_ranks.hpp"
 #include <verbspp/exchange/bounded_text.hpp>
@@ -45,8 +46,9 @@ class key {
 }
 
 /// What a rank says of its connection to another.
+enum class connection_state : std::uint64_t { connected, broken, untouched };
 struct state_of_pair {
-  std::uint64_t is_broken;
+  connection_state state;
   detail::signals::encoded_counts counts;
 };
 
@@ -57,11 +59,43 @@ struct state_of_pair {
 
 }  // namespace
 
-class [[gnu::visibility("hidden")]] world::state {
+class [[gnu::visibility("hidden")]] world::state final
+    : public detail::first_contact::surroundings {
  public:
   explicit state(any_bootstrap launched) noexcept : bootstrap(std::move(launched)) {
     rank = bootstrap.rank();
     size = bootstrap.size();
+  }
+  ~state() = default;
+
+  /// What all ranks have, however they are connected.
+  [[nodiscard]] result<void> open(const protection_domain& domain, wait_mode waiting) noexcept {
+    names = detail::owned<rank_name[]>(new (std::nothrow) rank_name[size]);
+    if (!names) return error::from_errno(ENOMEM, joining);
+    return signals.open(domain, rank, size, waiting);
+  }
+  /// Tells the others what this rank is called, and where its memory is.
+  [[nodiscard]] result<void> introduce() noexcept {
+    const rank_name name = own_name();
+    VERBSPP_TRYV(bootstrap.put(key("name", 0, 0), std::as_bytes(std::span(name.view()))));
+    VERBSPP_TRY(memory, signals.memory());
+    return bootstrap.put(key("memory", 0, 0), memory.encode());
+  }
+  [[nodiscard]] result<void> get_to_know(std::uint32_t other, const wait_limit& limit) noexcept {
+    std::array<char, 96> text{};
+    VERBSPP_TRY(length, bootstrap.get(other, key("name", 0, 0),
+                                      std::as_writable_bytes(std::span(text)), limit));
+    VERBSPP_TRY(theirs, rank_name::from(std::string_view(text.data(), length)));
+    names.get()[other] = theirs;
+    std::array<std::byte, detail::signals::place::encoded_size> bytes{};
+    VERBSPP_TRY(encoded, bootstrap.get(other, key("memory", 0, 0), bytes, limit));
+    VERBSPP_TRY(place, detail::signals::place::decode(std::span(bytes).first(encoded)));
+    signals.set_memory_of(other, place);
+    return success();
+  }
+  void connect_later(detail::owned<detail::channel_source> channels) noexcept {
+    source = std::move(channels);
+    contact.emplace(*this, rank);
   }
 
   [[nodiscard]] result<endpoint> endpoint_from(std::uint32_t other, std::uint64_t turn,
@@ -71,13 +105,31 @@ class [[gnu::visibility("hidden")]] world::state {
     return endpoint::decode(std::span(bytes).first(length));
   }
 
+  [[nodiscard]] connection_state state_of(std::uint32_t other) noexcept {
+    if (contact && contact->is_untouched(other)) return connection_state::untouched;
+    const bool is_ready = peers[other].is_connected() && !peers.is_due(other);
+    return is_ready ? connection_state::connected : connection_state::broken;
+  }
+
   any_bootstrap bootstrap;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
   std::uint64_t turns = 0;  ///< of what goes by the bootstrap
   detail::owned<rank_name[]> names{};
   detail::signals signals{};
+  detail::owned<detail::channel_source> source{};
+  std::optional<detail::first_contact> contact{};  ///< if connections are made at their first use
   group peers{};  // goes first: nothing lands in the signals' memory then
+
+ private:
+  [[nodiscard]] result<endpoint> meet(std::uint32_t other,
+                                      const wait_limit& limit) noexcept override {
+    VERBSPP_TRYV(get_to_know(other, limit));
+    std::array<std::byte, endpoint::encoded_size> bytes{};
+    VERBSPP_TRY(length, bootstrap.get(other, key("contact", 0, 0), bytes, limit));
+    return endpoint::decode(std::span(bytes).first(length));
+  }
+  [[nodiscard]] result<channel> build() noexcept override { return source->build(); }
 };
 
 world::world(detail::owned<state> made) noexcept : state_(std::move(made)) {}
@@ -100,14 +152,8 @@ group_result<world> world::connect(any_bootstrap launched, prepared_group prepar
   detail::owned<state> made(new (std::nothrow) state(std::move(launched)));
   if (!made) return error::from_errno(ENOMEM, joining);
   state& own = *made.get();
-  own.names = detail::owned<rank_name[]>(new (std::nothrow) rank_name[own.size]);
-  if (!own.names) return error::from_errno(ENOMEM, joining);
-  VERBSPP_TRYV(own.signals.open(domain, own.rank, own.size, waiting));
-
-  const rank_name name = own_name();
-  VERBSPP_TRYV(own.bootstrap.put(key("name", 0, 0), std::as_bytes(std::span(name.view()))));
-  VERBSPP_TRY(memory, own.signals.memory());
-  VERBSPP_TRYV(own.bootstrap.put(key("memory", 0, 0), memory.encode()));
+  VERBSPP_TRYV(own.open(domain, waiting));
+  VERBSPP_TRYV(own.introduce());
   for (std::uint32_t rank = 0; rank < own.size; ++rank)
     VERBSPP_TRYV(own.bootstrap.put(key("endpoint", 0, rank), prepared.endpoint(rank).encode()));
   VERBSPP_TRYV(own.bootstrap.fence(limit));
@@ -115,15 +161,7 @@ group_result<world> world::connect(any_bootstrap launched, prepared_group prepar
   own.peers = group(std::move(prepared));
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const auto connected = [&]() -> result<void> {
-      std::array<char, 96> text{};
-      VERBSPP_TRY(length, own.bootstrap.get(rank, key("name", 0, 0),
-                                            std::as_writable_bytes(std::span(text)), limit));
-      VERBSPP_TRY(theirs, rank_name::from(std::string_view(text.data(), length)));
-      own.names.get()[rank] = theirs;
-      std::array<std::byte, detail::signals::place::encoded_size> bytes{};
-      VERBSPP_TRY(size, own.bootstrap.get(rank, key("memory", 0, 0), bytes, limit));
-      VERBSPP_TRY(place, detail::signals::place::decode(std::span(bytes).first(size)));
-      own.signals.set_memory_of(rank, place);
+      VERBSPP_TRYV(own.get_to_know(rank, limit));
       VERBSPP_TRY(remote, own.endpoint_from(rank, 0, limit));
       return own.peers[rank].handshake(remote);
     }();
@@ -132,6 +170,31 @@ group_result<world> world::connect(any_bootstrap launched, prepared_group prepar
   // Nobody sends to who is not ready.
   VERBSPP_TRYV(own.bootstrap.fence(limit));
   return world(std::move(made));
+}
+
+group_result<world> world::connect_later(any_bootstrap launched, group peers,
+                                         detail::owned<detail::channel_source> source,
+                                         const protection_domain& domain,
+                                         const detail::queue_pair_settings& like, wait_mode waiting,
+                                         const wait_limit& limit) noexcept {
+  detail::owned<state> made(new (std::nothrow) state(std::move(launched)));
+  if (!made || !source) return error::from_errno(ENOMEM, joining);
+  state& own = *made.get();
+  VERBSPP_TRYV(own.open(domain, waiting));
+  own.connect_later(std::move(source));
+  VERBSPP_TRYV(own.contact->open(domain, like, own.size));
+  VERBSPP_TRYV(own.introduce());
+  VERBSPP_TRYV(own.bootstrap.put(key("contact", 0, 0), own.contact->endpoint().encode()));
+  VERBSPP_TRYV(own.bootstrap.fence(limit));
+  own.peers = std::move(peers);
+  own.peers.connect_at_first_use(*own.contact, own.size);
+  VERBSPP_TRYV(own.get_to_know(own.rank, limit));
+  VERBSPP_TRYV(own.contact->connect_self(own.peers));
+  return world(std::move(made));
+}
+
+void world::serve() noexcept {
+  if (state_) state_->peers.serve();
 }
 
 std::uint32_t world::rank() const noexcept { return state_ ? state_->rank : 0; }
@@ -220,8 +283,7 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
   const std::uint64_t turn = ++own.turns;
   // What one end finds broken, the other may not have seen yet.
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
-    const state_of_pair mine{own.peers[rank].is_connected() ? 0U : 1U,
-                             own.signals.counts_with(rank)};
+    const state_of_pair mine{own.state_of(rank), own.signals.counts_with(rank)};
     VERBSPP_TRYV(own.bootstrap.put(key("pair", turn, rank), std::as_bytes(std::span(&mine, 1))));
   }
   VERBSPP_TRYV(own.bootstrap.fence(limit));
@@ -236,9 +298,11 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
         return error(error_kind::mismatch, "mend a world",
                      "this rank runs another version of the library");
       own.signals.agree(rank, theirs.counts);
-      if (own.peers[rank].is_connected() && theirs.is_broken == 0) return success();
+      const connection_state mine = own.state_of(rank);
+      if (mine == theirs.state && mine != connection_state::broken) return success();
       is_renewed.get()[rank] = true;
-      VERBSPP_TRY(local, own.peers[rank].renew());
+      VERBSPP_TRY(local, own.contact ? own.contact->renew(own.peers, rank, limit)
+                                     : own.peers[rank].renew());
       return own.bootstrap.put(key("endpoint", turn, rank), local.encode());
     }();
     if (!renewed.has_value()) return with_rank(rank, renewed.assume_error());
@@ -248,7 +312,9 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
     if (!is_renewed.get()[rank]) continue;
     const auto connected = [&]() -> result<void> {
       VERBSPP_TRY(remote, own.endpoint_from(rank, turn, limit));
-      return own.peers[rank].handshake(remote);
+      VERBSPP_TRYV(own.peers[rank].handshake(remote));
+      if (own.contact) own.contact->settle(rank);
+      return success();
     }();
     if (!connected.has_value()) return with_rank(rank, connected.assume_error());
   }

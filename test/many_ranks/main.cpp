@@ -4,11 +4,12 @@
 /// it is connected to all, whether all get through each step, and what the others learn of one that
 /// is killed.
 ///
-///     many_ranks [--ranks=64] [--seconds=120] [--csv] [--device=soft0]
+///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
 ///     many_ranks --kill [--ranks=4]       kills one before, in and behind each step
 ///
-/// With --csv, a line for each rank: its number, milliseconds until it was connected, and KiB of
-/// memory of its own. For a plot, run it for several sizes.
+/// With --lazy, ranks are connected at their first use, and what is measured is with whom the first
+/// barrier is. With --csv, a line for each rank: its number, milliseconds until it was connected,
+/// and KiB of memory of its own. For a plot, run it for several sizes.
 
 #include <verbspp/exchange/tcp.hpp>
 #include <verbspp/ranks.hpp>
@@ -50,6 +51,7 @@ struct options {
   std::string device = "soft0";
   bool is_csv = false;
   bool kills = false;
+  bool is_lazy = false;
 };
 
 /// What a rank tells the parent.
@@ -213,8 +215,10 @@ class rank_process {
         wait_mode::sleep());
     const std::uint64_t kib_before = own_kib();
     begin(connecting);
-    auto joined =
-        world::join(std::move(launched).value(), like, pool, limit, {.receives = posted_receives});
+    const group_options receives{.receives = posted_receives};
+    auto joined = given_.is_lazy
+                      ? world::join_lazily(std::move(launched).value(), like, pool, limit, receives)
+                      : world::join(std::move(launched).value(), like, pool, limit, receives);
     if (!joined.has_value()) {
       require(may_fail(connecting), "join: " + joined.error().message());
       require(blames(joined.error(), kills_.victim),
@@ -223,6 +227,10 @@ class rank_process {
     }
     world& mine = world_.emplace(std::move(joined).value());
     end(connecting);
+    if (given_.is_lazy) {
+      require(mine.peers().connected().size() == 1, "others were connected before they were used");
+      if (kills_.at == killing::when::never) mine.barrier(limit).value();
+    }
     told.connect_ms = std::chrono::duration<double, std::milli>(clock_type::now() - start).count();
     told.own_kib = own_kib() - std::min(own_kib(), kib_before);
     check_receives(mine, pool);
@@ -360,6 +368,8 @@ options read_options(int count, char** arguments) {
       given.device = value;
     else if (name == "--csv")
       given.is_csv = true;
+    else if (name == "--lazy")
+      given.is_lazy = true;
     else if (name == "--kill")
       given.kills = true;
     else

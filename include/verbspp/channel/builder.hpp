@@ -62,6 +62,10 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
                 std::min(std::min(channels, most) * std::max<std::uint64_t>(each, 1), most)),
             .waiting = own_.waiting};
   }
+  /// For the library: what its queue pairs are like.
+  [[nodiscard]] const detail::queue_pair_settings& of_queue_pairs() const noexcept {
+    return this->settings();
+  }
   /// For the library.
   [[nodiscard]] const class protection_domain& domain() const noexcept { return domain_; }
 

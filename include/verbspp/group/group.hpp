@@ -10,6 +10,7 @@
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/group/detail/member_connector.hpp>
 #include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_operations.hpp>
 #include <verbspp/group/group_pending.hpp>
@@ -45,6 +46,9 @@ namespace verbspp {
 /// by one limit. Errors are told by peer. Handles and results of work with several peers take two
 /// allocations a call; scopes one.
 ///
+/// The peers of a world that was joined lazily are connected at their first use: by all of the
+/// above, and by `connect`, which comes before `peers[n]` is used by itself.
+///
 /// A broken member is brought back as any channel is, by `renew` and `handshake`, or replaced
 /// (`put`); the others work on. Numbers are stable: a member that was removed leaves its number to
 /// one that is added.
@@ -61,7 +65,8 @@ class group : public group_operations<group> {
         channels_(std::move(other.channels_)),
         numbers_(std::move(other.numbers_)),
         by_index_(std::move(other.by_index_)),
-        size_(std::exchange(other.size_, 0)) {}
+        size_(std::exchange(other.size_, 0)),
+        connector_(std::exchange(other.connector_, nullptr)) {}
   group& operator=(group&& other) noexcept;
   ~group() = default;
 
@@ -81,7 +86,8 @@ class group : public group_operations<group> {
     assert(peer < size_);
     return channels_.get()[peer];
   }
-  /// The numbers of all peers that there are, broken or not. Valid until the next call.
+  /// The numbers of all peers that there are, broken or not, or still to be connected. Valid until
+  /// the next call.
   [[nodiscard]] peer_list all() noexcept VERBSPP_LIFETIMEBOUND;
   /// The numbers of those whose channels are connected. Valid until the next call of either.
   [[nodiscard]] peer_list connected() noexcept VERBSPP_LIFETIMEBOUND;
@@ -93,6 +99,14 @@ class group : public group_operations<group> {
   /// looked at. One that fails is broken, and keeps none of the others from being connected.
   /// \errors as `channel::handshake`, by peer; `invalid_input` for less endpoints than numbers
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
+  /// Sees to it that those peers are connected. In a world that was joined lazily, it connects
+  /// those that are not yet, and waits until they are ready at both ends; a peer that does not
+  /// answer in time can be tried again. Elsewhere it only tells.
+  /// \errors by peer: `timed_out` and `cancelled` of those that did not answer; `not_connected` of
+  /// those that are not connected, or could not be; `channel_builder::build` and
+  /// `channel::handshake`; `invalid_input` for a number beyond the group's size
+  group_results connect(const peer_list& peers,
+                        const wait_limit& limit = detail::default_limit) noexcept;
   /// Takes in a channel of the group's hub, prepared or connected, under the lowest number that is
   /// free. If that fails, the channel stays the caller's.
   /// \errors `invalid_input` for one that is empty, or of another hub; `resource_exhausted`
@@ -165,8 +179,26 @@ class group : public group_operations<group> {
         new (std::nothrow) std::optional<channel_scope>[size_]);
     if (!scopes) return returned(no_memory("scope of a group"));
     group_scope opened(channels_.get(), scopes.get(), size_,
-                       detail::given(limit) != nullptr ? limit : wait_limit(usual_limit()));
+                       detail::given(limit) != nullptr ? limit : wait_limit(usual_limit()),
+                       connector_ != nullptr ? this : nullptr);
     return detail::run_in_group(opened, function);
+  }
+
+  /// For the library: members up to that size are connected at their first use, by what has to
+  /// live as long as the group. \pre there is room for as many
+  void connect_at_first_use(detail::member_connector& by, std::uint32_t size) noexcept {
+    connector_ = &by;
+    size_ = size;
+  }
+  /// For the library: whether that peer is still to be connected. \pre it is below `size()`
+  [[nodiscard]] bool is_due(std::uint32_t peer) const noexcept {
+    return connector_ != nullptr && connector_->is_due(peer);
+  }
+  /// For the library: the same of any of them; numbers beyond the size are none.
+  [[nodiscard]] bool is_any_due(const peer_list& peers) const noexcept;
+  /// For the library: answers who connects to this end, if that is how this group does it.
+  void serve() noexcept {
+    if (connector_ != nullptr) connector_->serve(*this);
   }
 
   friend std::ostream& operator<<(std::ostream& out, const group& g);
@@ -181,7 +213,16 @@ class group : public group_operations<group> {
                                                 detail::room_wait room = {}) {
     VERBSPP_TRY(made, group_pending::reserve(peers, size_));
     made.set_usual_limit(usual_limit());
+    std::optional<group_results> reached;
+    if (is_any_due(peers)) [[unlikely]] {
+      reached = connect(peers, room.limit != nullptr ? *room.limit : wait_limit(usual_limit()));
+      if (reached->size() != made.size()) return static_cast<error>(reached->error());
+    }
     for (std::uint32_t place = 0; place < made.size(); ++place) {
+      if (reached && !(*reached)[place].result.has_value()) {
+        made.fail(place, (*reached)[place].result.assume_error());
+        continue;
+      }
       auto part = part_for(made.peer(place));
       if constexpr (detail::MayLackValue<decltype(part)>) {
         if (part.has_value())
@@ -214,10 +255,13 @@ class group : public group_operations<group> {
     if (!posted.has_value()) return posted.assume_error();
     return posted.assume_value().wait(until);
   }
+  [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
   /// That of its first member.
   [[nodiscard]] std::chrono::nanoseconds usual_limit() const noexcept;
   [[nodiscard]] result<void> check(const channel& member) const noexcept;
   void take_news(std::span<arrival> arrived) noexcept;
+  [[nodiscard]] result<std::span<arrival>> wait_and_serve(std::span<arrival> into,
+                                                          const wait_limit& limit) noexcept;
   template <class Has>
   [[nodiscard]] peer_list collect_numbers(Has has) noexcept;
   [[nodiscard]] static error no_memory(const char* operation) noexcept;
@@ -227,6 +271,7 @@ class group : public group_operations<group> {
   detail::owned<std::uint32_t[]> numbers_{};   ///< what `all` and `connected` view
   detail::owned<std::uint32_t[]> by_index_{};  ///< the peers by the indexes of the hub, if known
   std::uint32_t size_ = 0;
+  detail::member_connector* connector_ = nullptr;  ///< null where all are connected by the program
 };
 
 }  // namespace verbspp

@@ -9,28 +9,33 @@
 #include <verbspp/group/detail/channel_access.hpp>
 #include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_operations.hpp>
+#include <verbspp/group/group_results.hpp>
 #include <verbspp/group/peer_list.hpp>
 #include <verbspp/work/operations.hpp>
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 
 namespace verbspp {
 
+class group;
+
 /// What `group::scope` hands to its function: takes work for any peers, all of which has finished
 /// when the scope returns.
 ///
 /// `scope[peer]` is a channel's scope, opened where it is used first. Where a queue is full,
-/// posting waits for room, until the limit of the scope. Belongs to the function: it can be neither
-/// copied nor moved. Thread rule: as the group.
+/// posting waits for room, until the limit of the scope. A peer that is still to be connected is,
+/// where it is used first; where that fails, the scope of its channel refuses what is posted.
+/// Belongs to the function: it can be neither copied nor moved. Thread rule: as the group.
 class group_scope : public group_operations<group_scope> {
  public:
   /// For the library.
   group_scope(channel* channels, std::optional<channel_scope>* scopes, std::uint32_t size,
-              const wait_limit& limit) noexcept
-      : channels_(channels), scopes_(scopes), size_(size), limit_(limit) {}
+              const wait_limit& limit, group* connects) noexcept
+      : channels_(channels), scopes_(scopes), size_(size), limit_(limit), connects_(connects) {}
   group_scope(const group_scope&) = delete;
   group_scope& operator=(const group_scope&) = delete;
   ~group_scope() = default;
@@ -38,7 +43,11 @@ class group_scope : public group_operations<group_scope> {
   /// The scope of that peer's channel. \pre the number is below the group's size
   [[nodiscard]] channel_scope& operator[](std::uint32_t peer) noexcept {
     std::optional<channel_scope>& opened = scopes_[peer];
-    if (!opened) opened.emplace(detail::channel_access::core_of(channels_[peer]), &limit_);
+    if (!opened) {
+      if (connects_ != nullptr) [[unlikely]]
+        static_cast<void>(connect_first(std::span(&peer, 1)));
+      opened.emplace(detail::channel_access::core_of(channels_[peer]), &limit_);
+    }
     return *opened;
   }
 
@@ -53,8 +62,13 @@ class group_scope : public group_operations<group_scope> {
     std::optional<std::uint32_t> first;
     transport_error cause;
     std::uint32_t failed = 0;
+    std::optional<group_results> reached;
+    if (connects_ != nullptr) [[unlikely]]
+      reached = connect_first(peers);
+    std::uint32_t place = 0;
     for (const std::uint32_t peer : peers) {
-      const result<void> posted = post_one(peer, part_for);
+      const result<void> posted =
+          reached ? post_reached(*reached, place++, part_for) : post_one(peer, part_for);
       if (posted.has_value()) continue;
       if (failed++ == 0) {
         first = peer;
@@ -63,6 +77,13 @@ class group_scope : public group_operations<group_scope> {
     }
     if (first) return group_error(*first, cause, failed);
     return success();
+  }
+  template <class Function>
+  [[nodiscard]] result<void> post_reached(const group_results& reached, std::uint32_t place,
+                                          Function& part_for) {
+    if (place >= reached.size()) return static_cast<error>(reached.error());
+    if (!reached[place].result.has_value()) return error(reached[place].result.assume_error());
+    return post_one(reached[place].peer, part_for);
   }
   template <class Function>
   [[nodiscard]] result<void> post_one(std::uint32_t peer, Function& part_for) {
@@ -89,11 +110,14 @@ class group_scope : public group_operations<group_scope> {
     return success();
   }
   [[nodiscard]] error no_such_peer(std::uint32_t peer) const noexcept;
+  /// Empty if all of them are connected already.
+  [[nodiscard]] std::optional<group_results> connect_first(const peer_list& peers) noexcept;
 
   channel* channels_;
   std::optional<channel_scope>* scopes_;
   std::uint32_t size_;
   wait_limit limit_;
+  group* connects_;  ///< whose members are connected at their first use; null if there are none
 };
 
 namespace detail {

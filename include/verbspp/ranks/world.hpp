@@ -6,6 +6,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/builder.hpp>
+#include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/message_pool.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/exchange/exchanged_value.hpp>
@@ -15,6 +16,7 @@
 #include <verbspp/group/group_scope.hpp>
 #include <verbspp/group/prepared_group.hpp>
 #include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/qp/builder.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
 #include <verbspp/ranks/bootstrap.hpp>
 
@@ -23,6 +25,7 @@
 #include <cstring>
 #include <iosfwd>
 #include <memory>
+#include <new>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -39,6 +42,33 @@ concept CollectiveValue = detail::because(
     "collective steps of a world are for trivially copyable values of at most 256 bytes; more "
     "travels by peers().scatter and gather, or by the libraries that docs/groups.md names");
 
+namespace detail {
+
+/// Builds the channels of a world that is joined lazily.
+class channel_source {
+ public:
+  channel_source() noexcept = default;
+  channel_source(const channel_source&) = delete;
+  channel_source& operator=(const channel_source&) = delete;
+  virtual ~channel_source() = default;
+  [[nodiscard]] virtual result<channel> build() const noexcept = 0;
+};
+
+template <class Builder>
+class channel_source_of final : public channel_source {
+ public:
+  explicit channel_source_of(const Builder& like) noexcept : like_(like) {}
+  [[nodiscard]] result<channel> build() const noexcept override {
+    VERBSPP_TRY(made, like_.build());
+    return channel(std::move(made));
+  }
+
+ private:
+  Builder like_;
+};
+
+}  // namespace detail
+
 /// Processes, or threads, that know each other by ranks: 0 to size - 1, each connected to all, and
 /// to itself.
 ///
@@ -52,6 +82,11 @@ concept CollectiveValue = detail::because(
 /// same order, with the same list of ranks. Each has a limit; what it ends says which ranks were
 /// missing, of which the others' results tell nothing: each rank has its own. The next step works
 /// when the ranks are there again, once what was broken is mended (`mend`).
+///
+/// With `join_lazily`, two ranks are connected when one of them uses the other for the first time:
+/// by work for several peers, in a scope, a barrier or another step, or by `peers().connect`. The
+/// other end answers while it connects itself, waits in a step or in `peers().wait`, or calls
+/// `serve`; waits for one channel, as `peers()[1].receive`, answer nobody.
 ///
 /// A move-only owner; one that was moved from has size 0, and does nothing else. Let all ranks come
 /// to a last barrier before one goes. Thread rule: as a group.
@@ -95,11 +130,46 @@ class world {
                    limit);
   }
 
+  /// Connects nobody yet but this rank to itself: each of the others at its first use, once, also
+  /// when both start. When it returns, all ranks have come. What a rank has for connections grows
+  /// with the peers that it uses; what the bootstrap holds, with the number of ranks.
+  ///
+  /// A rank that does not answer in time is a `timed_out` with its number, and is called again at
+  /// the next use.
+  /// \errors as `join`; `not_supported` where a datagram has less than 512 bytes
+  template <class Model, transport Transport, queue_pair_parameter_set Given>
+    requires Bootstrap<Model>
+  [[nodiscard]] static group_result<world> join_lazily(
+      Model bootstrap, const channel_builder<Transport, Given>& like,
+      const wait_limit& limit) noexcept {
+    any_bootstrap launched(std::move(bootstrap));
+    VERBSPP_TRYV(check(launched));
+    VERBSPP_TRY(prepared, prepare_group(like, 0, {.spare = launched.size()}));
+    return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
+  }
+  /// The same with one receive queue for all.
+  template <class Model, transport Transport, queue_pair_parameter_set Given>
+    requires Bootstrap<Model>
+  [[nodiscard]] static group_result<world> join_lazily(
+      Model bootstrap, const channel_builder<Transport, Given>& like, const message_pool& pool,
+      const wait_limit& limit, group_options options = {}) noexcept {
+    any_bootstrap launched(std::move(bootstrap));
+    VERBSPP_TRYV(check(launched));
+    options.spare += launched.size();
+    VERBSPP_TRY(prepared, prepare_group(like, 0, pool, options));
+    return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
+  }
+
+  /// Answers ranks that connect to this one, if it was joined lazily; never waits for any. For
+  /// those that wait for nothing else, every few milliseconds while others may be connecting.
+  void serve() noexcept;
+
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// The channels to all ranks, by rank. \pre it was not moved from
   [[nodiscard]] group& peers() noexcept;
-  /// What a rank is to be called for people: its host and process.
+  /// What a rank is to be called for people: its host and process. Empty of one that this rank was
+  /// never connected to.
   [[nodiscard]] std::string_view name(std::uint32_t rank) const noexcept;
 
   /// What each rank gives, by rank: numbers, text, structures with a name, handles of remote
@@ -224,6 +294,20 @@ class world {
                                                    const protection_domain& domain,
                                                    wait_mode waiting,
                                                    const wait_limit& limit) noexcept;
+  template <class Builder>
+  [[nodiscard]] static group_result<world> connect_later(any_bootstrap launched, group peers,
+                                                         const Builder& like,
+                                                         const wait_limit& limit) noexcept {
+    const Builder in_hub = like.hub(peers.hub());
+    detail::owned<detail::channel_source> source(new (std::nothrow)
+                                                     detail::channel_source_of<Builder>(in_hub));
+    return connect_later(std::move(launched), std::move(peers), std::move(source), like.domain(),
+                         like.of_queue_pairs(), like.hub_for(1).waiting, limit);
+  }
+  [[nodiscard]] static group_result<world> connect_later(
+      any_bootstrap launched, group peers, detail::owned<detail::channel_source> source,
+      const protection_domain& domain, const detail::queue_pair_settings& like, wait_mode waiting,
+      const wait_limit& limit) noexcept;
   /// The values of all, each at its rank times the largest size, with their sizes.
   [[nodiscard]] group_result<void> exchange_bytes(std::span<const std::byte> mine,
                                                   std::span<std::byte> all,

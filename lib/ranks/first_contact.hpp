@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/group/detail/member_connector.hpp>
+#include <verbspp/group/group.hpp>
+#include <verbspp/group/group_results.hpp>
+#include <verbspp/memory/protection_domain.hpp>
+#include <verbspp/memory/registered_buffer.hpp>
+#include <verbspp/qp/builder.hpp>
+#include <verbspp/qp/endpoint.hpp>
+#include <verbspp/qp/queue_pair.hpp>
+#include <verbspp/queue/completion_queue.hpp>
+#include <verbspp/work/address_handle.hpp>
+#include <verbspp/work/datagram.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// Connects ranks where one uses the other for the first time.
+///
+/// Each has one queue pair for datagrams, whose endpoint all know. Who wants a connection makes a
+/// channel, and calls: sends its endpoint, again and again, until the other end has answered with
+/// its own. Whoever has the other's endpoint does the handshake, and says with each datagram
+/// whether it has; who knows that of the other is ready, says that as well, and goes on calling
+/// for a while until the other is, too, which may not look for datagrams soon. So it does not
+/// matter who begins, nor whether both do, nor which datagrams get lost: there is one channel at
+/// each end, and what comes once more changes nothing.
+///
+/// What has arrived is looked at while this rank connects, waits in a step, or asks for it.
+class [[gnu::visibility("hidden")]] first_contact final : public member_connector {
+ public:
+  /// What it takes of the world.
+  class surroundings {
+   public:
+    surroundings() noexcept = default;
+    surroundings(const surroundings&) = delete;
+    surroundings& operator=(const surroundings&) = delete;
+    /// Gets to know that rank. \returns where it takes datagrams
+    [[nodiscard]] virtual result<endpoint> meet(std::uint32_t rank,
+                                                const wait_limit& limit) noexcept = 0;
+    /// A channel that is prepared.
+    [[nodiscard]] virtual result<channel> build() noexcept = 0;
+
+   protected:
+    ~surroundings() = default;
+  };
+
+  first_contact(surroundings& in, std::uint32_t rank) noexcept : in_(in), rank_(rank) {}
+  ~first_contact() = default;
+
+  /// With the port and addresses of those settings.
+  [[nodiscard]] result<void> open(const protection_domain& domain, const queue_pair_settings& like,
+                                  std::uint32_t size) noexcept;
+  /// Where this rank takes datagrams. \pre it is open
+  [[nodiscard]] struct endpoint endpoint() const noexcept { return queue_pair_->endpoint(); }
+  /// To itself a rank needs no datagram.
+  [[nodiscard]] result<void> connect_self(group& members) noexcept;
+
+  [[nodiscard]] bool is_due(std::uint32_t peer) const noexcept override {
+    return contacts_.get()[peer].stage < progress::ready;
+  }
+  [[nodiscard]] group_results connect(group& members, const peer_list& peers,
+                                      const wait_limit& limit) noexcept override;
+  void serve(group& members) noexcept override;
+
+  /// Whether nothing has been done for a connection to that rank yet.
+  [[nodiscard]] bool is_untouched(std::uint32_t peer) const noexcept {
+    return contacts_.get()[peer].stage == progress::none;
+  }
+  /// Makes a channel to that rank, if there is none, or a new one.
+  [[nodiscard]] result<struct endpoint> renew(group& members, std::uint32_t peer,
+                                              const wait_limit& limit) noexcept;
+  /// The channel was connected by other means.
+  void settle(std::uint32_t peer) noexcept { contacts_.get()[peer].stage = progress::ready; }
+
+ private:
+  enum class progress : std::uint8_t {
+    none,
+    made,       ///< there is a channel, which is prepared
+    connected,  ///< it is connected at this end
+    ready,      ///< and at the other, or it has failed, which it tells itself
+  };
+  struct contact {
+    progress stage = progress::none;
+    bool is_refused = false;      ///< the other end can't
+    bool is_other_ready = false;  ///< it has said so
+    queue_pair_number number{};
+    queue_key key{};
+    std::optional<address_handle> way{};
+  };
+
+  [[nodiscard]] result<void> make(group& members, std::uint32_t peer,
+                                  const wait_limit& limit) noexcept;
+  void take(group& members, std::span<const std::byte> datagram) noexcept;
+  /// Does what the other end's endpoint allows.
+  void go_on(group& members, std::uint32_t peer, std::span<const std::byte> remote) noexcept;
+  void say(group& members, std::uint32_t to, bool wants_answer) noexcept;
+  void expect(std::uint32_t place) noexcept;
+
+  surroundings& in_;
+  std::uint32_t rank_;
+  std::uint32_t size_ = 0;
+  std::uint32_t unsent_ = 0;  ///< a bit for each place from which nothing is being sent
+  owned<contact[]> contacts_{};
+  std::optional<registered_buffer<access::local_write>> memory_{};
+  std::optional<completion_queue> queue_{};
+  std::optional<connected_queue_pair<transport::ud>> queue_pair_{};
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop
