@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exchange/frame.hpp"
 
-#include "exchange/words.hpp"
+#include "base/words.hpp"
 
 #include <algorithm>
 #include <cstdio>
