@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads Meson's testlog.json: shows what failed; the last line has passed, failed, skipped as numbers.
+"""Reads Meson's testlog.json: shows what failed, again in a line each at the end; the last line has
+passed, failed, skipped as numbers.
 
     results.py NAME LOG
 """
@@ -8,33 +9,68 @@
 import collections
 import json
 import pathlib
+import re
 import sys
 
 PASSED = {"OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP"}
-EXCERPT_LINES = 40
-# How Catch2 and the sanitizers begin what they have against a program, and how much of it is shown.
-COMPLAINTS = ("FAILED:", "ERROR: ", "WARNING: ThreadSanitizer", "runtime error:")
-BEFORE, AFTER, COMPLAINTS_SHOWN = 14, 26, 3
+# How Catch2, this project's scripts, Python and the sanitizers begin what they have against a program.
+COMPLAINT = re.compile(r"FAILED:|ERROR: |WARNING: ThreadSanitizer|runtime error:|^[A-Za-z]*(Error|Exception)\b")
+RULE = re.compile(r"-{70,}$")
+COMPLAINTS_SHOWN, COMPLAINT_LINES = 2, 10
+LAST_LINES = 10
+LONGEST_LINE = 200
 
 
-def excerpts(said):
-    """The lines around the first complaints, then the last lines, which tell how a program ended."""
+def complaints(said):
+    """Yields each complaint as what it is about, Catch2's test case if there is one, and its lines."""
     lines = said.splitlines()
-    end = len(lines) - EXCERPT_LINES
-    places = [number for number, line in enumerate(lines[: max(end, 0)]) if any(word in line for word in COMPLAINTS)]
-    shown = sorted({line for place in places[:COMPLAINTS_SHOWN] for line in range(max(place - BEFORE, 0), min(place + AFTER, end))})
-    previous = -1
-    for number in [*shown, *range(max(end, 0), len(lines))]:
-        if number != previous + 1:
-            yield "..."
-        yield lines[number]
-        previous = number
+    case = None
+    for number, line in enumerate(lines):
+        if RULE.match(line):
+            # Catch2 writes a test case, and its sections below, between two rules.
+            end = next((at for at in range(number + 1, min(number + 8, len(lines))) if RULE.match(lines[at])), None)
+            if end is not None and end > number + 1:
+                case = ": ".join(name.strip() for name in lines[number + 1 : end])
+        elif COMPLAINT.search(line):
+            rest = lines[number + 1 : number + COMPLAINT_LINES]
+            block = [line] + rest[: rest.index("") if "" in rest else None]
+            # A complaint begins the next one.
+            after = next((at for at in range(1, len(block)) if COMPLAINT.search(block[at])), None)
+            yield case, block[:after]
+
+
+def about(result, found, outputs):
+    """One line of it: the test case, what was complained of, or what was said last."""
+    for case, lines in found:
+        return case or lines[0].strip()
+    for said in reversed(outputs):
+        if said.strip():
+            return said.strip().splitlines()[-1].strip()
+    return result
+
+
+def excerpt(found, outputs):
+    """The first complaints, then the last lines, which tell how a program ended."""
+    previous = None
+    for case, lines in found[:COMPLAINTS_SHOWN]:
+        if case is not None and case != previous:
+            yield f"in: {case}"
+        previous = case
+        yield from lines
+    if len(found) > COMPLAINTS_SHOWN:
+        yield f"and {len(found) - COMPLAINTS_SHOWN} more complaints"
+    for name, said in zip(("stdout", "stderr"), outputs):
+        last = [line for line in said.splitlines() if line.strip()][-LAST_LINES:]
+        if last:
+            yield f"the end of {name}:"
+            yield from last
 
 
 def main():
     name, log = sys.argv[1:]
     counts = collections.Counter()
+    failed = []
     for line in pathlib.Path(log).read_text().splitlines():
         test = json.loads(line)
         result = test["result"]
@@ -42,8 +78,12 @@ def main():
         counts[outcome] += 1
         if outcome == "failed":
             print(f"--- {name}: {test['name']}: {result}, exit status {test['returncode']}")
-            said = (test.get("stdout") or "") + (test.get("stderr") or "")
-            print("\n".join(f"    {line}" for line in excerpts(said)))
+            outputs = [test.get("stdout") or "", test.get("stderr") or ""]
+            found = [each for said in outputs for each in complaints(said)]
+            print("\n".join(f"    {line[:LONGEST_LINE]}" for line in excerpt(found, outputs)))
+            failed.append(f"failed: {name}: {test['name']}: {about(result, found, outputs)}"[:LONGEST_LINE])
+    for line in failed:
+        print(line)
     print(counts["passed"], counts["failed"], counts["skipped"])
 
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the report of a test program: shows what failed; the last line has passed, failed, skipped as numbers.
+"""Reads the report of a test program: shows what failed, again in a line each at the end; the last
+line has passed, failed, skipped as numbers.
 
     results.py NAME REPORT STATUS
 
@@ -77,6 +78,7 @@ def of_tap(path):
 def main():
     name, report, status = sys.argv[1:]
     counts = collections.Counter()
+    failed = []
     for case, outcome, said in (of_tap if report.endswith(".tap") else of_catch2)(report):
         counts[outcome] += 1
         if outcome == "failed":
@@ -84,9 +86,13 @@ def main():
             # Catch2 tells what applies to several checks once for each.
             lines = [line for line, _ in itertools.groupby(said.splitlines())]
             print("\n".join(f"    {line}" for line in lines[:EXCERPT_LINES]))
+            failed.append(case)
     if status not in ("0", SKIP_STATUS) and not counts["failed"]:
         counts["failed"] += 1
-        print(f"--- {name}: every test succeeded, but the program ended with status {status}")
+        failed.append(f"every test succeeded, but the program ended with status {status}")
+        print(f"--- {name}: {failed[-1]}")
+    for case in failed:
+        print(f"failed: {name}: {case}")
     print(counts["passed"], counts["failed"], counts["skipped"])
 
 
