@@ -21,8 +21,8 @@ constexpr auto time_for_hello = std::chrono::seconds(10);
 constexpr auto time_to_leave = std::chrono::seconds(5);
 /// How often the thread looks whether it is to end.
 constexpr int look_every_ms = 50;
-/// Those that have not said who they are.
-constexpr std::size_t most_strangers = 256;
+/// How many may be there that have not said who they are, beside all ranks.
+constexpr std::size_t more_strangers = 256;
 /// What one who does not read may let lie.
 constexpr std::size_t most_unsent = std::size_t{64} << 20;
 
@@ -84,7 +84,7 @@ void meeting_point::admit() {
     if (!accepted.has_value() || !accepted.assume_value()) return;
     const auto strangers =
         std::ranges::count_if(visitors_, [](const visitor& each) { return !each.rank; });
-    if (static_cast<std::size_t>(strangers) >= most_strangers) continue;
+    if (static_cast<std::size_t>(strangers) >= values_.size() + more_strangers) continue;
     visitor made;
     made.socket = *std::move(accepted).assume_value();
     made.came = clock::now();

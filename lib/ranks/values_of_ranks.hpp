@@ -27,7 +27,7 @@ inline constexpr std::uint32_t most_ranks = 65'535;
 /// What ranks have put, and how many fences each has come to.
 class values_of_ranks {
  public:
-  explicit values_of_ranks(std::uint32_t size) : fences_(size) {}
+  explicit values_of_ranks(std::uint32_t size) : fences_(size), last_(size) {}
 
   [[nodiscard]] std::uint32_t size() const noexcept {
     return static_cast<std::uint32_t>(fences_.size());
@@ -42,11 +42,16 @@ class values_of_ranks {
     return found != values_.end() ? &found->second : nullptr;
   }
   /// The rank has come to one more fence. \returns its number
-  std::uint32_t arrive(std::uint32_t rank) noexcept { return ++fences_[rank]; }
-  [[nodiscard]] std::uint32_t fences_of(std::uint32_t rank) const noexcept { return fences_[rank]; }
-  [[nodiscard]] bool all_at(std::uint32_t fence) const noexcept {
-    return std::ranges::all_of(fences_, [fence](std::uint32_t each) { return each >= fence; });
+  std::uint32_t arrive(std::uint32_t rank) noexcept {
+    const std::uint32_t fence = ++fences_[rank];
+    if (fence - 1 == all_at_ && --last_ == 0) {
+      all_at_ = std::ranges::min(fences_);
+      last_ = static_cast<std::uint32_t>(std::ranges::count(fences_, all_at_));
+    }
+    return fence;
   }
+  [[nodiscard]] std::uint32_t fences_of(std::uint32_t rank) const noexcept { return fences_[rank]; }
+  [[nodiscard]] bool all_at(std::uint32_t fence) const noexcept { return all_at_ >= fence; }
   struct absence {
     std::uint32_t first = 0;
     std::uint32_t count = 0;
@@ -60,7 +65,9 @@ class values_of_ranks {
 
  private:
   std::map<std::pair<std::uint32_t, std::string>, std::vector<std::byte>> values_{};
+  std::uint32_t all_at_ = 0;  ///< the fence that all have come to
   std::vector<std::uint32_t> fences_;
+  std::uint32_t last_;  ///< how many have come to no further one
 };
 
 /// Copies what was put to where it is to be.

@@ -45,6 +45,53 @@ class key {
   return rank_name::from(std::string_view(text.data())).value();
 }
 
+/// What each rank tells all: its memory, an endpoint, and its name at the end.
+constexpr std::size_t place_size = detail::signals::place::encoded_size;
+constexpr std::size_t name_begins = place_size + endpoint::encoded_size;
+using encoded_endpoint = std::array<std::byte, endpoint::encoded_size>;
+using introduction = std::array<std::byte, name_begins + 96>;
+
+// The endpoints of a rank differ in numbers only, and n x n of them are at the meeting point: the
+// bytes that differ, in runs, each with two bytes for where it begins, and one for its length.
+constexpr std::size_t run_header = 3;
+constexpr std::size_t longest_run = 255;
+constexpr std::size_t longest_difference = 2 * endpoint::encoded_size;
+
+std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoint& to,
+                             std::span<std::byte, longest_difference> into) noexcept {
+  std::size_t written = 0;
+  for (std::size_t at = 0; at < to.size();) {
+    if (from[at] == to[at]) {
+      ++at;
+      continue;
+    }
+    // A run goes on over what is the same, where another header would be as long.
+    std::size_t end = at + 1;
+    for (std::size_t next = end; next < to.size() && next - end < run_header; ++next)
+      if (from[next] != to[next]) end = next + 1;
+    end = std::min(end, at + longest_run);
+    into[written++] = static_cast<std::byte>(at >> 8U);
+    into[written++] = static_cast<std::byte>(at & 0xffU);
+    into[written++] = static_cast<std::byte>(end - at);
+    for (; at < end; ++at) into[written++] = to[at];
+  }
+  return written;
+}
+/// \returns whether it was one
+[[nodiscard]] bool apply_difference(encoded_endpoint& to,
+                                    std::span<const std::byte> difference) noexcept {
+  while (difference.size() > run_header) {
+    const std::size_t at = std::to_integer<std::size_t>(difference[0]) << 8U |
+                           std::to_integer<std::size_t>(difference[1]);
+    const auto length = std::to_integer<std::size_t>(difference[2]);
+    difference = difference.subspan(run_header);
+    if (length > difference.size() || at + length > to.size()) return false;
+    std::ranges::copy(difference.first(length), to.begin() + static_cast<std::ptrdiff_t>(at));
+    difference = difference.subspan(length);
+  }
+  return difference.empty();
+}
+
 /// What a rank says of its connection to another.
 enum class connection_state : std::uint64_t { connected, broken, untouched };
 struct state_of_pair {
@@ -74,24 +121,49 @@ class [[gnu::visibility("hidden")]] world::state final
     if (!names) return error::from_errno(ENOMEM, joining);
     return signals.open(domain, rank, size, waiting);
   }
-  /// Tells the others what this rank is called, and where its memory is.
-  [[nodiscard]] result<void> introduce() noexcept {
-    const rank_name name = own_name();
-    VERBSPP_TRYV(bootstrap.put(key("name", 0, 0), std::as_bytes(std::span(name.view()))));
+  /// Tells the others what this rank is called, where its memory is, and that endpoint.
+  [[nodiscard]] result<void> introduce(const endpoint& local) noexcept {
     VERBSPP_TRY(memory, signals.memory());
-    return bootstrap.put(key("memory", 0, 0), memory.encode());
+    own_endpoint = local.encode();
+    const rank_name name = own_name();
+    introduction told{};
+    std::ranges::copy(memory.encode(), told.begin());
+    std::ranges::copy(own_endpoint, told.begin() + place_size);
+    std::ranges::copy(std::as_bytes(std::span(name.view())), told.begin() + name_begins);
+    return bootstrap.put(key("rank", 0, 0), std::span(told).first(name_begins + name.size()));
   }
-  [[nodiscard]] result<void> get_to_know(std::uint32_t other, const wait_limit& limit) noexcept {
-    std::array<char, 96> text{};
-    VERBSPP_TRY(length, bootstrap.get(other, key("name", 0, 0),
-                                      std::as_writable_bytes(std::span(text)), limit));
-    VERBSPP_TRY(theirs, rank_name::from(std::string_view(text.data(), length)));
-    names.get()[other] = theirs;
-    std::array<std::byte, detail::signals::place::encoded_size> bytes{};
-    VERBSPP_TRY(encoded, bootstrap.get(other, key("memory", 0, 0), bytes, limit));
-    VERBSPP_TRY(place, detail::signals::place::decode(std::span(bytes).first(encoded)));
+  /// \returns the endpoint, as it is encoded
+  [[nodiscard]] result<encoded_endpoint> get_to_know(std::uint32_t other,
+                                                     const wait_limit& limit) noexcept {
+    introduction told{};
+    VERBSPP_TRY(length, bootstrap.get(other, key("rank", 0, 0), told, limit));
+    if (length < name_begins)
+      return error(error_kind::invalid_input, joining, "a rank has introduced itself by nonsense");
+    VERBSPP_TRY(place, detail::signals::place::decode(std::span(told).first(place_size)));
     signals.set_memory_of(other, place);
-    return success();
+    const std::span<const std::byte> name =
+        std::span(told).subspan(name_begins, length - name_begins);
+    VERBSPP_TRY(theirs, rank_name::from(std::string_view(reinterpret_cast<const char*>(name.data()),
+                                                         name.size())));
+    names.get()[other] = theirs;
+    encoded_endpoint bytes{};
+    std::ranges::copy(std::span(told).subspan(place_size, bytes.size()), bytes.begin());
+    return bytes;
+  }
+  /// Gives the endpoint for one rank, of all of which most is the same.
+  [[nodiscard]] result<void> put_endpoint_for(std::uint32_t other, const endpoint& local) noexcept {
+    std::array<std::byte, longest_difference> bytes{};
+    const std::size_t length = write_difference(own_endpoint, local.encode(), bytes);
+    return bootstrap.put(key("endpoint", 0, other), std::span(bytes).first(length));
+  }
+  [[nodiscard]] result<endpoint> meet_and_get_endpoint(std::uint32_t other,
+                                                       const wait_limit& limit) noexcept {
+    VERBSPP_TRY(theirs, get_to_know(other, limit));
+    std::array<std::byte, longest_difference> bytes{};
+    VERBSPP_TRY(length, bootstrap.get(other, key("endpoint", 0, rank), bytes, limit));
+    if (!apply_difference(theirs, std::span(bytes).first(length)))
+      return error(error_kind::invalid_input, joining, "a rank's endpoint is none");
+    return endpoint::decode(theirs);
   }
   void connect_later(detail::owned<detail::channel_source> channels) noexcept {
     source = std::move(channels);
@@ -111,6 +183,7 @@ class [[gnu::visibility("hidden")]] world::state final
     return is_ready ? connection_state::connected : connection_state::broken;
   }
 
+  encoded_endpoint own_endpoint{};
   any_bootstrap bootstrap;
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
@@ -124,10 +197,8 @@ class [[gnu::visibility("hidden")]] world::state final
  private:
   [[nodiscard]] result<endpoint> meet(std::uint32_t other,
                                       const wait_limit& limit) noexcept override {
-    VERBSPP_TRYV(get_to_know(other, limit));
-    std::array<std::byte, endpoint::encoded_size> bytes{};
-    VERBSPP_TRY(length, bootstrap.get(other, key("contact", 0, 0), bytes, limit));
-    return endpoint::decode(std::span(bytes).first(length));
+    VERBSPP_TRY(theirs, get_to_know(other, limit));
+    return endpoint::decode(theirs);
   }
   [[nodiscard]] result<channel> build() noexcept override { return source->build(); }
 };
@@ -153,16 +224,15 @@ group_result<world> world::connect(any_bootstrap launched, prepared_group prepar
   if (!made) return error::from_errno(ENOMEM, joining);
   state& own = *made.get();
   VERBSPP_TRYV(own.open(domain, waiting));
-  VERBSPP_TRYV(own.introduce());
+  VERBSPP_TRYV(own.introduce(prepared.endpoint(own.rank)));
   for (std::uint32_t rank = 0; rank < own.size; ++rank)
-    VERBSPP_TRYV(own.bootstrap.put(key("endpoint", 0, rank), prepared.endpoint(rank).encode()));
+    VERBSPP_TRYV(own.put_endpoint_for(rank, prepared.endpoint(rank)));
   VERBSPP_TRYV(own.bootstrap.fence(limit));
 
   own.peers = group(std::move(prepared));
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const auto connected = [&]() -> result<void> {
-      VERBSPP_TRYV(own.get_to_know(rank, limit));
-      VERBSPP_TRY(remote, own.endpoint_from(rank, 0, limit));
+      VERBSPP_TRY(remote, own.meet_and_get_endpoint(rank, limit));
       return own.peers[rank].handshake(remote);
     }();
     if (!connected.has_value()) return with_rank(rank, connected.assume_error());
@@ -183,12 +253,12 @@ group_result<world> world::connect_later(any_bootstrap launched, group peers,
   VERBSPP_TRYV(own.open(domain, waiting));
   own.connect_later(std::move(source));
   VERBSPP_TRYV(own.contact->open(domain, like, own.size));
-  VERBSPP_TRYV(own.introduce());
-  VERBSPP_TRYV(own.bootstrap.put(key("contact", 0, 0), own.contact->endpoint().encode()));
+  VERBSPP_TRYV(own.introduce(own.contact->endpoint()));
   VERBSPP_TRYV(own.bootstrap.fence(limit));
   own.peers = std::move(peers);
   own.peers.connect_at_first_use(*own.contact, own.size);
-  VERBSPP_TRYV(own.get_to_know(own.rank, limit));
+  VERBSPP_TRY(itself, own.get_to_know(own.rank, limit));
+  static_cast<void>(itself);
   VERBSPP_TRYV(own.contact->connect_self(own.peers));
   return world(std::move(made));
 }

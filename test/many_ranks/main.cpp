@@ -5,6 +5,7 @@
 /// is killed.
 ///
 ///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
+///     many_ranks --meet [--ranks=1000]    only meets, and gets what some others have put
 ///     many_ranks --kill [--ranks=4]       kills one before, in and behind each step
 ///
 /// With --lazy, ranks are connected at their first use, and what is measured is with whom the first
@@ -52,6 +53,7 @@ struct options {
   bool is_csv = false;
   bool kills = false;
   bool is_lazy = false;
+  bool only_meets = false;
 };
 
 /// What a rank tells the parent.
@@ -370,6 +372,8 @@ options read_options(int count, char** arguments) {
       given.is_csv = true;
     else if (name == "--lazy")
       given.is_lazy = true;
+    else if (name == "--meet")
+      given.only_meets = true;
     else if (name == "--kill")
       given.kills = true;
     else
@@ -412,12 +416,57 @@ void connect_all(const options& given) {
             << largest.own_kib << " KiB each\n";
 }
 
+/// Ranks that are threads, which meet, tell all what a rank of a world does, and get to know as
+/// many as steps of all are with.
+void meet_all(const options& given) {
+  std::string place;
+  {
+    const auto listener = tcp_listener::open("0").value();
+    place = "127.0.0.1:" + std::to_string(listener.port());
+  }
+  const std::uint64_t before = own_kib();
+  const auto start = clock_type::now();
+  std::vector<std::string> words(given.ranks);
+  std::vector<std::thread> threads;
+  const auto meet = [&](std::uint32_t rank) {
+    auto mine = tcp_bootstrap::join({.rank = rank, .size = given.ranks, .meeting_point = place},
+                                    given.limit)
+                    .value();
+    std::array<std::byte, 420> told{};
+    std::memcpy(told.data(), &rank, sizeof rank);
+    mine.put("rank", told).value();
+    mine.fence(given.limit).value();
+    for (std::uint32_t distance = 1; distance < given.ranks; distance *= 2) {
+      const std::uint32_t other = (rank + distance) % given.ranks;
+      std::array<std::byte, 420> theirs{};
+      require(mine.get(other, "rank", theirs, given.limit).value() == theirs.size(), "the size");
+      require(std::memcmp(theirs.data(), &other, sizeof other) == 0, "another rank's value");
+    }
+    mine.fence(given.limit).value();
+  };
+  for (std::uint32_t rank = 0; rank < given.ranks; ++rank)
+    threads.emplace_back([&, rank] {
+      try {
+        meet(rank);
+      } catch (const std::exception& e) {
+        words[rank] = std::string("rank ") + std::to_string(rank) + ": " + e.what();
+      }
+    });
+  for (std::thread& each : threads) each.join();
+  for (const std::string& each : words) require(each.empty(), each);
+  const double ms = std::chrono::duration<double, std::milli>(clock_type::now() - start).count();
+  std::cout << given.ranks << " ranks have met in " << ms << " ms, in one process, with "
+            << own_kib() - before << " KiB at the end\n";
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
   try {
     const options given = read_options(count, arguments);
-    if (given.kills)
+    if (given.only_meets)
+      meet_all(given);
+    else if (given.kills)
       kill_at_each_step(given);
     else
       connect_all(given);

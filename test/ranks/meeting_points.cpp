@@ -142,6 +142,16 @@ TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
   });
 }
 
+TEST_CASE("ranks of a large world may connect all at once, before any says who it is") {
+  const std::string place = free_place();
+  auto first = must(tcp_bootstrap::join(launch(0, 400, place), patience));
+  std::vector<tcp_socket> silent;
+  for (int i = 0; i < 300; ++i)
+    silent.push_back(must(tcp_socket::connect("localhost", port_of(place), patience)));
+  const auto second = must(tcp_bootstrap::join(launch(1, 400, place), patience));
+  CHECK(second.rank() == 1);
+}
+
 TEST_CASE("who speaks another version is told so") {
   const std::string place = free_place();
   const auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
