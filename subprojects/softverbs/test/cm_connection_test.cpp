@@ -461,10 +461,11 @@ TEST_CASE("cm: several threads share a channel") {
   constexpr int connections = 24;
   REQUIRE(::fcntl(server_events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
   std::atomic<int> accepted = 0;
+  const auto limit = std::chrono::steady_clock::now() + patience;
   std::vector<std::thread> servers;
   for (int each = 0; each < 3; ++each)
     servers.emplace_back([&] {
-      while (accepted < connections) {
+      while (accepted < connections && std::chrono::steady_clock::now() < limit) {
         static_cast<void>(server_events.is_readable(20));
         rdma_cm_event* event = nullptr;
         if (rdma_get_cm_event(server_events.channel, &event) != 0) continue;
@@ -486,4 +487,5 @@ TEST_CASE("cm: several threads share a channel") {
     CHECK(events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
   }
   for (std::thread& each : servers) each.join();
+  CHECK(accepted == connections);
 }

@@ -282,8 +282,12 @@ ibv_wc endpoint::wait() {
 bool endpoint::quiet() {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
   ibv_wc result{};
-  while (std::chrono::steady_clock::now() < until)
+  for (int rounds = 0; rounds < 20 || std::chrono::steady_clock::now() < until; ++rounds) {
     if (ibv_poll_cq(queue, 1, &result) != 0) return false;
+    // Polling does nothing while another thread is at it, which may have lost its processor; this
+    // waits for it.
+    if (ibv_pd* none = ibv_alloc_pd(context)) ibv_dealloc_pd(none);
+  }
   return true;
 }
 

@@ -6,11 +6,24 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 /// What the tests build on: one end of a connection, and waiting with a deadline.
 
-inline constexpr auto patience = std::chrono::seconds(20);
+/// For what takes no time on a machine that has nothing else to do.
+inline constexpr auto patience = std::chrono::seconds(60);
+
+/// Whether it is so in the end, of what nobody tells when it is.
+template <typename Condition>
+bool eventually(const Condition& condition) {
+  const auto latest = std::chrono::steady_clock::now() + patience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > latest) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
 
 template <typename Action>
 std::chrono::steady_clock::duration time_of(const Action& action) {

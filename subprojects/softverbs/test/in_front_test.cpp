@@ -42,7 +42,7 @@ bool is_readable(int descriptor, int milliseconds = 0) {
   return ::poll(&wanted, 1, milliseconds) == 1;
 }
 
-constexpr int long_enough = 20'000;
+constexpr int long_enough = std::chrono::milliseconds(patience).count();
 
 ibv_port_state port_of(const endpoint& end) {
   ibv_port_attr port{};

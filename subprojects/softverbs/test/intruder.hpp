@@ -51,7 +51,8 @@ class intruder {
   /// Waits for the answer, and leaves it unread; false if none comes.
   bool is_answered() const {
     pollfd own{socket_, POLLIN, 0};
-    return ::poll(&own, 1, 10000) == 1 && own.revents == POLLIN;
+    constexpr std::chrono::milliseconds limit = patience;
+    return ::poll(&own, 1, limit.count()) == 1 && own.revents == POLLIN;
   }
   void send_with(const void* bytes, std::size_t length, const std::vector<int>& descriptors);
 
@@ -89,8 +90,8 @@ inline void intruder::send_with(const void* bytes, std::size_t length,
 }
 
 inline std::optional<intruder::answer> intruder::hear() {
-  timeval patience{10, 0};
-  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  const timeval limit{patience.count(), 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
   answer result{};
   iovec part{&result.notice, sizeof(result.notice)};
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(8 * sizeof(int))> room{};

@@ -19,6 +19,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <stdexcept>
 #include <string_view>
@@ -112,16 +113,14 @@ int member() {
   options wanted;
   wanted.type = IBV_QPT_UD;
   endpoint end(wanted);
-  ibv_gid group{};
-  group.raw[0] = 0xff;
-  group.raw[15] = 0x77;
-  if (ibv_attach_mcast(end.pair, &group, 0xc077) != 0) return 2;
+  const ibv_gid group = group_of(::getppid());
+  if (ibv_attach_mcast(end.pair, &group, lid_of_group) != 0) return 2;
   end.initialize();
   for (std::uint64_t id = 0; id < 10; ++id) end.post_receive(id, {end.piece(id << 8, 1 << 8)});
   swap(peer_descriptor, end);
   for (std::uint64_t id = 0; id < 10; ++id)
     if (end.wait().wr_id != id) return 3;
-  return ibv_detach_mcast(end.pair, &group, 0xc077) == 0 ? 0 : 4;
+  return ibv_detach_mcast(end.pair, &group, lid_of_group) == 0 ? 0 : 4;
 }
 
 /// Offers its memory and doesn't do anything.
@@ -164,12 +163,29 @@ int leaver() {
   return end.wait().status == IBV_WC_SUCCESS ? 0 : 2;
 }
 
+/// Whether writes take no packets, after the first ones.
+bool writes_by_itself(endpoint& end, const address& there) {
+  const auto next_psn = [&] {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr initial{};
+    if (ibv_query_qp(end.pair, &attributes, IBV_QP_SQ_PSN, &initial) != 0)
+      throw std::runtime_error("ibv_query_qp");
+    return attributes.sq_psn;
+  };
+  return eventually([&] {
+    const std::uint32_t before = next_psn();
+    return end.write(1, {end.piece(0, 1 << 16)}, there) == 0 &&
+           end.wait().status == IBV_WC_SUCCESS && next_psn() == before;
+  });
+}
+
 /// Writes 64 KiB whenever it is told to, without the help of the other one's device if that can be;
 /// says how it went.
 int writer() {
   endpoint end(patient());
   const address there = swap(peer_descriptor, end);
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(0x77));
+  if (shares_memory() && !writes_by_itself(end, there)) return 3;
   for (;;) {
     if (hear_from(peer_descriptor) == 'q') return 0;
     if (end.write(1, {end.piece(0, 1 << 16)}, there) != 0) return 2;
@@ -354,6 +370,13 @@ int peer::wait() {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+ibv_gid group_of(pid_t process) {
+  ibv_gid result{};
+  result.raw[0] = 0xff;
+  std::memcpy(&result.raw[8], &process, sizeof(process));
+  return result;
+}
+
 bool shares_memory() {
   const char* said = std::getenv("SOFTVERBS_SHARED_MEMORY");
   return said == nullptr || std::string_view(said) == "yes";
@@ -377,6 +400,7 @@ int play(const char* part) try {
   if (name == "soaker") return soak::work();
   if (name == "latecomer") return limits_of_host::latecomer();
   if (name == "without threads") return limits_of_host::without_threads();
+  if (name == "seeker") return limits_of_host::seeker();
   if (name == "caller") return hostile::caller();
   if (name == "forger") return hostile::forger();
   if (name == "liar") return hostile::liar();

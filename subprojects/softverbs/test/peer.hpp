@@ -32,6 +32,10 @@ class peer {
   int socket_ = -1;
 };
 
+/// The group of a test and of those that it starts, which no test beside it hears.
+ibv_gid group_of(pid_t process);
+inline constexpr std::uint16_t lid_of_group = 0xc077;
+
 /// Whether processes share memory here; else all goes through sockets.
 bool shares_memory();
 

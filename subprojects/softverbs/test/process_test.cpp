@@ -266,10 +266,9 @@ TEST_CASE("a multicast reaches members in several processes") {
   ibv_ah_attr attributes{};
   attributes.port_num = 1;
   attributes.is_global = 1;
-  attributes.grh.dgid.raw[0] = 0xff;
-  attributes.grh.dgid.raw[15] = 0x77;
+  attributes.grh.dgid = group_of(::getpid());
   attributes.grh.sgid_index = on_ethernet() ? 5 : 0;
-  attributes.dlid = on_ethernet() ? 0 : 0xc077;
+  attributes.dlid = on_ethernet() ? 0 : lid_of_group;
   ibv_ah* handle = ibv_create_ah(first.domain, &attributes);
   REQUIRE(handle != nullptr);
   for (std::uint64_t id = 0; id < 10; ++id)

@@ -206,13 +206,12 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
     }
     // Connections to those that are gone end within a moment.
     const auto kept = [&] { return all.descriptors[0] - all.descriptors_alone[0]; };
-    for (int tries = 0; kept() > 2 * (soak::workers - 1) + 1 && tries < 1000; ++tries)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    CHECK(kept() <= 2 * (soak::workers - 1) + 1);
+    CHECK(eventually([&] { return kept() <= 2 * (soak::workers - 1) + 1; }));
     all.stops = true;
     for (const auto& each : others) CHECK(each->wait() == 0);
     for (std::size_t one = 0; one < soak::workers; ++one) {
-      CHECK_FALSE(listens(all.slots[one]));
+      // Somebody else may have the place by now, for a while.
+      CHECK(eventually([&] { return !listens(all.slots[one]); }));
       for (std::size_t other = 0; other < soak::workers; ++other) {
         CHECK(soak::has_guards(all.lanes[one][other]));
         CHECK(soak::agrees(all.lanes[one][other], all.known[other][one]));
