@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <optional>
 #include <stop_token>
@@ -117,6 +118,9 @@ TEST_CASE("an acceptor connects 240 clients that come at once") {
   // `--success` shows it; on two cores that do nothing else, soft0 takes less than two seconds.
   const std::chrono::duration<double> taken = clock::now() - begun;
   SUCCEED(count << " clients were connected within " << taken.count() << " s");
+  // Where tests run beside others, or with a sanitizer, time tells nothing.
+  if (const char* const most = std::getenv("VERBSPP_TEST_SECONDS_FOR_240"))
+    CHECK(taken.count() <= std::atof(most));
   std::ranges::sort(numbers);
   for (std::uint32_t i = 0; i < count; ++i) REQUIRE(numbers[i] == i);
   CHECK(serving.clients->failed() == 0);

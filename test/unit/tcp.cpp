@@ -7,14 +7,17 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <semaphore>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,9 +32,25 @@ std::atomic<bool> lookups_hang{false};
 std::counting_semaphore<64> go_on{0};
 std::atomic<int> hanging{0};
 
+/// The addresses that one name has while this lives, in numbers, in that order.
+class addresses_of_name {
+ public:
+  static constexpr std::string_view name = "several.addresses";
+
+  explicit addresses_of_name(std::vector<const char*> addresses) {
+    of_the_name = std::move(addresses);
+  }
+  ~addresses_of_name() { of_the_name.clear(); }
+  addresses_of_name(const addresses_of_name&) = delete;
+  addresses_of_name& operator=(const addresses_of_name&) = delete;
+
+  /// Read by the thread that looks up, while the test waits for it.
+  static inline std::vector<const char*> of_the_name;
+};
+
 }  // namespace
 
-/// In front of the system's: a name server that does not answer.
+/// In front of the system's: a name server that does not answer, or knows a name of the tests'.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** found) {
   static auto* const real =
@@ -42,8 +61,65 @@ extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo
     --hanging;
     return EAI_AGAIN;
   }
-  return real(node, service, hints, found);
+  if (node != addresses_of_name::name) return real(node, service, hints, found);
+  if ((hints->ai_flags & AI_NUMERICHOST) != 0) return EAI_NONAME;
+  addrinfo** end = found;
+  for (const char* each : addresses_of_name::of_the_name) {
+    if (const int failed = real(each, service, hints, end); failed != 0) return failed;
+    while (*end != nullptr) end = &(*end)->ai_next;
+  }
+  return 0;
 }
+
+namespace {
+
+std::string host_that_was_reached(const tcp_socket& socket) {
+  return to_string(socket.peer_address().value());
+}
+
+/// What comes to its port from now on is dropped.
+std::vector<tcp_socket> fill(const tcp_listener& listener, const char* address) {
+  REQUIRE(::listen(listener.descriptor(), 0) == 0);
+  std::vector<tcp_socket> waiting;
+  for (int i = 0; i < 16; ++i) {
+    auto client = tcp_socket::connect(address, std::to_string(listener.port()), 50ms);
+    if (client.has_error()) return waiting;
+    waiting.push_back(std::move(client).value());
+  }
+  FAIL("the queue of the listener takes all");
+  return waiting;
+}
+
+/// Listeners at one port of two addresses. A port that is free at one may be taken at the other.
+std::array<tcp_listener, 2> listeners_at(const char* one, const char* other) {
+  for (int i = 0; i < 100; ++i) {
+    auto first = tcp_listener::open("0", one).value();
+    auto second = tcp_listener::open(std::to_string(first.port()), other);
+    if (second.has_value()) return {std::move(first), std::move(second).value()};
+  }
+  FAIL("no port is free at both addresses");
+  return {};
+}
+
+/// A port of all addresses at which nobody listens, nor will.
+class port_without_listener {
+ public:
+  port_without_listener() {
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    REQUIRE(socket_.is_open());
+    REQUIRE(::bind(socket_.descriptor(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0);
+    socklen_t size = sizeof any;
+    REQUIRE(::getsockname(socket_.descriptor(), reinterpret_cast<sockaddr*>(&any), &size) == 0);
+    number = std::to_string(ntohs(any.sin6_port));
+  }
+  std::string number;
+
+ private:
+  tcp_socket socket_ = tcp_socket::from_native(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+};
+
+}  // namespace
 
 TEST_CASE("TCP connects by address and by name") {
   const auto listener = tcp_listener::open("0").value();
@@ -100,22 +176,12 @@ TEST_CASE("a listener waits until its limit") {
 }
 
 TEST_CASE("a connection that nobody answers ends at its limit") {
-  // A listener whose queue is full drops what comes.
-  const auto listener = tcp_listener::open("0", "127.0.0.1").value();
-  REQUIRE(::listen(listener.descriptor(), 0) == 0);
-  const std::string port = std::to_string(listener.port());
-  std::vector<tcp_socket> clients;
-  for (int i = 0; i < 16; ++i) {
-    auto client = tcp_socket::connect("127.0.0.1", port, 50ms);
-    if (client.has_value()) {
-      clients.push_back(std::move(client).value());
-      continue;
-    }
-    CHECK(client.error() == error_kind::timed_out);
-    CHECK(contains(client.error().message(), "no answer in its share of the time"));
-    return;
-  }
-  FAIL("the queue of the listener takes all");
+  const auto silent = tcp_listener::open("0", "127.0.0.1").value();
+  const auto waiting = fill(silent, "127.0.0.1");
+  const std::string port = std::to_string(silent.port());
+  const auto lost = tcp_socket::connect("127.0.0.1", port, 50ms).error();
+  CHECK(lost == error_kind::timed_out);
+  CHECK(contains(lost.message(), "no answer in its share of the time"));
 }
 
 TEST_CASE("a name server that does not answer holds up nobody") {
@@ -134,6 +200,50 @@ TEST_CASE("a name server that does not answer holds up nobody") {
     CHECK(late == error_kind::resource_exhausted);
   }
   FAIL("lookups that were answered still count");
+}
+
+TEST_CASE("where nobody listens at a name's first address, the next one is tried") {
+  const auto listener = tcp_listener::open("0", "127.0.0.1").value();
+  const std::string port = std::to_string(listener.port());
+  const auto addresses =
+      GENERATE(std::vector<const char*>{"127.0.0.2", "127.0.0.1"},
+               std::vector<const char*>{"::1", "127.0.0.1"},
+               std::vector<const char*>{"127.0.0.3", "::1", "127.0.0.2", "127.0.0.1", "127.0.0.4"});
+  const addresses_of_name known(addresses);
+  const auto client = tcp_socket::connect(addresses_of_name::name, port, 60s);
+  REQUIRE(client.has_value());
+  CHECK(host_that_was_reached(client.value()) == "::ffff:127.0.0.1");
+  CHECK(listener.accept(60s).has_value());
+}
+
+TEST_CASE("of a name's addresses the first one is taken at which somebody listens") {
+  const auto [first, second] = listeners_at("127.0.0.2", "127.0.0.1");
+  const addresses_of_name known({"127.0.0.3", "127.0.0.2", "127.0.0.1"});
+  const auto client =
+      tcp_socket::connect(addresses_of_name::name, std::to_string(first.port()), 60s);
+  REQUIRE(client.has_value());
+  CHECK(host_that_was_reached(client.value()) == "::ffff:127.0.0.2");
+  CHECK(!second.try_accept().value());
+}
+
+TEST_CASE("a name's first address that is silent has its share of the time only") {
+  const auto [silent, listener] = listeners_at("127.0.0.2", "127.0.0.1");
+  const auto waiting = fill(silent, "127.0.0.2");
+  const addresses_of_name known({"127.0.0.2", "127.0.0.1"});
+  const auto client =
+      tcp_socket::connect(addresses_of_name::name, std::to_string(listener.port()), 2s);
+  REQUIRE(client.has_value());
+  CHECK(host_that_was_reached(client.value()) == "::ffff:127.0.0.1");
+}
+
+TEST_CASE("of a name of which no address answers, what became of each is told") {
+  const port_without_listener port;
+  const addresses_of_name known({"127.0.0.2", "::1", "127.0.0.1"});
+  const auto lost = tcp_socket::connect(addresses_of_name::name, port.number, 60s).error();
+  CHECK(lost == error_kind::not_connected);
+  const std::string at_end = ":" + port.number + ": ";
+  CHECK(contains(lost.message(), "127.0.0.2" + at_end + "nobody listens there; [::1]" + at_end));
+  CHECK(contains(lost.message(), "; 127.0.0.1" + at_end + "nobody listens there"));
 }
 
 TEST_CASE("a name that nobody has is not found") {
