@@ -2,12 +2,17 @@
 /// \file
 /// The bring-up that `build`, `handshake` and `activate` do: transitions like any user's, with what
 /// the builder was given.
+#include "base/words.hpp"
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
 #include <verbspp/device/route.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 namespace verbspp::detail {
@@ -55,25 +60,21 @@ const char* wrong_with_route(const endpoint& local, const gid& remote) noexcept 
                   "open_device_towards finds";
 }
 
-/// That the peer could not be reached is no wonder if its only address that fits is of another
-/// link, or if the kernel would take another way.
-error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
-  const int errnum = cause.native_errno();
-  if (local.link_layer != link_layer::ethernet ||
-      (errnum != ETIMEDOUT && errnum != EHOSTUNREACH && errnum != ENETUNREACH))
-    return cause;
-  const auto pair = choose_addresses(local, remote);
-  if (!pair.has_value()) return cause;
-  if (pair.assume_value().is_doubtful)
-    return cause.as(cause.kind(),
-                    "the two ends have only link-local addresses in common, which no router "
-                    "carries: give both ports addresses of the same family and scope");
-  // An address without a subnet is of no network interface, and not the kernel's business.
-  const bool is_routed = pair.assume_value().reach == address_reach::routed &&
-                         pair.assume_value().local.prefix_length != offered_address::unknown_prefix;
-  const char* const wrong =
-      is_routed ? wrong_with_route(local, pair.assume_value().remote.address) : nullptr;
-  return wrong != nullptr ? cause.as(cause.kind(), wrong) : cause;
+const char* printed(const gid& address, std::array<char, INET6_ADDRSTRLEN>& into) noexcept {
+  return ::inet_ntop(AF_INET6, address.bytes.data(), into.data(), INET6_ADDRSTRLEN);
+}
+
+/// Names the pair, and says why it is none to rely on.
+error in_doubt(const error& cause, const address_pair& pair) noexcept {
+  std::array<char, INET6_ADDRSTRLEN> local{};
+  std::array<char, INET6_ADDRSTRLEN> remote{};
+  return error_access::with_errno(
+      error_in_words_of(cause.kind(), cause.operation(),
+                        "%s does not answer %s: the two ends have only such link-local addresses "
+                        "in common, which no router carries, and probably one is between them: "
+                        "give both ports addresses of the same family and scope",
+                        printed(pair.remote.address, remote), printed(pair.local.address, local)),
+      cause.native_errno());
 }
 
 template <transport Transport>
@@ -112,6 +113,24 @@ result<void> connect_as(queue_pair_data& queue_pair, const endpoint& remote) noe
 }
 
 }  // namespace
+
+// That the peer could not be reached is no wonder if its only address that fits is of another link,
+// or if the kernel would take another way.
+error explained(const error& cause, const endpoint& local, const endpoint& remote) noexcept {
+  const int errnum = cause.native_errno();
+  if (local.link_layer != link_layer::ethernet ||
+      (errnum != ETIMEDOUT && errnum != EHOSTUNREACH && errnum != ENETUNREACH))
+    return cause;
+  const auto pair = choose_addresses(local, remote);
+  if (!pair.has_value()) return cause;
+  if (pair.assume_value().is_doubtful) return in_doubt(cause, pair.assume_value());
+  // An address without a subnet is of no network interface, and not the kernel's business.
+  const bool is_routed = pair.assume_value().reach == address_reach::routed &&
+                         pair.assume_value().local.prefix_length != offered_address::unknown_prefix;
+  const char* const wrong =
+      is_routed ? wrong_with_route(local, pair.assume_value().remote.address) : nullptr;
+  return wrong != nullptr ? cause.as(cause.kind(), wrong) : cause;
+}
 
 result<void> bring_to_init(queue_pair_data& queue_pair) noexcept {
   return by_transport(queue_pair.local.type, [&queue_pair]<transport Transport> {

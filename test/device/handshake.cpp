@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
 #include "failing_verb.hpp"
+#include "transports.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -363,4 +364,44 @@ TEST_CASE(
   INFO(e);
   CHECK(e == error_kind::timed_out);
   CHECK_THAT(e.message(), Catch::Contains("ip route get"));
+}
+
+TEMPLATE_TEST_CASE_SIG("a doubtful pair of addresses is named where the peer is not reached", "",
+                       ((transport Transport), Transport), transport::rc, transport::ud) {
+  const testbed bed;
+  auto prepared = prepared_of<Transport>(bed, bed.left_queue);
+  endpoint remote = prepared.endpoint();
+  const auto is_link_local = [](const offered_address& each) {
+    return each.address.bytes[0] == 0xfe && each.address.bytes[1] == 0x80 &&
+           each.type == gid_type::roce_v2;
+  };
+  const auto* const own = std::ranges::find_if(remote.addresses, is_link_local);
+  if (own == remote.addresses.end() || remote.addresses.size() < 2)
+    SKIP("the device has no link-local address, or no other");
+  // The peer's others are of a scope that this port has none of.
+  const gid theirs{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x0a, 0, 0, 0, 0, 0, 0, 0x77}};
+  const gid wider{{0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  const std::string pair = to_string(theirs) + " does not answer " + to_string(own->address);
+  const address_offer ours = remote.addresses;
+  remote.address = theirs;
+  remote.addresses = {};
+  remote.addresses.add({.address = theirs, .prefix_length = 64});
+  remote.addresses.add({.address = wider, .prefix_length = 64});
+  if (!must(choose_addresses(ours, remote.addresses)).is_doubtful)
+    SKIP("the device has an address that fits");
+
+  const auto failed = [&] {
+    if constexpr (Transport == transport::ud) {
+      const auto active = must(std::move(prepared).activate());
+      const failing_verb unreachable("ibv_create_ah", EHOSTUNREACH);
+      return failure_of(active.address_of(remote));
+    } else {
+      const failing_verb unreachable("ibv_modify_qp", EHOSTUNREACH);
+      return failure_of(std::move(prepared).handshake(remote));
+    }
+  }();
+  INFO(failed);
+  CHECK(failed.native_errno() == EHOSTUNREACH);
+  CHECK_THAT(failed.message(),
+             Catch::Contains(pair) && Catch::Contains("link-local") && Catch::Contains("router"));
 }

@@ -277,6 +277,12 @@ struct error_access {
     result.source_ = &source;
     return result;
   }
+  /// The same failure, with the errno of the call.
+  [[nodiscard]] static error with_errno(const error& e, int errnum) noexcept {
+    error result = e;
+    result.native_ = errnum;
+    return result;
+  }
   [[nodiscard]] static bool is_from(const error_source& source, const error& e) noexcept {
     return e.source_ == &source;
   }

@@ -155,6 +155,9 @@ template <transport Transport, queue_pair_state From, queue_pair_state To,
 /// The way to the peer, with the builder's parameters.
 [[nodiscard]] result<path> path_to(const queue_pair_data& queue_pair,
                                    const endpoint& remote) noexcept;
+/// The failure of a call that has to reach the peer, with the reason, where one can be told.
+[[nodiscard]] error explained(const error& cause, const endpoint& local,
+                              const endpoint& remote) noexcept;
 [[nodiscard]] result<path> path_to_group(const queue_pair_data& queue_pair, const gid& group,
                                          lid multicast_lid) noexcept;
 /// Null is one that was moved from.
