@@ -58,6 +58,13 @@ error detail::inline_too_long(const char* operation, std::uint64_t length,
                             "memory");
 }
 
+error detail::datagram_too_long(const char* operation, std::uint64_t length,
+                                std::uint32_t most) noexcept VERBSPP_NONBLOCKING {
+  return error::above_limit(operation, "bytes of a datagram", length, most,
+                            "the port at one of the two ends carries no more in one packet: send "
+                            "several, or give both ports a larger MTU");
+}
+
 error detail::remote_too_short(const char* operation, std::uint64_t local,
                                std::uint64_t remote) noexcept VERBSPP_NONBLOCKING {
   return error::above_limit(operation, "bytes of the elements", local, remote,

@@ -111,3 +111,40 @@ TEMPLATE_TEST_CASE_SIG("an MTU that one end asks for, and the other does not tak
   CHECK(query(pair.left.native_handle()).attributes.path_mtu == IBV_MTU_256);
   CHECK(query(pair.right.native_handle()).attributes.path_mtu == IBV_MTU_256);
 }
+
+TEST_CASE("UD: a datagram has at most as many bytes as the smaller MTU of both ends") {
+  const testbed bed;
+  connected_datagram left = must(prepared_of<transport::ud>(bed, bed.left_queue).activate());
+  connected_datagram right = must(prepared_of<transport::ud>(bed, bed.right_queue).activate());
+  const path_mtu own = bed.port.active_mtu();
+  const path_mtu smaller = GENERATE(path_mtu(256), path_mtu(512), path_mtu(4096));
+  endpoint remote = right.endpoint();
+  // As the port of another host may be set up.
+  remote.mtu = smaller;
+  address_handle way = must(left.address_of(must(endpoint::decode(remote.encode()))));
+  const std::uint32_t most = static_cast<std::uint32_t>((smaller < own ? smaller : own).bytes());
+  const auto to = way.destination(right.number(), test_key);
+  CHECK(to.most_bytes() == most);
+
+  inbox arriving(bed, right, 1, most);
+  const buffer<> outbox(bed.domain, pattern(most + 1, 1));
+  const error refused = failure_of(left.post_send({.elements = outbox.gather(), .to = to}));
+  INFO(refused);
+  CHECK(refused == error_kind::invalid_input);
+  CHECK_THAT(refused.message(), Catch::Contains(std::to_string(most + 1)) &&
+                                    Catch::Contains(std::to_string(most)) &&
+                                    Catch::Contains("MTU"));
+  // In parts.
+  const gather_element first_half = outbox.gather(0, most / 2);
+  const gather_element second_half = outbox.gather(most / 2, most - most / 2 + 1);
+  const std::array<gather_element, 2> too_long{first_half, second_half};
+  CHECK(failure_of(left.post_send({.elements = too_long, .to = to})) == error_kind::invalid_input);
+
+  send(bed, left, to, pattern(most, 2));
+  CHECK(copy_of(arriving.take().payload()) == pattern(most, 2));
+
+  way.limit_datagrams(256);
+  CHECK(way.destination(right.number(), test_key).most_bytes() == 256);
+  const address_handle moved = std::move(way);
+  CHECK(moved.destination_group(test_key).most_bytes() == 256);
+}

@@ -301,12 +301,15 @@ TEST_CASE("UD: a datagram longer than the MTU does not arrive") {
   const testbed bed;
   auto left = left_of(bed);
   auto right = right_of(bed);
-  const address_handle way = must(left.address_of(right.endpoint()));
+  // One that knows nothing of the peer's endpoint, and so of its MTU.
+  const address_handle way = must(
+      address_handle::create(bed.domain, bed.port.number(), must(left.path_to(right.endpoint()))));
   const std::size_t size = bed.port.active_mtu().bytes() + 1;
   inbox arriving(bed, right, 1, 2 * size);
   buffer<> outbox(bed.domain, size);
   const gather_element from = outbox.gather();
   const auto to = way.destination(right.number(), test_key);
+  CHECK(to.most_bytes() == datagram_destination::unknown_size);
   // Refused by the post, by the completion, or (Linux' rxe) by silence.
   if (left.post_send({.elements = from, .to = to}, {.id = 2}).has_value()) {
     const work_completion sent = take_one(bed.left_queue);

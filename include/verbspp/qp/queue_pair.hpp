@@ -285,18 +285,23 @@ class VERBSPP_CONSUMABLE queue_pair
       const struct endpoint& remote) const noexcept {
     return detail::path_to(data_, remote);
   }
-  /// The same way as an address handle, for datagrams to that endpoint's number.
+  /// The same way as an address handle, for datagrams to that endpoint's number, which may have as
+  /// many bytes as the smaller MTU of both ends: longer ones are refused when they are posted.
   /// \errors as `path_to` and `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of(
       const struct endpoint& remote) const noexcept
     requires SendsDatagrams<Transport>
   {
     VERBSPP_TRY(way, detail::path_to(data_, remote));
-    return address_handle::create(protection_domain(), data_.parameters.port, way);
+    auto made = address_handle::create(protection_domain(), data_.parameters.port, way);
+    if (!made.has_value()) return detail::explained(made.assume_error(), data_.local, remote);
+    made.assume_value().limit_datagrams(remote.mtu < data_.local.mtu ? remote.mtu
+                                                                     : data_.local.mtu);
+    return made;
   }
 
   /// The way to a multicast group as an address handle, with the same parameters; its
-  /// `destination_group` is where to send. Sending takes no membership.
+  /// `destination_group` is where to send, at most this port's MTU. Sending takes no membership.
   /// \errors `invalid_input` if the GID is none of a group, or on InfiniBand its LID is missing; as
   /// `address_handle::create`
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<address_handle> address_of_group(
@@ -304,7 +309,9 @@ class VERBSPP_CONSUMABLE queue_pair
     requires SendsDatagrams<Transport>
   {
     VERBSPP_TRY(way, detail::path_to_group(data_, group, multicast_lid));
-    return address_handle::create(protection_domain(), data_.parameters.port, way);
+    VERBSPP_TRY(made, address_handle::create(protection_domain(), data_.parameters.port, way));
+    made.limit_datagrams(data_.local.mtu);
+    return made;
   }
 
   /// Lets datagrams to a multicast group in (`ibv_attach_mcast`), until the queue pair leaves it or

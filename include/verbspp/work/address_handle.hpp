@@ -13,6 +13,7 @@
 #include <infiniband/verbs.h>
 
 #include <cassert>
+#include <cstdint>
 #include <iosfwd>
 #include <utility>
 
@@ -30,18 +31,24 @@ class datagram_destination {
       datagram_destination,
       "a UD queue pair has no peer of its own to send to: name the destination, as "
       ".to = address_handle.destination(number, qkey)");
+  static constexpr std::uint32_t unknown_size = 0xffff'ffff;
   /// Of an address handle that the library did not make.
-  datagram_destination(ibv_ah* handle, queue_pair_number number, queue_key key) noexcept
-      : handle_(handle), number_(number), key_(key) {}
+  /// \param most_bytes that a datagram may have on the way there
+  datagram_destination(ibv_ah* handle, queue_pair_number number, queue_key key,
+                       std::uint32_t most_bytes = unknown_size) noexcept
+      : handle_(handle), number_(number), key_(key), most_bytes_(most_bytes) {}
 
   [[nodiscard]] ibv_ah* handle() const noexcept { return handle_; }
   [[nodiscard]] queue_pair_number number() const noexcept { return number_; }
   [[nodiscard]] queue_key key() const noexcept { return key_; }
+  /// Posting a longer datagram is refused; `unknown_size` if nothing is known.
+  [[nodiscard]] std::uint32_t most_bytes() const noexcept { return most_bytes_; }
 
  private:
   ibv_ah* handle_;
   queue_pair_number number_;
   queue_key key_;
+  std::uint32_t most_bytes_;
 };
 
 /// The way to a port or a multicast group, as UD queue pairs of one protection domain use it.
@@ -76,24 +83,33 @@ class VERBSPP_CONSUMABLE address_handle {
   address_handle(address_handle&& other) noexcept
       : native_(std::exchange(other.native_, nullptr)),
         domain_(std::move(other.domain_)),
-        whose_(other.whose_) {}
+        whose_(other.whose_),
+        most_bytes_(other.most_bytes_) {}
   address_handle& operator=(address_handle&& other) noexcept {
     address_handle taken(std::move(other));
     std::swap(native_, taken.native_);
     std::swap(domain_, taken.domain_);
     std::swap(whose_, taken.whose_);
+    std::swap(most_bytes_, taken.most_bytes_);
     return *this;
   }
   address_handle(const address_handle&) = delete;
   address_handle& operator=(const address_handle&) = delete;
   ~address_handle();
 
+  /// Datagrams to this address have at most that many bytes from now on: the smaller active MTU of
+  /// both ends' ports, as `queue_pair::address_of` finds it in the endpoints. Nothing tells the
+  /// sender of a longer one, which does not arrive.
+  VERBSPP_CALLABLE_UNCONSUMED void limit_datagrams(path_mtu largest) noexcept {
+    most_bytes_ = static_cast<std::uint32_t>(largest.bytes());
+  }
+
   /// The queue pair of that number at this address.
   /// \pre this address handle was not moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
   destination(queue_pair_number number, queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {
     assert(native_ != nullptr);
-    return {native_, number, key};
+    return {native_, number, key, most_bytes_};
   }
   void destination(queue_pair_number, queue_key) const&& = delete;  // name the address handle first
   /// The multicast group at this address.
@@ -101,7 +117,7 @@ class VERBSPP_CONSUMABLE address_handle {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED datagram_destination
   destination_group(queue_key key) const& noexcept VERBSPP_LIFETIMEBOUND {
     assert(native_ != nullptr);
-    return {native_, multicast_queue_pair_number, key};
+    return {native_, multicast_queue_pair_number, key, most_bytes_};
   }
   void destination_group(queue_key) const&& = delete;  // name the address handle first
 
@@ -122,6 +138,7 @@ class VERBSPP_CONSUMABLE address_handle {
   ibv_ah* native_;
   class protection_domain domain_;
   ownership whose_;
+  std::uint32_t most_bytes_ = datagram_destination::unknown_size;
 };
 
 std::ostream& operator<<(std::ostream& out, const address_handle& handle);

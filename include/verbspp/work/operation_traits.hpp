@@ -79,6 +79,8 @@ native_of(const element_list<Element>& elements) noexcept {
 // What is wrong with the values of an operation; out of line since it is rare.
 [[nodiscard]] error remote_too_short(const char* operation, std::uint64_t local,
                                      std::uint64_t remote) noexcept VERBSPP_NONBLOCKING;
+[[nodiscard]] error datagram_too_long(const char* operation, std::uint64_t length,
+                                      std::uint32_t most) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_word(const char* operation,
                             std::uint32_t length) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error no_remote_word(const char* operation, std::uint64_t address,

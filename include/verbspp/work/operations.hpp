@@ -92,6 +92,15 @@ struct operation_traits<datagram_operation> : detail::usual_operation {
       const datagram_operation& operation) noexcept {
     return detail::native_of(operation.elements);
   }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
+      const datagram_operation& operation) noexcept {
+    return operation.elements.total_length() <= operation.to.most_bytes();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
+      const datagram_operation& operation) noexcept {
+    return detail::datagram_too_long(name, operation.elements.total_length(),
+                                     operation.to.most_bytes());
+  }
   [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
       const datagram_operation& operation) noexcept {
     return detail::solicited_if(operation.solicited);
