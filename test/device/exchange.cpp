@@ -99,6 +99,28 @@ TEST_CASE("an exchange without values connects") {
   CHECK(left.channel.is_connected());
 }
 
+TEST_CASE("values go one way where only one side has some") {
+  testbed bed;
+  socket_pair sockets;
+  buffer<access::remote_read> shown(bed.domain, pattern(64, 1));
+  const bool has_options = GENERATE(true, false);
+  const exchange_options options{.application = "test", .version = 3};
+  auto other = std::async(std::launch::async, [&] {
+    auto prepared = must(bed.domain.build_channel().build());
+    return has_options ? exchange<readable>(sockets[1], std::move(prepared), patience, options)
+                       : exchange<readable>(sockets[1], std::move(prepared), patience);
+  });
+  auto prepared = must(bed.domain.build_channel().build());
+  const auto left = must(
+      has_options ? exchange(sockets[0], std::move(prepared), shown.remote(), patience, options)
+                  : exchange(sockets[0], std::move(prepared), shown.remote(), patience));
+  auto right = must(other.get());
+  CHECK(left.channel.is_connected());
+  buffer<> seen(bed.domain, 64);
+  must(right.channel.read({.elements = seen.scatter(), .remote = right.theirs}));
+  CHECK(seen.bytes() == shown.bytes());
+}
+
 TEST_CASE("an exchange connects a channel that was renewed") {
   testbed bed;
   socket_pair sockets;

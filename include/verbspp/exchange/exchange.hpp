@@ -286,6 +286,21 @@ template <class Theirs, class End, class Mine>
   VERBSPP_TRY(started, session::start(file_descriptor, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
+/// The same where only the peer gets values.
+template <class End, class Mine>
+  requires ExchangeEnd<End>
+[[nodiscard]] auto exchange(int file_descriptor, End prepared, const Mine& mine,
+                            const wait_limit& limit,
+                            const exchange_options& options = {}) noexcept {
+  return exchange<std::tuple<>>(file_descriptor, std::move(prepared), mine, limit, options);
+}
+/// The same where only this side does.
+template <class Theirs, class End>
+  requires ExchangeEnd<End>
+[[nodiscard]] auto exchange(int file_descriptor, End prepared, const wait_limit& limit,
+                            const exchange_options& options = {}) noexcept {
+  return exchange<Theirs>(file_descriptor, std::move(prepared), std::tuple<>(), limit, options);
+}
 /// The same without values.
 template <class End>
   requires ExchangeEnd<End>
