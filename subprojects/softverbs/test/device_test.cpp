@@ -200,7 +200,7 @@ TEST_CASE("what the device doesn't have is refused, not ignored") {
   ibv_qp* pair = ibv_create_qp_ex(end.context, &wanted);
   REQUIRE(pair != nullptr);
   CHECK(ibv_destroy_qp(pair) == 0);
-  for (const ibv_qp_type type : {IBV_QPT_XRC_SEND, IBV_QPT_RAW_PACKET}) {
+  for (const ibv_qp_type type : {IBV_QPT_RAW_PACKET, IBV_QPT_DRIVER}) {
     wanted.qp_type = type;
     errno = 0;
     CHECK(ibv_create_qp_ex(end.context, &wanted) == nullptr);

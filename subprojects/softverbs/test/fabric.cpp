@@ -163,7 +163,7 @@ int endpoint::ready_to_send() {
   attributes.rnr_retry = wanted.rnr_retry;
   attributes.max_rd_atomic = wanted.reads;
   int mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-  if (wanted.type == IBV_QPT_RC)
+  if (wanted.type == IBV_QPT_RC || wanted.type == IBV_QPT_XRC_SEND)
     mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
   return ibv_modify_qp(pair, &attributes, mask);
 }

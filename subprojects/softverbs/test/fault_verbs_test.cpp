@@ -3,6 +3,7 @@
 #include "catch.hpp"
 #include "fabric.hpp"
 #include "faults/faults.hpp"
+#include "xrc.hpp"
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
@@ -51,6 +52,9 @@ struct world {
     thread = ibv_alloc_td(verbs, &one_thread);
     ibv_alloc_dm_attr eight_bytes{8, 0, 0};
     device_memory = ibv_alloc_dm(verbs, &eight_bytes);
+    exclusive = open_domain(verbs, -1, O_CREAT);
+    busy = open_domain(verbs, -1, O_CREAT);
+    target = create_target(busy);
   }
   world(const world&) = delete;
   world& operator=(const world&) = delete;
@@ -86,6 +90,9 @@ struct world {
   ibv_mw* window = nullptr;
   ibv_td* thread = nullptr;
   ibv_dm* device_memory = nullptr;
+  ibv_xrcd* exclusive = nullptr;
+  ibv_xrcd* busy = nullptr;
+  ibv_qp* target = nullptr;
 };
 
 /// What a call returned; 0 for a null pointer, 1 for any other.
@@ -134,6 +141,7 @@ const std::map<std::string, call>& calls() {
          static_cast<void>(w);
          return error;
        }},
+      {"ibv_close_xrcd", [](world& w) { return ibv_close_xrcd(w.exclusive); }},
       {"ibv_create_ah", [](world& w) { return is_there(ibv_create_ah(w.domain, &w.path)); }},
       {"ibv_create_ah_from_wc",
        [](world& w) {
@@ -231,6 +239,17 @@ const std::map<std::string, call>& calls() {
          errno = error;
          return is_there(opened);
        }},
+      {"ibv_open_qp",
+       [](world& w) {
+         ibv_qp_open_attr attributes{};
+         attributes.comp_mask =
+             IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+         attributes.qp_num = w.target->qp_num;
+         attributes.xrcd = w.busy;
+         attributes.qp_type = IBV_QPT_XRC_RECV;
+         return is_there(ibv_open_qp(w.verbs, &attributes));
+       }},
+      {"ibv_open_xrcd", [](world& w) { return is_there(open_domain(w.verbs, -1, O_CREAT)); }},
       {"ibv_poll_cq",
        [](world& w) {
          ibv_wc completion{};

@@ -214,7 +214,7 @@ void chatter(const order& asked) {
 int connection_to(std::uint32_t qpn) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/4/%u",
+  const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/5/%u",
                                    qpn >> wire::index_bits);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&name),

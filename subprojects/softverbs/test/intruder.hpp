@@ -26,7 +26,7 @@ class intruder {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     const int length =
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/4/%u", qpn >> 14);
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/5/%u", qpn >> 14);
     socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&name),
                       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +

@@ -5,6 +5,7 @@
 #include "hostile.hpp"
 #include "limits.hpp"
 #include "soak.hpp"
+#include "xrc.hpp"
 
 #include <poll.h>
 #include <pthread.h>
@@ -270,6 +271,25 @@ int hold_device_memory() {
   }
 }
 
+/// Receives for XRC whatever comes.
+int receive_for_xrc() {
+  xrc_receiver receiver;
+  for (std::uint64_t id = 0; id < 8; ++id) receiver.post(receiver.shared, id, id << 16, 1 << 16);
+  address there{};
+  get(peer_descriptor, &there, sizeof(there));
+  const address here = receiver.here();
+  put(peer_descriptor, &here, sizeof(here));
+  const std::uint32_t number = number_of(receiver.shared);
+  put(peer_descriptor, &number, sizeof(number));
+  if (receiver.connect(there) != 0) return 2;
+  put(peer_descriptor, "r", 1);
+  for (;;) {
+    const ibv_wc completion = receiver.end.wait();
+    if (completion.status != IBV_WC_SUCCESS) return 3;
+    receiver.post(receiver.shared, completion.wr_id, completion.wr_id << 16, 1 << 16);
+  }
+}
+
 /// Sends as much as its peer.
 int flood() {
   endpoint end;
@@ -353,6 +373,7 @@ peer::~peer() {
 address peer::meet(endpoint& end) { return swap(socket_, end); }
 void peer::tell(char word) { put(socket_, &word, 1); }
 void peer::tell(const void* bytes, std::size_t length) { put(socket_, bytes, length); }
+void peer::hear(void* bytes, std::size_t length) { get(socket_, bytes, length); }
 char peer::hear() { return hear_from(socket_); }
 void peer::kill() { ::kill(process_, SIGKILL); }
 void peer::stop() {
@@ -407,6 +428,7 @@ int play(const char* part) try {
   if (name == "adder") return adder();
   if (name == "leaver") return leaver();
   if (name == "flood") return flood();
+  if (name == "xrc") return receive_for_xrc();
   if (name == "holder of device memory") return hold_device_memory();
   if (name == "nester") return nester();
   return 1;

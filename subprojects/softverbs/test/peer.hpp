@@ -20,6 +20,7 @@ class peer {
   void tell(char word);
   void tell(const void* bytes, std::size_t length);
   char hear();
+  void hear(void* bytes, std::size_t length);
   pid_t process() const noexcept { return process_; }
   void kill();
   void stop();

@@ -22,6 +22,9 @@ for service in UC UD; do
   two -p ib_send_lat -d soft0 -x 3 -n 100 -F -c $service || failures=1
 done
 two -p ib_write_bw -d soft0 -x 3 -n 100 -F -c UC || failures=1
+for program in ib_send_bw ib_send_lat ib_write_lat ib_read_bw ib_atomic_lat; do
+  two -p $program -d soft0 -x 3 -n 100 -F -c XRC || failures=1
+done
 for service in RC UD; do
   two -p ib_send_bw -d soft0 -x 3 -n 100 -F -c $service --use-srq || failures=1
 done

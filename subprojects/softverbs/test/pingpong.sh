@@ -24,9 +24,11 @@ done
 two -p ibv_uc_pingpong -g 3 -n 100 -s 1048576 || failures=1
 two -p ibv_srq_pingpong -g 3 -n 100 || failures=1
 two -p ibv_srq_pingpong -g 3 -n 100 -e || failures=1
+two -p ibv_xsrq_pingpong -g 3 -n 100 || failures=1
+two -p ibv_xsrq_pingpong -g 3 -n 100 -e || failures=1
 SOFTVERBS_LINK_LAYER=infiniband
 export SOFTVERBS_LINK_LAYER
-for service in rc uc ud srq; do
+for service in rc uc ud srq xsrq; do
   two -p ibv_${service}_pingpong -n 100 || failures=1
 done
 # One that fails, because it was asked for.

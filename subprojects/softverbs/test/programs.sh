@@ -78,7 +78,7 @@ lists_devices() { says 'soft0' ibv_devices; }
 if start ibverbs-utils ibv_rc_pingpong; then
   try lists_devices
   try says 'board_id:.*softverbs' ibv_devinfo -v
-  for service in rc uc ud srq; do
+  for service in rc uc ud srq xsrq; do
     try two -p ibv_${service}_pingpong -g 3 -n 100
     is_long || continue
     try two -p ibv_${service}_pingpong -g 3 -n 100 -e
@@ -99,9 +99,9 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
   ib_atomic_lat; do
   start "perftest: $tool" $tool || continue
   case $tool in
-    ib_send_*) services='RC UC UD' ;;
-    ib_write_*) services='RC UC' ;;
-    *) services='RC' ;;
+    ib_send_*) services='RC XRC UC UD' ;;
+    ib_write_*) services='RC XRC UC' ;;
+    *) services='RC XRC' ;;
   esac
   for service in $services; do
     perf $tool -c $service
@@ -125,7 +125,7 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
     done
     limit=200
     # Who waits for a message that UC has lost waits for ever.
-    [ $service != RC ] || perf $tool -c $service -a -n 20
+    case $service in RC | XRC) perf $tool -c $service -a -n 20 ;; esac
     limit=60
   done
   case $tool in

@@ -304,7 +304,7 @@ TEST_CASE("shared queues have limits, and are busy while they are used") {
   CHECK(attempt(1, entries + 1) == EINVAL);
 }
 
-TEST_CASE("the extended verb makes shared queues of the basic type, and no others") {
+TEST_CASE("the extended verb makes shared queues of the basic type, and none of the tagged one") {
   endpoint end;
   const auto create = [&end](std::uint32_t mask, ibv_srq_type type) {
     ibv_srq_init_attr_ex asked{};
@@ -335,10 +335,8 @@ TEST_CASE("the extended verb makes shared queues of the basic type, and no other
   }
   CHECK(create(IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQT_BASIC) == nullptr);
   CHECK(errno == EINVAL);
-  for (const ibv_srq_type type : {IBV_SRQT_XRC, IBV_SRQT_TM}) {
-    CHECK(create(typed | IBV_SRQ_INIT_ATTR_CQ, type) == nullptr);
-    CHECK(errno == EOPNOTSUPP);
-  }
+  CHECK(create(typed | IBV_SRQ_INIT_ATTR_CQ, IBV_SRQT_TM) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
   CHECK(create(typed | IBV_SRQ_INIT_ATTR_RESERVED, IBV_SRQT_BASIC) == nullptr);
   CHECK(errno == EOPNOTSUPP);
 }

@@ -5,6 +5,7 @@
 #include "base/shared_memory.hpp"
 #include "machine/announcements.hpp"
 #include "machine/engine.hpp"
+#include "machine/xrc_domains.hpp"
 #include "memory/device_memory.hpp"
 #include "memory/region_table.hpp"
 #include "wire/wire.hpp"
@@ -63,6 +64,7 @@ class machine {
   softverbs::wire wire;
   region_table regions;
   device_memory_pool device_memory{device_memory_bytes};
+  softverbs::xrc_domains xrc_domains;
   /// What peers, and other threads, know of it without its locks. Null before it is attached to.
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};

@@ -29,9 +29,9 @@ bool may_bind(const memory_region& region, const window_binding& asked) noexcept
   return offset <= region.length && asked.length <= region.length - offset;
 }
 
-std::byte* translate(const memory_region& region, const ibv_pd* domain, std::uint64_t address,
+std::byte* translate(const memory_region& region, std::uint32_t domain, std::uint64_t address,
                      std::uint64_t length, unsigned right) noexcept {
-  if (!same_domain(region.pd, domain) || (region.access & right) != right) return nullptr;
+  if (number_of(region.pd) != domain || (region.access & right) != right) return nullptr;
   if (address < region.iova) return nullptr;
   const std::uint64_t offset = address - region.iova;
   if (offset > region.length || length > region.length - offset) return nullptr;
@@ -115,25 +115,25 @@ std::byte* region_table::local(const ibv_pd* domain, std::uint32_t lkey, std::ui
                                std::uint64_t length, bool writes) const noexcept {
   const slot* place = find(lkey);
   if (place == nullptr || place->region == nullptr) return nullptr;
-  return translate(*place->region, domain, address, length,
+  return translate(*place->region, number_of(domain), address, length,
                    writes ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0U);
 }
 
-std::byte* region_table::remote(const ibv_qp& pair, std::uint32_t rkey, std::uint64_t address,
+std::byte* region_table::remote(const reach& within, std::uint32_t rkey, std::uint64_t address,
                                 std::uint64_t length, unsigned right) const noexcept {
   const slot* place = (rkey & remote_key_bit) == 0 ? nullptr : find(rkey & ~remote_key_bit);
   if (place == nullptr) return nullptr;
-  if (place->window != nullptr) return through(*place->window, pair, address, length, right);
+  if (place->window != nullptr) return through(*place->window, within, address, length, right);
   if (place->region == nullptr) return nullptr;
-  return translate(*place->region, pair.pd, address, length, right);
+  return translate(*place->region, within.domain, address, length, right);
 }
 
-std::span<std::byte> region_table::all_of(const ibv_qp& pair, std::uint32_t rkey,
+std::span<std::byte> region_table::all_of(const reach& within, std::uint32_t rkey,
                                           unsigned right) const noexcept {
   const slot* place = (rkey & remote_key_bit) == 0 ? nullptr : find(rkey & ~remote_key_bit);
   if (place == nullptr || place->region == nullptr) return {};
   const memory_region& region = *place->region;
-  std::byte* memory = translate(region, pair.pd, region.iova, region.length, right);
+  std::byte* memory = translate(region, within.domain, region.iova, region.length, right);
   return memory == nullptr ? std::span<std::byte>{} : std::span{memory, region.length};
 }
 
@@ -204,11 +204,11 @@ void region_table::forget(const ibv_qp& pair) noexcept {
   passage::wait_for_all();
 }
 
-std::byte* region_table::through(const memory_window& window, const ibv_qp& asking,
+std::byte* region_table::through(const memory_window& window, const reach& within,
                                  std::uint64_t address, std::uint64_t length,
                                  unsigned right) noexcept {
-  const bool open =
-      window.type == IBV_MW_TYPE_2 ? window.pair == &asking : same_domain(window.pd, asking.pd);
+  const bool open = window.type == IBV_MW_TYPE_2 ? window.pair == &within.pair
+                                                 : number_of(window.pd) == within.domain;
   if (window.region == nullptr || !open || (window.access & right) != right) return nullptr;
   if (address < window.start) return nullptr;
   const std::uint64_t offset = address - window.start;

@@ -50,12 +50,17 @@ class region_table {
   std::byte* local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                    std::uint64_t length, bool writes) const noexcept;
 
-  /// The memory that the peer of a queue pair may use with `right`, null if it may not.
-  std::byte* remote(const ibv_qp& pair, std::uint32_t rkey, std::uint64_t address,
+  /// Whose memory a peer asks for: through which queue pair, and of which domain, by its number.
+  struct reach {
+    const ibv_qp& pair;
+    std::uint32_t domain;
+  };
+  /// The memory that the peer may use with `right`, null if it may not.
+  std::byte* remote(const reach& within, std::uint32_t rkey, std::uint64_t address,
                     std::uint64_t length, unsigned right) const noexcept;
 
   /// All of a region, by its key; empty if the peer may not use it with `right`.
-  std::span<std::byte> all_of(const ibv_qp& pair, std::uint32_t rkey,
+  std::span<std::byte> all_of(const reach& within, std::uint32_t rkey,
                               unsigned right) const noexcept;
 
  private:
@@ -70,7 +75,7 @@ class region_table {
   void free(std::uint32_t index) noexcept;
   std::uint32_t key_of(std::uint32_t index) const noexcept;
   const slot* find(std::uint32_t key) const noexcept;
-  static std::byte* through(const memory_window& window, const ibv_qp& pair, std::uint64_t address,
+  static std::byte* through(const memory_window& window, const reach& within, std::uint64_t address,
                             std::uint64_t length, unsigned right) noexcept;
 
   published_tables* shown_ = nullptr;

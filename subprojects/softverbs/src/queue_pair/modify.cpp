@@ -16,6 +16,19 @@ namespace {
 /// These are for privileged programs.
 bool is_controlled_key(std::uint32_t qkey) noexcept { return qkey >> 31 != 0; }
 
+/// As the kernel: what concerns the half of a connection that a queue pair of XRC doesn't have is
+/// not looked at, so programs need not tell them from others.
+int of_its_half(ibv_qp_type type, int mask) noexcept {
+  switch (type) {
+    case IBV_QPT_XRC_SEND:
+      return mask & ~(IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    case IBV_QPT_XRC_RECV:
+      return mask & ~(IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
+    default:
+      return mask;
+  }
+}
+
 bool may_control_keys() noexcept {
   __user_cap_header_struct process{_LINUX_CAPABILITY_VERSION_3, 0};
   std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
@@ -56,12 +69,13 @@ int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept 
     if (!device().has_port(asked.alt_port_num) || asked.alt_pkey_index != 0 ||
         asked.alt_timeout > 31)
       return EINVAL;
-    if (const int error = find_route(owner_.device(), asked.alt_ah_attr, alternate)) return error;
+    if (const int error = find_route(owner_->device(), asked.alt_ah_attr, alternate)) return error;
   }
   return 0;
 }
 
-int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
+int queue_pair::modify(const ibv_qp_attr& asked, int given) {
+  const int mask = of_its_half(qp_type, given);
   const ibv_qp_state from = now_in();
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? asked.qp_state : from;
   const bool new_path = (mask & IBV_QP_AV) != 0;
@@ -76,7 +90,7 @@ int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
   if (const int error = check_values(asked, mask)) return error;
   route way;
   if (new_path)
-    if (const int error = find_route(owner_.device(), asked.ah_attr, way)) return error;
+    if (const int error = find_route(owner_->device(), asked.ah_attr, way)) return error;
 
   // Nothing can fail any more.
   if (new_path) route_ = way;
@@ -84,7 +98,7 @@ int queue_pair::modify(const ibv_qp_attr& asked, int mask) {
   if (new_path) attributes_.port_num = asked.ah_attr.port_num;
   enter(to);
   find_here();
-  if (to == IBV_QPS_RTR) asks_peer_ = is_connected();
+  if (to == IBV_QPS_RTR) asks_peer_ = is_connected() && !is_of_xrc();
   // Another process is only connected to when there is something to say.
   if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) find_peer();
   offer();

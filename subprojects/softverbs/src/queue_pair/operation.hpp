@@ -16,16 +16,29 @@ constexpr bool with_immediate(ibv_wr_opcode opcode) noexcept {
   return opcode == IBV_WR_SEND_WITH_IMM || opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
 
-/// The transport services that queue pairs are of, as bits.
+/// The transport services by which queue pairs send, as bits.
 namespace service {
 inline constexpr std::uint8_t rc = 1;
 inline constexpr std::uint8_t uc = 2;
 inline constexpr std::uint8_t ud = 4;
-inline constexpr std::uint8_t connected = rc | uc;
+inline constexpr std::uint8_t xrc = 8;
+inline constexpr std::uint8_t reliable = rc | xrc;
+inline constexpr std::uint8_t connected = reliable | uc;
 inline constexpr std::uint8_t all = connected | ud;
 
 constexpr std::uint8_t of(ibv_qp_type type) noexcept {
-  return type == IBV_QPT_RC ? rc : type == IBV_QPT_UC ? uc : type == IBV_QPT_UD ? ud : 0;
+  switch (type) {
+    case IBV_QPT_RC:
+      return rc;
+    case IBV_QPT_UC:
+      return uc;
+    case IBV_QPT_UD:
+      return ud;
+    case IBV_QPT_XRC_SEND:
+      return xrc;
+    default:
+      return 0;
+  }
 }
 }  // namespace service
 
@@ -61,17 +74,17 @@ class operation_table {
     add(IBV_WR_SEND, service::all, IBV_WC_SEND, packet_kind::send, IBV_QP_EX_WITH_SEND);
     add(IBV_WR_SEND_WITH_IMM, service::all, IBV_WC_SEND, packet_kind::send,
         IBV_QP_EX_WITH_SEND_WITH_IMM);
-    add(IBV_WR_SEND_WITH_INV, service::rc, IBV_WC_SEND, packet_kind::send,
+    add(IBV_WR_SEND_WITH_INV, service::reliable, IBV_WC_SEND, packet_kind::send,
         IBV_QP_EX_WITH_SEND_WITH_INV);
     add(IBV_WR_RDMA_WRITE, service::connected, IBV_WC_RDMA_WRITE, packet_kind::write,
         IBV_QP_EX_WITH_RDMA_WRITE);
     add(IBV_WR_RDMA_WRITE_WITH_IMM, service::connected, IBV_WC_RDMA_WRITE, packet_kind::write,
         IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
-    add(IBV_WR_RDMA_READ, service::rc, IBV_WC_RDMA_READ, packet_kind::read_request,
+    add(IBV_WR_RDMA_READ, service::reliable, IBV_WC_RDMA_READ, packet_kind::read_request,
         IBV_QP_EX_WITH_RDMA_READ);
-    add(IBV_WR_ATOMIC_CMP_AND_SWP, service::rc, IBV_WC_COMP_SWAP, packet_kind::compare_swap,
+    add(IBV_WR_ATOMIC_CMP_AND_SWP, service::reliable, IBV_WC_COMP_SWAP, packet_kind::compare_swap,
         IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
-    add(IBV_WR_ATOMIC_FETCH_AND_ADD, service::rc, IBV_WC_FETCH_ADD, packet_kind::fetch_add,
+    add(IBV_WR_ATOMIC_FETCH_AND_ADD, service::reliable, IBV_WC_FETCH_ADD, packet_kind::fetch_add,
         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
     operation& bind = add(IBV_WR_BIND_MW, service::connected, IBV_WC_BIND_MW, packet_kind::send,
                           IBV_QP_EX_WITH_BIND_MW);
@@ -80,11 +93,11 @@ class operation_table {
     add(IBV_WR_LOCAL_INV, service::connected, IBV_WC_LOCAL_INV, packet_kind::send,
         IBV_QP_EX_WITH_LOCAL_INV)
         .local = true;
-    operation& write = add(newer::wr_atomic_write, service::rc, newer::wc_atomic_write,
+    operation& write = add(newer::wr_atomic_write, service::reliable, newer::wc_atomic_write,
                            packet_kind::atomic_write, newer::qp_ex_with_atomic_write);
     write.how = posting::by_functions;
     write.takes_memory = false;
-    operation& flush = add(newer::wr_flush, service::rc, newer::wc_flush, packet_kind::flush,
+    operation& flush = add(newer::wr_flush, service::reliable, newer::wc_flush, packet_kind::flush,
                            newer::qp_ex_with_flush);
     flush.how = posting::by_functions;
     flush.takes_memory = false;

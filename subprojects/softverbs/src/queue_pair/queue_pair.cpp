@@ -6,11 +6,46 @@
 
 namespace softverbs {
 
-queue_pair::queue_pair(open_device& owner, protection_domain& domain,
-                       const ibv_qp_init_attr& attributes)
+queue_pair::queue_pair(open_device& owner, protection_domain* domain,
+                       const ibv_qp_init_attr& attributes, xrc_domain* receives_for)
     : queue_pair_core(owner, domain, attributes),
       requests(*this, attributes),
-      responses(*this, attributes) {}
+      responses(*this, attributes, receives_for) {}
+
+bool queue_pair::closed_by(const xrc_target& target) noexcept {
+  std::erase(open_, &target);
+  if (open_.empty()) return false;
+  owner_ = &open_.front()->owner;
+  return true;
+}
+
+void queue_pair::raise(ibv_event_type type) {
+  if (!is_target()) return queue_pair_core::raise(type);
+  for (xrc_target* each : open_) {
+    ibv_async_event event{};
+    event.event_type = type;
+    event.element.qp = each;
+    each->owner.async_events().push(event);
+  }
+}
+
+xrc_target::xrc_target(open_device& opened_on, queue_pair& real, xrc_opening& through,
+                       void* user_context) noexcept
+    : ibv_qp{}, owner(opened_on), pair(real), domain(through) {
+  context = &owner.verbs();
+  qp_context = user_context;
+  handle = pair.number();
+  qp_num = pair.number();
+  state = pair.now_in();
+  qp_type = IBV_QPT_XRC_RECV;
+  ::pthread_mutex_init(&mutex, nullptr);
+  ::pthread_cond_init(&cond, nullptr);
+}
+
+xrc_target::~xrc_target() {
+  ::pthread_cond_destroy(&cond);
+  ::pthread_mutex_destroy(&mutex);
+}
 
 bool queue_pair::hears() const noexcept {
   return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_ERR;
@@ -23,7 +58,8 @@ bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
          head.target == station_here() &&
          head.network == static_cast<std::uint8_t>(route_.network) &&
          route_.target == head.source &&
-         ((head.flags & packet_flag::unreliable) == 0) == is_reliable();
+         ((head.flags & packet_flag::unreliable) == 0) == is_reliable() &&
+         ((head.flags & packet_flag::xrc) != 0) == is_of_xrc();
 }
 
 bool queue_pair::is_for_us(const packet_header& head) const noexcept {
@@ -59,25 +95,32 @@ void queue_pair::take_in(const packet& incoming) {
     return;
   }
   if (!is_from_peer(head)) return;
-  const bool sends = is_reliable() && now_in() != IBV_QPS_RTR;
+  // Of XRC, a queue pair has one half of a connection.
+  const bool receives = qp_type != IBV_QPT_XRC_SEND;
   switch (head.kind) {
     case packet_kind::send:
     case packet_kind::write:
-      responses.on_request(incoming);
+      if (receives) responses.on_request(incoming);
       break;
     case packet_kind::acknowledge:
-      if (sends) requests.on_acknowledge(head.psn);
-      break;
     case packet_kind::refuse:
-      if (sends) requests.on_refusal(head);
-      break;
     case packet_kind::read_response:
-      if (sends) requests.on_read_response(incoming);
+      if (is_reliable() && !is_target() && now_in() != IBV_QPS_RTR) take_answer(incoming);
       break;
     default:
-      if (is_reliable() && fetches(head.kind)) responses.on_request(incoming);
+      if (receives && is_reliable() && fetches(head.kind)) responses.on_request(incoming);
       break;
   }
+}
+
+void queue_pair::take_answer(const packet& incoming) {
+  const packet_header& head = incoming.header;
+  if (head.kind == packet_kind::acknowledge)
+    requests.on_acknowledge(head.psn);
+  else if (head.kind == packet_kind::refuse)
+    requests.on_refusal(head);
+  else
+    requests.on_read_response(incoming);
 }
 
 void queue_pair::on_deadline(nanoseconds time) {

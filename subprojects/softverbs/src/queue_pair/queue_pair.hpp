@@ -14,10 +14,22 @@
 
 namespace softverbs {
 
+struct xrc_domain;
+struct xrc_target;
+
+/// What a program has of a domain of XRC.
+struct xrc_opening final : ibv_xrcd {
+  xrc_domain* domain = nullptr;
+  /// Made through it, and keep it busy.
+  unsigned children = 0;
+};
+
 /// A queue pair: its state and attributes, and the two halves that do its work.
 class queue_pair final : public queue_pair_core {
  public:
-  queue_pair(open_device& owner, protection_domain& domain, const ibv_qp_init_attr& attributes);
+  /// What only receives for XRC has no domain of protection, but one of XRC.
+  queue_pair(open_device& owner, protection_domain* domain, const ibv_qp_init_attr& attributes,
+             xrc_domain* receives_for = nullptr);
 
   /// As ibv_modify_qp: 0 or an errno, and then nothing has changed.
   int modify(const ibv_qp_attr& asked, int mask);
@@ -38,6 +50,12 @@ class queue_pair final : public queue_pair_core {
   /// Says what the peer must still hear, and is out of the machine. Under the engine's lock; takes
   /// its own.
   void leave_machine();
+
+  // Of what receives for XRC, by whoever has it open; the engine's lock protects them.
+  void open_by(xrc_target& target) { open_.push_back(&target); }
+  /// False if that was the last one.
+  bool closed_by(const xrc_target& target) noexcept;
+  void raise(ibv_event_type event) override;
 
   requester requests;
   responder responses;
@@ -60,6 +78,7 @@ class queue_pair final : public queue_pair_core {
     packet what;
   };
   void take_in(const packet& incoming);
+  void take_answer(const packet& incoming);
   void release(const completion& entry) noexcept override;
   bool takes_mtu(ibv_mtu mtu) const noexcept;
   int check_values(const ibv_qp_attr& asked, int mask) const noexcept;
@@ -71,6 +90,29 @@ class queue_pair final : public queue_pair_core {
 
   /// Until the next one came.
   std::unique_ptr<kept_packet> swapped_;
+  std::vector<xrc_target*> open_;
 };
+
+/// What a program has of a queue pair that receives for XRC, which any number of programs' objects
+/// may stand for. It is destroyed with the last of them.
+struct xrc_target final : ibv_qp {
+  xrc_target(open_device& owner, queue_pair& pair, xrc_opening& domain,
+             void* user_context) noexcept;
+  xrc_target(const xrc_target&) = delete;
+  xrc_target& operator=(const xrc_target&) = delete;
+  ~xrc_target();
+
+  open_device& owner;
+  queue_pair& pair;
+  xrc_opening& domain;
+  /// The engine's lock protects it.
+  unsigned async_events_reported = 0;
+};
+
+/// The queue pair that an object of a program stands for.
+inline queue_pair& behind(ibv_qp* object) noexcept {
+  return object->qp_type == IBV_QPT_XRC_RECV ? static_cast<xrc_target*>(object)->pair
+                                             : *static_cast<queue_pair*>(object);
+}
 
 }  // namespace softverbs

@@ -4,16 +4,18 @@
 #include "memory/protection_domain.hpp"
 #include "queue_pair/operation.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 namespace softverbs {
 
-queue_pair_core::queue_pair_core(open_device& owner, protection_domain& domain,
+queue_pair_core::queue_pair_core(open_device& owner, protection_domain* domain,
                                  const ibv_qp_init_attr& attributes)
-    : owner_(owner), initial_(attributes) {
+    : owner_(&owner), initial_(attributes) {
   context = &owner.verbs();
   qp_context = attributes.qp_context;
-  pd = &domain;
+  pd = domain;
   send_cq = attributes.send_cq;
   recv_cq = attributes.recv_cq;
   srq = attributes.srq;
@@ -31,7 +33,7 @@ queue_pair_core::~queue_pair_core() {
   ::pthread_mutex_destroy(&mutex);
 }
 
-std::uint32_t queue_pair_core::domain() const noexcept { return number_of(pd); }
+std::uint32_t queue_pair_core::domain() const noexcept { return pd == nullptr ? 0 : number_of(pd); }
 
 packet_header queue_pair_core::header(packet_kind kind, std::uint32_t psn) const noexcept {
   packet_header result{};
@@ -43,6 +45,7 @@ packet_header queue_pair_core::header(packet_kind kind, std::uint32_t psn) const
   result.source_qpn = qp_num;
   result.psn = psn & psn_mask;
   if (qp_type == IBV_QPT_UC) result.flags = packet_flag::unreliable;
+  if (is_of_xrc()) result.flags = packet_flag::xrc;
   return result;
 }
 
@@ -73,7 +76,7 @@ void queue_pair_core::raise(ibv_event_type type) {
   ibv_async_event event{};
   event.event_type = type;
   event.element.qp = this;
-  owner_.async_events().push(event);
+  owner_->async_events().push(event);
 }
 
 void queue_pair_core::communication_established() {
@@ -84,7 +87,7 @@ void queue_pair_core::communication_established() {
 }
 
 void queue_pair_core::complete(completion_queue& queue, completion entry) {
-  entry.owner = this;
+  if (entry.owner == nullptr) entry.owner = this;
   entry.wc.qp_num = qp_num;
   if (!queue.push(entry)) completion_lost();
 }
@@ -130,7 +133,8 @@ void queue_pair_core::show() noexcept {
   // In RTR, the first packet from the peer has to raise an event. Who only receives stays there.
   const bool hears = now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD ||
                      now_in() == IBV_QPS_SQE || (now_in() == IBV_QPS_RTR && established_);
-  if (!is_connected() || !hears || withdrawn_) return place.hide();
+  // Of XRC, each request names more than the tables tell.
+  if (!is_connected() || is_of_xrc() || !hears || withdrawn_) return place.hide();
   place.show({qp_num, attributes_.dest_qp_num, number_of(pd), attributes_.qp_access_flags,
               service::of(qp_type), static_cast<std::uint8_t>(route_.network), station_here(),
               route_.target, attributes_.max_dest_rd_atomic, device().description().has_atomics});
@@ -162,13 +166,14 @@ void queue_pair_core::late_completion_lost() {
 }
 
 bool queue_pair_core::is_being_read_here() const noexcept {
-  return static_cast<const completion_queue*>(send_cq)->is_being_read_here() ||
-         static_cast<const completion_queue*>(recv_cq)->is_being_read_here();
+  return std::ranges::any_of(std::array{send_cq, recv_cq}, [](const ibv_cq* queue) {
+    return queue != nullptr && static_cast<const completion_queue*>(queue)->is_being_read_here();
+  });
 }
 
 void queue_pair_core::forget_completions() noexcept {
-  static_cast<completion_queue*>(send_cq)->forget(*this, true);
-  static_cast<completion_queue*>(recv_cq)->forget(*this, false);
+  if (send_cq != nullptr) static_cast<completion_queue*>(send_cq)->forget(*this, true);
+  if (recv_cq != nullptr) static_cast<completion_queue*>(recv_cq)->forget(*this, false);
 }
 
 }  // namespace softverbs

@@ -28,7 +28,12 @@ namespace softverbs {
 class queue_pair_core : public extensible_qp, public served, protected work_queues {
  public:
   std::mutex& lock() noexcept { return lock_; }
-  bool is_reliable() const noexcept { return qp_type == IBV_QPT_RC; }
+  bool is_of_xrc() const noexcept {
+    return qp_type == IBV_QPT_XRC_SEND || qp_type == IBV_QPT_XRC_RECV;
+  }
+  /// Of XRC, what only receives: into shared receive queues, which each request names.
+  bool is_target() const noexcept { return qp_type == IBV_QPT_XRC_RECV; }
+  bool is_reliable() const noexcept { return qp_type == IBV_QPT_RC || is_of_xrc(); }
   bool is_connected() const noexcept { return qp_type != IBV_QPT_UD; }
   ibv_qp_state now_in() const noexcept { return attributes_.qp_state; }
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
@@ -39,11 +44,11 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   std::uint32_t domain() const noexcept final;
 
   // Without the lock.
-  bool usable() const noexcept { return owner_.usable(); }
-  softverbs::engine& engine() const noexcept { return owner_.engine(); }
-  softverbs::wire& wire() const noexcept { return owner_.machine().wire; }
-  region_table& regions() const noexcept { return owner_.machine().regions; }
-  const soft_device& device() const noexcept { return owner_.device(); }
+  bool usable() const noexcept { return owner_->usable(); }
+  softverbs::engine& engine() const noexcept { return owner_->engine(); }
+  softverbs::wire& wire() const noexcept { return owner_->machine().wire; }
+  region_table& regions() const noexcept { return owner_->machine().regions; }
+  const soft_device& device() const noexcept { return owner_->device(); }
   /// Its port. Before it has one, there are no packets either.
   station station_here() const noexcept { return here_; }
   bool is_on_ethernet() const noexcept {
@@ -59,10 +64,12 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// After a request failed: the send queue will be flushed. What comes in is still
   /// received where the service is not reliable.
   void enter_send_error();
-  void raise(ibv_event_type event);
+  /// Everybody who has it open is told.
+  virtual void raise(ibv_event_type event);
   /// The first packet came in while the program is still on its way to RTS.
   void communication_established();
-  /// Completes a work request. If the completion is lost, so is the queue pair.
+  /// Completes a work request, of this queue pair if it has no owner. If the completion is lost, so
+  /// is the queue pair.
   void complete(completion_queue& queue, completion entry);
   /// Whether this thread is reading one of its completion queues.
   bool is_being_read_here() const noexcept;
@@ -89,7 +96,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   }
   /// Looks whether the peer has tables now. Under the engine's lock, too.
   void find_peer();
-  published_tables& tables() const noexcept { return *owner_.machine().tables; }
+  published_tables& tables() const noexcept { return *owner_->machine().tables; }
   const route& way() const noexcept { return route_; }
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
@@ -98,7 +105,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
             payload_of whose = payload_of::program);
 
  protected:
-  queue_pair_core(open_device& owner, protection_domain& domain,
+  /// What only receives for XRC has no domain.
+  queue_pair_core(open_device& owner, protection_domain* domain,
                   const ibv_qp_init_attr& attributes);
   queue_pair_core(const queue_pair_core&) = delete;
   queue_pair_core& operator=(const queue_pair_core&) = delete;
@@ -119,7 +127,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   // one that has to be fetched. They aren't aligned to such lines: then they would lie at changing
   // distances, and processors, which fetch ahead at constant ones, be slower by a tenth.
   std::mutex lock_;
-  open_device& owner_;
+  open_device* owner_;
   const published_tables* peer_tables_ = nullptr;
   const remote_process* other_ = nullptr;  ///< that of `peer_process_`
   route route_;                            ///< to the peer

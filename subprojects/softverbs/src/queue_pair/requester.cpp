@@ -98,6 +98,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
     datagram_of(head_) = {handle.to, handle.pd, asked.wr.ud.remote_qpn & psn_mask,
                           controlled ? pair_.attributes().qkey : asked.wr.ud.remote_qkey};
   }
+  work.shared_queue = pair_.is_of_xrc() ? asked.qp_type.xrc.remote_srqn : 0;
   work.immediate = asked.imm_data;
   work.signaled = signals_all_ || (asked.send_flags & IBV_SEND_SIGNALED) != 0;
   work.solicited = (asked.send_flags & IBV_SEND_SOLICITED) != 0;
@@ -240,6 +241,7 @@ packet_header requester::header_of(const request& work) noexcept {
   const packet_kind kind = pair_.is_connected() ? work.what().carrier : packet_kind::datagram;
   packet_header header = pair_.header(kind, work.first_psn + next_packet_);
   header.offset = next_packet_ * packet_bytes;
+  header.shared_queue = work.shared_queue;
   if (work.what().has_operands())
     header.payload = sizeof(work.operands);
   else if (!work.fetches())

@@ -72,7 +72,8 @@ class requester {
     std::uint32_t immediate;
     std::uint32_t first_psn;
     std::uint32_t packets;
-    std::uint32_t received;  ///< bytes of what is fetched
+    std::uint32_t received;      ///< bytes of what is fetched
+    std::uint32_t shared_queue;  ///< of XRC, that of the peer which it is for
     ibv_wr_opcode opcode;
     ibv_wc_status failure;
     std::uint16_t entries;

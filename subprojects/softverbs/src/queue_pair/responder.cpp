@@ -3,6 +3,8 @@
 
 #include "base/newer_verbs.hpp"
 #include "base/user_memory.hpp"
+#include "machine/xrc_domains.hpp"
+#include "memory/protection_domain.hpp"
 #include "queue_pair/queue_pair_core.hpp"
 #include "queue_pair/remote_atomic.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
@@ -35,16 +37,42 @@ void responder::expect_psn(std::uint32_t psn) noexcept {
   pair_.show_expected(psn);
 }
 
-responder::responder(queue_pair_core& pair, const ibv_qp_init_attr& granted)
+responder::responder(queue_pair_core& pair, const ibv_qp_init_attr& granted,
+                     const xrc_domain* receives_for)
     : pair_(pair),
       own_(granted.cap.max_recv_wr, granted.cap.max_recv_sge),
-      shared_(static_cast<shared_receive_queue*>(granted.srq)) {}
+      shared_(static_cast<shared_receive_queue*>(granted.srq)),
+      receives_for_(receives_for) {}
+
+bool responder::turn_to(std::uint32_t shared_queue) noexcept {
+  // A message is for one of them from its beginning to its end.
+  if (message_.open && message_.shared_queue != shared_queue) return false;
+  const auto found = receives_for_->shared_receive_queues.find(shared_queue);
+  if (found == receives_for_->shared_receive_queues.end()) return false;
+  auto* const next = static_cast<shared_receive_queue*>(found->second);
+  // Another one's receive would still be here only if its message had been.
+  if (next != shared_ && taken_) return false;
+  shared_ = next;
+  return true;
+}
+
+std::uint32_t responder::domain() const noexcept {
+  return receives_for_ == nullptr ? pair_.domain() : number_of(shared_->pd);
+}
+
+void responder::forget(const shared_receive_queue& queue) noexcept {
+  if (shared_ != &queue) return;
+  taken_.reset();
+  shared_ = nullptr;
+}
 
 void responder::on_request(const packet& incoming) {
   const packet_header& header = incoming.header;
   if (pair_.now_in() == IBV_QPS_RTR) pair_.communication_established();
   if (!is_expected(header)) return;
   refused_ = false;
+  if (receives_for_ != nullptr && !turn_to(header.shared_queue))
+    return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
   switch (header.kind) {
     case packet_kind::send:
       return on_send(incoming);
@@ -103,6 +131,7 @@ bool responder::continues(const packet_header& header) noexcept {
     message_.length = header.message;
     message_.rkey = header.key;
     message_.address = header.address;
+    message_.shared_queue = header.shared_queue;
   }
   if (message_.kind != header.kind || header.offset != message_.arrived) return false;
   // All but the last one are full, or numbers and offsets would not match.
@@ -195,7 +224,7 @@ void responder::on_write(const packet& incoming) {
   if (message_.length != 0) {
     // The whole message on its first packet; on the others, the region could be
     // gone.
-    std::byte* base = pair_.regions().remote(pair_, message_.rkey, message_.address,
+    std::byte* base = pair_.regions().remote({pair_, domain()}, message_.rkey, message_.address,
                                              message_.length, right_to(header.kind));
     if (base == nullptr ||
         !user_memory::copy(base + message_.arrived, incoming.payload, header.payload))
@@ -238,6 +267,7 @@ void responder::on_fetch(const packet& incoming) {
   wanted.rkey = header.key;
   wanted.length = wanted.answer = header.message;
   wanted.psn = header.psn;
+  wanted.domain = domain();
   if (carries_operands(header.kind)) {
     std::memcpy(&wanted.operands, incoming.payload, sizeof(wanted.operands));
     wanted.length = atomic_bytes;
@@ -260,9 +290,10 @@ void responder::on_fetch(const packet& incoming) {
 }
 
 std::span<std::byte> responder::memory_of(const fetch& wanted) const noexcept {
-  if (wanted.flushes_region()) return pair_.regions().all_of(pair_, wanted.rkey, wanted.right);
+  const region_table::reach within{pair_, wanted.domain};
+  if (wanted.flushes_region()) return pair_.regions().all_of(within, wanted.rkey, wanted.right);
   std::byte* start =
-      pair_.regions().remote(pair_, wanted.rkey, wanted.address, wanted.length, wanted.right);
+      pair_.regions().remote(within, wanted.rkey, wanted.address, wanted.length, wanted.right);
   return {start, start == nullptr ? 0 : wanted.length};
 }
 
@@ -308,7 +339,11 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   entry.frees_up_to = shared_ == nullptr ? own_.pop() : 0;
   taken_.reset();
   entry.of_send_queue = false;
-  pair_.complete(*static_cast<completion_queue*>(pair_.recv_cq), entry);
+  // Of XRC, whose queue pairs may go before what was received through them is polled.
+  if (receives_for_ != nullptr) entry.owner = shared_;
+  pair_.complete(*(receives_for_ != nullptr ? shared_->xrc.completions
+                                            : static_cast<completion_queue*>(pair_.recv_cq)),
+                 entry);
 }
 
 void responder::refuse(refusal reason) {
@@ -412,8 +447,8 @@ void responder::leave_answer() {
 void responder::flush() {
   first_fetch_ = end_fetch_;
   while (taken_ || !own_.empty()) complete_receive(IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, nullptr);
-  // Who waits for the shared queue to be his again can't know otherwise.
-  if (shared_ != nullptr && !std::exchange(told_last_, true))
+  // Who waits for the shared queue to be his again can't know otherwise. Of XRC, it is nobody's.
+  if (shared_ != nullptr && receives_for_ == nullptr && !std::exchange(told_last_, true))
     pair_.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 

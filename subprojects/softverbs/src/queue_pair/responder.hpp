@@ -21,12 +21,14 @@ namespace softverbs {
 class queue_pair_core;
 class shared_receive_queue;
 struct packet;
+struct xrc_domain;
 
 /// The half of a queue pair that carries out what its peer asks for, and that
 /// fills receives.
 class responder {
  public:
-  responder(queue_pair_core& pair, const ibv_qp_init_attr& granted);
+  /// Of XRC, with the domain whose shared receive queues requests may name; else with null.
+  responder(queue_pair_core& pair, const ibv_qp_init_attr& granted, const xrc_domain* receives_for);
 
   /// As ibv_post_recv, the state being right.
   int post(const ibv_recv_wr& request) noexcept { return own_.post(request); }
@@ -36,6 +38,8 @@ class responder {
   bool answer();
   void flush();
   void reset() noexcept;
+  /// A shared receive queue of XRC goes; what it has of a message goes with it.
+  void forget(const shared_receive_queue& queue) noexcept;
   void release(std::uint32_t up_to) noexcept {
     if (shared_ == nullptr) own_.release(up_to);
   }
@@ -52,6 +56,7 @@ class responder {
     packet_kind kind;
     std::uint64_t address;
     std::uint32_t rkey;
+    std::uint32_t domain;  ///< the number of the one whose memory it may touch
     std::uint64_t length;
     std::uint32_t answer;  ///< bytes that go back
     unsigned right;
@@ -76,6 +81,7 @@ class responder {
     std::uint32_t length = 0;  ///< write
     std::uint32_t rkey = 0;
     std::uint64_t address = 0;
+    std::uint32_t shared_queue = 0;
   };
 
   void on_duplicate(const packet_header& header);
@@ -85,6 +91,11 @@ class responder {
   /// Completes it by what its operands say; false if that is nonsense.
   bool understands(fetch& wanted) const noexcept;
   bool is_expected(const packet_header& header);
+  /// Of XRC: the shared receive queue that a request names becomes this one's. False if there is
+  /// none of that number in the domain.
+  bool turn_to(std::uint32_t shared_queue) noexcept;
+  /// The number of the domain that requests may touch the memory of, now.
+  std::uint32_t domain() const noexcept;
   bool continues(const packet_header& header) noexcept;
   /// Whether there is a receive to be filled; takes one if they are shared.
   bool has_receive();
@@ -114,7 +125,9 @@ class responder {
 
   queue_pair_core& pair_;
   receive_queue own_;
-  shared_receive_queue* shared_;  ///< null, or instead of the own one
+  /// Null, or instead of the own one. Of XRC, what the last request named, while it is there.
+  shared_receive_queue* shared_;
+  const xrc_domain* receives_for_;
   /// Of the shared one. A message that is dropped leaves it to the next one.
   std::optional<receive_queue::receive> taken_;
   std::vector<ibv_sge> taken_entries_;

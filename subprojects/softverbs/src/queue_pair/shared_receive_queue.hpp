@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "completion/completion_queue.hpp"
 #include "device/configuration.hpp"
 #include "queue_pair/receive_queue.hpp"
 
@@ -15,9 +16,18 @@ namespace softverbs {
 
 class open_device;
 struct protection_domain;
+struct xrc_opening;
+
+/// What a shared receive queue of XRC has besides.
+struct xrc_part {
+  xrc_opening* domain = nullptr;
+  /// Where messages complete that are received here.
+  completion_queue* completions = nullptr;
+  std::uint32_t number = 0;
+};
 
 /// Receives for several queue pairs. Has a lock of its own, which its functions take.
-class shared_receive_queue final : public ibv_srq {
+class shared_receive_queue final : public ibv_srq, public work_queues {
  public:
   shared_receive_queue(open_device& owner, protection_domain& domain, const ibv_srq_attr& granted,
                        void* user_context);
@@ -37,12 +47,20 @@ class shared_receive_queue final : public ibv_srq {
   int modify(const ibv_srq_attr& asked, int mask);
   ibv_srq_attr query() noexcept;
 
+  bool is_of_xrc() const noexcept { return xrc.domain != nullptr; }
+
+  /// Of XRC; does not change.
+  xrc_part xrc;
   // The engine's lock protects these.
   unsigned queue_pairs = 0;
   unsigned async_events_reported = 0;
 
  private:
   ibv_srq_attr attributes() const noexcept;
+  // Its receives have their room back when they are taken. That completions are lost is said of
+  // their queue, and of the queue pair that the message came through if that was still there.
+  void release(const completion&) noexcept override {}
+  void late_completion_lost() override {}
 
   open_device& owner_;
   std::mutex lock_;

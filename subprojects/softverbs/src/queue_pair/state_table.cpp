@@ -65,6 +65,35 @@ constexpr std::array of_uc{
     transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS}},
 };
 
+// A queue pair of XRC is only one half of a connection, and takes what concerns that half.
+
+constexpr std::array of_xrc_send{
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
+    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path, with_path}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | repeating, connected}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, connected}},
+    transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+    transition{IBV_QPS_SQD, IBV_QPS_SQD, {0, drained | repeating | IBV_QP_PORT}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, connected}},
+};
+
+constexpr std::array of_xrc_receive{
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
+    transition{IBV_QPS_INIT,
+               IBV_QPS_RTR,
+               {path | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | IBV_QP_TIMEOUT, reliable}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, reliable}},
+    transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
+    transition{IBV_QPS_SQD,
+               IBV_QPS_SQD,
+               {0, drained | IBV_QP_TIMEOUT | IBV_QP_PORT | IBV_QP_MAX_DEST_RD_ATOMIC |
+                       IBV_QP_MIN_RNR_TIMER}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, reliable}},
+};
+
 constexpr std::array of_ud{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0}},
     transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY}},
@@ -94,6 +123,10 @@ bool transition_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, i
       return is_valid(of_rc, from, to, mask);
     case IBV_QPT_UC:
       return is_valid(of_uc, from, to, mask);
+    case IBV_QPT_XRC_SEND:
+      return is_valid(of_xrc_send, from, to, mask);
+    case IBV_QPT_XRC_RECV:
+      return is_valid(of_xrc_receive, from, to, mask);
     case IBV_QPT_UD:
       return is_valid(of_ud, from, to, mask);
     default:

@@ -152,13 +152,8 @@ ibv_cq_ex* create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes) {
   return queue;
 }
 
-ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
-  SHIM_FAULT(ibv_create_qp_ex, verbs);
-  ibv_qp* pair = nullptr;
-  {
-    const own_descriptor shown(verbs);
-    pair = theirs_of(verbs).create_qp_ex(verbs, attributes);
-  }
+/// A new object for a queue pair; null if it can't be attended to, and then it is destroyed.
+ibv_qp* attended(ibv_qp* pair) {
   if (pair == nullptr) return nullptr;
   if (const int error = attend_to(pair)) {
     SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
@@ -166,6 +161,36 @@ ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
     return nullptr;
   }
   return pair;
+}
+
+ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
+  SHIM_FAULT(ibv_create_qp_ex, verbs);
+  ibv_qp* pair = nullptr;
+  {
+    const own_descriptor shown(verbs);
+    pair = theirs_of(verbs).create_qp_ex(verbs, attributes);
+  }
+  return attended(pair);
+}
+
+ibv_xrcd* open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attributes) {
+  SHIM_FAULT(ibv_open_xrcd, verbs);
+  return theirs_of(verbs).open_xrcd(verbs, attributes);
+}
+
+int close_xrcd(ibv_xrcd* domain) {
+  SHIM_FAULT(ibv_close_xrcd, domain->context);
+  return theirs_of(domain->context).close_xrcd(domain);
+}
+
+ibv_qp* open_qp(ibv_context* verbs, ibv_qp_open_attr* attributes) {
+  SHIM_FAULT(ibv_open_qp, verbs);
+  ibv_qp* pair = nullptr;
+  {
+    const own_descriptor shown(verbs);
+    pair = theirs_of(verbs).open_qp(verbs, attributes);
+  }
+  return attended(pair);
 }
 
 /// Whether the provider's table goes as far as this function, and has one.
@@ -191,6 +216,9 @@ void for_each_extended(const Visit& visit) noexcept {
   visit(&verbs_context::create_cq_ex, &provided::create_cq_ex, create_cq_ex);
   visit(&verbs_context::create_qp_ex, &provided::create_qp_ex, create_qp_ex);
   visit(&verbs_context::create_srq_ex, &provided::create_srq_ex, create_srq_ex);
+  visit(&verbs_context::open_xrcd, &provided::open_xrcd, open_xrcd);
+  visit(&verbs_context::close_xrcd, &provided::close_xrcd, close_xrcd);
+  visit(&verbs_context::open_qp, &provided::open_qp, open_qp);
   visit(&verbs_context::create_wq, &provided::create_wq, create_wq);
   visit(&verbs_context::alloc_dm, &provided::alloc_dm, alloc_dm);
   visit(&verbs_context::free_dm, &provided::free_dm, free_dm);

@@ -44,6 +44,9 @@ struct provided {
   decltype(verbs_context::create_cq_ex) create_cq_ex;
   decltype(verbs_context::create_qp_ex) create_qp_ex;
   decltype(verbs_context::create_srq_ex) create_srq_ex;
+  decltype(verbs_context::open_xrcd) open_xrcd;
+  decltype(verbs_context::close_xrcd) close_xrcd;
+  decltype(verbs_context::open_qp) open_qp;
   decltype(verbs_context::create_wq) create_wq;
   decltype(verbs_context::alloc_dm) alloc_dm;
   decltype(verbs_context::free_dm) free_dm;

@@ -38,6 +38,8 @@ SOFTVERBS_EXPORT int ibv_get_async_event(ibv_context* verbs, ibv_async_event* ev
       ++static_cast<completion_queue*>(event->element.cq)->async_events_reported;
     else if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
       ++static_cast<shared_receive_queue*>(event->element.srq)->async_events_reported;
+    else if (event->element.qp->qp_type == IBV_QPT_XRC_RECV)
+      ++static_cast<xrc_target*>(event->element.qp)->async_events_reported;
     else
       ++static_cast<queue_pair*>(event->element.qp)->async_events_reported;
     return 0;

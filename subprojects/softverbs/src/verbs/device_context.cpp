@@ -5,6 +5,7 @@
 #include "faults/faults.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
+#include "queue_pair/xrc_parting.hpp"
 #include "verbs/inline_calls.hpp"
 
 #include <unistd.h>
@@ -48,6 +49,9 @@ void device_context::fill_operations() noexcept {
     free_dm = inline_calls::free_dm;
     reg_dm_mr = inline_calls::reg_dm_mr;
   }
+  open_xrcd = inline_calls::open_xrcd;
+  close_xrcd = inline_calls::close_xrcd;
+  open_qp = inline_calls::open_qp;
   get_srq_num = inline_calls::get_srq_num;
   alloc_td = inline_calls::alloc_td;
   dealloc_td = inline_calls::dealloc_td;
@@ -117,12 +121,17 @@ void device_context::close(device_context* closing) noexcept {
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
     for (queue_pair* pair : closing->queue_pairs) pair->leave_machine();
+    for (xrc_target* target : closing->xrc_targets) part(*target);
+    for (shared_receive_queue* queue : closing->shared_receive_queues) part(*queue, machine);
+    for (xrc_opening* opening : closing->xrc_openings) part(*opening, machine);
     for (memory_window* window : closing->windows) machine.regions.remove(*window);
     for (const memory_region* region : closing->regions) machine.regions.remove(*region);
     for (completion_queue* queue : closing->completion_queues) queue->detach();
   }
   for (queue_pair* pair : closing->queue_pairs) delete pair;
+  for (xrc_target* target : closing->xrc_targets) delete target;
   for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
+  for (xrc_opening* opening : closing->xrc_openings) delete opening;
   for (completion_queue* queue : closing->completion_queues) delete queue;
   for (completion_channel* channel : closing->channels) delete channel;
   for (memory_window* window : closing->windows) delete window;

@@ -17,6 +17,8 @@ namespace softverbs {
 
 class queue_pair;
 class shared_receive_queue;
+struct xrc_opening;
+struct xrc_target;
 
 /// An open device, with everything made from it.
 class device_context final : private verbs_context, public open_device, private device_listener {
@@ -41,6 +43,8 @@ class device_context final : private verbs_context, public open_device, private 
   std::unordered_set<completion_queue*> completion_queues;
   std::unordered_set<shared_receive_queue*> shared_receive_queues;
   std::unordered_set<queue_pair*> queue_pairs;
+  std::unordered_set<xrc_opening*> xrc_openings;
+  std::unordered_set<xrc_target*> xrc_targets;
   std::unordered_set<address_handle*> address_handles;
 
  private:

@@ -11,6 +11,7 @@
 #include "verbs/inline_calls.hpp"
 #include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
+#include "verbs/xrc.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -23,6 +24,7 @@ using namespace softverbs;
 
 namespace {
 
+/// What only receives for XRC builds no requests.
 queue_pair& behind(ibv_qp_ex* pair) noexcept { return *static_cast<queue_pair*>(&pair->qp_base); }
 
 template <typename Step>
@@ -173,6 +175,12 @@ void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
                                      const ibv_data_buf* buffers) {
     set_inline(to, buffers, count);
   };
+  if (pair.qp_type == IBV_QPT_XRC_SEND)
+    verbs.wr_set_xrc_srqn = [](ibv_qp_ex* to, std::uint32_t shared_queue) {
+      set(to, [&](request_batch&, request_batch::built& last) {
+        last.request.qp_type.xrc.remote_srqn = shared_queue;
+      });
+    };
   if (pair.qp_type == IBV_QPT_UD)
     verbs.wr_set_ud_addr = [](ibv_qp_ex* to, ibv_ah* handle, std::uint32_t qpn,
                               std::uint32_t qkey) {
@@ -246,13 +254,15 @@ void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
 }
 
 int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
-  constexpr std::uint32_t known =
-      IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+                                  IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   const auto given = [&](std::uint32_t attribute) { return (asked.comp_mask & attribute) != 0; };
   if ((asked.comp_mask & ~known) != 0 ||
       (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && asked.create_flags != 0))
     return EOPNOTSUPP;
-  if (!given(IBV_QP_INIT_ATTR_PD) || asked.pd->context != verbs) return EINVAL;
+  const bool receives_for_xrc = asked.qp_type == IBV_QPT_XRC_RECV;
+  if (!receives_for_xrc && (!given(IBV_QP_INIT_ATTR_PD) || asked.pd->context != verbs))
+    return EINVAL;
   constexpr std::uint64_t atomics = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
                                     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
                                     newer::qp_ex_with_atomic_write;
@@ -272,6 +282,12 @@ ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attr
   if (const int error = check(verbs, *attributes)) {
     errno = error;
     return nullptr;
+  }
+  if (attributes->qp_type == IBV_QPT_XRC_RECV) {
+    ibv_qp* target = nullptr;
+    if (const int error = create_target(device_context::of(verbs), *attributes, target))
+      errno = error;
+    return target;
   }
   std::unique_ptr<request_batch> batch;
   const bool builds = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
@@ -294,6 +310,6 @@ ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attr
 SOFTVERBS_EXPORT ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* pair) {
   if (!is_soft(pair)) return SOFTVERBS_NEXT(ibv_qp_to_qp_ex)(pair);
   SOFTVERBS_FAULT(ibv_qp_to_qp_ex, nullptr);
-  auto* ours = static_cast<queue_pair*>(pair);
+  queue_pair* const ours = &softverbs::behind(pair);
   return ours->batch ? ours->extended() : nullptr;
 }

@@ -34,6 +34,10 @@ int req_notify_cq(ibv_cq* queue, int solicited_only);
 ibv_srq* create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes);
 int get_srq_num(ibv_srq* queue, std::uint32_t* number);
 
+ibv_xrcd* open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attributes);
+int close_xrcd(ibv_xrcd* domain);
+ibv_qp* open_qp(ibv_context* verbs, ibv_qp_open_attr* attributes);
+
 ibv_qp* create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes);
 ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes);
 int post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** bad);

@@ -257,7 +257,7 @@ int inline_calls::dealloc_mw(ibv_mw* window) {
 // A request like any other, which the device makes itself: windows of type 1 only.
 int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
   SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
-  auto& ours = *static_cast<queue_pair*>(pair);
+  queue_pair& ours = behind(pair);
   ibv_send_wr request{};
   request.wr_id = binding->wr_id;
   request.send_flags = binding->send_flags;

@@ -4,12 +4,14 @@
 
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
+#include "queue_pair/operation.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
 #include "verbs/inline_calls.hpp"
 #include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
+#include "verbs/xrc.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -45,15 +47,28 @@ int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receive
 }
 
 int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
-  const bool has_type = attributes.qp_type == IBV_QPT_RC || attributes.qp_type == IBV_QPT_UC ||
-                        attributes.qp_type == IBV_QPT_UD;
-  if (!has_type) return EOPNOTSUPP;
-  if (attributes.srq != nullptr && attributes.srq->context != domain->context) return EINVAL;
-  if (attributes.send_cq == nullptr || attributes.recv_cq == nullptr ||
-      attributes.send_cq->context != domain->context ||
-      attributes.recv_cq->context != domain->context)
-    return EINVAL;
-  return 0;
+  // What receives for XRC is made of a domain of XRC, by ibv_create_qp_ex.
+  if (attributes.qp_type == IBV_QPT_XRC_RECV) return EINVAL;
+  if (service::of(attributes.qp_type) == 0) return EOPNOTSUPP;
+  const auto is_of_device = [&](const ibv_cq* queue) {
+    return queue != nullptr && queue->context == domain->context;
+  };
+  if (!is_of_device(attributes.send_cq)) return EINVAL;
+  if (attributes.qp_type == IBV_QPT_XRC_SEND) return 0;
+  if (!is_of_device(attributes.recv_cq)) return EINVAL;
+  if (attributes.srq == nullptr) return 0;
+  return attributes.srq->context != domain->context ||
+                 static_cast<const shared_receive_queue*>(attributes.srq)->is_of_xrc()
+             ? EINVAL
+             : 0;
+}
+
+/// The queues that a queue pair keeps busy.
+void count(const ibv_qp_init_attr& attributes, unsigned by) noexcept {
+  for (ibv_cq* queue : {attributes.send_cq, attributes.recv_cq})
+    if (queue != nullptr) static_cast<completion_queue*>(queue)->queue_pairs += by;
+  if (attributes.srq != nullptr)
+    static_cast<shared_receive_queue*>(attributes.srq)->queue_pairs += by;
 }
 
 }  // namespace
@@ -68,19 +83,24 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable() ? check(domain, *attributes) : EIO;
   ibv_qp_init_attr granted = *attributes;
-  if (error == 0) error = grant(device.device().most(), granted.cap, granted.srq != nullptr);
+  const bool only_sends = granted.qp_type == IBV_QPT_XRC_SEND;
+  // Whatever stands there: drivers don't look at it.
+  if (only_sends) granted.recv_cq = nullptr;
+  if (only_sends) granted.srq = nullptr;
+  if (error == 0)
+    error = grant(device.device().most(), granted.cap, only_sends || granted.srq != nullptr);
   if (error == 0) try {
       auto& owner = *static_cast<protection_domain*>(domain);
-      auto pair = std::make_unique<queue_pair>(device, owner, granted);
+      auto pair = std::make_unique<queue_pair>(device, &owner, granted);
       const std::lock_guard held(device.engine().lock());
-      if (device.queue_pairs.size() >= device.device().most().queue_pairs) error = ENOMEM;
+      if (device.queue_pairs.size() + device.xrc_targets.size() >=
+          device.device().most().queue_pairs)
+        error = ENOMEM;
       if (error == 0) device.queue_pairs.insert(pair.get());
       if (error == 0) error = pair->enter_machine();
       if (error == 0) {
         ++owner.children;
-        ++static_cast<completion_queue*>(granted.send_cq)->queue_pairs;
-        ++static_cast<completion_queue*>(granted.recv_cq)->queue_pairs;
-        if (granted.srq != nullptr) ++static_cast<shared_receive_queue*>(granted.srq)->queue_pairs;
+        count(granted, 1);
         attributes->cap = granted.cap;
         return pair.release();
       }
@@ -116,6 +136,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   SOFTVERBS_FAULT(ibv_destroy_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
+  if (pair->qp_type == IBV_QPT_XRC_RECV) return destroy_target(*static_cast<xrc_target*>(pair));
   auto* ours = static_cast<queue_pair*>(pair);
   if (ours->is_being_read_here()) return refuse_nested_poll();
   if (!is_free(device, *ours)) return EBUSY;
@@ -129,9 +150,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
     ours->leave_machine();
     device.queue_pairs.erase(ours);
     ours->forget_completions();
-    for (ibv_cq* queue : {ours->send_cq, ours->recv_cq})
-      --static_cast<completion_queue*>(queue)->queue_pairs;
-    if (ours->srq != nullptr) --static_cast<shared_receive_queue*>(ours->srq)->queue_pairs;
+    count(ours->initial(), -1U);
     --static_cast<protection_domain*>(ours->pd)->children;
     device.async_events().drop([ours](const ibv_async_event& event) {
       return event.event_type != IBV_EVENT_CQ_ERR &&
@@ -151,7 +170,7 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   SOFTVERBS_FAULT(ibv_modify_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
-  auto* ours = static_cast<queue_pair*>(pair);
+  queue_pair* const ours = &behind(pair);
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
   // Nothing is done later by what it allows now.
@@ -159,6 +178,8 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   const std::lock_guard held(device.engine().lock());
   const std::lock_guard held_here(ours->lock());
   const int error = ours->modify(*attributes, mask);
+  // Of a queue pair that receives for XRC, programs have other objects than itself.
+  pair->state = ours->now_in();
   if (error == 0)
     device.engine().ring_doorbell();
   else
@@ -172,9 +193,10 @@ SOFTVERBS_EXPORT int ibv_query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mas
   SOFTVERBS_FAULT(ibv_query_qp, pair->context);
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
-  auto* ours = static_cast<queue_pair*>(pair);
+  queue_pair* const ours = &behind(pair);
   const std::lock_guard held(ours->lock());
   ours->query(*attributes, *initial);
+  initial->qp_context = pair->qp_context;
   pair->state = attributes->qp_state;
   return 0;
 }
@@ -184,7 +206,7 @@ int inline_calls::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** ba
     *bad = request;
     return *failure;
   }
-  auto* ours = static_cast<queue_pair*>(pair);
+  queue_pair* const ours = &behind(pair);
   const session_guard posting_alone(ours->building());
   if (posting_alone.refused()) {
     *bad = request;
@@ -217,7 +239,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
     *bad = request;
     return *failure;
   }
-  auto* ours = static_cast<queue_pair*>(pair);
+  queue_pair* const ours = &behind(pair);
   if (!ours->usable()) {
     *bad = request;
     return EIO;
@@ -226,7 +248,8 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
   bool flushes = false;
   {
     const std::lock_guard held(ours->lock());
-    if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr) error = EINVAL;
+    if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr || ours->is_of_xrc())
+      error = EINVAL;
     for (; request != nullptr; request = request->next) {
       if (error == 0) error = ours->responses.post(*request);
       if (error == 0) continue;

@@ -4,6 +4,8 @@
 
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
+#include "queue_pair/queue_pair.hpp"
+#include "queue_pair/xrc_parting.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
 #include "verbs/inline_calls.hpp"
@@ -16,9 +18,23 @@
 
 using namespace softverbs;
 
-SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attributes) {
-  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
-  SOFTVERBS_FAULT(ibv_create_srq, domain->context);
+namespace {
+
+/// Into its domain, if it is of XRC; 0 or an errno. Under the engine's lock.
+int enter(shared_receive_queue& queue, const xrc_part& xrc) {
+  if (xrc.domain == nullptr) return 0;
+  softverbs::machine& machine = device_context::of(queue.context).machine();
+  queue.xrc = xrc;
+  queue.xrc.number =
+      machine.xrc_domains.add(*xrc.domain->domain, queue, machine.wire.slot() << wire::index_bits);
+  if (queue.xrc.number == 0) return ENOMEM;
+  ++xrc.domain->children;
+  ++xrc.completions->queue_pairs;
+  return 0;
+}
+
+/// With `xrc`, one of XRC.
+ibv_srq* create(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& xrc) {
   device_context& device = device_context::of(domain->context);
   int error =
       device.usable() ? shared_receive_queue::grant(device.device().most(), attributes->attr) : EIO;
@@ -29,15 +45,48 @@ SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr
       const std::lock_guard held(device.engine().lock());
       if (device.shared_receive_queues.size() < device.device().most().shared_receive_queues) {
         device.shared_receive_queues.insert(queue.get());
-        ++owner.children;
-        return queue.release();
+        try {
+          error = enter(*queue, xrc);
+        } catch (...) {
+          device.shared_receive_queues.erase(queue.get());
+          throw;
+        }
+        if (error == 0) ++owner.children;
+        if (error == 0) return queue.release();
+        device.shared_receive_queues.erase(queue.get());
+      } else {
+        error = ENOMEM;
       }
-      error = ENOMEM;
     } catch (const std::bad_alloc&) {
       error = ENOMEM;
     }
   errno = error;
   return nullptr;
+}
+
+ibv_srq* create_of_xrc(ibv_context* verbs, ibv_srq_init_attr_ex& attributes) {
+  constexpr std::uint32_t needed =
+      IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  const auto is_of_device = [&](const auto* object) {
+    return object != nullptr && object->context == verbs;
+  };
+  if ((attributes.comp_mask & needed) != needed || !is_of_device(attributes.pd) ||
+      !is_of_device(attributes.xrcd) || !is_of_device(attributes.cq)) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  // The structure begins with that of the older verb.
+  return create(
+      attributes.pd, reinterpret_cast<ibv_srq_init_attr*>(&attributes),
+      {static_cast<xrc_opening*>(attributes.xrcd), static_cast<completion_queue*>(attributes.cq)});
+}
+
+}  // namespace
+
+SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attributes) {
+  if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
+  SOFTVERBS_FAULT(ibv_create_srq, domain->context);
+  return create(domain, attributes, {});
 }
 
 // What verbs.h doesn't make a call of ibv_create_srq by itself.
@@ -47,24 +96,29 @@ ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* a
   constexpr std::uint32_t of_others =
       IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
   const std::uint32_t given = attributes->comp_mask;
-  const bool is_basic =
-      (given & IBV_SRQ_INIT_ATTR_TYPE) == 0 || attributes->srq_type == IBV_SRQT_BASIC;
-  if (!is_basic || (given & ~(of_basic | of_others)) != 0) {
-    SOFTVERBS_FAULT(ibv_create_srq, verbs);
+  const ibv_srq_type type =
+      (given & IBV_SRQ_INIT_ATTR_TYPE) == 0 ? IBV_SRQT_BASIC : attributes->srq_type;
+  SOFTVERBS_FAULT(ibv_create_srq, verbs);
+  if ((type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC) || (given & ~(of_basic | of_others)) != 0) {
     errno = EOPNOTSUPP;
     return nullptr;
   }
+  if (type == IBV_SRQT_XRC) return create_of_xrc(verbs, *attributes);
   if ((given & IBV_SRQ_INIT_ATTR_PD) == 0) {
-    SOFTVERBS_FAULT(ibv_create_srq, verbs);
     errno = EINVAL;
     return nullptr;
   }
   // The structure begins with that of the older verb.
-  return ibv_create_srq(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes));
+  return create(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes), {});
 }
 
 // Only those of XRC have a number.
-int inline_calls::get_srq_num(ibv_srq*, std::uint32_t*) { return EINVAL; }
+int inline_calls::get_srq_num(ibv_srq* queue, std::uint32_t* number) {
+  const auto* ours = static_cast<const shared_receive_queue*>(queue);
+  if (!ours->is_of_xrc()) return EINVAL;
+  *number = ours->xrc.number;
+  return 0;
+}
 
 SOFTVERBS_EXPORT int ibv_modify_srq(ibv_srq* queue, ibv_srq_attr* attributes, int mask) {
   if (!is_soft(queue)) return SOFTVERBS_NEXT(ibv_modify_srq)(queue, attributes, mask);
@@ -97,6 +151,7 @@ SOFTVERBS_EXPORT int ibv_destroy_srq(ibv_srq* queue) {
   {
     const std::lock_guard held(device.engine().lock());
     if (ours->queue_pairs != 0) return EBUSY;
+    part(*ours, device.machine());
     device.shared_receive_queues.erase(ours);
     --static_cast<protection_domain*>(ours->pd)->children;
     device.async_events().drop([ours](const ibv_async_event& event) {

@@ -75,7 +75,8 @@ inline constexpr std::uint8_t unreliable = 16;
 inline constexpr std::uint8_t global = 32;
 /// A send that takes a window's key back.
 inline constexpr std::uint8_t invalidate = 64;
-inline constexpr std::uint8_t all = 127;
+/// Of XRC, in both directions.
+inline constexpr std::uint8_t xrc = 128;
 }  // namespace packet_flag
 
 /// Why a responder refuses a packet.
@@ -109,8 +110,11 @@ struct packet_header {
   std::uint32_t key;  ///< the rkey of what names memory, or to invalidate; the qkey of a datagram
   std::uint32_t immediate;  ///< in network byte order
   std::uint64_t address;    ///< of remote memory; a datagram's destination LID
+  /// The number of the shared receive queue that a request of XRC is for.
+  std::uint32_t shared_queue;
+  std::uint32_t reserved;
 };
-static_assert(sizeof(packet_header) == 48 && std::is_trivially_copyable_v<packet_header>);
+static_assert(sizeof(packet_header) == 56 && std::is_trivially_copyable_v<packet_header>);
 
 /// The payload of what carries operands.
 struct atomic_operands {

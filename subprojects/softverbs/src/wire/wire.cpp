@@ -544,7 +544,7 @@ bool wire::well_formed(std::span<const std::byte> message) noexcept {
   std::memcpy(&header, message.data(), sizeof(header));
   current_.payload = message.data() + sizeof(header);
   if (header.payload != message.size() - sizeof(header)) return false;
-  if ((header.flags & ~packet_flag::all) != 0 || header.psn > psn_mask) return false;
+  if (header.psn > psn_mask) return false;
   switch (header.kind) {
     case packet_kind::send:
     case packet_kind::write:

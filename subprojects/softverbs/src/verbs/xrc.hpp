@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace softverbs {
+
+class device_context;
+struct xrc_target;
+
+/// As ibv_create_qp_ex with IBV_QPT_XRC_RECV: 0 or an errno.
+int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_qp*& created);
+/// As ibv_destroy_qp.
+int destroy_target(xrc_target& target);
+
+}  // namespace softverbs
