@@ -27,7 +27,7 @@ const std::string command_device = "/dev/infiniband/softverbs0";
 /// All that can be read, and no newline behind it.
 std::optional<std::string> text_of(int descriptor) {
   if (descriptor < 0) return std::nullopt;
-  std::array<char, 8192> bytes;
+  std::array<char, 8192> bytes{};
   const ssize_t size = ::read(descriptor, bytes.data(), bytes.size());
   CHECK(::close(descriptor) == 0);
   if (size < 1) return std::nullopt;

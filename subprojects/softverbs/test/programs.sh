@@ -124,8 +124,11 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
       perf $tool -c $service -x $index
     done
     limit=200
-    # Who waits for a message that UC has lost waits for ever.
-    case $service in RC | XRC) perf $tool -c $service -a -n 20 ;; esac
+    # Who waits for a message that UC has lost waits for ever; atomics have one size.
+    case $tool-$service in
+      ib_atomic_*) ;;
+      *-RC | *-XRC) perf $tool -c $service -a -n 20 ;;
+    esac
     limit=60
   done
   case $tool in
