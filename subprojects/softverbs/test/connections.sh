@@ -9,20 +9,19 @@ failures=0
 ran=0
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_FAULTS
 
-# both SERVER CLIENT: 0 if both succeed. The client is started again as long as nobody listens.
+# both SERVER CLIENT: 0 if both succeed. The client is started again as long as the server is there
+# and doesn't listen.
 both() {
   command -v "${1%% *}" >/dev/null || {
     echo "not installed: ${1%% *}"
     return 0
   }
   ran=1
-  env LD_PRELOAD="$library" timeout 40 $1 >"$log/server" 2>&1 &
+  env LD_PRELOAD="$library" timeout 60 $1 >"$log/server" 2>&1 &
   server=$!
-  tries=0
-  until env LD_PRELOAD="$library" timeout 40 $2 >"$log/client" 2>&1; do
-    tries=$((tries + 1))
-    if [ $tries -ge 30 ] || ! kill -0 $server 2>/dev/null ||
-      ! grep -qi 'REJECTED\|UNREACHABLE\|connection refused' "$log/client"; then
+  until env LD_PRELOAD="$library" timeout 60 $2 >"$log/client" 2>&1; do
+    if ! kill -0 $server 2>/dev/null ||
+      ! grep -qi 'REJECTED\|UNREACHABLE\|connection refused\|unexpected CM event' "$log/client"; then
       kill $server 2>/dev/null
       wait $server
       echo "FAILED: $2"
@@ -66,14 +65,14 @@ if command -v mckey >/dev/null; then
   ran=1
   for layer in ethernet infiniband; do
     for group in 239.7.$(($$ % 250)).3 ff0e::$(($$ % 9999)); do
-      env SOFTVERBS_LINK_LAYER=$layer LD_PRELOAD="$library" timeout 40 stdbuf -oL mckey -m $group >"$log/server" 2>&1 &
+      env SOFTVERBS_LINK_LAYER=$layer LD_PRELOAD="$library" timeout 60 stdbuf -oL mckey -m $group >"$log/server" 2>&1 &
       server=$!
       tries=0
-      until grep -q joined "$log/server" || [ $tries -ge 100 ]; do
+      until grep -q joined "$log/server" || [ $tries -ge 600 ]; do
         tries=$((tries + 1))
         sleep 0.1
       done
-      env SOFTVERBS_LINK_LAYER=$layer LD_PRELOAD="$library" timeout 40 mckey -m $group -s >"$log/client" 2>&1 || failures=1
+      env SOFTVERBS_LINK_LAYER=$layer LD_PRELOAD="$library" timeout 60 mckey -m $group -s >"$log/client" 2>&1 || failures=1
       wait $server || {
         echo "FAILED: mckey -m $group, $layer"
         cat "$log/client" "$log/server"
@@ -89,7 +88,7 @@ if command -v cmtime >/dev/null; then
   env LD_PRELOAD="$library" timeout 60 cmtime -p $port >"$log/server" 2>&1 &
   server=$!
   tries=0
-  until env LD_PRELOAD="$library" timeout 40 cmtime -p $port -s 198.18.83.1 -c 50 >"$log/client" 2>&1 &&
+  until env LD_PRELOAD="$library" timeout 60 cmtime -p $port -s 198.18.83.1 -c 50 >"$log/client" 2>&1 &&
     grep -q destroy "$log/client" && ! grep -q error "$log/client"; do
     tries=$((tries + 1))
     [ $tries -lt 30 ] || break
@@ -107,7 +106,7 @@ fi
 # Sockets of librdmacm are connections inside that library: refused, and nothing worse.
 if command -v rstream >/dev/null; then
   ran=1
-  env LD_PRELOAD="$library" timeout 40 rstream -s 198.18.83.1 >"$log/client" 2>&1
+  env LD_PRELOAD="$library" timeout 60 rstream -s 198.18.83.1 >"$log/client" 2>&1
   grep -q 'rsocket failed: Operation not supported' "$log/client" || {
     echo 'FAILED: rstream'
     cat "$log/client"

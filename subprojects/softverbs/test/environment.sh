@@ -17,7 +17,7 @@ expect_none() {
     failures=1
   fi
 }
-run() { env LD_PRELOAD="$library" timeout 20 "$@" 2>&1; }
+run() { env LD_PRELOAD="$library" timeout 60 "$@" 2>&1; }
 
 library=$1
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_SHARED_MEMORY SOFTVERBS_FAULTS SOFTVERBS_CONFIG

@@ -209,11 +209,9 @@ fabric() {
   env LD_PRELOAD="$library" timeout $limit fi_pingpong -B $port -p "$1" -e "$2" -d "$3" -I 20 \
     >"$log/server" 2>&1 &
   server=$!
-  tries=0
   until env LD_PRELOAD="$library" timeout $limit fi_pingpong -P $port -p "$1" -e "$2" -d "$3" -I 20 \
     127.0.0.1 >"$log/client" 2>&1; do
-    tries=$((tries + 1))
-    if [ $tries -ge 30 ] || ! kill -0 $server 2>/dev/null; then
+    if ! kill -0 $server 2>/dev/null; then
       kill $server 2>/dev/null
       wait $server
       echo "FAILED: fi_pingpong -p $1 -e $2"

@@ -6,17 +6,15 @@ log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 
 # two PORT_OPTION PROGRAM ARGUMENTS...: 0 if both succeed. The client is started
-# again as long as the server doesn't listen yet. Each has $limit seconds, if that is set.
+# again as long as the server is there and doesn't listen yet. Each has $limit seconds, or 60.
 two() {
   option=$1
   shift
   port=$((port + 1))
-  env LD_PRELOAD="$library" timeout "${limit:-20}" "$@" "$option" $port >"$log/server" 2>&1 &
+  env LD_PRELOAD="$library" timeout "${limit:-60}" "$@" "$option" $port >"$log/server" 2>&1 &
   server=$!
-  tries=0
-  until env LD_PRELOAD="$library" timeout "${limit:-20}" "$@" "$option" $port localhost >"$log/client" 2>&1; do
-    tries=$((tries + 1))
-    if [ $tries -ge 30 ] || ! grep -qi "couldn't connect\|connection refused\|unable to init the socket" "$log/client"; then
+  until env LD_PRELOAD="$library" timeout "${limit:-60}" "$@" "$option" $port localhost >"$log/client" 2>&1; do
+    if ! kill -0 $server 2>/dev/null || ! grep -qi "couldn't connect\|connection refused\|unable to init the socket" "$log/client"; then
       kill $server 2>/dev/null
       wait $server
       echo "FAILED: $*"
