@@ -139,7 +139,7 @@ TEST_CASE("an acceptor connects 240 clients that come at once") {
 
 TEST_CASE("silent clients hold up nobody, and are given up at the limit") {
   testbed bed;
-  server serving(bed, {.clients = 64, .handshakes = 2, .limit = 1s});
+  server serving(bed, {.clients = 64, .handshakes = 2, .limit = 5s});
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
   serve_until(*serving.clients, [&] { return serving.clients->under_way() == 20; }, "the silent");

@@ -128,11 +128,11 @@ TEST_CASE("a meeting with oneself, or with who does not fit, is refused") {
   }
   SECTION("another application") {
     auto other = std::async(std::launch::async, [&] {
-      return meet_at(bed, right, left.port, 1, 2s, {.application = "one"});
+      return meet_at(bed, right, left.port, 1, 5s, {.application = "one"});
     });
     // Who finds out on a connection of its own gives up; the other may have seen only one that
     // came, of which it can't know that it is the peer's, and says so at its limit.
-    const error one = failure_of(meet_at(bed, left, right.port, 1, 2s, {.application = "two"}));
+    const error one = failure_of(meet_at(bed, left, right.port, 1, 5s, {.application = "two"}));
     const error two = failure_of(other.get());
     CHECK(one.message().find("this application is") != std::string::npos);
     CHECK(two.message().find("this application is") != std::string::npos);

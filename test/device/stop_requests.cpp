@@ -18,8 +18,9 @@ using slots = std::array<work_completion, 4>;
 using queue_of_both =
     completion_queue_with<completion_feature::waitable | completion_feature::queue_pair_number>;
 
-/// Far more than the 20 ms that are promised, for machines that are busy with other things.
-constexpr std::chrono::milliseconds soon{1000};
+/// Far more than the 20 ms that are promised, for machines that are busy with other things; and far
+/// less than what a wait that nobody stops would take.
+constexpr std::chrono::milliseconds soon{10000};
 
 /// How long a wait sleeps after it was asked to stop; the wait has to have slept before.
 template <class Wait>

@@ -156,7 +156,7 @@ TEST_CASE("a collective step that timed out names who is missing, and the next o
       std::atomic<std::uint32_t> done{0};
       on_threads(count, [&](std::uint32_t rank) {
         if (rank == 2) wait_until([&] { return done == count - 1; }, "the others to be done");
-        const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 700ms);
+        const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 2000ms);
         ++done;
         // In the others, somebody passes on, or gives, and is done.
         const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);
@@ -214,7 +214,7 @@ TEST_CASE("collective steps work again when what broke is mended") {
     on_threads(5, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       // 0 and 4 are neighbours in the tree; what the others get depends on who fails first.
-      const auto sum = mine.all_reduce(rank, std::plus<>(), 1s);
+      const auto sum = mine.all_reduce(rank, std::plus<>(), 3s);
       require(sum.has_value() || (rank != 0 && rank != 4) || sum.assume_error().peer() == 4 - rank,
               "the other end to be blamed");
       require(!sum.has_value() || (rank != 0 && rank != 4), "both ends to fail");
@@ -242,7 +242,7 @@ TEST_CASE("what combining throws leaves the step, and the next one works") {
         return left + right;
       };
       try {
-        const auto sum = mine.all_reduce(rank, add, 1s);
+        const auto sum = mine.all_reduce(rank, add, 3s);
         require(!sum.has_value(), "the others to wait in vain");
       } catch (const std::runtime_error&) {
         has_thrown = true;
@@ -269,23 +269,23 @@ TEST_CASE("ranks that do different things find that out") {
     });
   };
   const auto sum_of = [](auto value) {
-    return [value](world& mine) { return mine.all_reduce(value, std::plus<>(), 2s); };
+    return [value](world& mine) { return mine.all_reduce(value, std::plus<>(), 4s); };
   };
   differ(sum_of(1), [](world& mine) -> group_result<int> {
-    VERBSPP_TRY(sum, mine.all_reduce(std::uint64_t{1}, std::plus<>(), 2s));
+    VERBSPP_TRY(sum, mine.all_reduce(std::uint64_t{1}, std::plus<>(), 4s));
     return static_cast<int>(sum);
   });
   differ(
       [](world& mine) -> group_result<void> {
-        VERBSPP_TRYV(mine.barrier(1s));
+        VERBSPP_TRYV(mine.barrier(4s));
         return success();
       },
       [](world& mine) -> group_result<void> {
-        VERBSPP_TRYV(mine.all_gather(1, 1s));
+        VERBSPP_TRYV(mine.all_gather(1, 4s));
         return success();
       });
-  differ([](world& mine) { return mine.barrier(1s, barrier_kind::centralized); },
-         [](world& mine) { return mine.barrier(1s, barrier_kind::dissemination); });
+  differ([](world& mine) { return mine.barrier(4s, barrier_kind::centralized); },
+         [](world& mine) { return mine.barrier(4s, barrier_kind::dissemination); });
 }
 
 TEST_CASE("a root that is no rank is refused") {

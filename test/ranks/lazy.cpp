@@ -220,12 +220,12 @@ TEST_CASE("a rank that does not answer is told by its number, and called again a
       return;
     }
     // 1 answers, 2 and 3 do not; 7 is none.
-    const group_results reached = mine.peers().connect({1, 2, 0, 3, 7}, 500ms);
+    const group_results reached = mine.peers().connect({1, 2, 0, 3, 7}, 2s);
     require(reached.size() == 5 && reached.failed() == 3, "who failed");
     require(kind_of(reached[1]) == error_kind::timed_out, "2 to be late");
     require(kind_of(reached[3]) == error_kind::timed_out, "3 to be late");
     require(kind_of(reached[4]) == error_kind::invalid_input, "7 to be none");
-    const group_results scattered = mine.peers().scatter({1, 2}, to, 500ms);
+    const group_results scattered = mine.peers().scatter({1, 2}, to, 2s);
     require(scattered.failed() == 1, "one to fail");
     require(kind_of(scattered[1]) == error_kind::timed_out, "2 to be late");
     const auto scoped = mine.peers().scope(
@@ -235,7 +235,7 @@ TEST_CASE("a rank that does not answer is told by its number, and called again a
           require(!scope[3].post_send({}).has_value(), "the scope of 3 to refuse");
           return success();
         },
-        500ms);
+        2s);
     require(scoped.has_value(), "nothing that was posted to fail");
     const group_results barrier = mine.barrier({0, 2}, 300ms);
     require(barrier.size() == 2 && !barrier[1].result.has_value(), "2 to be missing");

@@ -181,13 +181,13 @@ TEST_CASE("who speaks another version is told so") {
 
 TEST_CASE("a meeting point of another version, or of something else, is told from the ranks'") {
   // What listens there is no meeting point: it refuses, or says what nobody understands.
-  const auto why = [](std::vector<std::uint8_t> says) {
+  const auto why = [](std::vector<std::uint8_t> says, std::chrono::milliseconds limit) {
     const auto listener = must(tcp_listener::open("0"));
     const std::string place = "localhost:" + std::to_string(listener.port());
     error told;
     on_threads(2, [&](std::uint32_t thread) {
       if (thread == 0) {
-        told = why_not(launch(1, 2, place), 2s);
+        told = why_not(launch(1, 2, place), limit);
         return;
       }
       const auto visitor = must(listener.accept(patience));
@@ -198,10 +198,10 @@ TEST_CASE("a meeting point of another version, or of something else, is told fro
     });
     return told;
   };
-  const error version = why({3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0});
+  const error version = why({3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0}, patience);
   CHECK(version == error_kind::mismatch);
   CHECK(version.message().find("version") != std::string::npos);
-  CHECK(why({'H', 'T', 'T', 'P', '/', '1', '.', '1', ' ', '4', '0', '0'}) !=
+  CHECK(why({'H', 'T', 'T', 'P', '/', '1', '.', '1', ' ', '4', '0', '0'}, 2s) !=
         error_kind::invalid_input);
 }
 
