@@ -270,6 +270,7 @@ struct group_options;
 class group_pending;
 class group_results;
 class group_scope;
+class manual_group_scope;
 class peer_list;
 struct peer_result;
 class prepared_group;

@@ -4,13 +4,13 @@
 
 namespace verbspp {
 
-std::optional<group_error> group_scope::failure() noexcept {
+std::optional<group_error> group_scope::failure(bool is_manual) noexcept {
   std::optional<std::uint32_t> first;
   transport_error cause;
   std::uint32_t failed = 0;
   for (std::uint32_t peer = 0; peer < size_; ++peer) {
     if (!scopes_[peer]) continue;
-    const std::optional<scope_error> left = scopes_[peer]->failure(false);
+    const std::optional<scope_error> left = scopes_[peer]->failure(is_manual);
     if (!left || failed++ != 0) continue;
     first = peer;
     cause = *left;

@@ -531,3 +531,48 @@ TEST_CASE("handles of several peers outlive their group") {
   const group_results done = work.wait(patience);
   CHECK(done.failed() == 2);
 }
+
+TEST_CASE("a manual scope of a group tells with which peers results were left") {
+  const testbed bed;
+  std::vector<group> all = connect_groups(bed, count);
+  buffer<> from(bed.domain, pattern(block, 1));
+  std::vector<buffer<>> into = buffers(bed);
+  const auto write_to = [&](std::uint32_t peer) {
+    return write_operation{.elements = from.gather(), .remote = into[peer].remote()};
+  };
+  const int got = must(all[0].manual_scope([&](manual_group_scope& scope) -> group_result<int> {
+    VERBSPP_TRY(one, scope[1].post_write(write_to(1)));
+    VERBSPP_TRY(other, scope[3].post_write(write_to(3)));
+    VERBSPP_TRYV(other.wait(patience));
+    VERBSPP_TRYV(one.wait(patience));
+    return 7;
+  }));
+  CHECK(got == 7);
+  CHECK(part_of(into[3], 0) == pattern(block, 1));
+
+  const auto left = failure_of(all[0].manual_scope([&](manual_group_scope& scope) {
+    auto taken = must(scope[1].post_write(write_to(1)));
+    must(scope[2].post_write(write_to(2)));
+    auto never = must(scope[3].post_write(write_to(3)));
+    must(taken.wait(patience));
+  }));
+  CHECK(left.peer() == 2U);
+  CHECK(left.failed() == 2);
+  CHECK_FALSE(left.own());
+  CHECK(static_cast<error>(left).message().find("left") != std::string::npos);
+  // They have finished all the same, and nothing is broken.
+  CHECK(part_of(into[2], 0) == pattern(block, 1));
+  for (const std::uint32_t peer : all[0].all()) {
+    CHECK(all[0][peer].outstanding() == 0);
+    CHECK(all[0][peer].is_connected());
+  }
+
+  // Its function's own error is told apart.
+  const auto both = failure_of(all[0].manual_scope([&](manual_group_scope& scope) -> result<void> {
+    must(scope[1].post_write(write_to(1)));
+    return error(error_kind::busy, "the test", "says so");
+  }));
+  REQUIRE(both.own());
+  CHECK(both.own()->kind() == error_kind::busy);
+  CHECK(both.peer() == 1U);
+}

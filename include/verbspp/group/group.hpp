@@ -174,14 +174,13 @@ class group : public group_operations<group> {
   /// which tells the function's own error from the peers'; the channels' `failure()` have each
   template <class Function>
   auto scope(Function&& function, const wait_limit& limit = detail::default_limit) {
-    using returned = decltype(detail::run_in_group(std::declval<group_scope&>(), function));
-    const detail::owned<std::optional<channel_scope>[]> scopes(
-        new (std::nothrow) std::optional<channel_scope>[size_]);
-    if (!scopes) return returned(no_memory("scope of a group"));
-    group_scope opened(channels_.get(), scopes.get(), size_,
-                       detail::given(limit) != nullptr ? limit : wait_limit(usual_limit()),
-                       connector_ != nullptr ? this : nullptr);
-    return detail::run_in_group(opened, function);
+    return run_scope<group_scope>(function, limit);
+  }
+  /// The same with a `manual_group_scope&`, for those who take the result of every request
+  /// themselves: that some was not taken is an error, too, of its peer.
+  template <class Function>
+  auto manual_scope(Function&& function, const wait_limit& limit = detail::default_limit) {
+    return run_scope<manual_group_scope>(function, limit);
   }
 
   /// For the library: members up to that size are connected at their first use, by what has to
@@ -245,6 +244,17 @@ class group : public group_operations<group> {
       made.begin(place, core, posted);
     else
       made.fail(place, done.assume_error());
+  }
+  template <class Scope, class Function>
+  [[nodiscard]] auto run_scope(Function& function, const wait_limit& limit) {
+    using returned = decltype(detail::run_in_group(std::declval<Scope&>(), function));
+    const detail::owned<std::optional<channel_scope>[]> scopes(
+        new (std::nothrow) std::optional<channel_scope>[size_]);
+    if (!scopes) return returned(no_memory("scope of a group"));
+    Scope opened(channels_.get(), scopes.get(), size_,
+                 detail::given(limit) != nullptr ? limit : wait_limit(usual_limit()),
+                 connector_ != nullptr ? this : nullptr);
+    return detail::run_in_group(opened, function);
   }
   template <class Function>
   [[nodiscard]] group_results run_each(const peer_list& peers, Function& part_for,

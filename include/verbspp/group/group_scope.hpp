@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
@@ -22,6 +23,12 @@
 namespace verbspp {
 
 class group;
+
+#define VERBSPP_DETAIL_WITHOUT_RESULTS(Arguments)                                                \
+  VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,                                          \
+                         "a manual scope wants every result taken, and this gives no handle "    \
+                         "for them: post to each peer, scope[peer].post_write and the like, or " \
+                         "use group::scope")
 
 /// What `group::scope` hands to its function: takes work for any peers, all of which has finished
 /// when the scope returns.
@@ -51,8 +58,9 @@ class group_scope : public group_operations<group_scope> {
     return *opened;
   }
 
-  /// For the library: waits for everything. \returns what to report
-  [[nodiscard]] std::optional<group_error> failure() noexcept;
+  /// For the library: waits for everything. \returns what to report; of a manual scope also that
+  /// results were left
+  [[nodiscard]] std::optional<group_error> failure(bool is_manual = false) noexcept;
 
  private:
   friend group_operations<group_scope>;
@@ -120,21 +128,38 @@ class group_scope : public group_operations<group_scope> {
   group* connects_;  ///< whose members are connected at their first use; null if there are none
 };
 
+/// What `group::manual_scope` hands to its function, which takes the result of every request:
+/// `scope[peer]` posts, and gives handles. For the rest as `group_scope`; a world's barrier takes
+/// it as well.
+class manual_group_scope final : public group_scope {
+ public:
+  using group_scope::group_scope;
+
+  template <class... Arguments>
+  void post_scatter(const peer_list&, Arguments&&...) VERBSPP_DETAIL_WITHOUT_RESULTS(Arguments);
+  template <class... Arguments>
+  void post_gather(const peer_list&, Arguments&&...) VERBSPP_DETAIL_WITHOUT_RESULTS(Arguments);
+  template <class... Arguments>
+  void post_multicast(const peer_list&, Arguments&&...) VERBSPP_DETAIL_WITHOUT_RESULTS(Arguments);
+};
+#undef VERBSPP_DETAIL_WITHOUT_RESULTS
+
 namespace detail {
 
 /// As `run` of a channel's scope.
-template <class Function>
-[[nodiscard]] auto run_in_group(group_scope& scope, Function& function) {
-  using returned = std::remove_cv_t<std::invoke_result_t<Function&, group_scope&>>;
+template <class Scope, class Function>
+[[nodiscard]] auto run_in_group(Scope& scope, Function& function) {
+  constexpr bool is_manual = std::is_same_v<Scope, manual_group_scope>;
+  using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
   using value = value_within_t<returned>;
   using report = group_result<value>;
   if constexpr (std::is_void_v<returned>) {
     function(scope);
-    if (const auto failure = scope.failure()) return report(*failure);
+    if (const auto failure = scope.failure(is_manual)) return report(*failure);
     return report(success());
   } else {
     returned own = function(scope);
-    std::optional<group_error> failure = scope.failure();
+    std::optional<group_error> failure = scope.failure(is_manual);
     if constexpr (!std::is_same_v<returned, value>) {
       if (!own.has_value()) {
         group_error all = failure.value_or(group_error());
