@@ -107,7 +107,7 @@ TEST_CASE("after revoke nothing of the peer's lands, although it goes on writing
       std::optional<error> stopped_by;
       std::thread writer([&, peer = std::move(bed.peer)]() mutable {
         for (;;) {
-          const auto done = write(peer, source, far, std::chrono::milliseconds(500));
+          const auto done = write(peer, source, far, std::chrono::seconds(3));
           if (!done.has_value()) {
             stopped_by = done.error();
             return;
