@@ -44,6 +44,16 @@ class tree {
   std::uint32_t children_ = 0;
 };
 
+/// Takes the value of the parent, if there is one, and gives it to the children, by way of this
+/// rank's memory: to the one of most ranks first.
+template <class Step>
+void hand_down(Step& now, const tree& around, std::span<std::byte> value, std::byte* memory,
+               std::size_t at) noexcept {
+  if (around.has_parent() && !now.take_into(around.parent(), value)) return;
+  std::ranges::copy(value, memory + at);
+  for (std::uint32_t i = around.children(); i-- > 0;) now.give(around.child(i), at, value.size());
+}
+
 }  // namespace
 
 std::optional<error> signals::objection(std::uint32_t root) const noexcept {
@@ -60,15 +70,7 @@ group_results signals::broadcast(group& peers, std::span<std::byte> value, std::
     if (around.has_parent()) now.expect(around.parent());
     for (std::uint32_t i = 0; i < around.children(); ++i) now.promise(around.child(i));
     now.begin();
-    if (around.has_parent()) {
-      const std::byte* const taken = now.take(around.parent());
-      if (taken == nullptr) return;
-      take_bytes(value.data(), taken, value.size());
-      now.release(around.parent());
-    }
-    std::ranges::copy(value, data() + own_value(0));
-    for (std::uint32_t i = around.children(); i-- > 0;)
-      now.give(around.child(i), own_value(0), value.size());
+    hand_down(now, around, value, data(), own_value(0));
   };
   return run_step(peers, everybody(), tag_of(kind_of_step::broadcast, value.size(), root), limit,
                   run);
@@ -92,9 +94,8 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
     for (std::uint32_t rank = 0; rank < size_; ++rank) {
       if (rank == root) {
         std::ranges::copy(mine, all.data() + rank * mine.size());
-      } else if (const std::byte* const taken = now.take(rank)) {
-        take_bytes(all.data() + rank * mine.size(), taken, mine.size());
-        now.release(rank);
+      } else if (!now.take_into(rank, all.subspan(rank * mine.size(), mine.size()))) {
+        return;
       }
     }
   };
@@ -149,24 +150,15 @@ group_results signals::all_reduce(group& peers, std::span<std::byte> value, comb
     }
     now.begin();
     for (std::uint32_t i = 0; i < around.children(); ++i) {
-      const std::byte* const taken = now.take(around.child(i));
-      if (taken == nullptr) return;
       std::array<std::byte, largest_value> theirs;
-      take_bytes(theirs.data(), taken, value.size());
-      now.release(around.child(i));
+      if (!now.take_into(around.child(i), std::span(theirs).first(value.size()))) return;
       combine(context, value.data(), theirs.data());
     }
     if (around.has_parent()) {
       std::ranges::copy(value, data() + own_value(0));
       now.give(around.parent(), own_value(0), value.size());
-      const std::byte* const taken = now.take(around.parent());
-      if (taken == nullptr) return;
-      take_bytes(value.data(), taken, value.size());
-      now.release(around.parent());
     }
-    std::ranges::copy(value, data() + own_value(1));
-    for (std::uint32_t i = around.children(); i-- > 0;)
-      now.give(around.child(i), own_value(1), value.size());
+    hand_down(now, around, value, data(), own_value(1));
   };
   return run_step(peers, everybody(), tag_of(kind_of_step::all_reduce, value.size(), 0), limit,
                   run);

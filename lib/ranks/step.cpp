@@ -153,6 +153,14 @@ const std::byte* signals::step::take(std::uint32_t from) noexcept {
   return failed_ ? nullptr : of_.data() + of_.value_from(from, wanted);
 }
 
+bool signals::step::take_into(std::uint32_t from, std::span<std::byte> value) noexcept {
+  const std::byte* const taken = take(from);
+  if (taken == nullptr) return false;
+  take_bytes(value.data(), taken, value.size());
+  release(from);
+  return true;
+}
+
 void signals::step::release(std::uint32_t from) noexcept {
   give_back(from, of_.counts_.get()[from].expected);
 }

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <utility>
 
 #pragma GCC visibility push(hidden)
@@ -74,6 +75,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   void write_number(std::uint32_t to) noexcept;
   /// Waits for the value that was expected. \returns where it is; null if the step has failed
   [[nodiscard]] const std::byte* take(std::uint32_t from) noexcept;
+  /// Copies it, and gives the place back. \returns whether it came
+  [[nodiscard]] bool take_into(std::uint32_t from, std::span<std::byte> value) noexcept;
   /// What was taken may be written again.
   void release(std::uint32_t from) noexcept;
 
