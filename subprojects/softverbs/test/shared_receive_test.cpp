@@ -232,7 +232,10 @@ TEST_CASE("a queue pair in error flushes the shared receive that it was filling"
   beginning.header.flags = softverbs::packet_flag::first;
   beginning.header.psn = link.left.psn;
   beginning.header.payload = softverbs::packet_bytes;
+  beginning.payload[0] = 0x5a;
   intruder(link.right.pair->qp_num).send(&beginning, sizeof(beginning));
+  const auto* begun = static_cast<volatile unsigned char*>(link.right.memory.data());
+  CHECK(eventually([&] { return *begun == 0x5a; }));
   CHECK(link.right.quiet());
   REQUIRE(link.right.change(IBV_QPS_ERR) == 0);
   const ibv_wc flushed = link.right.wait();
