@@ -22,19 +22,21 @@
 /// A connection to the process that a queue pair belongs to.
 class intruder {
  public:
-  explicit intruder(std::uint32_t qpn) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    const int length =
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/5/%u", qpn >> 14);
-    socket_ = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    REQUIRE(::connect(socket_, reinterpret_cast<const sockaddr*>(&name),
-                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                             static_cast<std::size_t>(length))) == 0);
+  explicit intruder(std::uint32_t qpn)
+      : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    REQUIRE(connect(socket_, qpn) == 0);
   }
   intruder(const intruder&) = delete;
   intruder& operator=(const intruder&) = delete;
   ~intruder() { ::close(socket_); }
+
+  /// Connects without waiting to be let in, and leaves at once. False if too many others wait.
+  static bool takes_a_place(std::uint32_t qpn) {
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool connected = connect(socket, qpn) == 0;
+    ::close(socket);
+    return connected;
+  }
 
   /// A greeting with a descriptor, unless that is negative.
   void greet(int descriptor) {
@@ -55,6 +57,11 @@ class intruder {
     return ::poll(&own, 1, limit.count()) == 1 && own.revents == POLLIN;
   }
   void send_with(const void* bytes, std::size_t length, const std::vector<int>& descriptors);
+  /// The other end has closed it.
+  bool has_ended() const {
+    pollfd own{socket_, 0, 0};
+    return ::poll(&own, 1, 0) == 1;
+  }
 
   void send(const void* bytes, std::size_t length) {
     // The device may have closed the connection by now.
@@ -63,6 +70,16 @@ class intruder {
   }
 
  private:
+  static int connect(int socket, std::uint32_t qpn) {
+    sockaddr_un name{};
+    name.sun_family = AF_UNIX;
+    const int length =
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/5/%u", qpn >> 14);
+    return ::connect(socket, reinterpret_cast<const sockaddr*>(&name),
+                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                            static_cast<std::size_t>(length)));
+  }
+
   int socket_ = -1;
 };
 

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -207,6 +208,51 @@ TEST_CASE("who opens connection after connection shuts nobody out") {
   REQUIRE(link.left.send(1, {}) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("strangers come in no faster than others can be served") {
+  connection link;
+  constexpr int count = 300;
+  // Of one process, some are kept; all others end.
+  constexpr int kept = 4;
+  std::vector<std::unique_ptr<intruder>> strangers;
+  softverbs_hold(1);
+  for (int made = 0; made < count; ++made)
+    strangers.push_back(std::make_unique<intruder>(link.right.pair->qp_num));
+  const auto start = std::chrono::steady_clock::now();
+  softverbs_go_on();
+  const auto have_ended = [&] {
+    return std::ranges::count_if(strangers, [](const auto& each) { return each->has_ended(); });
+  };
+  ibv_wc completion{};
+  while (have_ended() < count - kept &&
+         std::chrono::steady_clock::now() - start < std::chrono::seconds(60))
+    CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
+  CHECK(have_ended() == count - kept);
+  // Sixteen in a millisecond, but the first ones and the last ones may have come in just before and
+  // after it began.
+  CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds((count - 50) / 16));
+}
+
+TEST_CASE("who finds no place among those who wait to be accepted waits for one") {
+  peer other("target");
+  options wanted;
+  wanted.timeout = 1;
+  wanted.retry_count = 1;
+  endpoint end(wanted);
+  const address there = other.meet(end);
+  other.stop();
+  // Who has left still has a place.
+  int in_line = 0;
+  while (in_line < 1'000'000 && intruder::takes_a_place(there.qpn)) ++in_line;
+  CAPTURE(in_line);
+  REQUIRE_FALSE(intruder::takes_a_place(there.qpn));
+  REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
+  CHECK(end.quiet());
+  other.resume();
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
   other.tell('q');
   CHECK(other.wait() == 0);
 }

@@ -36,12 +36,19 @@ constexpr std::size_t most_inlets = 2 * wire::slots;
 /// may not have been noticed.
 constexpr std::ptrdiff_t most_inlets_of_one = 4;
 
-/// Who opens many connections must not hold up those who are there.
+/// Who opens connection after connection must not hold up those who are there: accepting and
+/// closing one takes as long as some messages do, and wakes who opens the next one. All processes
+/// that there can be are accepted within a tenth of a second even so.
 constexpr unsigned accepted_at_once = 4;
+constexpr unsigned accepted_in_a_row = 16;
+constexpr nanoseconds between_rows = 1'000'000;
 
-/// How long to wait for what another one has to give back first: a descriptor, or a place among
-/// those who wait for a peer to accept their connections.
+/// How long to wait for what another one has to give back first: a descriptor, say.
 constexpr nanoseconds before_next_try = 20'000'000;
+
+/// The same for a place among those who wait for a peer to accept their connections, which somebody
+/// else may be quicker to take.
+constexpr nanoseconds before_next_knock = 500'000;
 
 /// Packets that are taken from one peer before the next one's turn.
 constexpr unsigned packets_in_a_row = 16;
@@ -231,8 +238,8 @@ void wire::close() noexcept {
   blocked_ = 0;
   full_rings_.clear();
   short_of_means_.clear();
-  listener_pauses_ = false;
-  next_try_ = 0;
+  listener_pauses_until_ = 0;
+  next_connect_ = 0;
   if (listener_ >= 0) ::close(listener_);
   if (epoll_ >= 0) ::close(epoll_);
   hear_multicasts(false);
@@ -258,14 +265,20 @@ void wire::abandon() noexcept {
 }
 
 void wire::accept_some() noexcept {
+  if (const nanoseconds time = now(); time >= row_start_ + between_rows) {
+    row_start_ = time;
+    accepted_ = 0;
+  }
   for (unsigned count = 0; count < accepted_at_once; ++count) {
+    if (accepted_ == accepted_in_a_row) return pause_listener(row_start_ + between_rows);
     const int connected = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (connected < 0) {
       if (errno == EMFILE) tell_of_descriptors();
       // Those who wait are there as long as this end is; looking at them all the time helps nobody.
-      if (errno != EAGAIN && may_pass(errno)) pause_listener();
+      if (errno != EAGAIN && may_pass(errno)) pause_listener(now() + before_next_try);
       return;
     }
+    ++accepted_;
     auto added = std::make_unique<inlet>(connected);
     make_room_for(*added);
     epoll_event event{};
@@ -306,16 +319,26 @@ void wire::watch_listener(std::uint32_t events) noexcept {
   ::epoll_ctl(epoll_, EPOLL_CTL_MOD, listener_, &event);
 }
 
-void wire::pause_listener() noexcept {
+void wire::pause_listener(nanoseconds until) noexcept {
   watch_listener(0);
-  listener_pauses_ = true;
-  next_try_ = now() + before_next_try;
+  listener_pauses_until_ = until;
+}
+
+nanoseconds wire::next_try() const noexcept {
+  if (next_connect_ == 0 || listener_pauses_until_ == 0)
+    return std::max(next_connect_, listener_pauses_until_);
+  return std::min(next_connect_, listener_pauses_until_);
 }
 
 void wire::try_again() noexcept {
-  if (next_try_ == 0 || now() < next_try_) return;
-  next_try_ = 0;
-  if (std::exchange(listener_pauses_, false)) watch_listener(EPOLLIN);
+  if (next_try() == 0) return;
+  const nanoseconds time = now();
+  if (listener_pauses_until_ != 0 && time >= listener_pauses_until_) {
+    listener_pauses_until_ = 0;
+    watch_listener(EPOLLIN);
+  }
+  if (next_connect_ == 0 || time < next_connect_) return;
+  next_connect_ = 0;
   std::vector<std::uint32_t> waiting;
   waiting.swap(short_of_means_);
   for (const std::uint32_t slot : waiting) {
@@ -389,8 +412,14 @@ bool wire::has_arrived() const noexcept {
   if (!is_open()) return false;
   for (const inlet* from : watched_)
     if (!from->ring->is_empty()) return true;
-  pollfd arrived{epoll_, POLLIN, 0};
-  return ::poll(&arrived, 1, 0) == 1;
+  // What isn't taken from it is told again.
+  std::array<epoll_event, 64> events;
+  const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
+  return std::any_of(
+      events.data(), events.data() + std::max(count, 0), [](const epoll_event& each) {
+        if (each.data.u64 == listener_tag) return false;
+        return (each.data.u64 & outlet_tag) != 0 || static_cast<const inlet*>(each.data.ptr)->heard;
+      });
 }
 
 void wire::look(bool thoroughly) noexcept {
@@ -599,7 +628,7 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   way.socket = open_socket();
   if (way.socket < 0) {
     if (errno == EMFILE) tell_of_descriptors();
-    if (may_pass(errno)) wait_for_means(slot, way);
+    if (may_pass(errno)) wait_for_means(slot, way, before_next_try);
     return false;
   }
   const address there = address_of(slot);
@@ -609,8 +638,12 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   // Watched for its end, too: a peer that is gone keeps no descriptor here.
   if (::connect(way.socket, reinterpret_cast<const sockaddr*>(&there.name), there.length) != 0 ||
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, way.socket, &event) != 0) {
+    const int error = errno;
     way.disconnect();
-    tell_of_stranger(slot);
+    if (may_pass(error))
+      wait_for_means(slot, way, error == EAGAIN ? before_next_knock : before_next_try);
+    else
+      tell_of_stranger(slot);
     return false;
   }
   way.process = process_behind(way.socket);
@@ -618,10 +651,11 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   return true;
 }
 
-void wire::wait_for_means(std::uint32_t slot, outlet& way) noexcept {
+void wire::wait_for_means(std::uint32_t slot, outlet& way, nanoseconds how_long) noexcept {
   way.short_of_means = way.blocked = true;
   short_of_means_.push_back(slot);
-  if (next_try_ == 0) next_try_ = now() + before_next_try;
+  const nanoseconds next = now() + how_long;
+  if (next_connect_ == 0 || next < next_connect_) next_connect_ = next;
 }
 
 void wire::greet(outlet& way) noexcept {

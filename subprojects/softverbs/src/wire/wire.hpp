@@ -92,8 +92,8 @@ class wire {
   /// From here on, the descriptor tells of all that comes in. False if something has.
   bool sleep() noexcept;
   /// When there is something to look for by itself, 0 for never.
-  nanoseconds next_try() const noexcept { return next_try_; }
-  /// Whether something is there to be looked for.
+  nanoseconds next_try() const noexcept;
+  /// Whether something is there to be looked for, of those who have ever said something.
   bool has_arrived() const noexcept;
 
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
@@ -149,13 +149,13 @@ class wire {
   void greet(outlet& way) noexcept;
   void hear_back(std::uint32_t slot) noexcept;
   void lose(std::uint32_t slot) noexcept;
-  void wait_for_means(std::uint32_t slot, outlet& way) noexcept;
+  void wait_for_means(std::uint32_t slot, outlet& way, nanoseconds how_long) noexcept;
   void try_again() noexcept;
   void accept_some() noexcept;
   /// Who has opened too many connections loses one of them, not somebody else.
   void make_room_for(const inlet& added) noexcept;
   void watch_listener(std::uint32_t events) noexcept;
-  void pause_listener() noexcept;
+  void pause_listener(nanoseconds until) noexcept;
   void look_into_rings() noexcept;
   void hear(inlet& from) noexcept;
   void watch(inlet& from) noexcept;
@@ -187,8 +187,11 @@ class wire {
   std::vector<std::uint32_t> full_rings_;
   /// Those that couldn't be connected to for want of something.
   std::vector<std::uint32_t> short_of_means_;
-  bool listener_pauses_ = false;
-  nanoseconds next_try_ = 0;
+  nanoseconds next_connect_ = 0;           ///< for these; 0 for never
+  nanoseconds listener_pauses_until_ = 0;  ///< 0 if it doesn't
+  /// How many were accepted since then.
+  nanoseconds row_start_ = 0;
+  unsigned accepted_ = 0;
   std::vector<std::uint32_t> writable_again_;
   /// Holds the name by which others find out that this process hears multicasts.
   int ear_ = -1;
