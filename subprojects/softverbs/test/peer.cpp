@@ -38,10 +38,13 @@ void put(int socket, const void* bytes, std::size_t length) {
     throw std::runtime_error("the other process is gone");
 }
 
-void get(int socket, void* bytes, std::size_t length) {
+/// Of what a test says the end is the test's, however long it is: its death ends the connection.
+constexpr int without_limit = -1;
+
+void get(int socket, void* bytes, std::size_t length,
+         int milliseconds = static_cast<int>(std::chrono::milliseconds(patience).count())) {
   pollfd readable{socket, POLLIN, 0};
-  const auto limit = std::chrono::milliseconds(patience).count();
-  if (::poll(&readable, 1, static_cast<int>(limit)) != 1 ||
+  if (::poll(&readable, 1, milliseconds) != 1 ||
       ::recv(socket, bytes, length, MSG_WAITALL) != static_cast<ssize_t>(length))
     throw std::runtime_error("the other process says nothing");
 }
@@ -59,9 +62,9 @@ address swap(int socket, endpoint& end) {
   return there;
 }
 
-char hear_from(int socket) {
+char hear_order() {
   char word = 0;
-  get(socket, &word, 1);
+  get(peer_descriptor, &word, 1, without_limit);
   return word;
 }
 
@@ -132,7 +135,7 @@ int target(ibv_qp_type type) {
   for (std::size_t at = 0; at < end.memory.size(); ++at)
     end.memory[at] = static_cast<unsigned char>(at * 13);
   swap(peer_descriptor, end);
-  hear_from(peer_descriptor);
+  hear_order();
   return 0;
 }
 
@@ -188,7 +191,7 @@ int writer() {
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(0x77));
   if (shares_memory() && !writes_by_itself(end, there)) return 3;
   for (;;) {
-    if (hear_from(peer_descriptor) == 'q') return 0;
+    if (hear_order() == 'q') return 0;
     if (end.write(1, {end.piece(0, 1 << 16)}, there) != 0) return 2;
     const char status = end.wait().status == IBV_WC_SUCCESS ? '+' : '-';
     put(peer_descriptor, &status, 1);
@@ -197,7 +200,7 @@ int writer() {
 
 /// Leaves while a thread of it writes, and doesn't come to its end before it is told to.
 int hasty_writer() {
-  std::atexit([] { hear_from(peer_descriptor); });
+  std::atexit([] { hear_order(); });
   endpoint end(patient());
   const address there = swap(peer_descriptor, end);
   std::thread([&] {
@@ -205,7 +208,7 @@ int hasty_writer() {
     while (end.write(1, {end.piece(0, 1 << 16)}, there) == 0 &&
            end.wait().status == IBV_WC_SUCCESS);
   }).detach();
-  hear_from(peer_descriptor);
+  hear_order();
   std::exit(0);
 }
 
@@ -239,7 +242,7 @@ int hold_device_memory() {
   }
   std::vector<unsigned char> bytes(attributes.length);
   for (;;) {
-    const char order = hear_from(peer_descriptor);
+    const char order = hear_order();
     if (order == 'q') return 0;
     if (order == 'a') {
       options wanted = with_atomics();
@@ -374,7 +377,11 @@ address peer::meet(endpoint& end) { return swap(socket_, end); }
 void peer::tell(char word) { put(socket_, &word, 1); }
 void peer::tell(const void* bytes, std::size_t length) { put(socket_, bytes, length); }
 void peer::hear(void* bytes, std::size_t length) { get(socket_, bytes, length); }
-char peer::hear() { return hear_from(socket_); }
+char peer::hear() {
+  char word = 0;
+  get(socket_, &word, 1);
+  return word;
+}
 void peer::kill() { ::kill(process_, SIGKILL); }
 void peer::stop() {
   ::kill(process_, SIGSTOP);
@@ -405,7 +412,9 @@ bool shares_memory() {
 
 address with_test::meet(endpoint& end) { return swap(peer_descriptor, end); }
 void with_test::tell(char word) { put(peer_descriptor, &word, 1); }
-void with_test::hear(void* bytes, std::size_t length) { get(peer_descriptor, bytes, length); }
+void with_test::hear(void* bytes, std::size_t length) {
+  get(peer_descriptor, bytes, length, without_limit);
+}
 
 int play(const char* part) try {
   const std::string_view name(part);
