@@ -219,6 +219,10 @@ const std::map<std::string, call>& calls() {
          ibv_grh header{};
          return ibv_init_ah_from_wc(w.verbs, 1, &completion, &header, &w.path);
        }},
+      {"ibv_memcpy_from_dm",
+       [](world& w) { return ibv_memcpy_from_dm(w.memory, w.device_memory, 0, 8); }},
+      {"ibv_memcpy_to_dm",
+       [](world& w) { return ibv_memcpy_to_dm(w.device_memory, 0, w.memory, 8); }},
       {"ibv_modify_qp",
        [](world& w) {
          ibv_qp_attr attributes{};

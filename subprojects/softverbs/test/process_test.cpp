@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -369,5 +370,43 @@ TEST_CASE("a child of fork can open the device anew and leaves its parent alone"
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("a child of fork has no device memory of its parent, and may have its own") {
+  constexpr std::size_t length = 5000;
+  const open_context opened;
+  ibv_alloc_dm_attr wanted{length, 0, 0};
+  ibv_dm* memory = ibv_alloc_dm(opened.verbs, &wanted);
+  REQUIRE(memory != nullptr);
+  std::vector<unsigned char> bytes(length, 7);
+  REQUIRE(ibv_memcpy_to_dm(memory, 0, bytes.data(), length) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    bool well = ibv_memcpy_from_dm(bytes.data(), memory, 0, length) == EIO;
+    well = well && ibv_memcpy_to_dm(memory, 0, bytes.data(), length) == EIO;
+    well = well && ibv_free_dm(memory) == EIO;
+    try {
+      const open_context own;
+      ibv_dm* mine = ibv_alloc_dm(own.verbs, &wanted);
+      well = well && mine != nullptr;
+      well = well && ibv_memcpy_from_dm(bytes.data(), mine, 0, length) == 0;
+      well = well && std::count(bytes.begin(), bytes.end(), 0) == length;
+      bytes.assign(length, 9);
+      well = well && ibv_memcpy_to_dm(mine, 0, bytes.data(), length) == 0;
+      well = well && ibv_free_dm(mine) == 0;
+    } catch (...) {
+      well = false;
+    }
+    ::_exit(well ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  bytes.assign(length, 0);
+  REQUIRE(ibv_memcpy_from_dm(bytes.data(), memory, 0, length) == 0);
+  CHECK(std::count(bytes.begin(), bytes.end(), 7) == length);
+  CHECK(ibv_free_dm(memory) == 0);
 }
 #endif

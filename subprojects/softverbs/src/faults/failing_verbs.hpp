@@ -62,6 +62,8 @@ inline constexpr std::array verbs{
     verb{"ibv_import_mr", convention::null},
     verb{"ibv_import_pd", convention::null},
     verb{"ibv_init_ah_from_wc", convention::minus_one},
+    verb{"ibv_memcpy_from_dm", convention::returns_errno},
+    verb{"ibv_memcpy_to_dm", convention::returns_errno},
     verb{"ibv_modify_qp", convention::returns_errno},
     verb{"ibv_modify_srq", convention::returns_errno},
     verb{"ibv_next_poll", convention::returns_errno},

@@ -92,7 +92,26 @@ int query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
 
 ibv_dm* alloc_dm(ibv_context* verbs, ibv_alloc_dm_attr* attributes) {
   SHIM_FAULT(ibv_alloc_dm, verbs);
-  return theirs_of(verbs).alloc_dm(verbs, attributes);
+  ibv_dm* const memory = theirs_of(verbs).alloc_dm(verbs, attributes);
+  attend_to(memory);
+  return memory;
+}
+
+int memcpy_to_dm(ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) {
+  SHIM_FAULT(ibv_memcpy_to_dm, to->context);
+  return all().contexts.find(to->context)->memcpy_to_dm.load()(to, offset, from, length);
+}
+
+int memcpy_from_dm(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) {
+  SHIM_FAULT(ibv_memcpy_from_dm, from->context);
+  return all().contexts.find(from->context)->memcpy_from_dm.load()(to, from, offset, length);
+}
+
+/// Puts `own` in the place of a function of the device's memory, of which there is one kind.
+template <typename Function>
+void put_before(Function& place, std::atomic<Function>& kept, Function own) noexcept {
+  Function known = nullptr;
+  if (kept.compare_exchange_strong(known, place) || known == place) place = own;
 }
 
 int free_dm(ibv_dm* memory) {
@@ -330,6 +349,14 @@ void stand_in_front(context_record& opened) noexcept {
       verbs->*place = mine;
     });
   opened.verbs->async_fd = opened.events.get();
+}
+
+void attend_to(ibv_dm* memory) noexcept {
+  if (memory == nullptr) return;
+  context_record* const opened = all().contexts.find(memory->context);
+  if (opened == nullptr) return;
+  put_before(memory->memcpy_to_dm, opened->memcpy_to_dm, memcpy_to_dm);
+  put_before(memory->memcpy_from_dm, opened->memcpy_from_dm, memcpy_from_dm);
 }
 
 void stand_aside(context_record& opened) noexcept {

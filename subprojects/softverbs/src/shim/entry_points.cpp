@@ -83,7 +83,9 @@ SOFTVERBS_EXPORT ibv_mr* ibv_import_mr(ibv_pd* domain, std::uint32_t handle) {
 
 SOFTVERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* verbs, std::uint32_t handle) {
   SHIM_FAULT(ibv_import_dm, verbs);
-  return SOFTVERBS_NEXT(ibv_import_dm)(verbs, handle);
+  ibv_dm* const memory = SOFTVERBS_NEXT(ibv_import_dm)(verbs, handle);
+  attend_to(memory);
+  return memory;
 }
 
 SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t length, int access) {

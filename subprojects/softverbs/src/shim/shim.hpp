@@ -64,6 +64,9 @@ struct context_record {
   device_state* device = nullptr;
   unsigned ports = 1;
   provided theirs{};
+  /// Those of its memory; null before there is some.
+  std::atomic<decltype(ibv_dm::memcpy_to_dm)> memcpy_to_dm{nullptr};
+  std::atomic<decltype(ibv_dm::memcpy_from_dm)> memcpy_from_dm{nullptr};
   bell events;
   /// While a call of the device needs its own descriptor in ibv_context::async_fd.
   std::mutex descriptor_lock;
@@ -194,6 +197,8 @@ void stand_in_front(context_record& opened) noexcept;
 
 int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept;
 int attend_to(ibv_qp* pair) noexcept;
+/// Null is left alone. Of a device whose memory is of several kinds, those of the first.
+void attend_to(ibv_dm* memory) noexcept;
 
 /// For as long as it lives, ibv_context::async_fd is the device's own: the kernel is told of it
 /// when objects are made that have events. Devices without one in the kernel don't need it.

@@ -24,12 +24,14 @@ int check(const device_memory& memory, std::uint64_t offset, std::size_t length)
 }
 
 int copy_to(ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) {
+  SOFTVERBS_FAULT(ibv_memcpy_to_dm, to->context);
   const auto& memory = *static_cast<device_memory*>(to);
   if (const int error = check(memory, offset, length)) return error;
   return user_memory::copy(memory.bytes.data() + offset, from, length) ? 0 : EFAULT;
 }
 
 int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) {
+  SOFTVERBS_FAULT(ibv_memcpy_from_dm, from->context);
   const auto& memory = *static_cast<device_memory*>(from);
   if (const int error = check(memory, offset, length)) return error;
   return user_memory::copy(to, memory.bytes.data() + offset, length) ? 0 : EFAULT;
