@@ -22,12 +22,13 @@ import tempfile
 import time
 
 MEASUREMENTS = [
-    "socket_latency", "socket_bandwidth", "memcpy", "process_vm_writev", "plain_threads",
-    "write_bandwidth", "send_latency", "write_latency", "send_rate", "post_to_completion",
-    "window_16", "threads", "many_pairs", "memory", "destroy", "idle",
+    "socket_latency", "socket_bandwidth", "memcpy", "process_vm_writev", "process_vm_writev_64",
+    "plain_threads", "write_bandwidth", "device_memory_bandwidth", "send_latency", "write_latency",
+    "send_rate", "post_to_completion", "window_16", "threads", "many_pairs", "memory", "destroy",
+    "idle",
 ]
 # Not everywhere allowed.
-MAY_LACK = {"process_vm_writev"}
+MAY_LACK = {"process_vm_writev", "process_vm_writev_64"}
 PERFTEST = {
     "ib_write_bw": ["-s", "1048576", "-n", "400"],
     "ib_send_lat": ["-s", "64", "-n", "5000"],
@@ -87,16 +88,20 @@ ROWS = [
     Row("Unix socket, 64 B one way", "socket_latency", "s"),
     Row("memcpy, 1 MiB", "memcpy", "B/s"),
     Row("process_vm_writev, 1 MiB", "process_vm_writev", "B/s"),
+    Row("process_vm_writev, 64 B", "process_vm_writev_64", "s"),
     Row("plain copies, 1 thread", "plain_1", "/s"),
     Row("plain copies, 2 threads", "plain_2", "/s", Wanted("plain_1", title="1 thread")),
     None,
     Row("two processes: write 1 MiB", "write_bandwidth", "B/s",
         Wanted("socket_bandwidth", least=1, title="Unix stream"),
         Wanted("memcpy", least=0.5, title="memcpy")),
+    Row("into device memory", "device_memory_bandwidth", "B/s",
+        Wanted("memcpy", least=0.5, title="memcpy")),
     Row("send 64 B, one way", "send_latency", "s",
         Wanted("socket_latency", most=0.2, title="Unix socket")),
     Row("write 64 B, one way", "write_latency", "s",
-        Wanted("send_latency", most=2, title="send")),
+        Wanted("send_latency", most=2, title="send"),
+        Wanted("process_vm_writev_64", title="process_vm_writev")),
     Row("sends of 64 B", "send_rate", "/s", Wanted(1e6, least=1)),
     Row("one process: write 64 B to polled", "post_to_completion", "s", Wanted(0.5e-6, most=1)),
     Row("window 16", "window_16", "/s", Wanted(3e6, least=1)),
@@ -117,7 +122,8 @@ ROWS = [
         Wanted("socket_bandwidth", least=1, title="Unix stream")),
     Row("ib_send_lat 64 B", "ib_send_lat", "s",
         Wanted("socket_latency", most=0.2, title="Unix socket")),
-    Row("ib_write_lat 64 B", "ib_write_lat", "s", Wanted("ib_send_lat", most=2, title="send")),
+    Row("ib_write_lat 64 B", "ib_write_lat", "s", Wanted("ib_send_lat", most=2, title="send"),
+        Wanted("process_vm_writev_64", title="process_vm_writev")),
 ]
 
 

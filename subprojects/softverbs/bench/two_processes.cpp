@@ -18,22 +18,46 @@ constexpr char last = 127;
 constexpr unsigned in_line = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 
 /// Does nothing, and is not told to: what a target of writes does.
-void be_target(int socket, std::size_t bytes) {
-  device here(bytes);
-  completion_queue completions(here, 16);
-  queue_pair pair(here, completions);
-  pair.meet(socket);
+void wait_for_end(int socket) {
   char nothing = 0;
   while (::recv(socket, &nothing, 1, 0) > 0) continue;
 }
 
-void write_bandwidth() {
+/// Tells what its peer has to write to.
+void be_target(int socket, bool with_device_memory) {
+  device here(large);
+  completion_queue completions(here, 16);
+  queue_pair pair(here, completions);
+  pair.meet(socket);
+  address target = pair.here();
+  if (!with_device_memory) {
+    put(socket, &target, sizeof(target));
+    return wait_for_end(socket);
+  }
+  ibv_alloc_dm_attr wanted{large, 0, 0};
+  ibv_dm* const memory = ibv_alloc_dm(here.context(), &wanted);
+  check(memory != nullptr, "ibv_alloc_dm");
+  ibv_mr* const region =
+      ibv_reg_dm_mr(here.domain(), memory, 0, large,
+                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ZERO_BASED);
+  check(region != nullptr, "ibv_reg_dm_mr");
+  target.memory = 0;
+  target.rkey = region->rkey;
+  put(socket, &target, sizeof(target));
+  wait_for_end(socket);
+  ibv_dereg_mr(region);
+  ibv_free_dm(memory);
+}
+
+void stream_of_writes(const char* name, bool to_device_memory) {
   constexpr unsigned window = 16;
-  run({[](int socket) {
+  run({[name](int socket) {
          device here(large);
          completion_queue completions(here, 2 * window);
          queue_pair pair(here, completions, window);
-         const address there = pair.meet(socket);
+         pair.meet(socket);
+         address there{};
+         get(socket, &there, sizeof(there));
          double written = 0;
          std::array<ibv_wc, window> done;
          unsigned outstanding = 0;
@@ -48,11 +72,14 @@ void write_bandwidth() {
            written += static_cast<double>(count) * large;
            outstanding -= static_cast<unsigned>(count);
          }
-         print("write_bandwidth", written / (now() - start).count());
+         print(name, written / (now() - start).count());
          for (; outstanding > 0; --outstanding) completions.wait();
        },
-       [](int socket) { be_target(socket, large); }});
+       [=](int socket) { be_target(socket, to_device_memory); }});
 }
+
+void write_bandwidth() { stream_of_writes("write_bandwidth", false); }
+void device_memory_bandwidth() { stream_of_writes("device_memory_bandwidth", true); }
 
 /// Both ends poll.
 void ping_pong_of_sends(int socket, bool first) {
@@ -185,6 +212,7 @@ void send_rate() {
 
 const std::vector<measurement> of_two_processes{
     {"write_bandwidth", write_bandwidth},
+    {"device_memory_bandwidth", device_memory_bandwidth},
     {"send_latency", send_latency},
     {"write_latency", write_latency},
     {"send_rate", send_rate},

@@ -118,21 +118,20 @@ void plain_threads() {
   print("plain_2", rates[0] + rates[1]);
 }
 
-/// By the kernel, into another process' memory. No figure where that isn't permitted.
-void copying_between_processes() {
+/// By the kernel, into another process' memory: as much at a time, for as long as it takes.
+/// `measure` gets what does it once, and says whether it could.
+template <typename Measure>
+void copying_between_processes(std::size_t bytes, const Measure& measure) {
   // Whoever forks has the same addresses.
-  std::vector<char> memory(large, 'x');
+  std::vector<char> memory(bytes, 'x');
   run({[&](int socket) {
          pid_t other = 0;
          get(socket, &other, sizeof(other));
          const iovec piece{memory.data(), memory.size()};
-         double copied = 0;
-         const seconds start = now();
-         while (now() < start + duration) {
-           if (::process_vm_writev(other, &piece, 1, &piece, 1, 0) != large) return;
-           copied += large;
-         }
-         print("process_vm_writev", copied / (now() - start).count());
+         measure([&] {
+           return ::process_vm_writev(other, &piece, 1, &piece, 1, 0) ==
+                  static_cast<ssize_t>(bytes);
+         });
        },
        [&](int socket) {
          const pid_t self = ::getpid();
@@ -142,13 +141,38 @@ void copying_between_processes() {
        }});
 }
 
+// No figures where that isn't permitted.
+
+void copies_of_large_pieces() {
+  copying_between_processes(large, [](const auto& copy) {
+    double copied = 0;
+    const seconds start = now();
+    for (; now() < start + duration; copied += large)
+      if (!copy()) return;
+    print("process_vm_writev", copied / (now() - start).count());
+  });
+}
+
+void copies_of_small_pieces() {
+  copying_between_processes(sizeof(message), [](const auto& copy) {
+    samples times;
+    for (const seconds end = now() + duration; now() < end;) {
+      const seconds start = now();
+      if (!copy()) return;
+      times.add(now() - start);
+    }
+    times.print("process_vm_writev_64");
+  });
+}
+
 }  // namespace
 
 const std::vector<measurement> yardsticks{
     {"socket_latency", socket_latency},
     {"socket_bandwidth", socket_bandwidth},
     {"memcpy", copying},
-    {"process_vm_writev", copying_between_processes},
+    {"process_vm_writev", copies_of_large_pieces},
+    {"process_vm_writev_64", copies_of_small_pieces},
     {"plain_threads", plain_threads},
 };
 
