@@ -33,7 +33,7 @@ struct world {
     attributes.cqe = 4;
     extended = ibv_create_cq_ex(verbs, &attributes);
     queue = ibv_cq_ex_to_cq(extended);
-    const int rights = IBV_ACCESS_LOCAL_WRITE;
+    const int rights = int{IBV_ACCESS_LOCAL_WRITE} | IBV_ACCESS_ON_DEMAND;
     region = ibv_reg_mr(domain, memory, sizeof(memory), rights);
     ibv_qp_init_attr_ex wanted = asked(IBV_QPT_RC);
     pair = ibv_create_qp_ex(verbs, &wanted);
@@ -105,6 +105,11 @@ long is_there(const Object* object) {
 
 const std::map<std::string, call>& calls() {
   static const std::map<std::string, call> result{
+      {"ibv_advise_mr",
+       [](world& w) {
+         ibv_sge piece{reinterpret_cast<std::uintptr_t>(w.memory), 8, w.region->lkey};
+         return ibv_advise_mr(w.domain, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, &piece, 1);
+       }},
       {"ibv_alloc_dm",
        [](world& w) {
          ibv_alloc_dm_attr attributes{8, 0, 0};

@@ -28,6 +28,7 @@ done
 for service in RC UD; do
   two -p ib_send_bw -d soft0 -x 3 -n 100 -F -c $service --use-srq || failures=1
 done
+two -p ib_write_bw -d soft0 -x 3 -n 100 -F --odp || failures=1
 # To a group, whose address is one of IPv6.
 two -p ib_send_bw -d soft0 -x 5 -n 100 -F -c UD -g || failures=1
 exit $failures

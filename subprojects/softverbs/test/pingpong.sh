@@ -22,6 +22,12 @@ for service in uc ud; do
   two -p ibv_${service}_pingpong -g 5 -n 100 -e || failures=1
 done
 two -p ibv_uc_pingpong -g 3 -n 100 -s 1048576 || failures=1
+# With paging on demand: of a region, of all memory, and with what is prefetched.
+two -p ibv_rc_pingpong -g 3 -n 100 -o || failures=1
+two -p ibv_rc_pingpong -g 3 -n 100 -O || failures=1
+two -p ibv_rc_pingpong -g 3 -n 100 -o -P || failures=1
+two -p ibv_srq_pingpong -g 3 -n 100 -o || failures=1
+two -p ibv_xsrq_pingpong -g 3 -n 100 -o || failures=1
 two -p ibv_srq_pingpong -g 3 -n 100 || failures=1
 two -p ibv_srq_pingpong -g 3 -n 100 -e || failures=1
 two -p ibv_xsrq_pingpong -g 3 -n 100 || failures=1

@@ -24,6 +24,7 @@ struct verb {
 /// All that can fail. The names are those of verbs.h, also where a program calls something
 /// else behind them.
 inline constexpr std::array verbs{
+    verb{"ibv_advise_mr", convention::returns_errno},
     verb{"ibv_alloc_dm", convention::null},
     verb{"ibv_alloc_mw", convention::null},
     verb{"ibv_alloc_parent_domain", convention::null},

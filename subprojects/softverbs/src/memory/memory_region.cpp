@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 
 namespace softverbs {
 namespace {
@@ -30,19 +31,27 @@ bool is_mapped(std::uintptr_t start, std::size_t length, std::size_t page_size) 
   return true;
 }
 
-/// Brings one page in as pinning would. Only the first and the last page of a
-/// region: all of a huge one would take its time and memory.
-int touch(std::uintptr_t page, std::size_t page_size, bool writes) noexcept {
-  void* memory = reinterpret_cast<void*>(page);
+std::uintptr_t page_bytes() noexcept {
+  return static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// Whether a region is all memory that there is, now and later.
+bool is_implicit(const void* address, std::size_t length, unsigned access) noexcept {
+  return (access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX;
+}
+
+}  // namespace
+
+int bring_in(std::uintptr_t start, std::size_t length, bool writes) noexcept {
+  const std::uintptr_t first = start & ~(page_bytes() - 1);
+  void* memory = reinterpret_cast<void*>(first);
   const int advice = writes ? populate_write : populate_read;
-  if (::madvise(memory, page_size, advice) == 0) return 0;
+  if (::madvise(memory, start - first + length, advice) == 0) return 0;
   // Both a kernel that doesn't know the advice and memory that doesn't allow the
   // access give EINVAL; only the kernel would mind it for no memory at all, too.
   const bool known = ::madvise(memory, 0, advice) == 0;
   return known ? EFAULT : 0;
 }
-
-}  // namespace
 
 int check_rights(unsigned access, unsigned known, unsigned supported) noexcept {
   constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
@@ -57,24 +66,30 @@ int check_registration(const void* address, std::size_t length, std::uint64_t io
                        unsigned access) noexcept {
   constexpr unsigned supported =
       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB |
+      IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND |
       newer::access_to_flush(newer::flush_global | newer::flush_persistent);
-  constexpr unsigned known = supported | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND;
+  constexpr unsigned known = supported | IBV_ACCESS_ZERO_BASED;
   if (const int error = check_rights(access, known, supported)) return error;
 
-  const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  if (is_implicit(address, length, access))
+    return iova != 0 || (access & IBV_ACCESS_MW_BIND) != 0 ? EINVAL : 0;
+
+  const std::uintptr_t page_size = page_bytes();
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   if (length == 0 || length > limits::region_bytes) return EINVAL;
   if (start + length < start || iova + length < iova) return EINVAL;
   // Devices translate whole pages.
   if (((start ^ iova) & (page_size - 1)) != 0) return EINVAL;
 
+  // What is there, and what may be done to it, shows when it is used.
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
   const std::uintptr_t first = start & ~(page_size - 1);
   const std::uintptr_t last = (start + length - 1) & ~(page_size - 1);
   if (!is_mapped(first, last - first + page_size, page_size)) return EFAULT;
   const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
-  if (const int error = touch(first, page_size, writes)) return error;
-  return first == last ? 0 : touch(last, page_size, writes);
+  // Only the first and the last page: all of a huge region would take its time and memory.
+  if (const int error = bring_in(first, page_size, writes)) return error;
+  return first == last ? 0 : bring_in(last, page_size, writes);
 }
 
 }  // namespace softverbs

@@ -25,7 +25,11 @@ struct memory_region final : ibv_mr {
 /// or an errno.
 int check_rights(unsigned access, unsigned known, unsigned supported) noexcept;
 
-/// What the kernel would check before it pins the memory; 0 or an errno.
+/// Brings pages in as pinning would: 0, or EFAULT if some aren't there, or may not be accessed so.
+int bring_in(std::uintptr_t start, std::size_t length, bool writes) noexcept;
+
+/// What the kernel would check before it pins the memory, or takes a note of it if it is to be
+/// paged on demand; 0 or an errno.
 int check_registration(const void* address, std::size_t length, std::uint64_t iova,
                        unsigned access) noexcept;
 

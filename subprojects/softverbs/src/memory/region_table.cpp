@@ -35,7 +35,8 @@ std::byte* translate(const memory_region& region, std::uint32_t domain, std::uin
   if (address < region.iova) return nullptr;
   const std::uint64_t offset = address - region.iova;
   if (offset > region.length || length > region.length - offset) return nullptr;
-  return region.memory + offset;
+  // What all memory is a region of begins at no address.
+  return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(region.memory) + offset);
 }
 
 }  // namespace
@@ -109,6 +110,11 @@ const region_table::slot* region_table::find(std::uint32_t key) const noexcept {
 std::uint32_t region_table::domain_of(std::uint32_t index) const noexcept {
   const memory_region* region = index < slots_.size() ? slots_[index].region : nullptr;
   return region == nullptr ? 0 : number_of(region->pd);
+}
+
+const memory_region* region_table::region_of(std::uint32_t lkey) const noexcept {
+  const slot* place = find(lkey);
+  return place == nullptr ? nullptr : place->region;
 }
 
 std::byte* region_table::local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,

@@ -46,6 +46,9 @@ class region_table {
   /// The number of the domain that a region belongs to; 0 if that is none.
   std::uint32_t domain_of(std::uint32_t index) const noexcept;
 
+  /// The region of an lkey, null if there is none.
+  const memory_region* region_of(std::uint32_t lkey) const noexcept;
+
   /// The memory that a gather or scatter entry names, null if it may not.
   std::byte* local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                    std::uint64_t length, bool writes) const noexcept;

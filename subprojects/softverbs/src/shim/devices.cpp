@@ -192,6 +192,12 @@ ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
   return attended(pair);
 }
 
+int advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
+              std::uint32_t count) {
+  SHIM_FAULT(ibv_advise_mr, domain->context);
+  return theirs_of(domain->context).advise_mr(domain, advice, flags, list, count);
+}
+
 ibv_xrcd* open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attributes) {
   SHIM_FAULT(ibv_open_xrcd, verbs);
   return theirs_of(verbs).open_xrcd(verbs, attributes);
@@ -235,6 +241,7 @@ void for_each_extended(const Visit& visit) noexcept {
   visit(&verbs_context::create_cq_ex, &provided::create_cq_ex, create_cq_ex);
   visit(&verbs_context::create_qp_ex, &provided::create_qp_ex, create_qp_ex);
   visit(&verbs_context::create_srq_ex, &provided::create_srq_ex, create_srq_ex);
+  visit(&verbs_context::advise_mr, &provided::advise_mr, advise_mr);
   visit(&verbs_context::open_xrcd, &provided::open_xrcd, open_xrcd);
   visit(&verbs_context::close_xrcd, &provided::close_xrcd, close_xrcd);
   visit(&verbs_context::open_qp, &provided::open_qp, open_qp);

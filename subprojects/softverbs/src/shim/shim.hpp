@@ -44,6 +44,7 @@ struct provided {
   decltype(verbs_context::create_cq_ex) create_cq_ex;
   decltype(verbs_context::create_qp_ex) create_qp_ex;
   decltype(verbs_context::create_srq_ex) create_srq_ex;
+  decltype(verbs_context::advise_mr) advise_mr;
   decltype(verbs_context::open_xrcd) open_xrcd;
   decltype(verbs_context::close_xrcd) close_xrcd;
   decltype(verbs_context::open_qp) open_qp;

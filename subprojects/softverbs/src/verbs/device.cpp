@@ -152,6 +152,15 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
   if (soft.description().has_atomics) full.device_cap_flags_ex |= newer::device_atomic_write;
   full.phys_port_cnt_ex = soft.description().port_count;
   full.max_dm_size = soft.most().device_memory;
+  constexpr std::uint32_t by_datagrams =
+      IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+  constexpr std::uint32_t reliably =
+      by_datagrams | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+  full.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+  full.odp_caps.per_transport_caps.rc_odp_caps = reliably;
+  full.odp_caps.per_transport_caps.uc_odp_caps = by_datagrams | IBV_ODP_SUPPORT_WRITE;
+  full.odp_caps.per_transport_caps.ud_odp_caps = by_datagrams;
+  full.xrc_odp_caps = reliably;
   full.completion_timestamp_mask = ~std::uint64_t{0};
   full.hca_core_clock = core_clock;
   std::memset(static_cast<void*>(attributes), 0, size);

@@ -49,6 +49,7 @@ void device_context::fill_operations() noexcept {
     free_dm = inline_calls::free_dm;
     reg_dm_mr = inline_calls::reg_dm_mr;
   }
+  advise_mr = inline_calls::advise_mr;
   open_xrcd = inline_calls::open_xrcd;
   close_xrcd = inline_calls::close_xrcd;
   open_qp = inline_calls::open_qp;

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <mutex>
 #include <new>
+#include <vector>
 
 #undef ibv_reg_mr
 #undef ibv_reg_mr_iova
@@ -135,6 +136,25 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
   return 0;
 }
 
+/// Memory that is advised of.
+struct advised {
+  std::uintptr_t start;
+  std::size_t length;
+};
+
+/// Under the engine's lock: 0 or an errno.
+int find(region_table& regions, const ibv_pd* domain, const ibv_sge& piece, bool writes,
+         advised& memory) noexcept {
+  const memory_region* const region = regions.region_of(piece.lkey);
+  if (region == nullptr || (region->access & IBV_ACCESS_ON_DEMAND) == 0) return ENOENT;
+  if (!same_domain(region->pd, domain)) return EPERM;
+  if (writes && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) return EPERM;
+  const std::byte* start = regions.local(domain, piece.lkey, piece.addr, piece.length, writes);
+  // Out of its bounds.
+  memory = {reinterpret_cast<std::uintptr_t>(start), start == nullptr ? 0 : piece.length};
+  return 0;
+}
+
 }  // namespace
 
 SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length,
@@ -213,6 +233,38 @@ ibv_mr* inline_calls::reg_dm_mr(ibv_pd* domain, ibv_dm* memory, std::uint64_t of
   what.length = length;
   what.access = access;
   return enter(device, domain, what);
+}
+
+int inline_calls::advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags,
+                            ibv_sge* list, std::uint32_t count) {
+  SOFTVERBS_FAULT(ibv_advise_mr, domain->context);
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return EIO;
+  const bool writes = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+  const bool faults = writes || advice == IBV_ADVISE_MR_ADVICE_PREFETCH;
+  if (!faults && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return EOPNOTSUPP;
+  if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0) return EINVAL;
+  try {
+    std::vector<advised> memories(count);
+    {
+      const std::lock_guard held(device.engine().lock());
+      for (std::uint32_t at = 0; at < count; ++at)
+        if (const int error =
+                find(device.machine().regions, domain, list[at], writes, memories[at]))
+          return error;
+    }
+    // Whoever doesn't wait for it isn't told that it failed, as it does so later elsewhere.
+    const bool tells = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
+    for (const advised& memory : memories) {
+      const int error = memory.start == 0 ? EFAULT
+                        : faults          ? bring_in(memory.start, memory.length, writes)
+                                          : 0;
+      if (tells && error != 0) return error;
+    }
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
 }
 
 ibv_mw* inline_calls::alloc_mw(ibv_pd* domain, ibv_mw_type type) {
