@@ -14,8 +14,8 @@ import sys
 
 PASSED = {"OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP"}
-# How Catch2, this project's scripts, Python and the sanitizers begin what they have against a program.
-COMPLAINT = re.compile(r"FAILED:|ERROR: |WARNING: ThreadSanitizer|runtime error:|^[A-Za-z]*(Error|Exception)\b")
+# How Catch2, our scripts, compilers, Python and the sanitizers begin what they have against a program.
+COMPLAINT = re.compile(r"FAILED:|ERROR: |: error: |WARNING: ThreadSanitizer|runtime error:|^[A-Za-z]*(Error|Exception)\b")
 RULE = re.compile(r"-{70,}$")
 COMPLAINTS_SHOWN, COMPLAINT_LINES = 2, 10
 LAST_LINES = 10

@@ -47,6 +47,10 @@ class Results(unittest.TestCase):
     def test_success_is_only_counted(self):
         self.assertEqual(shown("SKIP"), ["1 0 1"])
 
+    def test_what_a_compiler_says_comes_first(self):
+        lines = shown("FAIL", "a.hpp:1:2: error: redundant\n   1 | x = y;\n     | ^\n")
+        self.assertEqual(lines[-2], "failed: default: some / test: a.hpp:1:2: error: redundant")
+
     def test_test_case_and_assertion_are_shown_whatever_else_is_said(self):
         lines = shown("FAIL", OF_CATCH, "".join(f"softverbs: remark {number}\n" for number in range(500)))
         self.assertLess(len(lines), 40)

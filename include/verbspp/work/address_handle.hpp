@@ -101,7 +101,7 @@ class VERBSPP_CONSUMABLE address_handle {
   /// both ends' ports, as `queue_pair::address_of` finds it in the endpoints. Nothing tells the
   /// sender of a longer one, which does not arrive.
   VERBSPP_CALLABLE_UNCONSUMED void limit_datagrams(path_mtu largest) noexcept {
-    most_bytes_ = static_cast<std::uint32_t>(largest.bytes());
+    most_bytes_ = largest.bytes();
   }
 
   /// The queue pair of that number at this address.
