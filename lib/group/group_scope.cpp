@@ -24,6 +24,16 @@ std::optional<group_results> group_scope::connect_first(const peer_list& peers) 
   return connects_->connect(peers, limit_);
 }
 
+bool group_scope::is_reached(std::uint32_t peer) noexcept {
+  static_cast<void>(connect_first(std::span(&peer, 1)));
+  return !connects_->is_due(peer);
+}
+
+channel_scope& group_scope::refusing() noexcept {
+  if (!refusing_) refusing_.emplace(detail::channel_core::empty(), &limit_);
+  return *refusing_;
+}
+
 error group_scope::no_such_peer(std::uint32_t peer) const noexcept {
   return error::above_limit("post in a scope of a group", "the number of a peer", peer,
                             size_ == 0 ? 0 : size_ - 1, "it has to be below the group's size()");

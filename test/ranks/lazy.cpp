@@ -254,6 +254,32 @@ TEST_CASE("a rank that does not answer is told by its number, and called again a
   CHECK(memory[2][0] == 100);
 }
 
+TEST_CASE("a scope takes nothing for a rank that did not answer, which can be called again") {
+  lazy_worlds all(2);
+  buffer<> memory(all.bed.domain, 64);
+  group& peers = all.ranks[0].peers();
+  must(peers.scope(
+      [&](group_scope& scope) {
+        CHECK_FALSE(scope[1].post_receive({.elements = memory.scatter()}));
+        CHECK_FALSE(scope.post_gather({1}, [&](std::uint32_t /*peer*/) {
+          return receive_operation{.elements = memory.scatter()};
+        }));
+        CHECK_FALSE(scope[1].post_send({.elements = memory.gather()}));
+      },
+      300ms));
+  std::atomic<bool> is_done{false};
+  on_threads(2, [&](std::uint32_t which) {
+    if (which == 1) {
+      while (!is_done) all.ranks[1].serve();
+      return;
+    }
+    const group_results reached = peers.connect({1}, patience);
+    is_done = true;
+    require(reached.has_value(), "1 to be connected");
+  });
+  CHECK(peers[1].is_connected());
+}
+
 TEST_CASE("a rank that has left does not answer, and its connections break") {
   lazy_worlds all(3);
   on_threads(3, [&](std::uint32_t rank) {

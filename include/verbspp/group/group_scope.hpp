@@ -35,7 +35,8 @@ class group;
 ///
 /// `scope[peer]` is a channel's scope, opened where it is used first. Where a queue is full,
 /// posting waits for room, until the limit of the scope. A peer that is still to be connected is,
-/// where it is used first; where that fails, the scope of its channel refuses what is posted.
+/// where it is used first; where that fails, `scope[peer]` refuses what is posted, as that of a
+/// channel that is empty, and the next use calls the peer again.
 /// Belongs to the function: it can be neither copied nor moved. Thread rule: as the group.
 class group_scope : public group_operations<group_scope> {
  public:
@@ -51,8 +52,8 @@ class group_scope : public group_operations<group_scope> {
   [[nodiscard]] channel_scope& operator[](std::uint32_t peer) noexcept {
     std::optional<channel_scope>& opened = scopes_[peer];
     if (!opened) {
-      if (connects_ != nullptr) [[unlikely]]
-        static_cast<void>(connect_first(std::span(&peer, 1)));
+      if (connects_ != nullptr && !is_reached(peer)) [[unlikely]]
+        return refusing();
       opened.emplace(detail::channel_access::core_of(channels_[peer]), &limit_);
     }
     return *opened;
@@ -118,6 +119,10 @@ class group_scope : public group_operations<group_scope> {
     return success();
   }
   [[nodiscard]] error no_such_peer(std::uint32_t peer) const noexcept;
+  /// Connects it first, if it is still to be connected.
+  [[nodiscard]] bool is_reached(std::uint32_t peer) noexcept;
+  /// Of no channel: what is posted to one that is only prepared would be waited for.
+  [[nodiscard]] channel_scope& refusing() noexcept;
   /// Empty if all of them are connected already.
   [[nodiscard]] std::optional<group_results> connect_first(const peer_list& peers) noexcept;
 
@@ -125,6 +130,7 @@ class group_scope : public group_operations<group_scope> {
   std::optional<channel_scope>* scopes_;
   std::uint32_t size_;
   wait_limit limit_;
+  std::optional<channel_scope> refusing_{};
   group* connects_;  ///< whose members are connected at their first use; null if there are none
 };
 
