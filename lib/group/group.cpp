@@ -44,18 +44,19 @@ template <class Has>
 peer_list group::collect_numbers(Has has) noexcept {
   std::uint32_t count = 0;
   for (std::uint32_t peer = 0; peer < size_; ++peer)
-    if (has(channels_.get()[peer])) numbers_.get()[count++] = peer;
+    if (has(peer)) numbers_.get()[count++] = peer;
   return std::span<const std::uint32_t>(numbers_.get(), count);
 }
 
 peer_list group::all() noexcept {
-  return collect_numbers([this](const channel& c) {
-    return connector_ != nullptr || c.state() != channel_state::empty;
+  return collect_numbers([this](std::uint32_t peer) {
+    return channels_.get()[peer].state() != channel_state::empty || is_due(peer);
   });
 }
 
 peer_list group::connected() noexcept {
-  return collect_numbers([](const channel& c) { return c.is_connected(); });
+  return collect_numbers(
+      [this](std::uint32_t peer) { return channels_.get()[peer].is_connected(); });
 }
 
 group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept {
@@ -79,9 +80,8 @@ group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept 
 }
 
 bool group::is_any_due(const peer_list& peers) const noexcept {
-  return connector_ != nullptr && std::ranges::any_of(peers, [&](std::uint32_t peer) {
-           return peer < size_ && connector_->is_due(peer);
-         });
+  return connector_ != nullptr &&
+         std::ranges::any_of(peers, [this](std::uint32_t peer) { return is_due(peer); });
 }
 
 group_results group::connect(const peer_list& peers, const wait_limit& limit) noexcept {
@@ -122,16 +122,14 @@ result<void> group::check(const channel& member) const noexcept {
 
 result<std::uint32_t> group::add(channel&& member) noexcept {
   VERBSPP_TRYV(check(member));
-  // There is room for as many as the hub can have, of which this is one.
-  const channel* const end = channels_.get() + hub_->capacity();
-  channel* const place =
-      std::find_if(channels_.get(), channels_.get() + hub_->capacity(),
-                   [](const channel& each) { return each.state() == channel_state::empty; });
-  if (place == end) return no_memory(adding);
-  *place = std::move(member);
-  const auto peer = static_cast<std::uint32_t>(place - channels_.get());
-  size_ = std::max(size_, peer + 1);
-  return peer;
+  // There is room for as many as the hub can have, of which this is one; but some numbers are of
+  // members that are still to be connected.
+  for (std::uint32_t peer = 0; peer < hub_->capacity(); ++peer) {
+    if (channels_.get()[peer].state() != channel_state::empty || is_due(peer)) continue;
+    VERBSPP_TRYV(put(peer, std::move(member)));
+    return peer;
+  }
+  return no_memory(adding);
 }
 
 result<void> group::put(std::uint32_t peer, channel&& member) noexcept {

@@ -24,15 +24,18 @@ constexpr auto first_pause = std::chrono::milliseconds(2);
 constexpr auto longest_pause = std::chrono::milliseconds(100);
 /// How long one that is ready calls one that has not said that it is.
 constexpr auto time_for_others = std::chrono::milliseconds(100);
-/// How long an answer may take to what is known to be there already.
-constexpr auto time_to_meet = std::chrono::seconds(5);
+/// How long the bootstrap may take for what is known to be there already: a moment, since nothing
+/// else is done meanwhile. Where that does not suffice, nobody is introduced for some more.
+constexpr auto time_to_meet = std::chrono::milliseconds(200);
+constexpr auto time_between_failures = std::chrono::seconds(1);
 
 constexpr std::uint32_t send_places = 16;
 constexpr std::uint32_t receive_places = 112;
 
-/// A datagram: a mark, the rank that sends it, what it says, and its endpoint.
-constexpr std::uint32_t mark = 0x76787263;
-constexpr std::size_t beginning = 12;
+/// A datagram: a word that all have, the rank that sends it, what it says, the errno of a refusal,
+/// the owner and generation of the endpoint that it speaks of, and its own endpoint.
+constexpr std::uint32_t first_word = 0x76787264;
+constexpr std::size_t beginning = 24;
 constexpr std::size_t length = beginning + endpoint::encoded_size;
 enum : std::uint32_t {
   wants_answer_bit = 1,
@@ -57,6 +60,18 @@ void put_number(std::span<std::byte> to, std::size_t at, std::uint32_t number) n
 
 [[nodiscard]] completed_work no_news() noexcept {
   return {number_of(work_operation::send), 0, 0, 0};
+}
+
+/// What a rank has refused by that errno.
+[[nodiscard]] error refused(int errnum) noexcept {
+  const char* hint =
+      "this rank failed to connect to the one that called it, for the reason that "
+      "the errno names";
+  if (errnum == EBUSY)
+    hint = "at this rank, the program has put a channel of its own there: connect it by handshake";
+  if (errnum == ESTALE)
+    hint = "this rank is connected to an earlier channel of the one that called it: mend the world";
+  return error::from_errno(errnum, calling).as(error_kind::not_connected, hint);
 }
 
 }  // namespace
@@ -100,10 +115,14 @@ result<void> first_contact::open(const protection_domain& domain, const queue_pa
 
 void first_contact::expect(std::uint32_t place) noexcept {
   const auto into = memory_->scatter(std::size_t{send_places + place} * place_size, place_size);
-  // What can't be posted is a receive less: the others call again.
-  if (into.has_value())
-    static_cast<void>(
-        queue_pair_->post_receive({.elements = into.assume_value()}, {.id = send_places + place}));
+  if (!into.has_value()) return;
+  const auto posted =
+      queue_pair_->post_receive({.elements = into.assume_value()}, {.id = send_places + place});
+  if (!posted.has_value()) note_trouble(posted.assume_error());
+}
+
+void first_contact::note_trouble(const error& cause) noexcept {
+  if (!trouble_) trouble_ = cause;
 }
 
 result<void> first_contact::make(group& members, std::uint32_t peer,
@@ -116,7 +135,7 @@ result<void> first_contact::make(group& members, std::uint32_t peer,
     with.number = remote.number;
     with.key = remote.qkey;
   }
-  if (with.stage != progress::none) return success();
+  if (with.stage != progress::none || !is_vacant(members, peer)) return success();
   VERBSPP_TRY(made, in_.build());
   VERBSPP_TRYV(members.put(peer, std::move(made)));
   with.stage = progress::made;
@@ -126,15 +145,28 @@ result<void> first_contact::make(group& members, std::uint32_t peer,
 result<void> first_contact::connect_self(group& members) noexcept {
   VERBSPP_TRYV(make(members, rank_, time_to_meet));
   VERBSPP_TRYV(members[rank_].handshake(members[rank_].endpoint()));
-  settle(rank_);
+  settle(rank_, members[rank_].endpoint());
   return success();
+}
+
+void first_contact::settle(std::uint32_t peer, const struct endpoint& remote) noexcept {
+  contact& with = contacts_.get()[peer];
+  with.stage = progress::ready;
+  with.connected_to = with.heard = mark_of(remote);
 }
 
 result<endpoint> first_contact::renew(group& members, std::uint32_t peer,
                                       const wait_limit& limit) noexcept {
-  if (!is_untouched(peer)) return members[peer].renew();
-  VERBSPP_TRYV(make(members, peer, limit));
-  return members[peer].endpoint();
+  if (is_untouched(members, peer)) {
+    VERBSPP_TRYV(make(members, peer, limit));
+    return members[peer].endpoint();
+  }
+  VERBSPP_TRY(local, members[peer].renew());
+  // Until it is settled. If it never is, the peer can be called as at first.
+  contact& with = contacts_.get()[peer];
+  with.stage = progress::made;
+  with.is_other_ready = false;
+  return local;
 }
 
 group_results first_contact::connect(group& members, const peer_list& peers,
@@ -145,25 +177,27 @@ group_results first_contact::connect(group& members, const peer_list& peers,
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t peer = peers.begin()[i];
     all.get()[i] = {peer, no_news()};
-    if (peer >= size_) {
-      all.get()[i].result =
-          error::above_limit(calling, "rank", peer, size_ - 1, "it has to be a rank of the world");
-    } else if (is_due(peer)) {
-      contacts_.get()[peer].is_refused = false;
-      const result<void> made = make(members, peer, limit);
-      if (!made.has_value()) all.get()[i].result = made.assume_error();
-    }
+    if (!is_due(members, peer)) continue;
+    contacts_.get()[peer].refusal.reset();
+    const result<void> made = make(members, peer, limit);
+    if (!made.has_value()) all.get()[i].result = made.assume_error();
   }
   const owned<bool[]> is_called(new (std::nothrow) bool[count]());
   if (!is_called) return error::from_errno(ENOMEM, calling);
   for (std::uint32_t i = 0; i < count; ++i)
-    is_called.get()[i] = all.get()[i].result.has_value() && is_due(peers.begin()[i]);
+    is_called.get()[i] = all.get()[i].result.has_value() && is_due(members, peers.begin()[i]);
+  std::uint32_t said = count;  // how many have had their turn in this round of calls
   auto pause = std::chrono::nanoseconds(first_pause);
   std::optional<clock::time_point> ready;
   for (clock::time_point next{};;) {
     serve(members);
     const clock::time_point now = clock::now();
-    const bool is_time = now >= next;
+    if (said == count && now >= next) {
+      said = 0;
+      next = now + pause;
+      pause = std::min<std::chrono::nanoseconds>(2 * pause, longest_pause);
+    }
+    bool has_places = true;
     const bool is_late = limit.has_passed();
     bool is_any_due = false;
     bool is_any_left = false;
@@ -171,11 +205,11 @@ group_results first_contact::connect(group& members, const peer_list& peers,
       if (!is_called.get()[i]) continue;
       peer_result& each = all.get()[i];
       const contact& with = contacts_.get()[each.peer];
-      const bool is_still_due = is_due(each.peer);
-      if (is_still_due && with.is_refused) {
-        each.result = error(error_kind::not_connected, calling,
-                            "this rank could not connect to the one that called it: look at what "
-                            "its process says");
+      const bool is_still_due = is_due(members, each.peer);
+      if (is_still_due && with.refusal) {
+        each.result = refused(*with.refusal);
+      } else if (is_still_due && trouble_) {
+        each.result = *trouble_;
       } else if (is_still_due && is_late) {
         each.result = limit.failure(calling,
                                     "this rank did not answer: it does so while it connects, waits "
@@ -183,23 +217,27 @@ group_results first_contact::connect(group& members, const peer_list& peers,
       } else if (is_still_due || (!with.is_other_ready && members[each.peer].is_connected())) {
         is_any_due = is_any_due || is_still_due;
         is_any_left = true;
-        if (is_time) say(members, each.peer, true);
+        // A round goes on where the places to send from have run out.
+        if (i >= said && has_places) {
+          has_places = say(members, each.peer, true);
+          if (has_places) said = i + 1;
+        }
         continue;
       }
       is_called.get()[i] = false;
     }
-    if (!is_any_due && !ready) ready = now;
-    if (!is_any_left || is_late || (!is_any_due && now - *ready > time_for_others)) break;
-    if (is_time) {
-      next = now + pause;
-      pause = std::min<std::chrono::nanoseconds>(2 * pause, longest_pause);
+    if (has_places) said = count;
+    if (!is_any_due && !ready) {
+      // Now they are told so, soon and often: there is not much time for that.
+      ready = next = now;
+      pause = first_pause;
     }
+    if (!is_any_left || is_late || (!is_any_due && now - *ready > time_for_others)) break;
     sched_yield();
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     peer_result& each = all.get()[i];
-    if (!each.result.has_value() || members[each.peer].is_connected()) continue;
-    if (const auto failed = members[each.peer].failure()) each.result = failed->root();
+    if (each.result.has_value()) each.result = members.state_of(each.peer);
   }
   return {std::move(all), count};
 }
@@ -208,81 +246,129 @@ void first_contact::serve(group& members) noexcept {
   std::array<work_completion, 16> slots{};
   for (;;) {
     const auto polled = queue_->poll(slots);
-    if (!polled.has_value() || polled.assume_value().empty()) return;
+    if (!polled.has_value()) return note_trouble(polled.assume_error());
+    if (polled.assume_value().empty()) return;
     for (const work_completion& each : polled.assume_value()) {
       const auto place = static_cast<std::uint32_t>(each.wr_id());
       if (place < send_places) {
         unsent_ |= 1U << place;
+        const auto sent = each.get();
+        if (!sent.has_value()) note_trouble(sent.assume_error());
         continue;
       }
       const auto bytes =
           std::span(memory_->data(), memory_->size()).subspan(place * place_size, place_size);
       const auto arrived = received_datagram::from(each, bytes);
-      if (arrived.has_value()) {
-        const std::span<const std::byte> payload = arrived.assume_value().payload();
-        if (payload.size() >= length) take(members, payload.first(length));
+      if (!arrived.has_value()) {
+        // Posted again, it would only come back.
+        note_trouble(arrived.assume_error());
+        continue;
       }
+      const received_datagram& datagram = arrived.assume_value();
+      if (datagram.payload().size() >= length)
+        take(members, datagram.source(), datagram.payload().first(length));
       expect(place - send_places);
     }
   }
 }
 
-void first_contact::take(group& members, std::span<const std::byte> datagram) noexcept {
+result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept {
+  const contact& with = contacts_.get()[peer];
+  if (!with.way && clock::now() < introduces_from_)
+    return error(error_kind::timed_out, calling, "the bootstrap has just been too slow");
+  const result<void> made = make(members, peer, time_to_meet);
+  if (!with.way) introduces_from_ = clock::now() + time_between_failures;
+  return made;
+}
+
+void first_contact::take(group& members, queue_pair_number source,
+                         std::span<const std::byte> datagram) noexcept {
   const std::uint32_t from = number_in(datagram, 4);
   const std::uint32_t says = number_in(datagram, 8);
-  if (number_in(datagram, 0) != mark || from >= size_ || from == rank_) return;
+  if (number_in(datagram, 0) != first_word || from >= size_ || from == rank_) return;
   contact& with = contacts_.get()[from];
-  const progress before = with.stage;
+  if (with.way && with.number != source) return;
+  const mark spoken_of{number_in(datagram, 16), number_in(datagram, 20)};
   if ((says & is_refused_bit) != 0) {
-    with.is_refused = true;
+    if (spoken_of == mark_of(members[from].endpoint()))
+      with.refusal = static_cast<int>(number_in(datagram, 12));
     return;
   }
-  if ((says & is_ready_bit) != 0) with.is_other_ready = true;
+  const auto remote = endpoint::decode(datagram.subspan(beginning));
+  if (!remote.has_value()) return;
+  const progress before = with.stage;
+  with.heard = mark_of(remote.assume_value());
   // Who is not known cannot be answered, and calls again. A rank that has put what others are to
   // know of it before it called is known at once.
-  const result<void> made = make(members, from, time_to_meet);
-  if (!made.has_value() && !with.way) return;
-  if (with.stage == progress::made) go_on(members, from, datagram.subspan(beginning));
-  if (with.stage == progress::connected && (says & is_connected_bit) != 0)
+  const result<void> made = answer(members, from);
+  if (!with.way) return;
+  with.trouble = made.has_value() ? 0 : made.assume_error().code().value();
+  if (with.stage == progress::made) go_on(members, from, remote.assume_value());
+  const bool is_of_these =
+      with.heard == with.connected_to && spoken_of == mark_of(members[from].endpoint());
+  if (is_of_these && with.stage == progress::connected && (says & is_connected_bit) != 0)
     with.stage = progress::ready;
+  if (is_of_these && (says & is_ready_bit) != 0) with.is_other_ready = true;
   // The other end may go on, too, as soon as it knows.
   const bool is_done = before < progress::ready && with.stage == progress::ready;
   if ((says & wants_answer_bit) != 0 || is_done) say(members, from, false);
 }
 
 void first_contact::go_on(group& members, std::uint32_t peer,
-                          std::span<const std::byte> remote) noexcept {
+                          const struct endpoint& remote) noexcept {
   contact& with = contacts_.get()[peer];
-  const auto theirs = endpoint::decode(remote);
-  if (!theirs.has_value()) return;
-  const result<void> connected = members[peer].handshake(theirs.assume_value());
-  // A channel that failed tells why.
-  with.stage = connected.has_value() ? progress::connected : progress::ready;
+  const result<void> connected = members[peer].handshake(remote);
+  if (connected.has_value()) {
+    with.stage = progress::connected;
+    with.connected_to = mark_of(remote);
+  } else if (members[peer].state() != channel_state::prepared) {
+    // A channel that failed tells why; an endpoint of yesterday has left it as it was.
+    with.stage = progress::ready;
+  }
 }
 
-void first_contact::say(group& members, std::uint32_t to, bool wants_answer) noexcept {
-  contact& with = contacts_.get()[to];
-  // Once more, after the next call.
-  if (unsent_ == 0 || !with.way) return;
+std::optional<int> first_contact::refusal_for(const group& members,
+                                              std::uint32_t peer) const noexcept {
+  const contact& with = contacts_.get()[peer];
+  const channel& own = members[peer];
+  if (with.stage == progress::none) return is_vacant(members, peer) ? with.trouble : EBUSY;
+  if (with.stage == progress::made) return std::nullopt;
+  if (const auto failed = own.failure()) return static_cast<error>(failed->root()).code().value();
+  if (!own.is_connected()) return ENOTCONN;
+  if (with.heard != with.connected_to) return ESTALE;
+  return std::nullopt;
+}
+
+bool first_contact::say(group& members, std::uint32_t to, bool wants_answer) noexcept {
+  const contact& with = contacts_.get()[to];
+  if (trouble_ || !with.way) return true;
+  if (unsent_ == 0) return false;
   const auto place = static_cast<std::uint32_t>(std::countr_zero(unsent_));
   const std::span<std::byte> bytes =
       std::span(memory_->data(), memory_->size()).subspan(place * place_size, length);
-  const bool is_connected = with.stage >= progress::connected && members[to].is_connected();
-  const bool is_refused = with.stage == progress::none ||
-                          (with.stage == progress::ready && !members[to].is_connected());
-  put_number(bytes, 0, mark);
+  const std::optional<int> refusal = refusal_for(members, to);
+  const bool is_connected = !refusal && with.stage >= progress::connected;
+  const mark& spoken_of = refusal ? with.heard : with.connected_to;
+  put_number(bytes, 0, first_word);
   put_number(bytes, 4, rank_);
   put_number(bytes, 8,
              (wants_answer ? wants_answer_bit : 0U) | (is_connected ? is_connected_bit : 0U) |
-                 (is_refused ? is_refused_bit : 0U) |
+                 (refusal ? is_refused_bit : 0U) |
                  (is_connected && with.stage == progress::ready ? is_ready_bit : 0U));
+  put_number(bytes, 12, static_cast<std::uint32_t>(refusal.value_or(0)));
+  put_number(bytes, 16, spoken_of.owner);
+  put_number(bytes, 20, spoken_of.generation);
   std::ranges::copy(members[to].endpoint().encode(), bytes.begin() + beginning);
   const auto from = memory_->gather(std::size_t{place} * place_size, length);
-  if (!from.has_value()) return;
+  if (!from.has_value()) return true;
   const auto posted = queue_pair_->post_send(
       {.elements = from.assume_value(), .to = with.way->destination(with.number, with.key)},
       {.id = place, .signaled = true});
-  if (posted.has_value()) unsent_ &= ~(1U << place);
+  if (posted.has_value())
+    unsent_ &= ~(1U << place);
+  else
+    note_trouble(posted.assume_error());
+  return true;
 }
 
 }  // namespace verbspp::detail

@@ -178,7 +178,7 @@ class [[gnu::visibility("hidden")]] world::state final
   }
 
   [[nodiscard]] connection_state state_of(std::uint32_t other) noexcept {
-    if (contact && contact->is_untouched(other)) return connection_state::untouched;
+    if (contact && contact->is_untouched(peers, other)) return connection_state::untouched;
     const bool is_ready = peers[other].is_connected() && !peers.is_due(other);
     return is_ready ? connection_state::connected : connection_state::broken;
   }
@@ -351,6 +351,8 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
   if (!state_) return error(error_kind::invalid_input, "mend a world", "it was moved from");
   state& own = *state_.get();
   const std::uint64_t turn = ++own.turns;
+  // Those who have connected to this end meanwhile are not in need of it.
+  own.peers.serve();
   // What one end finds broken, the other may not have seen yet.
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const state_of_pair mine{own.state_of(rank), own.signals.counts_with(rank)};
@@ -383,7 +385,7 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
     const auto connected = [&]() -> result<void> {
       VERBSPP_TRY(remote, own.endpoint_from(rank, turn, limit));
       VERBSPP_TRYV(own.peers[rank].handshake(remote));
-      if (own.contact) own.contact->settle(rank);
+      if (own.contact) own.contact->settle(rank, remote);
       return success();
     }();
     if (!connected.has_value()) return with_rank(rank, connected.assume_error());

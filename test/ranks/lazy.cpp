@@ -2,10 +2,14 @@
 /// \file
 /// Worlds whose ranks are connected at their first use.
 
+#include "../device/failing_device.hpp"
 #include "worlds.hpp"
+
+#include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -43,6 +47,17 @@ struct lazy_worlds {
 [[nodiscard]] error_kind kind_of(const peer_result& failed) {
   return static_cast<error>(failed.result.assume_error()).kind();
 }
+
+/// Stops a wait of that rank when none of those is still to be connected.
+class when_none_is_due {
+ public:
+  when_none_is_due(world& of, const std::vector<std::uint32_t>& ranks) : of_(&of), ranks_(&ranks) {}
+  [[nodiscard]] bool stop_requested() const noexcept { return !of_->peers().is_any_due(*ranks_); }
+
+ private:
+  world* of_;
+  const std::vector<std::uint32_t>* ranks_;
+};
 
 using cells = registered_buffer<access::local_write | access::remote_write, std::uint64_t>;
 
@@ -254,6 +269,95 @@ TEST_CASE("a rank that does not answer is told by its number, and called again a
   CHECK(memory[2][0] == 100);
 }
 
+TEST_CASE("ranks that do not answer keep no others from being called") {
+  constexpr std::uint32_t silent = 20;
+  lazy_worlds all(2 * silent);
+  std::vector<std::uint32_t> others;
+  for (std::uint32_t rank = 1; rank < 2 * silent; ++rank) others.push_back(rank);
+  const std::vector<std::uint32_t> answering(others.begin() + silent, others.end());
+  std::atomic<bool> is_done{false};
+  on_threads(2, [&](std::uint32_t which) {
+    if (which == 1) {
+      while (!is_done)
+        for (const std::uint32_t rank : answering) all.ranks[rank].serve();
+      return;
+    }
+    // As long as it takes for those who answer.
+    const wait_limit until(clock::now() + 3 * patience, when_none_is_due(all.ranks[0], answering));
+    const group_results reached = all.ranks[0].peers().connect(others, until);
+    is_done = true;
+    require(reached.size() == others.size() && reached.failed() == silent, "who failed");
+    for (const peer_result& each : reached)
+      require(each.result.has_value() == (each.peer > silent), "the silent ones to fail");
+  });
+}
+
+TEST_CASE("the program's own channels are left alone, and take no number of a rank") {
+  const testbed bed;
+  std::vector<local_bootstrap> launched = local_bootstrap::create(3);
+  std::vector<std::optional<world>> made(3);
+  const message_pool pool = must(message_pool::create(bed.domain, 32, 64));
+  on_threads(3, [&](std::uint32_t rank) {
+    made[rank].emplace(
+        must(world::join_lazily(std::move(launched[rank]), bed.domain.build_channel(), pool,
+                                patience, group_options{.spare = 2, .receives = 8})));
+  });
+  group& peers = made[0]->peers();
+  group& theirs = made[1]->peers();
+  const auto build = [&](group& in) {
+    return channel(must(bed.domain.build_channel().hub(in.hub()).build()));
+  };
+  // Beyond the ranks, whose numbers are theirs.
+  const std::uint32_t added = must(peers.add(build(peers)));
+  CHECK(added == 3);
+  must(peers[added].handshake(peers[added].endpoint()));
+  CHECK(must(peers.add(build(peers))) == 4);
+  const auto one_too_many = peers.add(build(made[1]->peers()));
+  CHECK_FALSE(one_too_many);
+  CHECK(peers.all().size() == 5);
+  CHECK(peers.remove(4).state() == channel_state::prepared);
+  CHECK(peers.all().size() == 4);
+  // One that the program connects by itself, at both ends.
+  must(peers.put(1, build(peers)));
+  must(theirs.put(0, build(theirs)));
+  const ibv_qp* const own = peers[1].native_handle();
+  must(peers[1].handshake(theirs[0].endpoint()));
+  must(theirs[0].handshake(peers[1].endpoint()));
+  std::atomic<bool> is_done{false};
+  on_threads(2, [&](std::uint32_t which) {
+    if (which == 1) {
+      while (!is_done) {
+        made[1]->serve();
+        made[2]->serve();
+      }
+      return;
+    }
+    const group_results reached = peers.connect({1, 2, added, 4}, patience);
+    is_done = true;
+    require(reached.size() == 4, "each to be told of");
+    require(reached[0].result.has_value(), "the program's channel to 1");
+    require(reached[1].result.has_value(), "2 to be connected");
+    require(reached[2].result.has_value(), "the member beyond the world");
+    require(kind_of(reached[3]) == error_kind::not_connected, "the one that was removed");
+  });
+  CHECK(peers[1].native_handle() == own);
+  CHECK(theirs.connect({0}, 100ms));
+  // Who has a channel of the program's there does not answer with another.
+  must(made[2]->peers().put(1, build(made[2]->peers())));
+  is_done = false;
+  on_threads(2, [&](std::uint32_t which) {
+    if (which == 1) {
+      while (!is_done) made[2]->serve();
+      return;
+    }
+    const group_results reached = theirs.connect({2}, patience);
+    is_done = true;
+    require(reached.failed() == 1, "2 to refuse");
+    require(kind_of(reached[0]) == error_kind::not_connected, "it to say so");
+  });
+  CHECK(made[2]->peers()[1].state() == channel_state::prepared);
+}
+
 TEST_CASE("a scope takes nothing for a rank that did not answer, which can be called again") {
   lazy_worlds all(2);
   buffer<> memory(all.bed.domain, 64);
@@ -312,6 +416,99 @@ TEST_CASE("ranks that are connected at their first use are mended, the others le
     for (int round = 0; round < 3; ++round)
       require(must(all.ranks[rank].all_gather(rank, patience)).size() == 4, "the next step");
   });
+}
+
+TEST_CASE("ranks are connected over a network that loses, doubles and swaps what they say") {
+  // Not more of them, or a request is lost as often as the channels repeat it.
+  const failing_device bad("packet:10%=lost; packet:10%=doubled; packet:10%=swapped");
+  for (int round = 0; round < 10; ++round) {
+    lazy_worlds all(3);
+    on_threads(3, [&](std::uint32_t rank) {
+      world& mine = all.ranks[rank];
+      require(mine.peers().connect(mine.peers().all(), 3 * patience).has_value(), "all others");
+      require(mine.barrier(3 * patience).has_value(), "the barrier");
+    });
+    for (world& each : all.ranks) CHECK(each.peers().connected().size() == 3);
+  }
+  const auto struck = reinterpret_cast<unsigned long long (*)(const char*)>(
+      ::dlsym(RTLD_DEFAULT, "softverbs_fault_struck"));
+  for (const char* each : {"packet:10%=lost", "packet:10%=doubled", "packet:10%=swapped"}) {
+    INFO(each);
+    const bool has_struck = struck(each) > 0 && struck(each) != ~0ULL;
+    CHECK(has_struck);
+  }
+}
+
+/// Ends a mend when the channel to that rank has been renewed.
+class when_renewed {
+ public:
+  when_renewed(world& of, std::uint32_t rank)
+      : channel_(&of.peers()[rank]), before_(channel_->endpoint().generation) {}
+  [[nodiscard]] bool stop_requested() const noexcept {
+    return channel_->endpoint().generation > before_;
+  }
+
+ private:
+  const channel* channel_;
+  std::uint32_t before_;
+};
+
+TEST_CASE("a mend that ended midway leaves ranks that connect at the next use") {
+  lazy_worlds all(3);
+  on_threads(2, [&](std::uint32_t rank) {
+    require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(), "0 and 1");
+  });
+  break_link(all.ranks[0], all.ranks[1]);
+  on_threads(3, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    if (rank == 2)
+      static_cast<void>(mine.mend(2s));
+    else
+      require(
+          !mine.mend(wait_limit(clock::now() + patience, when_renewed(mine, 1 - rank))).has_value(),
+          "the mend to end");
+  });
+  std::atomic<bool> is_done{false};
+  on_threads(3, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    if (rank == 0) {
+      const group_results reached = mine.peers().connect({1, 2}, patience);
+      is_done = true;
+      require(reached.has_value(), "1 and 2 to be connected");
+    }
+    while (!is_done) mine.serve();
+    require(mine.barrier(patience).has_value(), "the barrier");
+  });
+}
+
+TEST_CASE("why the other end could not connect is told") {
+  lazy_worlds all(2);
+  // The first one is that of the end which calls.
+  const failing_device failing("ibv_create_qp:2=ENOMEM");
+  std::atomic<bool> is_done{false};
+  on_threads(2, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    while (rank == 1 && !is_done) mine.serve();
+    if (rank == 1) return;
+    const group_results reached = mine.peers().connect({1}, patience);
+    const group_results again = mine.peers().connect({1}, patience);
+    is_done = true;
+    require(reached.failed() == 1, "1 to have no queue pair");
+    require(kind_of(reached[0]) == error_kind::not_connected, "it to say so");
+    require(static_cast<error>(reached[0].result.assume_error()).native_errno() == ENOMEM, "why");
+    require(again.has_value(), "1 to be connected at the next use");
+  });
+}
+
+TEST_CASE("that this end's datagrams fail is not taken for the others' silence") {
+  lazy_worlds all(2);
+  const failing_device failing("send-completion:1=local_protection_error");
+  const group_results reached = all.ranks[0].peers().connect({1}, patience);
+  REQUIRE(reached.failed() == 1);
+  INFO(reached.error().message());
+  CHECK_FALSE(is_one_of(kind_of(reached[0]), {error_kind::timed_out, error_kind::not_connected}));
+  const group_results again = all.ranks[0].peers().connect({1}, patience);
+  CHECK(kind_of(again[0]) == kind_of(reached[0]));
 }
 
 TEST_CASE("with a pool, who waits for messages answers those who connect") {

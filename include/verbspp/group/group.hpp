@@ -47,7 +47,9 @@ namespace verbspp {
 /// allocations a call; scopes one.
 ///
 /// The peers of a world that was joined lazily are connected at their first use: by all of the
-/// above, and by `connect`, which comes before `peers[n]` is used by itself.
+/// above, and by `connect`, which comes before `peers[n]` is used by itself. Their numbers are not
+/// given to members that are added. A channel that the program puts under one of them before its
+/// first use is the program's to connect: it is left alone, and this end refuses who calls it.
 ///
 /// A broken member is brought back as any channel is, by `renew` and `handshake`, or replaced
 /// (`put`); the others work on. Numbers are stable: a member that was removed leaves its number to
@@ -189,12 +191,14 @@ class group : public group_operations<group> {
     connector_ = &by;
     size_ = size;
   }
-  /// For the library: whether that peer is still to be connected. \pre it is below `size()`
+  /// For the library: whether that peer is still to be connected.
   [[nodiscard]] bool is_due(std::uint32_t peer) const noexcept {
-    return connector_ != nullptr && connector_->is_due(peer);
+    return connector_ != nullptr && connector_->is_due(*this, peer);
   }
-  /// For the library: the same of any of them; numbers beyond the size are none.
+  /// For the library: the same of any of them.
   [[nodiscard]] bool is_any_due(const peer_list& peers) const noexcept;
+  /// For the library: what `connect` tells of that peer where there is nothing to be done.
+  [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
   /// For the library: answers who connects to this end, if that is how this group does it.
   void serve() noexcept {
     if (connector_ != nullptr) connector_->serve(*this);
@@ -265,7 +269,6 @@ class group : public group_operations<group> {
     if (!posted.has_value()) return posted.assume_error();
     return posted.assume_value().wait(until);
   }
-  [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
   /// That of its first member.
   [[nodiscard]] std::chrono::nanoseconds usual_limit() const noexcept;
   [[nodiscard]] result<void> check(const channel& member) const noexcept;

@@ -22,13 +22,14 @@ class member_connector {
   member_connector(const member_connector&) = delete;
   member_connector& operator=(const member_connector&) = delete;
 
-  /// Whether that peer is still to be connected. \pre the number is below the group's size
-  [[nodiscard]] virtual bool is_due(std::uint32_t peer) const noexcept = 0;
+  /// Whether that peer is still to be connected: none beyond those that it knows how to reach, nor
+  /// one for which the program has put a channel of its own into the group before its first use.
+  [[nodiscard]] virtual bool is_due(const group& members, std::uint32_t peer) const noexcept = 0;
   /// Puts those into the group that are still to be connected, once they are, at both ends.
   /// \returns of each peer what came of it
   [[nodiscard]] virtual group_results connect(group& members, const peer_list& peers,
                                               const wait_limit& limit) noexcept = 0;
-  /// Answers those who connect to this end; never waits for them.
+  /// Answers those who connect to this end; doesn't wait for them.
   virtual void serve(group& members) noexcept = 0;
 
  protected:
