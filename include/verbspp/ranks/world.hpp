@@ -131,8 +131,9 @@ class world {
   }
 
   /// Connects nobody yet but this rank to itself: each of the others at its first use, once, also
-  /// when both start. When it returns, all ranks have come. What a rank has for connections grows
-  /// with the peers that it uses; what the bootstrap holds, with the number of ranks.
+  /// when both start. When it returns, all ranks have come. Queue pairs grow with the peers that
+  /// are used. With the number of ranks grow the completion queue, which has room for all of them,
+  /// the memory for barriers and steps, 1.1 KiB registered for each, and what the bootstrap holds.
   ///
   /// A rank that does not answer in time is a `timed_out` with its number, and is called again at
   /// the next use.
@@ -160,13 +161,16 @@ class world {
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
   }
 
-  /// Answers ranks that connect to this one, if it was joined lazily; never waits for any. For
-  /// those that wait for nothing else, every few milliseconds while others may be connecting.
+  /// Answers ranks that connect to this one, if it was joined lazily; waits for none of them. For
+  /// those that wait for nothing else, every few milliseconds while others may be connecting. Of a
+  /// rank that calls for the first time it asks the bootstrap, which may take 200 ms; where that
+  /// did not suffice, no new one is answered for a second.
   void serve() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// The channels to all ranks, by rank. \pre it was not moved from
+  /// The channels to all ranks, by rank: the world's, to be used there, not moved out. \pre it was
+  /// not moved from
   [[nodiscard]] group& peers() noexcept;
   /// What a rank is to be called for people: its host and process. Empty of one that this rank was
   /// never connected to.
