@@ -325,6 +325,55 @@ TEST_CASE("a channel that was not renewed is refused, and one that is rejected i
   CHECK(connected.state() == channel_state::prepared);
 }
 
+TEST_CASE(
+    "a channel that was renewed is not connected if the peer does not go on, and can be again") {
+  cm_bed bed;
+  channel left(bed.prepare());
+  channel right(bed.prepare());
+  const auto connect_again = [&] {
+    must(left.renew());
+    must(right.renew());
+    auto asking = must(bed.route().start_connect(left, patience));
+    auto answering = must(must(bed.listener.accept(patience)).start_accept(right, patience));
+    drive(asking, answering);
+    const cm_connection client = must(std::move(asking).finish());
+    const cm_connection server = must(std::move(answering).finish());
+    check_talk(bed, left, right);
+  };
+  SECTION("the limit has passed") {
+    {
+      const auto asking = must(bed.route().start_connect(left, patience));
+      auto answering =
+          must(must(bed.listener.accept(patience)).start_accept(right, std::chrono::seconds(2)));
+      CHECK_FALSE(must(answering.advance()));
+      CHECK(right.is_connected());
+      CHECK(failure_of(std::move(answering).run()) == error_kind::timed_out);
+    }
+    CHECK(right.state() == channel_state::closed);
+    CHECK(left.state() == channel_state::prepared);
+    connect_again();
+  }
+  SECTION("in one call") {
+    const auto asking = must(bed.route().start_connect(left, patience));
+    cm_request request = must(bed.listener.accept(patience));
+    CHECK(failure_of(std::move(request).accept(right, short_limit)) == error_kind::timed_out);
+    CHECK(right.state() == channel_state::closed);
+  }
+  SECTION("the session goes before its end") {
+    {
+      auto asking = must(bed.route().start_connect(left, patience));
+      auto answering = must(must(bed.listener.accept(patience)).start_accept(right, patience));
+      drive(asking, answering);
+      CHECK(left.is_connected());
+      auto moved = std::move(answering);
+      CHECK(must(moved.advance()));
+    }
+    CHECK(left.state() == channel_state::closed);
+    CHECK(right.state() == channel_state::closed);
+    connect_again();
+  }
+}
+
 TEST_CASE("a listener for IPv6 alone leaves IPv4 to others") {
   cm_bed bed;
   const auto own = own_address(family::ipv6);

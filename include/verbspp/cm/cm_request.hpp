@@ -62,15 +62,17 @@ class cm_request {
                                              prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared));
   }
-  /// Connects a channel that is prepared, by `renew` or at first, where it is. On failure it is
-  /// prepared still, or broken.
+  /// Connects a channel that is prepared, by `renew` or at first, where it is. On failure it is not
+  /// connected: prepared still if it didn't come to its handshake, broken if that failed, closed if
+  /// the peer did not go on afterwards. `renew` prepares it again.
   /// \errors as above; `busy` if it is connected, `not_connected` if it was not renewed
   [[nodiscard]] result<cm_connection> accept(channel& renewed, const wait_limit& limit,
                                              const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_accept(renewed, limit, options));
     return std::move(session).run();
   }
-  /// The same for an event loop. The channel stays where it is until the session has gone.
+  /// The same for an event loop. The channel stays where it is until the session has gone, with
+  /// which it is closed unless `finish` has given its connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_accept(
       channel& renewed, const wait_limit& limit,
       const cm_accept_options& options = {}) && noexcept {

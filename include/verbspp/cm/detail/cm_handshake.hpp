@@ -96,16 +96,37 @@ class cm_handshake {
   bool has_shared_receives_;
 };
 
+/// A channel that was connected where it is. Unless the peer is connected, too, it is closed.
+class cm_connected_in_place {
+ public:
+  explicit cm_connected_in_place(channel& connected) noexcept : channel_(&connected) {}
+  cm_connected_in_place(cm_connected_in_place&& other) noexcept
+      : channel_(std::exchange(other.channel_, nullptr)) {}
+  cm_connected_in_place& operator=(cm_connected_in_place&& other) noexcept {
+    std::swap(channel_, other.channel_);
+    return *this;
+  }
+  cm_connected_in_place(const cm_connected_in_place&) = delete;
+  cm_connected_in_place& operator=(const cm_connected_in_place&) = delete;
+  ~cm_connected_in_place() {
+    if (channel_ != nullptr) static_cast<void>(channel_->close());
+  }
+
+  void keep() && noexcept { channel_ = nullptr; }
+
+ private:
+  channel* channel_;
+};
+
 /// A channel of the program's, which is prepared, usually by `renew`, and stays where it is.
 class cm_channel_in_place {
  public:
   explicit cm_channel_in_place(channel& prepared) noexcept : channel_(&prepared) {}
   [[nodiscard]] ibv_qp* native_handle() const noexcept { return channel_->native_handle(); }
   [[nodiscard]] struct endpoint endpoint() const noexcept { return channel_->endpoint(); }
-  /// \returns the channel, once it is connected
-  [[nodiscard]] result<channel*> handshake(const managed_attributes& by) && noexcept {
+  [[nodiscard]] result<cm_connected_in_place> handshake(const managed_attributes& by) && noexcept {
     VERBSPP_TRYV(channel_->handshake(by));
-    return channel_;
+    return cm_connected_in_place(*channel_);
   }
 
  private:
@@ -135,9 +156,10 @@ struct cm_end<prepared_channel> {
 template <>
 struct cm_end<cm_channel_in_place> {
   static constexpr bool exists = true;
-  using connected = channel*;
+  using connected = cm_connected_in_place;
   using outcome = cm_connection;
-  static outcome made(cm_connection&& connection, connected&& /*in place*/) noexcept {
+  static outcome made(cm_connection&& connection, connected&& end) noexcept {
+    std::move(end).keep();
     return std::move(connection);
   }
 };
