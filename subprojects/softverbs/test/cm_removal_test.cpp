@@ -5,8 +5,12 @@
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <thread>
+#include <utility>
 
 namespace {
 
@@ -124,4 +128,67 @@ TEST_CASE("the peer of a device that broke hears of the end when its identifier 
   broken.repair();
   client.destroy();
   other_events.next(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST_CASE("who broke and was repaired before anybody looked is told of all the same") {
+  cm_pair pair;
+  {
+    const broken_device broken;
+  }
+  CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
+  CHECK(rdma_disconnect(pair.client.id) == -1);
+  // But not what came later.
+  event_source later_events;
+  const cm_listener later(later_events);
+  CHECK_FALSE(later_events.is_readable());
+  CHECK(is_silent(later_events));
+}
+
+TEST_CASE("a child of fork that repairs its devices leaves its parent's broken") {
+  cm_pair pair;
+  const broken_device broken;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    softverbs_reset_faults();
+    ::_exit(0);
+  }
+  REQUIRE(::waitpid(child, nullptr, 0) == child);
+  CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
+}
+
+TEST_CASE("who has heard that the device broke joins no group") {
+  event_source events;
+  const cm_listener bound(events, own_address, RDMA_PS_UDP);
+  broken_device broken;
+  events.next(RDMA_CM_EVENT_DEVICE_REMOVAL);
+  broken.repair();
+  sockaddr_in6 group = ip("239.83.0.1");
+  CHECK(rdma_join_multicast(bound.id, of_c(group), nullptr) == -1);
+  CHECK(errno == EINVAL);
+  CHECK(is_silent(events));
+}
+
+TEST_CASE("who is being destroyed is not told that the device breaks") {
+  event_source server_events;
+  const cm_listener listener(server_events);
+  event_source client_events;
+  one_id client(client_events);
+  resolve(client_events, client, listener.address());
+  rdma_conn_param parameters = parameters_with();
+  REQUIRE(rdma_connect(client.id, &parameters) == 0);
+  one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  REQUIRE(rdma_accept(server.id, &parameters) == 0);
+  // For its acknowledgement the destruction waits.
+  rdma_cm_event* response = nullptr;
+  REQUIRE(rdma_get_cm_event(client_events.channel, &response) == 0);
+  int destroyed = -1;
+  std::thread destroyer(
+      [&, id = std::exchange(client.id, nullptr)] { destroyed = rdma_destroy_id(id); });
+  server_events.next(RDMA_CM_EVENT_REJECTED);
+  const broken_device broken;
+  server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL);
+  CHECK(rdma_ack_cm_event(response) == 0);
+  destroyer.join();
+  CHECK(destroyed == 0);
+  CHECK(is_silent(client_events));
 }

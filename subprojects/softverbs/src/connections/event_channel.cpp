@@ -91,8 +91,10 @@ bool event_channel::watch(int descriptor, channel_member& member) noexcept {
   return watch(descriptor, member, EPOLLIN);
 }
 
-bool event_channel::watch_edges(int descriptor, channel_member& member) noexcept {
-  return watch(descriptor, member, EPOLLIN | EPOLLET);
+bool event_channel::watch_edges(int descriptor, channel_member& member) {
+  if (!watch(descriptor, member, EPOLLIN | EPOLLET)) return false;
+  progress();
+  return true;
 }
 
 void event_channel::unwatch(int descriptor) noexcept {

@@ -76,8 +76,9 @@ class event_channel final : public rdma_event_channel {
   ~event_channel();
 
   bool watch(int descriptor, channel_member& member) noexcept;
-  /// The same of what nobody reads: once for each time that it becomes readable.
-  bool watch_edges(int descriptor, channel_member& member) noexcept;
+  /// The same of what nobody reads: once for each time that it becomes readable. If it is so now,
+  /// the member has been told when this returns.
+  bool watch_edges(int descriptor, channel_member& member);
   void unwatch(int descriptor) noexcept;
   /// Calls `on_time` then; 0 for never.
   void wake_at(channel_member& member, nanoseconds when);

@@ -60,16 +60,28 @@ void identifier::silence() {
   reserved_.reset();
   close_socket();
   stage_ = stage::ended;
+  is_removed_ = true;
+}
+
+void identifier::drop_events() {
+  std::vector<identifier*> orphans;
+  events().extract([this](const connection_event& each) { return each.owner == this; },
+                   [&](const std::unique_ptr<connection_event>& dropped) {
+                     if (dropped->event == RDMA_CM_EVENT_CONNECT_REQUEST)
+                       orphans.push_back(&identifier::of(dropped->id));
+                   });
+  for (identifier* each : orphans) each->destroy();
 }
 
 void identifier::destroy() {
+  drop_events();
   // Its channel may be its own, and has to outlive it.
   const auto own = std::move(own_channel);
   delete this;
 }
 
 void identifier::look_at_device() {
-  if (is_removed_ || !here_ || !faults::is_broken(here_->device)) return;
+  if (is_removed_ || !here_ || faults::breakages(here_->device) == breakages_) return;
   is_removed_ = true;
   callers_.clear();
   events().wake_at(*this, 0);
@@ -143,11 +155,15 @@ int identifier::reserve(ip_address address) {
 }
 
 int identifier::choose(const place& at) {
+  // In this order: what breaks in between is told.
+  const unsigned breakages = faults::breakages(at.device);
+  if (faults::is_broken(at.device)) return ENODEV;
   ibv_context* const opened = manager_context(at.device);
   if (opened == nullptr) return errno;
   ibv_pd* const domain = manager_domain(at.device);
   if (domain == nullptr) return errno;
   here_ = at;
+  breakages_ = breakages;
   verbs = opened;
   pd = domain;
   port_num = at.port;
@@ -170,7 +186,6 @@ int identifier::bind(const sockaddr* address) {
   if (!asked->is_any()) {
     at = place_of(*asked);
     if (!at || !at->is_of_this_process()) return EADDRNOTAVAIL;
-    if (faults::is_broken(at->device)) return ENODEV;
   }
   if (const int error = reserve(*asked)) return error;
   if (at)
@@ -211,8 +226,7 @@ int identifier::resolve(const sockaddr* source, const sockaddr* target) {
       return nowhere(ENETUNREACH);
     }
   }
-  if (faults::is_broken(from->device)) return nowhere(ENODEV);
-  if (const int error = choose(*from)) return error;
+  if (const int error = choose(*from)) return error == ENODEV ? nowhere(error) : error;
   remote_ = *asked;
   if (stage_ == stage::idle) {
     ip_address own{

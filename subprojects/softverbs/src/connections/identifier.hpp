@@ -61,7 +61,9 @@ class identifier final : public channel_member, public public_identifier {
 
   /// Nothing is posted for it any more.
   void silence();
-  /// Of one that has no events left.
+  /// What the program has not been told of goes; requests among it are rejected by that.
+  void drop_events();
+  /// Of one of whose events the program has none.
   void destroy();
 
   bool is_datagram() const noexcept { return qp_type == IBV_QPT_UD; }
@@ -108,6 +110,7 @@ class identifier final : public channel_member, public public_identifier {
 
   /// Tells the program if its device has broken, once; that's its end.
   void look_at_device();
+  bool is_removed() const noexcept { return is_removed_; }
 
   /// In a child of fork.
   void abandon() noexcept;
@@ -184,6 +187,9 @@ class identifier final : public channel_member, public public_identifier {
   nanoseconds gives_up_ = 0;
   nanoseconds is_refused_at_ = 0;
   std::list<std::unique_ptr<caller>> callers_;
+  /// Of its device, when it was chosen.
+  unsigned breakages_ = 0;
+  /// Its device has broken since, or nobody is to hear of that.
   bool is_removed_ = false;
 };
 

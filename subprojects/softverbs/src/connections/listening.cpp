@@ -2,7 +2,6 @@
 // What an identifier does that listens.
 #include "connections/identifier.hpp"
 #include "connections/protocol.hpp"
-#include "faults/faults.hpp"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -123,7 +122,7 @@ void identifier::take_request(int socket, const message& said) {
   made->remote_vendor.vendor_id = said.vendor;
   made->remote_vendor.options = said.vendor_options;
   // Nobody has that address if it is of another process' device, or of one that is gone.
-  if (!here->is_of_this_process() || faults::is_broken(here->device) || made->choose(*here) != 0) {
+  if (!here->is_of_this_process() || made->choose(*here) != 0) {
     message no;
     no.kind = message_kind::rejection;
     no.is_datagram = said.is_datagram;

@@ -2,6 +2,7 @@
 // The entry points for channels and their events.
 #include "connections/calls.hpp"
 #include "connections/removal.hpp"
+#include "faults/faults.hpp"
 #include "machine/machine.hpp"
 
 #include <fcntl.h>
@@ -25,6 +26,7 @@ void after_fork_in_child() noexcept {
   reservation::abandon_all();
   event_channel::abandon_all();
   abandon_devices();
+  faults::abandon_breakages();
   connections_mutex().unlock();
 }
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <new>
 #include <utility>
-#include <vector>
 
 using namespace softverbs;
 
@@ -16,20 +15,6 @@ namespace {
 bool is_port_space(rdma_port_space space) noexcept {
   return space == RDMA_PS_TCP || space == RDMA_PS_UDP || space == RDMA_PS_IPOIB ||
          space == RDMA_PS_IB;
-}
-
-/// What nobody has been told of goes, too; requests among it are rejected by that.
-void drop_events(identifier& id) {
-  std::vector<identifier*> orphans;
-  id.events().extract([&](const connection_event& event) { return event.owner == &id; },
-                      [&](const std::unique_ptr<connection_event>& event) {
-                        if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
-                          orphans.push_back(&identifier::of(event->id));
-                      });
-  for (identifier* each : orphans) {
-    drop_events(*each);
-    each->destroy();
-  }
 }
 
 }  // namespace
@@ -75,7 +60,7 @@ SOFTVERBS_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
     {
       const connections_lock held;
       ours.silence();
-      drop_events(ours);
+      ours.drop_events();
     }
     if (id->event != nullptr) rdma_ack_cm_event(std::exchange(id->event, nullptr));
     wait_until_acknowledged(ours, [&] { return ours.acknowledged >= ours.reported; });

@@ -68,7 +68,7 @@ std::unique_ptr<connection_event> make_event(multicast_membership& joined, int e
 int join(identifier& id, const sockaddr* address, bool only_sends, void* context) {
   const auto asked = read_address(address);
   if (!asked) return EINVAL;
-  if (!id.here() || !id.is_datagram()) return EINVAL;
+  if (!id.here() || !id.is_datagram() || id.is_removed()) return EINVAL;
   auto joined = std::make_unique<multicast_membership>();
   joined->owner = &id;
   joined->context = context;

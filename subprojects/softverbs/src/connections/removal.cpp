@@ -20,7 +20,7 @@ class breakage_watch final : public channel_member {
 
 std::unique_ptr<event_channel> open_channel() {
   static breakage_watch devices;
-  const int breakages = faults::breakages();
+  const int breakages = faults::breakage_descriptor();
   if (breakages < 0) return nullptr;
   auto opened = event_channel::open();
   if (opened && !opened->watch_edges(breakages, devices)) return nullptr;

@@ -34,8 +34,9 @@ using device_set = std::atomic<std::uint64_t>;
 static_assert(max_devices <= 64);
 std::array<device_set, max_ports> ports_down{};
 device_set broken{0};
+std::array<std::atomic<unsigned>, max_devices> times_broken{};
 /// Of an eventfd; -1 as long as nobody has asked for it.
-std::atomic<int> breakage_descriptor{-1};
+std::atomic<int> told_of_breakages{-1};
 
 bool has(const device_set& set, unsigned device) noexcept {
   return (set.load(std::memory_order_relaxed) >> device & 1) != 0;
@@ -58,9 +59,9 @@ void raise(unsigned device, unsigned port, ibv_event_type type) {
 void break_devices(const effect& what) {
   for (unsigned device = 0; device < max_devices; ++device)
     if (what.target.value_or(device) == device && change(broken, device, true)) {
+      ++times_broken[device];
       raise(device, 1, IBV_EVENT_DEVICE_FATAL);
-      if (const int descriptor = breakage_descriptor; descriptor >= 0)
-        ::eventfd_write(descriptor, 1);
+      if (const int descriptor = told_of_breakages; descriptor >= 0) ::eventfd_write(descriptor, 1);
     }
 }
 
@@ -213,10 +214,16 @@ bool port_is_down(station port) noexcept {
 }
 bool is_broken(unsigned device) noexcept { return has(broken, device); }
 
-int breakages() noexcept {
+unsigned breakages(unsigned device) noexcept { return times_broken[device]; }
+
+int breakage_descriptor() noexcept {
   const std::lock_guard held(machine::current().engine.lock());
-  if (breakage_descriptor < 0) breakage_descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return breakage_descriptor;
+  if (told_of_breakages < 0) told_of_breakages = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return told_of_breakages;
+}
+
+void abandon_breakages() noexcept {
+  if (const int descriptor = told_of_breakages.exchange(-1); descriptor >= 0) ::close(descriptor);
 }
 
 int inject(const char* text, const char* origin, const char* consequence) noexcept try {
@@ -238,11 +245,7 @@ void reset() noexcept {
   state = {};
   any = start_ports() || machine::current().engine.is_held();
   tell_peers(machine::current());
-  if (broken.exchange(0) == 0) return;
-  machine::current().announce_repair();
-  eventfd_t breakages = 0;
-  if (const int descriptor = breakage_descriptor; descriptor >= 0)
-    ::eventfd_read(descriptor, &breakages);
+  if (broken.exchange(0) != 0) machine::current().announce_repair();
 }
 
 unsigned long long struck() noexcept {

@@ -73,9 +73,13 @@ void keep_time(machine& on);
 
 bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;
-/// A descriptor that is readable while devices are broken, with an edge for each one that breaks;
-/// -1 with errno. It is not to be read. Not under the lock.
-int breakages() noexcept;
+/// How often it has broken.
+unsigned breakages(unsigned device) noexcept;
+/// A descriptor with an edge of readability for each device that breaks; -1 with errno. It is not
+/// to be read. Not under the lock.
+int breakage_descriptor() noexcept;
+/// In a child of fork: the descriptor is its parent's.
+void abandon_breakages() noexcept;
 
 /// Adds faults; 0, or EINVAL or ENOMEM. What is wrong is said on stderr, with where they come
 /// from and what follows. Not under the lock.
