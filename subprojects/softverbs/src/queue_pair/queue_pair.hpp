@@ -53,7 +53,7 @@ class queue_pair final : public queue_pair_core {
 
   // Of what receives for XRC, by whoever has it open; the engine's lock protects them.
   void open_by(xrc_target& target) { open_.push_back(&target); }
-  /// False if that was the last one.
+  /// False if that was the last one. Under its lock, too: it may pass to the next one's device.
   bool closed_by(const xrc_target& target) noexcept;
   void raise(ibv_event_type event) override;
 

@@ -12,7 +12,10 @@ namespace softverbs {
 void part(xrc_target& target) {
   --target.domain.children;
   queue_pair& pair = target.pair;
-  if (pair.closed_by(target)) return;
+  {
+    const std::lock_guard held(pair.lock());
+    if (pair.closed_by(target)) return;
+  }
   pair.leave_machine();
   target.domain.domain->queue_pairs.erase(pair.number());
   delete &pair;

@@ -11,8 +11,10 @@
 #include "verbs/inline_calls.hpp"
 #include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
+#include "verbs/xrc.hpp"
 
 #include <cerrno>
+#include <cstdint>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -309,7 +311,8 @@ int inline_calls::dealloc_mw(ibv_mw* window) {
 // A request like any other, which the device makes itself: windows of type 1 only.
 int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
   SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
-  queue_pair& ours = behind(pair);
+  if (pair->qp_type == IBV_QPT_XRC_RECV) return refuse_request(*pair);
+  auto& ours = *static_cast<queue_pair*>(pair);
   ibv_send_wr request{};
   request.wr_id = binding->wr_id;
   request.send_flags = binding->send_flags;

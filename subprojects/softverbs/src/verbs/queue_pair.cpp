@@ -206,7 +206,11 @@ int inline_calls::post_send(ibv_qp* pair, ibv_send_wr* request, ibv_send_wr** ba
     *bad = request;
     return *failure;
   }
-  queue_pair* const ours = &behind(pair);
+  if (pair->qp_type == IBV_QPT_XRC_RECV) {
+    *bad = request;
+    return refuse_request(*pair);
+  }
+  auto* const ours = static_cast<queue_pair*>(pair);
   const session_guard posting_alone(ours->building());
   if (posting_alone.refused()) {
     *bad = request;
@@ -239,7 +243,11 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
     *bad = request;
     return *failure;
   }
-  queue_pair* const ours = &behind(pair);
+  if (pair->qp_type == IBV_QPT_XRC_RECV) {
+    *bad = request;
+    return refuse_request(*pair);
+  }
+  auto* const ours = static_cast<queue_pair*>(pair);
   if (!ours->usable()) {
     *bad = request;
     return EIO;

@@ -88,6 +88,10 @@ int destroy_target(xrc_target& target) {
   return 0;
 }
 
+int refuse_request(const ibv_qp& target) noexcept {
+  return device_context::of(target.context).usable() ? EINVAL : EIO;
+}
+
 ibv_xrcd* inline_calls::open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attributes) {
   SOFTVERBS_FAULT(ibv_open_xrcd, verbs);
   constexpr std::uint32_t all = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
