@@ -455,7 +455,7 @@ void wire::look(bool thoroughly) noexcept {
   if (knocked) accept_some();
 }
 
-const packet* wire::next() noexcept {
+const packet* wire::next() {
   release();
   while (!ready_.empty()) {
     if (turn_ >= ready_.size()) turn_ = 0;
@@ -593,7 +593,7 @@ bool wire::well_formed(std::span<const std::byte> message) noexcept {
   }
 }
 
-bool wire::belongs_to(std::uint32_t qpn, pid_t process) noexcept {
+bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   const std::uint32_t slot = qpn >> index_bits;
   // In another namespace, it has no number here.
   if (process == 0) return true;
@@ -613,11 +613,14 @@ bool wire::belongs_to(std::uint32_t qpn, pid_t process) noexcept {
   const pid_t listens = found ? process_behind(probe) : 0;
   ::close(probe);
   if (found) return listens == 0 || listens == process;
+  // So many wait to be accepted there that it can't be told now. A place among them is waited for,
+  // so that it is known who that is when it says the same again.
+  if (error == EAGAIN) static_cast<void>(find(qpn));
   // Nobody is left there whom this could be a lie about; what was said before still counts.
   return error == ECONNREFUSED && known == 0;
 }
 
-bool wire::speaks_for(inlet& from, std::uint32_t qpn) noexcept {
+bool wire::speaks_for(inlet& from, std::uint32_t qpn) {
   if (from.slot == qpn >> index_bits) return true;
   if (!belongs_to(qpn, from.process)) return false;
   from.slot = qpn >> index_bits;

@@ -85,7 +85,7 @@ class wire {
   /// Looks for what has come in. Cheap enough for each poll.
   void look(bool thoroughly) noexcept;
   /// The next packet of those, null when there is no more.
-  const packet* next() noexcept;
+  const packet* next();
 
   /// Packets may come in without a system call of their senders: somebody has to look, or to sleep.
   bool is_watched() const noexcept { return !watched_.empty(); }
@@ -126,7 +126,7 @@ class wire {
   /// Whether `process` is the one whose queue pairs have this number in common with `qpn`, as far
   /// as the kernel tells; what somebody says of itself isn't believed. Not cheap before both have
   /// exchanged something.
-  bool belongs_to(std::uint32_t qpn, pid_t process) noexcept;
+  bool belongs_to(std::uint32_t qpn, pid_t process);
 
   /// Whether the process behind `target_qpn` is there but has not read all that it
   /// was sent.
@@ -168,7 +168,7 @@ class wire {
   void close_inlet(inlet& from) noexcept;
   bool well_formed(std::span<const std::byte> message) noexcept;
   /// Whether who is connected there may say something in the name of this queue pair.
-  bool speaks_for(inlet& from, std::uint32_t qpn) noexcept;
+  bool speaks_for(inlet& from, std::uint32_t qpn);
 
   std::array<int, 2> published_{-1, -1};
   int listener_ = -1;
