@@ -63,6 +63,11 @@ void engine::remove(served& pair) noexcept {
   answer_ring();
   if (pair.scheduled_) take_off(pair);
   forget(pair);
+  keep_next_try();
+}
+
+void engine::keep_next_try() noexcept {
+  if (const nanoseconds next = wire_.next_try()) thread_.wake_if_asleep_at(next);
 }
 
 int engine::join(served& pair, const ibv_gid& gid, std::uint16_t lid) {
@@ -253,6 +258,7 @@ bool engine::progress(bool thoroughly) {
     take_off(pair);
     if (pair.serve()) schedule(pair);
   }
+  keep_next_try();
   return packets > 0 || actives_ > 0;
 }
 
@@ -265,8 +271,6 @@ void engine::drive() noexcept {
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
     // This may have been the program's last poll for a while.
     if (actives_ > 0 || wire_.is_watched()) thread_.wake_if_asleep();
-    // What has to be tried again later must not wait for the next poll.
-    if (wire_.next_try() != 0) thread_.wake_if_asleep_at(wire_.next_try());
   }
   // Where processors are fewer than programs that poll, the peer may wait for this one's.
   if (in_vain) ::sched_yield();

@@ -96,6 +96,8 @@ class engine final : private progress_thread::work {
   int descriptor() const noexcept override;
 
   void take_off(served& pair) noexcept;
+  /// What has to be tried again later must not wait for the next one who makes progress.
+  void keep_next_try() noexcept;
   void answer_ring() noexcept;
   void check_deadlines();
   bool meet_next_deadline();
