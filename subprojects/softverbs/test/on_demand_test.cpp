@@ -5,8 +5,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdint>
+#include <vector>
 
 namespace {
 
@@ -23,6 +25,12 @@ struct absent_pages {
   absent_pages& operator=(const absent_pages&) = delete;
   ~absent_pages() { ::munmap(start, 2 * page); }
   void allow(int protection) const { REQUIRE(::mprotect(start, 2 * page, protection) == 0); }
+  /// Whether both have been brought in.
+  bool are_there() const {
+    std::array<unsigned char, 2> resident{};
+    REQUIRE(::mincore(start, 2 * page, resident.data()) == 0);
+    return (resident[0] & 1) != 0 && (resident[1] & 1) != 0;
+  }
   std::uintptr_t address() const { return reinterpret_cast<std::uintptr_t>(start); }
 
   std::size_t page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -50,6 +58,14 @@ struct offer {
 ibv_mr* register_everything(ibv_pd* domain, int rights = all_rights) {
   errno = 0;
   return ibv_reg_mr(domain, nullptr, SIZE_MAX, rights);
+}
+
+/// Kernels before 5.14 can't be asked for it; then advice gives 0, and nothing happens.
+bool populates() {
+  constexpr int populate_read = 22;
+  const absent_pages pages;
+  pages.allow(PROT_READ);
+  return ::madvise(pages.start, pages.page, populate_read) == 0;
 }
 
 int advise(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge piece) {
@@ -178,9 +194,12 @@ TEST_CASE("advice brings in what is paged on demand") {
   constexpr std::uint32_t waits = IBV_ADVISE_MR_FLAG_FLUSH;
   // Nobody hears of what fails later.
   CHECK(advise(end.domain, reading, 0, all) == 0);
+  if (populates()) CHECK(advise(end.domain, reading, waits, all) == EFAULT);
   pages.allow(PROT_READ | PROT_WRITE);
-  CHECK(advise(end.domain, writing, waits, all) == 0);
   CHECK(advise(end.domain, IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, waits, all) == 0);
+  CHECK_FALSE(pages.are_there());
+  CHECK(advise(end.domain, writing, waits, all) == 0);
+  if (populates()) CHECK(pages.are_there());
   ibv_sge beyond = all;
   beyond.addr += pages.page;
   CHECK(advise(end.domain, reading, waits, beyond) == EFAULT);
@@ -201,4 +220,19 @@ TEST_CASE("advice brings in what is paged on demand") {
   REQUIRE(constant != nullptr);
   CHECK(advise(end.domain, writing, 0, {pages.address(), 8, constant->lkey}) == EPERM);
   CHECK(ibv_dereg_mr(constant) == 0);
+}
+
+TEST_CASE("advice of more than the kernel takes at once is refused") {
+  endpoint end;
+  const absent_pages pages;
+  ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, all_rights);
+  REQUIRE(region != nullptr);
+  constexpr std::uint32_t most = UINT16_MAX / sizeof(ibv_sge);
+  std::vector<ibv_sge> pieces(most + 1, {pages.address(), 8, region->lkey});
+  const auto advise_of = [&](std::uint32_t count) {
+    return ibv_advise_mr(end.domain, IBV_ADVISE_MR_ADVICE_PREFETCH, 0, pieces.data(), count);
+  };
+  CHECK(advise_of(most) == 0);
+  CHECK(advise_of(most + 1) == EINVAL);
+  CHECK(ibv_dereg_mr(region) == 0);
 }

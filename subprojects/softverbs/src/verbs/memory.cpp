@@ -246,6 +246,8 @@ int inline_calls::advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::ui
   const bool faults = writes || advice == IBV_ADVISE_MR_ADVICE_PREFETCH;
   if (!faults && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return EOPNOTSUPP;
   if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0) return EINVAL;
+  // As the kernel, to which the list goes as an attribute with 16 bits of length.
+  if (count > UINT16_MAX / sizeof(ibv_sge)) return EINVAL;
   try {
     std::vector<advised> memories(count);
     {
