@@ -64,6 +64,8 @@ void responder::forget(const shared_receive_queue& queue) noexcept {
   if (shared_ != &queue) return;
   taken_.reset();
   shared_ = nullptr;
+  // The rest of a message is not for another one that gets the number.
+  message_.open = false;
 }
 
 void responder::on_request(const packet& incoming) {
