@@ -130,7 +130,9 @@ void machine::publish() noexcept {
 bool machine::may_use(const remote_process& other, const announcements::use& what) {
   const std::lock_guard held(engine.lock());
   const served* const pair = engine.find(what.pair);
-  return pair != nullptr && pair->domain() == regions.domain_of(what.region) &&
+  // What only receives for XRC has no domain, nor has a region that isn't there.
+  return pair != nullptr && pair->domain() != 0 &&
+         pair->domain() == regions.domain_of(what.region) &&
          wire.belongs_to(pair->peer(), other.process);
 }
 
