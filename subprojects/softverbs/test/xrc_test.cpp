@@ -7,9 +7,11 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <string>
@@ -534,4 +536,79 @@ TEST_CASE("XRC: requests to another process, which dies") {
   other.kill();
   REQUIRE(sender.send_to(99, number, 8) == 0);
   CHECK(sender.wait().status == IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_CASE("XRC: what only receives takes no request, whatever state it is in") {
+  xrc_connection both;
+  ibv_qp* const target = both.receiver.target;
+  REQUIRE(both.receiver.state() == IBV_QPS_RTS);
+  ibv_send_wr send{};
+  ibv_send_wr* bad_send = nullptr;
+  CHECK(ibv_post_send(target, &send, &bad_send) == EINVAL);
+  CHECK(bad_send == &send);
+  ibv_recv_wr receive{};
+  ibv_recv_wr* bad_receive = nullptr;
+  CHECK(ibv_post_recv(target, &receive, &bad_receive) == EINVAL);
+  CHECK(bad_receive == &receive);
+  ibv_mw* window = ibv_alloc_mw(both.receiver.end.domain, IBV_MW_TYPE_1);
+  REQUIRE(window != nullptr);
+  ibv_mw_bind binding{};
+  CHECK(ibv_bind_mw(target, window, &binding) == EINVAL);
+  CHECK(ibv_dealloc_mw(window) == 0);
+}
+
+TEST_CASE("XRC: one object of a queue pair is destroyed while another one is used") {
+  const temporary_file file;
+  open_context one;
+  open_context other;
+  ibv_xrcd* mine = open_domain(one.verbs, file.descriptor, O_CREAT);
+  ibv_xrcd* theirs = open_domain(other.verbs, file.descriptor, 0);
+  REQUIRE(mine != nullptr);
+  REQUIRE(theirs != nullptr);
+  ibv_qp* used = create_target(mine);
+  REQUIRE(used != nullptr);
+  ibv_qp_open_attr asked{};
+  asked.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  asked.qp_num = used->qp_num;
+  asked.xrcd = theirs;
+  asked.qp_type = IBV_QPT_XRC_RECV;
+  std::atomic<bool> done{false};
+  std::atomic<int> failures{0};
+  std::thread user([&] {
+    ibv_recv_wr receive{};
+    ibv_recv_wr* bad = nullptr;
+    while (!done.load()) {
+      ibv_qp_attr reset{};
+      if (ibv_modify_qp(used, &reset, IBV_QP_STATE) != 0) ++failures;
+      if (ibv_post_recv(used, &receive, &bad) != EINVAL) ++failures;
+    }
+  });
+  for (int round = 0; round < 50; ++round) {
+    ibv_qp* opened = ibv_open_qp(other.verbs, &asked);
+    if (opened == nullptr || ibv_destroy_qp(opened) != 0) ++failures;
+  }
+  done = true;
+  user.join();
+  CHECK(failures == 0);
+  CHECK(ibv_destroy_qp(used) == 0);
+  CHECK(ibv_close_xrcd(mine) == 0);
+  CHECK(ibv_close_xrcd(theirs) == 0);
+}
+
+TEST_CASE("a domain of XRC that is closed leaves the program its locks on the file") {
+  const temporary_file file;
+  open_context device;
+  flock lock{};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  REQUIRE(::fcntl(file.descriptor, F_SETLK, &lock) == 0);
+  ibv_xrcd* domain = open_domain(device.verbs, file.descriptor, O_CREAT);
+  REQUIRE(domain != nullptr);
+  REQUIRE(ibv_close_xrcd(domain) == 0);
+  const pid_t child = ::fork();
+  if (child == 0)
+    ::_exit(::fcntl(file.descriptor, F_SETLK, &lock) == -1 && errno == EAGAIN ? 0 : 1);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }

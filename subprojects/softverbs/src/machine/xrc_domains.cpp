@@ -4,22 +4,32 @@
 #include "wire/wire.hpp"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 
 namespace softverbs {
+namespace {
 
-xrc_domain* xrc_domains::open(unsigned device, int descriptor, int flags, int& error) {
+/// A descriptor that keeps the file: one by which it isn't opened, as closing any other would
+/// release all record locks that the program has on it. -1 with errno.
+int keep(int descriptor) noexcept {
+  std::array<char, 32> name{};
+  std::snprintf(name.data(), name.size(), "/proc/self/fd/%d", descriptor);
+  const int kept = ::open(name.data(), O_PATH | O_CLOEXEC);
+  // Without /proc.
+  return kept >= 0 ? kept : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+}
+
+}  // namespace
+
+xrc_domain* xrc_domains::open(unsigned device, int descriptor, const struct stat& found, int flags,
+                              int& error) {
   error = 0;
-  struct stat found{};
   if (descriptor != -1) {
-    if (::fstat(descriptor, &found) != 0) {
-      error = EBADF;
-      return nullptr;
-    }
     const auto known = std::ranges::find_if(domains_, [&](const xrc_domain& each) {
       return each.device == device && each.descriptor >= 0 && each.file_system == found.st_dev &&
              each.file == found.st_ino;
@@ -38,7 +48,7 @@ xrc_domain* xrc_domains::open(unsigned device, int descriptor, int flags, int& e
     error = EAGAIN;
     return nullptr;
   }
-  const int kept = descriptor == -1 ? -1 : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  const int kept = descriptor == -1 ? -1 : keep(descriptor);
   if (descriptor != -1 && kept < 0) {
     error = errno;
     return nullptr;

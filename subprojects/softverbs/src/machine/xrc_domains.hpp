@@ -2,6 +2,7 @@
 #pragma once
 
 #include <infiniband/verbs.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace softverbs {
 /// made them. Known by a file, whose contents nobody looks at, or by nothing.
 struct xrc_domain {
   unsigned device = 0;
-  /// Of the file, which is kept open so that no other one gets its number; -1 if there is none.
+  /// Of the file, so that no other one gets its number; -1 if there is none.
   int descriptor = -1;
   dev_t file_system = 0;
   ino_t file = 0;
@@ -32,8 +33,10 @@ class xrc_domains {
   xrc_domains(const xrc_domains&) = delete;
   xrc_domains& operator=(const xrc_domains&) = delete;
 
-  /// As ibv_open_xrcd with these: null with `error` set, or one that is open once more.
-  xrc_domain* open(unsigned device, int descriptor, int flags, int& error);
+  /// As ibv_open_xrcd with these, and what fstat says of the descriptor: null with `error` set, or
+  /// one that is open once more.
+  xrc_domain* open(unsigned device, int descriptor, const struct stat& found, int flags,
+                   int& error);
   /// The last one to close it destroys it.
   void close(xrc_domain& domain) noexcept;
 

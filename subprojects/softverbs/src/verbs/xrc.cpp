@@ -9,6 +9,8 @@
 #include "verbs/device_context.hpp"
 #include "verbs/inline_calls.hpp"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <memory>
 #include <mutex>
@@ -99,6 +101,9 @@ ibv_xrcd* inline_calls::open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attrib
   int error = device.usable() ? 0 : EIO;
   if (error == 0 && (attributes->comp_mask & ~all) != 0) error = EOPNOTSUPP;
   if (error == 0 && attributes->comp_mask != all) error = EINVAL;
+  // It may take its time, and others' messages must not.
+  struct stat file{};
+  if (error == 0 && attributes->fd != -1 && ::fstat(attributes->fd, &file) != 0) error = EBADF;
   if (error == 0) try {
       auto opening = std::make_unique<xrc_opening>();
       opening->context = verbs;
@@ -106,7 +111,7 @@ ibv_xrcd* inline_calls::open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attrib
       device.xrc_openings.insert(opening.get());
       try {
         opening->domain = device.machine().xrc_domains.open(device.device().number, attributes->fd,
-                                                            attributes->oflags, error);
+                                                            file, attributes->oflags, error);
       } catch (...) {
         device.xrc_openings.erase(opening.get());
         throw;
