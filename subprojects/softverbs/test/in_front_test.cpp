@@ -3,6 +3,7 @@
 #include "catch.hpp"
 #include "fabric.hpp"
 #include "peer.hpp"
+#include "xrc.hpp"
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <cerrno>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace {
 
@@ -370,4 +372,58 @@ TEST_CASE("in front of a device, nothing is left when it closes", "[.][in front]
     REQUIRE(ibv_create_cq(device.verbs, 4, nullptr, channel, 0) != nullptr);
   }
   CHECK(descriptors() == at_first);
+}
+
+TEST_CASE("in front of a device, the last object of a queue pair of XRC has its faults",
+          "[.][in front]") {
+  xrc_connection both;
+  ibv_qp_open_attr asked{};
+  asked.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  asked.qp_num = both.receiver.target->qp_num;
+  asked.xrcd = both.receiver.domain;
+  asked.qp_type = IBV_QPT_XRC_RECV;
+  ibv_qp* second = ibv_open_qp(both.receiver.end.context, &asked);
+  REQUIRE(second != nullptr);
+  const faults set("receive-completion@" + std::to_string(second->qp_num) +
+                   ":2=local_length_error");
+  for (std::uint64_t id = 0; id < 2; ++id) {
+    REQUIRE(both.receiver.post(both.receiver.shared, id, 0, 64) == 0);
+    REQUIRE(both.sender.send_to(id, number_of(both.receiver.shared), 8) == 0);
+    CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
+  }
+  CHECK(ibv_destroy_qp(second) == 0);
+  completes(both.receiver.end, 0, IBV_WC_SUCCESS);
+  completes(both.receiver.end, 1, IBV_WC_LOC_LEN_ERR);
+  CHECK(both.receiver.state() == IBV_QPS_ERR);
+}
+
+TEST_CASE("in front of a device, what was received for XRC outlives the queue pair",
+          "[.][in front]") {
+  xrc_connection both;
+  const faults set("receive-completion=200ms");
+  REQUIRE(both.receiver.post(both.receiver.shared, 7, 0, 64) == 0);
+  REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
+  CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
+  // It is taken from the device, and held back.
+  ibv_wc none{};
+  CHECK(ibv_poll_cq(both.receiver.end.queue, 1, &none) == 0);
+  CHECK(ibv_destroy_qp(std::exchange(both.receiver.target, nullptr)) == 0);
+  completes(both.receiver.end, 7, IBV_WC_SUCCESS);
+}
+
+TEST_CASE("in front of a device, a shared receive queue of XRC can fail to be made",
+          "[.][in front]") {
+  xrc_receiver receiver;
+  ibv_srq_init_attr_ex wanted{};
+  wanted.attr = {4, 1, 0};
+  wanted.srq_type = IBV_SRQT_XRC;
+  wanted.pd = receiver.end.domain;
+  wanted.xrcd = receiver.domain;
+  wanted.cq = receiver.end.queue;
+  wanted.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  const faults set("ibv_create_srq=ENOSPC");
+  errno = 0;
+  CHECK(ibv_create_srq_ex(receiver.end.context, &wanted) == nullptr);
+  CHECK(errno == ENOSPC);
 }

@@ -89,6 +89,20 @@ void fail(pair_record& pair) noexcept {
   static_cast<void>(SOFTVERBS_NEXT(ibv_modify_qp)(pair.pair, &attributes, IBV_QP_STATE));
 }
 
+/// What was received for XRC belongs to the shared receive queues.
+bool has_no_queues(const ibv_qp& pair) noexcept { return pair.qp_type == IBV_QPT_XRC_RECV; }
+
+/// That of another object for the same queue pair, of which that of XRC can have any number. Null
+/// if there is none.
+pair_record* another_of(const pair_record& one) noexcept {
+  pair_record* found = nullptr;
+  all().pairs.each([&](pair_record& each) {
+    if (&each != &one && each.opened == one.opened && each.pair->qp_num == one.pair->qp_num)
+      found = &each;
+  });
+  return found;
+}
+
 /// What becomes of it, and when.
 void judge(queue_record& queue, completion& taken) {
   const auto found = queue.opened->pairs.find(taken.wc.qp_num);
@@ -414,7 +428,7 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   const std::lock_guard held(all().lock);
   pair_record* const record = all().pairs.find(pair);
   if (record == nullptr) return 0;
-  if (!is_idle()) forget_completions(pair->qp_num, *record->opened);
+  if (!is_idle() && !has_no_queues(*pair)) forget_completions(pair->qp_num, *record->opened);
   if (std::exchange(record->failed, false)) attention.fetch_sub(1);
   record->floor = 0;
   return 0;
@@ -425,20 +439,28 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   pair_record* const record = all().pairs.find(pair);
   if (record == nullptr) return SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
   const std::uint32_t number = pair->qp_num;
+  const bool keeps_completions = has_no_queues(*pair);
   {
-    // From here on, nobody fails it.
+    // From here on, nobody fails it, unless by another object.
     const std::lock_guard held(all().lock);
     all().pairs.erase(pair);
-    record->opened->pairs.erase(number);
+    pair_record* const other = has_no_queues(*pair) ? another_of(*record) : nullptr;
+    if (other == nullptr) {
+      record->opened->pairs.erase(number);
+    } else {
+      record->opened->pairs[number] = other;
+      if (!other->failed) std::swap(other->failed, record->failed);
+      other->floor = std::max(other->floor, record->floor);
+    }
   }
   const int error = SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
   const std::lock_guard held(all().lock);
   if (error != 0) {
-    record->opened->pairs[number] = record;
+    record->opened->pairs.try_emplace(number, record);
     all().pairs.insert(pair, *record);
     return error;
   }
-  if (!is_idle()) forget_completions(number, *record->opened);
+  if (!is_idle() && !keeps_completions) forget_completions(number, *record->opened);
   if (record->failed) attention.fetch_sub(1);
   delete record;
   return 0;

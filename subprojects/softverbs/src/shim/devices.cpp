@@ -141,6 +141,7 @@ ibv_pd* alloc_parent_domain(ibv_context* verbs, ibv_parent_domain_init_attr* att
 }
 
 ibv_srq* create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes) {
+  SHIM_FAULT(ibv_create_srq, verbs);
   const own_descriptor shown(verbs);
   return theirs_of(verbs).create_srq_ex(verbs, attributes);
 }
