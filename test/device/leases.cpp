@@ -156,7 +156,9 @@ TEST_CASE("who uses a lease too late breaks the connection for both") {
   must(third.revoke());
   CHECK(write(bed.peer, source, late).has_error());
   CHECK(bed.owner.is_connected());
-  must(fourth.revoke());
+  // It may notice just now: what breaks the connection is said then.
+  const auto taken = fourth.revoke();
+  if (taken.has_error()) CHECK(taken.error() == error_kind::driver);
   check_closed(bed.peer, bed.domain, memory, late);
 }
 
