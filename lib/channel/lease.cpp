@@ -47,8 +47,12 @@ error without_windows(const char* operation, int errnum = 0) noexcept {
   return error::from_errno(errnum, operation).as(error_kind::not_supported, hint);
 }
 
-bool is_of_limit(const error& e) noexcept {
-  return e == error_kind::timed_out || e == error_kind::cancelled;
+/// What ended a wait, if that was its limit. What else ends one has broken the connection, and the
+/// access with it: taking the lease back has not failed then.
+std::optional<error> end_by_limit(const error* failure) noexcept {
+  const bool is_limit = failure != nullptr &&
+                        (*failure == error_kind::timed_out || *failure == error_kind::cancelled);
+  return is_limit ? std::optional(*failure) : std::nullopt;
 }
 
 result<void> check(const channel_core& core, const lease_request& request) noexcept {
@@ -159,8 +163,7 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit* limit) noexcept {
   if (core.send_room() == 0) {
     const auto room = core.wait_for_send_room(1, limit);
-    if (!room.has_value())
-      return is_of_limit(room.assume_error()) ? std::optional(room.assume_error()) : std::nullopt;
+    if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
   request posted;
   if (!core.post(local_invalidate_operation{.rkey = record.key}, posted, nullptr).has_value())
@@ -168,9 +171,7 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
   pending<> invalidation(&core, posted);
   const auto done = limit != nullptr ? invalidation.wait(*limit) : invalidation.wait();
   record.is_void = done.has_value();
-  if (record.is_void) return std::nullopt;
-  const error* const ended = done.assume_error().call();
-  return ended != nullptr ? std::optional(*ended) : std::nullopt;
+  return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
 
 /// Takes back what a window let in. \returns as `invalidate`
@@ -186,7 +187,7 @@ std::optional<error> close_window(lease_record& record, const wait_limit* limit,
   // A window that is gone when its bind is carried out would break the connection.
   if (record.core != nullptr && record.is_binding()) {
     const auto ended_now = core.wait_for(record.bind, limit);
-    if (!ended) ended = ended_now;
+    if (!ended && ended_now) ended = end_by_limit(&*ended_now);
   }
   if (record.core != nullptr && !record.is_void) record.deallocate_window();
   return ended;
