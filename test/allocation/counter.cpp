@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "counter.hpp"
 
+#include "../sanitized.hpp"
+
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
 
@@ -8,14 +10,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define VERBSPP_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define VERBSPP_TEST_SANITIZED 1
-#endif
-#endif
 
 namespace {
 

@@ -312,10 +312,12 @@ int ibv_dereg_mr(ibv_mr* region) {
 ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length,
                           std::uint64_t iova, int fd, int access) {
   if (reg_dmabuf_mr_calls.fails()) return reg_dmabuf_mr_calls.told();
-  if (dmabuf_memory != nullptr)
+  ibv_mr* const region =
+      VERBSPP_TEST_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, fd, access);
+  if (region == nullptr && dmabuf_memory != nullptr)
     return ibv_reg_mr_iova2(domain, dmabuf_memory + offset, length, iova,
                             static_cast<unsigned>(access));
-  return counted(VERBSPP_TEST_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, fd, access), 1);
+  return counted(region, 1);
 }
 
 int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, void* address, std::size_t length,

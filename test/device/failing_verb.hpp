@@ -128,8 +128,8 @@ class failing_reregistration {
   failing_reregistration& operator=(const failing_reregistration&) = delete;
 };
 
-/// Stands in for a driver that registers dma-bufs: takes the file descriptor of a memory file for
-/// one. Has to live longer than the regions.
+/// A memory file, which soft devices take for a dma-buf; where the device refuses it, this stands
+/// in for a driver that registers dma-bufs. Has to live longer than the regions.
 class dmabuf_stand_in {
  public:
   explicit dmabuf_stand_in(std::size_t size);
