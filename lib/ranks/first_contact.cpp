@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/first_contact.hpp"
 
+#include "ranks/numbers.hpp"
+
 #include <sched.h>
 #include <sys/random.h>
 
@@ -46,17 +48,6 @@ enum : std::uint32_t {
 
 constexpr std::size_t place_size = 512;
 static_assert(datagram_header_size + length <= place_size);
-
-void put_number(std::span<std::byte> to, std::size_t at, std::uint32_t number) noexcept {
-  for (unsigned i = 0; i < 4; ++i)
-    to[at + i] = static_cast<std::byte>(number >> (24U - 8 * i) & 0xffU);
-}
-[[nodiscard]] std::uint32_t number_in(std::span<const std::byte> from, std::size_t at) noexcept {
-  std::uint32_t number = 0;
-  for (unsigned i = 0; i < 4; ++i)
-    number = number << 8U | std::to_integer<std::uint32_t>(from[at + i]);
-  return number;
-}
 
 [[nodiscard]] completed_work no_news() noexcept {
   return {number_of(work_operation::send), 0, 0, 0};
@@ -136,7 +127,7 @@ result<void> first_contact::make(group& members, std::uint32_t peer,
     with.key = remote.qkey;
   }
   if (with.stage != progress::none || !is_vacant(members, peer)) return success();
-  VERBSPP_TRY(made, in_.build());
+  VERBSPP_TRY(made, in_.build(peer));
   VERBSPP_TRYV(members.put(peer, std::move(made)));
   with.stage = progress::made;
   return success();
@@ -283,15 +274,15 @@ result<void> first_contact::answer(group& members, std::uint32_t peer) noexcept 
 
 void first_contact::take(group& members, queue_pair_number source,
                          std::span<const std::byte> datagram) noexcept {
-  const std::uint32_t from = number_in(datagram, 4);
-  const std::uint32_t says = number_in(datagram, 8);
-  if (number_in(datagram, 0) != first_word || from >= size_ || from == rank_) return;
+  const std::uint32_t from = number_at(datagram, 4);
+  const std::uint32_t says = number_at(datagram, 8);
+  if (number_at(datagram, 0) != first_word || from >= size_ || from == rank_) return;
   contact& with = contacts_.get()[from];
   if (with.way && with.number != source) return;
-  const mark spoken_of{number_in(datagram, 16), number_in(datagram, 20)};
+  const mark spoken_of{number_at(datagram, 16), number_at(datagram, 20)};
   if ((says & is_refused_bit) != 0) {
     if (spoken_of == mark_of(members[from].endpoint()))
-      with.refusal = static_cast<int>(number_in(datagram, 12));
+      with.refusal = static_cast<int>(number_at(datagram, 12));
     return;
   }
   const auto remote = endpoint::decode(datagram.subspan(beginning));

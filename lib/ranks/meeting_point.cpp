@@ -191,13 +191,12 @@ void meeting_point::look_at_fences() {
       each.waits_at = 0;
       continue;
     }
-    if (left_ == 0) continue;
-    for (std::uint32_t rank = 0; rank < values_.size(); ++rank) {
-      if (presence_[rank] != presence::left || values_.fences_of(rank) >= each.waits_at) continue;
-      append_frame(each.out, tcp_frame_type::left, rank, {}, {});
-      each.waits_at = 0;
-      break;
-    }
+    // Who left first, the others may have left because of.
+    const auto missing = std::ranges::find_if(
+        left_, [&](std::uint32_t rank) { return values_.fences_of(rank) < each.waits_at; });
+    if (missing == left_.end()) continue;
+    append_frame(each.out, tcp_frame_type::left, *missing, {}, {});
+    each.waits_at = 0;
   }
 }
 
@@ -206,7 +205,7 @@ void meeting_point::remove_gone() {
   for (const visitor& each : visitors_) {
     if (!each.is_gone || !each.rank) continue;
     presence_[*each.rank] = presence::left;
-    ++left_;
+    left_.push_back(*each.rank);
     is_fewer = true;
   }
   std::erase_if(visitors_, [](const visitor& each) { return each.is_gone; });

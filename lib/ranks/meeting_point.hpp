@@ -56,7 +56,7 @@ class [[gnu::visibility("hidden")]] meeting_point {
   std::vector<visitor> visitors_{};
   enum class presence : std::uint8_t { not_yet, here, left };
   std::vector<presence> presence_;
-  std::uint32_t left_ = 0;
+  std::vector<std::uint32_t> left_{};  ///< in the order in which they left
   std::atomic<bool> is_ending_{false};
   std::thread thread_{};
 };

@@ -1,23 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/step.hpp"
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/group/detail/channel_access.hpp>
 #include <verbspp/work/work_completion.hpp>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <new>
+#include <thread>
 #include <utility>
 
 namespace verbspp::detail {
 
 namespace {
 
-/// How long a rank may take to answer how far it has come, which its device does; then it is gone.
+/// How long a rank may take to answer how far it has come, which its device does.
 constexpr auto time_for_answers = std::chrono::seconds(1);
+/// How long a rank that gives a step up stays until the others' devices have taken what it tells
+/// them. What takes longer goes on by itself, unless the rank leaves.
+constexpr auto time_to_tell = std::chrono::milliseconds(200);
+constexpr auto time_between_polls = std::chrono::microseconds(50);
+
+// A farewell is the low bits of the count, whether a rank has been lost, the kind of error, and the
+// culprit.
+constexpr unsigned kind_at = 16;
+constexpr std::uint64_t kind_bits = 0x7f;
+constexpr std::uint64_t lost_bit = 1U << 23U;
+constexpr unsigned count_at = 24;
+
+/// What is written from and read into a world's own memory needs nobody to keep that: it lives
+/// longer than the channels.
+memory_keeper kept_by_the_world{[](memory_keeper& /*self*/, std::uint32_t /*place*/) noexcept {}};
+
+/// Posts what nobody has to wait for, unless the queue is full. \returns a handle without a request
+/// if it could not be posted
+template <class Operation>
+[[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation) noexcept {
+  channel_core& core = channel_access::core_of(with);
+  request made;
+  const auto posted = core.post(operation, made, nullptr, true, {.keeper = &kept_by_the_world});
+  return posted.has_value() ? kept_pending(&core, made) : kept_pending();
+}
+
+[[nodiscard]] error missing(const error& cause, const char* how) noexcept {
+  return {cause.kind() == error_kind::cancelled ? error_kind::cancelled : error_kind::timed_out,
+          collective_step, how};
+}
 
 [[nodiscard]] barrier_kind kind_for(barrier_kind kind, std::size_t ranks) noexcept {
   if (kind != barrier_kind::by_size) return kind;
   return ranks <= 64 ? barrier_kind::dissemination : barrier_kind::binary_tree;
+}
+
+/// Whether there is no connection any more.
+[[nodiscard]] bool is_lost(const group& peers, std::uint32_t rank) noexcept {
+  return !peers.is_due(rank) && !peers[rank].is_connected();
 }
 
 }  // namespace
@@ -36,15 +75,16 @@ result<void> signals::open(const protection_domain& domain, std::uint32_t rank, 
   rank_ = rank;
   size_ = size;
   waiting_ = waiting;
-  VERBSPP_TRY(made, registered_buffer<rights>::allocate(domain, own_value(2)));
+  VERBSPP_TRY(made, registered_buffer<rights>::allocate(domain, end_of_memory()));
   memory_.emplace(std::move(made));
   counts_ = owned<counts[]>(new (std::nothrow) counts[size]);
   is_named_ = owned<bool[]>(new (std::nothrow) bool[size]());
   partners_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
   is_expected_ = owned<bool[]>(new (std::nothrow) bool[size]());
   theirs_ = owned<std::optional<place>[]>(new (std::nothrow) std::optional<place>[size]);
+  owners_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]());
   everybody_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
-  if (!counts_ || !is_named_ || !partners_ || !is_expected_ || !theirs_ || !everybody_)
+  if (!counts_ || !is_named_ || !partners_ || !is_expected_ || !theirs_ || !owners_ || !everybody_)
     return error::from_errno(ENOMEM, "join a world");
   for (std::uint32_t each = 0; each < size; ++each) everybody_.get()[each] = each;
   return success();
@@ -145,67 +185,212 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
   });
 }
 
+const signals::place* signals::place_at(const group& peers, std::uint32_t rank) const noexcept {
+  const std::optional<place>& known = theirs_.get()[rank];
+  const bool is_ours = channel_access::core_of(peers[rank]).local().owner == owners_.get()[rank];
+  return known && is_ours ? &*known : nullptr;
+}
+
+void signals::set_channel_to(std::uint32_t rank, const channel& made) noexcept {
+  owners_.get()[rank] = made.endpoint().owner;
+}
+
+std::optional<signals::farewell> signals::farewell_of(std::uint32_t rank,
+                                                      const peer_list& ranks) const noexcept {
+  const std::uint64_t joined = counts_.get()[rank].joined;
+  const std::uint64_t told = look(data() + farewell_from(rank, joined));
+  if (told == 0 || (told ^ joined << count_at) >> count_at != 0) return std::nullopt;
+  const std::uint64_t kind = (told >> kind_at) & kind_bits;
+  farewell why{.culprit = static_cast<std::uint32_t>(told & 0xffffU),
+               .kind = static_cast<error_kind>(kind),
+               .is_lost = (told & lost_bit) != 0};
+  if (why.culprit == rank_) {
+    // It is here; but who has lost it is lost to it, too.
+    if (!why.is_lost) return std::nullopt;
+    why.culprit = rank;
+  }
+  if (kind > static_cast<std::uint64_t>(error_kind::driver) ||
+      std::ranges::find(ranks, why.culprit) == ranks.end())
+    return std::nullopt;
+  return why;
+}
+
+bool signals::has_gone_on(std::uint32_t rank) const noexcept {
+  constexpr std::uint64_t half = std::uint64_t{1} << (63 - count_at);
+  const std::uint64_t joined = counts_.get()[rank].joined;
+  for (const std::uint64_t count : {joined, joined + 1}) {
+    const std::uint64_t told = look(data() + farewell_from(rank, count));
+    const std::uint64_t ahead = (told - (joined << count_at)) >> count_at;
+    if (told != 0 && ahead != 0 && ahead < half) return true;
+  }
+  return false;
+}
+
+bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
+                  std::span<peer_result> told) noexcept {
+  const owned<kept_pending[]> asked(new (std::nothrow) kept_pending[told.size()]);
+  // Behind the program's own work, an answer may have to wait for what nobody knows.
+  const owned<bool[]> is_behind(new (std::nothrow) bool[told.size()]());
+  if (!asked || !is_behind) return false;
+  std::size_t open = 0;
+  for (std::size_t i = 0; i < told.size(); ++i) {
+    const std::uint32_t rank = told[i].peer;
+    const place* const theirs = place_at(peers, rank);
+    if (!told[i].result.has_value() || peers.is_due(rank) || theirs == nullptr) continue;
+    // By what needs nobody there.
+    const auto into = memory_->scatter(at(word::answer_of, rank), sizeof(std::uint64_t));
+    const auto from = theirs->slice(at(word::joined_with, rank_), sizeof(std::uint64_t));
+    if (!into.has_value() || !from.has_value()) continue;
+    is_behind.get()[i] = channel_access::core_of(peers[rank]).sends_outstanding() != 0;
+    asked.get()[i] = post_unwaited(peers[rank], read_operation{.elements = into.assume_value(),
+                                                               .remote = from.assume_value()});
+    if (asked.get()[i].has_request()) ++open;
+  }
+  const wait_limit until(time_for_answers);
+  for (bool is_late = false; open != 0; is_late = until.has_passed()) {
+    for (std::size_t i = 0; i < told.size(); ++i) {
+      if (!asked.get()[i].has_request()) continue;
+      const auto answered = asked.get()[i].poll();
+      if (!answered && !is_late) continue;
+      if (answered)
+        told[i].result = check_answer(told[i].peer, tag, *answered, is_over, failed.cause);
+      else if (!is_behind.get()[i])
+        told[i].result = missing(failed.cause, "this rank's device is silent");
+      asked.get()[i] = kept_pending();
+      --open;
+    }
+    if (open == 0) break;
+    peers.serve();
+    std::this_thread::sleep_for(time_between_polls);
+  }
+  return true;
+}
+
+transport_result<completed_work> signals::check_answer(
+    std::uint32_t rank, std::uint16_t tag, const transport_result<completed_work>& answered,
+    bool is_over, const error& cause) const noexcept {
+  if (!answered.has_value()) return answered;
+  const std::uint64_t answer = look(data() + at(word::answer_of, rank));
+  const std::uint64_t joined = counts_.get()[rank].joined;
+  // Before the limit, who has not come is not missing.
+  if (is_over && answer >> 16 < joined) return missing(cause, "this rank has not come");
+  if (answer >> 16 == joined && answer != (joined << 16 | tag)) return other_step();
+  return answered;
+}
+
+std::optional<error> signals::trouble_with(group& peers, std::uint32_t rank,
+                                           const failed_step& failed) const noexcept {
+  if (rank == failed.with && failed.how != certainty::waited_for) return failed.cause;
+  if (!peers.is_due(rank)) {
+    const transport_result<completed_work> state = peers.state_of(rank);
+    if (!state.has_value()) return static_cast<error>(state.assume_error());
+    return std::nullopt;
+  }
+  if (failed.reached)
+    for (const peer_result& each : *failed.reached)
+      if (each.peer == rank && !each.result.has_value())
+        return static_cast<error>(each.result.assume_error());
+  return std::nullopt;
+}
+
+void signals::explain(const group& peers, const peer_list& ranks, std::span<peer_result> told,
+                      failed_step& failed) const noexcept {
+  const completed_work nothing(number_of(work_operation::rdma_read), 0, 0, 0);
+  for (peer_result& each : told) {
+    if (each.result.has_value() || !is_lost(peers, each.peer)) continue;
+    const std::optional<farewell> why = farewell_of(each.peer, ranks);
+    if (!why || why->culprit == each.peer) continue;
+    each.result = nothing;
+    peer_result& culprit = *std::ranges::find(told, why->culprit, &peer_result::peer);
+    if (culprit.result.has_value()) culprit.result = told_by_others(why->kind);
+    if (failed.with == each.peer) failed.with = culprit.peer;
+  }
+}
+
+signals::farewell signals::reason_of(const group& peers, std::span<const peer_result> told,
+                                     const failed_step& failed) noexcept {
+  const peer_result* first = nullptr;
+  bool is_any_lost = false;
+  for (const peer_result& each : told) {
+    if (each.result.has_value()) continue;
+    const bool was_lost =
+        (each.peer == failed.with && failed.how == certainty::lost) || is_lost(peers, each.peer);
+    if (first == nullptr || (was_lost && !is_any_lost)) first = &each;
+    is_any_lost = is_any_lost || was_lost;
+  }
+  return {.culprit = first->peer,
+          .kind = static_cast<error>(first->result.assume_error()).kind(),
+          .is_lost = is_any_lost};
+}
+
+void signals::tell(group& peers, const peer_list& ranks, const farewell& why) noexcept {
+  const std::uint64_t reason = std::uint64_t{why.culprit} | (why.is_lost ? lost_bit : 0) |
+                               static_cast<std::uint64_t>(why.kind) << kind_at;
+  const owned<kept_pending[]> told(new (std::nothrow) kept_pending[ranks.size()]);
+  if (!told) return;
+  std::size_t open = 0;
+  for (const std::uint32_t rank : ranks) {
+    const place* const theirs = place_at(peers, rank);
+    // Who can't be told finds out itself, and who has given this step up needs no news of it.
+    if (rank == rank_ || (rank == why.culprit && !why.is_lost) || peers.is_due(rank) ||
+        theirs == nullptr || farewell_of(rank, ranks))
+      continue;
+    const std::uint64_t joined = counts_.get()[rank].joined;
+    const std::size_t from = farewell_to(rank, joined);
+    show(data() + from, joined << count_at | reason);
+    const auto elements = memory_->gather(from, sizeof(std::uint64_t));
+    const auto into = theirs->slice(farewell_from(rank_, joined), sizeof(std::uint64_t));
+    if (!elements.has_value() || !into.has_value()) continue;
+    told.get()[open] = post_unwaited(
+        peers[rank],
+        write_operation{.elements = elements.assume_value(), .remote = into.assume_value()});
+    if (told.get()[open].has_request()) ++open;
+  }
+  const std::span<kept_pending> left(told.get(), open);
+  const auto is_on_its_way = [](kept_pending& each) {
+    if (each.has_request() && each.poll()) each = kept_pending();
+    return each.has_request();
+  };
+  for (const wait_limit until(time_to_tell);
+       std::ranges::count_if(left, is_on_its_way) != 0 && !until.has_passed();)
+    std::this_thread::sleep_for(time_between_polls);
+}
+
 group_results signals::blame(group& peers, const peer_list& ranks, std::uint16_t tag,
-                             std::optional<std::uint32_t> awaited, const error& cause,
-                             bool is_known, const std::optional<group_results>& reached) noexcept {
+                             failed_step failed, const wait_limit& limit) noexcept {
+  if (!failed.with) return failed.cause;
   const auto count = static_cast<std::uint32_t>(ranks.size());
   owned<peer_result[]> all(new (std::nothrow) peer_result[count]);
   if (!all) return error::from_errno(ENOMEM, collective_step);
+  const std::span<peer_result> told(all.get(), count);
+  if (is_lost(peers, *failed.with)) failed.how = certainty::lost;
   const completed_work nothing(number_of(work_operation::rdma_read), 0, 0, 0);
-  // Each is asked how often it has come, by what needs nobody there; those that are still to be
-  // connected can't be.
-  const auto ask = [&](std::uint32_t rank) -> result<read_operation> {
-    VERBSPP_TRY(into, memory_->scatter(at(word::answer_of, rank), sizeof(std::uint64_t)));
-    VERBSPP_TRY(from,
-                theirs_.get()[rank]->slice(at(word::joined_with, rank_), sizeof(std::uint64_t)));
-    return read_operation{.elements = into, .remote = from};
-  };
-  std::uint32_t asked = 0;
-  for (const std::uint32_t rank : ranks)
-    if (!peers.is_due(rank)) partners_.get()[asked++] = rank;
-  const group_results answers =
-      peers.gather(std::span<const std::uint32_t>(partners_.get(), asked), ask, time_for_answers);
-  if (answers.size() != asked) return static_cast<error>(answers.error());
-  bool is_any_missing = false;
-  const peer_result* answer_of = answers.begin();
   for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t rank = ranks.begin()[i];
-    peer_result& told = all.get()[i];
-    told = {rank, nothing};
-    if (peers.is_due(rank)) {
-      if (reached)
-        for (const peer_result& each : *reached)
-          if (each.peer == rank) told = each;
-      is_any_missing = is_any_missing || !told.result.has_value();
-      continue;
-    }
-    const transport_result<completed_work>& answered = answer_of++->result;
-    const auto failed = peers[rank].failure();
-    if (failed)
-      told.result = failed->root();
-    else if (!answered.has_value())
-      told.result = answered.assume_error();
-    if (told.result.has_value()) {
-      const std::uint64_t answer = look(data() + at(word::answer_of, rank));
-      const std::uint64_t joined = counts_.get()[rank].joined;
-      if (is_known && rank == *awaited)
-        told.result = cause;
-      else if (answer >> 16 < joined)
-        told.result = error(
-            cause.kind() == error_kind::cancelled ? error_kind::cancelled : error_kind::timed_out,
-            collective_step, "this rank has not come");
-      else if (answer >> 16 == joined && answer != (joined << 16 | tag))
-        told.result = other_step();
-    }
-    is_any_missing = is_any_missing || !told.result.has_value();
+    told[i] = {ranks.begin()[i], nothing};
+    if (const auto trouble = trouble_with(peers, told[i].peer, failed)) told[i].result = *trouble;
   }
-  // All have come meanwhile, too late for this one.
-  if (!is_any_missing)
-    for (std::uint32_t i = 0; i < count; ++i)
-      if (!awaited || all.get()[i].peer == *awaited) {
-        all.get()[i].result = cause;
-        break;
-      }
+  const bool is_over = limit.has_passed();
+  if ((is_over || failed.how != certainty::lost) && !ask(peers, tag, failed, is_over, told))
+    return error::from_errno(ENOMEM, collective_step);
+  // Who is told that it is lost itself, and finds a connection that broke, was lost by that.
+  if (failed.is_itself_lost)
+    for (const peer_result& each : told) {
+      if (each.peer == *failed.with || each.result.has_value()) continue;
+      std::ranges::find(told, *failed.with, &peer_result::peer)->result = nothing;
+      failed.with = each.peer;
+      break;
+    }
+  explain(peers, ranks, told, failed);
+  if (std::ranges::all_of(told, [](const peer_result& each) { return each.result.has_value(); })) {
+    // All whom this rank can ask have come. The one that it waited for has told for whom it waited,
+    // or was too late, at least.
+    const auto why = farewell_of(*failed.with, ranks);
+    const auto culprit =
+        std::ranges::find(told, why ? why->culprit : *failed.with, &peer_result::peer);
+    if (culprit == told.end()) return failed.cause;
+    culprit->result = why ? told_by(*failed.with, why->culprit, why->kind) : failed.cause;
+  }
+  tell(peers, ranks, reason_of(peers, told, failed));
   return {std::move(all), count};
 }
 

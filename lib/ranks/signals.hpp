@@ -4,6 +4,7 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_error.hpp>
@@ -38,6 +39,14 @@ namespace verbspp::detail {
 ///
 /// Beside each count is a tag of what the step is, by which ranks that do different things find
 /// that out.
+///
+/// A rank whose step failed tells the others of that step why, before it goes on, or leaves: each
+/// by a word with the rank to blame, the kind of error, and the count of steps that both have come
+/// to. It is news of that step alone. Those who wait in it look at the words: where a rank has been
+/// lost, they need not wait for their limits; and who finds one gone knows because of whom. There
+/// are two words for each pair, in turn, so that the next step does not overwrite it at once.
+/// Nobody waits for room to tell, nor long for the others' devices, and nothing is given up for it:
+/// who is not told finds out itself.
 class [[gnu::visibility("hidden")]] signals {
  public:
   static constexpr access_flags rights =
@@ -64,6 +73,12 @@ class [[gnu::visibility("hidden")]] signals {
   void set_memory_of(std::uint32_t rank, const place& memory) noexcept {
     theirs_.get()[rank] = memory;
   }
+  [[nodiscard]] bool knows_memory_of(std::uint32_t rank) const noexcept {
+    return theirs_.get()[rank].has_value();
+  }
+  /// The world connects that rank by this channel. What the program puts there instead leads to who
+  /// knows where: nothing is written by it.
+  void set_channel_to(std::uint32_t rank, const channel& made) noexcept;
 
   [[nodiscard]] encoded_counts counts_with(std::uint32_t rank) const noexcept;
   /// Both ends go on from the same counts. \pre nothing is under way between them
@@ -96,12 +111,37 @@ class [[gnu::visibility("hidden")]] signals {
     number_from,  // and one more, for the other place
     other_number_from,
     taken_by,
+    farewell_from,  // and one more, for the next step
+    other_farewell_from,
     // What the device writes elsewhere.
     signal_to,
     number_to,
     taken_to,
+    farewell_to,
+    other_farewell_to,
     answer_of,
     count,
+  };
+
+  /// How sure it is who is to blame for a step that failed.
+  enum class certainty : std::uint8_t {
+    waited_for,  ///< this rank waited for that one, which may have waited for others
+    known,
+    lost,  ///< and its connection is broken, here or at who has told so
+  };
+  struct failed_step {
+    bool has_failed = false;
+    std::optional<std::uint32_t> with{};  ///< nobody if it was this rank, for lack of memory
+    error cause{};
+    certainty how = certainty::waited_for;
+    bool is_itself_lost = false;             ///< as the rank `with` has told this one
+    std::optional<group_results> reached{};  ///< those that were to be connected for the step
+  };
+  /// Why a rank has given the present step up.
+  struct farewell {
+    std::uint32_t culprit;
+    error_kind kind;
+    bool is_lost;
   };
 
   [[nodiscard]] std::optional<error> objection(const peer_list& ranks) noexcept;
@@ -118,20 +158,51 @@ class [[gnu::visibility("hidden")]] signals {
   template <class Function>
   [[nodiscard]] group_results run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                        const wait_limit& limit, Function function);
-  /// Which of the ranks have not come to this step, or can't be asked. If it is known who is to
-  /// blame, that is its error. `reached` has those that were to be connected for the step.
+  /// Which of the ranks are to blame; the others are told.
   [[nodiscard]] group_results blame(group& peers, const peer_list& ranks, std::uint16_t tag,
-                                    std::optional<std::uint32_t> awaited, const error& cause,
-                                    bool is_known,
-                                    const std::optional<group_results>& reached) noexcept;
+                                    failed_step failed, const wait_limit& limit) noexcept;
+  /// Asks those that nothing is told of yet, and that are connected, how often they have come, and
+  /// tells who has not, if the step is over by its limit. Late answers go on by themselves.
+  /// \returns whether there was memory for it
+  [[nodiscard]] bool ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
+                         std::span<peer_result> told) noexcept;
+  [[nodiscard]] transport_result<completed_work> check_answer(
+      std::uint32_t rank, std::uint16_t tag, const transport_result<completed_work>& answered,
+      bool is_over, const error& cause) const noexcept;
+  /// What is known of a rank without an answer of it.
+  [[nodiscard]] std::optional<error> trouble_with(group& peers, std::uint32_t rank,
+                                                  const failed_step& failed) const noexcept;
+  /// Replaces those who left because of another rank by that one.
+  void explain(const group& peers, const peer_list& ranks, std::span<peer_result> told,
+               failed_step& failed) const noexcept;
+  /// The rank to blame first, and why. \pre there is one
+  [[nodiscard]] static farewell reason_of(const group& peers, std::span<const peer_result> told,
+                                          const failed_step& failed) noexcept;
+  void tell(group& peers, const peer_list& ranks, const farewell& why) noexcept;
+  /// Why that rank has given up the step of these ranks that this one is in; nothing if it has told
+  /// nothing, or no sense.
+  [[nodiscard]] std::optional<farewell> farewell_of(std::uint32_t rank,
+                                                    const peer_list& ranks) const noexcept;
+  /// Whether that rank has given up a later step: this one, too, unless what it owes has come.
+  [[nodiscard]] bool has_gone_on(std::uint32_t rank) const noexcept;
+  /// The memory of that rank; null if it is not the world that has connected this one to it.
+  [[nodiscard]] const place* place_at(const group& peers, std::uint32_t rank) const noexcept;
 
   [[nodiscard]] std::byte* data() noexcept { return memory_->data(); }
+  [[nodiscard]] const std::byte* data() const noexcept { return memory_->data(); }
   // Where things are in each rank's memory.
   [[nodiscard]] std::size_t at(word which, std::uint32_t rank) const noexcept {
     return (std::size_t{size_} * static_cast<std::size_t>(which) + rank) * sizeof(std::uint64_t);
   }
   [[nodiscard]] std::size_t number_from(std::uint32_t rank, std::uint64_t number) const noexcept {
     return at(number % 2 == 0 ? word::number_from : word::other_number_from, rank);
+  }
+  /// Of the step of that count.
+  [[nodiscard]] std::size_t farewell_from(std::uint32_t rank, std::uint64_t joined) const noexcept {
+    return at(joined % 2 == 0 ? word::farewell_from : word::other_farewell_from, rank);
+  }
+  [[nodiscard]] std::size_t farewell_to(std::uint32_t rank, std::uint64_t joined) const noexcept {
+    return at(joined % 2 == 0 ? word::farewell_to : word::other_farewell_to, rank);
   }
   [[nodiscard]] std::size_t value_from(std::uint32_t rank, std::uint64_t number) const noexcept {
     return at(word::count, 0) + (std::size_t{rank} * 2 + number % 2) * largest_value;
@@ -146,6 +217,8 @@ class [[gnu::visibility("hidden")]] signals {
     return values_of_all(0) + std::size_t{size_} * 2 * largest_value + which * largest_value;
   }
 
+  [[nodiscard]] std::size_t end_of_memory() const noexcept { return own_value(2); }
+
   std::uint32_t rank_ = 0;
   std::uint32_t size_ = 0;
   std::uint64_t all_gathers_ = 0;
@@ -156,6 +229,7 @@ class [[gnu::visibility("hidden")]] signals {
   owned<std::uint32_t[]> partners_{};  ///< with whom a step is
   owned<bool[]> is_expected_{};        ///< which of them have a value for this rank
   owned<std::optional<place>[]> theirs_{};
+  owned<std::uint32_t[]> owners_{};  ///< of the channels by which the world connects this rank
   owned<std::uint32_t[]> everybody_{};
 };
 

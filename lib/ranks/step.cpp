@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/step.hpp"
 
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/group/detail/channel_access.hpp>
+
 #include <sched.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <span>
@@ -16,54 +20,107 @@ namespace {
 /// A rank that waits for a word that another writes has no event to sleep for.
 constexpr auto nap = std::chrono::microseconds(50);
 constexpr unsigned rounds_before_yield = 64;
+/// How often who waits looks whether the rank is connected still, and what others have told; and
+/// how often it writes nothing to it, for the device to find out.
+constexpr auto time_between_looks = std::chrono::milliseconds(10);
+constexpr auto time_between_probes = std::chrono::seconds(1);
 /// How many values may be there, or on their way, that the receiver has not done with.
 constexpr std::uint64_t places_of_values = 2;
 
 }  // namespace
 
+void signals::step::heed_news() noexcept {
+  for (const std::uint32_t rank : ranks_)
+    if (const auto told = of_.farewell_of(rank, ranks_); told && told->is_lost) {
+      failed_.is_itself_lost = told->culprit == rank;
+      return fail(told->culprit, told_by(rank, told->culprit, told->kind),
+                  failed_.is_itself_lost ? certainty::known : certainty::lost);
+    }
+}
+
+void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept {
+  const auto now = std::chrono::steady_clock::now();
+  if (!looks) looks = {now + time_between_looks, now + time_between_probes};
+  if (now < looks->next) return;
+  looks->next = now + time_between_looks;
+  heed_news();
+  channel& with = peers_[for_rank];
+  with.poll();
+  if (const auto state = peers_.state_of(for_rank); !state.has_value())
+    return fail(for_rank, state.assume_error(), certainty::lost);
+  if (of_.has_gone_on(for_rank)) {
+    check_farewell(for_rank);
+    return fail(for_rank, given_up(), certainty::known);
+  }
+  if (now < looks->next_probe) return;
+  looks->next_probe = now + time_between_probes;
+  // What is on its way already finds it out as well, and the limit tells, too.
+  const auto left = limit_.remaining();
+  if (channel_access::core_of(with).sends_outstanding() != 0 ||
+      (left && *left < time_between_probes))
+    return;
+  const auto nowhere = of_.theirs_.get()[for_rank]->slice(0, 0);
+  if (!nowhere.has_value()) return;
+  // Nobody waits for it, the end of the step neither: who has done its part may leave.
+  static_cast<void>(with.post_write({.elements = {}, .remote = nowhere.assume_value()}));
+}
+
 template <class Condition>
 bool signals::step::wait_until(std::uint32_t for_rank, Condition holds) noexcept {
   const wait_limit spins_until(of_.waiting_.spins_for());
+  std::optional<lookout> looks;
   for (unsigned round = 0;; ++round) {
     if (holds()) return true;
     if (round % rounds_before_yield != rounds_before_yield - 1) continue;
     peers_.serve();
-    if (limit_.has_passed()) {
-      // What came together with the limit was still in time.
-      if (holds()) return true;
-      fail(for_rank, limit_.failure(collective_step, "this rank did not come"), false);
-      return false;
+    look_for_lost(for_rank, looks);
+    if (!has_failed() && !limit_.has_passed()) {
+      if (of_.waiting_.sleeps() && spins_until.has_passed())
+        std::this_thread::sleep_for(nap);
+      else
+        sched_yield();
+      continue;
     }
-    if (of_.waiting_.sleeps() && spins_until.has_passed())
-      std::this_thread::sleep_for(nap);
-    else
-      sched_yield();
+    // What came together with it was still in time.
+    if (holds()) {
+      failed_ = {.reached = std::move(failed_.reached)};
+      return true;
+    }
+    fail(for_rank, limit_.failure(collective_step, "this rank did not come"),
+         certainty::waited_for);
+    return false;
   }
 }
 
 void signals::step::check_tag(std::uint32_t from, std::uint64_t seen,
                               std::uint64_t number) noexcept {
-  if (seen >> 16 == number && seen != tagged(number)) fail(from, other_step(), true);
+  if (seen >> 16 == number && seen != tagged(number)) fail(from, other_step(), certainty::known);
+}
+
+void signals::step::check_farewell(std::uint32_t from) noexcept {
+  if (const auto why = of_.farewell_of(from, ranks_))
+    fail(why->culprit, told_by(from, why->culprit, why->kind),
+         why->is_lost ? certainty::lost : certainty::known);
 }
 
 void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
                           std::size_t into) noexcept {
-  if (failed_ || size == 0) return;
+  if (has_failed() || size == 0) return;
   const auto posted = [&]() -> result<void> {
     VERBSPP_TRY(place, of_.theirs_.get()[to]->slice(into, size));
     if (size <= largest_value && size <= peers_[to].capacities().max_inline_data) {
       std::array<std::byte, largest_value> bytes;
       take_bytes(bytes.data(), of_.data() + from, size);
-      VERBSPP_TRYV(scope_[to].post_write(
+      VERBSPP_TRYV((*scope_)[to].post_write(
           {.elements = inline_payload(std::span<const std::byte>(bytes).first(size)),
            .remote = place}));
     } else {
       VERBSPP_TRY(elements, of_.memory_->gather(from, size));
-      VERBSPP_TRYV(scope_[to].post_write({.elements = elements, .remote = place}));
+      VERBSPP_TRYV((*scope_)[to].post_write({.elements = elements, .remote = place}));
     }
     return success();
   }();
-  if (!posted.has_value()) fail(to, posted.assume_error(), false);
+  if (!posted.has_value()) fail(to, posted.assume_error(), certainty::waited_for);
 }
 
 void signals::step::write_word(std::uint32_t to, word source, std::size_t into,
@@ -74,16 +131,19 @@ void signals::step::write_word(std::uint32_t to, word source, std::size_t into,
 
 void signals::step::signal(std::uint32_t to) noexcept {
   const std::uint64_t number = ++of_.counts_.get()[to].signaled;
-  if (!failed_)
+  if (!has_failed())
     write_word(to, word::signal_to, of_.at(word::signal_from, of_.rank_), tagged(number));
 }
 
 void signals::step::await(std::uint32_t from) noexcept {
   const std::uint64_t wanted = ++of_.counts_.get()[from].awaited;
-  if (failed_) return;
+  if (has_failed()) return;
   const std::byte* const at = of_.data() + of_.at(word::signal_from, from);
-  if (wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; }))
-    check_tag(from, look(at), wanted);
+  if (!wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; })) return;
+  const std::uint64_t seen = look(at);
+  check_tag(from, seen, wanted);
+  // It goes on to later steps also when it has given this one up.
+  if (seen >> 16 > wanted) check_farewell(from);
 }
 
 void signals::step::note(std::uint32_t with) noexcept {
@@ -100,13 +160,17 @@ void signals::step::expect(std::uint32_t from) noexcept {
 void signals::step::begin() noexcept {
   const std::span<const std::uint32_t> partners(of_.partners_.get(), partners_);
   for (const std::uint32_t rank : partners) of_.is_named_.get()[rank] = false;
-  if (!failed_ && peers_.is_any_due(partners)) {
-    reached_.emplace(peers_.connect(partners, limit_));
-    if (reached_->has_error()) {
-      const group_error missing = reached_->error();
-      fail(missing.peer().value_or(of_.rank_), missing, true);
+  if (!has_failed() && peers_.is_any_due(partners)) {
+    failed_.reached.emplace(peers_.connect(partners, limit_));
+    if (failed_.reached->has_error()) {
+      const group_error missing = failed_.reached->error();
+      fail(missing.peer(), missing, certainty::known);
     }
   }
+  // What waits for and writes to a partner relies on that.
+  for (const std::uint32_t rank : partners)
+    if (!has_failed() && of_.place_at(peers_, rank) == nullptr)
+      fail(rank, not_of_the_world(), certainty::known);
   for (const std::uint32_t rank : partners) {
     if (!std::exchange(of_.is_expected_.get()[rank], false)) continue;
     // What this rank has not taken of earlier steps that failed, it never will.
@@ -116,14 +180,14 @@ void signals::step::begin() noexcept {
 }
 
 bool signals::step::has_room(std::uint32_t to) noexcept {
-  if (failed_) return false;
+  if (has_failed()) return false;
   const std::byte* const at = of_.data() + of_.at(word::taken_by, to);
   const std::uint64_t number = of_.counts_.get()[to].given;
   return wait_until(to, [&]() noexcept { return look(at) + places_of_values >= number; });
 }
 
 void signals::step::write_number(std::uint32_t to) noexcept {
-  if (failed_) return;
+  if (has_failed()) return;
   const std::uint64_t number = of_.counts_.get()[to].given;
   write_word(to, word::number_to, of_.number_from(of_.rank_, number), tagged(number));
 }
@@ -135,7 +199,7 @@ void signals::step::give(std::uint32_t to, std::size_t from, std::size_t size) n
 }
 
 const std::byte* signals::step::take(std::uint32_t from) noexcept {
-  if (failed_) return nullptr;
+  if (has_failed()) return nullptr;
   const std::uint64_t wanted = of_.counts_.get()[from].expected;
   const std::byte* const at = of_.data() + of_.number_from(from, wanted);
   const std::byte* const next = of_.data() + of_.number_from(from, wanted + 1);
@@ -145,12 +209,9 @@ const std::byte* signals::step::take(std::uint32_t from) noexcept {
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
   // Its next value has come, and it writes them in order.
-  if (seen >> 16 != wanted)
-    fail(from,
-         error(error_kind::timed_out, collective_step,
-               "this rank has given the step up, and is at a later one"),
-         true);
-  return failed_ ? nullptr : of_.data() + of_.value_from(from, wanted);
+  if (seen >> 16 != wanted) check_farewell(from);
+  if (seen >> 16 != wanted) fail(from, given_up(), certainty::known);
+  return has_failed() ? nullptr : of_.data() + of_.value_from(from, wanted);
 }
 
 bool signals::step::take_into(std::uint32_t from, std::span<std::byte> value) noexcept {
@@ -166,9 +227,9 @@ void signals::step::release(std::uint32_t from) noexcept {
 }
 
 void signals::step::give_back(std::uint32_t from, std::uint64_t number) noexcept {
-  if (failed_) return;
+  if (has_failed()) return;
   write_word(from, word::taken_to, of_.at(word::taken_by, of_.rank_), number);
-  if (!failed_) of_.counts_.get()[from].released = number;
+  if (!has_failed()) of_.counts_.get()[from].released = number;
 }
 
 }  // namespace verbspp::detail

@@ -10,6 +10,7 @@
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/group/group_scope.hpp>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -29,6 +30,29 @@ inline constexpr const char* collective_step = "collective step of a world";
           "the same ranks, root and type of value"};
 }
 
+[[nodiscard]] inline error told_by_others(error_kind kind) noexcept {
+  return {kind, collective_step,
+          "another rank has told that it gave a step up because of this one, and why"};
+}
+/// The same, where that may have been told of the one that hears it.
+[[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit,
+                                   error_kind kind) noexcept {
+  if (culprit != rank) return told_by_others(kind);
+  return {kind, collective_step,
+          "this rank has told that the connection to the one that says so was lost, and gave the "
+          "step up"};
+}
+
+[[nodiscard]] inline error given_up() noexcept {
+  return {error_kind::timed_out, collective_step,
+          "this rank has given the step up, and is at a later one"};
+}
+
+[[nodiscard]] inline error not_of_the_world() noexcept {
+  return {error_kind::not_connected, collective_step,
+          "the program has put a channel of its own there: steps go by those of the world"};
+}
+
 /// Some bits that differ where steps do.
 [[nodiscard]] constexpr std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
   return (hash ^ value) * 0x100'0000'01b3U;
@@ -45,9 +69,9 @@ inline constexpr const char* collective_step = "collective step of a world";
 /// however the step ends. In one step, at most one value goes each way between two ranks.
 class [[gnu::visibility("hidden")]] signals::step {
  public:
-  step(signals& of, group& peers, group_scope& scope, std::uint16_t tag,
+  step(signals& of, group& peers, group_scope* scope, const peer_list& ranks, std::uint16_t tag,
        const wait_limit& limit) noexcept
-      : of_(of), peers_(peers), scope_(scope), tag_(tag), limit_(limit) {}
+      : of_(of), peers_(peers), scope_(scope), ranks_(ranks), tag_(tag), limit_(limit) {}
   step(const step&) = delete;
   step& operator=(const step&) = delete;
   ~step() = default;
@@ -80,65 +104,81 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// What was taken may be written again.
   void release(std::uint32_t from) noexcept;
 
-  [[nodiscard]] bool has_failed() const noexcept { return failed_.has_value(); }
-  [[nodiscard]] std::optional<std::uint32_t> with() const noexcept { return failed_; }
-  [[nodiscard]] const error& cause() const noexcept { return cause_; }
-  /// Whether it is known that this rank is the one to blame.
-  [[nodiscard]] bool is_known() const noexcept { return is_known_; }
-  /// What came of connecting, if anything had to be.
-  [[nodiscard]] std::optional<group_results> take_reached() noexcept { return std::move(reached_); }
+  /// It does nothing, but counts what the others count.
+  void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
+  /// Whether it failed, and how.
+  [[nodiscard]] failed_step take_failure() noexcept { return std::move(failed_); }
 
  private:
   [[nodiscard]] std::uint64_t tagged(std::uint64_t number) const noexcept {
     return number << 16 | tag_;
   }
-  void fail(std::uint32_t with, const error& cause, bool is_known) noexcept {
-    if (failed_) return;
-    failed_ = with;
-    cause_ = cause;
-    is_known_ = is_known;
+  [[nodiscard]] bool has_failed() const noexcept { return failed_.has_failed; }
+  void fail(std::optional<std::uint32_t> with, const error& cause, certainty how) noexcept {
+    if (has_failed()) return;
+    failed_.has_failed = true;
+    failed_.with = with;
+    failed_.cause = cause;
+    failed_.how = how;
   }
   /// That the values up to that number may be written again.
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
   void write_word(std::uint32_t to, word source, std::size_t into, std::uint64_t value) noexcept;
   /// Whether the word of that number says the same step; fails if not.
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
+  /// Whether that rank, which is at a later step, has given this one up; fails if so.
+  void check_farewell(std::uint32_t from) noexcept;
+  /// When who waits looks next at the connection, and when it writes nothing by it.
+  struct lookout {
+    std::chrono::steady_clock::time_point next{};
+    std::chrono::steady_clock::time_point next_probe{};
+  };
+  /// Whether the connection to that rank is broken, or others have told of a rank that is lost: the
+  /// step has failed then.
+  void look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept;
+  /// The same of any rank of the step, as another one has told that has given it up.
+  void heed_news() noexcept;
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds) noexcept;
 
   signals& of_;
   group& peers_;
-  group_scope& scope_;
+  group_scope* scope_;  ///< null where it has failed before it began
+  const peer_list& ranks_;
   std::uint16_t tag_;
   const wait_limit& limit_;
-  std::optional<std::uint32_t> failed_{};
-  error cause_{};
-  bool is_known_ = false;
+  failed_step failed_{};
   std::uint32_t partners_ = 0;  ///< how many
-  std::optional<group_results> reached_{};
 };
 
 template <class Function>
 group_results signals::run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                 const wait_limit& limit, Function function) {
-  join(ranks, tag);
-  std::optional<std::uint32_t> with;
-  error cause;
-  bool is_known = false;
-  std::optional<group_results> reached;
+  failed_step failed;
+  bool has_begun = false;
   const auto done = peers.scope(
       [&](group_scope& scope) noexcept(noexcept(function(std::declval<step&>()))) {
-        step now(*this, peers, scope, tag, limit);
+        has_begun = true;
+        join(ranks, tag);
+        step now(*this, peers, &scope, ranks, tag, limit);
         function(now);
-        with = now.with();
-        cause = now.cause();
-        is_known = now.is_known();
-        reached = now.take_reached();
+        failed = now.take_failure();
       },
       limit);
-  if (done.has_value() && !with) return {owned<peer_result[]>(), 0};
-  if (!with) return blame(peers, ranks, tag, done.error().peer(), done.error(), false, reached);
-  return blame(peers, ranks, tag, with, cause, is_known, reached);
+  if (!has_begun) {
+    // For lack of memory: a rank that does not come.
+    for (const std::uint32_t rank : ranks) ++counts_.get()[rank].joined;
+    step now(*this, peers, nullptr, ranks, tag, limit);
+    now.leave_out(done.error());
+    function(now);
+    return static_cast<error>(done.error());
+  }
+  if (done.has_value() && !failed.has_failed) return {owned<peer_result[]>(), 0};
+  if (!failed.has_failed) {
+    failed.with = done.error().peer();
+    failed.cause = done.error();
+  }
+  return blame(peers, ranks, tag, std::move(failed), limit);
 }
 
 }  // namespace verbspp::detail

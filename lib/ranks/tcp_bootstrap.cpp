@@ -29,6 +29,8 @@ using detail::tcp_frame_type;
 constexpr const char* meeting = "meet the ranks of a world";
 /// How soon one that came too early tries again.
 constexpr auto time_between_attempts = std::chrono::milliseconds(20);
+/// No limit, or a far one, is looked at again.
+constexpr auto longest_sleep = std::chrono::seconds(60);
 /// How long the meeting point may take to say who is missing.
 constexpr auto time_for_who = std::chrono::seconds(1);
 
@@ -194,8 +196,12 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   /// Waits until the socket is ready. \returns whether it is, and not the limit's
   [[nodiscard]] bool wait_for(short events, const wait_limit& limit) const noexcept {
     for (;;) {
+      // A thousand ranks that wait are not to be awake all the time.
+      const auto now = std::chrono::steady_clock::now();
+      const auto end = std::clamp(limit.sleep_until(), now, now + longest_sleep);
+      const auto sleep = std::chrono::ceil<std::chrono::milliseconds>(end - now);
       pollfd watched{.fd = socket_.descriptor(), .events = events, .revents = 0};
-      if (::poll(&watched, 1, 10) > 0) return true;
+      if (::poll(&watched, 1, static_cast<int>(sleep.count())) > 0) return true;
       if (limit.has_passed()) return false;
     }
   }

@@ -3,6 +3,8 @@
 /// What ranks and their meeting point say to each other: frames of 11 bytes, a key and a value.
 #pragma once
 
+#include "ranks/numbers.hpp"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -39,15 +41,9 @@ inline constexpr std::size_t longest_tcp_key = 64;
 inline constexpr std::size_t largest_tcp_value = 65'536;
 inline constexpr std::size_t tcp_header = 11;
 
-inline void append_number(std::vector<std::byte>& to, std::uint64_t value, unsigned size) {
-  while (size-- > 0) to.push_back(static_cast<std::byte>(value >> 8U * size & 0xff));
-}
-[[nodiscard]] inline std::uint32_t number_at(std::span<const std::byte> from, std::size_t at,
-                                             unsigned size) noexcept {
-  std::uint32_t value = 0;
-  for (unsigned i = 0; i < size && at + i < from.size(); ++i)
-    value = value << 8U | std::to_integer<std::uint32_t>(from[at + i]);
-  return value;
+inline void append_number(std::vector<std::byte>& to, std::uint64_t number, unsigned size) {
+  to.resize(to.size() + size);
+  put_number(to, to.size() - size, number, size);
 }
 
 struct tcp_frame {

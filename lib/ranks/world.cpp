@@ -140,6 +140,9 @@ class [[gnu::visibility("hidden")]] world::state final
     if (length < name_begins)
       return error(error_kind::invalid_input, joining, "a rank has introduced itself by nonsense");
     VERBSPP_TRY(place, detail::signals::place::decode(std::span(told).first(place_size)));
+    VERBSPP_TRY(mine, signals.memory());
+    if (place.length() != mine.length())
+      return error(error_kind::mismatch, joining, "this rank runs another version of the library");
     signals.set_memory_of(other, place);
     const std::span<const std::byte> name =
         std::span(told).subspan(name_begins, length - name_begins);
@@ -200,7 +203,11 @@ class [[gnu::visibility("hidden")]] world::state final
     VERBSPP_TRY(theirs, get_to_know(other, limit));
     return endpoint::decode(theirs);
   }
-  [[nodiscard]] result<channel> build() noexcept override { return source->build(); }
+  [[nodiscard]] result<channel> build(std::uint32_t other) noexcept override {
+    VERBSPP_TRY(made, source->build());
+    signals.set_channel_to(other, made);
+    return made;
+  }
 };
 
 world::world(detail::owned<state> made) noexcept : state_(std::move(made)) {}
@@ -232,6 +239,7 @@ group_result<world> world::connect(any_bootstrap launched, prepared_group prepar
   own.peers = group(std::move(prepared));
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const auto connected = [&]() -> result<void> {
+      own.signals.set_channel_to(rank, own.peers[rank]);
       VERBSPP_TRY(remote, own.meet_and_get_endpoint(rank, limit));
       return own.peers[rank].handshake(remote);
     }();
@@ -384,8 +392,10 @@ group_result<void> world::mend(const wait_limit& limit) noexcept {
     if (!is_renewed.get()[rank]) continue;
     const auto connected = [&]() -> result<void> {
       VERBSPP_TRY(remote, own.endpoint_from(rank, turn, limit));
+      if (!own.signals.knows_memory_of(rank)) VERBSPP_TRYV(own.get_to_know(rank, limit));
       VERBSPP_TRYV(own.peers[rank].handshake(remote));
       if (own.contact) own.contact->settle(rank, remote);
+      own.signals.set_channel_to(rank, own.peers[rank]);
       return success();
     }();
     if (!connected.has_value()) return with_rank(rank, connected.assume_error());

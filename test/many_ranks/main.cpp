@@ -7,6 +7,10 @@
 ///     many_ranks [--ranks=64] [--seconds=120] [--lazy] [--csv] [--device=soft0]
 ///     many_ranks --meet [--ranks=1000]    only meets, and gets what some others have put
 ///     many_ranks --kill [--ranks=4]       kills one before, in and behind each step
+///     many_ranks --stop [--ranks=4]       stops one for some seconds: it is late, and not lost
+///
+/// Where one is killed, the others have to blame that one, and none of those who leave because of
+/// it, and to notice before their limit, unless it has never come.
 ///
 /// With --lazy, ranks are connected at their first use, and what is measured is with whom the first
 /// barrier is. With --csv, a line for each rank: its number, milliseconds until it was connected,
@@ -30,6 +34,7 @@
 #include <exception>
 #include <functional>
 #include <iostream>
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -49,9 +54,11 @@ constexpr std::uint32_t posted_receives = 16;
 struct options {
   std::uint32_t ranks = 64;
   std::chrono::seconds limit{120};
+  std::chrono::seconds limit_of_missing{5};
   std::string device = "soft0";
   bool is_csv = false;
   bool kills = false;
+  bool stops = false;
   bool is_lazy = false;
   bool only_meets = false;
 };
@@ -69,11 +76,24 @@ struct report {
 struct killing {
   enum class when : std::uint8_t { never, before, in, behind } at = when::never;
   std::size_t step = 0;
-  std::uint32_t victim = 0;
+  std::uint32_t victim = 0;  ///< with --stop, it is stopped
 };
 
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
+}
+
+/// Where nobody listens now, below the ports that the kernel gives to who connects: no rank is to
+/// connect from there before the meeting point listens.
+std::string free_place() {
+  constexpr std::uint32_t first = 18'000;
+  constexpr std::uint32_t count = 14'000;
+  static std::uint32_t next = static_cast<std::uint32_t>(::getpid()) * 61;
+  for (std::uint32_t attempt = 0; attempt < count; ++attempt) {
+    const std::string port = std::to_string(first + next++ % count);
+    if (tcp_listener::open(port).has_value()) return "127.0.0.1:" + port;
+  }
+  throw std::runtime_error("there is no free port");
 }
 
 /// Memory that this process does not share with others.
@@ -150,7 +170,8 @@ class rank_process {
                const std::string& place)
       : given_(given), kills_(kills), rank_(rank), place_(place) {}
 
-  /// Stays until the parent has closed its end: nobody misses one who is done.
+  /// Stays until the parent has closed its end: nobody misses one who is done. Where one is killed,
+  /// the others leave as soon as they have noticed, and nobody is to take them for the first.
   /// \returns whether all went well
   [[nodiscard]] bool run(int tell, int stay) {
     report told;
@@ -163,6 +184,7 @@ class rank_process {
       std::snprintf(told.words.data(), told.words.size(), "%s", e.what());
     }
     char nothing = 0;
+    if (kills_.at != killing::when::never) world_.reset();
     return ::write(tell, &told, sizeof told) == sizeof told && ::read(stay, &nothing, 1) == 0 &&
            told.has_passed != 0;
   }
@@ -176,8 +198,11 @@ class rank_process {
     if (is_victim() && is_at(step, when)) std::raise(SIGKILL);
   }
   /// Comes late where the victim is to die in the middle, which sees to that itself.
-  void begin(std::size_t step) const {
+  void begin(std::size_t step) {
     die_if(step, killing::when::before);
+    // All have left the earlier steps when it dies, which owes them nothing of those then.
+    if (world_ && kills_.at != killing::when::never && kills_.step == step)
+      world_->exchange(rank_, given_.limit).value();
     if (!is_at(step, killing::when::in)) return;
     if (is_victim())
       std::thread([] {
@@ -196,18 +221,22 @@ class rank_process {
     return kills_.at != killing::when::never && kills_.step <= step;
   }
 
+  /// Whether the victim dies before it has met the others.
+  [[nodiscard]] bool may_be_missing() const {
+    return kills_.step == meeting && kills_.at != killing::when::behind;
+  }
+
   void work(report& told) {
     const auto limit = given_.limit;
     const auto start = clock_type::now();
     begin(meeting);
     auto launched =
         tcp_bootstrap::join({.rank = rank_, .size = given_.ranks, .meeting_point = place_}, limit);
-    if (!launched.has_value()) {
-      // Rank 0 may have learnt of the death, and left, before this one came.
-      require(rank_ != 0 && is_at(meeting, killing::when::behind),
-              "meeting: " + launched.error().message());
-      return;
-    }
+    require(launched.has_value(),
+            "meeting: " + (launched.has_value() ? "" : launched.error().message()));
+    // Who comes when rank 0 has learnt of the death, and left, would find nobody.
+    if (kills_.at != killing::when::never && !may_be_missing())
+      launched.value().fence(limit).value();
     end(meeting);
 
     const auto opened = open_device(given_.device).value();
@@ -241,22 +270,22 @@ class rank_process {
       const std::size_t number = first_step + i;
       const auto began = clock_type::now();
       begin(number);
+      if (given_.stops && is_victim() && number == first_step + 2) std::raise(SIGSTOP);
       const auto done = steps()[i].run(mine, limit);
       end(number);
       require(
           done.has_value() || may_fail(number),
           std::string(steps()[i].name) + ": " + (done.has_value() ? "" : done.error().message()));
       if (!may_fail(number)) continue;
+      require(done.has_value() || blames(done.error(), kills_.victim),
+              std::string(steps()[i].name) +
+                  " blames another: " + (done.has_value() ? "" : done.error().message()));
       // Where not all wait for all, the next barrier tells; nobody leaves that one out.
       const group_results all = mine.barrier(limit);
       require(!all.has_value(), "a barrier without the victim");
-      require(std::ranges::any_of(all,
-                                  [&](const peer_result& each) {
-                                    return each.peer == kills_.victim && !each.result.has_value();
-                                  }),
-              "a barrier blames another: " + all.message());
-      // A step and a barrier, and for each the time in which others answer.
-      require(clock_type::now() < began + 2 * given_.limit + 5s, "the limits were not kept");
+      require(blames(all.error(), kills_.victim), "a barrier blames another: " + all.message());
+      require(all.failed() == 1, "a barrier blames others, too: " + all.message());
+      require(clock_type::now() < began + given_.limit, "nobody noticed before the limit");
       return;
     }
   }
@@ -282,13 +311,10 @@ class rank_process {
 class run_of_ranks {
  public:
   run_of_ranks(const options& given, const killing& kills) : given_(given), kills_(kills) {
-    std::string place;
-    {
-      const auto listener = tcp_listener::open("0").value();
-      place = "127.0.0.1:" + std::to_string(listener.port());
-    }
+    const std::string place = free_place();
     make_pipe(tell_);
     make_pipe(stay_);
+    ends_of_parent().push_back(stay_[1]);
     for (std::uint32_t rank = 0; rank < given.ranks; ++rank) start(rank, place);
     ::close(tell_[1]);
     ::close(stay_[0]);
@@ -296,13 +322,23 @@ class run_of_ranks {
   run_of_ranks(const run_of_ranks&) = delete;
   run_of_ranks& operator=(const run_of_ranks&) = delete;
   ~run_of_ranks() {
-    if (stay_[1] >= 0) ::close(stay_[1]);
+    let_go();
     ::close(tell_[0]);
     // Those who are not done have failed already.
     for (const pid_t each : processes_) {
       ::kill(each, SIGKILL);
       ::waitpid(each, nullptr, 0);
     }
+  }
+
+  /// The victim has stopped, while the others go on, and wait for it; it goes on after that time.
+  void hold_victim(std::chrono::seconds time) {
+    const pid_t victim = processes_.at(kills_.victim);
+    int status = 0;
+    require(::waitpid(victim, &status, WUNTRACED) == victim && WIFSTOPPED(status),
+            "the victim did not stop");
+    std::this_thread::sleep_for(time);
+    require(::kill(victim, SIGCONT) == 0, "the victim can't go on");
   }
 
   /// Of all but the victim, in the order of ranks.
@@ -317,7 +353,7 @@ class run_of_ranks {
     for (const report& each : all)
       require(each.has_passed != 0, "rank " + std::to_string(each.rank) + ": " + each.words.data());
     // They leave together, and by themselves.
-    ::close(std::exchange(stay_[1], -1));
+    let_go();
     for (const pid_t each : std::exchange(processes_, {})) {
       int status = 0;
       ::waitpid(each, &status, 0);
@@ -330,6 +366,17 @@ class run_of_ranks {
   }
 
  private:
+  /// Of this and other runs: who is forked has them, too, but must not hold them.
+  static std::vector<int>& ends_of_parent() {
+    static std::vector<int> all;
+    return all;
+  }
+  /// All ranks may go.
+  void let_go() {
+    if (stay_[1] < 0) return;
+    std::erase(ends_of_parent(), stay_[1]);
+    ::close(std::exchange(stay_[1], -1));
+  }
   static void make_pipe(std::array<int, 2>& ends) { require(::pipe(ends.data()) == 0, "pipe"); }
   void start(std::uint32_t rank, const std::string& place) {
     const pid_t made = ::fork();
@@ -339,7 +386,7 @@ class run_of_ranks {
       return;
     }
     ::close(tell_[0]);
-    ::close(stay_[1]);
+    for (const int each : ends_of_parent()) ::close(each);
     bool is_well = false;
     {
       rank_process process(given_, kills_, rank, place);
@@ -376,15 +423,25 @@ options read_options(int count, char** arguments) {
       given.only_meets = true;
     else if (name == "--kill")
       given.kills = true;
+    else if (name == "--stop")
+      given.stops = true;
     else
       throw std::runtime_error("unknown option: " + std::string(each));
   }
   return given;
 }
 
-void kill_at_each_step(const options& given) {
+/// One run of ranks, of which one is killed.
+struct planned {
+  options given;
+  killing kills;
+  std::string words;
+};
+
+std::vector<planned> plans_for(const options& given) {
   constexpr std::array whens{killing::when::before, killing::when::in, killing::when::behind};
   constexpr std::array names{"before", "in", "behind"};
+  std::vector<planned> all;
   for (std::size_t number = meeting; number < first_step + steps().size(); ++number)
     for (std::size_t i = 0; i < whens.size(); ++i) {
       const bool is_last = number + 1 == first_step + steps().size();
@@ -394,15 +451,39 @@ void kill_at_each_step(const options& given) {
       const char* const name = number == meeting      ? "meeting"
                                : number == connecting ? "connecting"
                                                       : steps()[number - first_step].name;
-      std::cout << "rank 2 is killed " << names[i] << ' ' << name << std::endl;
-      const killing kills{.at = whens[i], .step = number, .victim = 2};
-      static_cast<void>(run_of_ranks(given, kills).reports());
+      planned& made = all.emplace_back(
+          planned{.given = given,
+                  .kills = {.at = whens[i], .step = number, .victim = 2},
+                  .words = std::string("rank 2 is killed ") + names[i] + ' ' + name});
+      // That one never comes is only known at the limit.
+      if (number == meeting && whens[i] != killing::when::behind)
+        made.given.limit = given.limit_of_missing;
     }
+  return all;
+}
+
+/// Some at a time, since they mostly wait.
+void kill_at_each_step(const options& given) {
+  constexpr std::size_t at_a_time = 4;
+  const std::vector<planned> all = plans_for(given);
+  for (std::size_t first = 0; first < all.size(); first += at_a_time) {
+    const std::size_t end = std::min(first + at_a_time, all.size());
+    std::vector<std::unique_ptr<run_of_ranks>> runs;
+    for (std::size_t i = first; i < end; ++i)
+      runs.push_back(std::make_unique<run_of_ranks>(all[i].given, all[i].kills));
+    for (std::size_t i = first; i < end; ++i) {
+      std::cout << all[i].words << '\n' << std::flush;
+      static_cast<void>(runs[i - first]->reports());
+    }
+  }
 }
 
 void connect_all(const options& given) {
-  const killing none;
-  const std::vector<report> all = run_of_ranks(given, none).reports();
+  const killing none{.victim = 2};
+  run_of_ranks run(given, none);
+  // Longer than it takes to look several times whether a rank is lost.
+  if (given.stops) run.hold_victim(4s);
+  const std::vector<report> all = run.reports();
   if (given.is_csv) {
     std::cout << "ranks,rank,connect_ms,own_kib\n";
     for (const report& each : all)
@@ -419,11 +500,7 @@ void connect_all(const options& given) {
 /// Ranks that are threads, which meet, tell all what a rank of a world does, and get to know as
 /// many as steps of all are with.
 void meet_all(const options& given) {
-  std::string place;
-  {
-    const auto listener = tcp_listener::open("0").value();
-    place = "127.0.0.1:" + std::to_string(listener.port());
-  }
+  const std::string place = free_place();
   const std::uint64_t before = own_kib();
   const auto start = clock_type::now();
   std::vector<std::string> words(given.ranks);

@@ -8,6 +8,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -399,6 +400,32 @@ TEST_CASE("a rank that has left does not answer, and its connections break") {
   CHECK_FALSE(barrier[2].result);
 }
 
+TEST_CASE("why those whom a rank waits for did not come, they tell it") {
+  constexpr std::uint32_t count = 9;
+  constexpr std::uint32_t first = 7;
+  const std::vector<std::uint32_t> others{0, 1, 2, 3, 4, 5, 6, 8};
+  // For whom each waits, in a tree: 6 for the first, up to its limit, and the others until that one
+  // has given up.
+  const std::array<std::uint32_t, count> waits_for{4, 0, 0, 2, 6, 4, first, first, 0};
+  std::array<std::atomic<bool>, count> has_given_up{};
+  lazy_worlds all(count);
+  std::atomic<std::uint32_t> ready{0};
+  on_threads(count, [&](std::uint32_t rank) {
+    // It answers nobody, and who waits for it is the only one that calls it.
+    if (rank == first) return;
+    world& mine = all.ranks[rank];
+    require(mine.peers().connect(others, patience).has_value(), "the others");
+    ++ready;
+    wait_until([&] { return (mine.serve(), ready == count - 1); }, "all to be connected");
+    const wait_limit limit =
+        rank == 6 ? wait_limit(2s) : wait_limit(when_set(has_given_up[waits_for[rank]]));
+    const group_error failed = failure_of(mine.all_reduce(rank, std::plus<>(), limit));
+    has_given_up[rank] = true;
+    require(failed.peer() == first, failed.message().c_str());
+    require(static_cast<error>(failed).kind() == error_kind::timed_out, failed.message().c_str());
+  });
+}
+
 TEST_CASE("ranks that are connected at their first use are mended, the others left alone") {
   lazy_worlds all(4);
   on_threads(4, [&](std::uint32_t rank) {
@@ -533,4 +560,53 @@ TEST_CASE("with a pool, who waits for messages answers those who connect") {
   });
   std::ranges::sort(seen);
   CHECK(seen == std::vector<std::uint32_t>{1, 2});
+}
+
+TEST_CASE("nothing of a step goes by a channel that the program has put under a rank's number") {
+  // Before it was used for the first time, and afterwards.
+  for (const bool is_connected_before : {false, true}) {
+    lazy_worlds all(4);
+    const auto on_ranks = [&](const std::vector<std::uint32_t>& ranks, const auto& function) {
+      on_threads(4, [&](std::uint32_t rank) {
+        if (std::ranges::count(ranks, rank) == 1) function(all.ranks[rank]);
+      });
+    };
+    if (is_connected_before)
+      on_ranks({0, 1, 2, 3},
+               [](world& mine) { require(mine.barrier(patience).has_value(), "the barrier"); });
+    for (const std::uint32_t rank : {0U, 2U}) {
+      static_cast<void>(all.ranks[rank].peers().remove(2 - rank));
+      must(all.ranks[rank].peers().put(
+          2 - rank,
+          channel(
+              must(all.bed.domain.build_channel().hub(all.ranks[rank].peers().hub()).build()))));
+    }
+    channel& here = all.ranks[0].peers()[2];
+    channel& there = all.ranks[2].peers()[0];
+    must(here.handshake(there.endpoint()));
+    must(there.handshake(here.endpoint()));
+
+    on_ranks({0, 1, 3}, [](world& mine) {
+      require(mine.barrier({0, 1, 3}, patience).has_value(), "the barrier of those without it");
+    });
+    on_ranks({0, 1, 3}, [](world& mine) {
+      const group_results none = mine.barrier({0, 1, 2, 3}, 200ms, barrier_kind::binary_tree);
+      require(!none.has_value(), "a barrier without 2 to fail");
+      if (mine.rank() != 0) return;
+      const auto* const with_2 = std::ranges::find(none, 2U, &peer_result::peer);
+      require(with_2 != none.end() && !with_2->result.has_value(), "2 to be blamed");
+      require(kind_of(*with_2) == error_kind::not_connected, "the kind");
+    });
+    // 0 waits for 3 and then 1, and tells all the others.
+    {
+      const world leaves = std::move(all.ranks[3]);
+    }
+    on_ranks({0, 1}, [](world& mine) {
+      const group_results none =
+          mine.barrier({0, 3, 1, 2}, 3 * patience, barrier_kind::binary_tree);
+      require(blamed(none) == std::vector<std::uint32_t>{3}, "3 to be blamed");
+    });
+    CHECK(here.is_connected());
+    CHECK(there.is_connected());
+  }
 }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -21,14 +22,6 @@ namespace {
 
 constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_tree,
                                barrier_kind::dissemination, barrier_kind::by_size};
-
-/// The ranks that the results blame.
-[[nodiscard]] std::vector<std::uint32_t> blamed(const group_results& results) {
-  std::vector<std::uint32_t> found;
-  for (const peer_result& each : results)
-    if (!each.result.has_value()) found.push_back(each.peer);
-  return found;
-}
 
 /// How often all come to a barrier of each kind: from VERBSPP_TEST_BARRIERS, for a longer test.
 [[nodiscard]] std::uint32_t rounds_of_barriers() {
@@ -230,6 +223,58 @@ TEST_CASE("a connection that broke is told by its rank, and mended") {
       require(all.ranks[rank].barrier(patience, kind).has_value(), "the next barrier");
   });
   CHECK(failed >= 2);
+}
+
+TEST_CASE("ranks that leave because of another one are not taken for it") {
+  constexpr std::uint32_t count = 9;
+  constexpr std::uint32_t first = 7;
+  // Far away from one another, so most learn it from those who leave.
+  const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
+      [](world& mine, const wait_limit& limit) {
+        return mine.barrier(limit, barrier_kind::binary_tree).error();
+      },
+      [](world& mine, const wait_limit& limit) {
+        return mine.barrier(limit, barrier_kind::dissemination).error();
+      },
+      [](world& mine, const wait_limit& limit) {
+        return failure_of(mine.all_reduce(mine.rank(), std::plus<>(), limit));
+      },
+  };
+  for (const auto& step : steps) {
+    local_worlds all(count);
+    on_threads(count, [&](std::uint32_t rank) {
+      world mine = std::move(all.ranks[rank]);
+      if (rank == first) return;
+      const auto start = std::chrono::steady_clock::now();
+      const group_error failed = step(mine, 10 * patience);
+      require(failed.peer() == first, failed.message().c_str());
+      require(failed.failed() == 1, failed.message().c_str());
+      require(std::chrono::steady_clock::now() < start + 9 * patience,
+              "somebody to notice before the limit");
+      // And so it is in a step to which others don't come any more.
+      const group_results next = mine.barrier(10 * patience);
+      require(blamed(next) == std::vector<std::uint32_t>{first}, next.message().c_str());
+    });
+  }
+}
+
+TEST_CASE("a rank that is lost to one of them fails the steps that it is in, until it is mended") {
+  local_worlds all(4);
+  break_link(all.ranks[1], all.ranks[2]);
+  on_threads(4, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    // Who has all connections learns it from one end or the other.
+    const group_error failed = failure_of(mine.all_gather(rank, patience));
+    require(failed.peer() == 1U || failed.peer() == 2U, failed.message().c_str());
+    // Where both ends are not, nothing is wrong.
+    if (rank == 0 || rank == 3) {
+      const group_results among = mine.barrier({0, 3}, patience);
+      require(among.has_value(), among.message().c_str());
+    }
+    must(mine.mend(patience));
+    require(must(mine.all_gather(rank, patience)).size() == 4, "the next step");
+    require(mine.barrier(patience).has_value(), "the next barrier");
+  });
 }
 
 TEST_CASE("collective steps give each rank the values of all") {

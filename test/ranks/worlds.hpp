@@ -6,6 +6,7 @@
 #include "../device/device.hpp"
 #include <verbspp/ranks.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -50,6 +51,24 @@ struct local_worlds {
   testbed bed;
   std::vector<world> ranks{};
 };
+
+/// Stops a wait when it is set.
+class when_set {
+ public:
+  explicit when_set(const std::atomic<bool>& flag) : flag_(&flag) {}
+  [[nodiscard]] bool stop_requested() const noexcept { return *flag_; }
+
+ private:
+  const std::atomic<bool>* flag_;
+};
+
+/// The ranks that the results blame.
+[[nodiscard]] inline std::vector<std::uint32_t> blamed(const group_results& results) {
+  std::vector<std::uint32_t> found;
+  for (const peer_result& each : results)
+    if (!each.result.has_value()) found.push_back(each.peer);
+  return found;
+}
 
 /// Breaks what connects them, at both ends.
 inline void break_link(world& one, world& other) {

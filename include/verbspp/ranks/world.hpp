@@ -204,8 +204,11 @@ class world {
 
   /// Returns when all ranks, or all of the list, have called it.
   /// \errors by rank: `timed_out` and `cancelled` of those that were missing when the limit came;
-  /// what broke the connections to others; `invalid_input` for a list that has a rank twice, one
-  /// beyond the size, or not this one
+  /// what broke the connection to one that is gone, before the limit, and of its kind what others
+  /// have told of such a one, instead of those who left because of it; `not_connected` of one under
+  /// whose number the program has put a channel of its own. Without a rank: `resource_exhausted`,
+  /// and this rank does not come then; `invalid_input` for a list that has a rank twice, one beyond
+  /// the size, or not this one
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What ranks tell each other of a step that they give up, and of whom; that it disturbs nobody
+/// else, and is not taken for news of another step.
+
+#include "../sanitized.hpp"
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <new>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using numbers = std::vector<std::uint32_t>;
+
+/// Where threads wait for each other, as often as they like.
+class meeting {
+ public:
+  explicit meeting(std::uint32_t size) : size_(size) {}
+  void operator()(const char* what) {
+    const std::uint32_t all = (come_.fetch_add(1) / size_ + 1) * size_;
+    wait_until([&] { return come_ >= all; }, what, 10 * patience);
+  }
+
+ private:
+  std::uint32_t size_;
+  std::atomic<std::uint32_t> come_{0};
+};
+
+[[nodiscard]] error_kind kind_of(const group_results& failed) {
+  return static_cast<error>(failed.error()).kind();
+}
+
+void require_blamed(const group_results& done, const numbers& ranks, int line = __builtin_LINE()) {
+  require(blamed(done) == ranks,
+          done.has_value() ? "nobody is blamed" : done.error().message().c_str(), line);
+}
+
+/// Breaks the connection of two ranks at both ends, and makes another one between the same
+/// processes, as programs may.
+void renew_link(world& one, world& other) {
+  channel& here = one.peers()[other.rank()];
+  channel& there = other.peers()[one.rank()];
+  const endpoint first = must(here.renew());
+  const endpoint second = must(there.renew());
+  must(here.handshake(second));
+  must(there.handshake(first));
+}
+
+using memory_of_ranks = registered_buffer<access::local_write | access::remote_write>;
+
+/// A bootstrap that notes where each rank's memory for steps is, as it tells the others.
+struct watched_bootstrap {
+  local_bootstrap of;
+  std::vector<std::byte>* introduced;
+  [[nodiscard]] std::uint32_t rank() const { return of.rank(); }
+  [[nodiscard]] std::uint32_t size() const { return of.size(); }
+  result<void> put(std::string_view key, std::span<const std::byte> value) {
+    if (key == "verbspp.rank.0.0") introduced->assign(value.begin(), value.end());
+    return of.put(key, value);
+  }
+  group_result<void> fence(const wait_limit& limit) { return of.fence(limit); }
+  result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
+                          const wait_limit& limit) {
+    return of.get(from, key, into, limit);
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "those who stay when a rank has left learn it in each later step, long before the limit") {
+  constexpr std::uint32_t gone = 7;
+  constexpr std::uint32_t count = 9;
+  const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
+      [](world& mine, const wait_limit& limit) {
+        return mine.barrier(limit, barrier_kind::binary_tree).error();
+      },
+      [](world& mine, const wait_limit& limit) {
+        return failure_of(mine.all_reduce(mine.rank(), std::plus<>(), limit));
+      },
+      [](world& mine, const wait_limit& limit) {
+        return mine.barrier(limit, barrier_kind::centralized).error();
+      },
+      [](world& mine, const wait_limit& limit) {
+        return failure_of(mine.all_gather(mine.rank(), limit));
+      },
+  };
+  local_worlds all(count);
+  meeting others(count - 1);
+  on_threads(count, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    if (rank == gone) {
+      const world leaves = std::move(mine);
+      return;
+    }
+    for (const auto& step : steps) {
+      const auto start = std::chrono::steady_clock::now();
+      const group_error failed = step(mine, 3 * patience);
+      require(failed.peer() == gone && failed.failed() == 1, failed.message().c_str());
+      require(std::chrono::steady_clock::now() < start + 2 * patience, "the news to come");
+      others("the others to be told, too");
+    }
+  });
+}
+
+TEST_CASE("what is asked and told waits for nobody's work, and breaks no other connection") {
+  local_worlds all(5);
+  constexpr std::uint32_t gone = 4;
+  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  world& mine = all.ranks[0];
+  // Work that nobody takes yet: one request, and all that there is room for.
+  auto waits = must(mine.peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
+  std::vector<pending<>> fill;
+  for (;;) {
+    auto posted = mine.peers()[3].post_send({.elements = must(memory.gather(0, 8))});
+    if (!posted.has_value()) break;
+    fill.push_back(std::move(posted).assume_value());
+  }
+  const auto all_are_connected = [&] {
+    return std::ranges::all_of(
+        numbers{1, 2, 3}, [&](std::uint32_t rank) { return mine.peers()[rank].is_connected(); });
+  };
+
+  // It waits for 1 alone.
+  const group_results late = mine.barrier({0, 1, 2, 3}, 50ms, barrier_kind::binary_tree);
+  CHECK(kind_of(late) == error_kind::timed_out);
+  CHECK(std::ranges::count(blamed(late), 1U) == 1);
+  CHECK(all_are_connected());
+
+  // It waits for who has left alone.
+  {
+    const world leaves = std::move(all.ranks[gone]);
+  }
+  CHECK(blamed(mine.barrier({0, gone, 2, 3}, 3 * patience, barrier_kind::binary_tree)) ==
+        numbers{gone});
+  CHECK(all_are_connected());
+
+  must(all.ranks[2].peers()[0].receive({.elements = must(memory.scatter(16, 8))}, patience));
+  must(waits.wait(patience));
+  for (pending<>& each : fill) {
+    must(all.ranks[3].peers()[0].receive({.elements = must(memory.scatter(24, 8))}, patience));
+    must(each.wait(patience));
+  }
+}
+TEST_CASE("news of a later step is none of an earlier one, which a late rank finds good") {
+  for (const numbers& list : {numbers{1, 2}, numbers{2, 1}}) {
+    local_worlds all(3);
+    // 1 gives up a step with 2, and one with all, before 2 comes to the first.
+    for (const numbers& ranks : {list, numbers{0, 1, 2}}) {
+      const group_results done = all.ranks[1].barrier(ranks, 50ms);
+      CHECK(kind_of(done) == error_kind::timed_out);
+      CHECK(std::ranges::count(blamed(done), 2U) == 1);
+    }
+    const group_results late = all.ranks[2].barrier(list, patience);
+    INFO((late.has_value() ? "" : late.error().message()));
+    CHECK(late.has_value());
+  }
+}
+
+TEST_CASE(
+    "a late rank learns because of whom another one has given the step up, and the next one") {
+  for (const barrier_kind kind : {barrier_kind::binary_tree, barrier_kind::dissemination}) {
+    local_worlds all(3);
+    const numbers list{1, 0, 2};
+    for (int round = 0; round < 2; ++round)
+      CHECK(blamed(all.ranks[1].barrier(list, 50ms, kind)) == numbers{0, 2});
+    CHECK(blamed(all.ranks[0].barrier(list, 50ms, kind)) == numbers{2});
+    // So all have come, when the last one does.
+    const group_results last = all.ranks[2].barrier(list, 50ms, kind);
+    CHECK(blamed(last) == numbers{0});
+    CHECK(kind_of(last) == error_kind::timed_out);
+  }
+}
+TEST_CASE("who was lost once, and is back, is not named when another one leaves") {
+  local_worlds all(4);
+  break_link(all.ranks[1], all.ranks[2]);
+  meeting every(4);
+  meeting others(3);
+  on_threads(4, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    static_cast<void>(mine.barrier(patience));
+    every("the first step to be over");
+    if (rank == 1) renew_link(mine, all.ranks[2]);
+    every("the link to be back");
+    const group_results again = mine.barrier(patience);
+    require(again.has_value(), "the second step");
+    every("the second step to be over");
+    if (rank == 3) {
+      const world leaves = std::move(mine);
+      return;
+    }
+    require_blamed(mine.barrier(3 * patience), {3});
+    others("the others to be told, too");
+  });
+}
+
+TEST_CASE("of two ranks that have left, none is excused by the other") {
+  local_worlds all(5);
+  for (const std::uint32_t gone : {2U, 3U}) {
+    const world leaves = std::move(all.ranks[gone]);
+    CHECK(leaves.size() == 5);
+  }
+  meeting others(3);
+  on_threads(5, [&](std::uint32_t rank) {
+    if (rank == 2 || rank == 3) return;
+    // 0 and 1 are with both of them in each step.
+    bool has_seen_2 = false;
+    bool has_seen_3 = false;
+    for (int round = 0; round < 4; ++round) {
+      const group_results done = all.ranks[rank].barrier(
+          3 * patience, round % 2 == 0 ? barrier_kind::centralized : barrier_kind::dissemination);
+      const numbers named = blamed(done);
+      require(!named.empty() && std::ranges::includes(numbers{2, 3}, named), "2 or 3 to be named");
+      const bool sees_2 = std::ranges::count(named, 2U) == 1;
+      const bool sees_3 = std::ranges::count(named, 3U) == 1;
+      require((sees_2 || !has_seen_2) && (sees_3 || !has_seen_3), "who was named is named again");
+      has_seen_2 = !all.ranks[rank].peers()[2].is_connected();
+      has_seen_3 = !all.ranks[rank].peers()[3].is_connected();
+      others("the others to be told, too");
+    }
+  });
+}
+
+TEST_CASE("a step ends when it is to, though all have come by then") {
+  local_worlds all(2);
+  auto shortest = std::chrono::steady_clock::duration::max();
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    std::atomic<bool> is_held{false};
+    std::atomic<bool> has_ended{false};
+    std::chrono::steady_clock::time_point held;
+    on_threads(2, [&](std::uint32_t rank) {
+      world& mine = all.ranks[rank];
+      if (rank == 0) {
+        // Held up in the middle of the step, with the value of the other one.
+        const auto hold = [&](std::uint32_t a, std::uint32_t b) {
+          held = std::chrono::steady_clock::now();
+          is_held = true;
+          wait_until([&] { return has_ended.load(); }, "the other one to give up", 2 * patience);
+          return a + b;
+        };
+        require(must(mine.all_reduce(rank, hold, 3 * patience)) == 1, "the sum");
+        return;
+      }
+      const group_error failed =
+          failure_of(mine.all_reduce(rank, std::plus<>(), wait_limit(when_set(is_held))));
+      has_ended = true;
+      require(failed.peer() == 0U, failed.message().c_str());
+      require(static_cast<error>(failed).kind() == error_kind::cancelled, "the kind");
+      shortest = std::min(shortest, std::chrono::steady_clock::now() - held);
+    });
+  }
+  // There is nothing to be told, and nobody waits for it.
+  CHECK(shortest < 1s);
+}
+
+#if !defined(VERBSPP_TEST_SANITIZED)
+
+namespace {
+
+/// Whether there is no memory, on this thread, for what can be refused.
+thread_local bool lacks_memory = false;
+
+}  // namespace
+
+// Of all that the library allocates, what can be refused. The usual one, otherwise.
+void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
+  return lacks_memory ? nullptr : ::operator new[](size);
+}
+
+TEST_CASE("a rank that lacks the memory for a step blames nobody, and counts on") {
+  local_worlds all(3);
+  meeting every(3);
+  on_threads(3, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    const auto check = [&](const group_results& done) {
+      if (rank != 1) return require(std::ranges::count(blamed(done), 1U) == 1, "1 to be missing");
+      require(blamed(done).empty() && !done.error().peer(), "1 to blame nobody");
+      require(kind_of(done) == error_kind::resource_exhausted, "the kind");
+    };
+    for (const barrier_kind kind : {barrier_kind::centralized, barrier_kind::dissemination}) {
+      lacks_memory = rank == 1;
+      const group_results done = mine.barrier(300ms, kind);
+      lacks_memory = false;
+      check(done);
+      every("the step to be over");
+    }
+    lacks_memory = rank == 1;
+    const bool has_reduced = mine.all_reduce(rank, std::plus<>(), 300ms).has_value();
+    lacks_memory = false;
+    require(!has_reduced, "the reduction to fail");
+    every("the reduction to be over");
+    require(mine.barrier(patience).has_value(), "the next barrier");
+    for (int round = 0; round < 3; ++round)
+      require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 3, "the next sum");
+  });
+}
+
+#endif
+
+TEST_CASE("a rank that tells nonsense is not believed") {
+  const testbed bed;
+  std::vector<local_bootstrap> launched = local_bootstrap::create(2);
+  std::vector<std::byte> introduced(1);
+  std::vector<std::byte> not_wanted;
+  std::vector<std::optional<world>> made(2);
+  on_threads(2, [&](std::uint32_t rank) {
+    made[rank].emplace(must(world::join(
+        watched_bootstrap{std::move(launched[rank]), rank == 0 ? &introduced : &not_wanted},
+        bed.domain.build_channel(), patience)));
+  });
+  using place = remote_memory<access::remote_write | access::remote_read>;
+  const place steps = must(place::decode(std::span(introduced).first(place::encoded_size)));
+  registered_buffer<access::local_write, std::uint64_t> word =
+      must(registered_buffer<access::local_write, std::uint64_t>::allocate(bed.domain, 1));
+  // Kinds of error, and ranks that there are not.
+  const std::vector<std::pair<std::uint64_t, std::uint64_t>> nonsense{
+      {1, 2}, {1, 0xffff}, {0x7f, 1}, {13, 1}};
+  for (std::uint32_t step = 1; step < 9; ++step) {
+    // 1 gives the step up, and goes on to the next, of which nothing is told.
+    for (int round = 0; round < 2; ++round)
+      CHECK(kind_of(made[1]->barrier({0, 1}, 1ms)) == error_kind::timed_out);
+    // It is the fifth or sixth of the words that there are for each rank.
+    const std::uint64_t joined = 2 * std::uint64_t{step} - 1;
+    const std::size_t at = (joined % 2 == 0 ? 5 : 6) * 2 + 1;
+    const auto [kind, culprit] = nonsense[step / 2 % nonsense.size()];
+    word[0] = joined << 24U | (step % 2 == 0 ? 1U << 23U : 0U) | kind << 16U | culprit;
+    must(made[1]->peers()[0].write(
+        {.elements = must(word.gather(0, 1)), .remote = must(steps.slice(8 * at, 8))}));
+    // That it is one more of the same step is all that 0 sees.
+    for (int round = 0; round < 2; ++round) {
+      const group_results late = made[0]->barrier({0, 1}, patience);
+      INFO((late.has_value() ? "" : late.error().message()));
+      CHECK(late.has_value());
+    }
+  }
+}
+
+TEST_CASE("a rank that is lost is found by who has posted a receive from it") {
+  local_worlds all(2);
+  world& mine = all.ranks[0];
+  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  auto waits = must(mine.peers()[1].post_receive({.elements = must(memory.scatter(0, 8))}));
+  const auto leave = [](world leaves) { static_cast<void>(leaves); };
+  leave(std::move(all.ranks[1]));
+  const auto start = std::chrono::steady_clock::now();
+  require_blamed(mine.barrier(6 * patience), {1});
+  CHECK(std::chrono::steady_clock::now() < start + 3 * patience);
+  CHECK_FALSE(waits.wait(patience).has_value());
+}
+
+TEST_CASE("who is lost to another rank leaves the step as well, for whomever it waits") {
+  local_worlds all(8);
+  break_link(all.ranks[0], all.ranks[1]);
+  // Ranks that wait for the last one give up, and others wait for those.
+  constexpr std::uint32_t late = 7;
+  std::atomic<std::uint32_t> done{0};
+  on_threads(8, [&](std::uint32_t rank) {
+    if (rank == late) wait_until([&] { return done == 7; }, "the others to leave", 6 * patience);
+    const auto start = std::chrono::steady_clock::now();
+    const auto left = all.ranks[rank].barrier(6 * patience, barrier_kind::binary_tree);
+    ++done;
+    if (rank == late) return;
+    require(left.has_error(), "the step to fail");
+    require(std::chrono::steady_clock::now() < start + 3 * patience, "news, before the limit");
+    require(left.error().failed() == 1 && left.error().peer() <= 1U,
+            left.error().message().c_str());
+  });
+}
