@@ -14,7 +14,7 @@ namespace softverbs {
 namespace {
 
 /// Of packets, and of all else that processes tell each other.
-constexpr unsigned protocol_version = 5;
+constexpr unsigned protocol_version = 6;
 
 constexpr std::string_view everybody = "softverbs/";
 
