@@ -130,15 +130,22 @@ TEST_CASE("device memory is copied to and from, and begins with zeros") {
     CHECK(ibv_memcpy_from_dm(bytes.data(), memory, 0, 100) == 0);
     CHECK(std::count(bytes.begin(), bytes.end(), 0) == 100);
     bytes.fill(7);
-    CHECK(ibv_memcpy_to_dm(memory, 90, bytes.data(), 10) == 0);
+    CHECK(ibv_memcpy_to_dm(memory, 88, bytes.data(), 12) == 0);
     bytes.fill(0);
     CHECK(ibv_memcpy_from_dm(bytes.data(), memory, 80, 20) == 0);
-    CHECK(std::count(bytes.begin(), bytes.end(), 7) == 10);
+    CHECK(std::count(bytes.begin(), bytes.end(), 7) == 12);
     CHECK(ibv_memcpy_to_dm(memory, 100, bytes.data(), 0) == 0);
-    CHECK(ibv_memcpy_to_dm(memory, 91, bytes.data(), 10) == EFAULT);
+    CHECK(ibv_memcpy_to_dm(memory, 92, bytes.data(), 12) == EFAULT);
+    // Whole words only.
+    for (const std::size_t wrong : {1U, 2U, 3U}) {
+      CHECK(ibv_memcpy_to_dm(memory, wrong, bytes.data(), 4) == EINVAL);
+      CHECK(ibv_memcpy_to_dm(memory, 4, bytes.data(), wrong) == EINVAL);
+      CHECK(ibv_memcpy_from_dm(bytes.data(), memory, wrong, 4) == EINVAL);
+      CHECK(ibv_memcpy_from_dm(bytes.data(), memory, 4, wrong) == EINVAL);
+    }
     CHECK(ibv_memcpy_from_dm(bytes.data(), memory, 101, 0) == EFAULT);
     CHECK(ibv_memcpy_from_dm(bytes.data(), memory, ~std::uint64_t{0}, 2) == EFAULT);
-    CHECK(ibv_memcpy_to_dm(memory, 0, nullptr, 1) == EFAULT);
+    CHECK(ibv_memcpy_to_dm(memory, 0, nullptr, 4) == EFAULT);
     CHECK(ibv_free_dm(memory) == 0);
   }
 }
@@ -157,7 +164,6 @@ TEST_CASE("regions of device memory are zero-based, and keep it busy") {
   refused(1001, 0, all_rights);
   refused(1, 1000, all_rights);
   refused(~std::uint64_t{0}, 2, all_rights);
-  refused(0, 0, all_rights);
   refused(0, 1000, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_REMOTE_WRITE);
   refused(0, 1000, all_rights | IBV_ACCESS_ON_DEMAND);
   ibv_mr* region = ibv_reg_dm_mr(end.domain, memory, 500, 500, all_rights);
@@ -168,6 +174,21 @@ TEST_CASE("regions of device memory are zero-based, and keep it busy") {
   CHECK(ibv_rereg_mr(region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0,
                      IBV_ACCESS_LOCAL_WRITE) == IBV_REREG_MR_ERR_CMD);
   CHECK(errno == EINVAL);
+  CHECK(ibv_dereg_mr(region) == 0);
+  CHECK(ibv_free_dm(memory) == 0);
+}
+
+TEST_CASE("a region of no device memory gives access to none") {
+  connection link;
+  ibv_dm* memory = allocate(link.right.context, 1000);
+  REQUIRE(memory != nullptr);
+  ibv_mr* region = ibv_reg_dm_mr(link.right.domain, memory, 1000, 0, all_rights);
+  REQUIRE(region != nullptr);
+  address there = link.right.here();
+  there.memory = 0;
+  there.rkey = region->rkey;
+  REQUIRE(link.left.write(1, {link.left.piece(0, 1)}, there) == 0);
+  CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   CHECK(ibv_dereg_mr(region) == 0);
   CHECK(ibv_free_dm(memory) == 0);
 }

@@ -200,10 +200,20 @@ TEST_CASE("what the device doesn't have is refused, not ignored") {
   ibv_qp* pair = ibv_create_qp_ex(end.context, &wanted);
   REQUIRE(pair != nullptr);
   CHECK(ibv_destroy_qp(pair) == 0);
-  for (const ibv_qp_type type : {IBV_QPT_RAW_PACKET, IBV_QPT_DRIVER}) {
-    wanted.qp_type = type;
+  wanted.qp_type = IBV_QPT_DRIVER;
+  errno = 0;
+  CHECK(ibv_create_qp_ex(end.context, &wanted) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+}
+
+TEST_CASE("there are no vendor's options of a connection") {
+  const endpoint end;
+  ibv_ece options{};
+  CHECK(ibv_query_ece(end.pair, &options) == EOPNOTSUPP);
+  for (const std::uint32_t vendor : {0U, 0x1234U}) {
+    options = {vendor, 7, 0};
     errno = 0;
-    CHECK(ibv_create_qp_ex(end.context, &wanted) == nullptr);
+    CHECK(ibv_set_ece(end.pair, &options) == EOPNOTSUPP);
     CHECK(errno == EOPNOTSUPP);
   }
 }

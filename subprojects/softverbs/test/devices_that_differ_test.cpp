@@ -2,15 +2,21 @@
 // With devices_that_differ.conf: in a run of their own.
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "frames.hpp"
 #include "peer.hpp"
 #include <softverbs/softverbs.h>
 
 #include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <net/if.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -74,7 +80,7 @@ TEST_CASE("there are the devices and ports of the configuration", "[.][differ]")
 TEST_CASE("a GID table has gaps, twins and odd addresses", "[.][differ]") {
   open_context device("soft0");
   std::vector<ibv_gid_entry> table(64);
-  REQUIRE(ibv_query_gid_table(device.verbs, table.data(), table.size(), 0) == 5 + 6);
+  REQUIRE(ibv_query_gid_table(device.verbs, table.data(), table.size(), 0) == 6 + 6);
   struct expected {
     unsigned index;
     const char* address;
@@ -85,15 +91,16 @@ TEST_CASE("a GID table has gaps, twins and odd addresses", "[.][differ]") {
                                  {3, "::ffff:169.254.7.9", IBV_GID_TYPE_ROCE_V2, 0},
                                  {5, "::ffff:10.1.2.3", IBV_GID_TYPE_ROCE_V1, 0},
                                  {6, "::ffff:10.1.2.3", IBV_GID_TYPE_ROCE_V2, 4},
-                                 {7, "::ffff:10.1.2.3", IBV_GID_TYPE_ROCE_V2, 12}};
-  for (std::size_t at = 0; at < 5; ++at) {
+                                 {7, "::ffff:10.1.2.3", IBV_GID_TYPE_ROCE_V2, 12},
+                                 {8, "::ffff:127.9.8.7", IBV_GID_TYPE_ROCE_V2, 1}};
+  for (std::size_t at = 0; at < 6; ++at) {
     CHECK(table[at].port_num == 1);
     CHECK(table[at].gid_index == first_port[at].index);
     CHECK(text_of(table[at].gid) == first_port[at].address);
     CHECK(table[at].gid_type == first_port[at].type);
     CHECK(table[at].ndev_ifindex == first_port[at].interface);
   }
-  CHECK(table[5].port_num == 2);
+  CHECK(table[6].port_num == 2);
   ibv_gid_entry entry{};
   CHECK(ibv_query_gid_ex(device.verbs, 1, 1, &entry, 0) == ENODATA);
   CHECK(ibv_query_gid_ex(device.verbs, 1, 16, &entry, 0) == EINVAL);
@@ -101,6 +108,28 @@ TEST_CASE("a GID table has gaps, twins and odd addresses", "[.][differ]") {
   ibv_gid gid{};
   CHECK(ibv_query_gid(device.verbs, 1, 3, &gid) == 0);
   CHECK(text_of(gid) == "::ffff:169.254.7.9");
+}
+
+TEST_CASE("the network interfaces of its addresses are in a device's folder", "[.][differ]") {
+  const open_context device("soft0");
+  const std::string path = "/sys/class/infiniband/soft0/device/net/";
+  std::set<std::string> expected{".", ".."};
+  // Of those that the file names, each host has the first.
+  for (const unsigned interface : {1U, 4U, 12U}) {
+    std::array<char, IF_NAMESIZE> name{};
+    if (::if_indextoname(interface, name.data()) != nullptr) expected.emplace(name.data());
+  }
+  REQUIRE(expected.size() >= 3);
+  std::set<std::string> found;
+  DIR* const folder = ::opendir(path.c_str());
+  REQUIRE(folder != nullptr);
+  while (const dirent* entry = ::readdir(folder)) found.insert(entry->d_name);
+  CHECK(::closedir(folder) == 0);
+  CHECK(found == expected);
+  for (const std::string& name : expected)
+    if (name.front() != '.') CHECK(::access((path + name).c_str(), F_OK) == 0);
+  CHECK(::access((path + "none0").c_str(), F_OK) == -1);
+  CHECK(::access("/sys/class/infiniband/soft2/device/net", F_OK) == -1);
 }
 
 TEST_CASE("odd addresses are reached", "[.][differ]") {
@@ -174,6 +203,18 @@ TEST_CASE("a connection goes from one port to the other", "[.][differ]") {
   CHECK(nowhere.initialize() == EINVAL);
 }
 
+TEST_CASE("a rule that tags tells its tag whatever else its queue pair has", "[.][differ]") {
+  if (!may_send_frames()) return;
+  tag_reader end;
+  end.hear(rule(IBV_FLOW_ATTR_SNIFFER));
+  rule tags;
+  tags.to(own_mac(2)).tagging(77).attributes().port = 2;
+  end.hear(tags);
+  frame_end other;
+  CHECK(other.send_frame(frame_of(own_mac(2), own_mac(1), 0x88b5, {1})) == IBV_WC_SUCCESS);
+  CHECK(end.next_tag() == 77);
+}
+
 TEST_CASE("a small MTU limits paths and datagrams", "[.][differ]") {
   endpoint end(at_port(1, 3));
   REQUIRE(end.initialize() == 0);
@@ -235,6 +276,40 @@ TEST_CASE("what is withheld is refused", "[.][differ]") {
   ibv_device_attr_ex answer{};
   CHECK(ibv_query_device_ex(end.context, nullptr, &answer) == 0);
   CHECK(answer.orig_attr.max_qp == 2);
+}
+
+TEST_CASE("limits are of objects, not of what stands for them", "[.][differ]") {
+  const open_context opened("soft1");
+  ibv_context* const other = ibv_import_device(::fcntl(opened.verbs->cmd_fd, F_DUPFD_CLOEXEC, 0));
+  REQUIRE(other != nullptr);
+  ibv_pd* const domain = ibv_alloc_pd(opened.verbs);
+  REQUIRE(domain != nullptr);
+  ibv_pd* const same = ibv_import_pd(other, domain->handle);
+  REQUIRE(same != nullptr);
+  std::vector<char> memory(64);
+  std::vector<ibv_mr*> gone;
+  for (int round = 0; round < 10; ++round) {
+    ibv_mr* const region = ibv_reg_mr(domain, memory.data(), memory.size(), 0);
+    REQUIRE(region != nullptr);
+    ibv_mr* const imported = ibv_import_mr(same, region->handle);
+    REQUIRE(imported != nullptr);
+    if (round % 2 == 0)
+      ibv_unimport_mr(region);
+    else
+      gone.push_back(region);
+    REQUIRE(ibv_dereg_mr(imported) == 0);
+  }
+  for (ibv_mr* each : gone) {
+    CHECK(ibv_dereg_mr(each) == ENOENT);
+    ibv_unimport_mr(each);
+  }
+  ibv_mr* const last = ibv_reg_mr(domain, memory.data(), memory.size(), 0);
+  REQUIRE(last != nullptr);
+  for (int round = 0; round < 10; ++round) REQUIRE(ibv_import_mr(same, last->handle) != nullptr);
+  CHECK(ibv_reg_mr(same, memory.data(), memory.size(), 0) != nullptr);
+  CHECK(ibv_reg_mr(same, memory.data(), memory.size(), 0) == nullptr);
+  CHECK(errno == ENOMEM);
+  CHECK(ibv_close_device(other) == 0);
 }
 
 TEST_CASE("limits are what is granted, and told", "[.][differ]") {

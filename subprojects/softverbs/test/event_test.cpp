@@ -124,6 +124,25 @@ TEST_CASE("a completion queue is resized with what is in it, but not below that"
   CHECK(end.queue->cqe < 1000);
 }
 
+TEST_CASE("a completion queue isn't resized below what has been sent") {
+  options wants;
+  wants.type = IBV_QPT_UD;
+  endpoint end(wants);
+  end.connect(end.here());
+  ibv_ah_attr path = end.address_of(end.here());
+  ibv_ah* handle = ibv_create_ah(end.domain, &path);
+  REQUIRE(handle != nullptr);
+  // Each round, the device's thread may or may not have done it by itself.
+  for (int round = 0; round < 20; ++round) {
+    REQUIRE(ibv_resize_cq(end.queue, 7) == 0);
+    for (std::uint64_t id = 0; id < 6; ++id)
+      REQUIRE(end.send_to(handle, end.pair->qp_num, id, {end.piece(0, 8)}) == 0);
+    CHECK(ibv_resize_cq(end.queue, 1) == EINVAL);
+    for (std::uint64_t id = 0; id < 6; ++id) CHECK(end.wait().wr_id == id);
+  }
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
 TEST_CASE("destroying a queue waits until its events are acknowledged") {
   connection link(with_channel());
   REQUIRE(ibv_req_notify_cq(link.right.queue, 0) == 0);

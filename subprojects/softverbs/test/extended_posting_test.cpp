@@ -331,7 +331,7 @@ TEST_CASE("only the operations asked for can be built, and only those that the d
   };
   refused(EOPNOTSUPP, [](ibv_qp_init_attr_ex& to) { to.send_ops_flags |= IBV_QP_EX_WITH_TSO; });
   refused(EOPNOTSUPP, [](ibv_qp_init_attr_ex& to) { to.send_ops_flags |= std::uint64_t{1} << 63; });
-  refused(EOPNOTSUPP, [](ibv_qp_init_attr_ex& to) { to.qp_type = IBV_QPT_RAW_PACKET; });
+  refused(EOPNOTSUPP, [](ibv_qp_init_attr_ex& to) { to.qp_type = IBV_QPT_DRIVER; });
   refused(EOPNOTSUPP, [](ibv_qp_init_attr_ex& to) {
     to.qp_type = IBV_QPT_UC;
     to.send_ops_flags = IBV_QP_EX_WITH_RDMA_READ;

@@ -7,6 +7,7 @@
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <functional>
@@ -93,6 +94,8 @@ struct world {
   ibv_xrcd* exclusive = nullptr;
   ibv_xrcd* busy = nullptr;
   ibv_qp* target = nullptr;
+  /// There are none on InfiniBand, nor without privilege.
+  ibv_flow no_flow{0, verbs, 0};
 };
 
 /// What a call returned; 0 for a null pointer, 1 for any other.
@@ -164,6 +167,12 @@ const std::map<std::string, call>& calls() {
          attributes.cqe = 4;
          return is_there(ibv_create_cq_ex(w.verbs, &attributes));
        }},
+      {"ibv_create_flow",
+       [](world& w) {
+         ibv_flow_attr attributes{};
+         attributes.port = 1;
+         return is_there(ibv_create_flow(w.pair, &attributes));
+       }},
       {"ibv_create_qp",
        [](world& w) {
          ibv_qp_init_attr attributes{};
@@ -189,6 +198,7 @@ const std::map<std::string, call>& calls() {
       {"ibv_destroy_ah", [](world& w) { return ibv_destroy_ah(w.handle); }},
       {"ibv_destroy_comp_channel", [](world& w) { return ibv_destroy_comp_channel(w.channel); }},
       {"ibv_destroy_cq", [](world& w) { return ibv_destroy_cq(w.spare_queue); }},
+      {"ibv_destroy_flow", [](world& w) { return ibv_destroy_flow(&w.no_flow); }},
       {"ibv_destroy_qp", [](world& w) { return ibv_destroy_qp(w.pair); }},
       {"ibv_destroy_srq", [](world& w) { return ibv_destroy_srq(w.shared); }},
       {"ibv_detach_mcast",
@@ -215,6 +225,19 @@ const std::map<std::string, call>& calls() {
       {"ibv_get_device_name",
        [](world& w) { return is_there(ibv_get_device_name(w.verbs->device)); }},
       {"ibv_get_pkey_index", [](world& w) { return ibv_get_pkey_index(w.verbs, 1, 0xffff); }},
+      {"ibv_import_device",
+       [](world& w) {
+         // Belongs to the context, if there is one.
+         const int duplicate = ::fcntl(w.verbs->cmd_fd, F_DUPFD_CLOEXEC, 0);
+         ibv_context* const other = ibv_import_device(duplicate);
+         const int error = errno;
+         if (other != nullptr)
+           ibv_close_device(other);
+         else
+           ::close(duplicate);
+         errno = error;
+         return is_there(other);
+       }},
       {"ibv_import_dm", [](world& w) { return is_there(ibv_import_dm(w.verbs, 1)); }},
       {"ibv_import_mr", [](world& w) { return is_there(ibv_import_mr(w.domain, 1)); }},
       {"ibv_import_pd", [](world& w) { return is_there(ibv_import_pd(w.verbs, 1)); }},

@@ -11,12 +11,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -44,6 +49,21 @@ bool is_missing(const std::string& path) {
   const bool missing = ::open(path.c_str(), O_RDONLY) == -1 && errno == ENOENT;
   return missing && ::stat(path.c_str(), &about) == -1 && errno == ENOENT &&
          ::access(path.c_str(), F_OK) == -1 && errno == ENOENT;
+}
+
+using names = std::set<std::string>;
+
+/// But those of the folder itself and of the one above, which have to be there.
+names names_in(const std::string& path) {
+  names result;
+  DIR* const folder = ::opendir(path.c_str());
+  INFO(path);
+  REQUIRE(folder != nullptr);
+  while (const dirent* entry = ::readdir(folder)) result.insert(entry->d_name);
+  CHECK(::closedir(folder) == 0);
+  CHECK(result.erase(".") == 1);
+  CHECK(result.erase("..") == 1);
+  return result;
 }
 
 /// A function of libc that these headers make no call of.
@@ -149,7 +169,7 @@ TEST_CASE("what a device hasn't got isn't there") {
   }
 }
 
-TEST_CASE("folders of a device are there, and nobody can list them") {
+TEST_CASE("folders of a device are there, and tell what is in them") {
   for (const char* path : {"", "device", "ports", "ports/1", "ports/1/gids", "ports/1/gid_attrs",
                            "ports/1/gid_attrs/types", "ports/1/pkeys"}) {
     std::string whole = of_device + path;
@@ -159,9 +179,95 @@ TEST_CASE("folders of a device are there, and nobody can list them") {
     REQUIRE(::stat(whole.c_str(), &about) == 0);
     CHECK(S_ISDIR(about.st_mode));
     CHECK(::access(whole.c_str(), R_OK) == 0);
-    CHECK(::opendir(whole.c_str()) == nullptr);
+    CHECK(::stat((whole + "/").c_str(), &about) == 0);
+    CHECK(::stat((whole + "/.").c_str(), &about) == 0);
+    struct statx more{};
+    CHECK(::statx(AT_FDCWD, whole.c_str(), AT_SYMLINK_NOFOLLOW, STATX_TYPE, &more) == 0);
+    CHECK(S_ISDIR(more.stx_mode));
+    for (const std::string& name : names_in(whole)) {
+      INFO(name);
+      CHECK(::stat((whole + "/" + name).c_str(), &about) == 0);
+    }
     CHECK(::open(whole.c_str(), O_RDONLY | O_DIRECTORY) == -1);
   }
+}
+
+TEST_CASE("the names in folders of a device are those of its files") {
+  CHECK(names_in(of_device) == names{"board_id", "device", "fw_ver", "hca_type", "hw_rev",
+                                     "node_desc", "node_guid", "node_type", "ports",
+                                     "sys_image_guid"});
+  CHECK(names_in(of_device + "device/") == names{"local_cpus", "numa_node"});
+  CHECK(names_in(of_device + "ports") == names{"1"});
+  CHECK(names_in(of_port + "pkeys") == names{"0"});
+  CHECK(names_in(of_port + "gids").size() == 16);
+  CHECK(names_in(of_port + "gid_attrs/ndevs").empty());
+  // They are of no network interface.
+  CHECK(is_missing(of_device + "device/net"));
+  for (const char* path : {"nothing", "fw_ver", "fw_ver/", "device/net"}) {
+    INFO(path);
+    errno = 0;
+    CHECK(::opendir((of_device + path).c_str()) == nullptr);
+    CHECK(errno == ENOENT);
+  }
+}
+
+TEST_CASE("a folder of a device can be read again, and from where it was") {
+  DIR* const folder = ::opendir((of_device + "device").c_str());
+  REQUIRE(folder != nullptr);
+  DIR* const other = ::opendir("/");
+  REQUIRE(other != nullptr);
+  const std::string first = ::readdir(folder)->d_name;
+  const long place = ::telldir(folder);
+  const std::string second = ::readdir64(folder)->d_name;
+  ::rewinddir(folder);
+  CHECK(::readdir(folder)->d_name == first);
+  ::seekdir(folder, place);
+  CHECK(::readdir(folder)->d_name == second);
+  CHECK(::readdir(other) != nullptr);
+  CHECK(::dirfd(other) >= 0);
+  errno = 0;
+  CHECK(::dirfd(folder) == -1);
+  CHECK(errno == ENOTSUP);
+  CHECK(::closedir(other) == 0);
+  CHECK(::closedir(folder) == 0);
+  // More than may be open at once, one after the other.
+  for (int round = 0; round < 100; ++round) CHECK(names_in(of_device).size() == 10);
+}
+
+TEST_CASE("a folder of a device can be scanned, in part and in order") {
+  const std::string path = of_device + "device";
+  const auto scanned = [](int count, auto** found) {
+    REQUIRE(count >= 0);
+    std::vector<std::string> result;
+    for (int at = 0; at < count; ++at) {
+      result.emplace_back(found[at]->d_name);
+      std::free(found[at]);
+    }
+    std::free(found);
+    return result;
+  };
+  const auto backwards = [](const auto** left, const auto** right) {
+    return std::strcmp((*right)->d_name, (*left)->d_name);
+  };
+  dirent** found = nullptr;
+  int count = ::scandir(path.c_str(), &found, nullptr, &::alphasort);
+  const std::vector<std::string> all = scanned(count, found);
+  CHECK(std::ranges::is_sorted(all));
+  names listed = names_in(path);
+  listed.insert({".", ".."});
+  CHECK(names(all.begin(), all.end()) == listed);
+  dirent64** found64 = nullptr;
+  count = ::scandir64(
+      path.c_str(), &found64, [](const dirent64* each) { return int{each->d_name[0] != '.'}; },
+      backwards);
+  CHECK(scanned(count, found64) == std::vector<std::string>(all.rbegin(), all.rend() - 2));
+  count = ::scandir(path.c_str(), &found, [](const dirent*) { return 0; }, nullptr);
+  CHECK(scanned(count, found).empty());
+  errno = 0;
+  CHECK(::scandir((path + "/nothing").c_str(), &found, nullptr, nullptr) == -1);
+  CHECK(errno == ENOENT);
+  count = ::scandir("/", &found, nullptr, nullptr);
+  CHECK(scanned(count, found).size() > 2);
 }
 
 TEST_CASE("files of sysfs can be read, and only read") {

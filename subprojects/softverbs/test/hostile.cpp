@@ -9,12 +9,16 @@
 #include "wire/greeting.hpp"
 #include "wire/wire.hpp"
 
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -214,7 +218,7 @@ void chatter(const order& asked) {
 int connection_to(std::uint32_t qpn) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/5/%u",
+  const int length = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u",
                                    qpn >> wire::index_bits);
   const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   if (::connect(socket, reinterpret_cast<const sockaddr*>(&name),
@@ -277,6 +281,42 @@ int caller() {
     const int socket = connection_to(asked.pair);
     if (socket >= 0) ::close(socket);
   }
+  return 0;
+}
+
+int holder() {
+  order asked{};
+  with_test::hear(&asked, sizeof(asked));
+  rlimit all{};
+  ::getrlimit(RLIMIT_NOFILE, &all);
+  all.rlim_cur = all.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &all);
+  // Whoever has opened his says so.
+  std::array<int, 2> ready{};
+  if (::pipe(ready.data()) != 0) return 2;
+  const auto hold = [&] {
+    char opened = 'o';
+    for (std::uint32_t count = 0; count < asked.number; ++count)
+      if (connection_to(asked.pair) < 0) opened = 'n';
+    return ::write(ready[1], &opened, 1) == 1;
+  };
+  if (asked.region == 1) hold();
+  for (std::uint32_t started = 0; asked.region > 1 && started < asked.region; ++started) {
+    const pid_t process = ::fork();
+    if (process < 0) return 3;
+    if (process > 0) continue;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    if (hold())
+      for (;;) ::pause();
+    ::_exit(1);
+  }
+  for (std::uint32_t count = 0; count < asked.region; ++count) {
+    char opened = 0;
+    if (::read(ready[0], &opened, 1) != 1 || opened != 'o') return 4;
+  }
+  with_test::tell('h');
+  char leave = 0;
+  with_test::hear(&leave, 1);
   return 0;
 }
 

@@ -38,6 +38,9 @@ int liar();
 /// Opens connections to a process, and closes them, one after the other: as many as the test asks
 /// for, by the number of a queue pair there.
 int caller();
+/// Opens connections to a process, says nothing, and keeps them until the test tells it something:
+/// `number` of them in each of `region` processes, by the number of a queue pair there.
+int holder();
 /// Sends the packets that the test gives it, whoever they are said to be from.
 int forger();
 

@@ -74,7 +74,7 @@ class intruder {
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
     const int length =
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/5/%u", qpn >> 14);
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u", qpn >> 14);
     return ::connect(socket, reinterpret_cast<const sockaddr*>(&name),
                      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                             static_cast<std::size_t>(length)));

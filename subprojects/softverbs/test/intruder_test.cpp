@@ -135,7 +135,7 @@ TEST_CASE("random packets crash nothing") {
       static_assert(sizeof(message) == sizeof(packet_header) + 64);
       message.header = forged(link);
       packet_header& header = message.header;
-      header.kind = static_cast<packet_kind>(random() % 12);
+      header.kind = static_cast<packet_kind>(random() % 14);
       header.flags = static_cast<std::uint8_t>(random() % 64);
       header.reason = static_cast<refusal>(random() % 7);
       header.rnr_timer = static_cast<std::uint8_t>(random() % 40);

@@ -19,6 +19,7 @@
 #include <future>
 #include <memory>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -212,6 +213,65 @@ TEST_CASE("who opens connection after connection shuts nobody out") {
   CHECK(other.wait() == 0);
 }
 
+TEST_CASE("two thousand connections that say nothing shut nobody out") {
+  const auto [processes, of_each] =
+      GENERATE(std::pair{1U, 2000U}, std::pair{4U, 500U}, std::pair{400U, 5U});
+  CAPTURE(processes, of_each);
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  if (before.rlim_max < 2100) {
+    WARN("no process may have 2,000 connections here");
+    return;
+  }
+  const rlimit few{1024, before.rlim_max};
+  {
+    connection link;
+    peer old("target");
+    endpoint end(patient());
+    const address there = old.meet(end);
+    const auto serves = [](endpoint& from, const address& at) {
+      REQUIRE(from.read(1, {from.piece(0, 100)}, at) == 0);
+      CHECK(from.wait().status == IBV_WC_SUCCESS);
+    };
+    const auto old_ones_are_served = [&] {
+      serves(end, there);
+      REQUIRE(link.right.post_receive(1, {}) == 0);
+      REQUIRE(link.left.send(1, {}) == 0);
+      CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+      CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+    };
+    old_ones_are_served();
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
+    const std::ptrdiff_t alone = descriptors_open();
+    peer stranger("holder");
+    const hostile::order asked{{}, of_each, link.right.pair->qp_num, processes, 0};
+    stranger.tell(&asked, sizeof(asked));
+    std::future<char> all_are_open =
+        std::async(std::launch::async, [&] { return stranger.hear(); });
+    do old_ones_are_served();
+    while (all_are_open.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+    CHECK(all_are_open.get() == 'h');
+    for (int count = 0; count < 3; ++count) {
+      old_ones_are_served();
+      peer newcomer("echo");
+      endpoint own(patient());
+      newcomer.meet(own);
+      REQUIRE(own.post_receive(1, {own.piece(1 << 19, 64)}) == 0);
+      REQUIRE(own.send(2, {own.piece(0, 64)}) == 0);
+      for (int left = 2; left > 0; --left) CHECK(own.wait().status == IBV_WC_SUCCESS);
+      REQUIRE(own.send(3, {}) == 0);
+      CHECK(own.wait().status == IBV_WC_SUCCESS);
+      CHECK(newcomer.wait() == 0);
+    }
+    stranger.tell('q');
+    CHECK(stranger.wait() == 0);
+    CHECK(eventually([&] { return descriptors_open() <= alone + 2; }));
+    old.tell('q');
+    CHECK(old.wait() == 0);
+  }
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
+
 TEST_CASE("strangers come in no faster than others can be served") {
   connection link;
   constexpr int count = 300;
@@ -255,6 +315,25 @@ TEST_CASE("who finds no place among those who wait to be accepted waits for one"
   CHECK(end.wait().status == IBV_WC_SUCCESS);
   other.tell('q');
   CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a newcomer who finds no place among those who wait is served in the end") {
+  const connection link;
+  endpoint end(patient());
+  softverbs_hold(1);
+  int in_line = 0;
+  while (in_line < 1'000'000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
+  CAPTURE(in_line);
+  // By packets, of which each one has to be believed.
+  peer newcomer("writer", "SOFTVERBS_SHARED_MEMORY=no");
+  newcomer.meet(end);
+  newcomer.tell('w');
+  CHECK_FALSE(intruder::takes_a_place(end.pair->qp_num));
+  softverbs_go_on();
+  CHECK(newcomer.hear() == '+');
+  CHECK(end.memory.front() == 0x77);
+  newcomer.tell('q');
+  CHECK(newcomer.wait() == 0);
 }
 
 // How much it slows others is to be seen on a machine with nothing else to do: SOFTVERBS_CALLS

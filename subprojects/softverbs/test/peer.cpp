@@ -2,6 +2,7 @@
 #include "peer.hpp"
 
 #include "fabric.hpp"
+#include "frames.hpp"
 #include "hostile.hpp"
 #include "limits.hpp"
 #include "soak.hpp"
@@ -125,6 +126,33 @@ int member() {
   for (std::uint64_t id = 0; id < 10; ++id)
     if (end.wait().wr_id != id) return 3;
   return ibv_detach_mcast(end.pair, &group, lid_of_group) == 0 ? 0 : 4;
+}
+
+/// Says its MAC address, hears that of the other one, and sends it back all frames that come.
+int frame_echo() {
+  frame_end end;
+  const mac here = own_mac(1);
+  mac there{};
+  put(peer_descriptor, here.data(), here.size());
+  get(peer_descriptor, there.data(), there.size());
+  end.hear(rule().to(here));
+  put(peer_descriptor, "r", 1);
+  for (;;) {
+    ibv_wc completion{};
+    while (ibv_poll_cq(end.queue, 1, &completion) == 0) {
+      pollfd order{peer_descriptor, POLLIN, 0};
+      if (::poll(&order, 1, 0) == 1) return hear_order() == 'q' ? 0 : 2;
+    }
+    if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV) return 3;
+    const auto start =
+        end.memory.begin() + static_cast<std::ptrdiff_t>(completion.wr_id * end.room);
+    frame back(start, start + completion.byte_len);
+    std::copy(there.begin(), there.end(), back.begin());
+    std::copy(here.begin(), here.end(), back.begin() + 6);
+    if (end.post_receive(completion.wr_id, {end.piece(completion.wr_id * end.room, end.room)}) != 0)
+      return 4;
+    if (end.send_frame(back) != IBV_WC_SUCCESS) return 5;
+  }
 }
 
 /// Offers its memory and doesn't do anything.
@@ -421,6 +449,7 @@ int play(const char* part) try {
   if (name == "echo") return echo();
   if (name == "datagram echo") return datagram_echo();
   if (name == "member") return member();
+  if (name == "frame echo") return frame_echo();
   if (name == "target") return target(IBV_QPT_RC);
   if (name == "unreliable target") return target(IBV_QPT_UC);
   if (name == "datagram target") return target(IBV_QPT_UD);
@@ -432,6 +461,7 @@ int play(const char* part) try {
   if (name == "without threads") return limits_of_host::without_threads();
   if (name == "seeker") return limits_of_host::seeker();
   if (name == "caller") return hostile::caller();
+  if (name == "holder") return hostile::holder();
   if (name == "forger") return hostile::forger();
   if (name == "liar") return hostile::liar();
   if (name == "adder") return adder();

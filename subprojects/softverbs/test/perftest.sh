@@ -31,4 +31,9 @@ done
 two -p ib_write_bw -d soft0 -x 3 -n 100 -F --odp || failures=1
 # To a group, whose address is one of IPv6.
 two -p ib_send_bw -d soft0 -x 5 -n 100 -F -c UD -g || failures=1
+# Whole frames of Ethernet.
+if may_send_frames && command -v raw_ethernet_lat >/dev/null; then
+  frames raw_ethernet_bw -n 100 || failures=1
+  frames raw_ethernet_lat -n 100 -J 10.0.0.1 -j 10.0.0.2 -K 2000 -k 1000 || failures=1
+fi
 exit $failures

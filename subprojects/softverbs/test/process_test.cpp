@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocations.hpp"
 #include "catch.hpp"
 #include "fabric.hpp"
 #include "peer.hpp"
 #include <softverbs/softverbs.h>
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
 #include <thread>
 #include <vector>
 
@@ -344,13 +351,48 @@ TEST_CASE("a send queue is drained when the peer has answered, and not touched b
 #endif
 
 #if !defined(NO_THREADS_AFTER_FORK)
+namespace {
+
+/// A queue that could not take all, of which an asynchronous event tells; null if it can't be made.
+ibv_cq* overrun_queue(ibv_context* verbs) {
+  ibv_pd* const domain = ibv_alloc_pd(verbs);
+  ibv_cq* const queue = ibv_create_cq(verbs, 1, nullptr, nullptr, 0);
+  if (domain == nullptr || queue == nullptr) return nullptr;
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = wanted.recv_cq = queue;
+  wanted.cap = {1, 8, 1, 1, 0};
+  wanted.qp_type = IBV_QPT_UD;
+  ibv_qp* const pair = ibv_create_qp(domain, &wanted);
+  if (pair == nullptr) return nullptr;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  bool well = ibv_modify_qp(pair, &attributes,
+                            IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_QKEY) == 0;
+  ibv_recv_wr request{};
+  ibv_recv_wr* bad = nullptr;
+  for (int count = 0; count < queue->cqe + 2; ++count)
+    well = well && ibv_post_recv(pair, &request, &bad) == 0;
+  attributes.qp_state = IBV_QPS_ERR;
+  well = well && ibv_modify_qp(pair, &attributes, IBV_QP_STATE) == 0;
+  return well ? queue : nullptr;
+}
+
+bool has_event(const ibv_context* verbs) {
+  constexpr std::chrono::milliseconds longest = patience;
+  pollfd readable{verbs->async_fd, POLLIN, 0};
+  return ::poll(&readable, 1, static_cast<int>(longest.count())) == 1;
+}
+
+}  // namespace
+
 TEST_CASE("a child of fork can open the device anew and leaves its parent alone") {
   connection link;
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
   if (child == 0) {
     ibv_wc completion{};
-    bool well = ibv_alloc_pd(link.left.context) == nullptr;
+    bool well = ibv_reg_mr(link.left.domain, &completion, 8, 0) == nullptr && errno == EIO;
     well = well && ibv_poll_cq(link.left.queue, 1, &completion) <= 0;
     try {
       connection own;
@@ -367,6 +409,159 @@ TEST_CASE("a child of fork can open the device anew and leaves its parent alone"
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("a child of fork can make new things on a device that its parent opened") {
+  connection link;
+  ibv_comp_channel* const parents = ibv_create_comp_channel(link.left.context);
+  REQUIRE(parents != nullptr);
+  ibv_cq* const told = ibv_create_cq(link.left.context, 4, nullptr, parents, 0);
+  REQUIRE(told != nullptr);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ibv_context* const inherited = link.left.context;
+    std::array<unsigned char, 64> bytes{};
+    ibv_alloc_dm_attr wanted{64, 0, 0};
+    ibv_dm* const memory = ibv_alloc_dm(inherited, &wanted);
+    ibv_pd* const domain = ibv_alloc_pd(inherited);
+    ibv_cq* const queue = ibv_create_cq(inherited, 4, nullptr, nullptr, 0);
+    ibv_comp_channel* const channel = ibv_create_comp_channel(inherited);
+    bool well = memory != nullptr && domain != nullptr && queue != nullptr && channel != nullptr;
+    well = well && ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) == 0;
+    ibv_mr* const region = well ? ibv_reg_mr(domain, bytes.data(), bytes.size(), 0) : nullptr;
+    ibv_qp_init_attr attributes{};
+    attributes.send_cq = attributes.recv_cq = queue;
+    attributes.qp_type = IBV_QPT_RC;
+    attributes.cap = {1, 1, 1, 1, 0};
+    ibv_qp* const pair = well ? ibv_create_qp(domain, &attributes) : nullptr;
+    well = well && region != nullptr && pair != nullptr;
+    // Of what the parent has made, nothing.
+    attributes.send_cq = link.left.queue;
+    well = well && ibv_create_qp(domain, &attributes) == nullptr && errno == EINVAL;
+    well = well && ibv_create_cq(inherited, 4, nullptr, parents, 0) == nullptr && errno == EINVAL;
+    ibv_cq* source = nullptr;
+    void* of = nullptr;
+    well = well && ibv_get_cq_event(parents, &source, &of) == -1 && errno == EIO;
+    well = well && ibv_dealloc_pd(link.left.domain) == EIO;
+    well = well && ibv_dealloc_pd(domain) == EBUSY && ibv_destroy_qp(pair) == 0;
+    well = well && ibv_dereg_mr(region) == 0 && ibv_dealloc_pd(domain) == 0;
+    well = well && ibv_free_dm(memory) == 0 && ibv_destroy_cq(queue) == 0;
+    // What is left goes with the device.
+    well = well && ibv_close_device(inherited) == 0;
+    ::_exit(well ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
+  REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
+  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  CHECK(ibv_destroy_cq(told) == 0);
+  CHECK(ibv_destroy_comp_channel(parents) == 0);
+}
+
+TEST_CASE("a child of fork may close an inherited device by the context of what it made") {
+  const open_context opened;
+  ibv_context* const inherited = opened.verbs;
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    ibv_pd* domain = ibv_alloc_pd(inherited);
+    bool well = domain != nullptr;
+    const pid_t grandchild = ::fork();
+    well = well && ibv_close_device(domain->context) == 0;
+    domain = ibv_alloc_pd(inherited);
+    well = well && domain != nullptr && ibv_dealloc_pd(domain) == 0;
+    domain = ibv_alloc_pd(inherited);
+    well = well && domain != nullptr;
+    ibv_context* const own = well ? domain->context : nullptr;
+    // One of them goes without the other.
+    if (grandchild == 0) {
+      well = well && ibv_close_device(own) == 0 && ibv_close_device(inherited) == 0;
+      ::_exit(well ? 0 : 1);
+    }
+    well = well && ibv_close_device(inherited) == 0;
+    int status = 0;
+    well = well && ::waitpid(grandchild, &status, 0) == grandchild && status == 0;
+    ::_exit(well ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("a child of fork sees its own asynchronous events at an inherited device") {
+  const open_context opened;
+  ibv_context* const inherited = opened.verbs;
+  const int flags = ::fcntl(inherited->async_fd, F_GETFL);
+  REQUIRE(::fcntl(inherited->async_fd, F_SETFL, flags | O_NONBLOCK) == 0);
+  ibv_cq* const parents = overrun_queue(inherited);
+  REQUIRE(parents != nullptr);
+  REQUIRE(has_event(inherited));
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  ibv_async_event event{};
+  if (child == 0) {
+    bool well = ibv_get_async_event(inherited, &event) == -1 && errno == EAGAIN;
+    ibv_cq* const queue = overrun_queue(inherited);
+    well = well && queue != nullptr && has_event(inherited);
+    well = well && ibv_get_async_event(inherited, &event) == 0;
+    well = well && event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == queue;
+    if (well) ibv_ack_async_event(&event);
+    well = well && ibv_get_async_event(inherited, &event) == -1 && errno == EAGAIN;
+    well = well && ibv_close_device(inherited) == 0;
+    ::_exit(well ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  REQUIRE(ibv_get_async_event(inherited, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_CQ_ERR);
+  CHECK(event.element.cq == parents);
+  ibv_ack_async_event(&event);
+}
+
+TEST_CASE("a child of fork that has too little memory is told, and leaves nothing behind") {
+  const open_context opened;
+  ibv_context* const inherited = opened.verbs;
+  // Also where calls are counted.
+  const bool has_faults = GENERATE(false, true);
+  if (has_faults) REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0);
+  const pid_t child = ::fork();
+  if (child != 0) softverbs_reset_faults();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    // Each allocation fails once.
+    constexpr int far_too_many = 10000;
+    bool well = true;
+    ibv_pd* domain = nullptr;
+    int count = 0;
+    for (; well && domain == nullptr; ++count) {
+      errno = 0;
+      allocations::limit_to(count);
+      domain = ibv_alloc_pd(inherited);
+      allocations::limit_to(-1);
+      well = domain != nullptr || (errno == ENOMEM && count < far_too_many);
+    }
+    well = well && (count > 1 || !allocations::can_be_limited());
+    well = well && ibv_dealloc_pd(domain) == 0 && ibv_close_device(inherited) == 0;
+    // The device's thread ends with the last that is open.
+    const auto is_alone = [] {
+      const std::filesystem::directory_iterator threads("/proc/self/task");
+      return std::distance(begin(threads), end(threads)) == 1;
+    };
+    well = well && eventually(is_alone);
+    ::_exit(well ? 0 : 1);
+  }
+  int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);

@@ -146,6 +146,34 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
   esac
 done
 
+# Addresses of IP and ports, in both directions.
+old='-J 10.0.0.1 -j 10.0.0.2'
+new='--raw_ipv6 -J fd00::1 -j fd00::2'
+by_port='-K 2000 -k 1000'
+for tool in raw_ethernet_bw raw_ethernet_lat raw_ethernet_fs_rate; do
+  may_send_frames || break
+  start "perftest: $tool" $tool || continue
+  if [ $tool = raw_ethernet_fs_rate ]; then
+    try says 'fps' $tool --server -d soft0 -B 02:00:00:00:00:01 -E 02:00:00:00:00:02
+    continue
+  fi
+  try frames $tool -n 100
+  try frames $tool -n 100 $old $by_port
+  is_long || continue
+  try frames $tool -n 100 $old $by_port --tcp
+  # By default there is no room for all of the headers.
+  try frames $tool -n 100 -s 128 $new $by_port
+  try frames $tool -n 100 $old
+  [ $tool = raw_ethernet_bw ] || continue
+  try frames $tool -n 100 -q 2
+  try frames $tool -n 100 -b
+  try frames $tool -n 100 -m 4210 -s 4210
+  for option in --vlan_en --promiscuous --sniffer; do
+    try frames $tool -n 100 $option
+  done
+  try frames $tool -n 100 $old $by_port --flows 4
+done
+
 # ucx OPTIONS...: by one transport, or by all that its name stands for.
 ucx() {
   try two -p ucx_perftest -n 200 -w 20 "$@"
@@ -231,6 +259,41 @@ if start 'libfabric: fi_pingpong, verbs;ofi_rxm' fi_pingpong; then
 fi
 if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
   try fabric 'verbs;ofi_rxd' rdm soft0-dgram
+fi
+# suite ENVIRONMENT...: rdma-core's Python tests, as Debian has them beside its documentation. Not the
+# one that takes it for granted that who has raw packets spreads them over work queues. Nothing but
+# their own words may be on stderr.
+suite() {
+  if (
+    cd "$log/suite" &&
+      /usr/bin/python3 -W ignore run_tests.py --list-tests 2>/dev/null |
+        grep -v test_rss_traffic >"$log/names" &&
+      env "$@" LD_PRELOAD="$library" timeout $((5 * limit)) xargs /usr/bin/python3 -W ignore \
+        run_tests.py --dev soft0 <"$log/names" >"$log/output" 2>&1
+  ) && grep -q '^OK' "$log/output" && ! grep '^softverbs' "$log/output"; then
+    return 0
+  fi
+  echo "FAILED: rdma-core's Python tests with $*"
+  cat "$log/output"
+  return 1
+}
+suite=/usr/share/doc/rdma-core/tests
+if [ ! -e $suite/run_tests.py ] || ! /usr/bin/python3 -c 'import pyverbs.device' 2>/dev/null; then
+  echo 'skipped: rdma-core: Python tests: not installed'
+elif start 'rdma-core: Python tests' /usr/bin/python3; then
+  mkdir "$log/suite"
+  cp $suite/* "$log/suite"
+  gzip -d "$log"/suite/*.gz
+  try suite SOFTVERBS_LINK_LAYER=ethernet
+  if is_long; then
+    try suite SOFTVERBS_LINK_LAYER=infiniband
+    try suite SOFTVERBS_SHARED_MEMORY=no
+    # For those of the connection manager, an interface that `ip` knows.
+    if command -v ip >/dev/null; then
+      printf '[soft0]\ngid 0 = 127.0.0.1 v2 interface 1\n' >"$log/of-loopback.conf"
+      try suite SOFTVERBS_CONFIG="$log/of-loopback.conf"
+    fi
+  fi
 fi
 report
 [ $tried != 0 ] || exit 77

@@ -5,6 +5,51 @@
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 
+# Raw packets take CAP_NET_RAW.
+may_send_frames() {
+  [ $((0x$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status) >> 13 & 1)) = 1 ]
+}
+
+# hears PROCESS: whether it has a rule, or is a member of a group: then it holds a socket of datagrams.
+hears() {
+  for inode in $(ls -l "/proc/$1/fd" 2>/dev/null | sed -n 's/.*socket:\[\([0-9]*\)\].*/\1/p'); do
+    grep -q " 0002 01 *$inode @softverbs/" /proc/net/unix && return 0
+  done
+  return 1
+}
+
+# ends PROCESS: waits a while for that, for who lacks frames waits for ever.
+ends() {
+  for round in $(seq 100); do
+    kill -0 "$1" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  return 1
+}
+
+# frames PROGRAM ARGUMENTS...: two devices send each other frames; 0 if both programs succeed. They don't tell
+# each other when they are ready, so what comes too early is lost, and it is tried again.
+frames() {
+  mac=$(printf '02:00:%02x:%02x:%02x' $(($$ >> 16 & 255)) $(($$ >> 8 & 255)) $(($$ & 255)))
+  for attempt in 1 2 3 4 5; do
+    env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 "$@" --server -d soft0 -B "$mac:01" -E "$mac:02" \
+      >"$log/server" 2>&1 &
+    server=$!
+    until hears $server || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
+    # It still has to post its receives.
+    sleep "$attempt"
+    if env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 timeout 20 "$@" --client -d soft1 -B "$mac:02" -E "$mac:01" \
+      >"$log/client" 2>&1 && ends $server; then
+      wait $server && return 0
+    fi
+    kill $server 2>/dev/null
+    wait $server 2>/dev/null
+  done
+  echo "FAILED: $*"
+  cat "$log/client" "$log/server"
+  return 1
+}
+
 # two PORT_OPTION PROGRAM ARGUMENTS...: 0 if both succeed. The client is started
 # again as long as the server is there and doesn't listen yet. Each has $limit seconds, or 60.
 two() {

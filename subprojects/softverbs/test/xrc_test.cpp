@@ -3,6 +3,7 @@
 
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "intruder.hpp"
 #include "peer.hpp"
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -354,6 +356,52 @@ TEST_CASE("XRC: a shared receive queue that is gone receives nothing") {
   both.receiver.shared = nullptr;
   REQUIRE(both.sender.send_to(1, number, 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_REM_INV_REQ_ERR);
+}
+
+TEST_CASE("XRC: the rest of a message is not for another queue that gets the number") {
+  using namespace softverbs;
+  xrc_connection both;
+  const std::uint32_t number = number_of(both.receiver.shared);
+  REQUIRE(both.receiver.post(both.receiver.shared, 1, 0, 2 * packet_bytes) == 0);
+  struct {
+    packet_header header;
+    std::array<unsigned char, packet_bytes> payload;
+  } message{};
+  message.payload.fill(0x5a);
+  intruder from(both.receiver.target->qp_num);
+  const auto send = [&](std::uint8_t place, std::uint32_t packet) {
+    packet_header& header = message.header;
+    header.kind = packet_kind::send;
+    header.flags = place | packet_flag::xrc;
+    header.network = on_ethernet() ? 2 : 0;
+    header.target_qpn = both.receiver.target->qp_num;
+    header.source_qpn = both.sender.pair->qp_num;
+    header.psn = (both.sender.psn + packet) & psn_mask;
+    header.offset = packet * packet_bytes;
+    header.payload = packet_bytes;
+    header.shared_queue = number;
+    from.send(&message, sizeof(message));
+  };
+  send(packet_flag::first, 0);
+  const auto* filled =
+      static_cast<volatile unsigned char*>(&both.receiver.end.memory[packet_bytes - 1]);
+  REQUIRE(eventually([&] { return *filled == 0x5a; }));
+  REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
+  // Numbers go round.
+  both.receiver.shared = both.receiver.create_shared();
+  while (number_of(both.receiver.shared) != number) {
+    REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
+    both.receiver.shared = both.receiver.create_shared();
+  }
+  REQUIRE(both.receiver.post(both.receiver.shared, 2, 1 << 18, 2 * packet_bytes) == 0);
+  send(packet_flag::last, 1);
+  CHECK(eventually([&] { return both.receiver.state() == IBV_QPS_ERR; }));
+  // What was taken for it is given back, as with any request that breaks a connection.
+  const ibv_wc flushed = both.receiver.end.wait();
+  CHECK(flushed.wr_id == 2);
+  CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
+  const auto& memory = both.receiver.end.memory;
+  CHECK(std::count(memory.begin() + packet_bytes, memory.end(), 0x5a) == 0);
 }
 
 TEST_CASE("XRC: a queue pair goes with the last object that stands for it") {

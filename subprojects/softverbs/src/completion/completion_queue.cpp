@@ -43,7 +43,11 @@ std::uint64_t wallclock() noexcept {
 completion_queue::completion_queue(open_device& owner, std::uint32_t capacity,
                                    completion_channel* user_channel, void* user_context,
                                    const completion_queue_options& options)
-    : owner_(owner), options_(options), ring_(capacity), reading_(options.single_threaded) {
+    : owner_(owner),
+      options_(options),
+      ring_(places(capacity)),
+      capacity_(capacity),
+      reading_(options.single_threaded) {
   context = &owner.verbs();
   channel = user_channel;
   cq_context = user_context;
@@ -106,15 +110,15 @@ void completion_queue::on_deadline(nanoseconds time) {
 
 completion& completion_queue::at(std::uint32_t place) noexcept {
   const std::size_t index = std::size_t{first_} + place;
-  return ring_[index < ring_.size() ? index : index - ring_.size()];
+  return ring_[index < capacity_ ? index : index - capacity_];
 }
 
 bool completion_queue::give_out(const completion& entry) {
   if (broken_) return false;
-  if (count_.load(std::memory_order_relaxed) == ring_.size() && dead_ != 0) drop_the_dead();
-  if (options_.ignores_overrun && count_.load(std::memory_order_relaxed) == ring_.size()) take();
+  if (count_.load(std::memory_order_relaxed) == capacity_ && dead_ != 0) drop_the_dead();
+  if (options_.ignores_overrun && count_.load(std::memory_order_relaxed) == capacity_) take();
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
-  if (count == ring_.size()) {
+  if (count == capacity_) {
     broken_ = true;
     ibv_async_event event{};
     event.event_type = IBV_EVENT_CQ_ERR;
@@ -147,7 +151,7 @@ const completion& completion_queue::take() noexcept {
   const completion& entry = ring_[first_];
   entry.owner->release(entry);
   const std::uint32_t left = count_.load(std::memory_order_relaxed) - 1;
-  first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
+  first_ = first_ + 1 == capacity_ ? 0 : first_ + 1;
   ++first_number_;
   if (dead_ == 0)
     count_.store(left, std::memory_order_release);
@@ -158,7 +162,7 @@ const completion& completion_queue::take() noexcept {
 
 void completion_queue::skip_the_dead(std::uint32_t count) noexcept {
   while (count != 0 && ring_[first_].owner == nullptr) {
-    first_ = first_ + 1 == ring_.size() ? 0 : first_ + 1;
+    first_ = first_ + 1 == capacity_ ? 0 : first_ + 1;
     ++first_number_;
     --dead_;
     --count;
@@ -195,6 +199,7 @@ int completion_queue::advance() noexcept {
   if (empty()) return broken_ ? EIO : ENOENT;
   const completion& entry = take();
   report(entry.wc, current_.wc);
+  current_.flow_tag = entry.flow_tag;
   current_.timestamp = entry.timestamp;
   current_.wallclock = entry.wallclock;
   extended()->wr_id = entry.wc.wr_id;
@@ -231,14 +236,14 @@ void completion_queue::forget(work_queues& gone, bool of_send_queue) noexcept {
   if (dead_ != 0) skip_the_dead(count);
 }
 
-int completion_queue::resize(std::uint32_t capacity) {
-  std::vector<completion> ring(capacity);
+int completion_queue::resize(completion_places& places, std::uint32_t capacity) noexcept {
   const std::lock_guard held(lock_);
   if (dead_ != 0) drop_the_dead();
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   if (capacity < count) return EINVAL;
-  for (std::uint32_t place = 0; place < count; ++place) ring[place] = at(place);
-  ring_.swap(ring);
+  for (std::uint32_t place = 0; place < count; ++place) places[place] = at(place);
+  ring_.swap(places);
+  capacity_ = capacity;
   first_ = 0;
   cqe = static_cast<int>(capacity);
   return 0;

@@ -6,6 +6,7 @@
 #include "base/extensible.hpp"
 #include "base/session.hpp"
 #include "machine/served.hpp"
+#include "memory/queue_array.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -22,7 +23,6 @@ class completion_queue;
 class engine;
 class open_device;
 struct completion;
-struct protection_domain;
 
 /// Whose work requests complete.
 class work_queues {
@@ -57,6 +57,8 @@ struct completion {
   std::uint64_t previous;
   /// The owner's queue is free up to here, once this has been polled.
   std::uint32_t frees_up_to;
+  /// Of the rule by which a frame came.
+  std::uint32_t flow_tag;
   bool of_send_queue;
   bool solicited;
   /// When it came, by the device's clock and by the wall's; if the program asked for it.
@@ -79,6 +81,8 @@ struct completion_queue_options {
   /// A parent domain, or null.
   protection_domain* domain = nullptr;
 };
+
+using completion_places = queue_array<completion, queue_content::completions>;
 
 /// A completion queue. Has a lock of its own, which all functions take that don't say otherwise.
 class completion_queue final : public extensible_cq, private timed {
@@ -118,8 +122,10 @@ class completion_queue final : public extensible_cq, private timed {
   /// engine's lock.
   void forget(work_queues& owner, bool of_send_queue) noexcept;
 
-  /// 0 or an errno.
-  int resize(std::uint32_t capacity);
+  /// Places that it may have instead of its own. Without any lock.
+  completion_places places(std::uint32_t capacity) const { return {capacity, options_.domain}; }
+  /// Changes places with those; 0 or an errno.
+  int resize(completion_places& places, std::uint32_t capacity) noexcept;
 
   const completion_queue_options& options() const noexcept { return options_; }
   softverbs::engine& engine() const noexcept;
@@ -161,7 +167,8 @@ class completion_queue final : public extensible_cq, private timed {
   const completion_queue_options options_;
   // The lock protects all from here on but `reading_` and `current_`, which are the reader's.
   std::mutex lock_;
-  std::vector<completion> ring_;
+  completion_places ring_;
+  std::uint32_t capacity_;
   std::uint32_t first_ = 0;
   std::uint64_t first_number_ = 1;
   std::atomic<std::uint32_t> count_{0};

@@ -38,6 +38,10 @@ inline constexpr std::uint64_t region_bytes = std::uint64_t{1} << 40;
 inline constexpr std::uint32_t device_memory = std::uint32_t{4} << 20;
 inline constexpr std::uint32_t message_bytes = std::uint32_t{1} << 30;
 inline constexpr std::uint32_t datagram_bytes = 4096;
+/// Of the Ethernet that carries RoCE's largest datagrams, with a VLAN tag.
+inline constexpr std::uint32_t frame_bytes = datagram_bytes + 96 + 18;
+/// Of a process.
+inline constexpr std::size_t flow_rules = std::size_t{1} << 16;
 inline constexpr int protection_domains = 32768;
 inline constexpr int outstanding_reads = 16;
 inline constexpr int address_handles = 1 << 20;

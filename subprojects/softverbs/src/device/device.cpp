@@ -3,6 +3,7 @@
 
 #include <endian.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -86,6 +87,20 @@ const device_description& soft_device::description() const noexcept {
   return *described(number);
 }
 
+bool soft_device::has_ethernet() const noexcept {
+  for (unsigned counted = 1; has_port(counted); ++counted)
+    if (is_ethernet(counted)) return true;
+  return false;
+}
+
+std::uint32_t soft_device::longest_frame(unsigned counted) const noexcept {
+  // What every Ethernet takes, and what the kernel wants of one for RoCE's headers.
+  constexpr std::uint32_t usual_mtu = 1500;
+  constexpr std::uint32_t roce_headers = 96;
+  constexpr std::uint32_t own_header = 18;
+  return std::max(usual_mtu, (128U << port(counted).mtu) + roce_headers) + own_header;
+}
+
 unsigned device_count() noexcept { return static_cast<unsigned>(configured().devices.size()); }
 
 soft_device& device_at(unsigned number) noexcept { return table().devices[number]; }
@@ -165,6 +180,10 @@ void describe_device(const soft_device& device, ibv_device_attr& attributes) noe
                                 IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_BAD_QKEY_CNTR |
                                 IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_MGT_EXTENSIONS |
                                 IBV_DEVICE_XRC;
+  if (device.has_ethernet()) {
+    attributes.device_cap_flags |= IBV_DEVICE_MANAGED_FLOW_STEERING;
+    attributes.max_raw_ethy_qp = number(most.queue_pairs);
+  }
   if (known.has_windows)
     attributes.device_cap_flags |= IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attributes.max_sge = number(most.gather_entries);

@@ -39,6 +39,10 @@ struct soft_device {
   bool is_ethernet(unsigned counted) const noexcept {
     return port(counted).layer == link_layer::ethernet;
   }
+  /// Whether one of its ports is on Ethernet.
+  bool has_ethernet() const noexcept;
+  /// The most bytes of a frame, with its header and a VLAN tag, on Ethernet.
+  std::uint32_t longest_frame(unsigned counted) const noexcept;
 };
 
 /// The device behind a verbs handle, null if it isn't one of ours.

@@ -166,9 +166,12 @@ void add(const written& asked) {
 
 std::optional<answer> strike_now(std::size_t number, const ibv_context* context) {
   fault_list::call next;
-  {
+  try {
     const std::lock_guard held(machine::current().engine.lock());
     next = state.list.next_call(number, change_state);
+  } catch (const std::bad_alloc&) {
+    // In a child of fork, which has no machine yet, and whose calls will find that out.
+    return std::nullopt;
   }
   if (next.delay != 0) sleep_for(next.delay);
   if (next.fails) return told(verbs[number], next.how, next.error);

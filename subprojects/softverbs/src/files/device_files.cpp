@@ -15,6 +15,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <set>
+#include <string>
 
 namespace softverbs {
 namespace {
@@ -47,6 +49,7 @@ class rest_of_path {
   explicit rest_of_path(std::string_view path) noexcept : left_(path) {}
 
   bool empty() const noexcept { return left_.empty(); }
+  std::string_view text() const noexcept { return left_; }
   /// Takes a name and the slash before it.
   bool take(std::string_view name) noexcept {
     std::string_view left = left_;
@@ -256,6 +259,30 @@ file_kind find_of_port(const port_of_device& port, rest_of_path path, page& to) 
   return file_kind::none;
 }
 
+/// The network interfaces that its addresses belong to.
+template <typename See>
+void for_each_interface(const soft_device& device, See see) {
+  for (unsigned port = 1; device.has_port(port); ++port)
+    for (unsigned index = 0; index < limits::gid_entries; ++index) {
+      const auto entry = gid_at(device.number, port, index);
+      char name[IF_NAMESIZE];
+      if (entry && entry->interface != 0 && ::if_indextoname(entry->interface, name) != nullptr)
+        see(std::string_view(name));
+    }
+}
+
+/// A folder for each of them. What is in it, programs find with the interface itself.
+file_kind find_interface(const soft_device& device, rest_of_path path) noexcept {
+  file_kind found = file_kind::none;
+  for_each_interface(device, [&](std::string_view name) {
+    rest_of_path left = path;
+    if (left.empty() || (left.take(name) && left.empty())) found = file_kind::directory;
+  });
+  return found;
+}
+
+constexpr std::string_view interfaces = "device/net";
+
 file_kind find_of_device(const soft_device& device, rest_of_path path, page& to) noexcept {
   if (path.empty()) return file_kind::directory;
   for (const device_file& each : of_device) {
@@ -266,6 +293,7 @@ file_kind find_of_device(const soft_device& device, rest_of_path path, page& to)
     each.print(device, to);
     return file_kind::text;
   }
+  if (rest_of_path left = path; left.take(interfaces)) return find_interface(device, left);
   if (!path.take("ports")) return file_kind::none;
   if (path.empty()) return file_kind::directory;
   const auto number = path.take_numbered();
@@ -273,11 +301,59 @@ file_kind find_of_device(const soft_device& device, rest_of_path path, page& to)
   return find_of_port({device, *number}, path, to);
 }
 
+/// What may stand behind the name of a folder goes.
+std::string_view without_slashes(std::string_view path) noexcept {
+  while (path.ends_with('/') || path.ends_with("/.")) path.remove_suffix(1);
+  return path;
+}
+
+/// All that there is of a device, as paths in its folder.
+template <typename See>
+void for_each_file(const soft_device& device, See see) {
+  for (const device_file& each : of_device) see(std::string(each.name));
+  for_each_interface(device, [&](std::string_view name) {
+    see(std::string(interfaces) + '/' + std::string(name));
+  });
+  for (unsigned number = 1; device.has_port(number); ++number) {
+    const std::string port = "ports/" + std::to_string(number) + '/';
+    for (const port_file& each : of_port) see(port + std::string(each.name));
+    for (const entry_file& each : of_entry)
+      for (unsigned index = 0; index < each.count; ++index) {
+        file_text text;
+        page to(text);
+        each.print({device, number}, index, to);
+        // Also where none is: the folder is there.
+        see(port + std::string(each.folder) + '/' + (to.size() == 0 ? "" : std::to_string(index)));
+      }
+  }
+}
+
 }  // namespace
 
+std::vector<std::string> list_device_folder(const char* path) {
+  file_text text;
+  std::size_t size = 0;
+  if (find_device_file(path, text, size) != file_kind::directory) return {};
+  rest_of_path left(without_slashes(path).substr(detail::sysfs_start.size()));
+  const auto number = left.take_number();
+  std::string before(left.text());
+  if (!before.empty()) before = before.substr(1) + '/';
+  std::set<std::string> names{".", ".."};
+  for_each_file(device_at(number.value_or(0)), [&](const std::string& file) {
+    if (!file.starts_with(before)) return;
+    const std::string name =
+        file.substr(before.size(), file.find('/', before.size()) - before.size());
+    if (!name.empty()) names.insert(name);
+  });
+  return {names.begin(), names.end()};
+}
+
 file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept {
-  const std::string_view whole = path;
+  std::string_view whole = path;
   const bool in_sysfs = whole.starts_with(detail::sysfs_start);
+  const std::size_t length = whole.size();
+  if (in_sysfs) whole = without_slashes(whole);
+  const bool of_folder = whole.size() != length;
   if (!in_sysfs && !whole.starts_with(detail::command_start)) return file_kind::none;
   rest_of_path left(
       whole.substr(in_sysfs ? detail::sysfs_start.size() : detail::command_start.size()));
@@ -287,7 +363,7 @@ file_kind find_device_file(const char* path, file_text& text, std::size_t& size)
   page to(text);
   const file_kind found = find_of_device(device_at(*number), left, to);
   size = to.size();
-  return found;
+  return of_folder && found != file_kind::directory ? file_kind::none : found;
 }
 
 }  // namespace softverbs

@@ -3,7 +3,9 @@
 
 #include <array>
 #include <cstddef>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace softverbs {
 
@@ -35,5 +37,9 @@ inline bool may_be_of_device(const char* path) noexcept {
 
 /// What the soft devices of this process have there; the text of a file, if it is one.
 file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept;
+
+/// The names in a folder of theirs, with those of itself and of the one above. None if it isn't
+/// one.
+std::vector<std::string> list_device_folder(const char* path);
 
 }  // namespace softverbs

@@ -6,17 +6,17 @@
 // libc's names are for the linker only: its headers declare some of them under conditions, define
 // others inline, and give one the other's name. For the same reason, what is behind a pointer to a
 // `stat` is not looked at. None is noexcept: a thread that is cancelled in one unwinds through it.
+#include "files/libc_function.hpp"
 #include "files/stand_in.hpp"
-#include "verbs/export.hpp"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 
-#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 
+using softverbs::call;
+using softverbs::libc_function;
 using softverbs::stand_in;
 
 namespace {
@@ -32,30 +32,6 @@ bool needs_mode(int flags) noexcept {
   return (flags & O_CREAT) != 0 || (flags & unnamed_file) == unnamed_file;
 }
 
-/// The definition that the program would have used without this library. Found once, and for all
-/// when this library is loaded: a signal handler may open files, and must not look names up.
-/// Other libraries' constructors may come before that.
-template <typename Function>
-class libc_function {
- public:
-  explicit constexpr libc_function(const char* name) noexcept : name_(name) {}
-
-  /// Null if libc has none of this name.
-  Function* get() noexcept {
-    auto* found = found_.load(std::memory_order_acquire);
-    return found != nullptr ? found : find();
-  }
-  Function* find() noexcept {
-    auto* found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
-    found_.store(found, std::memory_order_release);
-    return found;
-  }
-
- private:
-  const char* name_;
-  std::atomic<Function*> found_{nullptr};
-};
-
 using open_function = int(const char*, int, ...);
 using checked_open_function = int(const char*, int);
 using openat_function = int(int, const char*, int, ...);
@@ -65,17 +41,9 @@ using access_function = int(const char*, int);
 using faccessat_function = int(int, const char*, int, int);
 using stat_function = int(const char*, void*);
 using fstatat_function = int(int, const char*, void*, int);
+using statx_function = int(int, const char*, int, unsigned, void*);
 using old_stat_function = int(int, const char*, void*);
 using old_fstatat_function = int(int, int, const char*, void*, int);
-
-template <typename Function, typename... Arguments>
-auto call(libc_function<Function>& function, Arguments... arguments)
-    -> decltype(function.get()(arguments...)) {
-  auto* next = function.get();
-  if (next != nullptr) return next(arguments...);
-  errno = ENOSYS;
-  return decltype(next(arguments...))(-1);
-}
 
 constinit libc_function<open_function> next_open("open");
 constinit libc_function<open_function> next_open64("open64");
@@ -95,6 +63,7 @@ constinit libc_function<stat_function> next_lstat("lstat");
 constinit libc_function<stat_function> next_lstat64("lstat64");
 constinit libc_function<fstatat_function> next_fstatat("fstatat");
 constinit libc_function<fstatat_function> next_fstatat64("fstatat64");
+constinit libc_function<statx_function> next_statx("statx");
 constinit libc_function<old_stat_function> next_xstat("__xstat");
 constinit libc_function<old_stat_function> next_xstat64("__xstat64");
 constinit libc_function<old_stat_function> next_lxstat("__lxstat");
@@ -106,8 +75,8 @@ constinit libc_function<old_fstatat_function> next_fxstatat64("__fxstatat64");
   const auto find = [](auto&... functions) { (functions.find(), ...); };
   find(next_open, next_open64, next_open_2, next_open64_2, next_openat, next_openat64,
        next_openat_2, next_openat64_2, next_fopen, next_fopen64, next_access, next_faccessat,
-       next_stat, next_stat64, next_lstat, next_lstat64, next_fstatat, next_fstatat64, next_xstat,
-       next_xstat64, next_lxstat, next_lxstat64, next_fxstatat, next_fxstatat64);
+       next_stat, next_stat64, next_statx, next_lstat, next_lstat64, next_fstatat, next_fstatat64,
+       next_xstat, next_xstat64, next_lxstat, next_lxstat64, next_fxstatat, next_fxstatat64);
 }
 
 int open_at(libc_function<openat_function>& next, int folder, const char* path, int flags,
@@ -162,11 +131,6 @@ int old_stat_at(libc_function<old_fstatat_function>& next, int version, int fold
 }
 
 }  // namespace
-
-/// Declares a function that the linker knows by the name of libc's.
-#define SOFTVERBS_INTERPOSED(type, own, libc_name, parameters)              \
-  SOFTVERBS_EXPORT type softverbs_libc_##own parameters __asm__(libc_name); \
-  type softverbs_libc_##own parameters
 
 #define SOFTVERBS_OPEN(own, libc_name)                                            \
   SOFTVERBS_INTERPOSED(int, own, libc_name, (const char* path, int flags, ...)) { \
@@ -247,6 +211,14 @@ SOFTVERBS_STAT(lstat64, "lstat64", stat64)
   }
 SOFTVERBS_FSTATAT(fstatat, "fstatat")
 SOFTVERBS_FSTATAT(fstatat64, "fstatat64")
+
+SOFTVERBS_INTERPOSED(int, statx, "statx",
+                     (int folder, const char* path, int flags, unsigned mask, void* to)) {
+  const stand_in shown(path, stand_in::purpose::look);
+  if (shown.failed()) return -1;
+  return call(next_statx, folder, shown.path(),
+              shown.replaces() ? flags & ~AT_SYMLINK_NOFOLLOW : flags, mask, to);
+}
 
 // What the headers of glibc before 2.33 made of these.
 #define SOFTVERBS_OLD_STAT(own, libc_name, target)                                       \

@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -58,7 +59,7 @@ int engine::add(served& pair) {
 
 void engine::remove(served& pair) noexcept {
   groups_.forget(pair);
-  if (groups_.empty()) wire_.hear_multicasts(false);
+  hear_what_is_wanted();
   pairs_[pair.number_ & wire::index_mask] = nullptr;
   answer_ring();
   if (pair.scheduled_) take_off(pair);
@@ -77,8 +78,24 @@ int engine::join(served& pair, const ibv_gid& gid, std::uint16_t lid) {
 
 int engine::leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept {
   const int error = groups_.detach(pair, gid, lid);
-  if (groups_.empty()) wire_.hear_multicasts(false);
+  hear_what_is_wanted();
   return error;
+}
+
+void engine::hear_what_is_wanted() noexcept {
+  if (groups_.empty() && rules_.empty()) wire_.hear_multicasts(false);
+}
+
+int engine::add(flow_rule& rule) noexcept {
+  if (const int error = wire_.hear_multicasts(true)) return error;
+  const int error = rules_.add(rule);
+  hear_what_is_wanted();
+  return error;
+}
+
+void engine::remove(const flow_rule& rule) noexcept {
+  rules_.remove(rule);
+  hear_what_is_wanted();
 }
 
 void engine::schedule(served& pair) noexcept {
@@ -165,6 +182,7 @@ void engine::check_deadlines() {
 
 void engine::deliver(const packet& incoming) {
   const packet_header& header = incoming.header;
+  if (header.kind == packet_kind::frame) return deliver_frame(incoming);
   if (header.target_qpn == multicast_qpn) return deliver_to_group(incoming);
   if (header.target_qpn >> wire::index_bits != wire_.slot()) return;
   served* pair = pairs_[header.target_qpn & wire::index_mask];
@@ -180,6 +198,23 @@ void engine::deliver_to_group(const packet& incoming) {
   if (!path) return;
   if (const auto* group = groups_.find(path->target, static_cast<std::uint16_t>(header.address)))
     for (served* member : group->members) member->on_packet(incoming);
+}
+
+void engine::deliver_frame(const packet& incoming) {
+  // What its sender could change meanwhile is not read twice.
+  std::array<std::byte, limits::frame_bytes> bytes;
+  std::memcpy(bytes.data(), incoming.payload, incoming.header.payload);
+  packet own{incoming.header, bytes.data()};
+  // A frame is all that a raw packet queue pair says.
+  own.header.flags &= packet_flag::solicited;
+  const frame_headers headers = read_frame({bytes.data(), own.header.payload});
+  const auto* group = groups_.find(gid_of_mac(headers.ethernet.dst_mac), 0);
+  static const std::vector<served*> nobody_else;
+  for (const auto& [pair, tag] : rules_.steer(
+           headers, group == nullptr ? nobody_else : group->members, own.header.source_qpn)) {
+    own.header.key = tag;
+    pair->on_packet(own);
+  }
 }
 
 void engine::hold(std::uint64_t seed) noexcept {

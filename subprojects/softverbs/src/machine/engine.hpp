@@ -3,6 +3,7 @@
 
 #include "base/clock.hpp"
 #include "base/fair_mutex.hpp"
+#include "machine/flow_rules.hpp"
 #include "machine/multicast_groups.hpp"
 #include "machine/progress_thread.hpp"
 #include "machine/served.hpp"
@@ -54,6 +55,11 @@ class engine final : private progress_thread::work {
   int leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   bool is_member(const served& pair) const noexcept { return groups_.has(pair); }
 
+  /// Of frames; 0 or an errno. The rule stays where it is until it is removed.
+  int add(flow_rule& rule) noexcept;
+  void remove(const flow_rule& rule) noexcept;
+  bool has_rules(const served& pair) const noexcept { return rules_.has(pair); }
+
   /// Has `pair` served by the next progress.
   void schedule(served& pair) noexcept;
   /// The same without the lock, by whoever knows that the pair isn't being removed; and tells the
@@ -104,10 +110,13 @@ class engine final : private progress_thread::work {
   bool take_packet();
   void deliver(const packet& incoming);
   void deliver_to_group(const packet& incoming);
+  void deliver_frame(const packet& incoming);
+  void hear_what_is_wanted() noexcept;
 
   fair_mutex lock_;
   softverbs::wire& wire_;
   multicast_groups groups_;
+  flow_rules rules_;
   /// By the lower part of their numbers.
   std::vector<served*> pairs_;
   std::uint32_t next_index_ = 0;

@@ -12,6 +12,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <mutex>
 #include <vector>
 
 namespace softverbs {
@@ -58,6 +59,13 @@ class machine {
 
   void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }
   void stop_listening(const device_listener& who) noexcept;
+  /// The first one for which the condition holds, or null.
+  template <typename Condition>
+  device_listener* find_listener(Condition holds) const {
+    for (const listener& each : listeners_)
+      if (holds(*each.who)) return each.who;
+    return nullptr;
+  }
   void announce(unsigned device, const ibv_async_event& event);
   void announce_repair();
 
@@ -68,6 +76,8 @@ class machine {
   /// What peers, and other threads, know of it without its locks. Null before it is attached to.
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};
+  /// Held while an inherited device gets one of this process behind it; before any other lock.
+  std::mutex inheriting;
 
  private:
   struct listener {

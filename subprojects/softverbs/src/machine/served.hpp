@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/clock.hpp"
+#include "device/device.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -45,6 +46,8 @@ class served : public timed {
   /// The number of the peer, 0 if it has none, and of the domain whose memory that may access.
   virtual std::uint32_t peer() const noexcept = 0;
   virtual std::uint32_t domain() const noexcept = 0;
+  /// Its port. Before it has one, there are no packets either.
+  virtual station station_here() const noexcept = 0;
 
   /// Also its place in the engine.
   std::uint32_t number() const noexcept { return number_; }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/shared_memory.hpp"
+#include "memory/importable.hpp"
 
 #include <infiniband/verbs.h>
 
@@ -12,10 +13,10 @@
 namespace softverbs {
 
 /// Memory of the device that a program has allocated: a part of `device_memory_pool`.
-struct device_memory final : ibv_dm {
+struct device_memory final : ibv_dm, importable<device_memory> {
+  // Of the original. The engine's lock protects them.
   std::span<std::byte> bytes;
-  /// That are registered; the engine's lock protects it.
-  unsigned regions = 0;
+  unsigned regions = 0;  ///< that are registered
 };
 
 /// The memory of all devices of a process, which its peers map: what they write and read there

@@ -62,6 +62,13 @@ int check_rights(unsigned access, unsigned known, unsigned supported) noexcept {
   return (access & ~supported) != 0 ? EOPNOTSUPP : 0;
 }
 
+int check_range(std::uint64_t start, std::size_t length, std::uint64_t iova) noexcept {
+  if (length == 0 || length > limits::region_bytes) return EINVAL;
+  if (start + length < start || iova + length < iova) return EINVAL;
+  // Devices translate whole pages.
+  return ((start ^ iova) & (page_bytes() - 1)) != 0 ? EINVAL : 0;
+}
+
 int check_registration(const void* address, std::size_t length, std::uint64_t iova,
                        unsigned access) noexcept {
   constexpr unsigned supported =
@@ -76,10 +83,7 @@ int check_registration(const void* address, std::size_t length, std::uint64_t io
 
   const std::uintptr_t page_size = page_bytes();
   const auto start = reinterpret_cast<std::uintptr_t>(address);
-  if (length == 0 || length > limits::region_bytes) return EINVAL;
-  if (start + length < start || iova + length < iova) return EINVAL;
-  // Devices translate whole pages.
-  if (((start ^ iova) & (page_size - 1)) != 0) return EINVAL;
+  if (const int error = check_range(start, length, iova)) return error;
 
   // What is there, and what may be done to it, shows when it is used.
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;

@@ -108,7 +108,7 @@ const region_table::slot* region_table::find(std::uint32_t key) const noexcept {
 }
 
 std::uint32_t region_table::domain_of(std::uint32_t index) const noexcept {
-  const memory_region* region = index < slots_.size() ? slots_[index].region : nullptr;
+  const memory_region* region = region_at(index);
   return region == nullptr ? 0 : number_of(region->pd);
 }
 

@@ -43,6 +43,11 @@ class region_table {
   /// Nothing is seen any more through what the queue pair has bound.
   void forget(const ibv_qp& pair) noexcept;
 
+  /// The region of a handle, null if there is none.
+  memory_region* region_at(std::uint32_t index) const noexcept {
+    return index < slots_.size() ? slots_[index].region : nullptr;
+  }
+
   /// The number of the domain that a region belongs to; 0 if that is none.
   std::uint32_t domain_of(std::uint32_t index) const noexcept;
 

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What ibv_modify_qp and ibv_query_qp do.
+#include "base/capability.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/state_table.hpp"
 
-#include <linux/capability.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <array>
 #include <cerrno>
 
 namespace softverbs {
@@ -29,13 +25,6 @@ int of_its_half(ibv_qp_type type, int mask) noexcept {
   }
 }
 
-bool may_control_keys() noexcept {
-  __user_cap_header_struct process{_LINUX_CAPABILITY_VERSION_3, 0};
-  std::array<__user_cap_data_struct, _LINUX_CAPABILITY_U32S_3> capabilities{};
-  return ::syscall(SYS_capget, &process, capabilities.data()) == 0 &&
-         (capabilities[0].effective & (1U << CAP_NET_RAW)) != 0;
-}
-
 }  // namespace
 
 bool queue_pair::takes_mtu(ibv_mtu mtu) const noexcept {
@@ -46,6 +35,9 @@ int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept 
   const auto given = [mask](int attribute) { return (mask & attribute) != 0; };
   if (given(IBV_QP_CUR_STATE) && asked.cur_qp_state != now_in()) return EINVAL;
   if (given(IBV_QP_PORT) && !device().has_port(asked.port_num)) return EINVAL;
+  if (given(IBV_QP_PORT) && is_raw() && !device().is_ethernet(asked.port_num)) return EINVAL;
+  // It doesn't pace what it sends.
+  if (given(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
   if (given(IBV_QP_PKEY_INDEX) && asked.pkey_index != 0) return EINVAL;
   if (given(IBV_QP_PATH_MTU) && !takes_mtu(asked.path_mtu)) return EINVAL;
   if (given(IBV_QP_TIMEOUT) && asked.timeout > 31) return EINVAL;
@@ -79,8 +71,7 @@ int queue_pair::modify(const ibv_qp_attr& asked, int given) {
   const ibv_qp_state from = now_in();
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? asked.qp_state : from;
   const bool new_path = (mask & IBV_QP_AV) != 0;
-  if ((mask & IBV_QP_QKEY) != 0 && is_controlled_key(asked.qkey) && !may_control_keys())
-    return EPERM;
+  if ((mask & IBV_QP_QKEY) != 0 && is_controlled_key(asked.qkey) && !may_send_raw()) return EPERM;
   // As the kernel, for which a new path of a connection in use is one of a new port.
   const int understood = new_path && to != IBV_QPS_RTR ? mask | IBV_QP_PORT : mask;
   if (!transition_is_valid(qp_type, from, to, understood)) return EINVAL;

@@ -22,8 +22,10 @@ inline constexpr std::uint8_t rc = 1;
 inline constexpr std::uint8_t uc = 2;
 inline constexpr std::uint8_t ud = 4;
 inline constexpr std::uint8_t xrc = 8;
+inline constexpr std::uint8_t raw = 16;
 inline constexpr std::uint8_t reliable = rc | xrc;
 inline constexpr std::uint8_t connected = reliable | uc;
+/// All that know messages; raw packets are what a program makes of them.
 inline constexpr std::uint8_t all = connected | ud;
 
 constexpr std::uint8_t of(ibv_qp_type type) noexcept {
@@ -36,6 +38,8 @@ constexpr std::uint8_t of(ibv_qp_type type) noexcept {
       return ud;
     case IBV_QPT_XRC_SEND:
       return xrc;
+    case IBV_QPT_RAW_PACKET:
+      return raw;
     default:
       return 0;
   }
@@ -71,7 +75,8 @@ struct operation {
 class operation_table {
  public:
   constexpr operation_table() {
-    add(IBV_WR_SEND, service::all, IBV_WC_SEND, packet_kind::send, IBV_QP_EX_WITH_SEND);
+    add(IBV_WR_SEND, service::all | service::raw, IBV_WC_SEND, packet_kind::send,
+        IBV_QP_EX_WITH_SEND);
     add(IBV_WR_SEND_WITH_IMM, service::all, IBV_WC_SEND, packet_kind::send,
         IBV_QP_EX_WITH_SEND_WITH_IMM);
     add(IBV_WR_SEND_WITH_INV, service::reliable, IBV_WC_SEND, packet_kind::send,

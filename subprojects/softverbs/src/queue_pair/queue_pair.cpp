@@ -91,7 +91,9 @@ void queue_pair::take_in(const packet& incoming) {
   const packet_header& head = incoming.header;
   if (!hears()) return;
   if (!is_connected()) {
-    if (head.kind == packet_kind::datagram && is_for_us(head)) responses.on_datagram(incoming);
+    const bool is_heard = is_raw() ? head.kind == packet_kind::frame
+                                   : head.kind == packet_kind::datagram && is_for_us(head);
+    if (is_heard) responses.on_datagram(incoming);
     return;
   }
   if (!is_from_peer(head)) return;

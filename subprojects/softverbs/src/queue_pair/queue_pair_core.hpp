@@ -34,7 +34,9 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// Of XRC, what only receives: into shared receive queues, which each request names.
   bool is_target() const noexcept { return qp_type == IBV_QPT_XRC_RECV; }
   bool is_reliable() const noexcept { return qp_type == IBV_QPT_RC || is_of_xrc(); }
-  bool is_connected() const noexcept { return qp_type != IBV_QPT_UD; }
+  /// Whole frames of Ethernet.
+  bool is_raw() const noexcept { return qp_type == IBV_QPT_RAW_PACKET; }
+  bool is_connected() const noexcept { return qp_type != IBV_QPT_UD && !is_raw(); }
   ibv_qp_state now_in() const noexcept { return attributes_.qp_state; }
   const ibv_qp_attr& attributes() const noexcept { return attributes_; }
   const ibv_qp_init_attr& initial() const noexcept { return initial_; }
@@ -42,6 +44,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   // Under the engine's lock.
   std::uint32_t peer() const noexcept final { return is_connected() ? attributes_.dest_qp_num : 0; }
   std::uint32_t domain() const noexcept final;
+  station station_here() const noexcept final { return here_; }
 
   // Without the lock.
   bool usable() const noexcept { return owner_->usable(); }
@@ -49,13 +52,14 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   softverbs::wire& wire() const noexcept { return owner_->machine().wire; }
   region_table& regions() const noexcept { return owner_->machine().regions; }
   const soft_device& device() const noexcept { return owner_->device(); }
-  /// Its port. Before it has one, there are no packets either.
-  station station_here() const noexcept { return here_; }
   bool is_on_ethernet() const noexcept {
     return device().is_ethernet(std::max<unsigned>(attributes_.port_num, 1));
   }
-  std::uint32_t longest_datagram() const noexcept {
-    return 128U << device().port(attributes_.port_num).mtu;
+  /// The most bytes that it sends in one request.
+  std::uint32_t longest_message() const noexcept {
+    if (is_connected()) return limits::message_bytes;
+    return is_raw() ? device().longest_frame(attributes_.port_num)
+                    : 128U << device().port(attributes_.port_num).mtu;
   }
   faults::place place() const noexcept { return {station_here(), qp_num}; }
 

@@ -7,13 +7,13 @@
 
 namespace softverbs {
 
-receive_queue::receive_queue(std::uint32_t capacity, std::uint32_t max_entries)
+receive_queue::receive_queue(std::uint32_t capacity, std::uint32_t max_entries,
+                             protection_domain* domain)
     : capacity_(capacity),
       mask_(capacity == 0 ? 0 : capacity - 1),
       max_entries_(max_entries),
-      // Not initialized: most of a deep queue is never used.
-      ring_(new receive[std::size_t{mask_} + 1]),
-      entries_(new ibv_sge[(std::size_t{mask_} + 1) * max_entries]) {}
+      ring_(capacity, domain),
+      entries_(std::size_t{capacity} * max_entries, domain) {}
 
 int receive_queue::post(const ibv_recv_wr& request) noexcept {
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > max_entries_)

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "memory/queue_array.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 
 namespace softverbs {
 
@@ -24,7 +25,7 @@ class receive_queue {
   };
 
   /// The capacity is a power of two, or 0.
-  receive_queue(std::uint32_t capacity, std::uint32_t max_entries);
+  receive_queue(std::uint32_t capacity, std::uint32_t max_entries, protection_domain* domain);
 
   /// As ibv_post_recv.
   int post(const ibv_recv_wr& request) noexcept;
@@ -53,8 +54,8 @@ class receive_queue {
   std::uint32_t capacity_;
   std::uint32_t mask_;
   std::uint32_t max_entries_;
-  std::unique_ptr<receive[]> ring_;
-  std::unique_ptr<ibv_sge[]> entries_;
+  queue_array<receive, queue_content::receives> ring_;
+  queue_array<ibv_sge, queue_content::receives> entries_;
 
   std::atomic<std::uint32_t> freed_{0};
   std::uint32_t next_ = 0;

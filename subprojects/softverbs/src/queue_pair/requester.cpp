@@ -39,19 +39,23 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
   return std::max(nanoseconds{4096} << timeout, shortest_try);
 }
 
+/// Null of what only receives for XRC, which has no requests.
+protection_domain* domain_of(const queue_pair_core& pair) noexcept {
+  return static_cast<protection_domain*>(pair.pd);
+}
+
 }  // namespace
 
 requester::requester(queue_pair_core& pair, const ibv_qp_init_attr& granted)
     : pair_(pair),
       capacity_(granted.cap.max_send_wr),
       max_entries_(granted.cap.max_send_sge),
-      // Not initialized: most of a deep queue is never used.
-      ring_(new request[capacity_]),
-      entries_(new ibv_sge[std::size_t{capacity_} * max_entries_]),
+      ring_(capacity_, domain_of(pair)),
+      entries_(std::size_t{capacity_} * max_entries_, domain_of(pair)),
       max_inline_(granted.cap.max_inline_data),
       signals_all_(granted.sq_sig_all != 0),
-      inline_(new std::byte[std::size_t{capacity_} * max_inline_]),
-      datagrams_(granted.qp_type == IBV_QPT_UD ? new datagram[capacity_] : nullptr) {}
+      inline_(std::size_t{capacity_} * max_inline_, domain_of(pair)),
+      datagrams_(granted.qp_type == IBV_QPT_UD ? capacity_ : 0, domain_of(pair)) {}
 
 int requester::post(const ibv_send_wr& asked, posting way) {
   const operation& what = operations_known[asked.opcode];
@@ -63,7 +67,12 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   std::uint64_t length = 0;
   for (int entry = 0; entry < asked.num_sge; ++entry) length += asked.sg_list[entry].length;
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
-  if (!pair_.is_connected() && asked.wr.ud.ah == nullptr) return EINVAL;
+  const bool addressed = pair_.qp_type == IBV_QPT_UD;
+  if (addressed && asked.wr.ud.ah == nullptr) return EINVAL;
+  // As network cards that have to know the header, and don't fill in checksums.
+  if (pair_.is_raw() &&
+      (length < ethernet_header_bytes || (asked.send_flags & IBV_SEND_IP_CSUM) != 0))
+    return EINVAL;
   if (head_ - freed_.load(std::memory_order_acquire) >= capacity_) return ENOMEM;
 
   request& work = at(head_);
@@ -91,11 +100,11 @@ int requester::post(const ibv_send_wr& asked, posting way) {
     work.remote_address = asked.wr.rdma.remote_addr;
     work.rkey = asked.wr.rdma.rkey;
   }
-  if (!pair_.is_connected()) {
+  if (addressed) {
     const auto& handle = *static_cast<const address_handle*>(asked.wr.ud.ah);
     // Who sends with a controlled key means that of the queue pair.
     const bool controlled = asked.wr.ud.remote_qkey >> 31 != 0;
-    datagram_of(head_) = {handle.to, handle.pd, asked.wr.ud.remote_qpn & psn_mask,
+    datagram_of(head_) = {handle.to, number_of(handle.pd), asked.wr.ud.remote_qpn & psn_mask,
                           controlled ? pair_.attributes().qkey : asked.wr.ud.remote_qkey};
   }
   work.shared_queue = pair_.is_of_xrc() ? asked.qp_type.xrc.remote_srqn : 0;
@@ -130,10 +139,10 @@ ibv_wc_status requester::inspect(request& work) {
   if (work.failure != IBV_WC_SUCCESS) return work.failure;
   judge(work);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
-  const auto longest = pair_.is_connected() ? limits::message_bytes : pair_.longest_datagram();
-  if (work.length > longest || (gives_value(work.what().carrier) && work.length != atomic_bytes))
+  if (work.length > pair_.longest_message() ||
+      (gives_value(work.what().carrier) && work.length != atomic_bytes))
     return IBV_WC_LOC_LEN_ERR;
-  if (!pair_.is_connected() && !same_domain(datagram_of(next_).domain, pair_.pd))
+  if (pair_.qp_type == IBV_QPT_UD && datagram_of(next_).domain != number_of(pair_.pd))
     return IBV_WC_LOC_QP_OP_ERR;
   // A depth of zero says that this queue pair doesn't fetch.
   if (work.fetches() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
@@ -238,7 +247,9 @@ void requester::begin(request& work) noexcept {
 
 packet_header requester::header_of(const request& work) noexcept {
   const auto message = static_cast<std::uint32_t>(work.length);
-  const packet_kind kind = pair_.is_connected() ? work.what().carrier : packet_kind::datagram;
+  const packet_kind kind = pair_.is_connected() ? work.what().carrier
+                           : pair_.is_raw()     ? packet_kind::frame
+                                                : packet_kind::datagram;
   packet_header header = pair_.header(kind, work.first_psn + next_packet_);
   header.offset = next_packet_ * packet_bytes;
   header.shared_queue = work.shared_queue;
@@ -246,7 +257,7 @@ packet_header requester::header_of(const request& work) noexcept {
     header.payload = sizeof(work.operands);
   else if (!work.fetches())
     header.payload = std::min(packet_bytes, message - header.offset);
-  if (kind != packet_kind::send && kind != packet_kind::datagram) {
+  if (pair_.is_connected() && kind != packet_kind::send) {
     header.message = message;
     header.address = work.remote_address;
     header.key = work.rkey;
@@ -278,9 +289,10 @@ requester::outcome requester::transmit_packet(request& work, turn when) {
   const payload_of whose =
       work.inlined || work.what().has_operands() ? payload_of::device : payload_of::program;
   const auto send = [&] {
-    return pair_.is_connected()
-               ? pair_.send(header, pieces.data(), static_cast<std::size_t>(count), when, whose)
-               : send_datagram(header, pieces.data(), static_cast<std::size_t>(count), when);
+    const auto parts = static_cast<std::size_t>(count);
+    if (pair_.is_raw()) return send_frame(header, pieces.data(), parts, when);
+    return pair_.is_connected() ? pair_.send(header, pieces.data(), parts, when, whose)
+                                : send_datagram(header, pieces.data(), parts, when);
   };
   const sent result = count < 0 ? sent::fault : send();
   if (result == sent::fault) {
@@ -314,6 +326,15 @@ sent requester::send_datagram(const packet_header& described, const iovec* paylo
   if ((towards.qpn == multicast_qpn) != to.way.multicast) return sent::lost;
   if (to.way.multicast) return send_to_group(header, parts.data(), pieces + 1, when);
   return pair_.send(header, parts.data(), pieces + 1, when);
+}
+
+sent requester::send_frame(const packet_header& described, const iovec* payload, std::size_t pieces,
+                           turn when) {
+  if (faults::silences(pair_.place())) return sent::lost;
+  packet_header header = described;
+  // There is no switch that knows who is where: it comes to all who listen.
+  header.target_qpn = multicast_qpn;
+  return send_to_group(header, payload, pieces, when);
 }
 
 sent requester::send_to_group(const packet_header& header, const iovec* payload, std::size_t pieces,

@@ -5,6 +5,7 @@
 #include "completion/completion_queue.hpp"
 #include "faults/faults.hpp"
 #include "memory/memory_window.hpp"
+#include "memory/queue_array.hpp"
 #include "queue_pair/operation.hpp"
 #include "wire/address.hpp"
 #include "wire/packet.hpp"
@@ -99,10 +100,10 @@ class requester {
     return inline_.get() + std::size_t{number & (capacity_ - 1)} * max_inline_;
   }
 
-  /// Where a datagram goes, kept for itself: address handles may be destroyed.
+  /// Where a datagram goes, kept for itself: address handles may be destroyed, and their domain.
   struct datagram {
     destination to;
-    const ibv_pd* domain;
+    std::uint32_t domain;
     std::uint32_t qpn;
     std::uint32_t qkey;
   };
@@ -134,6 +135,8 @@ class requester {
   packet_header header_of(const request& work) noexcept;
   sent send_datagram(const packet_header& header, const iovec* payload, std::size_t pieces,
                      turn when);
+  sent send_frame(const packet_header& described, const iovec* payload, std::size_t pieces,
+                  turn when);
   sent send_to_group(const packet_header& header, const iovec* payload, std::size_t pieces,
                      turn when);
   outcome wait_for_answer(const request& work, sent result);
@@ -154,8 +157,8 @@ class requester {
   queue_pair_core& pair_;
   std::uint32_t capacity_;  ///< a power of two, or 0
   std::uint32_t max_entries_;
-  std::unique_ptr<request[]> ring_;
-  std::unique_ptr<ibv_sge[]> entries_;
+  queue_array<request, queue_content::sends> ring_;
+  queue_array<ibv_sge, queue_content::sends> entries_;
   std::uint32_t max_inline_;
   std::atomic<std::uint32_t> freed_{0};
   std::uint32_t oldest_ = 0;
@@ -168,8 +171,8 @@ class requester {
   bool stopped_ = false;    ///< `next_` can't be executed
   bool resting_ = false;    ///< until a receiver may be ready
 
-  std::unique_ptr<std::byte[]> inline_;
-  std::unique_ptr<datagram[]> datagrams_;
+  queue_array<std::byte, queue_content::sends> inline_;
+  queue_array<datagram, queue_content::sends> datagrams_;
   /// The processes that `next_`, to a group, still has to be sent to, if it was to some.
   std::optional<std::vector<std::uint32_t>> audience_;
   std::uint32_t next_packet_ = 0;   ///< of `next_`

@@ -40,7 +40,8 @@ void responder::expect_psn(std::uint32_t psn) noexcept {
 responder::responder(queue_pair_core& pair, const ibv_qp_init_attr& granted,
                      const xrc_domain* receives_for)
     : pair_(pair),
-      own_(granted.cap.max_recv_wr, granted.cap.max_recv_sge),
+      own_(granted.cap.max_recv_wr, granted.cap.max_recv_sge,
+           static_cast<protection_domain*>(pair.pd)),
       shared_(static_cast<shared_receive_queue*>(granted.srq)),
       receives_for_(receives_for) {}
 
@@ -202,9 +203,9 @@ void responder::on_datagram(const packet& incoming) {
   if (!has_receive()) return;
   if (header.payload > current().length)
     return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::none, IBV_EVENT_QP_REQ_ERR);
-  // Without a network header, the room for it stays as it is.
-  const std::uint32_t skipped =
-      (header.flags & packet_flag::global) != 0 ? 0 : sizeof(network_header);
+  // Without a network header, the room for it stays as it is. Frames begin with what they have.
+  const bool whole = header.kind == packet_kind::frame || (header.flags & packet_flag::global) != 0;
+  const std::uint32_t skipped = whole ? 0 : sizeof(network_header);
   if (!may_fill() || !fill(skipped, incoming.payload + skipped, header.payload - skipped))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::none, IBV_EVENT_QP_FATAL);
   receive_message(IBV_WC_RECV, header.payload, header);
@@ -325,6 +326,7 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   if (header != nullptr) {
     if (header->kind == packet_kind::datagram)
       describe_sender(*header, pair_.is_on_ethernet(), entry.wc);
+    if (header->kind == packet_kind::frame) entry.flow_tag = header->key;
     if ((header->flags & packet_flag::immediate) != 0) {
       entry.wc.wc_flags |= IBV_WC_WITH_IMM;
       entry.wc.imm_data = header->immediate;

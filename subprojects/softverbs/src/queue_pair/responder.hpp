@@ -33,6 +33,7 @@ class responder {
   /// As ibv_post_recv, the state being right.
   int post(const ibv_recv_wr& request) noexcept { return own_.post(request); }
   void on_request(const packet& incoming);
+  /// Or a frame.
   void on_datagram(const packet& incoming);
   /// Sends the answers that are due. False if some have to wait.
   bool answer();

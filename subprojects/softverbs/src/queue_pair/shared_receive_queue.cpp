@@ -20,7 +20,7 @@ int shared_receive_queue::grant(const device_limits& most, ibv_srq_attr& asked) 
 
 shared_receive_queue::shared_receive_queue(open_device& owner, protection_domain& domain,
                                            const ibv_srq_attr& granted, void* user_context)
-    : ibv_srq{}, owner_(owner), waiting_(granted.max_wr, granted.max_sge) {
+    : ibv_srq{}, owner_(owner), waiting_(granted.max_wr, granted.max_sge, &domain) {
   context = &owner.verbs();
   srq_context = user_context;
   pd = &domain;
@@ -57,16 +57,22 @@ std::optional<receive_queue::receive> shared_receive_queue::take(std::vector<ibv
 
 int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
+  // Before the lock, so that the old places go behind it: they may be of a program's allocator.
+  std::optional<receive_queue> resized;
+  if ((mask & IBV_SRQ_MAX_WR) != 0) {
+    ibv_srq_attr granted = query();
+    granted.max_wr = asked.max_wr;
+    if (const int error = grant(owner_.device().most(), granted)) return error;
+    resized.emplace(granted.max_wr, granted.max_sge, static_cast<protection_domain*>(pd));
+  }
   const std::lock_guard held(lock_);
+  // What isn't asked for is as it is now: meanwhile the limit may have been reached, or another
+  // thread may have changed the queue.
   ibv_srq_attr next = attributes();
-  if ((mask & IBV_SRQ_MAX_WR) != 0) next.max_wr = asked.max_wr;
-  if (const int error = grant(owner_.device().most(), next)) return error;
+  if (resized) next.max_wr = resized->capacity();
   if ((mask & IBV_SRQ_LIMIT) != 0) next.srq_limit = asked.srq_limit;
   if (next.srq_limit > next.max_wr || waiting_.size() > next.max_wr) return EINVAL;
-  if (next.max_wr != waiting_.capacity()) {
-    receive_queue resized(next.max_wr, next.max_sge);
-    waiting_.change_places_with(resized);
-  }
+  if (resized) waiting_.change_places_with(*resized);
   limit_ = next.srq_limit;
   return 0;
 }

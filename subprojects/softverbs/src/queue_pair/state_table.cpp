@@ -106,6 +106,19 @@ constexpr std::array of_ud{
     transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, unconnected}},
 };
 
+// What frames it sends and takes is said by programs and rules.
+constexpr std::array of_raw_packet{
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {IBV_QP_PORT, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {}},
+    transition{IBV_QPS_INIT, IBV_QPS_RTR, {}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {0, IBV_QP_RATE_LIMIT}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, IBV_QP_RATE_LIMIT}},
+    transition{IBV_QPS_RTS, IBV_QPS_SQD, {}},
+    transition{IBV_QPS_SQD, IBV_QPS_SQD, {}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {}},
+    transition{IBV_QPS_SQE, IBV_QPS_RTS, {}},
+};
+
 template <typename Rules>
 bool is_valid(const Rules& rules, ibv_qp_state from, ibv_qp_state to, int mask) noexcept {
   for (const transition& rule : rules)
@@ -129,6 +142,8 @@ bool transition_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, i
       return is_valid(of_xrc_receive, from, to, mask);
     case IBV_QPT_UD:
       return is_valid(of_ud, from, to, mask);
+    case IBV_QPT_RAW_PACKET:
+      return is_valid(of_raw_packet, from, to, mask);
     default:
       return false;
   }

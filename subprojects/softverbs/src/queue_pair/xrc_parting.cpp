@@ -30,7 +30,6 @@ void part(shared_receive_queue& queue, machine& from) {
     pair.responses.forget(queue);
   }
   from.xrc_domains.remove(domain, queue.xrc.number);
-  queue.xrc.completions->forget(queue, false);
   --queue.xrc.completions->queue_pairs;
   --queue.xrc.domain->children;
 }

@@ -406,18 +406,8 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
 
 SOFTVERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   SHIM_FAULT(ibv_create_qp, domain->context);
-  ibv_qp* pair = nullptr;
-  {
-    const own_descriptor shown(domain->context);
-    pair = SOFTVERBS_NEXT(ibv_create_qp)(domain, attributes);
-  }
-  if (pair == nullptr) return nullptr;
-  if (const int error = attend_to(pair)) {
-    SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
-    errno = error;
-    return nullptr;
-  }
-  return pair;
+  return attended(domain->context,
+                  [&] { return SOFTVERBS_NEXT(ibv_create_qp)(domain, attributes); });
 }
 
 SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mask) {

@@ -172,25 +172,19 @@ ibv_cq_ex* create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes) {
   return queue;
 }
 
-/// A new object for a queue pair; null if it can't be attended to, and then it is destroyed.
-ibv_qp* attended(ibv_qp* pair) {
-  if (pair == nullptr) return nullptr;
-  if (const int error = attend_to(pair)) {
-    SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
-    errno = error;
-    return nullptr;
-  }
-  return pair;
+ibv_flow* create_flow(ibv_qp* pair, ibv_flow_attr* attributes) {
+  SHIM_FAULT(ibv_create_flow, pair->context);
+  return theirs_of(pair->context).create_flow(pair, attributes);
+}
+
+int destroy_flow(ibv_flow* flow) {
+  SHIM_FAULT(ibv_destroy_flow, flow->context);
+  return theirs_of(flow->context).destroy_flow(flow);
 }
 
 ibv_qp* create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
   SHIM_FAULT(ibv_create_qp_ex, verbs);
-  ibv_qp* pair = nullptr;
-  {
-    const own_descriptor shown(verbs);
-    pair = theirs_of(verbs).create_qp_ex(verbs, attributes);
-  }
-  return attended(pair);
+  return attended(verbs, [&] { return theirs_of(verbs).create_qp_ex(verbs, attributes); });
 }
 
 int advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
@@ -211,12 +205,7 @@ int close_xrcd(ibv_xrcd* domain) {
 
 ibv_qp* open_qp(ibv_context* verbs, ibv_qp_open_attr* attributes) {
   SHIM_FAULT(ibv_open_qp, verbs);
-  ibv_qp* pair = nullptr;
-  {
-    const own_descriptor shown(verbs);
-    pair = theirs_of(verbs).open_qp(verbs, attributes);
-  }
-  return attended(pair);
+  return attended(verbs, [&] { return theirs_of(verbs).open_qp(verbs, attributes); });
 }
 
 /// Whether the provider's table goes as far as this function, and has one.
@@ -242,6 +231,8 @@ void for_each_extended(const Visit& visit) noexcept {
   visit(&verbs_context::create_cq_ex, &provided::create_cq_ex, create_cq_ex);
   visit(&verbs_context::create_qp_ex, &provided::create_qp_ex, create_qp_ex);
   visit(&verbs_context::create_srq_ex, &provided::create_srq_ex, create_srq_ex);
+  visit(&verbs_context::ibv_create_flow, &provided::create_flow, create_flow);
+  visit(&verbs_context::ibv_destroy_flow, &provided::destroy_flow, destroy_flow);
   visit(&verbs_context::advise_mr, &provided::advise_mr, advise_mr);
   visit(&verbs_context::open_xrcd, &provided::open_xrcd, open_xrcd);
   visit(&verbs_context::close_xrcd, &provided::close_xrcd, close_xrcd);
@@ -377,6 +368,16 @@ void stand_aside(context_record& opened) noexcept {
   opened.verbs->async_fd = opened.events.device();
 }
 
+ibv_qp* attended(ibv_qp* pair) {
+  if (pair == nullptr) return nullptr;
+  if (const int error = attend_to(pair)) {
+    SOFTVERBS_NEXT(ibv_destroy_qp)(pair);
+    errno = error;
+    return nullptr;
+  }
+  return pair;
+}
+
 own_descriptor::own_descriptor(ibv_context* verbs) noexcept
     : opened_(verbs->cmd_fd < 0 ? nullptr : all().contexts.find(verbs)) {
   if (opened_ == nullptr) return;
@@ -421,7 +422,7 @@ SOFTVERBS_EXPORT ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 SOFTVERBS_EXPORT ibv_context* ibv_import_device(int command_descriptor) {
-  const entry here;
+  SHIM_FAULT(ibv_import_device, nullptr);
   return open_with(SOFTVERBS_NEXT(ibv_import_device)(command_descriptor));
 }
 

@@ -44,6 +44,8 @@ struct provided {
   decltype(verbs_context::create_cq_ex) create_cq_ex;
   decltype(verbs_context::create_qp_ex) create_qp_ex;
   decltype(verbs_context::create_srq_ex) create_srq_ex;
+  decltype(verbs_context::ibv_create_flow) create_flow;
+  decltype(verbs_context::ibv_destroy_flow) destroy_flow;
   decltype(verbs_context::advise_mr) advise_mr;
   decltype(verbs_context::open_xrcd) open_xrcd;
   decltype(verbs_context::close_xrcd) close_xrcd;
@@ -213,6 +215,19 @@ class own_descriptor {
  private:
   context_record* opened_;
 };
+
+/// A new object for a queue pair; null if it can't be attended to, and then it is destroyed.
+ibv_qp* attended(ibv_qp* pair);
+/// The same of one that `make` has from the device, which may need its descriptor for it.
+template <typename Make>
+ibv_qp* attended(ibv_context* verbs, Make make) {
+  ibv_qp* pair = nullptr;
+  {
+    const own_descriptor shown(verbs);
+    pair = make();
+  }
+  return attended(pair);
+}
 
 /// What a program's channel stands for.
 ibv_comp_channel* theirs(ibv_comp_channel* channel) noexcept;

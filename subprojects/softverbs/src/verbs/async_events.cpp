@@ -28,6 +28,8 @@ bool is_of_device(ibv_event_type type) noexcept {
 SOFTVERBS_EXPORT int ibv_get_async_event(ibv_context* verbs, ibv_async_event* event) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_get_async_event)(verbs, event);
   SOFTVERBS_FAULT(ibv_get_async_event, nullptr);
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return -1;
   device_context& device = device_context::of(verbs);
   for (;;) {
     if (!device.async_events().take_token()) return -1;
@@ -50,6 +52,11 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
                                       void** user_context) {
   if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_get_cq_event)(channel, queue, user_context);
   SOFTVERBS_FAULT(ibv_get_cq_event, channel->context);
+  // A child of fork would take the tokens of its parent's channel.
+  if (!device_context::of(channel->context).usable()) {
+    errno = EIO;
+    return -1;
+  }
   auto* events = &static_cast<completion_channel*>(channel)->events;
   for (;;) {
     if (!events->take_token()) return -1;

@@ -19,6 +19,8 @@ using namespace softverbs;
 
 namespace {
 
+constexpr unsigned most_rounds = 64;
+
 bool is_too_long(const ibv_context* verbs, int entries) noexcept {
   return entries > static_cast<int>(soft_device_of(verbs)->most().completion_entries);
 }
@@ -32,7 +34,8 @@ completion_queue* create(ibv_context* verbs, int entries, void* user_context,
   if (!device.usable())
     error = EIO;
   else if (entries < 1 || is_too_long(verbs, entries) || vector < 0 ||
-           vector >= limits::completion_vectors || (channel != nullptr && !is_soft(channel)))
+           vector >= limits::completion_vectors ||
+           (channel != nullptr && channel->context != verbs))
     error = EINVAL;
   if (error != 0) {
     errno = error;
@@ -66,6 +69,8 @@ bool is_parent_domain_of(const ibv_context* verbs, const protection_domain* doma
 SOFTVERBS_EXPORT ibv_comp_channel* ibv_create_comp_channel(ibv_context* verbs) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_create_comp_channel)(verbs);
   SOFTVERBS_FAULT(ibv_create_comp_channel, verbs);
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return nullptr;
   device_context& device = device_context::of(verbs);
   if (!device.usable()) {
     errno = EIO;
@@ -104,12 +109,16 @@ SOFTVERBS_EXPORT ibv_cq* ibv_create_cq(ibv_context* verbs, int entries, void* us
   if (!is_soft(verbs))
     return SOFTVERBS_NEXT(ibv_create_cq)(verbs, entries, user_context, channel, vector);
   SOFTVERBS_FAULT(ibv_create_cq, verbs);
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return nullptr;
   return create(verbs, entries, user_context, channel, vector, {});
 }
 
 ibv_cq_ex* inline_calls::create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes) {
   SOFTVERBS_FAULT(ibv_create_cq_ex, verbs);
-  constexpr std::uint64_t fields = std::uint64_t{IBV_WC_STANDARD_FLAGS} |
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return nullptr;
+  constexpr std::uint64_t fields = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_FLOW_TAG |
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP |
                                    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
   constexpr std::uint32_t flags =
@@ -154,9 +163,15 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
   if (entries < 1 || is_too_long(queue->context, entries)) return EINVAL;
   if (static_cast<completion_queue*>(queue)->is_being_read_here()) return refuse_nested_poll();
   try {
+    auto* ours = static_cast<completion_queue*>(queue);
+    const std::uint32_t capacity = completion_queue::granted(static_cast<std::uint32_t>(entries));
+    // Before the lock, so that the old ones go behind it.
+    auto places = ours->places(capacity);
     const std::lock_guard held(device.engine().lock());
-    return static_cast<completion_queue*>(queue)->resize(
-        completion_queue::granted(static_cast<std::uint32_t>(entries)));
+    // On a network card, what was posted before is in the queue by now, where nothing keeps it.
+    for (unsigned round = 0; round < most_rounds && device.engine().progress(true); ++round) {
+    }
+    return ours->resize(places, capacity);
   } catch (const std::bad_alloc&) {
     return ENOMEM;
   }
@@ -175,7 +190,6 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
     if (ours->queue_pairs != 0) return EBUSY;
     device.completion_queues.erase(ours);
     ours->detach();
-    if (ours->options().domain != nullptr) --ours->options().domain->children;
     completion_events = ours->completion_events_reported;
     async_events = ours->async_events_reported;
   }
@@ -186,7 +200,12 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
          ours->async_events_completed != async_events)
     ::pthread_cond_wait(&ours->cond, &ours->mutex);
   ::pthread_mutex_unlock(&ours->mutex);
+  protection_domain* const domain = ours->options().domain;
   delete ours;
+  if (domain != nullptr) {
+    const std::lock_guard held(device.engine().lock());
+    --domain->children;
+  }
   return 0;
 }
 

@@ -25,6 +25,10 @@ ibv_ah* failed(int error) noexcept {
 /// 0 or an errno.
 int check_group(const ibv_qp* pair, const ibv_gid& gid, std::uint16_t& lid) noexcept {
   if (!device_context::of(pair->context).usable()) return EIO;
+  if (pair->qp_type == IBV_QPT_RAW_PACKET) {
+    lid = 0;
+    return is_multicast_mac(gid) ? 0 : EINVAL;
+  }
   if (pair->qp_type != IBV_QPT_UD || !is_multicast(gid)) return EINVAL;
   const bool ethernet = static_cast<const queue_pair*>(pair)->is_on_ethernet();
   if (!ethernet && !is_multicast(lid)) return EINVAL;
@@ -49,6 +53,7 @@ SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) 
     const std::lock_guard held(device.engine().lock());
     if (device.address_handles.size() >= device.device().most().address_handles)
       return failed(ENOMEM);
+    if (static_cast<protection_domain*>(domain)->of->destroyed) return failed(EINVAL);
     device.address_handles.insert(handle.get());
     ++static_cast<protection_domain*>(domain)->children;
     return handle.release();

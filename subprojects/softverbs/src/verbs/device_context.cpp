@@ -1,23 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verbs/device_context.hpp"
 
-#include "base/sealed_file.hpp"
 #include "faults/faults.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
 #include "queue_pair/xrc_parting.hpp"
 #include "verbs/inline_calls.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <mutex>
 #include <new>
+#include <utility>
 
 namespace softverbs {
 
-device_context::device_context(const soft_device& device, softverbs::machine& machine) noexcept
-    : verbs_context{}, open_device(device, verbs_context::context, machine) {
+thread_local unsigned without_soft_devices::depth_ = 0;
+
+device_context::device_context(const soft_device& device, softverbs::machine& machine,
+                               std::shared_ptr<command_file> of) noexcept
+    : verbs_context{}, open_device(device, verbs_context::context, machine), file(std::move(of)) {
   sz = sizeof(verbs_context);
   ibv_context& base = verbs();
   base.device = const_cast<ibv_device*>(&device.verbs);
@@ -49,6 +54,8 @@ void device_context::fill_operations() noexcept {
     free_dm = inline_calls::free_dm;
     reg_dm_mr = inline_calls::reg_dm_mr;
   }
+  verbs_context::ibv_create_flow = inline_calls::create_flow;
+  verbs_context::ibv_destroy_flow = inline_calls::destroy_flow;
   advise_mr = inline_calls::advise_mr;
   open_xrcd = inline_calls::open_xrcd;
   close_xrcd = inline_calls::close_xrcd;
@@ -80,34 +87,155 @@ void device_context::on_repair() {
   for (completion_channel* channel : channels) channel->events.calm();
 }
 
-device_context* device_context::open(const soft_device& device) {
-  softverbs::machine& machine = machine::current();
-  auto* opened = new (std::nothrow) device_context(device, machine);
-  if (opened == nullptr) {
-    errno = ENOMEM;
-    return nullptr;
+int device_context::start() {
+  if (!async_events().open()) return errno;
+  verbs().async_fd = async_events().descriptor();
+  if (faults::is_broken(device().number)) return EIO;
+  return machine().attach();
+}
+
+/// Under the engine's lock.
+void device_context::join() {
+  machine().listen(device().number, *this);
+  faults::keep_time(machine());
+  file->contexts.push_back(&verbs());
+}
+
+void device_context::give_up(device_context* opened, bool started) noexcept {
+  if (opened == nullptr) return;
+  softverbs::machine& machine = opened->machine();
+  if (started) {
+    const std::lock_guard held(machine.engine.lock());
+    machine.stop_listening(*opened);
   }
-  int error = opened->async_events().open() ? 0 : errno;
-  // There is no kernel to send commands to. What programs do with the descriptor all the same, such
-  // as to duplicate it, works; a command that they write to it is refused.
-  if (error == 0 && (opened->verbs().cmd_fd = open_sealed_file({})) < 0) error = errno;
-  if (faults::is_broken(device.number)) error = EIO;
-  if (error == 0) error = machine.attach();
-  if (error != 0) {
-    delete opened;
+  delete opened;
+  if (started) machine.detach();
+}
+
+device_context* device_context::open(const soft_device& device) noexcept {
+  device_context* opened = nullptr;
+  int error = 0;
+  bool started = false;
+  try {
+    opened = new device_context(device, machine::current(), std::make_shared<command_file>());
+    // There is no kernel to send commands to. What programs do with the descriptor all the same,
+    // such as to duplicate it, works; a command that they write to it is refused.
+    opened->verbs().cmd_fd = open_command_file();
+    if (opened->verbs().cmd_fd < 0) error = errno;
+    if (error == 0) error = identify(opened->verbs().cmd_fd, *opened->file);
+    if (error == 0) error = opened->start();
+    started = error == 0;
+    if (started) {
+      const std::lock_guard held(opened->engine().lock());
+      opened->join();
+    }
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error == 0) return opened;
+  give_up(opened, started);
+  errno = error;
+  return nullptr;
+}
+
+device_context* device_context::import(int command_descriptor) noexcept {
+  device_context* opened = nullptr;
+  command_file wanted;
+  int error = identify(command_descriptor, wanted);
+  bool started = false;
+  try {
+    softverbs::machine& machine = machine::current();
+    if (error == 0) {
+      const std::lock_guard held(machine.engine.lock());
+      const auto* other = static_cast<const device_context*>(
+          machine.find_listener([&wanted](const device_listener& each) {
+            const command_file& its = *static_cast<const device_context&>(each).file;
+            return its.system == wanted.system && its.number == wanted.number;
+          }));
+      if (other == nullptr)
+        error = EOPNOTSUPP;
+      else
+        opened = new device_context(other->device(), machine, other->file);
+    }
+    if (error == 0) error = opened->start();
+    started = error == 0;
+    if (started) {
+      const std::lock_guard held(machine.engine.lock());
+      // The last one of the file may have been closed meanwhile.
+      if (opened->file->contexts.empty())
+        error = EOPNOTSUPP;
+      else
+        opened->join();
+    }
+  } catch (const std::bad_alloc&) {
+    error = ENOMEM;
+  }
+  if (error == 0) {
+    opened->verbs().cmd_fd = command_descriptor;
+    return opened;
+  }
+  give_up(opened, started);
+  errno = error;
+  return nullptr;
+}
+
+ibv_context* device_context::in_this_process(ibv_context* verbs) noexcept try {
+  device_context& opened = of(verbs);
+  if (opened.usable()) return verbs;
+  // Not a lock of that device, which a thread that isn't there may hold.
+  const std::lock_guard held(machine::current().inheriting);
+  if (opened.behind_ != nullptr && opened.behind_->usable()) return &opened.behind_->verbs();
+  device_context* const own = open(opened.device());
+  if (own == nullptr) return nullptr;
+  if (!own->shows_events_at(opened.verbs().async_fd)) {
+    const int error = errno;
+    close(own);
     errno = error;
     return nullptr;
   }
-  opened->verbs().async_fd = opened->async_events().descriptor();
-  const std::lock_guard held(machine.engine.lock());
-  machine.listen(device.number, *opened);
-  faults::keep_time(machine);
-  return opened;
+  opened.part_from_behind();
+  opened.behind_ = own;
+  own->in_front_ = &opened;
+  return &own->verbs();
+} catch (const std::bad_alloc&) {
+  errno = ENOMEM;
+  return nullptr;
+}
+
+bool device_context::shows_events_at(int number) const noexcept {
+  // Whether reading it waits has been said of what is there now.
+  const int flags = ::fcntl(number, F_GETFL);
+  if (flags < 0) return true;  // a number that the program has closed
+  return ::fcntl(verbs().async_fd, F_SETFL, flags) == 0 &&
+         ::dup3(verbs().async_fd, number, O_CLOEXEC) == number;
+}
+
+device_context* device_context::part_from_behind() noexcept {
+  if (behind_ != nullptr) behind_->in_front_ = nullptr;
+  return std::exchange(behind_, nullptr);
 }
 
 void device_context::close(device_context* closing) noexcept {
   const bool usable = closing->usable();
+  // What a process inherited of such a one is not its own.
+  if (device_context* own = closing->part_from_behind(); own != nullptr && own->usable())
+    close(own);
+  // Programs may close by what they see as the context of what they made, too.
+  if (closing->in_front_ != nullptr) closing->in_front_->part_from_behind();
   softverbs::machine& machine = closing->machine();
+  // One at a time of a file, which is there as long as that is so.
+  const std::shared_ptr<command_file> kept = closing->file;
+  command_file& file = *kept;
+  std::unique_lock alone(file.closing_lock, std::defer_lock);
+  if (usable) alone.lock();
+  bool last = false;
+  {
+    // Of a parent's, the locks may be those of threads that aren't there.
+    std::unique_lock held(machine.engine.lock(), std::defer_lock);
+    if (usable) held.lock();
+    std::erase(file.contexts, &closing->verbs());
+    last = file.contexts.empty();
+  }
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
     machine.stop_listening(*closing);
@@ -115,20 +243,42 @@ void device_context::close(device_context* closing) noexcept {
       const std::lock_guard held_here(pair->lock());
       pair->withdraw();
     }
-    for (const memory_region* region : closing->regions) machine.regions.hide(*region);
+    if (last)
+      for (const memory_region* region : file.regions)
+        if (region->is_object()) machine.regions.hide(*region);
   }
   // As long as all of it is known, so that who says that he uses it can be believed.
   if (usable) machine.wait_for_users({announcements::any, announcements::any});
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
+    for (const steering_flow* flow : closing->flows) machine.engine.remove(flow->rule);
     for (queue_pair* pair : closing->queue_pairs) pair->leave_machine();
     for (xrc_target* target : closing->xrc_targets) part(*target);
     for (shared_receive_queue* queue : closing->shared_receive_queues) part(*queue, machine);
     for (xrc_opening* opening : closing->xrc_openings) part(*opening, machine);
     for (memory_window* window : closing->windows) machine.regions.remove(*window);
-    for (const memory_region* region : closing->regions) machine.regions.remove(*region);
+    if (last)
+      for (const memory_region* region : file.regions)
+        if (region->is_object()) machine.regions.remove(*region);
     for (completion_queue* queue : closing->completion_queues) queue->detach();
   }
+  const auto leave_domains = [](const auto& objects) {
+    for (const auto* each : objects) --static_cast<protection_domain*>(each->pd)->children;
+  };
+  {
+    std::unique_lock held(machine.engine.lock(), std::defer_lock);
+    if (usable) held.lock();
+    // A program that closes a device before what is made of it may have no allocator any more, nor
+    // the memory of its queues mapped. It is left to the program, as by drivers, and not looked
+    // into.
+    for (protection_domain* domain : file.domains)
+      if (domain->context == &closing->verbs()) domain->free = nullptr;
+    leave_domains(closing->queue_pairs);
+    leave_domains(closing->shared_receive_queues);
+    leave_domains(closing->windows);
+    leave_domains(closing->address_handles);
+  }
+  for (steering_flow* flow : closing->flows) delete flow;
   for (queue_pair* pair : closing->queue_pairs) delete pair;
   for (xrc_target* target : closing->xrc_targets) delete target;
   for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
@@ -136,15 +286,19 @@ void device_context::close(device_context* closing) noexcept {
   for (completion_queue* queue : closing->completion_queues) delete queue;
   for (completion_channel* channel : closing->channels) delete channel;
   for (memory_window* window : closing->windows) delete window;
-  for (memory_region* region : closing->regions) delete region;
-  if (usable) {
-    const std::lock_guard held(machine.engine.lock());
-    for (const device_memory* memory : closing->memories)
-      machine.device_memory.give_back(memory->bytes);
-  }
-  for (device_memory* memory : closing->memories) delete memory;
   for (address_handle* handle : closing->address_handles) delete handle;
-  for (protection_domain* domain : closing->domains) delete domain;
+  {
+    std::unique_lock held(machine.engine.lock(), std::defer_lock);
+    if (usable) held.lock();
+    if (last) {
+      for (const device_memory* memory : file.memories)
+        if (usable && memory->is_object()) machine.device_memory.give_back(memory->bytes);
+    } else {
+      file.part(closing->verbs());
+    }
+  }
+  // Without the lock, as it unmaps buffers; nobody else can reach any of it.
+  if (last) file.clear();
   for (thread_domain* domain : closing->thread_domains) delete domain;
   delete closing;
   if (usable) machine.detach();

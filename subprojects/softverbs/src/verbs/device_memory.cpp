@@ -6,6 +6,7 @@
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "verbs/device_context.hpp"
+#include "verbs/failed.hpp"
 #include "verbs/inline_calls.hpp"
 
 #include <cerrno>
@@ -16,37 +17,42 @@
 namespace softverbs {
 namespace {
 
-/// 0, or an errno if the device isn't usable or the memory doesn't have all of that.
-int check(const device_memory& memory, std::uint64_t offset, std::size_t length) noexcept {
-  if (!device_context::of(memory.context).usable()) return EIO;
-  const bool fits = offset <= memory.bytes.size() && length <= memory.bytes.size() - offset;
-  return fits ? 0 : EFAULT;
+/// Network cards take their memory in words of so many bytes.
+constexpr std::size_t word = 4;
+
+/// Where that is; 0, or an errno if the device isn't usable, the memory doesn't have all of it, or
+/// it isn't whole words.
+int find(const ibv_dm& memory, std::uint64_t offset, std::size_t length, std::byte*& place) {
+  device_context& device = device_context::of(memory.context);
+  if (!device.usable()) return EIO;
+  const std::lock_guard held(device.engine().lock());
+  const device_memory* const object = static_cast<const device_memory&>(memory).object();
+  if (object == nullptr || offset > object->bytes.size() || length > object->bytes.size() - offset)
+    return EFAULT;
+  place = object->bytes.data() + offset;
+  return offset % word == 0 && length % word == 0 ? 0 : EINVAL;
 }
 
 int copy_to(ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) {
   SOFTVERBS_FAULT(ibv_memcpy_to_dm, to->context);
-  const auto& memory = *static_cast<device_memory*>(to);
-  if (const int error = check(memory, offset, length)) return error;
-  return user_memory::copy(memory.bytes.data() + offset, from, length) ? 0 : EFAULT;
+  std::byte* place = nullptr;
+  if (const int error = find(*to, offset, length, place)) return error;
+  return user_memory::copy(place, from, length) ? 0 : EFAULT;
 }
 
 int copy_from(void* to, ibv_dm* from, std::uint64_t offset, std::size_t length) {
   SOFTVERBS_FAULT(ibv_memcpy_from_dm, from->context);
-  const auto& memory = *static_cast<device_memory*>(from);
-  if (const int error = check(memory, offset, length)) return error;
-  return user_memory::copy(to, memory.bytes.data() + offset, length) ? 0 : EFAULT;
-}
-
-template <typename Result>
-Result* failed(int error) noexcept {
-  errno = error;
-  return nullptr;
+  std::byte* place = nullptr;
+  if (const int error = find(*from, offset, length, place)) return error;
+  return user_memory::copy(to, place, length) ? 0 : EFAULT;
 }
 
 }  // namespace
 
 ibv_dm* inline_calls::alloc_dm(ibv_context* verbs, ibv_alloc_dm_attr* attributes) {
   SOFTVERBS_FAULT(ibv_alloc_dm, verbs);
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return nullptr;
   device_context& device = device_context::of(verbs);
   if (!device.usable()) return failed<ibv_dm>(EIO);
   constexpr std::uint32_t most_alignment = 63;
@@ -58,15 +64,18 @@ ibv_dm* inline_calls::alloc_dm(ibv_context* verbs, ibv_alloc_dm_attr* attributes
     auto memory = std::make_unique<device_memory>();
     const std::lock_guard held(device.engine().lock());
     std::size_t used = 0;
-    for (const device_memory* other : device.memories) used += other->bytes.size();
+    for (const device_memory* other : device.file->memories)
+      if (other->is_object()) used += other->bytes.size();
     if (attributes->length > most - used) return failed<ibv_dm>(ENOMEM);
-    device.memories.insert(memory.get());
+    device.file->memories.add(memory.get());
     memory->bytes = device.machine().device_memory.take(
         attributes->length, std::size_t{1} << attributes->log_align_req);
     if (memory->bytes.empty()) {
-      device.memories.erase(memory.get());
+      device.file->memories.take_back(memory.get());
       return failed<ibv_dm>(ENOMEM);
     }
+    static std::uint32_t last_handle = 0;
+    memory->handle = ++last_handle;
     memory->context = verbs;
     memory->memcpy_to_dm = copy_to;
     memory->memcpy_from_dm = copy_from;
@@ -81,13 +90,12 @@ int inline_calls::free_dm(ibv_dm* memory) {
   device_context& device = device_context::of(memory->context);
   if (!device.usable()) return EIO;
   auto* ours = static_cast<device_memory*>(memory);
-  {
-    const std::lock_guard held(device.engine().lock());
-    if (ours->regions != 0) return EBUSY;
-    device.machine().device_memory.give_back(ours->bytes);
-    device.memories.erase(ours);
-  }
-  delete ours;
+  const std::lock_guard held(device.engine().lock());
+  const device_memory* const object = ours->object();
+  if (object == nullptr) return ENOENT;
+  if (object->regions != 0) return EBUSY;
+  device.machine().device_memory.give_back(object->bytes);
+  device.file->memories.destroy(ours);
   return 0;
 }
 

@@ -71,6 +71,8 @@ void make_readable_one_by_one(completion_queue& queue, std::uint64_t fields) noe
         [](ibv_cq_ex* from) { return current(from).wc.dlid_path_bits; });
   offer(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, verbs.read_completion_ts,
         [](ibv_cq_ex* from) { return current(from).timestamp; });
+  offer(IBV_WC_EX_WITH_FLOW_TAG, verbs.read_flow_tag,
+        [](ibv_cq_ex* from) { return current(from).flow_tag; });
   offer(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK, verbs.read_completion_wallclock_ns,
         [](ibv_cq_ex* from) { return current(from).wallclock; });
 }

@@ -279,6 +279,8 @@ int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
 
 ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attributes) {
   SOFTVERBS_FAULT(ibv_create_qp_ex, verbs);
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return nullptr;
   if (const int error = check(verbs, *attributes)) {
     errno = error;
     return nullptr;

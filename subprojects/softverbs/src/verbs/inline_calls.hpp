@@ -26,6 +26,9 @@ ibv_mr* reg_dm_mr(ibv_pd* domain, ibv_dm* memory, std::uint64_t offset, std::siz
 int advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list,
               std::uint32_t count);
 
+ibv_flow* create_flow(ibv_qp* pair, ibv_flow_attr* attributes);
+int destroy_flow(ibv_flow* flow);
+
 ibv_mw* alloc_mw(ibv_pd* domain, ibv_mw_type type);
 int bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding);
 int dealloc_mw(ibv_mw* window);

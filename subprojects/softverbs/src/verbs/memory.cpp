@@ -3,11 +3,13 @@
 #include "base/user_memory.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
+#include "memory/buffer_mapping.hpp"
 #include "memory/device_memory.hpp"
 #include "memory/protection_domain.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
+#include "verbs/failed.hpp"
 #include "verbs/inline_calls.hpp"
 #include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
@@ -15,8 +17,10 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <new>
+#include <utility>
 #include <vector>
 
 #undef ibv_reg_mr
@@ -26,26 +30,25 @@ using namespace softverbs;
 
 namespace {
 
-template <typename Result>
-Result* failed(int error) noexcept {
-  errno = error;
-  return nullptr;
-}
-
-/// Gives a region its keys. Null with errno set.
-ibv_mr* enter(device_context& device, ibv_pd* domain, const memory_region& what) {
+/// Gives a region its keys, after `prepare` has said 0 to it under the engine's lock, or an errno.
+/// Null with errno set.
+template <typename Prepare>
+ibv_mr* enter(device_context& device, ibv_pd* domain, const memory_region& what, Prepare prepare) {
   user_memory::look_again();
   user_memory::prepare_thread();
   try {
     auto region = std::make_unique<memory_region>(what);
+    region->original = region.get();
     region->context = domain->context;
     region->pd = domain;
     const std::lock_guard held(device.engine().lock());
-    if (device.regions.size() >= device.device().most().memory_regions)
+    if (static_cast<protection_domain*>(domain)->of->destroyed) return failed<ibv_mr>(EINVAL);
+    if (device.file->regions.objects() >= device.device().most().memory_regions)
       return failed<ibv_mr>(ENOMEM);
-    device.regions.insert(region.get());
+    if (const int error = prepare(*region)) return failed<ibv_mr>(error);
+    device.file->regions.add(region.get());
     if (const int error = device.machine().regions.add(*region)) {
-      device.regions.erase(region.get());
+      device.file->regions.take_back(region.get());
       return failed<ibv_mr>(error);
     }
     ++static_cast<protection_domain*>(domain)->children;
@@ -54,6 +57,10 @@ ibv_mr* enter(device_context& device, ibv_pd* domain, const memory_region& what)
   } catch (const std::bad_alloc&) {
     return failed<ibv_mr>(ENOMEM);
   }
+}
+
+ibv_mr* enter(device_context& device, ibv_pd* domain, const memory_region& what) {
+  return enter(device, domain, what, [](memory_region&) { return 0; });
 }
 
 ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::uint64_t iova,
@@ -71,32 +78,68 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
   return enter(device, domain, what);
 }
 
-/// Hides a region, and waits until nobody uses it. If that can't be, it is shown again, and false.
-bool is_free(device_context& device, const memory_region& region) {
+ibv_mr* register_buffer(ibv_pd* domain, std::uint64_t offset, std::size_t length,
+                        std::uint64_t iova, int descriptor, unsigned access) {
+  device_context& device = device_context::of(domain->context);
+  if (!device.usable()) return failed<ibv_mr>(EIO);
+  // As the kernel's: no windows, nothing on demand.
+  constexpr unsigned rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+  if (const int error = check_range(offset, length, iova)) return failed<ibv_mr>(error);
+  if (const int error = check_rights(access, rights, rights)) return failed<ibv_mr>(error);
+  try {
+    const auto buffer = std::make_shared<buffer_mapping>();
+    const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
+    if (const int error = buffer->map(descriptor, offset, length, writes))
+      return failed<ibv_mr>(error);
+    memory_region what{};
+    // What rdma-core gives: where it is in the buffer.
+    what.addr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));
+    what.memory = buffer->start();
+    what.buffer = buffer;
+    what.length = length;
+    what.iova = iova;
+    what.access = access;
+    return enter(device, domain, what);
+  } catch (const std::bad_alloc&) {
+    return failed<ibv_mr>(ENOMEM);
+  }
+}
+
+/// Hides the region that this one stands for, and waits until nobody uses it: 0, and then it is the
+/// caller's alone. Else an errno, and it is shown as before.
+int take_out(device_context& device, const memory_region& standing, memory_region*& region) {
   softverbs::machine& machine = device.machine();
   {
     const std::lock_guard held(machine.engine.lock());
-    if (region.windows != 0) return false;
-    machine.regions.hide(region);
+    region = standing.object();
+    if (region == nullptr) return ENOENT;
+    if (region->windows != 0 || region->is_leaving) return EBUSY;
+    region->is_leaving = true;
+    machine.regions.hide(*region);
   }
-  if (machine.wait_for_users({announcements::any, region.handle})) return true;
+  if (machine.wait_for_users({announcements::any, region->handle})) return 0;
   const std::lock_guard held(machine.engine.lock());
-  machine.regions.show(region);
-  return false;
+  region->is_leaving = false;
+  machine.regions.show(*region);
+  return EBUSY;
 }
 
-/// Shows a region that was hidden, as it is then.
+/// Shows a region that was taken out, as it is then.
 class shown_again {
  public:
-  shown_again(region_table& table, const memory_region& region) noexcept
+  shown_again(region_table& table, memory_region& region) noexcept
       : table_(table), region_(region) {}
   shown_again(const shown_again&) = delete;
   shown_again& operator=(const shown_again&) = delete;
-  ~shown_again() { table_.show(region_); }
+  ~shown_again() {
+    region_.is_leaving = false;
+    table_.show(region_);
+  }
 
  private:
   region_table& table_;
-  const memory_region& region_;
+  memory_region& region_;
 };
 
 /// As ibv_rereg_mr. The keys stay; after a failure, everything else does, too.
@@ -110,14 +153,18 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
   constexpr int known =
       IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
   const bool moves = given(IBV_REREG_MR_CHANGE_TRANSLATION);
-  if (flags == 0 || (flags & ~known) != 0 || (access != 0 && !given(IBV_REREG_MR_CHANGE_ACCESS)) ||
+  // Only what is the program's memory can be registered anew.
+  if (region.buffer != nullptr || region.original != &region || flags == 0 ||
+      (flags & ~known) != 0 || (access != 0 && !given(IBV_REREG_MR_CHANGE_ACCESS)) ||
       (given(IBV_REREG_MR_CHANGE_PD) && (domain == nullptr || domain->context != region.context)))
     return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
   device_context& device = device_context::of(region.context);
   if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
   // As the kernel, which knows no way to do that.
   if (region.device != nullptr) return refused(IBV_REREG_MR_ERR_CMD, EINVAL);
-  if (!is_free(device, region)) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
+  memory_region* taken = nullptr;
+  if (const int error = take_out(device, region, taken))
+    return refused(IBV_REREG_MR_ERR_INPUT, error);
   const std::lock_guard held(device.engine().lock());
   const shown_again after(device.machine().regions, region);
   if (region.windows != 0) return refused(IBV_REREG_MR_ERR_INPUT, EBUSY);
@@ -130,6 +177,8 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
   }
   if (given(IBV_REREG_MR_CHANGE_PD)) next.pd = domain;
   if (given(IBV_REREG_MR_CHANGE_ACCESS)) next.access = static_cast<unsigned>(access);
+  if (static_cast<protection_domain*>(next.pd)->of->destroyed)
+    return refused(IBV_REREG_MR_ERR_CMD, EINVAL);
   if (const int error = check_registration(next.addr, next.length, next.iova, next.access))
     return refused(IBV_REREG_MR_ERR_CMD, error);
   --static_cast<protection_domain*>(region.pd)->children;
@@ -186,6 +235,14 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr(ibv_pd* domain, void* address, std::size_t l
                          static_cast<unsigned>(access));
 }
 
+SOFTVERBS_EXPORT ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* domain, std::uint64_t offset, std::size_t length,
+                                           std::uint64_t iova, int descriptor, int access) {
+  if (!is_soft(domain))
+    return SOFTVERBS_NEXT(ibv_reg_dmabuf_mr)(domain, offset, length, iova, descriptor, access);
+  SOFTVERBS_FAULT(ibv_reg_dmabuf_mr, domain->context);
+  return register_buffer(domain, offset, length, iova, descriptor, static_cast<unsigned>(access));
+}
+
 SOFTVERBS_EXPORT int ibv_rereg_mr(ibv_mr* region, int flags, ibv_pd* domain, void* address,
                                   std::size_t length, int access) {
   if (!is_soft(region))
@@ -200,19 +257,23 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   device_context& device = device_context::of(region->context);
   if (!device.usable()) return EIO;
   auto* ours = static_cast<memory_region*>(region);
-  if (!is_free(device, *ours)) return EBUSY;
+  memory_region* original = nullptr;
+  if (const int error = take_out(device, *ours, original)) return error;
+  // Unmapped without the lock.
+  std::shared_ptr<const buffer_mapping> buffer;
   {
     const std::lock_guard held(device.engine().lock());
-    if (ours->windows != 0) {
-      device.machine().regions.show(*ours);
+    if (original->windows != 0) {
+      original->is_leaving = false;
+      device.machine().regions.show(*original);
       return EBUSY;
     }
-    device.machine().regions.remove(*ours);
-    device.regions.erase(ours);
-    --static_cast<protection_domain*>(ours->pd)->children;
-    if (ours->device != nullptr) --ours->device->regions;
+    device.machine().regions.remove(*original);
+    --static_cast<protection_domain*>(original->pd)->children;
+    if (original->device != nullptr) --original->device->regions;
+    buffer = std::move(original->buffer);
+    device.file->regions.destroy(ours);
   }
-  delete ours;
   return 0;
 }
 
@@ -224,17 +285,21 @@ ibv_mr* inline_calls::reg_dm_mr(ibv_pd* domain, ibv_dm* memory, std::uint64_t of
   constexpr unsigned rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                               IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED;
-  auto& ours = *static_cast<device_memory*>(memory);
-  if (memory->context != domain->context || (access & IBV_ACCESS_ZERO_BASED) == 0 || length == 0 ||
-      offset > ours.bytes.size() || length > ours.bytes.size() - offset)
+  if (memory->context != domain->context || (access & IBV_ACCESS_ZERO_BASED) == 0)
     return failed<ibv_mr>(EINVAL);
   if (const int error = check_rights(access, rights, rights)) return failed<ibv_mr>(error);
   memory_region what{};
-  what.memory = ours.bytes.data() + offset;
-  what.device = &ours;
   what.length = length;
   what.access = access;
-  return enter(device, domain, what);
+  return enter(device, domain, what, [memory, offset](memory_region& region) {
+    device_memory* const object = static_cast<device_memory*>(memory)->object();
+    if (object == nullptr || offset > object->bytes.size() ||
+        region.length > object->bytes.size() - offset)
+      return EINVAL;
+    region.memory = object->bytes.data() + offset;
+    region.device = object;
+    return 0;
+  });
 }
 
 int inline_calls::advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags,
@@ -283,6 +348,7 @@ ibv_mw* inline_calls::alloc_mw(ibv_pd* domain, ibv_mw_type type) {
     window->pd = domain;
     window->type = type;
     const std::lock_guard held(device.engine().lock());
+    if (static_cast<protection_domain*>(domain)->of->destroyed) return failed<ibv_mw>(EINVAL);
     if (device.windows.size() >= device.device().most().memory_regions)
       return failed<ibv_mw>(ENOMEM);
     device.windows.insert(window.get());

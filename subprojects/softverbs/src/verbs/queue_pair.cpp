@@ -2,6 +2,7 @@
 // The entry points for queue pairs.
 #include "queue_pair/queue_pair.hpp"
 
+#include "base/capability.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/operation.hpp"
@@ -50,6 +51,11 @@ int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
   // What receives for XRC is made of a domain of XRC, by ibv_create_qp_ex.
   if (attributes.qp_type == IBV_QPT_XRC_RECV) return EINVAL;
   if (service::of(attributes.qp_type) == 0) return EOPNOTSUPP;
+  if (attributes.qp_type == IBV_QPT_RAW_PACKET) {
+    // As the kernel, before any driver is asked.
+    if (!may_send_raw()) return EPERM;
+    if (!soft_device_of(domain->context)->has_ethernet()) return EOPNOTSUPP;
+  }
   const auto is_of_device = [&](const ibv_cq* queue) {
     return queue != nullptr && queue->context == domain->context;
   };
@@ -96,6 +102,7 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
       if (device.queue_pairs.size() + device.xrc_targets.size() >=
           device.device().most().queue_pairs)
         error = ENOMEM;
+      if (owner.of->destroyed) error = EINVAL;
       if (error == 0) device.queue_pairs.insert(pair.get());
       if (error == 0) error = pair->enter_machine();
       if (error == 0) {
@@ -143,7 +150,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   unsigned events = 0;
   {
     const std::lock_guard held(device.engine().lock());
-    if (device.engine().is_member(*ours)) return EBUSY;
+    if (device.engine().is_member(*ours) || device.engine().has_rules(*ours)) return EBUSY;
     // On a network card, what nobody acknowledges has left by now.
     for (unsigned round = 0; !ours->is_reliable() && round < most_rounds; ++round)
       if (!device.engine().progress(true)) break;
@@ -151,7 +158,6 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
     device.queue_pairs.erase(ours);
     ours->forget_completions();
     count(ours->initial(), -1U);
-    --static_cast<protection_domain*>(ours->pd)->children;
     device.async_events().drop([ours](const ibv_async_event& event) {
       return event.event_type != IBV_EVENT_CQ_ERR &&
              event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED && event.element.qp == ours;
@@ -161,7 +167,11 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   ::pthread_mutex_lock(&ours->mutex);
   while (ours->events_completed != events) ::pthread_cond_wait(&ours->cond, &ours->mutex);
   ::pthread_mutex_unlock(&ours->mutex);
+  auto* const domain = static_cast<protection_domain*>(ours->pd);
   delete ours;
+  // What it had may have been of the domain's allocator.
+  const std::lock_guard held(device.engine().lock());
+  --domain->children;
   return 0;
 }
 

@@ -43,7 +43,10 @@ ibv_srq* create(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& x
       auto queue = std::make_unique<shared_receive_queue>(device, owner, attributes->attr,
                                                           attributes->srq_context);
       const std::lock_guard held(device.engine().lock());
-      if (device.shared_receive_queues.size() < device.device().most().shared_receive_queues) {
+      if (owner.of->destroyed) {
+        error = EINVAL;
+      } else if (device.shared_receive_queues.size() <
+                 device.device().most().shared_receive_queues) {
         device.shared_receive_queues.insert(queue.get());
         try {
           error = enter(*queue, xrc);
@@ -99,6 +102,8 @@ ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* a
   const ibv_srq_type type =
       (given & IBV_SRQ_INIT_ATTR_TYPE) == 0 ? IBV_SRQT_BASIC : attributes->srq_type;
   SOFTVERBS_FAULT(ibv_create_srq, verbs);
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return nullptr;
   if ((type != IBV_SRQT_BASIC && type != IBV_SRQT_XRC) || (given & ~(of_basic | of_others)) != 0) {
     errno = EOPNOTSUPP;
     return nullptr;
@@ -152,8 +157,8 @@ SOFTVERBS_EXPORT int ibv_destroy_srq(ibv_srq* queue) {
     const std::lock_guard held(device.engine().lock());
     if (ours->queue_pairs != 0) return EBUSY;
     part(*ours, device.machine());
+    if (ours->is_of_xrc()) ours->xrc.completions->forget(*ours, false);
     device.shared_receive_queues.erase(ours);
-    --static_cast<protection_domain*>(ours->pd)->children;
     device.async_events().drop([ours](const ibv_async_event& event) {
       return event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED && event.element.srq == ours;
     });
@@ -162,7 +167,11 @@ SOFTVERBS_EXPORT int ibv_destroy_srq(ibv_srq* queue) {
   ::pthread_mutex_lock(&ours->mutex);
   while (ours->events_completed != events) ::pthread_cond_wait(&ours->cond, &ours->mutex);
   ::pthread_mutex_unlock(&ours->mutex);
+  auto* const domain = static_cast<protection_domain*>(ours->pd);
   delete ours;
+  // What it had may have been of the domain's allocator.
+  const std::lock_guard held(device.engine().lock());
+  --domain->children;
   return 0;
 }
 

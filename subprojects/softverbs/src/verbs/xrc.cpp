@@ -96,6 +96,8 @@ int refuse_request(const ibv_qp& target) noexcept {
 
 ibv_xrcd* inline_calls::open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attributes) {
   SOFTVERBS_FAULT(ibv_open_xrcd, verbs);
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return nullptr;
   constexpr std::uint32_t all = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   device_context& device = device_context::of(verbs);
   int error = device.usable() ? 0 : EIO;
@@ -140,6 +142,8 @@ int inline_calls::close_xrcd(ibv_xrcd* domain) {
 
 ibv_qp* inline_calls::open_qp(ibv_context* verbs, ibv_qp_open_attr* attributes) {
   SOFTVERBS_FAULT(ibv_open_qp, verbs);
+  verbs = device_context::in_this_process(verbs);
+  if (verbs == nullptr) return nullptr;
   constexpr std::uint32_t needed =
       IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
   const std::uint32_t given = attributes->comp_mask;

@@ -26,6 +26,18 @@ bool is_multicast(const ibv_gid& gid) noexcept {
   return is_ipv4(gid) ? (gid.raw[12] & 0xf0) == 0xe0 : gid.raw[0] == 0xff;
 }
 
+ibv_gid gid_of_mac(const std::uint8_t (&mac)[6]) noexcept {
+  ibv_gid gid{};
+  std::memcpy(gid.raw + sizeof(gid.raw) - sizeof(mac), mac, sizeof(mac));
+  return gid;
+}
+
+bool is_multicast_mac(const ibv_gid& gid) noexcept {
+  constexpr std::size_t start = sizeof(gid.raw) - 6;
+  return (gid.raw[start] & 1) != 0 &&
+         std::all_of(gid.raw, gid.raw + start, [](std::uint8_t each) { return each == 0; });
+}
+
 bool is_multicast(std::uint16_t lid) noexcept {
   return lid >= first_multicast_lid && lid != permissive_lid;
 }

@@ -28,6 +28,9 @@ int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) 
 
 /// Whether the GID is one of a group: those of IPv6 multicast, and IPv4's mapped.
 bool is_multicast(const ibv_gid& gid) noexcept;
+/// The form in which raw packet queue pairs name a group: its MAC address at the end, and zeros.
+ibv_gid gid_of_mac(const std::uint8_t (&mac)[6]) noexcept;
+bool is_multicast_mac(const ibv_gid& gid) noexcept;
 /// The same for LIDs, where InfiniBand is the link layer.
 bool is_multicast(std::uint16_t lid) noexcept;
 

@@ -23,6 +23,8 @@ enum class packet_kind : std::uint8_t {
   fetch_add,
   atomic_write,
   flush,
+  /// Of raw packet queue pairs: its payload is a whole frame of Ethernet, for whoever wants it.
+  frame,
 };
 
 /// Its packet carries two numbers, and nothing of the program's memory.
@@ -129,6 +131,9 @@ struct atomic_operands {
 /// calls; above this, the copies fall out of the cache.
 inline constexpr std::uint32_t packet_bytes = 32 * 1024;
 inline constexpr std::size_t largest_packet = sizeof(packet_header) + packet_bytes;
+
+/// An Ethernet header without a VLAN tag, the least that a frame has.
+inline constexpr std::uint32_t ethernet_header_bytes = 14;
 
 /// Packet sequence numbers are 24 bits wide and wrap around.
 inline constexpr std::uint32_t psn_mask = 0xff'ffff;

@@ -10,7 +10,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -43,6 +42,9 @@ struct packet {
   packet_header header;
   const std::byte* payload;
 };
+
+struct outlet;
+struct inlet;
 
 /// Moves packets between processes, and within this one, by sockets in the
 /// abstract Unix namespace; so nothing is left behind by a crash.
@@ -133,9 +135,6 @@ class wire {
   bool lags_behind(std::uint32_t target_qpn) const noexcept;
 
  private:
-  struct outlet;
-  struct inlet;
-
   int take_slot() noexcept;
   bool connect(std::uint32_t slot, outlet& way) noexcept;
   sent try_send(outlet& way, const packet_header& header, const iovec* payload, std::size_t pieces,

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "verbs/export.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cerrno>
+
+namespace softverbs {
+
+/// The definition that the program would have used without this library. Found once, and for all
+/// when this library is loaded: a signal handler may open files, and must not look names up.
+/// Other libraries' constructors may come before that.
+template <typename Function>
+class libc_function {
+ public:
+  explicit constexpr libc_function(const char* name) noexcept : name_(name) {}
+
+  /// Null if libc has none of this name.
+  Function* get() noexcept {
+    auto* found = found_.load(std::memory_order_acquire);
+    return found != nullptr ? found : find();
+  }
+  Function* find() noexcept {
+    auto* found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+    found_.store(found, std::memory_order_release);
+    return found;
+  }
+
+ private:
+  const char* name_;
+  std::atomic<Function*> found_{nullptr};
+};
+
+template <typename Function, typename... Arguments>
+auto call(libc_function<Function>& function, Arguments... arguments)
+    -> decltype(function.get()(arguments...)) {
+  auto* next = function.get();
+  if (next != nullptr) return next(arguments...);
+  errno = ENOSYS;
+  return decltype(next(arguments...))(-1);
+}
+
+}  // namespace softverbs
+
+/// Declares a function that the linker knows by the name of libc's.
+#define SOFTVERBS_INTERPOSED(type, own, libc_name, parameters)              \
+  SOFTVERBS_EXPORT type softverbs_libc_##own parameters __asm__(libc_name); \
+  type softverbs_libc_##own parameters
