@@ -2,11 +2,10 @@
 // Devices that break while connections by IP address are there, or wanted.
 #include "catch.hpp"
 #include "cm_fabric.hpp"
+#include "forked.hpp"
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <thread>
@@ -147,12 +146,11 @@ TEST_CASE("who broke and was repaired before anybody looked is told of all the s
 TEST_CASE("a child of fork that repairs its devices leaves its parent's broken") {
   cm_pair pair;
   const broken_device broken;
-  const pid_t child = ::fork();
-  if (child == 0) {
+  const forked child([] {
     softverbs_reset_faults();
-    ::_exit(0);
-  }
-  REQUIRE(::waitpid(child, nullptr, 0) == child);
+    return true;
+  });
+  REQUIRE(child.ended_well());
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "forked.hpp"
 #include <softverbs/softverbs.h>
 
 #include <endian.h>
 #include <fcntl.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -52,11 +52,8 @@ TEST_CASE("the command descriptor can be duplicated, and takes no command") {
     CHECK(::read(duplicate, command, sizeof(command)) == 0);
     CHECK(::ioctl(duplicate, RDMA_VERBS_IOCTL, command) == -1);
     CHECK(errno == ENOTTY);
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(::close(descriptor));
-    int status = -1;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    const forked child([&] { return ::close(descriptor) == 0; });
+    CHECK(child.ended_well());
     CHECK(::fcntl(descriptor, F_GETFD) >= 0);
   }
   // The program's own.

@@ -2,11 +2,11 @@
 // Contexts made of a command descriptor, and objects that are imported into them by their handles.
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "forked.hpp"
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -80,11 +80,8 @@ TEST_CASE("what is no command descriptor of this process is refused") {
   {
     const open_context opened;
     duplicate = ::dup(opened.verbs->cmd_fd);
-    const pid_t child = ::fork();
-    if (child == 0) ::_exit(attempt(duplicate) == EOPNOTSUPP ? 0 : 1);
-    int status = -1;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
+    const forked child([&] { return attempt(duplicate) == EOPNOTSUPP; });
+    CHECK(child.ended_well());
   }
   CHECK(attempt(duplicate) == EOPNOTSUPP);
   CHECK(::close(duplicate) == 0);

@@ -2,14 +2,13 @@
 // libsoftverbs-faults in front of a device, here soft0. Without it, these tests mean nothing.
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "forked.hpp"
 #include "peer.hpp"
 #include "xrc.hpp"
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -331,16 +330,12 @@ TEST_CASE("in front of a device, faults come and go while threads poll", "[.][in
 TEST_CASE("in front of a device, a child of fork has its own time", "[.][in front]") {
   endpoint end;
   const faults set("after:200ms=port-down");
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  const forked child([] {
     // Drops its own faults, and so must not stop its parent's clock.
     softverbs_reset_faults();
-    ::_exit(softverbs_inject("ibv_alloc_pd=ENOMEM") == 0 ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+    return softverbs_inject("ibv_alloc_pd=ENOMEM") == 0;
+  });
+  CHECK(child.ended_well());
   CHECK(is_readable(end.context->async_fd, long_enough));
   CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
 }

@@ -2,6 +2,7 @@
 #include "allocations.hpp"
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "forked.hpp"
 #include "peer.hpp"
 #include <softverbs/softverbs.h>
 
@@ -388,30 +389,20 @@ bool has_event(const ibv_context* verbs) {
 
 TEST_CASE("a child of fork can open the device anew and leaves its parent alone") {
   connection link;
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  const forked child([&] {
     ibv_wc completion{};
     bool well = ibv_reg_mr(link.left.domain, &completion, 8, 0) == nullptr && errno == EIO;
     well = well && ibv_poll_cq(link.left.queue, 1, &completion) <= 0;
-    try {
-      connection own;
-      well = well && own.right.post_receive(1, {own.right.piece(0, 8)}) == 0;
-      well = well && own.left.send(2, {own.left.piece(0, 8)}) == 0;
-      well = well && own.right.wait().status == IBV_WC_SUCCESS;
-    } catch (...) {
-      well = false;
-    }
-    ::_exit(well ? 0 : 1);
-  }
-  int status = 0;
+    connection own;
+    well = well && own.right.post_receive(1, {own.right.piece(0, 8)}) == 0;
+    well = well && own.left.send(2, {own.left.piece(0, 8)}) == 0;
+    return well && own.right.wait().status == IBV_WC_SUCCESS;
+  });
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(child.ended_well());
 }
 
 TEST_CASE("a child of fork can make new things on a device that its parent opened") {
@@ -420,9 +411,7 @@ TEST_CASE("a child of fork can make new things on a device that its parent opene
   REQUIRE(parents != nullptr);
   ibv_cq* const told = ibv_create_cq(link.left.context, 4, nullptr, parents, 0);
   REQUIRE(told != nullptr);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  const forked child([&] {
     ibv_context* const inherited = link.left.context;
     std::array<unsigned char, 64> bytes{};
     ibv_alloc_dm_attr wanted{64, 0, 0};
@@ -452,12 +441,9 @@ TEST_CASE("a child of fork can make new things on a device that its parent opene
     well = well && ibv_free_dm(memory) == 0 && ibv_destroy_cq(queue) == 0;
     // What is left goes with the device.
     well = well && ibv_close_device(inherited) == 0;
-    ::_exit(well ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+    return well;
+  });
+  CHECK(child.ended_well());
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
@@ -469,9 +455,7 @@ TEST_CASE("a child of fork can make new things on a device that its parent opene
 TEST_CASE("a child of fork may close an inherited device by the context of what it made") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  const forked child([&] {
     ibv_pd* domain = ibv_alloc_pd(inherited);
     bool well = domain != nullptr;
     const pid_t grandchild = ::fork();
@@ -489,12 +473,9 @@ TEST_CASE("a child of fork may close an inherited device by the context of what 
     well = well && ibv_close_device(inherited) == 0;
     int status = 0;
     well = well && ::waitpid(grandchild, &status, 0) == grandchild && status == 0;
-    ::_exit(well ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+    return well;
+  });
+  CHECK(child.ended_well());
 }
 
 TEST_CASE("a child of fork sees its own asynchronous events at an inherited device") {
@@ -505,10 +486,8 @@ TEST_CASE("a child of fork sees its own asynchronous events at an inherited devi
   ibv_cq* const parents = overrun_queue(inherited);
   REQUIRE(parents != nullptr);
   REQUIRE(has_event(inherited));
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
   ibv_async_event event{};
-  if (child == 0) {
+  const forked child([&] {
     bool well = ibv_get_async_event(inherited, &event) == -1 && errno == EAGAIN;
     ibv_cq* const queue = overrun_queue(inherited);
     well = well && queue != nullptr && has_event(inherited);
@@ -517,12 +496,9 @@ TEST_CASE("a child of fork sees its own asynchronous events at an inherited devi
     if (well) ibv_ack_async_event(&event);
     well = well && ibv_get_async_event(inherited, &event) == -1 && errno == EAGAIN;
     well = well && ibv_close_device(inherited) == 0;
-    ::_exit(well ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+    return well;
+  });
+  CHECK(child.ended_well());
   REQUIRE(ibv_get_async_event(inherited, &event) == 0);
   CHECK(event.event_type == IBV_EVENT_CQ_ERR);
   CHECK(event.element.cq == parents);
@@ -535,10 +511,7 @@ TEST_CASE("a child of fork that has too little memory is told, and leaves nothin
   // Also where calls are counted.
   const bool has_faults = GENERATE(false, true);
   if (has_faults) REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0);
-  const pid_t child = ::fork();
-  if (child != 0) softverbs_reset_faults();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  const forked child([&] {
     // Each allocation fails once.
     constexpr int far_too_many = 10000;
     bool well = true;
@@ -559,12 +532,10 @@ TEST_CASE("a child of fork that has too little memory is told, and leaves nothin
       return std::distance(begin(threads), end(threads)) == 1;
     };
     well = well && eventually(is_alone);
-    ::_exit(well ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+    return well;
+  });
+  softverbs_reset_faults();
+  CHECK(child.ended_well());
 }
 
 TEST_CASE("a child of fork has no device memory of its parent, and may have its own") {
@@ -575,30 +546,20 @@ TEST_CASE("a child of fork has no device memory of its parent, and may have its 
   REQUIRE(memory != nullptr);
   std::vector<unsigned char> bytes(length, 7);
   REQUIRE(ibv_memcpy_to_dm(memory, 0, bytes.data(), length) == 0);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  const forked child([&] {
     bool well = ibv_memcpy_from_dm(bytes.data(), memory, 0, length) == EIO;
     well = well && ibv_memcpy_to_dm(memory, 0, bytes.data(), length) == EIO;
     well = well && ibv_free_dm(memory) == EIO;
-    try {
-      const open_context own;
-      ibv_dm* mine = ibv_alloc_dm(own.verbs, &wanted);
-      well = well && mine != nullptr;
-      well = well && ibv_memcpy_from_dm(bytes.data(), mine, 0, length) == 0;
-      well = well && std::count(bytes.begin(), bytes.end(), 0) == length;
-      bytes.assign(length, 9);
-      well = well && ibv_memcpy_to_dm(mine, 0, bytes.data(), length) == 0;
-      well = well && ibv_free_dm(mine) == 0;
-    } catch (...) {
-      well = false;
-    }
-    ::_exit(well ? 0 : 1);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == 0);
+    const open_context own;
+    ibv_dm* mine = ibv_alloc_dm(own.verbs, &wanted);
+    well = well && mine != nullptr;
+    well = well && ibv_memcpy_from_dm(bytes.data(), mine, 0, length) == 0;
+    well = well && std::count(bytes.begin(), bytes.end(), 0) == length;
+    bytes.assign(length, 9);
+    well = well && ibv_memcpy_to_dm(mine, 0, bytes.data(), length) == 0;
+    return well && ibv_free_dm(mine) == 0;
+  });
+  CHECK(child.ended_well());
   bytes.assign(length, 0);
   REQUIRE(ibv_memcpy_from_dm(bytes.data(), memory, 0, length) == 0);
   CHECK(std::count(bytes.begin(), bytes.end(), 7) == length);

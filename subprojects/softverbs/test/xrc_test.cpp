@@ -3,12 +3,12 @@
 
 #include "catch.hpp"
 #include "fabric.hpp"
+#include "forked.hpp"
 #include "intruder.hpp"
 #include "peer.hpp"
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -653,10 +653,7 @@ TEST_CASE("a domain of XRC that is closed leaves the program its locks on the fi
   ibv_xrcd* domain = open_domain(device.verbs, file.descriptor, O_CREAT);
   REQUIRE(domain != nullptr);
   REQUIRE(ibv_close_xrcd(domain) == 0);
-  const pid_t child = ::fork();
-  if (child == 0)
-    ::_exit(::fcntl(file.descriptor, F_SETLK, &lock) == -1 && errno == EAGAIN ? 0 : 1);
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+  const forked child(
+      [&] { return ::fcntl(file.descriptor, F_SETLK, &lock) == -1 && errno == EAGAIN; });
+  CHECK(child.ended_well());
 }

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "catch.hpp"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <concepts>
+
+/// A child of fork, with all that the test had by then.
+class forked {
+ public:
+  /// \param body what the child does, and whether all went well there
+  template <std::predicate Body>
+  explicit forked(Body body) : process_(::fork()) {
+    REQUIRE(process_ >= 0);
+    if (process_ != 0) return;
+    bool went_well = false;
+    try {
+      went_well = body();
+    } catch (...) {  // which is no success
+    }
+    ::_exit(went_well ? 0 : 1);
+  }
+
+  /// Waits for its end.
+  [[nodiscard]] bool ended_well() const {
+    int status = -1;
+    return ::waitpid(process_, &status, 0) == process_ && status == 0;
+  }
+
+ private:
+  const pid_t process_;
+};
