@@ -3,6 +3,7 @@
 /// What looks on while a soak goes on.
 #pragma once
 
+#include "../sanitized.hpp"
 #include "board.hpp"
 #include "soak.hpp"
 
@@ -24,14 +25,8 @@
 
 namespace verbspp::soak {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef VERBSPP_TEST_SANITIZED
 inline constexpr bool is_sanitized = true;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr bool is_sanitized = true;
-#else
-inline constexpr bool is_sanitized = false;
-#endif
 #else
 inline constexpr bool is_sanitized = false;
 #endif

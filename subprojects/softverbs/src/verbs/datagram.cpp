@@ -5,6 +5,7 @@
 #include "queue_pair/queue_pair.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
+#include "verbs/failed.hpp"
 #include "verbs/next_library.hpp"
 
 #include <cerrno>
@@ -15,11 +16,6 @@
 using namespace softverbs;
 
 namespace {
-
-ibv_ah* failed(int error) noexcept {
-  errno = error;
-  return nullptr;
-}
 
 /// Whether a queue pair may be a member at all, and the LID that the group is known by;
 /// 0 or an errno.
@@ -43,8 +39,8 @@ SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) 
   SOFTVERBS_FAULT(ibv_create_ah, domain->context);
   device_context& device = device_context::of(domain->context);
   route way;
-  if (!device.usable()) return failed(EIO);
-  if (const int error = find_route(device.device(), *attributes, way)) return failed(error);
+  if (!device.usable()) return failed<ibv_ah>(EIO);
+  if (const int error = find_route(device.device(), *attributes, way)) return failed<ibv_ah>(error);
   try {
     auto handle = std::make_unique<address_handle>();
     handle->context = domain->context;
@@ -52,13 +48,13 @@ SOFTVERBS_EXPORT ibv_ah* ibv_create_ah(ibv_pd* domain, ibv_ah_attr* attributes) 
     handle->to = describe(device.device(), *attributes, way);
     const std::lock_guard held(device.engine().lock());
     if (device.address_handles.size() >= device.device().most().address_handles)
-      return failed(ENOMEM);
-    if (static_cast<protection_domain*>(domain)->of->destroyed) return failed(EINVAL);
+      return failed<ibv_ah>(ENOMEM);
+    if (static_cast<protection_domain*>(domain)->of->destroyed) return failed<ibv_ah>(EINVAL);
     device.address_handles.insert(handle.get());
     ++static_cast<protection_domain*>(domain)->children;
     return handle.release();
   } catch (const std::bad_alloc&) {
-    return failed(ENOMEM);
+    return failed<ibv_ah>(ENOMEM);
   }
 }
 
