@@ -10,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -241,12 +242,16 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
     if (pair == nullptr) return errno;
     CHECK(attributes.cap.max_send_wr >= capacities.max_send_wr);
     CHECK(attributes.cap.max_inline_data >= capacities.max_inline_data);
+    // It has room where the entries would stand.
+    CHECK(attributes.cap.max_inline_data >=
+          std::min(256U, attributes.cap.max_send_sge * unsigned{sizeof(ibv_sge)}));
     CHECK(ibv_destroy_qp(pair) == 0);
     return 0;
   };
   const auto requests = static_cast<std::uint32_t>(limits.max_qp_wr);
   const auto entries = static_cast<std::uint32_t>(limits.max_sge);
   CHECK(attempt({requests, requests, entries, entries, 256}) == 0);
+  CHECK(attempt({1, 1, 1, 1, 0}) == 0);
   CHECK(attempt({0, 0, 0, 0, 0}) == 0);
   CHECK(attempt({requests + 1, 1, 1, 1, 0}) == EINVAL);
   CHECK(attempt({1, requests + 1, 1, 1, 0}) == EINVAL);

@@ -260,6 +260,7 @@ TEST_CASE("what is withheld is refused", "[.][differ]") {
   CHECK((device.device_cap_flags & IBV_DEVICE_MEM_WINDOW) == 0);
   CHECK(device.max_mw == 0);
   CHECK(ibv_alloc_mw(end.domain, IBV_MW_TYPE_1) == nullptr);
+  CHECK(end.granted.max_inline_data == 0);
   CHECK(errno == EOPNOTSUPP);
   ibv_alloc_dm_attr eight_bytes{8, 0, 0};
   CHECK(ibv_alloc_dm(end.context, &eight_bytes) == nullptr);

@@ -44,6 +44,12 @@ int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receive
   if (capacities.max_recv_wr != 0) capacities.max_recv_sge = std::max(capacities.max_recv_sge, 1U);
   capacities.max_inline_data = (capacities.max_inline_data + inline_granularity - 1) /
                                inline_granularity * inline_granularity;
+  // As many network cards: inline data may have the room of the elements.
+  if (capacities.max_send_wr != 0)
+    capacities.max_inline_data =
+        std::max(capacities.max_inline_data,
+                 std::min(most.inline_data,
+                          capacities.max_send_sge * static_cast<std::uint32_t>(sizeof(ibv_sge))));
   return 0;
 }
 
