@@ -19,15 +19,6 @@ ibv_qp_init_attr queue_pair() {
   return wanted;
 }
 
-rdma_addrinfo* look_up(std::uint16_t port, int flags) {
-  rdma_addrinfo hints{};
-  hints.ai_flags = flags | RAI_NUMERICHOST;
-  hints.ai_port_space = RDMA_PS_TCP;
-  rdma_addrinfo* found = nullptr;
-  REQUIRE(rdma_getaddrinfo("198.18.83.1", std::to_string(port).c_str(), &hints, &found) == 0);
-  return found;
-}
-
 }  // namespace
 
 TEST_CASE("cm: endpoints connect, talk and end in calls that wait") {

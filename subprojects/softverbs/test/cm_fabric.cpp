@@ -39,6 +39,16 @@ std::string text_of(const sockaddr* address) {
   return text;
 }
 
+rdma_addrinfo* look_up(std::uint16_t port, int flags, rdma_port_space space, ibv_qp_type type) {
+  rdma_addrinfo hints{};
+  hints.ai_flags = flags | RAI_NUMERICHOST;
+  hints.ai_port_space = space;
+  hints.ai_qp_type = type;
+  rdma_addrinfo* found = nullptr;
+  REQUIRE(rdma_getaddrinfo("198.18.83.1", std::to_string(port).c_str(), &hints, &found) == 0);
+  return found;
+}
+
 event_source::event_source() : channel(rdma_create_event_channel()) { REQUIRE(channel != nullptr); }
 
 event_source::~event_source() { rdma_destroy_event_channel(channel); }

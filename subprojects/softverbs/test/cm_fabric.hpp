@@ -16,6 +16,9 @@ sockaddr_in6 ip(const char* text, std::uint16_t port = 0);
 sockaddr* of_c(sockaddr_in6& address);
 std::uint16_t port_of(rdma_cm_id* id);
 std::string text_of(const sockaddr* address);
+/// Of soft0, for rdma_create_ep.
+rdma_addrinfo* look_up(std::uint16_t port, int flags, rdma_port_space space = RDMA_PS_TCP,
+                       ibv_qp_type type = IBV_QPT_RC);
 
 /// A channel, and what comes through it.
 struct event_source {

@@ -53,6 +53,10 @@ for layer in ethernet infiniband; do
   both "udaddy -c 3 -C 10" "udaddy -c 3 -C 10 -s 198.18.83.1" || failures=1
   next
   both "rdma_server -p $port" "rdma_client -p $port -s 198.18.83.1" || failures=1
+  for service in r x; do
+    next
+    both "rdma_xserver -p $port -c $service" "rdma_xclient -p $port -c $service -s 198.18.83.1" || failures=1
+  done
   for program in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw; do
     next
     both "$program -R -d soft0 -F -n 100 -p $port" "$program -R -d soft0 -F -n 100 -p $port 198.18.83.1" ||

@@ -4,6 +4,8 @@
 #include "device/device.hpp"
 #include "faults/faults.hpp"
 
+#include <fcntl.h>
+
 #include <array>
 
 namespace softverbs {
@@ -12,6 +14,7 @@ namespace {
 struct manager_device {
   ibv_context* context = nullptr;
   ibv_pd* domain = nullptr;
+  ibv_xrcd* xrc_domain = nullptr;
 };
 std::array<manager_device, max_devices> devices;
 
@@ -30,6 +33,17 @@ ibv_pd* manager_domain(unsigned device) {
   if (ours.domain == nullptr)
     if (ibv_context* const context = manager_context(device)) ours.domain = ibv_alloc_pd(context);
   return ours.domain;
+}
+
+ibv_xrcd* manager_xrc_domain(unsigned device) {
+  manager_device& ours = devices[device];
+  if (ours.xrc_domain == nullptr)
+    if (ibv_context* const context = manager_context(device)) {
+      // Of no file: it is this process' alone.
+      ibv_xrcd_init_attr asked{IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS, -1, O_CREAT};
+      ours.xrc_domain = ibv_open_xrcd(context, &asked);
+    }
+  return ours.xrc_domain;
 }
 
 void abandon_devices() noexcept { devices = {}; }

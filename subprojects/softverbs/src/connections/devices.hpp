@@ -13,6 +13,7 @@ bool serves_connections();
 ibv_context* manager_context(unsigned device);
 /// The domain of who brings none of his own.
 ibv_pd* manager_domain(unsigned device);
+ibv_xrcd* manager_xrc_domain(unsigned device);
 /// In a child of fork: what it inherited is of no use.
 void abandon_devices() noexcept;
 

@@ -69,15 +69,25 @@ int identifier::fill(message& out, const rdma_conn_param* parameters) {
   out.flow_control = parameters != nullptr ? parameters->flow_control : 0;
   out.retries = parameters != nullptr ? parameters->retry_count : most_retries;
   out.rnr_retries = parameters != nullptr ? parameters->rnr_retry_count : most_retries;
+  // As InfiniBand's manager: each half of XRC says what concerns it.
+  if (qp_type == IBV_QPT_XRC_SEND)
+    out.responder_resources = out.retries = out.rnr_retries = out.has_shared_receives = 0;
+  if (qp_type == IBV_QPT_XRC_RECV) {
+    out.initiator_depth = out.flow_control = 0;
+    out.has_shared_receives = 1;
+  }
   return 0;
 }
 
 int identifier::connect(const rdma_conn_param* parameters) {
   if (stage_ != stage::routed || !there_) return EINVAL;
   if (parameters == nullptr && qp == nullptr && ps == RDMA_PS_TCP) return EINVAL;
+  // That half of XRC listens.
+  if (qp_type == IBV_QPT_XRC_RECV) return EINVAL;
   if (const int error = take_depths(parameters, most_reads(), most_reads())) return error;
   request_ = {};
   request_.kind = message_kind::request;
+  request_.transport = transport_of(qp_type);
   if (const int error = fill(request_, parameters)) return error;
   // The initiator's depth of one end is the responder's of the other.
   request_.source = local_.ip;
@@ -86,6 +96,7 @@ int identifier::connect(const rdma_conn_param* parameters) {
   const bool is_elsewhere = remote_.is_loopback() && there_->device != 0;
   request_.target = remote_.is_any() || is_elsewhere ? there_->ip : remote_.ip;
   request_.target_port = remote_.port;
+  if (parameters != nullptr) agreed_.retries = std::min(parameters->retry_count, most_retries);
   connect_data.clear();
   stage_ = stage::asking;
   gives_up_ = now() + longest_answer;
@@ -366,7 +377,6 @@ void identifier::take_reply(const message& said) {
     stage_ = stage::ended;
     return events().post(std::move(told));
   }
-  agreed_.retries = std::min(request_.retries, most_retries);
   agreed_.responder_resources = std::min(said.initiator_depth, most_reads());
   agreed_.initiator_depth = std::min(said.responder_resources, most_reads());
   remote_vendor.vendor_id = said.vendor;

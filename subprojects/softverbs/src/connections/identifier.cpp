@@ -297,7 +297,8 @@ int identifier::set_option(int level, int name, const void* value, std::size_t l
       return stage_ == stage::idle ? flag(options_.reserved.only_ipv6) : EINVAL;
     case RDMA_OPTION_ID_ACK_TIMEOUT: {
       std::uint8_t given = 0;
-      if (is_datagram() || byte(given) != 0 || given > 31) return EINVAL;
+      const bool repeats = qp_type == IBV_QPT_RC || qp_type == IBV_QPT_XRC_SEND;
+      if (!repeats || byte(given) != 0 || given > 31) return EINVAL;
       options_.acknowledgement_timeout = given;
       options_.has_acknowledgement_timeout = true;
       return 0;

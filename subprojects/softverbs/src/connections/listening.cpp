@@ -100,8 +100,10 @@ void identifier::take_request(int socket, const message& said) {
   const ip_address target{.ip = said.target, .port = said.target_port, .family = source.family};
   const auto there = place_of(source);
   const auto here = place_of(target);
-  if (said.kind != message_kind::request || (said.is_datagram != 0) != is_datagram() || !there ||
-      !here || here->type != there->type) {
+  const bool is_wanted = (said.is_datagram != 0) == is_datagram() &&
+                         said.transport == transport_of(qp_type) && qp_type != IBV_QPT_XRC_SEND;
+  if (said.kind != message_kind::request || !is_wanted || !there || !here ||
+      here->type != there->type) {
     ::close(socket);
     return;
   }

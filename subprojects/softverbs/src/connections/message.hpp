@@ -48,7 +48,8 @@ struct message {
   std::uint8_t retries = 0;
   std::uint8_t rnr_retries = 0;
   std::uint8_t has_shared_receives = 0;
-  std::uint8_t unused_too = 0;
+  /// Of a request: what for, as `transports` has it.
+  std::uint8_t transport = 0;
   std::uint8_t reserved = 0;
   std::array<std::uint8_t, most_private_data> private_data{};
 };
@@ -68,6 +69,13 @@ constexpr std::size_t private_room(message_kind kind, bool is_datagram) noexcept
       return 0;
   }
 }
+
+/// What a request that isn't for datagrams asks for, as InfiniBand numbers it.
+namespace transports {
+inline constexpr std::uint8_t reliable = 0;
+inline constexpr std::uint8_t unreliable = 1;
+inline constexpr std::uint8_t extended = 3;
+}  // namespace transports
 
 /// Of a request that was rejected, as InfiniBand numbers them.
 namespace reasons {

@@ -37,6 +37,18 @@ inline constexpr std::uint8_t most_retries = 7;
 inline constexpr std::uint8_t own_choice = RDMA_MAX_RESP_RES;
 static_assert(own_choice == static_cast<int>(RDMA_MAX_INIT_DEPTH));
 
+inline std::uint8_t transport_of(ibv_qp_type type) noexcept {
+  switch (type) {
+    case IBV_QPT_UC:
+      return transports::unreliable;
+    case IBV_QPT_XRC_SEND:
+    case IBV_QPT_XRC_RECV:
+      return transports::extended;
+    default:
+      return transports::reliable;
+  }
+}
+
 inline bool is_valid(const message& said) noexcept {
   return said.mark == message::expected_mark && said.kind >= message_kind::request &&
          said.kind <= message_kind::disconnected && said.is_datagram <= 1 &&

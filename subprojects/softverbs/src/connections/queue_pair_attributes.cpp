@@ -34,6 +34,8 @@ int identifier::queue_pair_attributes(ibv_qp_attr& attributes, int& mask) {
     mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
     return 0;
   }
+  const bool responds = qp_type == IBV_QPT_RC || qp_type == IBV_QPT_XRC_RECV;
+  const bool requests = qp_type == IBV_QPT_RC || qp_type == IBV_QPT_XRC_SEND;
   switch (to) {
     case IBV_QPS_INIT:
       attributes.qp_access_flags = 0;
@@ -52,8 +54,8 @@ int identifier::queue_pair_attributes(ibv_qp_attr& attributes, int& mask) {
       attributes.rq_psn = agreed_.psn;
       attributes.max_dest_rd_atomic = agreed_.responder_resources;
       attributes.min_rnr_timer = 0;
-      mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-             IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+      mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+      if (responds) mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
       return 0;
     case IBV_QPS_RTS:
       if (!is_known) return EINVAL;
@@ -63,8 +65,9 @@ int identifier::queue_pair_attributes(ibv_qp_attr& attributes, int& mask) {
       attributes.retry_cnt = agreed_.retries;
       attributes.rnr_retry = agreed_.rnr_retries;
       attributes.max_rd_atomic = agreed_.initiator_depth;
-      mask = IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-             IBV_QP_MAX_QP_RD_ATOMIC;
+      mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+      if (responds || requests) mask |= IBV_QP_TIMEOUT;
+      if (requests) mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
       return 0;
     default:
       return EINVAL;

@@ -18,13 +18,19 @@ void destroy(Object*& object, int (*function)(Object*)) noexcept {
   if (object != nullptr) function(std::exchange(object, nullptr));
 }
 
+void destroy_queue(ibv_cq*& queue, ibv_comp_channel*& channel) noexcept {
+  destroy(queue, ibv_destroy_cq);
+  destroy(channel, ibv_destroy_comp_channel);
+}
+
 void destroy_queues(rdma_cm_id& id) noexcept {
+  // What it receives for XRC completes there, whether it has a queue pair or not.
+  if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return;
   if (id.send_cq == id.recv_cq) id.send_cq = nullptr;
   if (id.send_cq_channel == id.recv_cq_channel) id.send_cq_channel = nullptr;
   destroy(id.send_cq, ibv_destroy_cq);
-  destroy(id.recv_cq, ibv_destroy_cq);
+  destroy_queue(id.recv_cq, id.recv_cq_channel);
   destroy(id.send_cq_channel, ibv_destroy_comp_channel);
-  destroy(id.recv_cq_channel, ibv_destroy_comp_channel);
 }
 
 bool create_queue(rdma_cm_id& id, std::uint32_t length, ibv_comp_channel*& channel,
@@ -52,6 +58,37 @@ int initialize(rdma_cm_id& id, ibv_qp* pair) {
   return ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
+/// The manager's; null with errno.
+ibv_xrcd* xrc_domain_for(rdma_cm_id& id) {
+  const connections_lock held;
+  return manager_xrc_domain(identifier::of(&id).here()->device);
+}
+
+/// Of the identifier's own, for so many receives; null with errno.
+ibv_cq* queue_for_receives(rdma_cm_id& id, std::uint32_t length) {
+  if (id.recv_cq == nullptr) {
+    create_queue(id, length, id.recv_cq_channel, id.recv_cq);
+  } else if (static_cast<std::uint32_t>(id.recv_cq->cqe) < length) {
+    // It was made with a queue pair, which receives nothing itself.
+    if (const int error = ibv_resize_cq(id.recv_cq, static_cast<int>(length))) {
+      errno = error;
+      return nullptr;
+    }
+  }
+  return id.recv_cq;
+}
+
+/// What a shared receive queue of XRC needs and the program doesn't bring; false with errno.
+bool complete_for_xrc(rdma_cm_id& id, ibv_srq_init_attr_ex& attributes) {
+  if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || attributes.xrcd == nullptr)
+    attributes.xrcd = xrc_domain_for(id);
+  if (attributes.xrcd == nullptr) return false;
+  if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_CQ) == 0 || attributes.cq == nullptr)
+    attributes.cq = queue_for_receives(id, attributes.attr.max_wr);
+  attributes.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  return attributes.cq != nullptr;
+}
+
 bool differ(const ibv_cq* own, const ibv_cq* given) noexcept {
   return own != nullptr && given != nullptr && own != given;
 }
@@ -74,6 +111,12 @@ SOFTVERBS_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr
   }
   if (differ(id->recv_cq, attributes->recv_cq) || differ(id->send_cq, attributes->send_cq))
     return outcome(EINVAL);
+  if (id->qp_type == IBV_QPT_XRC_RECV) {
+    if ((attributes->comp_mask & IBV_QP_INIT_ATTR_XRCD) == 0 || attributes->xrcd == nullptr)
+      attributes->xrcd = xrc_domain_for(*id);
+    if (attributes->xrcd == nullptr) return -1;
+    attributes->comp_mask |= IBV_QP_INIT_ATTR_XRCD;
+  }
   const bool brings_receives = attributes->recv_cq != nullptr || id->recv_cq != nullptr;
   const bool brings_sends = attributes->send_cq != nullptr || id->send_cq != nullptr;
   if ((!brings_receives &&
@@ -94,7 +137,7 @@ SOFTVERBS_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr
     destroy_queues(*id);
     return outcome(error);
   }
-  id->pd = pair->pd;
+  id->pd = attributes->pd;  // that which receives for XRC has none
   id->qp = pair;
   return 0;
 }
@@ -130,14 +173,19 @@ SOFTVERBS_EXPORT int rdma_create_srq_ex(rdma_cm_id* id, ibv_srq_init_attr_ex* at
     attributes->comp_mask |= IBV_SRQ_INIT_ATTR_PD;
   }
   ibv_srq* queue = nullptr;
+  const bool had_queue = id->recv_cq != nullptr;
   if (attributes->srq_type == IBV_SRQT_BASIC) {
     ibv_srq_init_attr basic{attributes->srq_context, attributes->attr};
     queue = ibv_create_srq(attributes->pd, &basic);
     attributes->attr = basic.attr;
-  } else {
+  } else if (attributes->srq_type != IBV_SRQT_XRC || complete_for_xrc(*id, *attributes)) {
     queue = ibv_create_srq_ex(id->verbs, attributes);
   }
-  if (queue == nullptr) return -1;
+  if (queue == nullptr) {
+    const int error = errno;
+    if (!had_queue) destroy_queue(id->recv_cq, id->recv_cq_channel);
+    return outcome(error);
+  }
   if (id->pd == nullptr) id->pd = attributes->pd;
   id->srq = queue;
   return 0;
@@ -150,7 +198,7 @@ SOFTVERBS_EXPORT int rdma_create_srq(rdma_cm_id* id, ibv_pd* domain,
   extended.srq_context = attributes->srq_context;
   extended.attr = attributes->attr;
   extended.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-  extended.srq_type = IBV_SRQT_BASIC;
+  extended.srq_type = id->qp_type == IBV_QPT_XRC_RECV ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
   extended.pd = domain;
   const int result = rdma_create_srq_ex(id, &extended);
   attributes->attr = extended.attr;
