@@ -313,6 +313,34 @@ TEST_CASE("limits are of objects, not of what stands for them", "[.][differ]") {
   CHECK(ibv_close_device(other) == 0);
 }
 
+TEST_CASE("limits of receive work queues are what is granted, and told", "[.][differ]") {
+  open_context opened;
+  ibv_device_attr_ex device{};
+  REQUIRE(ibv_query_device_ex(opened.verbs, nullptr, &device) == 0);
+  CHECK(device.max_wq_type_rq == 2);
+  CHECK(device.rss_caps.max_rwq_indirection_tables == 1);
+  ibv_wq_init_attr wanted{};
+  wanted.max_wr = wanted.max_sge = 1;
+  wanted.pd = ibv_alloc_pd(opened.verbs);
+  wanted.cq = ibv_create_cq(opened.verbs, 1, nullptr, nullptr, 0);
+  ibv_wq* queues[2]{};
+  for (ibv_wq*& each : queues) {
+    each = ibv_create_wq(opened.verbs, &wanted);
+    REQUIRE(each != nullptr);
+  }
+  errno = 0;
+  CHECK(ibv_create_wq(opened.verbs, &wanted) == nullptr);
+  CHECK(errno == ENOMEM);
+  ibv_rwq_ind_table_init_attr both{1, queues, 0};
+  ibv_rwq_ind_table* const table = ibv_create_rwq_ind_table(opened.verbs, &both);
+  REQUIRE(table != nullptr);
+  errno = 0;
+  CHECK(ibv_create_rwq_ind_table(opened.verbs, &both) == nullptr);
+  CHECK(errno == ENOMEM);
+  CHECK(ibv_destroy_rwq_ind_table(table) == 0);
+  CHECK(ibv_create_rwq_ind_table(opened.verbs, &both) != nullptr);
+}
+
 TEST_CASE("limits are what is granted, and told", "[.][differ]") {
   open_context opened("soft1");
   ibv_context* verbs = opened.verbs;

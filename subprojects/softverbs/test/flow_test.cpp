@@ -17,55 +17,6 @@
 namespace {
 
 constexpr std::uint16_t experimental = 0x88b5;
-constexpr std::uint16_t ipv4_type = 0x0800;
-constexpr std::uint16_t ipv6_type = 0x86dd;
-
-frame joined(frame left, const frame& right) {
-  left.insert(left.end(), right.begin(), right.end());
-  return left;
-}
-
-frame ports(std::uint16_t source, std::uint16_t destination, std::size_t bytes) {
-  frame result(bytes);
-  result[0] = static_cast<std::uint8_t>(source >> 8);
-  result[1] = static_cast<std::uint8_t>(source);
-  result[2] = static_cast<std::uint8_t>(destination >> 8);
-  result[3] = static_cast<std::uint8_t>(destination);
-  return result;
-}
-frame udp(std::uint16_t source, std::uint16_t destination) { return ports(source, destination, 8); }
-frame tcp(std::uint16_t source, std::uint16_t destination) {
-  return ports(source, destination, 20);
-}
-
-/// From 10.0.0.1 to 10.0.0.2, with options in the header.
-frame ipv4(std::uint8_t protocol, const frame& content, std::uint8_t fragment = 0) {
-  frame header(24);
-  header[0] = 0x46;
-  header[1] = 0x28;
-  header[7] = fragment;
-  header[8] = 61;
-  header[9] = protocol;
-  header[12] = header[16] = 10;
-  header[15] = 1;
-  header[19] = 2;
-  return joined(header, content);
-}
-
-/// From fd00::1 to fd00::2.
-frame ipv6(std::uint8_t next, const frame& content) {
-  frame header(40);
-  header[0] = 0x62;
-  header[1] = 0x81;
-  header[3] = 0x77;
-  header[6] = next;
-  header[7] = 61;
-  header[8] = header[24] = 0xfd;
-  header[23] = 1;
-  header[39] = 2;
-  return joined(header, content);
-}
-
 frame to_me(std::uint16_t type, const frame& content) {
   return frame_of(own_mac(2), own_mac(1), type, content);
 }

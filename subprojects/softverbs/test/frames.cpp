@@ -43,6 +43,15 @@ bool is_of_own(const frame& received) {
   return received.size() >= 12 && std::equal(own.begin(), own.end() - 1, received.begin() + 6);
 }
 
+frame ports(std::uint16_t source, std::uint16_t destination, std::size_t bytes) {
+  frame result(bytes);
+  result[0] = static_cast<std::uint8_t>(source >> 8);
+  result[1] = static_cast<std::uint8_t>(source);
+  result[2] = static_cast<std::uint8_t>(destination >> 8);
+  result[3] = static_cast<std::uint8_t>(destination);
+  return result;
+}
+
 constexpr std::size_t outgoing = std::size_t{1} << 19;
 constexpr std::uint64_t sent_id = 1000;
 
@@ -85,6 +94,43 @@ frame tagged(const frame& plain, std::uint16_t tag) {
                     static_cast<std::uint8_t>(tag)};
   result.insert(result.begin() + 12, bytes.begin(), bytes.end());
   return result;
+}
+
+frame joined(frame left, const frame& right) {
+  left.insert(left.end(), right.begin(), right.end());
+  return left;
+}
+
+frame udp(std::uint16_t source, std::uint16_t destination) { return ports(source, destination, 8); }
+
+frame tcp(std::uint16_t source, std::uint16_t destination) {
+  return ports(source, destination, 20);
+}
+
+frame ipv4(std::uint8_t protocol, const frame& content, std::uint8_t fragment) {
+  frame header(24);
+  header[0] = 0x46;
+  header[1] = 0x28;
+  header[7] = fragment;
+  header[8] = 61;
+  header[9] = protocol;
+  header[12] = header[16] = 10;
+  header[15] = 1;
+  header[19] = 2;
+  return joined(header, content);
+}
+
+frame ipv6(std::uint8_t next, const frame& content) {
+  frame header(40);
+  header[0] = 0x62;
+  header[1] = 0x81;
+  header[3] = 0x77;
+  header[6] = next;
+  header[7] = 61;
+  header[8] = header[24] = 0xfd;
+  header[23] = 1;
+  header[39] = 2;
+  return joined(header, content);
 }
 
 bool may_send_frames() { return on_ethernet() && (own_capabilities()[0].effective & net_raw) != 0; }

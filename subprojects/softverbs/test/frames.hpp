@@ -27,6 +27,17 @@ frame frame_of(const mac& to, const mac& from, std::uint16_t type, const frame& 
 /// With a VLAN tag in it.
 frame tagged(const frame& plain, std::uint16_t tag);
 
+frame joined(frame left, const frame& right);
+
+inline constexpr std::uint16_t ipv4_type = 0x0800;
+inline constexpr std::uint16_t ipv6_type = 0x86dd;
+/// What follows the type: from 10.0.0.1 to 10.0.0.2, with options in the header.
+frame ipv4(std::uint8_t protocol, const frame& content, std::uint8_t fragment = 0);
+/// From fd00::1 to fd00::2.
+frame ipv6(std::uint8_t next, const frame& content);
+frame udp(std::uint16_t source, std::uint16_t destination);
+frame tcp(std::uint16_t source, std::uint16_t destination);
+
 /// Whether raw packets can be tested here.
 bool may_send_frames();
 

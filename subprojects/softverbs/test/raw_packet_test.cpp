@@ -244,8 +244,6 @@ TEST_CASE("raw packets: what the device says of them, and what it refuses") {
   REQUIRE(ibv_query_device_ex(end.context, nullptr, &device) == 0);
   CHECK(device.raw_packet_caps == 0);
   CHECK(device.tso_caps.max_tso == 0);
-  CHECK(device.rss_caps.max_rwq_indirection_tables == 0);
-  CHECK(device.max_wq_type_rq == 0);
   CHECK(device.orig_attr.max_raw_ethy_qp == device.orig_attr.max_qp);
   CHECK((device.orig_attr.device_cap_flags & IBV_DEVICE_MANAGED_FLOW_STEERING) != 0);
 
@@ -265,23 +263,11 @@ TEST_CASE("raw packets: what the device says of them, and what it refuses") {
     to.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
     to.create_flags = IBV_QP_CREATE_CVLAN_STRIPPING;
   });
-  refused([](auto& to) { to.comp_mask |= IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_IND_TABLE; });
   refused([](auto& to) { to.comp_mask |= IBV_QP_INIT_ATTR_MAX_TSO_HEADER; });
   refused([](auto& to) {
     to.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
     to.send_ops_flags = IBV_QP_EX_WITH_SEND_WITH_IMM;
   });
-  ibv_wq_init_attr queue{};
-  queue.pd = end.domain;
-  queue.cq = end.queue;
-  queue.max_wr = queue.max_sge = 1;
-  errno = 0;
-  CHECK(ibv_create_wq(end.context, &queue) == nullptr);
-  CHECK(errno == EOPNOTSUPP);
-  ibv_rwq_ind_table_init_attr table{};
-  errno = 0;
-  CHECK(ibv_create_rwq_ind_table(end.context, &table) == nullptr);
-  CHECK(errno == EOPNOTSUPP);
   ibv_counters_init_attr counters{};
   errno = 0;
   CHECK(ibv_create_counters(end.context, &counters) == nullptr);

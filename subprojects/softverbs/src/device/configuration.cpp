@@ -57,6 +57,8 @@ constexpr std::array changeable{
     limit{"max-work-requests", &device_limits::work_requests},
     limit{"max-elements", &device_limits::gather_entries},
     limit{"max-shared-receive-queues", &device_limits::shared_receive_queues},
+    limit{"max-receive-work-queues", &device_limits::receive_work_queues},
+    limit{"max-indirection-tables", &device_limits::indirection_tables},
     limit{"max-completion-queues", &device_limits::completion_queues},
     limit{"max-completions", &device_limits::completion_entries},
     limit{"max-regions", &device_limits::memory_regions},

@@ -30,6 +30,11 @@ inline constexpr std::uint32_t work_requests = 16384;
 inline constexpr std::uint32_t gather_entries = 30;
 inline constexpr std::uint32_t inline_data = 256;
 inline constexpr int shared_receive_queues = 16384;
+/// Which are numbered as queue pairs are.
+inline constexpr int receive_work_queues = queue_pairs;
+inline constexpr int indirection_tables = 4096;
+/// Of each, as a power of two.
+inline constexpr std::uint32_t indirection_bits = 11;
 inline constexpr int completion_queues = 65536;
 inline constexpr int completion_entries = (1 << 22) - 1;
 inline constexpr int memory_regions = 1 << 20;
@@ -60,6 +65,8 @@ struct device_limits {
   std::uint32_t gather_entries = limits::gather_entries;
   std::uint32_t inline_data = limits::inline_data;
   std::uint32_t shared_receive_queues = limits::shared_receive_queues;
+  std::uint32_t receive_work_queues = limits::receive_work_queues;
+  std::uint32_t indirection_tables = limits::indirection_tables;
   std::uint32_t completion_queues = limits::completion_queues;
   std::uint32_t completion_entries = limits::completion_entries;
   std::uint32_t memory_regions = limits::memory_regions;

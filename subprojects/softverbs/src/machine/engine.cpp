@@ -52,8 +52,10 @@ int engine::add(served& pair) {
   // Several devices share them, so none of their own limits says it.
   static bool told = false;
   if (!std::exchange(told, true))
-    std::fprintf(stderr, "softverbs: all %zu queue pairs that a process can have are in use\n",
-                 pairs_.size());
+    std::fprintf(
+        stderr,
+        "softverbs: all %zu queue pairs and work queues that a process can have are in use\n",
+        pairs_.size());
   return ENOMEM;
 }
 

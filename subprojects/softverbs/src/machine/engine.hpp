@@ -30,7 +30,8 @@ class engine final : private progress_thread::work {
 
   /// Protects all that the engine has, the lists of what is open, and the members of all objects of
   /// the device that don't say otherwise. Where several locks are held, they were taken in this
-  /// order: the engine's, a queue pair's, that of a shared receive queue or completion queue.
+  /// order: the engine's, a queue pair's, a receive work queue's, that of a shared receive queue or
+  /// completion queue.
   /// Posting and polling do without the engine's.
   fair_mutex& lock() noexcept override { return lock_; }
 

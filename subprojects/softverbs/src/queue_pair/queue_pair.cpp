@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_pair/queue_pair.hpp"
 
+#include "queue_pair/frame_spreading.hpp"
+
 #include <mutex>
 #include <utility>
 
@@ -11,6 +13,19 @@ queue_pair::queue_pair(open_device& owner, protection_domain* domain,
     : queue_pair_core(owner, domain, attributes),
       requests(*this, attributes),
       responses(*this, attributes, receives_for) {}
+
+queue_pair::queue_pair(open_device& owner, protection_domain& domain,
+                       const ibv_qp_init_attr& attributes, const frame_spreading& how)
+    : queue_pair(owner, &domain, attributes) {
+  spreading_ = std::make_unique<const frame_spreading>(how);
+  attributes_.qp_state = IBV_QPS_RTR;
+  // Rules say to which ports frames have to come.
+  attributes_.port_num = 1;
+  while (!device().is_ethernet(attributes_.port_num)) ++attributes_.port_num;
+  find_here();
+}
+
+queue_pair::~queue_pair() = default;
 
 bool queue_pair::closed_by(const xrc_target& target) noexcept {
   std::erase(open_, &target);
@@ -93,8 +108,8 @@ void queue_pair::take_in(const packet& incoming) {
   if (!is_connected()) {
     const bool is_heard = is_raw() ? head.kind == packet_kind::frame
                                    : head.kind == packet_kind::datagram && is_for_us(head);
-    if (is_heard) responses.on_datagram(incoming);
-    return;
+    if (!is_heard) return;
+    return spreading_ ? spreading_->spread(incoming) : responses.on_datagram(incoming);
   }
   if (!is_from_peer(head)) return;
   // Of XRC, a queue pair has one half of a connection.

@@ -14,6 +14,7 @@
 
 namespace softverbs {
 
+struct frame_spreading;
 struct xrc_domain;
 struct xrc_target;
 
@@ -30,11 +31,17 @@ class queue_pair final : public queue_pair_core {
   /// What only receives for XRC has no domain of protection, but one of XRC.
   queue_pair(open_device& owner, protection_domain* domain, const ibv_qp_init_attr& attributes,
              xrc_domain* receives_for = nullptr);
+  /// One that spreads frames, from the beginning: it has no states to go through.
+  queue_pair(open_device& owner, protection_domain& domain, const ibv_qp_init_attr& attributes,
+             const frame_spreading& how);
+  ~queue_pair();
 
   /// As ibv_modify_qp: 0 or an errno, and then nothing has changed.
   int modify(const ibv_qp_attr& asked, int mask);
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) const noexcept;
 
+  /// Null if it receives what comes in itself.
+  const frame_spreading* spreading() const noexcept { return spreading_.get(); }
   /// Whether sends may be posted.
   bool takes_sends() const noexcept {
     return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_RTR;
@@ -91,6 +98,7 @@ class queue_pair final : public queue_pair_core {
   /// Until the next one came.
   std::unique_ptr<kept_packet> swapped_;
   std::vector<xrc_target*> open_;
+  std::unique_ptr<const frame_spreading> spreading_;
 };
 
 /// What a program has of a queue pair that receives for XRC, which any number of programs' objects

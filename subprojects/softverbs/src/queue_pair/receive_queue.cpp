@@ -2,10 +2,20 @@
 #include "queue_pair/receive_queue.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <utility>
 
 namespace softverbs {
+
+int receive_queue::grant(const device_limits& most, std::uint32_t& capacity,
+                         std::uint32_t& entries) noexcept {
+  if (capacity == 0 || capacity > most.work_requests || entries > most.gather_entries)
+    return EINVAL;
+  capacity = std::bit_ceil(capacity);
+  entries = std::max(entries, 1U);
+  return 0;
+}
 
 receive_queue::receive_queue(std::uint32_t capacity, std::uint32_t max_entries,
                              protection_domain* domain)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device/configuration.hpp"
 #include "memory/queue_array.hpp"
 
 #include <infiniband/verbs.h>
@@ -23,6 +24,10 @@ class receive_queue {
     const ibv_sge* entries;
     std::uint32_t count;  ///< of entries
   };
+
+  /// Rounds up what is asked for; 0 or an errno.
+  static int grant(const device_limits& most, std::uint32_t& capacity,
+                   std::uint32_t& entries) noexcept;
 
   /// The capacity is a power of two, or 0.
   receive_queue(std::uint32_t capacity, std::uint32_t max_entries, protection_domain* domain);

@@ -147,36 +147,8 @@ bool responder::has_receive() {
   return taken_.has_value();
 }
 
-std::byte* responder::memory_of(const ibv_sge& piece) const noexcept {
-  const ibv_pd* domain = shared_ == nullptr ? pair_.pd : shared_->pd;
-  return pair_.regions().local(domain, piece.lkey, piece.addr, piece.length, true);
-}
-
-bool responder::may_fill() const noexcept {
-  const receive_queue::receive& work = current();
-  return std::all_of(work.entries, work.entries + work.count, [this](const ibv_sge& piece) {
-    return piece.length == 0 || memory_of(piece) != nullptr;
-  });
-}
-
-bool responder::fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) noexcept {
-  const receive_queue::receive& work = current();
-  for (std::uint32_t entry = 0; entry < work.count && length > 0; ++entry) {
-    ibv_sge piece = work.entries[entry];
-    if (offset >= piece.length) {
-      offset -= piece.length;
-      continue;
-    }
-    piece.addr += offset;
-    piece.length =
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
-    std::byte* to = memory_of(piece);
-    if (to == nullptr || !user_memory::copy(to, from, piece.length)) return false;
-    from += piece.length;
-    length -= piece.length;
-    offset = 0;
-  }
-  return true;
+receive_memory responder::current_memory() const noexcept {
+  return {pair_.regions(), shared_ == nullptr ? pair_.pd : shared_->pd, current()};
 }
 
 void responder::on_send(const packet& incoming) {
@@ -187,8 +159,9 @@ void responder::on_send(const packet& incoming) {
   const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
   if (end > current().length)
     return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  if ((message_.arrived == 0 && !may_fill()) ||
-      !fill(message_.arrived, incoming.payload, header.payload))
+  const receive_memory memory = current_memory();
+  if ((message_.arrived == 0 && !memory.may_be_filled()) ||
+      !memory.fill(message_.arrived, incoming.payload, header.payload))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::remote_operation, IBV_EVENT_QP_FATAL);
   message_.arrived = static_cast<std::uint32_t>(end);
   if (last && (header.flags & packet_flag::invalidate) != 0 &&
@@ -206,7 +179,9 @@ void responder::on_datagram(const packet& incoming) {
   // Without a network header, the room for it stays as it is. Frames begin with what they have.
   const bool whole = header.kind == packet_kind::frame || (header.flags & packet_flag::global) != 0;
   const std::uint32_t skipped = whole ? 0 : sizeof(network_header);
-  if (!may_fill() || !fill(skipped, incoming.payload + skipped, header.payload - skipped))
+  const receive_memory memory = current_memory();
+  if (!memory.may_be_filled() ||
+      !memory.fill(skipped, incoming.payload + skipped, header.payload - skipped))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::none, IBV_EVENT_QP_FATAL);
   receive_message(IBV_WC_RECV, header.payload, header);
 }

@@ -3,6 +3,7 @@
 
 #include "base/newer_verbs.hpp"
 #include "faults/faults.hpp"
+#include "queue_pair/receive_memory.hpp"
 #include "queue_pair/receive_queue.hpp"
 #include "wire/packet.hpp"
 
@@ -103,9 +104,7 @@ class responder {
   const receive_queue::receive& current() const noexcept {
     return shared_ == nullptr ? own_.front() : *taken_;
   }
-  std::byte* memory_of(const ibv_sge& piece) const noexcept;
-  bool may_fill() const noexcept;
-  bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) noexcept;
+  receive_memory current_memory() const noexcept;
   void took(const packet_header& header);
   /// A message has come in completely. False if that fails.
   bool receive_message(ibv_wc_opcode opcode, std::uint32_t bytes, const packet_header& header);

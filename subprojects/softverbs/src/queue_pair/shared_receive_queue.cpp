@@ -4,19 +4,9 @@
 #include "machine/open_device.hpp"
 #include "memory/protection_domain.hpp"
 
-#include <algorithm>
-#include <bit>
 #include <cerrno>
 
 namespace softverbs {
-
-int shared_receive_queue::grant(const device_limits& most, ibv_srq_attr& asked) noexcept {
-  if (asked.max_wr == 0 || asked.max_wr > most.work_requests || asked.max_sge > most.gather_entries)
-    return EINVAL;
-  asked.max_wr = std::bit_ceil(asked.max_wr);
-  asked.max_sge = std::max(asked.max_sge, 1U);
-  return 0;
-}
 
 shared_receive_queue::shared_receive_queue(open_device& owner, protection_domain& domain,
                                            const ibv_srq_attr& granted, void* user_context)
@@ -62,7 +52,9 @@ int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
   if ((mask & IBV_SRQ_MAX_WR) != 0) {
     ibv_srq_attr granted = query();
     granted.max_wr = asked.max_wr;
-    if (const int error = grant(owner_.device().most(), granted)) return error;
+    if (const int error =
+            receive_queue::grant(owner_.device().most(), granted.max_wr, granted.max_sge))
+      return error;
     resized.emplace(granted.max_wr, granted.max_sge, static_cast<protection_domain*>(pd));
   }
   const std::lock_guard held(lock_);

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "completion/completion_queue.hpp"
-#include "device/configuration.hpp"
 #include "queue_pair/receive_queue.hpp"
 
 #include <infiniband/verbs.h>
@@ -34,9 +33,6 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
   shared_receive_queue(const shared_receive_queue&) = delete;
   shared_receive_queue& operator=(const shared_receive_queue&) = delete;
   ~shared_receive_queue();
-
-  /// Rounds up what is asked for; 0 or an errno.
-  static int grant(const device_limits& most, ibv_srq_attr& asked) noexcept;
 
   int post(const ibv_recv_wr& request) noexcept;
 

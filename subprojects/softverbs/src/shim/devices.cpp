@@ -107,7 +107,8 @@ int memcpy_from_dm(void* to, ibv_dm* from, std::uint64_t offset, std::size_t len
   return all().contexts.find(from->context)->memcpy_from_dm.load()(to, from, offset, length);
 }
 
-/// Puts `own` in the place of a function of the device's memory, of which there is one kind.
+/// Puts `own` in the place of a function of the device's memory, or work queues, of which there is
+/// one kind.
 template <typename Function>
 void put_before(Function& place, std::atomic<Function>& kept, Function own) noexcept {
   Function known = nullptr;
@@ -146,9 +147,62 @@ ibv_srq* create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes) {
   return theirs_of(verbs).create_srq_ex(verbs, attributes);
 }
 
+int post_wq_recv(ibv_wq* queue, ibv_recv_wr* request, ibv_recv_wr** bad) {
+  if (!is_idle()) {
+    *bad = request;
+    SHIM_FAULT(ibv_post_wq_recv, queue->context);
+  }
+  return all().contexts.find(queue->context)->post_wq_recv.load()(queue, request, bad);
+}
+
 ibv_wq* create_wq(ibv_context* verbs, ibv_wq_init_attr* attributes) {
-  const own_descriptor shown(verbs);
-  return theirs_of(verbs).create_wq(verbs, attributes);
+  SHIM_FAULT(ibv_create_wq, verbs);
+  ibv_wq* queue = nullptr;
+  {
+    const own_descriptor shown(verbs);
+    queue = theirs_of(verbs).create_wq(verbs, attributes);
+  }
+  if (queue == nullptr) return nullptr;
+  if (context_record* const opened = all().contexts.find(queue->context))
+    put_before(queue->post_recv, opened->post_wq_recv, post_wq_recv);
+  return queue;
+}
+
+/// Of a work queue that is reset or gone.
+void forget_completions(const ibv_context* verbs, std::uint32_t queue) {
+  if (is_idle()) return;
+  const std::lock_guard held(all().lock);
+  if (const context_record* const opened = all().contexts.find(verbs))
+    shim::forget_completions(queue, *opened);
+}
+
+int modify_wq(ibv_wq* queue, ibv_wq_attr* attributes) {
+  SHIM_FAULT(ibv_modify_wq, queue->context);
+  const int error = theirs_of(queue->context).modify_wq(queue, attributes);
+  if (error == 0 && (attributes->attr_mask & IBV_WQ_ATTR_STATE) != 0 &&
+      attributes->wq_state == IBV_WQS_RESET)
+    forget_completions(queue->context, queue->wq_num);
+  return error;
+}
+
+int destroy_wq(ibv_wq* queue) {
+  SHIM_FAULT(ibv_destroy_wq, queue->context);
+  const ibv_context* const verbs = queue->context;
+  const std::uint32_t number = queue->wq_num;
+  const int error = theirs_of(verbs).destroy_wq(queue);
+  if (error == 0) forget_completions(verbs, number);
+  return error;
+}
+
+ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* verbs,
+                                        ibv_rwq_ind_table_init_attr* attributes) {
+  SHIM_FAULT(ibv_create_rwq_ind_table, verbs);
+  return theirs_of(verbs).create_rwq_ind_table(verbs, attributes);
+}
+
+int destroy_rwq_ind_table(ibv_rwq_ind_table* table) {
+  SHIM_FAULT(ibv_destroy_rwq_ind_table, table->context);
+  return theirs_of(table->context).destroy_rwq_ind_table(table);
 }
 
 ibv_cq_ex* create_cq_ex(ibv_context* verbs, ibv_cq_init_attr_ex* attributes) {
@@ -238,6 +292,12 @@ void for_each_extended(const Visit& visit) noexcept {
   visit(&verbs_context::close_xrcd, &provided::close_xrcd, close_xrcd);
   visit(&verbs_context::open_qp, &provided::open_qp, open_qp);
   visit(&verbs_context::create_wq, &provided::create_wq, create_wq);
+  visit(&verbs_context::modify_wq, &provided::modify_wq, modify_wq);
+  visit(&verbs_context::destroy_wq, &provided::destroy_wq, destroy_wq);
+  visit(&verbs_context::create_rwq_ind_table, &provided::create_rwq_ind_table,
+        create_rwq_ind_table);
+  visit(&verbs_context::destroy_rwq_ind_table, &provided::destroy_rwq_ind_table,
+        destroy_rwq_ind_table);
   visit(&verbs_context::alloc_dm, &provided::alloc_dm, alloc_dm);
   visit(&verbs_context::free_dm, &provided::free_dm, free_dm);
   visit(&verbs_context::reg_dm_mr, &provided::reg_dm_mr, reg_dm_mr);

@@ -51,6 +51,10 @@ struct provided {
   decltype(verbs_context::close_xrcd) close_xrcd;
   decltype(verbs_context::open_qp) open_qp;
   decltype(verbs_context::create_wq) create_wq;
+  decltype(verbs_context::modify_wq) modify_wq;
+  decltype(verbs_context::destroy_wq) destroy_wq;
+  decltype(verbs_context::create_rwq_ind_table) create_rwq_ind_table;
+  decltype(verbs_context::destroy_rwq_ind_table) destroy_rwq_ind_table;
   decltype(verbs_context::alloc_dm) alloc_dm;
   decltype(verbs_context::free_dm) free_dm;
   decltype(verbs_context::reg_dm_mr) reg_dm_mr;
@@ -70,6 +74,8 @@ struct context_record {
   /// Those of its memory; null before there is some.
   std::atomic<decltype(ibv_dm::memcpy_to_dm)> memcpy_to_dm{nullptr};
   std::atomic<decltype(ibv_dm::memcpy_from_dm)> memcpy_from_dm{nullptr};
+  /// That of its work queues, likewise.
+  std::atomic<decltype(ibv_wq::post_recv)> post_wq_recv{nullptr};
   bell events;
   /// While a call of the device needs its own descriptor in ibv_context::async_fd.
   std::mutex descriptor_lock;

@@ -5,6 +5,7 @@
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"
+#include "queue_pair/receive_work_queue.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
@@ -40,6 +41,8 @@ SOFTVERBS_EXPORT int ibv_get_async_event(ibv_context* verbs, ibv_async_event* ev
       ++static_cast<completion_queue*>(event->element.cq)->async_events_reported;
     else if (event->event_type == IBV_EVENT_SRQ_LIMIT_REACHED)
       ++static_cast<shared_receive_queue*>(event->element.srq)->async_events_reported;
+    else if (event->event_type == IBV_EVENT_WQ_FATAL)
+      ++static_cast<receive_work_queue*>(event->element.wq)->async_events_reported;
     else if (event->element.qp->qp_type == IBV_QPT_XRC_RECV)
       ++static_cast<xrc_target*>(event->element.qp)->async_events_reported;
     else

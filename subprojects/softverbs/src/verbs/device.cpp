@@ -4,6 +4,7 @@
 
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
+#include "machine/receive_hash.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
 #include "verbs/inline_calls.hpp"
@@ -152,6 +153,12 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
   if (soft.description().has_atomics) full.device_cap_flags_ex |= newer::device_atomic_write;
   full.phys_port_cnt_ex = soft.description().port_count;
   full.max_dm_size = soft.most().device_memory;
+  if (soft.has_ethernet()) {
+    full.rss_caps = {1U << IBV_QPT_RAW_PACKET, soft.most().indirection_tables,
+                     1U << limits::indirection_bits, receive_hash::known_fields,
+                     IBV_RX_HASH_FUNC_TOEPLITZ};
+    full.max_wq_type_rq = soft.most().receive_work_queues;
+  }
   constexpr std::uint32_t by_datagrams =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
   constexpr std::uint32_t reliably =

@@ -2,7 +2,9 @@
 #include "verbs/device_context.hpp"
 
 #include "faults/faults.hpp"
+#include "queue_pair/frame_spreading.hpp"
 #include "queue_pair/queue_pair.hpp"
+#include "queue_pair/receive_work_queue.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
 #include "queue_pair/xrc_parting.hpp"
 #include "verbs/inline_calls.hpp"
@@ -48,6 +50,11 @@ void device_context::fill_operations() noexcept {
     create_cq_ex = inline_calls::create_cq_ex;
     create_qp_ex = inline_calls::create_qp_ex;
     create_srq_ex = inline_calls::create_srq_ex;
+    create_wq = inline_calls::create_wq;
+    modify_wq = inline_calls::modify_wq;
+    destroy_wq = inline_calls::destroy_wq;
+    create_rwq_ind_table = inline_calls::create_rwq_ind_table;
+    destroy_rwq_ind_table = inline_calls::destroy_rwq_ind_table;
   }
   if (device().most().device_memory != 0) {
     alloc_dm = inline_calls::alloc_dm;
@@ -254,6 +261,7 @@ void device_context::close(device_context* closing) noexcept {
     for (const steering_flow* flow : closing->flows) machine.engine.remove(flow->rule);
     for (queue_pair* pair : closing->queue_pairs) pair->leave_machine();
     for (xrc_target* target : closing->xrc_targets) part(*target);
+    for (receive_work_queue* queue : closing->receive_work_queues) machine.engine.remove(*queue);
     for (shared_receive_queue* queue : closing->shared_receive_queues) part(*queue, machine);
     for (xrc_opening* opening : closing->xrc_openings) part(*opening, machine);
     for (memory_window* window : closing->windows) machine.regions.remove(*window);
@@ -274,6 +282,7 @@ void device_context::close(device_context* closing) noexcept {
     for (protection_domain* domain : file.domains)
       if (domain->context == &closing->verbs()) domain->free = nullptr;
     leave_domains(closing->queue_pairs);
+    leave_domains(closing->receive_work_queues);
     leave_domains(closing->shared_receive_queues);
     leave_domains(closing->windows);
     leave_domains(closing->address_handles);
@@ -281,6 +290,8 @@ void device_context::close(device_context* closing) noexcept {
   for (steering_flow* flow : closing->flows) delete flow;
   for (queue_pair* pair : closing->queue_pairs) delete pair;
   for (xrc_target* target : closing->xrc_targets) delete target;
+  for (indirection_table* table : closing->indirection_tables) delete table;
+  for (receive_work_queue* queue : closing->receive_work_queues) delete queue;
   for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;
   for (xrc_opening* opening : closing->xrc_openings) delete opening;
   for (completion_queue* queue : closing->completion_queues) delete queue;

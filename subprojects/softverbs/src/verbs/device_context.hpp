@@ -18,7 +18,9 @@
 namespace softverbs {
 
 class queue_pair;
+class receive_work_queue;
 class shared_receive_queue;
+struct indirection_table;
 struct steering_flow;
 struct xrc_opening;
 struct xrc_target;
@@ -51,6 +53,8 @@ class device_context final : private verbs_context, public open_device, private 
   std::unordered_set<completion_channel*> channels;
   std::unordered_set<completion_queue*> completion_queues;
   std::unordered_set<shared_receive_queue*> shared_receive_queues;
+  std::unordered_set<receive_work_queue*> receive_work_queues;
+  std::unordered_set<indirection_table*> indirection_tables;
   std::unordered_set<queue_pair*> queue_pairs;
   std::unordered_set<xrc_opening*> xrc_openings;
   std::unordered_set<xrc_target*> xrc_targets;

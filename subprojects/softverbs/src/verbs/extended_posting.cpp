@@ -11,6 +11,7 @@
 #include "verbs/inline_calls.hpp"
 #include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
+#include "verbs/receive_scaling.hpp"
 #include "verbs/xrc.hpp"
 
 #include <algorithm>
@@ -255,7 +256,8 @@ void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
 
 int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
   constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
-                                  IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+                                  IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_IND_TABLE |
+                                  IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   const auto given = [&](std::uint32_t attribute) { return (asked.comp_mask & attribute) != 0; };
   if ((asked.comp_mask & ~known) != 0 ||
       (given(IBV_QP_INIT_ATTR_CREATE_FLAGS) && asked.create_flags != 0))
@@ -290,6 +292,12 @@ ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attr
     if (const int error = create_target(device_context::of(verbs), *attributes, target))
       errno = error;
     return target;
+  }
+  if (asks_to_spread(*attributes)) {
+    ibv_qp* pair = nullptr;
+    if (const int error = create_spreading(device_context::of(verbs), *attributes, pair))
+      errno = error;
+    return pair;
   }
   std::unique_ptr<request_batch> batch;
   const bool builds = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;

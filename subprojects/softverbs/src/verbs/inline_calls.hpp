@@ -40,6 +40,14 @@ int req_notify_cq(ibv_cq* queue, int solicited_only);
 ibv_srq* create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes);
 int get_srq_num(ibv_srq* queue, std::uint32_t* number);
 
+ibv_wq* create_wq(ibv_context* verbs, ibv_wq_init_attr* attributes);
+int modify_wq(ibv_wq* queue, ibv_wq_attr* attributes);
+int destroy_wq(ibv_wq* queue);
+int post_wq_recv(ibv_wq* queue, ibv_recv_wr* request, ibv_recv_wr** bad);
+ibv_rwq_ind_table* create_rwq_ind_table(ibv_context* verbs,
+                                        ibv_rwq_ind_table_init_attr* attributes);
+int destroy_rwq_ind_table(ibv_rwq_ind_table* table);
+
 ibv_xrcd* open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attributes);
 int close_xrcd(ibv_xrcd* domain);
 ibv_qp* open_qp(ibv_context* verbs, ibv_qp_open_attr* attributes);

@@ -5,6 +5,7 @@
 #include "base/capability.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
+#include "queue_pair/frame_spreading.hpp"
 #include "queue_pair/operation.hpp"
 #include "queue_pair/shared_receive_queue.hpp"
 #include "verbs/device_context.hpp"
@@ -12,6 +13,7 @@
 #include "verbs/inline_calls.hpp"
 #include "verbs/nesting.hpp"
 #include "verbs/next_library.hpp"
+#include "verbs/queue_pair.hpp"
 #include "verbs/xrc.hpp"
 
 #include <algorithm>
@@ -75,15 +77,33 @@ int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
              : 0;
 }
 
-/// The queues that a queue pair keeps busy.
-void count(const ibv_qp_init_attr& attributes, unsigned by) noexcept {
+/// What a queue pair keeps busy besides its domain.
+void count(const queue_pair& pair, unsigned by) noexcept {
+  const ibv_qp_init_attr& attributes = pair.initial();
   for (ibv_cq* queue : {attributes.send_cq, attributes.recv_cq})
     if (queue != nullptr) static_cast<completion_queue*>(queue)->queue_pairs += by;
   if (attributes.srq != nullptr)
     static_cast<shared_receive_queue*>(attributes.srq)->queue_pairs += by;
+  if (pair.spreading() != nullptr) pair.spreading()->table.queue_pairs += by;
 }
 
 }  // namespace
+
+int softverbs::enter(device_context& device, queue_pair& pair) {
+  auto& owner = *static_cast<protection_domain*>(pair.pd);
+  const std::lock_guard held(device.engine().lock());
+  if (owner.of->destroyed) return EINVAL;
+  if (device.queue_pairs.size() + device.xrc_targets.size() >= device.device().most().queue_pairs)
+    return ENOMEM;
+  device.queue_pairs.insert(&pair);
+  if (const int error = pair.enter_machine()) {
+    device.queue_pairs.erase(&pair);
+    return error;
+  }
+  ++owner.children;
+  count(pair, 1);
+  return 0;
+}
 
 SOFTVERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_qp)(domain, attributes);
@@ -102,22 +122,13 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   if (error == 0)
     error = grant(device.device().most(), granted.cap, only_sends || granted.srq != nullptr);
   if (error == 0) try {
-      auto& owner = *static_cast<protection_domain*>(domain);
-      auto pair = std::make_unique<queue_pair>(device, &owner, granted);
-      const std::lock_guard held(device.engine().lock());
-      if (device.queue_pairs.size() + device.xrc_targets.size() >=
-          device.device().most().queue_pairs)
-        error = ENOMEM;
-      if (owner.of->destroyed) error = EINVAL;
-      if (error == 0) device.queue_pairs.insert(pair.get());
-      if (error == 0) error = pair->enter_machine();
+      auto pair =
+          std::make_unique<queue_pair>(device, static_cast<protection_domain*>(domain), granted);
+      error = enter(device, *pair);
       if (error == 0) {
-        ++owner.children;
-        count(granted, 1);
         attributes->cap = granted.cap;
         return pair.release();
       }
-      device.queue_pairs.erase(pair.get());
     } catch (const std::bad_alloc&) {
       error = ENOMEM;
     }
@@ -163,7 +174,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
     ours->leave_machine();
     device.queue_pairs.erase(ours);
     ours->forget_completions();
-    count(ours->initial(), -1U);
+    count(*ours, -1U);
     device.async_events().drop([ours](const ibv_async_event& event) {
       return event.event_type != IBV_EVENT_CQ_ERR &&
              event.event_type != IBV_EVENT_SRQ_LIMIT_REACHED && event.element.qp == ours;
@@ -187,6 +198,7 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
   queue_pair* const ours = &behind(pair);
+  if (ours->spreading() != nullptr) return EOPNOTSUPP;
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
   // Nothing is done later by what it allows now.
@@ -210,6 +222,7 @@ SOFTVERBS_EXPORT int ibv_query_qp(ibv_qp* pair, ibv_qp_attr* attributes, int mas
   device_context& device = device_context::of(pair->context);
   if (!device.usable()) return EIO;
   queue_pair* const ours = &behind(pair);
+  if (ours->spreading() != nullptr) return EOPNOTSUPP;
   const std::lock_guard held(ours->lock());
   ours->query(*attributes, *initial);
   initial->qp_context = pair->qp_context;
@@ -272,7 +285,8 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
   bool flushes = false;
   {
     const std::lock_guard held(ours->lock());
-    if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr || ours->is_of_xrc())
+    if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr || ours->is_of_xrc() ||
+        ours->spreading() != nullptr)
       error = EINVAL;
     for (; request != nullptr; request = request->next) {
       if (error == 0) error = ours->responses.post(*request);

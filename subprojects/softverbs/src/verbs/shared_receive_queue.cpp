@@ -36,8 +36,10 @@ int enter(shared_receive_queue& queue, const xrc_part& xrc) {
 /// With `xrc`, one of XRC.
 ibv_srq* create(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& xrc) {
   device_context& device = device_context::of(domain->context);
-  int error =
-      device.usable() ? shared_receive_queue::grant(device.device().most(), attributes->attr) : EIO;
+  int error = device.usable()
+                  ? receive_queue::grant(device.device().most(), attributes->attr.max_wr,
+                                         attributes->attr.max_sge)
+                  : EIO;
   if (error == 0) try {
       auto& owner = *static_cast<protection_domain*>(domain);
       auto queue = std::make_unique<shared_receive_queue>(device, owner, attributes->attr,
