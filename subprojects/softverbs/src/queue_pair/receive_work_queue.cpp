@@ -18,6 +18,7 @@ receive_work_queue::receive_work_queue(open_device& owner, protection_domain& do
   cq = attributes.cq;
   wq_type = attributes.wq_type;
   state = IBV_WQS_RESET;
+  // Which verbs.h does once more.
   ::pthread_mutex_init(&mutex, nullptr);
   ::pthread_cond_init(&cond, nullptr);
 }
