@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Receive work queues, tables of them, and what of both and of queue pairs is refused.
 #include "catch.hpp"
+#include "forked.hpp"
 #include "work_queues.hpp"
-
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <cerrno>
 
@@ -269,9 +267,7 @@ TEST_CASE("receive scaling: a child of fork may not use what its parent has made
   if (!may_send_frames()) return;
   work_queues end(2);
   end.spread(ipv4_addresses);
-  const pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
+  const forked child([&] {
     ibv_wq_attr attributes{IBV_WQ_ATTR_STATE, IBV_WQS_ERR, IBV_WQS_RDY, 0, 0};
     ibv_recv_wr request{};
     ibv_recv_wr* bad = nullptr;
@@ -291,9 +287,7 @@ TEST_CASE("receive scaling: a child of fork may not use what its parent has made
     of_parent.cq = completions;
     ibv_wq* const own = well ? ibv_create_wq(end.context, &of_parent) : nullptr;
     well = well && own != nullptr && ibv_destroy_wq(own) == 0;
-    ::_exit(well ? 0 : 1);
-  }
-  int status = -1;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
+    return well;
+  });
+  CHECK(child.ended_well());
 }
