@@ -19,6 +19,21 @@
 #include <optional>
 #include <vector>
 
+/// Where the process listens that a queue pair belongs to.
+struct process_name {
+  explicit process_name(std::uint32_t qpn) noexcept {
+    name.sun_family = AF_UNIX;
+    const int written =
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u", qpn >> 14);
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                    static_cast<std::size_t>(written));
+  }
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&name); }
+
+  sockaddr_un name{};
+  socklen_t length = 0;
+};
+
 /// A connection to the process that a queue pair belongs to.
 class intruder {
  public:
@@ -71,13 +86,8 @@ class intruder {
 
  private:
   static int connect(int socket, std::uint32_t qpn) {
-    sockaddr_un name{};
-    name.sun_family = AF_UNIX;
-    const int length =
-        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u", qpn >> 14);
-    return ::connect(socket, reinterpret_cast<const sockaddr*>(&name),
-                     static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
-                                            static_cast<std::size_t>(length)));
+    const process_name there(qpn);
+    return ::connect(socket, there.get(), there.length);
   }
 
   int socket_ = -1;

@@ -62,6 +62,46 @@ double processor_seconds_of(const Action& action) {
   return processor_seconds() - before;
 }
 
+/// Listens as another process does, and lets in nobody by itself.
+class closed_door {
+ public:
+  closed_door() : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    constexpr std::uint32_t last = 1022;
+    for (std::uint32_t slot = last; slot > 0; --slot) {
+      const process_name here(qpn_ = slot << 14);
+      if (::bind(socket_, here.get(), here.length) == 0) break;
+    }
+    REQUIRE(::listen(socket_, 1) == 0);
+  }
+  closed_door(const closed_door&) = delete;
+  closed_door& operator=(const closed_door&) = delete;
+  ~closed_door() { ::close(socket_); }
+
+  /// Of a queue pair behind it.
+  std::uint32_t qpn() const { return qpn_; }
+  /// Nobody else finds a place from here on.
+  void fill() const {
+    while (intruder::takes_a_place(qpn_)) {
+    }
+  }
+  /// Lets in the next one who has not left already; negative if none comes.
+  int let_in() const {
+    pollfd own{socket_, POLLIN, 0};
+    constexpr std::chrono::milliseconds limit = patience;
+    while (::poll(&own, 1, limit.count()) == 1) {
+      const int accepted = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
+      std::byte first{};
+      if (::recv(accepted, &first, sizeof(first), MSG_PEEK | MSG_DONTWAIT) != 0) return accepted;
+      ::close(accepted);
+    }
+    return -1;
+  }
+
+ private:
+  int socket_;
+  std::uint32_t qpn_ = 0;
+};
+
 }  // namespace
 
 TEST_CASE("nothing is kept of peers that are gone") {
@@ -334,6 +374,46 @@ TEST_CASE("a newcomer who finds no place among those who wait is served in the e
   CHECK(end.memory.front() == 0x77);
   newcomer.tell('q');
   CHECK(newcomer.wait() == 0);
+}
+
+TEST_CASE("who can't be looked up among those who wait is believed later") {
+  const closed_door other;
+  options unreliable;
+  unreliable.type = IBV_QPT_UC;
+  endpoint end(unreliable);
+  address there = end.here();
+  there.qpn = other.qpn();
+  end.connect(there);
+  struct {
+    softverbs::packet_header header;
+    std::array<unsigned char, 64> payload;
+  } message{};
+  message.header.kind = softverbs::packet_kind::write;
+  message.header.flags = softverbs::packet_flag::first | softverbs::packet_flag::last |
+                         softverbs::packet_flag::unreliable;
+  message.header.network = on_ethernet() ? 2 : 0;
+  message.header.target_qpn = end.pair->qp_num;
+  message.header.source_qpn = there.qpn;
+  message.header.payload = message.header.message = sizeof(message.payload);
+  message.header.key = end.region->rkey;
+  message.header.address = end.here().memory;
+  message.payload.fill(0x5a);
+  intruder from(end.pair->qp_num);
+  other.fill();
+  softverbs_hold(1);
+  from.send(&message, sizeof(message));
+  while (softverbs_step() != 0) {
+  }
+  softverbs_go_on();
+  // A place is waited for without being asked again, and then it is known who that is.
+  const int found = other.let_in();
+  REQUIRE(found >= 0);
+  CHECK(end.memory.front() != 0x5a);
+  other.fill();
+  from.send(&message, sizeof(message));
+  const auto* written = static_cast<volatile unsigned char*>(end.memory.data());
+  CHECK(eventually([&] { return *written == 0x5a; }));
+  ::close(found);
 }
 
 // How much it slows others is to be seen on a machine with nothing else to do: SOFTVERBS_CALLS
