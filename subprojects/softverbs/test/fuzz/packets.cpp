@@ -9,7 +9,9 @@
 /// does the same.
 
 #include "device/environment.hpp"
+#include "frame.hpp"
 #include "victim.hpp"
+#include "wire/address.hpp"
 #include "wire/greeting.hpp"
 #include "wire/network_header.hpp"
 #include "wire/packet.hpp"
@@ -17,7 +19,9 @@
 #include "wire/slot_socket.hpp"
 #include "wire/wire.hpp"
 
+#include <endian.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -111,14 +115,15 @@ class stranger {
 /// A message that would be believed, but for what the input changes of it.
 class letter {
  public:
-  letter(const fuzz::victim& to, std::uint32_t from, ibv_qp_type type) : type_(type) {
+  letter(const fuzz::victim& to, std::uint32_t from, ibv_qp_type type) : to_(to), type_(type) {
     header_.flags = packet_flag::first | packet_flag::last;
     header_.network = 2;
     header_.target_qpn = to.pair->qp_num;
     header_.source_qpn = from;
     header_.key = type == IBV_QPT_UD ? fuzz::victim::qkey : fuzz::device::only().region->rkey;
     header_.address = reinterpret_cast<std::uintptr_t>(fuzz::device::only().memory().data());
-    if (type != IBV_QPT_RC) header_.flags |= packet_flag::unreliable;
+    if (type == IBV_QPT_UC || type == IBV_QPT_UD) header_.flags |= packet_flag::unreliable;
+    if (type == IBV_QPT_XRC_SEND || type == IBV_QPT_XRC_RECV) header_.flags |= packet_flag::xrc;
   }
 
   std::span<const std::byte> write(fuzz::input& said) {
@@ -127,19 +132,25 @@ class letter {
         packet_kind::send,          packet_kind::write,        packet_kind::read_request,
         packet_kind::read_response, packet_kind::acknowledge,  packet_kind::refuse,
         packet_kind::datagram,      packet_kind::compare_swap, packet_kind::fetch_add,
-        packet_kind::atomic_write,  packet_kind::flush};
-    header.kind = type_ == IBV_QPT_UD && said.below(4) != 0 ? packet_kind::datagram
-                                                            : kinds[said.below(kinds.size())];
+        packet_kind::atomic_write,  packet_kind::flush,        packet_kind::frame};
+    header.kind = kinds[said.below(kinds.size())];
+    if (said.below(4) != 0) {
+      if (type_ == IBV_QPT_UD) header.kind = packet_kind::datagram;
+      if (type_ == IBV_QPT_RAW_PACKET) header.kind = packet_kind::frame;
+    }
     const bool answers = header.kind == packet_kind::read_response ||
                          header.kind == packet_kind::acknowledge ||
                          header.kind == packet_kind::refuse;
     std::uint32_t& next = answers ? next_answer_ : next_request_;
     header.psn = next & psn_mask;
     const std::uint8_t changes = said.take<std::uint8_t>();
-    if (changes == 0 && !answers) next_request_ += 1;
+    if ((changes & ~128) == 0 && !answers) next_request_ += 1;
     if (answers) next_answer_ += said.below(3);
+    const bool is_frame = header.kind == packet_kind::frame;
+    if (is_frame) frame_ = fuzz::make_frame(said);
     header.payload = length_of(header.kind, said);
     header.message = header.payload;
+    header.shared_queue = to_.shared_number(0);
     if (header.kind == packet_kind::read_request) header.message = said.take<std::uint16_t>();
     if (header.kind == packet_kind::refuse) header.reason = static_cast<refusal>(1 + said.below(5));
     // Where it is in a message of several packets.
@@ -149,6 +160,7 @@ class letter {
     if ((changes & 8) != 0) header.address += said.take<std::uint16_t>() - std::uint64_t{0x8000};
     if ((changes & 16) != 0) header.message = said.take<std::uint32_t>();
     if ((changes & 32) != 0) header.payload = packet_bytes;
+    if ((changes & 128) != 0) go_elsewhere(header, said);
     const std::uint32_t whole = header.payload;
     // Any byte of it becomes any other one.
     if ((changes & 64) != 0) {
@@ -160,14 +172,45 @@ class letter {
     }
     bytes_.assign(sizeof(header) + whole, std::byte{0x5a});
     std::memcpy(bytes_.data(), &header, sizeof(header));
-    const auto payload = said.take_bytes(std::min<std::size_t>(whole, 64));
-    if (!payload.empty())
-      std::memcpy(bytes_.data() + sizeof(header), payload.data(), payload.size());
+    const std::span content = std::span(bytes_).subspan(sizeof(header));
+    if (is_frame) {
+      copy(frame_, content);
+    } else {
+      if (header.target_qpn == multicast_qpn && content.size() >= sizeof(ibv_grh)) {
+        ibv_grh network{};
+        network.version_tclass_flow = htobe32(6U << 28);
+        network.next_hdr = IPPROTO_UDP;
+        network.dgid = fuzz::device::group(IBV_QPT_UD);
+        std::memcpy(content.data(), &network, sizeof(network));
+      }
+      copy(said.take_bytes(std::min<std::size_t>(whole, 64)), content);
+    }
     return bytes_;
   }
+  /// The last one that was sent.
+  std::span<const std::uint8_t> frame() const noexcept { return frame_; }
 
  private:
-  static std::uint32_t length_of(packet_kind kind, fuzz::input& said) {
+  static void copy(std::span<const std::uint8_t> from, std::span<std::byte> to) {
+    const std::size_t length = std::min(from.size(), to.size());
+    if (length != 0) std::memcpy(to.data(), from.data(), length);
+  }
+  /// To something else of those that the queue pair has.
+  void go_elsewhere(packet_header& header, fuzz::input& said) const {
+    if (type_ == IBV_QPT_XRC_RECV) {
+      header.shared_queue = said.below(4) == 0 ? said.take<std::uint32_t>() : to_.shared_number(1);
+    } else if (type_ == IBV_QPT_UD) {
+      header.target_qpn = multicast_qpn;
+      header.flags |= packet_flag::global;
+      header.address = 0;
+    } else {
+      header.key = to_.window_key();
+      header.address += fuzz::victim::window_start;
+      if (header.kind == packet_kind::send) header.flags |= packet_flag::invalidate;
+    }
+  }
+  std::uint32_t length_of(packet_kind kind, fuzz::input& said) const {
+    if (kind == packet_kind::frame) return static_cast<std::uint32_t>(frame_.size());
     if (carries_operands(kind)) return sizeof(atomic_operands);
     if (kind == packet_kind::read_request || kind == packet_kind::acknowledge ||
         kind == packet_kind::refuse)
@@ -176,10 +219,12 @@ class letter {
     return kind == packet_kind::datagram ? sizeof(network_header) + some : some;
   }
 
+  const fuzz::victim& to_;
   ibv_qp_type type_;
   packet_header header_{};
   std::uint32_t next_request_ = fuzz::victim::peer_psn;
   std::uint32_t next_answer_ = fuzz::victim::psn;
+  std::vector<std::uint8_t> frame_;
   std::vector<std::byte> bytes_;
 };
 
@@ -187,12 +232,21 @@ void post(fuzz::input& said, fuzz::victim& on) {
   constexpr std::array whats{IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
                              IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD};
   const fuzz::device& home = fuzz::device::only();
-  if (said.below(2) == 0)
-    return on.post_receive(said.take<std::uint8_t>(), said.take<std::uint16_t>() % 8192);
+  if (said.below(2) == 0) {
+    const std::size_t offset = said.take<std::uint8_t>();
+    return on.post_receive(offset, said.take<std::uint16_t>(), offset & 1);
+  }
   const ibv_wr_opcode what = whats[said.below(whats.size())];
   const bool on_word = what == IBV_WR_ATOMIC_CMP_AND_SWP || what == IBV_WR_ATOMIC_FETCH_AND_ADD;
-  const std::uint32_t length = on_word ? 8 : said.take<std::uint16_t>() % 8192;
+  const std::uint32_t length = on_word ? 8 : said.take<std::uint16_t>();
   on.post(what, home.piece(said.take<std::uint8_t>(), length), 0x1000, home.region->rkey);
+}
+
+/// What only some types have.
+void arrange(fuzz::input& said, fuzz::victim& on, const letter& last) {
+  on.bind_window();
+  on.renew_shared(said.below(2));
+  on.add_rule(fuzz::frame_rule(said, last.frame()).attributes());
 }
 
 }  // namespace
@@ -200,9 +254,11 @@ void post(fuzz::input& said, fuzz::victim& on) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t length) {
   fuzz::device& home = fuzz::device::only();
   fuzz::input said(bytes, length);
-  constexpr std::array types{IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
+  constexpr std::array types{IBV_QPT_RC,       IBV_QPT_UC,       IBV_QPT_UD,
+                             IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND, IBV_QPT_RAW_PACKET};
   const unsigned first = said.take<std::uint8_t>();
-  const ibv_qp_type type = types[first % types.size()];
+  ibv_qp_type type = types[first % types.size()];
+  if (type == IBV_QPT_RAW_PACKET && !home.may_send_frames()) type = IBV_QPT_UD;
   {
     // Nobody has that number as long as there are few others.
     static std::uint32_t runs = 0;
@@ -213,7 +269,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
     letter next(on, nobody, type);
     std::optional<stranger> from(std::in_place, home.slot());
     for (unsigned turn = 0; turn < most_turns && !said.is_empty(); ++turn) {
-      switch (said.below(12)) {
+      switch (said.below(16)) {
         case 0:
           from.emplace(home.slot());
           break;
@@ -246,6 +302,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
           fuzz::device::run(1 + said.below(32));
           from->hear();
           on.poll();
+          break;
+        case 12:
+          arrange(said, on, next);
           break;
         default:
           from->write(next.write(said));

@@ -40,6 +40,8 @@ constexpr std::uint32_t index_of_pair = 77;
 constexpr std::uint32_t index_of_region = 5;
 constexpr std::uint32_t key_of_region = index_of_region << 8 | 3;
 constexpr std::uint64_t mark = 0x1234'5678'9abc'def0;
+/// Where the peer has the memory of its devices, as it says.
+constexpr std::uint64_t device_memory_there = std::uint64_t{1} << 40;
 
 /// What the child has at the same address.
 struct alignas(4096) peer_memory {
@@ -69,7 +71,7 @@ class hostile_peer {
   std::uint32_t pair() const noexcept { return slot_ << wire::index_bits | index_of_pair; }
 
   /// Tells the truth about a queue pair that is connected to this one, and about a region.
-  void be_honest(std::uint32_t peer);
+  void be_honest(const ibv_qp& peer, bool in_device_memory);
   /// Does the part of the greeting, as often as somebody connects.
   void answer();
   /// Writes something to what is shared.
@@ -130,7 +132,7 @@ hostile_peer::hostile_peer() {
   require(device_memory_.create(device_memory_bytes, shared_memory::others::write) == 0);
 }
 
-void hostile_peer::be_honest(std::uint32_t peer) {
+void hostile_peer::be_honest(const ibv_qp& peer, bool in_device_memory) {
   published_tables& say = tables();
   std::uint64_t value = mark;
   const iovec from{&value, sizeof(value)};
@@ -139,7 +141,7 @@ void hostile_peer::be_honest(std::uint32_t peer) {
   say.faulty = 0;
   say.mark = mark;
   say.address_of_mark = reinterpret_cast<std::uintptr_t>(&there.mark_there);
-  say.device_memory = std::uint64_t{1} << 40;
+  say.device_memory = device_memory_there;
   auto& pair = say.pairs[index_of_pair];
   auto& region = say.regions[index_of_region];
   // Versions begin anew.
@@ -147,10 +149,15 @@ void hostile_peer::be_honest(std::uint32_t peer) {
   new (&region) published<shown_region>{};
   constexpr unsigned rights =
       IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  pair.shown.show({hostile_peer::pair(), peer, 1, rights, service::rc, 2, {}, {}, 16, 1});
+  pair.shown.show(
+      {hostile_peer::pair(), peer.qp_num, 1, rights, service::of(peer.qp_type), 2, {}, {}, 16, 1});
   pair.expected_psn = fuzz::victim::psn;
-  region.show({key_of_region, rights, 1, 0, 0x1000, sizeof(there.registered),
-               reinterpret_cast<std::uintptr_t>(there.registered.data()), 0, 0});
+  // At its end, so that what goes beyond it isn't there.
+  const std::uint64_t memory =
+      in_device_memory ? device_memory_there + device_memory_bytes - sizeof(there.registered)
+                       : reinterpret_cast<std::uintptr_t>(there.registered.data());
+  region.show(
+      {key_of_region, rights, 1, 0, 0x1000, sizeof(there.registered), memory, 0, in_device_memory});
   const auto now_said = said();
   for (std::size_t part = 0; part < now_said.size(); ++part)
     truth_[part].assign(now_said[part].begin(), now_said[part].end());
@@ -246,9 +253,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
   hostile_peer& peer = hostile_peer::only();
   fuzz::input said(bytes, length);
   {
-    fuzz::victim on(IBV_QPT_RC, peer.pair(), false);
+    const unsigned first = said.take<std::uint8_t>();
+    fuzz::victim on((first & 2) == 0 ? IBV_QPT_RC : IBV_QPT_UC, peer.pair(), false);
     home.begin();
-    peer.be_honest(on.pair->qp_num);
+    peer.be_honest(*on.pair, (first & 1) != 0);
     for (unsigned turn = 0; turn < most_turns && !said.is_empty(); ++turn) {
       switch (said.below(8)) {
         case 0:

@@ -5,9 +5,11 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace fuzz {
 
@@ -31,11 +33,16 @@ class device {
   ibv_sge piece(std::size_t offset, std::uint32_t length) const noexcept;
   /// The device's own end of a connection.
   ibv_ah_attr way_here() const;
+  /// What queue pairs join that aren't connected, of that type.
+  static ibv_gid group(ibv_qp_type type) noexcept;
+  /// Not all users may make raw packet queue pairs.
+  bool may_send_frames() const noexcept { return may_send_frames_; }
 
   ibv_context* context = nullptr;
   ibv_pd* domain = nullptr;
   ibv_cq* queue = nullptr;
   ibv_mr* region = nullptr;
+  ibv_xrcd* shared_receives = nullptr;
 
  private:
   device();
@@ -43,17 +50,30 @@ class device {
   std::span<std::byte> all_;
   std::span<std::byte> memory_;
   std::uint32_t slot_ = 0;
+  bool may_send_frames_ = false;
 };
 
-/// A queue pair of it that is connected to one of that number, which needn't be there.
+/// A queue pair of it that is connected to one of that number, which needn't be there; and what
+/// belongs to it.
 class victim {
  public:
+  /// Of XRC, receives are always shared.
   victim(ibv_qp_type type, std::uint32_t peer, bool shares_receives);
   victim(const victim&) = delete;
   victim& operator=(const victim&) = delete;
   ~victim();
 
-  void post_receive(std::size_t offset, std::uint32_t length);
+  /// Of XRC, to one of two shared queues.
+  void post_receive(std::size_t offset, std::uint32_t length, unsigned which = 0);
+  /// The number of one of these.
+  std::uint32_t shared_number(unsigned which) const noexcept;
+  /// One of these is another one from here on.
+  void renew_shared(unsigned which);
+  /// Through a window, peers see a part of what is registered from here on.
+  void bind_window();
+  std::uint32_t window_key() const noexcept { return window_key_; }
+  /// One more rule by which a raw packet queue pair gets frames; it may make no sense.
+  void add_rule(ibv_flow_attr& attributes);
   /// What can't be posted isn't.
   void post(ibv_wr_opcode what, const ibv_sge& piece, std::uint64_t remote, std::uint32_t rkey);
   /// Takes what has been completed: of what was posted, once.
@@ -63,10 +83,22 @@ class victim {
   static constexpr std::uint32_t psn = 100;
   static constexpr std::uint32_t peer_psn = 200;
   static constexpr std::uint32_t qkey = 0x11111111;
+  // What the window shows of the registered memory.
+  static constexpr std::size_t window_start = 1024;
+  static constexpr std::size_t window_length = 2048;
 
  private:
+  void make_pair(bool shares_receives);
+  void connect(std::uint32_t peer);
+  bool is_raw() const noexcept { return type_ == IBV_QPT_RAW_PACKET; }
+  bool is_connected() const noexcept { return !is_raw() && type_ != IBV_QPT_UD; }
+  void submit(ibv_send_wr& request);
+
   ibv_qp_type type_;
-  ibv_srq* shared_ = nullptr;
+  std::array<ibv_srq*, 2> shared_{};
+  ibv_mw* window_ = nullptr;
+  std::uint32_t window_key_ = 0;
+  std::vector<ibv_flow*> rules_;
   unsigned posted_ = 0;
   unsigned receives_ = 0;
 };

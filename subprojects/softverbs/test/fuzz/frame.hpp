@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "input.hpp"
+#include "machine/flow_filter.hpp"
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fuzz {
+
+/// To which some frames go.
+inline constexpr std::array<std::uint8_t, 6> group_of_frames{3, 0, 0, 0, 0, 1};
+
+/// A frame of Ethernet with headers that belong together, but for what the input changes of them.
+std::vector<std::uint8_t> make_frame(input& said);
+
+/// A rule that asks for some of what a frame has, or else for anything.
+class frame_rule {
+ public:
+  // Bits of the first byte that it takes, of what is asked for.
+  static constexpr std::uint8_t asks_link = 8;
+  static constexpr std::uint8_t asks_internet = 16;
+  static constexpr std::uint8_t asks_transport = 32;
+
+  frame_rule(input& said, std::span<const std::uint8_t> frame);
+
+  ibv_flow_attr& attributes() noexcept { return *reinterpret_cast<ibv_flow_attr*>(bytes_.data()); }
+
+ private:
+  void add(const void* specification, std::size_t size);
+  template <typename Specification, typename Filter>
+  void ask(input& said, ibv_flow_spec_type type, Specification wanted, const Filter& has);
+
+  void ask_for_action(input& said);
+  void ask_for_transport(input& said, const softverbs::frame_headers& has);
+
+  std::vector<std::uint8_t> bytes_;
+};
+
+}  // namespace fuzz
