@@ -193,6 +193,24 @@ TEST_CASE("a region of no device memory gives access to none") {
   CHECK(ibv_free_dm(memory) == 0);
 }
 
+TEST_CASE("an atomic is refused where no word is, whatever its address is called") {
+  connection link(with_atomics());
+  ibv_dm* memory = allocate(link.right.context, 64);
+  REQUIRE(memory != nullptr);
+  ibv_mr* region = ibv_reg_dm_mr(link.right.domain, memory, 4, 60, all_rights);
+  REQUIRE(region != nullptr);
+  address there = link.right.here();
+  there.memory = 0;
+  there.rkey = region->rkey;
+  REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), there, 41) == 0);
+  CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
+  std::array<unsigned char, 64> bytes{};
+  REQUIRE(ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) == 0);
+  CHECK(std::count(bytes.begin(), bytes.end(), 0) == 64);
+  CHECK(ibv_dereg_mr(region) == 0);
+  CHECK(ibv_free_dm(memory) == 0);
+}
+
 TEST_CASE("requests name device memory by offsets, at both ends") {
   connection link(with_atomics());
   const device_memory target(link.right, 4096);

@@ -18,6 +18,11 @@ bool is_stored(std::span<std::byte> memory) noexcept {
   return ::msync(reinterpret_cast<void*>(page), start - page + memory.size(), MS_SYNC) == 0;
 }
 
+/// Whoever chose the address may call it otherwise than where it is.
+bool is_word(std::span<const std::byte> memory) noexcept {
+  return reinterpret_cast<std::uintptr_t>(memory.data()) % atomic_bytes == 0;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
@@ -27,6 +32,7 @@ std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& 
     const bool persistent = (operands.compare_or_add & newer::flush_persistent) != 0;
     return persistent && !is_stored(memory) ? std::nullopt : std::optional<std::uint64_t>{0};
   }
+  if (!is_word(memory)) return std::nullopt;
   switch (kind) {
     case packet_kind::fetch_add:
       return user_memory::fetch_add(memory.data(), operands.compare_or_add);

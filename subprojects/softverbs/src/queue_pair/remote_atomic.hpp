@@ -14,8 +14,8 @@ namespace softverbs {
 inline constexpr std::uint32_t atomic_bytes = 8;
 
 /// Does what an atomic, an atomic write, or a flush asks for, and gives the value before (0 for a
-/// flush); nothing if the memory may not be written. Atomic for all that use the memory, the
-/// processor included, although devices promise less.
+/// flush); nothing if the memory may not be written, or has no word there. Atomic for all that use
+/// the memory, the processor included, although devices promise less.
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
                                        std::span<std::byte> memory) noexcept;
 
