@@ -2,6 +2,7 @@
 #include "frame.hpp"
 
 #include <endian.h>
+#include <netinet/in.h>
 
 #include <algorithm>
 #include <cstring>
@@ -28,32 +29,17 @@ void add_transport(bytes& to, bool tcp) {
   add(to, {8, 0, 0, 0, 0, 1, 2, 0});
 }
 
+constexpr std::uint8_t protocol(bool tcp) { return tcp ? IPPROTO_TCP : IPPROTO_UDP; }
+
 void add_ipv4(bytes& to, bool options, bool tcp) {
-  add(to, {static_cast<std::uint8_t>(options ? 0x46 : 0x45),
-           0,
-           0,
-           60,
-           0,
-           1,
-           0,
-           0,
-           64,
-           static_cast<std::uint8_t>(tcp ? 6 : 17),
-           0,
-           0,
-           10,
-           0,
-           0,
-           1,
-           10,
-           0,
-           0,
-           2});
+  const std::uint8_t first = options ? 0x46 : 0x45;
+  add(to, {first, 0, 0, 60, 0, 1, 0, 0, 64, protocol(tcp), 0, 0});
+  add(to, {10, 0, 0, 1, 10, 0, 0, 2});
   if (options) add(to, {1, 1, 1, 0});
 }
 
 void add_ipv6(bytes& to, bool tcp) {
-  add(to, {0x60, 1, 2, 3, 0, 40, static_cast<std::uint8_t>(tcp ? 6 : 17), 64});
+  add(to, {0x60, 1, 2, 3, 0, 40, protocol(tcp), 64});
   for (std::uint8_t end = 1; end <= 2; ++end)
     add(to, {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, end});
 }
@@ -77,9 +63,12 @@ std::vector<std::uint8_t> make_frame(input& said) {
   result.assign(group_of_frames.begin(), group_of_frames.end());
   if (!to_many) result[0] = 2;
   add(result, {2, 0, 0, 0, 0, 2});
+  // That of a service comes first.
   for (unsigned tag = 0; tag < tags; ++tag)
-    add(result, {static_cast<std::uint8_t>(tag == 0 ? 0x88 : 0x81),
-                 static_cast<std::uint8_t>(tag == 0 ? 0xa8 : 0), 0, 7});
+    if (tag == 0)
+      add(result, {0x88, 0xa8, 0, 7});
+    else
+      add(result, {0x81, 0, 0, 7});
   if ((kind & 16) != 0) {
     add(result, {0x86, 0xdd});
     add_ipv6(result, tcp);
@@ -110,7 +99,7 @@ void frame_rule::ask(input& said, ibv_flow_spec_type type, Specification wanted,
     const auto some = said.take_bytes(sizeof(Filter));
     if (!some.empty()) std::memcpy(how == 1 ? &wanted.mask : &wanted.val, some.data(), some.size());
   }
-  if (how > 2) limit(wanted.mask);
+  if (how != 1) limit(wanted.mask);
   add(&wanted, sizeof(wanted));
 }
 

@@ -262,11 +262,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
   {
     // Nobody has that number as long as there are few others.
     static std::uint32_t runs = 0;
-    const std::uint32_t nobody =
+    const std::uint32_t absent =
         home.slot() << wire::index_bits | ((++runs + wire::index_mask / 2) & wire::index_mask);
-    fuzz::victim on(type, nobody, (first & 64) != 0);
+    fuzz::victim on(type, absent, (first & 64) != 0);
     home.begin_steps(first);
-    letter next(on, nobody, type);
+    letter next(on, absent, type);
     std::optional<stranger> from(std::in_place, home.slot());
     for (unsigned turn = 0; turn < most_turns && !said.is_empty(); ++turn) {
       switch (said.below(16)) {
