@@ -207,12 +207,15 @@ result<void> channel_connection::connect(const endpoint& remote) noexcept {
   if (last_peer_) VERBSPP_TRYV(check_newer(remote, *last_peer_));
   VERBSPP_TRYV(settle(detail::connect(*queue_pair_, remote)));
   last_peer_ = remote;
+  peer_owner_ = remote.owner;
   return success();
 }
 
 result<void> channel_connection::connect(const managed_attributes& by) noexcept {
   VERBSPP_TRYV(check_prepared());
-  return settle(detail::connect(*queue_pair_, by));
+  VERBSPP_TRYV(settle(detail::connect(*queue_pair_, by)));
+  peer_owner_ = 0;
+  return success();
 }
 
 void channel_connection::note_root(const error& root, bool is_certain) noexcept {

@@ -127,7 +127,7 @@ result<void> first_contact::make(group& members, std::uint32_t peer,
     with.key = remote.qkey;
   }
   if (with.stage != progress::none || !is_vacant(members, peer)) return success();
-  VERBSPP_TRY(made, in_.build(peer));
+  VERBSPP_TRY(made, in_.build());
   VERBSPP_TRYV(members.put(peer, std::move(made)));
   with.stage = progress::made;
   return success();
@@ -137,6 +137,7 @@ result<void> first_contact::connect_self(group& members) noexcept {
   VERBSPP_TRYV(make(members, rank_, time_to_meet));
   VERBSPP_TRYV(members[rank_].handshake(members[rank_].endpoint()));
   settle(rank_, members[rank_].endpoint());
+  in_.note_connected(rank_);
   return success();
 }
 
@@ -312,6 +313,7 @@ void first_contact::go_on(group& members, std::uint32_t peer,
   if (connected.has_value()) {
     with.stage = progress::connected;
     with.connected_to = mark_of(remote);
+    in_.note_connected(peer);
   } else if (members[peer].state() != channel_state::prepared) {
     // A channel that failed tells why; an endpoint of yesterday has left it as it was.
     with.stage = progress::ready;

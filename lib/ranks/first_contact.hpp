@@ -53,8 +53,10 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     /// Gets to know that rank. \returns where it takes datagrams
     [[nodiscard]] virtual result<endpoint> meet(std::uint32_t rank,
                                                 const wait_limit& limit) noexcept = 0;
-    /// A channel to that rank that is prepared.
-    [[nodiscard]] virtual result<channel> build(std::uint32_t rank) noexcept = 0;
+    /// A channel that is prepared.
+    [[nodiscard]] virtual result<channel> build() noexcept = 0;
+    /// That rank is connected at this end.
+    virtual void note_connected(std::uint32_t rank) noexcept = 0;
 
    protected:
     ~surroundings() = default;

@@ -82,9 +82,9 @@ result<void> signals::open(const protection_domain& domain, std::uint32_t rank, 
   partners_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
   is_expected_ = owned<bool[]>(new (std::nothrow) bool[size]());
   theirs_ = owned<std::optional<place>[]>(new (std::nothrow) std::optional<place>[size]);
-  owners_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]());
+  ends_ = owned<ends[]>(new (std::nothrow) ends[size]);
   everybody_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
-  if (!counts_ || !is_named_ || !partners_ || !is_expected_ || !theirs_ || !owners_ || !everybody_)
+  if (!counts_ || !is_named_ || !partners_ || !is_expected_ || !theirs_ || !ends_ || !everybody_)
     return error::from_errno(ENOMEM, "join a world");
   for (std::uint32_t each = 0; each < size; ++each) everybody_.get()[each] = each;
   return success();
@@ -185,14 +185,18 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
   });
 }
 
-const signals::place* signals::place_at(const group& peers, std::uint32_t rank) const noexcept {
-  const std::optional<place>& known = theirs_.get()[rank];
-  const bool is_ours = channel_access::core_of(peers[rank]).local().owner == owners_.get()[rank];
-  return known && is_ours ? &*known : nullptr;
+signals::ends signals::ends_of(const channel& of) noexcept {
+  const channel_core& core = channel_access::core_of(of);
+  return {core.local().owner, core.peer_owner()};
 }
 
-void signals::set_channel_to(std::uint32_t rank, const channel& made) noexcept {
-  owners_.get()[rank] = made.endpoint().owner;
+const signals::place* signals::place_at(const group& peers, std::uint32_t rank) const noexcept {
+  const std::optional<place>& known = theirs_.get()[rank];
+  return known && ends_of(peers[rank]) == ends_.get()[rank] ? &*known : nullptr;
+}
+
+void signals::set_channel_to(std::uint32_t rank, const channel& connected) noexcept {
+  ends_.get()[rank] = ends_of(connected);
 }
 
 std::optional<signals::farewell> signals::farewell_of(std::uint32_t rank,

@@ -76,9 +76,9 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] bool knows_memory_of(std::uint32_t rank) const noexcept {
     return theirs_.get()[rank].has_value();
   }
-  /// The world connects that rank by this channel. What the program puts there instead leads to who
-  /// knows where: nothing is written by it.
-  void set_channel_to(std::uint32_t rank, const channel& made) noexcept;
+  /// The world has connected that rank by this channel. What the program puts there instead, or
+  /// connects to somebody else, leads to who knows where: nothing is written by it.
+  void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
 
   [[nodiscard]] encoded_counts counts_with(std::uint32_t rank) const noexcept;
   /// Both ends go on from the same counts. \pre nothing is under way between them
@@ -185,6 +185,13 @@ class [[gnu::visibility("hidden")]] signals {
                                                     const peer_list& ranks) const noexcept;
   /// Whether that rank has given up a later step: this one, too, unless what it owes has come.
   [[nodiscard]] bool has_gone_on(std::uint32_t rank) const noexcept;
+  /// The owners of both ends of a channel, which stay the same when they are renewed.
+  struct ends {
+    std::uint32_t here = 0;
+    std::uint32_t there = 0;
+    friend bool operator==(const ends&, const ends&) = default;
+  };
+  [[nodiscard]] static ends ends_of(const channel& of) noexcept;
   /// The memory of that rank; null if it is not the world that has connected this one to it.
   [[nodiscard]] const place* place_at(const group& peers, std::uint32_t rank) const noexcept;
 
@@ -229,7 +236,7 @@ class [[gnu::visibility("hidden")]] signals {
   owned<std::uint32_t[]> partners_{};  ///< with whom a step is
   owned<bool[]> is_expected_{};        ///< which of them have a value for this rank
   owned<std::optional<place>[]> theirs_{};
-  owned<std::uint32_t[]> owners_{};  ///< of the channels by which the world connects this rank
+  owned<ends[]> ends_{};  ///< of the channels by which the world connects this rank
   owned<std::uint32_t[]> everybody_{};
 };
 

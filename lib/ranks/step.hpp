@@ -50,7 +50,8 @@ inline constexpr const char* collective_step = "collective step of a world";
 
 [[nodiscard]] inline error not_of_the_world() noexcept {
   return {error_kind::not_connected, collective_step,
-          "the program has put a channel of its own there: steps go by those of the world"};
+          "the program has put a channel of its own there, or connected the world's to somebody "
+          "else: steps go by those that the world has connected"};
 }
 
 /// Some bits that differ where steps do.

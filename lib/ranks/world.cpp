@@ -203,10 +203,9 @@ class [[gnu::visibility("hidden")]] world::state final
     VERBSPP_TRY(theirs, get_to_know(other, limit));
     return endpoint::decode(theirs);
   }
-  [[nodiscard]] result<channel> build(std::uint32_t other) noexcept override {
-    VERBSPP_TRY(made, source->build());
-    signals.set_channel_to(other, made);
-    return made;
+  [[nodiscard]] result<channel> build() noexcept override { return source->build(); }
+  void note_connected(std::uint32_t other) noexcept override {
+    signals.set_channel_to(other, peers[other]);
   }
 };
 
@@ -239,9 +238,10 @@ group_result<world> world::connect(any_bootstrap launched, prepared_group prepar
   own.peers = group(std::move(prepared));
   for (std::uint32_t rank = 0; rank < own.size; ++rank) {
     const auto connected = [&]() -> result<void> {
-      own.signals.set_channel_to(rank, own.peers[rank]);
       VERBSPP_TRY(remote, own.meet_and_get_endpoint(rank, limit));
-      return own.peers[rank].handshake(remote);
+      VERBSPP_TRYV(own.peers[rank].handshake(remote));
+      own.signals.set_channel_to(rank, own.peers[rank]);
+      return success();
     }();
     if (!connected.has_value()) return with_rank(rank, connected.assume_error());
   }

@@ -24,22 +24,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// So many ranks in one process, of which none is connected to another yet.
-struct lazy_worlds {
-  explicit lazy_worlds(std::uint32_t count) {
-    std::vector<local_bootstrap> launched = local_bootstrap::create(count);
-    std::vector<std::optional<world>> made(count);
-    on_threads(count, [&](std::uint32_t rank) {
-      made[rank].emplace(must(
-          world::join_lazily(std::move(launched[rank]), bed.domain.build_channel(), patience)));
-    });
-    for (auto& each : made) ranks.push_back(std::move(*each));
-  }
-
-  testbed bed;
-  std::vector<world> ranks{};
-};
-
 [[nodiscard]] std::vector<std::uint32_t> connected_of(world& of) {
   const peer_list all = of.peers().connected();
   return {all.begin(), all.end()};
@@ -560,53 +544,4 @@ TEST_CASE("with a pool, who waits for messages answers those who connect") {
   });
   std::ranges::sort(seen);
   CHECK(seen == std::vector<std::uint32_t>{1, 2});
-}
-
-TEST_CASE("nothing of a step goes by a channel that the program has put under a rank's number") {
-  // Before it was used for the first time, and afterwards.
-  for (const bool is_connected_before : {false, true}) {
-    lazy_worlds all(4);
-    const auto on_ranks = [&](const std::vector<std::uint32_t>& ranks, const auto& function) {
-      on_threads(4, [&](std::uint32_t rank) {
-        if (std::ranges::count(ranks, rank) == 1) function(all.ranks[rank]);
-      });
-    };
-    if (is_connected_before)
-      on_ranks({0, 1, 2, 3},
-               [](world& mine) { require(mine.barrier(patience).has_value(), "the barrier"); });
-    for (const std::uint32_t rank : {0U, 2U}) {
-      static_cast<void>(all.ranks[rank].peers().remove(2 - rank));
-      must(all.ranks[rank].peers().put(
-          2 - rank,
-          channel(
-              must(all.bed.domain.build_channel().hub(all.ranks[rank].peers().hub()).build()))));
-    }
-    channel& here = all.ranks[0].peers()[2];
-    channel& there = all.ranks[2].peers()[0];
-    must(here.handshake(there.endpoint()));
-    must(there.handshake(here.endpoint()));
-
-    on_ranks({0, 1, 3}, [](world& mine) {
-      require(mine.barrier({0, 1, 3}, patience).has_value(), "the barrier of those without it");
-    });
-    on_ranks({0, 1, 3}, [](world& mine) {
-      const group_results none = mine.barrier({0, 1, 2, 3}, 200ms, barrier_kind::binary_tree);
-      require(!none.has_value(), "a barrier without 2 to fail");
-      if (mine.rank() != 0) return;
-      const auto* const with_2 = std::ranges::find(none, 2U, &peer_result::peer);
-      require(with_2 != none.end() && !with_2->result.has_value(), "2 to be blamed");
-      require(kind_of(*with_2) == error_kind::not_connected, "the kind");
-    });
-    // 0 waits for 3 and then 1, and tells all the others.
-    {
-      const world leaves = std::move(all.ranks[3]);
-    }
-    on_ranks({0, 1}, [](world& mine) {
-      const group_results none =
-          mine.barrier({0, 3, 1, 2}, 3 * patience, barrier_kind::binary_tree);
-      require(blamed(none) == std::vector<std::uint32_t>{3}, "3 to be blamed");
-    });
-    CHECK(here.is_connected());
-    CHECK(there.is_connected());
-  }
 }

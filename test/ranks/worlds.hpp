@@ -52,6 +52,22 @@ struct local_worlds {
   std::vector<world> ranks{};
 };
 
+/// So many ranks in one process, of which none is connected to another yet.
+struct lazy_worlds {
+  explicit lazy_worlds(std::uint32_t count) {
+    std::vector<local_bootstrap> launched = local_bootstrap::create(count);
+    std::vector<std::optional<world>> made(count);
+    on_threads(count, [&](std::uint32_t rank) {
+      made[rank].emplace(must(
+          world::join_lazily(std::move(launched[rank]), bed.domain.build_channel(), patience)));
+    });
+    for (auto& each : made) ranks.push_back(std::move(*each));
+  }
+
+  testbed bed;
+  std::vector<world> ranks{};
+};
+
 /// Stops a wait when it is set.
 class when_set {
  public:

@@ -195,6 +195,9 @@ class channel_connection : public outstanding_work {
   [[nodiscard]] channel_id id() const noexcept;
   [[nodiscard]] const std::optional<channel_failure>& failure() const noexcept { return failure_; }
   [[nodiscard]] const endpoint& local() const noexcept { return local_; }
+  /// The owner of the endpoint that it was connected to last; 0 before that, and of an endpoint
+  /// without one.
+  [[nodiscard]] std::uint32_t peer_owner() const noexcept { return peer_owner_; }
   [[nodiscard]] const queue_pair_capacities& capacities() const noexcept { return capacities_; }
   [[nodiscard]] ibv_qp* native() const noexcept { return native_; }
   [[nodiscard]] const completion_queue& queue() const noexcept {
@@ -330,6 +333,7 @@ class channel_connection : public outstanding_work {
   std::uint32_t owner_;  ///< in endpoints
   std::uint32_t generation_ = 0;
   std::optional<endpoint> last_peer_{};
+  std::uint32_t peer_owner_ = 0;
 };
 
 }  // namespace verbspp::detail

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Channels under ranks' numbers that programs put there, connect to others, or take away.
+
+#include "worlds.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using numbers = std::vector<std::uint32_t>;
+
+[[nodiscard]] error_kind kind_of(const peer_result& failed) {
+  return static_cast<error>(failed.result.assume_error()).kind();
+}
+
+}  // namespace
+
+TEST_CASE("nothing of a step goes by a channel that the program has put under a rank's number") {
+  // Before it was used for the first time, and afterwards.
+  for (const bool is_connected_before : {false, true}) {
+    lazy_worlds all(4);
+    const auto on_ranks = [&](const std::vector<std::uint32_t>& ranks, const auto& function) {
+      on_threads(4, [&](std::uint32_t rank) {
+        if (std::ranges::count(ranks, rank) == 1) function(all.ranks[rank]);
+      });
+    };
+    if (is_connected_before)
+      on_ranks({0, 1, 2, 3},
+               [](world& mine) { require(mine.barrier(patience).has_value(), "the barrier"); });
+    for (const std::uint32_t rank : {0U, 2U}) {
+      static_cast<void>(all.ranks[rank].peers().remove(2 - rank));
+      must(all.ranks[rank].peers().put(
+          2 - rank,
+          channel(
+              must(all.bed.domain.build_channel().hub(all.ranks[rank].peers().hub()).build()))));
+    }
+    channel& here = all.ranks[0].peers()[2];
+    channel& there = all.ranks[2].peers()[0];
+    must(here.handshake(there.endpoint()));
+    must(there.handshake(here.endpoint()));
+
+    on_ranks({0, 1, 3}, [](world& mine) {
+      require(mine.barrier({0, 1, 3}, patience).has_value(), "the barrier of those without it");
+    });
+    on_ranks({0, 1, 3}, [](world& mine) {
+      const group_results none = mine.barrier({0, 1, 2, 3}, 200ms, barrier_kind::binary_tree);
+      require(!none.has_value(), "a barrier without 2 to fail");
+      if (mine.rank() != 0) return;
+      const auto* const with_2 = std::ranges::find(none, 2U, &peer_result::peer);
+      require(with_2 != none.end() && !with_2->result.has_value(), "2 to be blamed");
+      require(kind_of(*with_2) == error_kind::not_connected, "the kind");
+    });
+    // 0 waits for 3 and then 1, and tells all the others.
+    {
+      const world leaves = std::move(all.ranks[3]);
+    }
+    on_ranks({0, 1}, [](world& mine) {
+      const group_results none =
+          mine.barrier({0, 3, 1, 2}, 3 * patience, barrier_kind::binary_tree);
+      require(blamed(none) == std::vector<std::uint32_t>{3}, "3 to be blamed");
+    });
+    CHECK(here.is_connected());
+    CHECK(there.is_connected());
+  }
+}
+
+TEST_CASE("nothing of a step goes to a process that is no rank, by whosever channel") {
+  local_worlds all(4);
+  // It has nothing of what the ranks have registered.
+  const testbed elsewhere;
+  channel stranger(must(elsewhere.domain.build_channel().build()));
+  world& mine = all.ranks[0];
+  channel& renewed = mine.peers()[2];
+  must(renewed.renew());
+  must(renewed.handshake(stranger.endpoint()));
+  must(stranger.handshake(renewed.endpoint()));
+  const auto are_connected = [&] {
+    stranger.poll();
+    renewed.poll();
+    return stranger.is_connected() && renewed.is_connected();
+  };
+
+  const group_results none = mine.barrier({0, 2}, patience);
+  CHECK(blamed(none) == numbers{2});
+  CHECK(kind_of(none[1]) == error_kind::not_connected);
+  CHECK(are_connected());
+
+  // Neither is it asked nor told about another one: 0 waits for 3, and then for 1.
+  CHECK(blamed(mine.barrier({0, 3, 1, 2}, 50ms, barrier_kind::binary_tree)) == numbers{3, 1});
+  CHECK(are_connected());
+}
