@@ -3,6 +3,8 @@
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/group/detail/channel_access.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/registered_buffer.hpp>
 #include <verbspp/work/work_completion.hpp>
 
 #include <algorithm>
@@ -30,17 +32,14 @@ constexpr std::uint64_t kind_bits = 0x7f;
 constexpr std::uint64_t lost_bit = 1U << 23U;
 constexpr unsigned count_at = 24;
 
-/// What is written from and read into a world's own memory needs nobody to keep that: it lives
-/// longer than the channels.
-memory_keeper kept_by_the_world{[](memory_keeper& /*self*/, std::uint32_t /*place*/) noexcept {}};
-
 /// Posts what nobody has to wait for, unless the queue is full. \returns a handle without a request
 /// if it could not be posted
 template <class Operation>
-[[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation) noexcept {
+[[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation,
+                                         const kept_memory& memory) noexcept {
   channel_core& core = channel_access::core_of(with);
   request made;
-  const auto posted = core.post(operation, made, nullptr, true, {.keeper = &kept_by_the_world});
+  const auto posted = core.post(operation, made, nullptr, true, memory);
   return posted.has_value() ? kept_pending(&core, made) : kept_pending();
 }
 
@@ -76,7 +75,8 @@ result<void> signals::open(const protection_domain& domain, std::uint32_t rank, 
   size_ = size;
   waiting_ = waiting;
   VERBSPP_TRY(made, registered_buffer<rights>::allocate(domain, end_of_memory()));
-  memory_.emplace(std::move(made));
+  VERBSPP_TRY(shared, std::move(made).share());
+  memory_.emplace(std::move(shared));
   counts_ = owned<counts[]>(new (std::nothrow) counts[size]);
   is_named_ = owned<bool[]>(new (std::nothrow) bool[size]());
   partners_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
@@ -246,8 +246,9 @@ bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bo
     const auto from = theirs->slice(at(word::joined_with, rank_), sizeof(std::uint64_t));
     if (!into.has_value() || !from.has_value()) continue;
     is_behind.get()[i] = channel_access::core_of(peers[rank]).sends_outstanding() != 0;
-    asked.get()[i] = post_unwaited(peers[rank], read_operation{.elements = into.assume_value(),
-                                                               .remote = from.assume_value()});
+    asked.get()[i] = post_unwaited(
+        peers[rank], read_operation{.elements = into.assume_value(), .remote = from.assume_value()},
+        memory_->keep());
     if (asked.get()[i].has_request()) ++open;
   }
   const wait_limit until(time_for_answers);
@@ -347,7 +348,8 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why) no
     if (!elements.has_value() || !into.has_value()) continue;
     told.get()[open] = post_unwaited(
         peers[rank],
-        write_operation{.elements = elements.assume_value(), .remote = into.assume_value()});
+        write_operation{.elements = elements.assume_value(), .remote = into.assume_value()},
+        memory_->keep());
     if (told.get()[open].has_request()) ++open;
   }
   const std::span<kept_pending> left(told.get(), open);

@@ -10,8 +10,8 @@
 #include <verbspp/group/group_error.hpp>
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/memory/protection_domain.hpp>
-#include <verbspp/memory/registered_buffer.hpp>
 #include <verbspp/memory/remote_memory.hpp>
+#include <verbspp/memory/shared_buffer.hpp>
 #include <verbspp/ranks/barrier_kind.hpp>
 
 #include <array>
@@ -230,7 +230,8 @@ class [[gnu::visibility("hidden")]] signals {
   std::uint32_t size_ = 0;
   std::uint64_t all_gathers_ = 0;
   wait_mode waiting_ = wait_mode::spin();
-  std::optional<registered_buffer<rights>> memory_{};
+  /// What is posted and not waited for keeps it: the program may take channels out of the world.
+  std::optional<shared_buffer<rights>> memory_{};
   owned<counts[]> counts_{};
   owned<bool[]> is_named_{};
   owned<std::uint32_t[]> partners_{};  ///< with whom a step is

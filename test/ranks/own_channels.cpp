@@ -98,3 +98,26 @@ TEST_CASE("nothing of a step goes to a process that is no rank, by whosever chan
   CHECK(blamed(mine.barrier({0, 3, 1, 2}, 50ms, barrier_kind::binary_tree)) == numbers{3, 1});
   CHECK(are_connected());
 }
+
+TEST_CASE("a channel that was taken out of a world outlives it, with what the world posted") {
+  local_worlds all(3);
+  const auto memory = must(registered_buffer<>::allocate(all.bed.domain, 64));
+  std::optional<world> mine(std::move(all.ranks[0]));
+  // Nobody takes that yet, so what a rank is asked and told comes later.
+  auto waits = must(mine->peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
+  for (int round = 0; round < 2; ++round)
+    CHECK(blamed(mine->barrier({0, 2, 1}, 50ms, barrier_kind::binary_tree)) == numbers{2});
+
+  channel kept = mine->peers().remove(1);
+  mine.reset();
+  channel& there = all.ranks[1].peers()[0];
+  must(there.receive({.elements = must(memory.scatter(8, 8))}, patience));
+  must(waits.wait(patience));
+  // Behind them, there is another one.
+  auto receive = must(there.post_receive({.elements = must(memory.scatter(16, 8))}));
+  const auto sent = kept.send({.elements = must(memory.gather(0, 8))}, patience);
+  INFO((sent.has_value() ? "" : sent.error().message()));
+  CHECK(sent.has_value());
+  CHECK(kept.is_connected());
+  CHECK(receive.wait(patience).has_value());
+}
