@@ -84,7 +84,10 @@ result<void> signals::open(const protection_domain& domain, std::uint32_t rank, 
   theirs_ = owned<std::optional<place>[]>(new (std::nothrow) std::optional<place>[size]);
   ends_ = owned<ends[]>(new (std::nothrow) ends[size]);
   everybody_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
-  if (!counts_ || !is_named_ || !partners_ || !is_expected_ || !theirs_ || !ends_ || !everybody_)
+  unwaited_ = owned<kept_pending[]>(new (std::nothrow) kept_pending[size]);
+  is_behind_ = owned<bool[]>(new (std::nothrow) bool[size]());
+  if (!counts_ || !is_named_ || !partners_ || !is_expected_ || !theirs_ || !ends_ || !everybody_ ||
+      !unwaited_ || !is_behind_)
     return error::from_errno(ENOMEM, "join a world");
   for (std::uint32_t each = 0; each < size; ++each) everybody_.get()[each] = each;
   return success();
@@ -158,13 +161,15 @@ void signals::run(barrier_kind kind, const peer_list& ranks, Signal signal,
   for (std::uint64_t child = first; child < end; ++child) signal(all[child]);
 }
 
-void signals::leave_out_barrier(const peer_list& ranks, barrier_kind kind) noexcept {
+void signals::leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
+                                const error& cause) noexcept {
   if (objection(ranks)) return;
   for (const std::uint32_t rank : ranks) ++counts_.get()[rank].joined;
   run(
       kind_for(kind, ranks.size()), ranks,
       [&](std::uint32_t to) noexcept { ++counts_.get()[to].signaled; },
       [&](std::uint32_t from) noexcept { ++counts_.get()[from].awaited; });
+  tell_own(peers, ranks, cause.kind());
 }
 
 group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kind kind,
@@ -230,12 +235,9 @@ bool signals::has_gone_on(std::uint32_t rank) const noexcept {
   return false;
 }
 
-bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
+void signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
                   std::span<peer_result> told) noexcept {
-  const owned<kept_pending[]> asked(new (std::nothrow) kept_pending[told.size()]);
-  // Behind the program's own work, an answer may have to wait for what nobody knows.
-  const owned<bool[]> is_behind(new (std::nothrow) bool[told.size()]());
-  if (!asked || !is_behind) return false;
+  kept_pending* const asked = unwaited_.get();
   std::size_t open = 0;
   for (std::size_t i = 0; i < told.size(); ++i) {
     const std::uint32_t rank = told[i].peer;
@@ -245,30 +247,31 @@ bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bo
     const auto into = memory_->scatter(at(word::answer_of, rank), sizeof(std::uint64_t));
     const auto from = theirs->slice(at(word::joined_with, rank_), sizeof(std::uint64_t));
     if (!into.has_value() || !from.has_value()) continue;
-    is_behind.get()[i] = channel_access::core_of(peers[rank]).sends_outstanding() != 0;
-    asked.get()[i] = post_unwaited(
+    // Behind other work, an answer may have to wait for what nobody knows.
+    peers[rank].poll();
+    is_behind_.get()[i] = channel_access::core_of(peers[rank]).sends_outstanding() != 0;
+    asked[i] = post_unwaited(
         peers[rank], read_operation{.elements = into.assume_value(), .remote = from.assume_value()},
         memory_->keep());
-    if (asked.get()[i].has_request()) ++open;
+    if (asked[i].has_request()) ++open;
   }
   const wait_limit until(time_for_answers);
   for (bool is_late = false; open != 0; is_late = until.has_passed()) {
     for (std::size_t i = 0; i < told.size(); ++i) {
-      if (!asked.get()[i].has_request()) continue;
-      const auto answered = asked.get()[i].poll();
+      if (!asked[i].has_request()) continue;
+      const auto answered = asked[i].poll();
       if (!answered && !is_late) continue;
       if (answered)
         told[i].result = check_answer(told[i].peer, tag, *answered, is_over, failed.cause);
-      else if (!is_behind.get()[i])
+      else if (!is_behind_.get()[i])
         told[i].result = missing(failed.cause, "this rank's device is silent");
-      asked.get()[i] = kept_pending();
+      asked[i] = kept_pending();
       --open;
     }
     if (open == 0) break;
     peers.serve();
     std::this_thread::sleep_for(time_between_polls);
   }
-  return true;
 }
 
 transport_result<completed_work> signals::check_answer(
@@ -331,8 +334,6 @@ signals::farewell signals::reason_of(const group& peers, std::span<const peer_re
 void signals::tell(group& peers, const peer_list& ranks, const farewell& why) noexcept {
   const std::uint64_t reason = std::uint64_t{why.culprit} | (why.is_lost ? lost_bit : 0) |
                                static_cast<std::uint64_t>(why.kind) << kind_at;
-  const owned<kept_pending[]> told(new (std::nothrow) kept_pending[ranks.size()]);
-  if (!told) return;
   std::size_t open = 0;
   for (const std::uint32_t rank : ranks) {
     const place* const theirs = place_at(peers, rank);
@@ -346,13 +347,13 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why) no
     const auto elements = memory_->gather(from, sizeof(std::uint64_t));
     const auto into = theirs->slice(farewell_from(rank_, joined), sizeof(std::uint64_t));
     if (!elements.has_value() || !into.has_value()) continue;
-    told.get()[open] = post_unwaited(
+    unwaited_.get()[open] = post_unwaited(
         peers[rank],
         write_operation{.elements = elements.assume_value(), .remote = into.assume_value()},
         memory_->keep());
-    if (told.get()[open].has_request()) ++open;
+    if (unwaited_.get()[open].has_request()) ++open;
   }
-  const std::span<kept_pending> left(told.get(), open);
+  const std::span<kept_pending> left(unwaited_.get(), open);
   const auto is_on_its_way = [](kept_pending& each) {
     if (each.has_request() && each.poll()) each = kept_pending();
     return each.has_request();
@@ -360,24 +361,33 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why) no
   for (const wait_limit until(time_to_tell);
        std::ranges::count_if(left, is_on_its_way) != 0 && !until.has_passed();)
     std::this_thread::sleep_for(time_between_polls);
+  for (kept_pending& each : left) each = kept_pending();
 }
 
-group_results signals::blame(group& peers, const peer_list& ranks, std::uint16_t tag,
-                             failed_step failed, const wait_limit& limit) noexcept {
-  if (!failed.with) return failed.cause;
+signals::verdict signals::blame(group& peers, const peer_list& ranks, std::uint16_t tag,
+                                failed_step failed, const wait_limit& limit) noexcept {
+  if (!failed.with) {
+    tell_own(peers, ranks, failed.cause.kind());
+    return failed.cause;
+  }
+  if (is_lost(peers, *failed.with)) failed.how = certainty::lost;
   const auto count = static_cast<std::uint32_t>(ranks.size());
   owned<peer_result[]> all(new (std::nothrow) peer_result[count]);
-  if (!all) return error::from_errno(ENOMEM, collective_step);
+  if (!all) {
+    tell(peers, ranks,
+         {.culprit = *failed.with,
+          .kind = failed.cause.kind(),
+          .is_lost = failed.how == certainty::lost});
+    return error::from_errno(ENOMEM, collective_step);
+  }
   const std::span<peer_result> told(all.get(), count);
-  if (is_lost(peers, *failed.with)) failed.how = certainty::lost;
   const completed_work nothing(number_of(work_operation::rdma_read), 0, 0, 0);
   for (std::uint32_t i = 0; i < count; ++i) {
     told[i] = {ranks.begin()[i], nothing};
     if (const auto trouble = trouble_with(peers, told[i].peer, failed)) told[i].result = *trouble;
   }
   const bool is_over = limit.has_passed();
-  if ((is_over || failed.how != certainty::lost) && !ask(peers, tag, failed, is_over, told))
-    return error::from_errno(ENOMEM, collective_step);
+  if (is_over || failed.how != certainty::lost) ask(peers, tag, failed, is_over, told);
   // Who is told that it is lost itself, and finds a connection that broke, was lost by that.
   if (failed.is_itself_lost)
     for (const peer_result& each : told) {
@@ -394,9 +404,21 @@ group_results signals::blame(group& peers, const peer_list& ranks, std::uint16_t
     const auto culprit =
         std::ranges::find(told, why ? why->culprit : *failed.with, &peer_result::peer);
     if (culprit == told.end()) return failed.cause;
-    culprit->result = why ? told_by(*failed.with, why->culprit, why->kind) : failed.cause;
+    culprit->result =
+        why ? told_by(*failed.with, why->culprit, why->kind, why->is_lost) : failed.cause;
   }
   tell(peers, ranks, reason_of(peers, told, failed));
+  return all;
+}
+
+group_results signals::add_lost(const group& peers, const peer_list& ranks,
+                                verdict found) const noexcept {
+  if (!found.has_value()) return found.assume_error();
+  owned<peer_result[]> all = std::move(found).assume_value();
+  const auto count = static_cast<std::uint32_t>(ranks.size());
+  for (peer_result& each : std::span(all.get(), count))
+    if (each.result.has_value() && is_lost(peers, each.peer) && !farewell_of(each.peer, ranks))
+      each.result = peers.state_of(each.peer);
   return {std::move(all), count};
 }
 

@@ -5,6 +5,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/waiting.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_error.hpp>
@@ -40,13 +41,14 @@ namespace verbspp::detail {
 /// Beside each count is a tag of what the step is, by which ranks that do different things find
 /// that out.
 ///
-/// A rank whose step failed tells the others of that step why, before it goes on, or leaves: each
-/// by a word with the rank to blame, the kind of error, and the count of steps that both have come
-/// to. It is news of that step alone. Those who wait in it look at the words: where a rank has been
-/// lost, they need not wait for their limits; and who finds one gone knows because of whom. There
-/// are two words for each pair, in turn, so that the next step does not overwrite it at once.
-/// Nobody waits for room to tell, nor long for the others' devices, and nothing is given up for it:
-/// who is not told finds out itself.
+/// A rank whose step failed tells the others of that step why, as soon as it knows: each by a word
+/// with the rank to blame, which may be itself, the kind of error, and the count of steps that both
+/// have come to. It is news of that step alone. Those who wait in it look at the words: unless it
+/// was only a limit that has passed at one of them, they need not wait for theirs; and who finds a
+/// rank gone knows because of whom. There are two words for each pair, in turn, so that the next
+/// step does not overwrite it at once. Nobody waits for room to tell, nor long for the others'
+/// devices, and nothing is given up for it: who is not told finds out itself. It takes no memory
+/// that may be lacking.
 class [[gnu::visibility("hidden")]] signals {
  public:
   static constexpr access_flags rights =
@@ -86,8 +88,9 @@ class [[gnu::visibility("hidden")]] signals {
 
   [[nodiscard]] group_results barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                       const wait_limit& limit) noexcept;
-  /// Counts what the others count, and does nothing: a rank that does not come.
-  void leave_out_barrier(const peer_list& ranks, barrier_kind kind) noexcept;
+  /// Counts what the others count, and tells them why this rank does not come.
+  void leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
+                         const error& cause) noexcept;
   [[nodiscard]] group_results broadcast(group& peers, std::span<std::byte> value,
                                         std::uint32_t root, const wait_limit& limit) noexcept;
   /// `all` is used by the root alone.
@@ -131,7 +134,7 @@ class [[gnu::visibility("hidden")]] signals {
   };
   struct failed_step {
     bool has_failed = false;
-    std::optional<std::uint32_t> with{};  ///< nobody if it was this rank, for lack of memory
+    std::optional<std::uint32_t> with{};  ///< nobody if it was this rank, as for lack of memory
     error cause{};
     certainty how = certainty::waited_for;
     bool is_itself_lost = false;             ///< as the rank `with` has told this one
@@ -154,18 +157,24 @@ class [[gnu::visibility("hidden")]] signals {
   /// Does what the kind of barrier takes, by `signal(rank)` and `await(rank)`.
   template <class Signal, class Await>
   void run(barrier_kind kind, const peer_list& ranks, Signal signal, Await await) const noexcept;
+  /// Of each rank of a step what came of it, or why this rank could not do its part.
+  using verdict = result<owned<peer_result[]>>;
+
   /// Calls the function with a step, in a scope of the group.
   template <class Function>
   [[nodiscard]] group_results run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                        const wait_limit& limit, Function function);
   /// Which of the ranks are to blame; the others are told.
-  [[nodiscard]] group_results blame(group& peers, const peer_list& ranks, std::uint16_t tag,
-                                    failed_step failed, const wait_limit& limit) noexcept;
+  [[nodiscard]] verdict blame(group& peers, const peer_list& ranks, std::uint16_t tag,
+                              failed_step failed, const wait_limit& limit) noexcept;
+  /// Adds those that were lost since then, as what was posted to them did not finish; but for those
+  /// that had told why they would leave.
+  [[nodiscard]] group_results add_lost(const group& peers, const peer_list& ranks,
+                                       verdict found) const noexcept;
   /// Asks those that nothing is told of yet, and that are connected, how often they have come, and
   /// tells who has not, if the step is over by its limit. Late answers go on by themselves.
-  /// \returns whether there was memory for it
-  [[nodiscard]] bool ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
-                         std::span<peer_result> told) noexcept;
+  void ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
+           std::span<peer_result> told) noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, std::uint16_t tag, const transport_result<completed_work>& answered,
       bool is_over, const error& cause) const noexcept;
@@ -179,6 +188,10 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] static farewell reason_of(const group& peers, std::span<const peer_result> told,
                                           const failed_step& failed) noexcept;
   void tell(group& peers, const peer_list& ranks, const farewell& why) noexcept;
+  /// That this rank can't do its part.
+  void tell_own(group& peers, const peer_list& ranks, error_kind kind) noexcept {
+    tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false});
+  }
   /// Why that rank has given up the step of these ranks that this one is in; nothing if it has told
   /// nothing, or no sense.
   [[nodiscard]] std::optional<farewell> farewell_of(std::uint32_t rank,
@@ -239,6 +252,9 @@ class [[gnu::visibility("hidden")]] signals {
   owned<std::optional<place>[]> theirs_{};
   owned<ends[]> ends_{};  ///< of the channels by which the world connects this rank
   owned<std::uint32_t[]> everybody_{};
+  // For the time that this rank asks or tells others.
+  owned<kept_pending[]> unwaited_{};
+  owned<bool[]> is_behind_{};  ///< other work: what is asked of that one
 };
 
 /// The first peer's failure, as results.

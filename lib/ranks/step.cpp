@@ -29,13 +29,17 @@ constexpr std::uint64_t places_of_values = 2;
 
 }  // namespace
 
-void signals::step::heed_news() noexcept {
-  for (const std::uint32_t rank : ranks_)
-    if (const auto told = of_.farewell_of(rank, ranks_); told && told->is_lost) {
-      failed_.is_itself_lost = told->culprit == rank;
-      return fail(told->culprit, told_by(rank, told->culprit, told->kind),
-                  failed_.is_itself_lost ? certainty::known : certainty::lost);
-    }
+void signals::step::heed_news(std::chrono::steady_clock::time_point now) noexcept {
+  if (has_failed() || now < next_look_at_news_) return;
+  next_look_at_news_ = now + time_between_looks;
+  const auto is_of_a_limit = [](error_kind kind) {
+    return kind == error_kind::timed_out || kind == error_kind::cancelled;
+  };
+  for (const std::uint32_t rank : ranks_) {
+    const auto told = of_.farewell_of(rank, ranks_);
+    if (!told || (!told->is_lost && told->culprit != rank && is_of_a_limit(told->kind))) continue;
+    return heed(rank, *told);
+  }
 }
 
 void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept {
@@ -43,7 +47,7 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   if (!looks) looks = {now + time_between_looks, now + time_between_probes};
   if (now < looks->next) return;
   looks->next = now + time_between_looks;
-  heed_news();
+  heed_news(now);
   channel& with = peers_[for_rank];
   with.poll();
   if (const auto state = peers_.state_of(for_rank); !state.has_value())
@@ -98,9 +102,14 @@ void signals::step::check_tag(std::uint32_t from, std::uint64_t seen,
 }
 
 void signals::step::check_farewell(std::uint32_t from) noexcept {
-  if (const auto why = of_.farewell_of(from, ranks_))
-    fail(why->culprit, told_by(from, why->culprit, why->kind),
-         why->is_lost ? certainty::lost : certainty::known);
+  if (const auto why = of_.farewell_of(from, ranks_)) heed(from, *why);
+}
+
+void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
+  if (has_failed()) return;
+  failed_.is_itself_lost = why.is_lost && why.culprit == from;
+  fail(why.culprit, told_by(from, why.culprit, why.kind, why.is_lost),
+       why.is_lost && !failed_.is_itself_lost ? certainty::lost : certainty::known);
 }
 
 void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
@@ -120,7 +129,10 @@ void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
     }
     return success();
   }();
-  if (!posted.has_value()) fail(to, posted.assume_error(), certainty::waited_for);
+  if (posted.has_value()) return;
+  // If that one is connected, it is not its fault.
+  const auto with = peers_[to].is_connected() ? std::nullopt : std::optional<std::uint32_t>(to);
+  fail(with, posted.assume_error(), certainty::waited_for);
 }
 
 void signals::step::write_word(std::uint32_t to, word source, std::size_t into,
@@ -161,8 +173,12 @@ void signals::step::begin() noexcept {
   const std::span<const std::uint32_t> partners(of_.partners_.get(), partners_);
   for (const std::uint32_t rank : partners) of_.is_named_.get()[rank] = false;
   if (!has_failed() && peers_.is_any_due(partners)) {
-    failed_.reached.emplace(peers_.connect(partners, limit_));
-    if (failed_.reached->has_error()) {
+    failed_.reached.emplace(
+        peers_.connect(partners, wait_limit(limit_.deadline(), news_or_stop(*this))));
+    if (has_failed()) {
+      // Those that are not reached then are not to blame.
+      failed_.reached.reset();
+    } else if (failed_.reached->has_error()) {
       const group_error missing = failed_.reached->error();
       fail(missing.peer(), missing, certainty::known);
     }

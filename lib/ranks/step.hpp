@@ -34,10 +34,12 @@ inline constexpr const char* collective_step = "collective step of a world";
   return {kind, collective_step,
           "another rank has told that it gave a step up because of this one, and why"};
 }
-/// The same, where that may have been told of the one that hears it.
-[[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit,
-                                   error_kind kind) noexcept {
+/// The same, where that may have been told of the one that tells or hears it.
+[[nodiscard]] inline error told_by(std::uint32_t rank, std::uint32_t culprit, error_kind kind,
+                                   bool is_lost) noexcept {
   if (culprit != rank) return told_by_others(kind);
+  if (!is_lost)
+    return {kind, collective_step, "this rank has told that it can't do its part of the step"};
   return {kind, collective_step,
           "this rank has told that the connection to the one that says so was lost, and gave the "
           "step up"};
@@ -75,7 +77,10 @@ class [[gnu::visibility("hidden")]] signals::step {
       : of_(of), peers_(peers), scope_(scope), ranks_(ranks), tag_(tag), limit_(limit) {}
   step(const step&) = delete;
   step& operator=(const step&) = delete;
-  ~step() = default;
+  /// Unless it has ended, what it called has thrown, and the others are told so.
+  ~step() {
+    if (!has_ended_) of_.tell_own(peers_, ranks_, error_kind::cancelled);
+  }
 
   /// The step is with that rank.
   void note(std::uint32_t with) noexcept;
@@ -108,7 +113,10 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// It does nothing, but counts what the others count.
   void leave_out(const error& cause) noexcept { fail(std::nullopt, cause, certainty::known); }
   /// Whether it failed, and how.
-  [[nodiscard]] failed_step take_failure() noexcept { return std::move(failed_); }
+  [[nodiscard]] failed_step end() noexcept {
+    has_ended_ = true;
+    return std::move(failed_);
+  }
 
  private:
   [[nodiscard]] std::uint64_t tagged(std::uint64_t number) const noexcept {
@@ -129,6 +137,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
   /// Whether that rank, which is at a later step, has given this one up; fails if so.
   void check_farewell(std::uint32_t from) noexcept;
+  /// The step has failed, as that rank has told.
+  void heed(std::uint32_t from, const farewell& why) noexcept;
   /// When who waits looks next at the connection, and when it writes nothing by it.
   struct lookout {
     std::chrono::steady_clock::time_point next{};
@@ -137,8 +147,21 @@ class [[gnu::visibility("hidden")]] signals::step {
   /// Whether the connection to that rank is broken, or others have told of a rank that is lost: the
   /// step has failed then.
   void look_for_lost(std::uint32_t for_rank, std::optional<lookout>& looks) noexcept;
-  /// The same of any rank of the step, as another one has told that has given it up.
-  void heed_news() noexcept;
+  /// Whether any rank has told that it has given the step up, and not only as its limit has passed:
+  /// then this one has failed, too. Looks from time to time.
+  void heed_news(std::chrono::steady_clock::time_point now) noexcept;
+  /// Ends what a step waits for, when there is news of it, or a stop was requested.
+  class news_or_stop {
+   public:
+    explicit news_or_stop(step& of) noexcept : of_(&of) {}
+    [[nodiscard]] bool stop_requested() const noexcept {
+      of_->heed_news(std::chrono::steady_clock::now());
+      return of_->has_failed() || of_->limit_.stop_requested();
+    }
+
+   private:
+    step* of_;
+  };
   template <class Condition>
   [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds) noexcept;
 
@@ -149,13 +172,15 @@ class [[gnu::visibility("hidden")]] signals::step {
   std::uint16_t tag_;
   const wait_limit& limit_;
   failed_step failed_{};
+  bool has_ended_ = false;
   std::uint32_t partners_ = 0;  ///< how many
+  std::chrono::steady_clock::time_point next_look_at_news_{};
 };
 
 template <class Function>
 group_results signals::run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                 const wait_limit& limit, Function function) {
-  failed_step failed;
+  std::optional<verdict> found;
   bool has_begun = false;
   const auto done = peers.scope(
       [&](group_scope& scope) noexcept(noexcept(function(std::declval<step&>()))) {
@@ -163,7 +188,9 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
         join(ranks, tag);
         step now(*this, peers, &scope, ranks, tag, limit);
         function(now);
-        failed = now.take_failure();
+        // What was posted is waited for later: it may take until the limit.
+        if (failed_step failed = now.end(); failed.has_failed)
+          found.emplace(blame(peers, ranks, tag, std::move(failed), limit));
       },
       limit);
   if (!has_begun) {
@@ -172,14 +199,14 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
     step now(*this, peers, nullptr, ranks, tag, limit);
     now.leave_out(done.error());
     function(now);
-    return static_cast<error>(done.error());
+    found.emplace(blame(peers, ranks, tag, now.end(), limit));
+  } else if (!found) {
+    if (done.has_value()) return {owned<peer_result[]>(), 0};
+    found.emplace(blame(peers, ranks, tag,
+                        {.has_failed = true, .with = done.error().peer(), .cause = done.error()},
+                        limit));
   }
-  if (done.has_value() && !failed.has_failed) return {owned<peer_result[]>(), 0};
-  if (!failed.has_failed) {
-    failed.with = done.error().peer();
-    failed.cause = done.error();
-  }
-  return blame(peers, ranks, tag, std::move(failed), limit);
+  return add_lost(peers, ranks, *std::move(found));
 }
 
 }  // namespace verbspp::detail

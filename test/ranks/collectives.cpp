@@ -230,7 +230,7 @@ TEST_CASE("collective steps work again when what broke is mended") {
   }
 }
 
-TEST_CASE("what combining throws leaves the step, and the next one works") {
+TEST_CASE("what combining throws leaves the step, of which the others are told") {
   local_worlds all(4);
   std::atomic<std::uint32_t> done{0};
   on_threads(4, [&](std::uint32_t rank) {
@@ -241,13 +241,16 @@ TEST_CASE("what combining throws leaves the step, and the next one works") {
         if (rank == 2) throw std::runtime_error("no sum");
         return left + right;
       };
+      const auto start = std::chrono::steady_clock::now();
       try {
-        const auto sum = mine.all_reduce(rank, add, 3s);
-        require(!sum.has_value(), "the others to wait in vain");
+        const group_error failed = failure_of(mine.all_reduce(rank, add, 3 * patience));
+        require(blames(failed, 2, error_kind::cancelled), failed.message().c_str());
+        require(failed.failed() == 1, failed.message().c_str());
       } catch (const std::runtime_error&) {
         has_thrown = true;
       }
       require(has_thrown == (rank == 2), "rank 2 to throw");
+      require(std::chrono::steady_clock::now() < start + 2 * patience, "the others to be told");
       ++done;
       wait_until([&] { return done >= 4 * (round + 1); }, "all to be done");
     }

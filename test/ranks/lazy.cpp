@@ -545,3 +545,24 @@ TEST_CASE("with a pool, who waits for messages answers those who connect") {
   std::ranges::sort(seen);
   CHECK(seen == std::vector<std::uint32_t>{1, 2});
 }
+
+TEST_CASE("a rank that waits for another one to answer heeds what the others tell of the step") {
+  lazy_worlds all(4);
+  constexpr std::uint32_t gone = 2;
+  constexpr std::uint32_t silent = 3;
+  on_threads(3, [&](std::uint32_t rank) {
+    require(all.ranks[rank].peers().connect({0, 1, 2}, patience).has_value(), "the first three");
+  });
+  {
+    const world leaves = std::move(all.ranks[gone]);
+  }
+  // 0 waits for the silent one, and 1 for the one that has left.
+  on_threads(2, [&](std::uint32_t rank) {
+    const auto start = std::chrono::steady_clock::now();
+    const group_results none =
+        all.ranks[rank].barrier({0, 1, silent, gone}, 3 * patience, barrier_kind::binary_tree);
+    require(blamed(none) == std::vector<std::uint32_t>{gone},
+            none.has_value() ? "nobody is blamed" : none.message().c_str());
+    require(std::chrono::steady_clock::now() < start + 2 * patience, "news, before the limit");
+  });
+}

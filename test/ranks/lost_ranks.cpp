@@ -3,6 +3,7 @@
 /// What ranks tell each other of a step that they give up, and of whom; that it disturbs nobody
 /// else, and is not taken for news of another step.
 
+#include "../device/failing_device.hpp"
 #include "../sanitized.hpp"
 #include "worlds.hpp"
 
@@ -268,18 +269,76 @@ TEST_CASE("a step ends when it is to, though all have come by then") {
   CHECK(shortest < 1s);
 }
 
+TEST_CASE("why a rank has given a step up is told before what it posted there has finished") {
+  local_worlds all(4);
+  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  break_link(all.ranks[0], all.ranks[3]);
+  // Nobody takes that, so 0's signal to 1 stays behind it.
+  auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
+  std::atomic<bool> has_left{false};
+  std::atomic<bool> is_over_at_0{false};
+  on_threads(3, [&](std::uint32_t rank) {
+    // 0 waits for 3, and 2 for 0.
+    const auto start = clock::now();
+    const auto until_2_has_left =
+        wait_limit(clock::now() + 6 * patience, when_set(std::as_const(has_left)));
+    const group_results done = all.ranks[rank].barrier(
+        rank == 2 ? wait_limit(3 * patience) : until_2_has_left, barrier_kind::dissemination);
+    if (rank == 0) is_over_at_0 = true;
+    require(done.has_error(), "the step to fail");
+    if (rank != 2) return;
+    const bool was_told_before = !is_over_at_0 && clock::now() < start + 2 * patience;
+    has_left = true;
+    require_blamed(done, {3});
+    require(was_told_before, "it to be told while 0 waits");
+  });
+  CHECK_FALSE(waits.wait(patience).has_value());
+}
+
+namespace {
+
+/// That those learn in a barrier of all, long before its limit, that a rank has given it up.
+void require_told(local_worlds& all, const numbers& ranks, std::uint32_t culprit, error_kind why,
+                  barrier_kind kind) {
+  on_threads(static_cast<std::uint32_t>(all.ranks.size()), [&](std::uint32_t rank) {
+    if (std::ranges::count(ranks, rank) == 0) return;
+    const auto start = std::chrono::steady_clock::now();
+    const group_results done = all.ranks[rank].barrier(3 * patience, kind);
+    require_blamed(done, {culprit});
+    require(kind_of(done) == why, done.error().message().c_str());
+    require(std::chrono::steady_clock::now() < start + 2 * patience, "it to be told");
+  });
+}
+
+}  // namespace
+
+TEST_CASE("that a rank can't post its part of a step, the others are told") {
+  local_worlds all(3);
+  {
+    const failing_device failing("ibv_post_send:1=EIO");
+    const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::binary_tree);
+    REQUIRE(done.has_error());
+    CHECK(kind_of(done) == error_kind::driver);
+    CHECK_FALSE(done.error().peer());
+  }
+  require_told(all, {0, 2}, 1, error_kind::driver, barrier_kind::binary_tree);
+}
+
 #if !defined(VERBSPP_TEST_SANITIZED)
 
 namespace {
 
-/// Whether there is no memory, on this thread, for what can be refused.
-thread_local bool lacks_memory = false;
+constexpr std::size_t all_there_is = SIZE_MAX;
+/// For how many more allocations, of those that can be refused, there is memory on this thread.
+thread_local std::size_t allocations_left = all_there_is;
 
 }  // namespace
 
 // Of all that the library allocates, what can be refused. The usual one, otherwise.
 void* operator new[](std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
-  return lacks_memory ? nullptr : ::operator new[](size);
+  if (allocations_left == 0) return nullptr;
+  if (allocations_left != all_there_is) --allocations_left;
+  return ::operator new[](size);
 }
 
 TEST_CASE("a rank that lacks the memory for a step blames nobody, and counts on") {
@@ -293,20 +352,52 @@ TEST_CASE("a rank that lacks the memory for a step blames nobody, and counts on"
       require(kind_of(done) == error_kind::resource_exhausted, "the kind");
     };
     for (const barrier_kind kind : {barrier_kind::centralized, barrier_kind::dissemination}) {
-      lacks_memory = rank == 1;
+      if (rank == 1) allocations_left = 0;
       const group_results done = mine.barrier(300ms, kind);
-      lacks_memory = false;
+      allocations_left = all_there_is;
       check(done);
       every("the step to be over");
     }
-    lacks_memory = rank == 1;
+    if (rank == 1) allocations_left = 0;
     const bool has_reduced = mine.all_reduce(rank, std::plus<>(), 300ms).has_value();
-    lacks_memory = false;
+    allocations_left = all_there_is;
     require(!has_reduced, "the reduction to fail");
     every("the reduction to be over");
     require(mine.barrier(patience).has_value(), "the next barrier");
     for (int round = 0; round < 3; ++round)
       require(must(mine.all_reduce(rank, std::plus<>(), patience)) == 3, "the next sum");
+  });
+}
+
+TEST_CASE("that a rank lacks the memory for a step, the others are told") {
+  for (const barrier_kind kind : {barrier_kind::centralized, barrier_kind::dissemination}) {
+    local_worlds all(4);
+    allocations_left = 0;
+    const group_results done = all.ranks[1].barrier(3 * patience, kind);
+    allocations_left = all_there_is;
+    CHECK(kind_of(done) == error_kind::resource_exhausted);
+    require_told(all, {0, 2, 3}, 1, error_kind::resource_exhausted, kind);
+  }
+}
+
+TEST_CASE("because of whom a step is given up is told, also without memory for all results") {
+  local_worlds all(4);
+  // In a tree, only 1 waits for 3, and writes to it.
+  {
+    const world leaves = std::move(all.ranks[3]);
+  }
+  on_threads(3, [&](std::uint32_t rank) {
+    if (rank == 1) {
+      // For the scope.
+      allocations_left = 1;
+      const group_results done = all.ranks[1].barrier(3 * patience, barrier_kind::binary_tree);
+      allocations_left = all_there_is;
+      require(kind_of(done) == error_kind::resource_exhausted, "the kind");
+      return;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    require_blamed(all.ranks[rank].barrier(3 * patience, barrier_kind::binary_tree), {3});
+    require(std::chrono::steady_clock::now() < start + 2 * patience, "it to be told");
   });
 }
 

@@ -178,6 +178,31 @@ TEST_CASE("a rank whose work in a scope failed does not come to the barrier ther
   });
 }
 
+TEST_CASE("a rank that does not come to a barrier, as its work in the scope failed, tells so") {
+  local_worlds all(4);
+  buffer<> from(all.bed.domain, pattern(64, 1));
+  const auto gone = must(buffer<>(all.bed.domain, 64).region().remote());
+  on_threads(3, [&](std::uint32_t rank) {
+    world& mine = all.ranks[rank];
+    const auto done = mine.peers().scope(
+        [&](group_scope& scope) -> group_result<void> {
+          // With the one that is not in the barrier.
+          if (rank == 1)
+            VERBSPP_TRYV(scope[3].post_write({.elements = from.gather(), .remote = gone}));
+          const auto start = clock::now();
+          const group_results came = mine.barrier(scope, {0, 1, 2}, 3 * patience);
+          require(blamed(came) == std::vector<std::uint32_t>{rank == 1 ? 3U : 1U}, "who is blamed");
+          require(static_cast<error>(came.error()).kind() == error_kind::failed_request,
+                  came.message().c_str());
+          require(clock::now() < start + 2 * patience, "it to be told");
+          return success();
+        },
+        patience);
+    require(done.has_value() == (rank != 1), "the scope to fail where the work did");
+    require(mine.barrier({0, 1, 2}, patience).has_value(), "the next barrier");
+  });
+}
+
 TEST_CASE("a barrier that timed out names the ranks that were missing, and the next one works") {
   local_worlds all(5);
   const std::vector<std::uint32_t> late{2, 4};

@@ -217,7 +217,7 @@ class world {
   /// finished, for which the limit is that of the scope, before this rank comes to the barrier, at
   /// each rank that calls this one, so what they wrote is there when it returns.
   /// \errors as above; if something that was posted has failed, that, by its peer: this rank does
-  /// not come then, as the others are told at their limits
+  /// not come then, which the others are told
   group_results barrier(group_scope& behind, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
@@ -253,8 +253,8 @@ class world {
   /// The order depends on the size alone. A value is always combined with that of the ranks behind
   /// it, `combine(left, right)`, neighbours first: ((0 1) (2 3)) ((4 5) 6) for seven ranks. So
   /// `combine` has to be associative for the result to be that of all orders; it need not be
-  /// commutative. It is called in the middle of the step: what it throws leaves the others waiting
-  /// until their limits.
+  /// commutative. It is called in the middle of the step: what it throws, this throws, and the
+  /// others are told that this rank has given the step up (`cancelled`).
   /// \errors as `all_gather`
   template <class Value, class Combine>
     requires CollectiveValue<Value>
