@@ -114,6 +114,7 @@ std::uint64_t own_kib() {
 struct step {
   const char* name;
   std::function<group_result<void>(world&, const wait_limit&)> run;
+  bool is_with_all = false;  ///< nobody leaves it before all have come
 };
 const std::vector<step>& steps() {
   static const std::vector<step> all{
@@ -121,20 +122,23 @@ const std::vector<step>& steps() {
        [](world& mine, const wait_limit& limit) -> group_result<void> {
          VERBSPP_TRYV(mine.barrier(limit));
          return success();
-       }},
+       },
+       true},
       {"all_gather",
        [](world& mine, const wait_limit& limit) -> group_result<void> {
          VERBSPP_TRY(all, mine.all_gather(mine.rank(), limit));
          for (std::uint32_t rank = 0; rank < all.size(); ++rank)
            require(all[rank] == rank, "all_gather: another rank's value");
          return success();
-       }},
+       },
+       true},
       {"all_reduce",
        [](world& mine, const wait_limit& limit) -> group_result<void> {
          VERBSPP_TRY(sum, mine.all_reduce(mine.rank(), std::plus<>(), limit));
          require(sum == mine.size() * (mine.size() - 1) / 2, "all_reduce: another sum");
          return success();
-       }},
+       },
+       true},
       {"broadcast",
        [](world& mine, const wait_limit& limit) -> group_result<void> {
          VERBSPP_TRY(got, mine.broadcast(mine.rank(), mine.size() - 1, limit));
@@ -451,13 +455,18 @@ std::vector<planned> plans_for(const options& given) {
       const char* const name = number == meeting      ? "meeting"
                                : number == connecting ? "connecting"
                                                       : steps()[number - first_step].name;
-      planned& made = all.emplace_back(
-          planned{.given = given,
-                  .kills = {.at = whens[i], .step = number, .victim = 2},
-                  .words = std::string("rank 2 is killed ") + names[i] + ' ' + name});
-      // That one never comes is only known at the limit.
-      if (number == meeting && whens[i] != killing::when::behind)
-        made.given.limit = given.limit_of_missing;
+      // The meeting point dies with rank 0: where others may need it still, that is what they tell.
+      const bool is_meeting_over = number >= first_step && steps()[number - first_step].is_with_all;
+      for (const std::uint32_t victim : {2U, 0U}) {
+        if (victim == 0 && (whens[i] != killing::when::behind || !is_meeting_over)) continue;
+        planned& made = all.emplace_back(planned{
+            .given = given,
+            .kills = {.at = whens[i], .step = number, .victim = victim},
+            .words = "rank " + std::to_string(victim) + " is killed " + names[i] + ' ' + name});
+        // That one never comes is only known at the limit.
+        if (number == meeting && whens[i] != killing::when::behind)
+          made.given.limit = given.limit_of_missing;
+      }
     }
   return all;
 }

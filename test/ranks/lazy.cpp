@@ -12,10 +12,13 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 using namespace verbspp;
@@ -65,6 +68,36 @@ using cells = registered_buffer<access::local_write | access::remote_write, std:
   VERBSPP_TRY(elements, of[from].gather(of.size() + from, 1));
   return write_operation{.elements = elements, .remote = place};
 }
+
+/// A bootstrap that lets rank 1 wait when that asks for rank 0, once.
+struct slow_bootstrap {
+  struct notes {
+    std::optional<std::chrono::nanoseconds> limit{};  ///< of who was let wait
+    clock::time_point end{};                          ///< of that
+    std::optional<clock::time_point> next{};
+  };
+  local_bootstrap of;
+  notes* noted;
+  [[nodiscard]] std::uint32_t rank() const { return of.rank(); }
+  [[nodiscard]] std::uint32_t size() const { return of.size(); }
+  result<void> put(std::string_view key, std::span<const std::byte> value) {
+    return of.put(key, value);
+  }
+  group_result<void> fence(const wait_limit& limit) { return of.fence(limit); }
+  result<std::size_t> get(std::uint32_t from, std::string_view key, std::span<std::byte> into,
+                          const wait_limit& limit) {
+    if (rank() == 1 && from == 0) {
+      if (!noted->limit) {
+        noted->limit = limit.remaining().value_or(patience);
+        while (!limit.has_passed()) std::this_thread::yield();
+        noted->end = clock::now();
+        return limit.failure("get what a rank has put");
+      }
+      if (!noted->next) noted->next = clock::now();
+    }
+    return of.get(from, key, into, limit);
+  }
+};
 
 }  // namespace
 
@@ -565,4 +598,27 @@ TEST_CASE("a rank that waits for another one to answer heeds what the others tel
             none.has_value() ? "nobody is blamed" : none.message().c_str());
     require(std::chrono::steady_clock::now() < start + 2 * patience, "news, before the limit");
   });
+}
+
+TEST_CASE(
+    "a bootstrap that is slow holds up who serves for a moment, and is not asked again soon") {
+  const testbed bed;
+  std::vector<local_bootstrap> launched = local_bootstrap::create(2);
+  slow_bootstrap::notes noted;
+  std::atomic<bool> is_connected{false};
+  on_threads(2, [&](std::uint32_t rank) {
+    world mine = must(world::join_lazily(slow_bootstrap{std::move(launched[rank]), &noted},
+                                         bed.domain.build_channel(), patience));
+    if (rank == 0) {
+      const bool is_done = mine.peers().connect({1}, patience).has_value();
+      is_connected = true;
+      require(is_done, "1 to be connected in the end");
+    }
+    while (!is_connected) mine.serve();
+    require(mine.barrier(patience).has_value(), "the last barrier");
+  });
+  REQUIRE(noted.limit);
+  CHECK(*noted.limit <= 200ms);
+  REQUIRE(noted.next);
+  CHECK(*noted.next - noted.end >= 1s);
 }
