@@ -8,6 +8,15 @@
 
 #include <concepts>
 
+// TSan refuses threads in a child of a program that has several.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define NO_THREADS_AFTER_FORK
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define NO_THREADS_AFTER_FORK
+#endif
+
 /// A child of fork, with all that the test had by then.
 class forked {
  public:

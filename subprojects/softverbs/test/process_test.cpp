@@ -342,15 +342,6 @@ TEST_CASE("a send queue is drained when the peer has answered, and not touched b
   CHECK(other.wait() == 0);
 }
 
-// TSan refuses threads in a child of a program that has several.
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define NO_THREADS_AFTER_FORK
-#endif
-#elif defined(__SANITIZE_THREAD__)
-#define NO_THREADS_AFTER_FORK
-#endif
-
 #if !defined(NO_THREADS_AFTER_FORK)
 namespace {
 

@@ -76,10 +76,16 @@ TEST_CASE("receive scaling: whatever a frame is, it has a hash") {
     for (std::size_t place = 15; place < any.size(); ++place) any[place] = byte();
     if (any.size() > 14) any[14] = round % 2 == 0 ? 0x45 : 0x60;
     any.resize(random() % (any.size() + 1));
-    const std::uint32_t of_none = hash_of(any, 0);
-    CHECK(of_none == 0);
-    hash_of(any, ipv4_addresses | tcp_ports);
-    hash_of(any, ipv6_addresses | udp_ports);
+    const auto hashes = [](const frame& of) {
+      return std::array{hash_of(of, 0), hash_of(of, ipv4_addresses | tcp_ports),
+                        hash_of(of, ipv6_addresses | udp_ports)};
+    };
+    CHECK(hashes(any)[0] == 0);
+    // Whatever lies behind it.
+    const frame alone(any);
+    any.insert(any.end(), 70, byte());
+    any.resize(alone.size());
+    CHECK(hashes(any) == hashes(alone));
   }
 }
 
@@ -260,11 +266,14 @@ TEST_CASE("receive scaling: a queue whose completion is lost tells that it is lo
   CHECK(event.element.wq == end.queues[0]);
   // Who has got it may look at the queue until it is acknowledged.
   end.stop_spreading();
+  std::atomic<bool> begun{false};
   std::atomic<bool> gone{false};
   std::thread destroyer([&] {
+    begun = true;
     ibv_destroy_wq(end.queues[0]);
     gone = true;
   });
+  CHECK(eventually([&] { return begun.load(); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK_FALSE(gone);
   ibv_ack_async_event(&event);

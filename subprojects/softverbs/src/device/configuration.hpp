@@ -30,7 +30,7 @@ inline constexpr std::uint32_t work_requests = 16384;
 inline constexpr std::uint32_t gather_entries = 30;
 inline constexpr std::uint32_t inline_data = 256;
 inline constexpr int shared_receive_queues = 16384;
-/// Which are numbered as queue pairs are.
+/// Which have the numbers of queue pairs: of both together there are no more in a process.
 inline constexpr int receive_work_queues = queue_pairs;
 inline constexpr int indirection_tables = 4096;
 /// Of each, as a power of two.

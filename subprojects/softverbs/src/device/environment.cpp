@@ -141,10 +141,11 @@ environment read_environment() {
 
 /// A process has so many queue pairs, for all of its devices; what one says that it grants, it has.
 void share_queue_pairs(configuration& all) noexcept {
-  for (device_description& each : all.devices)
-    each.most.queue_pairs =
-        std::min(each.most.queue_pairs,
-                 limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size()));
+  const std::uint32_t share = limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size());
+  for (device_description& each : all.devices) {
+    each.most.queue_pairs = std::min(each.most.queue_pairs, share);
+    each.most.receive_work_queues = std::min(each.most.receive_work_queues, share);
+  }
 }
 
 const environment& the_environment() noexcept {

@@ -58,6 +58,10 @@ int receive_work_queue::modify(const ibv_wq_attr& asked) {
   const std::lock_guard held(lock_);
   const auto given = [&](std::uint32_t attribute) { return (asked.attr_mask & attribute) != 0; };
   if (asked.attr_mask == 0 || asked.attr_mask >= IBV_WQ_ATTR_RESERVED) return EINVAL;
+  const auto is_known = [](std::uint32_t wanted) { return wanted <= IBV_WQS_ERR; };
+  if ((given(IBV_WQ_ATTR_STATE) && !is_known(asked.wq_state)) ||
+      (given(IBV_WQ_ATTR_CURR_STATE) && !is_known(asked.curr_wq_state)))
+    return EINVAL;
   // What could be changed of it is what it can't do.
   if (given(IBV_WQ_ATTR_FLAGS) && asked.flags_mask != 0) return EOPNOTSUPP;
   if (given(IBV_WQ_ATTR_CURR_STATE) && asked.curr_wq_state != now_in_) return EINVAL;

@@ -125,7 +125,13 @@ void judge(queue_record& queue, completion& taken) {
   nanoseconds due = now() + verdict.delay;
   if (verdict.delay != 0 && !verdict.overtakable) due = queue.floor = std::max(due, queue.floor);
   due = std::max(due, queue.floor);
-  if (pair != nullptr) due = pair->floor = std::max(due, pair->floor);
+  if (pair != nullptr) {
+    due = pair->floor = std::max(due, pair->floor);
+  } else {
+    // Of a work queue, of which no record is kept.
+    for (const auto& [time, each] : queue.waiting)
+      if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
+  }
   queue.waiting.emplace(due, taken);
   attention.fetch_add(1);
 }

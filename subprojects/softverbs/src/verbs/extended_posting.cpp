@@ -287,17 +287,17 @@ ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attr
     errno = error;
     return nullptr;
   }
-  if (attributes->qp_type == IBV_QPT_XRC_RECV) {
-    ibv_qp* target = nullptr;
-    if (const int error = create_target(device_context::of(verbs), *attributes, target))
-      errno = error;
-    return target;
-  }
   if (asks_to_spread(*attributes)) {
     ibv_qp* pair = nullptr;
     if (const int error = create_spreading(device_context::of(verbs), *attributes, pair))
       errno = error;
     return pair;
+  }
+  if (attributes->qp_type == IBV_QPT_XRC_RECV) {
+    ibv_qp* target = nullptr;
+    if (const int error = create_target(device_context::of(verbs), *attributes, target))
+      errno = error;
+    return target;
   }
   std::unique_ptr<request_batch> batch;
   const bool builds = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;

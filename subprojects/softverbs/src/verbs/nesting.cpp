@@ -17,11 +17,12 @@ int refuse(std::atomic<bool>& explained, const char* explanation) noexcept {
 
 int refuse_nested_poll() noexcept {
   static std::atomic<bool> explained{false};
-  return refuse(explained,
-                "a thread polls or resizes a completion queue, or destroys or resets a queue pair "
-                "of it, between its own ibv_start_poll and ibv_end_poll: EBUSY here, but some "
-                "drivers hold a lock meanwhile and wait for "
-                "ever; call ibv_end_poll first, or go on with ibv_next_poll");
+  return refuse(
+      explained,
+      "a thread polls or resizes a completion queue, or destroys or resets a queue pair "
+      "or work queue of it, between its own ibv_start_poll and ibv_end_poll: EBUSY here, but some "
+      "drivers hold a lock meanwhile and wait for "
+      "ever; call ibv_end_poll first, or go on with ibv_next_poll");
 }
 
 int refuse_nested_post() noexcept {

@@ -286,7 +286,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
   {
     const std::lock_guard held(ours->lock());
     if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr || ours->is_of_xrc() ||
-        ours->spreading() != nullptr)
+        ours->recv_cq == nullptr)  // it has work queues for that
       error = EINVAL;
     for (; request != nullptr; request = request->next) {
       if (error == 0) error = ours->responses.post(*request);

@@ -81,13 +81,13 @@ int check(const device_context& device, const ibv_qp_init_attr_ex& asked) noexce
   // It has no queues of its own.
   const ibv_qp_cap& cap = asked.cap;
   if ((asked.comp_mask & needed) != needed ||
-      (asked.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 || cap.max_send_wr != 0 ||
-      cap.max_recv_wr != 0 || cap.max_recv_sge != 0 || asked.recv_cq != nullptr ||
-      asked.srq != nullptr || asked.rwq_ind_tbl == nullptr ||
-      asked.rwq_ind_tbl->context != &device.verbs())
+      (asked.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 || cap.max_recv_wr != 0 ||
+      cap.max_recv_sge != 0 || asked.recv_cq != nullptr || asked.srq != nullptr ||
+      asked.rwq_ind_tbl == nullptr)
     return EINVAL;
   // As the kernel, before any driver is asked.
   if (!may_send_raw()) return EPERM;
+  if (cap.max_send_wr != 0 || asked.rwq_ind_tbl->context != &device.verbs()) return EINVAL;
   return receive_hash::check(
       asked.rx_hash_conf, static_cast<const indirection_table*>(asked.rwq_ind_tbl)->queues.size());
 }
@@ -100,7 +100,6 @@ bool asks_to_spread(const ibv_qp_init_attr_ex& attributes) noexcept {
 
 int create_spreading(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_qp*& created) {
   if (const int error = check(device, attributes)) return error;
-  attributes.cap = {};
   ibv_qp_init_attr granted{};
   granted.qp_context = attributes.qp_context;
   granted.qp_type = attributes.qp_type;
@@ -110,6 +109,7 @@ int create_spreading(device_context& device, ibv_qp_init_attr_ex& attributes, ib
         frame_spreading{*static_cast<indirection_table*>(attributes.rwq_ind_tbl),
                         receive_hash(attributes.rx_hash_conf)});
     if (const int error = softverbs::enter(device, *pair)) return error;
+    attributes.cap = {};
     created = pair.release();
     return 0;
   } catch (const std::bad_alloc&) {
