@@ -287,6 +287,8 @@ class world {
 
   /// Connects again what was broken, whichever end has seen that: all ranks have to call it. What
   /// they have counted of each other's steps is the same again, also where one has left out some.
+  /// Channels that the program has put there, or connected to somebody else, are left alone while
+  /// they are connected: no step goes by them afterwards either.
   /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 
