@@ -25,10 +25,11 @@ constexpr auto time_for_answers = std::chrono::seconds(1);
 constexpr auto time_to_tell = std::chrono::milliseconds(200);
 constexpr auto time_between_polls = std::chrono::microseconds(50);
 
-// A farewell is the low bits of the count, whether a rank has been lost, the kind of error, and the
-// culprit.
+// A farewell is the low bits of the count, whether a rank has been lost, whether it has refused,
+// the kind of error, and the culprit.
 constexpr unsigned kind_at = 16;
-constexpr std::uint64_t kind_bits = 0x7f;
+constexpr std::uint64_t kind_bits = 0x3f;
+constexpr std::uint64_t refused_bit = 1U << 22U;
 constexpr std::uint64_t lost_bit = 1U << 23U;
 constexpr unsigned count_at = 24;
 
@@ -51,6 +52,11 @@ template <class Operation>
 [[nodiscard]] barrier_kind kind_for(barrier_kind kind, std::size_t ranks) noexcept {
   if (kind != barrier_kind::by_size) return kind;
   return ranks <= 64 ? barrier_kind::dissemination : barrier_kind::binary_tree;
+}
+
+/// What came of a rank that is not to blame.
+[[nodiscard]] completed_work no_failure() noexcept {
+  return {number_of(work_operation::rdma_read), 0, 0, 0};
 }
 
 /// Whether there is no connection any more.
@@ -212,7 +218,8 @@ std::optional<signals::farewell> signals::farewell_of(std::uint32_t rank,
   const std::uint64_t kind = (told >> kind_at) & kind_bits;
   farewell why{.culprit = static_cast<std::uint32_t>(told & 0xffffU),
                .kind = static_cast<error_kind>(kind),
-               .is_lost = (told & lost_bit) != 0};
+               .is_lost = (told & lost_bit) != 0,
+               .has_refused = (told & refused_bit) != 0};
   if (why.culprit == rank_) {
     // It is here; but who has lost it is lost to it, too.
     if (!why.is_lost) return std::nullopt;
@@ -235,9 +242,10 @@ bool signals::has_gone_on(std::uint32_t rank) const noexcept {
   return false;
 }
 
-void signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
+bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
                   std::span<peer_result> told) noexcept {
   kept_pending* const asked = unwaited_.get();
+  bool has_all = true;
   std::size_t open = 0;
   for (std::size_t i = 0; i < told.size(); ++i) {
     const std::uint32_t rank = told[i].peer;
@@ -253,7 +261,10 @@ void signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bo
     asked[i] = post_unwaited(
         peers[rank], read_operation{.elements = into.assume_value(), .remote = from.assume_value()},
         memory_->keep());
-    if (asked[i].has_request()) ++open;
+    if (asked[i].has_request())
+      ++open;
+    else
+      has_all = false;
   }
   const wait_limit until(time_for_answers);
   for (bool is_late = false; open != 0; is_late = until.has_passed()) {
@@ -265,6 +276,8 @@ void signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bo
         told[i].result = check_answer(told[i].peer, tag, *answered, is_over, failed.cause);
       else if (!is_behind_.get()[i])
         told[i].result = missing(failed.cause, "this rank's device is silent");
+      else
+        has_all = false;
       asked[i] = kept_pending();
       --open;
     }
@@ -272,6 +285,7 @@ void signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bo
     peers.serve();
     std::this_thread::sleep_for(time_between_polls);
   }
+  return has_all;
 }
 
 transport_result<completed_work> signals::check_answer(
@@ -303,12 +317,11 @@ std::optional<error> signals::trouble_with(group& peers, std::uint32_t rank,
 
 void signals::explain(const group& peers, const peer_list& ranks, std::span<peer_result> told,
                       failed_step& failed) const noexcept {
-  const completed_work nothing(number_of(work_operation::rdma_read), 0, 0, 0);
   for (peer_result& each : told) {
     if (each.result.has_value() || !is_lost(peers, each.peer)) continue;
     const std::optional<farewell> why = farewell_of(each.peer, ranks);
     if (!why || why->culprit == each.peer) continue;
-    each.result = nothing;
+    each.result = no_failure();
     peer_result& culprit = *std::ranges::find(told, why->culprit, &peer_result::peer);
     if (culprit.result.has_value()) culprit.result = told_by_others(why->kind);
     if (failed.with == each.peer) failed.with = culprit.peer;
@@ -317,22 +330,21 @@ void signals::explain(const group& peers, const peer_list& ranks, std::span<peer
 
 signals::farewell signals::reason_of(const group& peers, std::span<const peer_result> told,
                                      const failed_step& failed) noexcept {
-  const peer_result* first = nullptr;
-  bool is_any_lost = false;
-  for (const peer_result& each : told) {
-    if (each.result.has_value()) continue;
-    const bool was_lost =
-        (each.peer == failed.with && failed.how == certainty::lost) || is_lost(peers, each.peer);
-    if (first == nullptr || (was_lost && !is_any_lost)) first = &each;
-    is_any_lost = is_any_lost || was_lost;
-  }
-  return {.culprit = first->peer,
-          .kind = static_cast<error>(first->result.assume_error()).kind(),
-          .is_lost = is_any_lost};
+  const auto sureness = [&](const peer_result& each) noexcept -> std::optional<certainty> {
+    if (each.result.has_value()) return std::nullopt;
+    if (is_lost(peers, each.peer)) return certainty::lost;
+    return each.peer == failed.with ? std::max(failed.how, certainty::known) : certainty::known;
+  };
+  const peer_result& first = *std::ranges::max_element(told, {}, sureness);
+  return {.culprit = first.peer,
+          .kind = static_cast<error>(first.result.assume_error()).kind(),
+          .is_lost = sureness(first) == certainty::lost,
+          .has_refused = sureness(first) == certainty::refused};
 }
 
 void signals::tell(group& peers, const peer_list& ranks, const farewell& why) noexcept {
   const std::uint64_t reason = std::uint64_t{why.culprit} | (why.is_lost ? lost_bit : 0) |
+                               (why.has_refused ? refused_bit : 0) |
                                static_cast<std::uint64_t>(why.kind) << kind_at;
   std::size_t open = 0;
   for (const std::uint32_t rank : ranks) {
@@ -374,29 +386,38 @@ signals::verdict signals::blame(group& peers, const peer_list& ranks, std::uint1
   const auto count = static_cast<std::uint32_t>(ranks.size());
   owned<peer_result[]> all(new (std::nothrow) peer_result[count]);
   if (!all) {
-    tell(peers, ranks,
-         {.culprit = *failed.with,
-          .kind = failed.cause.kind(),
-          .is_lost = failed.how == certainty::lost});
-    return error::from_errno(ENOMEM, collective_step);
+    // Nobody can be asked. The one that this rank waited for is to blame only if it has told so.
+    const error lacking = error::from_errno(ENOMEM, collective_step);
+    if (failed.how != certainty::waited_for)
+      tell(peers, ranks,
+           {.culprit = *failed.with,
+            .kind = failed.cause.kind(),
+            .is_lost = failed.how == certainty::lost,
+            .has_refused = failed.how == certainty::refused});
+    else if (const auto why = farewell_of(*failed.with, ranks))
+      tell(peers, ranks, *why);
+    else
+      tell_own(peers, ranks, lacking.kind());
+    return lacking;
   }
   const std::span<peer_result> told(all.get(), count);
-  const completed_work nothing(number_of(work_operation::rdma_read), 0, 0, 0);
   for (std::uint32_t i = 0; i < count; ++i) {
-    told[i] = {ranks.begin()[i], nothing};
+    told[i] = {ranks.begin()[i], no_failure()};
     if (const auto trouble = trouble_with(peers, told[i].peer, failed)) told[i].result = *trouble;
   }
   const bool is_over = limit.has_passed();
-  if (is_over || failed.how != certainty::lost) ask(peers, tag, failed, is_over, told);
+  const bool has_asked_all =
+      (is_over || failed.how != certainty::lost) && ask(peers, tag, failed, is_over, told);
   // Who is told that it is lost itself, and finds a connection that broke, was lost by that.
   if (failed.is_itself_lost)
     for (const peer_result& each : told) {
       if (each.peer == *failed.with || each.result.has_value()) continue;
-      std::ranges::find(told, *failed.with, &peer_result::peer)->result = nothing;
+      std::ranges::find(told, *failed.with, &peer_result::peer)->result = no_failure();
       failed.with = each.peer;
       break;
     }
   explain(peers, ranks, told, failed);
+  std::optional<std::uint32_t> guessed;
   if (std::ranges::all_of(told, [](const peer_result& each) { return each.result.has_value(); })) {
     // All whom this rank can ask have come. The one that it waited for has told for whom it waited,
     // or was too late, at least.
@@ -406,19 +427,32 @@ signals::verdict signals::blame(group& peers, const peer_list& ranks, std::uint1
     if (culprit == told.end()) return failed.cause;
     culprit->result =
         why ? told_by(*failed.with, why->culprit, why->kind, why->is_lost) : failed.cause;
+    if (why && why->has_refused) {
+      failed.with = why->culprit;
+      failed.how = certainty::refused;
+    }
+    if (!why) guessed = culprit->peer;
   }
-  tell(peers, ranks, reason_of(peers, told, failed));
-  return all;
+  // It may be one of those that this rank could not ask, instead.
+  if (!guessed || has_asked_all) tell(peers, ranks, reason_of(peers, told, failed));
+  return findings{std::move(all), guessed};
 }
 
 group_results signals::add_lost(const group& peers, const peer_list& ranks,
                                 verdict found) const noexcept {
   if (!found.has_value()) return found.assume_error();
-  owned<peer_result[]> all = std::move(found).assume_value();
+  auto [all, guessed] = std::move(found).assume_value();
   const auto count = static_cast<std::uint32_t>(ranks.size());
-  for (peer_result& each : std::span(all.get(), count))
-    if (each.result.has_value() && is_lost(peers, each.peer) && !farewell_of(each.peer, ranks))
-      each.result = peers.state_of(each.peer);
+  const std::span<peer_result> told(all.get(), count);
+  bool has_added = false;
+  for (peer_result& each : told) {
+    if (!each.result.has_value() || !is_lost(peers, each.peer) || farewell_of(each.peer, ranks))
+      continue;
+    each.result = peers.state_of(each.peer);
+    has_added = true;
+  }
+  if (has_added && guessed && !is_lost(peers, *guessed))
+    std::ranges::find(told, *guessed, &peer_result::peer)->result = no_failure();
   return {std::move(all), count};
 }
 

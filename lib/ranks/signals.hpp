@@ -43,9 +43,10 @@ namespace verbspp::detail {
 ///
 /// A rank whose step failed tells the others of that step why, as soon as it knows: each by a word
 /// with the rank to blame, which may be itself, the kind of error, and the count of steps that both
-/// have come to. It is news of that step alone. Those who wait in it look at the words: unless it
-/// was only a limit that has passed at one of them, they need not wait for theirs; and who finds a
-/// rank gone knows because of whom. There are two words for each pair, in turn, so that the next
+/// have come to; and whether that one itself has told that it can't do its part, which those who
+/// pass it on repeat. It is news of that step alone. Those who wait in it look at the words: unless
+/// it was only a limit that has passed at one of them, they need not wait for theirs; and who finds
+/// a rank gone knows because of whom. There are two words for each pair, in turn, so that the next
 /// step does not overwrite it at once. Nobody waits for room to tell, nor long for the others'
 /// devices, and nothing is given up for it: who is not told finds out itself. It takes no memory
 /// that may be lacking.
@@ -130,7 +131,8 @@ class [[gnu::visibility("hidden")]] signals {
   enum class certainty : std::uint8_t {
     waited_for,  ///< this rank waited for that one, which may have waited for others
     known,
-    lost,  ///< and its connection is broken, here or at who has told so
+    refused,  ///< it has told that it can't do its part
+    lost,     ///< and its connection is broken, here or at who has told so
   };
   struct failed_step {
     bool has_failed = false;
@@ -145,6 +147,7 @@ class [[gnu::visibility("hidden")]] signals {
     std::uint32_t culprit;
     error_kind kind;
     bool is_lost;
+    bool has_refused;  ///< the culprit itself has told that it can't do its part
   };
 
   [[nodiscard]] std::optional<error> objection(const peer_list& ranks) noexcept;
@@ -157,8 +160,12 @@ class [[gnu::visibility("hidden")]] signals {
   /// Does what the kind of barrier takes, by `signal(rank)` and `await(rank)`.
   template <class Signal, class Await>
   void run(barrier_kind kind, const peer_list& ranks, Signal signal, Await await) const noexcept;
+  struct findings {
+    owned<peer_result[]> of_each{};
+    std::optional<std::uint32_t> guessed{};  ///< the only one to blame, for what is known by now
+  };
   /// Of each rank of a step what came of it, or why this rank could not do its part.
-  using verdict = result<owned<peer_result[]>>;
+  using verdict = result<findings>;
 
   /// Calls the function with a step, in a scope of the group.
   template <class Function>
@@ -168,12 +175,13 @@ class [[gnu::visibility("hidden")]] signals {
   [[nodiscard]] verdict blame(group& peers, const peer_list& ranks, std::uint16_t tag,
                               failed_step failed, const wait_limit& limit) noexcept;
   /// Adds those that were lost since then, as what was posted to them did not finish; but for those
-  /// that had told why they would leave.
+  /// that had told why they would leave. Then nobody is guessed.
   [[nodiscard]] group_results add_lost(const group& peers, const peer_list& ranks,
                                        verdict found) const noexcept;
   /// Asks those that nothing is told of yet, and that are connected, how often they have come, and
   /// tells who has not, if the step is over by its limit. Late answers go on by themselves.
-  void ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
+  /// \returns whether all are told of then, but for those that are not connected
+  bool ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
            std::span<peer_result> told) noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, std::uint16_t tag, const transport_result<completed_work>& answered,
@@ -184,13 +192,13 @@ class [[gnu::visibility("hidden")]] signals {
   /// Replaces those who left because of another rank by that one.
   void explain(const group& peers, const peer_list& ranks, std::span<peer_result> told,
                failed_step& failed) const noexcept;
-  /// The rank to blame first, and why. \pre there is one
+  /// The rank to blame first, and why: of whom it is surest. \pre there is one
   [[nodiscard]] static farewell reason_of(const group& peers, std::span<const peer_result> told,
                                           const failed_step& failed) noexcept;
   void tell(group& peers, const peer_list& ranks, const farewell& why) noexcept;
   /// That this rank can't do its part.
   void tell_own(group& peers, const peer_list& ranks, error_kind kind) noexcept {
-    tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false});
+    tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false, .has_refused = true});
   }
   /// Why that rank has given up the step of these ranks that this one is in; nothing if it has told
   /// nothing, or no sense.

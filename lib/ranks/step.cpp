@@ -37,7 +37,7 @@ void signals::step::heed_news(std::chrono::steady_clock::time_point now) noexcep
   };
   for (const std::uint32_t rank : ranks_) {
     const auto told = of_.farewell_of(rank, ranks_);
-    if (!told || (!told->is_lost && told->culprit != rank && is_of_a_limit(told->kind))) continue;
+    if (!told || (!told->is_lost && !told->has_refused && is_of_a_limit(told->kind))) continue;
     return heed(rank, *told);
   }
 }
@@ -108,8 +108,9 @@ void signals::step::check_farewell(std::uint32_t from) noexcept {
 void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
   if (has_failed()) return;
   failed_.is_itself_lost = why.is_lost && why.culprit == from;
-  fail(why.culprit, told_by(from, why.culprit, why.kind, why.is_lost),
-       why.is_lost && !failed_.is_itself_lost ? certainty::lost : certainty::known);
+  certainty how = why.has_refused ? certainty::refused : certainty::known;
+  if (why.is_lost && !failed_.is_itself_lost) how = certainty::lost;
+  fail(why.culprit, told_by(from, why.culprit, why.kind, why.is_lost), how);
 }
 
 void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,

@@ -130,8 +130,9 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   }
 
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) {
-    ++fences_;
-    VERBSPP_TRYV(send(tcp_frame_type::fence, 0, {}, {}, limit));
+    // Also those that did not go before their limits, or the others would be ahead from then on.
+    for (++fences_; fences_sent_ < fences_; ++fences_sent_)
+      VERBSPP_TRYV(send(tcp_frame_type::fence, 0, {}, {}, limit));
     for (;;) {
       const auto answer = receive(limit);
       if (!answer.has_value()) {
@@ -218,7 +219,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (wait_for(POLLOUT, limit)) continue;
         // Half a frame is none.
-        socket_.close();
+        if (sent != 0) socket_.close();
         return limit.failure(meeting, "the meeting point takes nothing");
       } else if (errno != EINTR) {
         return gone();
@@ -248,6 +249,7 @@ class [[gnu::visibility("hidden")]] tcp_rank {
   tcp_socket socket_{};
   tcp_frames in_{};
   std::uint32_t fences_ = 0;
+  std::uint32_t fences_sent_ = 0;
 };
 
 }  // namespace detail

@@ -297,6 +297,51 @@ TEST_CASE("why a rank has given a step up is told before what it posted there ha
 
 namespace {
 
+/// Stops a wait on request, and counts how often it was asked, which it is only while one waits.
+class watched_wait {
+ public:
+  watched_wait(std::atomic<std::uint32_t>& asked, const std::atomic<bool>& is_over)
+      : asked_(&asked), is_over_(&is_over) {}
+  [[nodiscard]] bool stop_requested() const noexcept {
+    ++*asked_;
+    return *is_over_;
+  }
+
+ private:
+  std::atomic<std::uint32_t>* asked_;
+  const std::atomic<bool>* is_over_;
+};
+
+}  // namespace
+
+TEST_CASE("nobody is blamed on a guess, where what was posted to another rank has not finished") {
+  local_worlds all(4);
+  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  // Nobody takes that, so 0 can't ask 1 whether it has come, which it has not.
+  auto waits = must(all.ranks[0].peers()[1].post_send({.elements = must(memory.gather(0, 8))}));
+  std::array<std::atomic<std::uint32_t>, 4> asked{};
+  std::atomic<bool> is_over_at_0{false};
+  on_threads(4, [&](std::uint32_t rank) {
+    if (rank == 1) return;
+    // 0 waits for 2, and 2 and 3 for 1.
+    const auto until = [&](const auto& stop) { return wait_limit(clock::now() + patience, stop); };
+    if (rank != 0) {
+      static_cast<void>(all.ranks[rank].barrier(until(watched_wait(asked[rank], is_over_at_0)),
+                                                barrier_kind::dissemination));
+      return;
+    }
+    wait_until([&] { return asked[2] > 10 && asked[3] > 10; }, "2 and 3 to wait");
+    const std::atomic<bool> at_once{true};
+    const group_results done =
+        all.ranks[0].barrier(until(when_set(at_once)), barrier_kind::dissemination);
+    is_over_at_0 = true;
+    require_blamed(done, {1});
+  });
+  CHECK_FALSE(waits.wait(patience).has_value());
+}
+
+namespace {
+
 /// That those learn in a barrier of all, long before its limit, that a rank has given it up.
 void require_told(local_worlds& all, const numbers& ranks, std::uint32_t culprit, error_kind why,
                   barrier_kind kind) {
