@@ -19,6 +19,7 @@
 #include <span>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace verbspp;
@@ -527,14 +528,15 @@ TEST_CASE("a mend that ended midway leaves ranks that connect at the next use") 
 
 TEST_CASE("why the other end could not connect is told") {
   lazy_worlds all(2);
-  // The first one is that of the end which calls.
-  const failing_device failing("ibv_create_qp:2=ENOMEM");
+  // The first one is that of the end which calls, several times if it has to wait.
+  std::optional<failing_device> failing(std::in_place, "ibv_create_qp:2+=ENOMEM");
   std::atomic<bool> is_done{false};
   on_threads(2, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     while (rank == 1 && !is_done) mine.serve();
     if (rank == 1) return;
     const group_results reached = mine.peers().connect({1}, patience);
+    failing.reset();
     const group_results again = mine.peers().connect({1}, patience);
     is_done = true;
     require(reached.failed() == 1, "1 to have no queue pair");
