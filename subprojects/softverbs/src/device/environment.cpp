@@ -141,8 +141,8 @@ environment read_environment() {
 
 /// A process has so many queue pairs, for all of its devices; what one says that it grants, it has.
 void share_queue_pairs(configuration& all) noexcept {
-  const std::uint32_t share = limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size());
   for (device_description& each : all.devices) {
+    const auto share = limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size());
     each.most.queue_pairs = std::min(each.most.queue_pairs, share);
     each.most.receive_work_queues = std::min(each.most.receive_work_queues, share);
   }

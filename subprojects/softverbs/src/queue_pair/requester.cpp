@@ -54,7 +54,8 @@ requester::requester(queue_pair_core& pair, const ibv_qp_init_attr& granted)
       entries_(std::size_t{capacity_} * max_entries_, domain_of(pair)),
       max_inline_(granted.cap.max_inline_data),
       signals_all_(granted.sq_sig_all != 0),
-      inline_(std::size_t{capacity_} * max_inline_, domain_of(pair)),
+      inline_(has_inline_among_entries() ? 0 : std::size_t{capacity_} * max_inline_,
+              domain_of(pair)),
       datagrams_(granted.qp_type == IBV_QPT_UD ? capacity_ : 0, domain_of(pair)) {}
 
 int requester::post(const ibv_send_wr& asked, posting way) {

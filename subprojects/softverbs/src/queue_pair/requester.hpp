@@ -96,8 +96,13 @@ class requester {
   ibv_sge* entries_of(std::uint32_t number) noexcept {
     return entries_.get() + std::size_t{number & (capacity_ - 1)} * max_entries_;
   }
+  /// What is inline has no entries, and is in their place if there is room for the most of it.
   std::byte* inline_of(std::uint32_t number) noexcept {
+    if (has_inline_among_entries()) return reinterpret_cast<std::byte*>(entries_of(number));
     return inline_.get() + std::size_t{number & (capacity_ - 1)} * max_inline_;
+  }
+  bool has_inline_among_entries() const noexcept {
+    return max_inline_ <= max_entries_ * sizeof(ibv_sge);
   }
 
   /// Where a datagram goes, kept for itself: address handles may be destroyed, and their domain.
