@@ -57,7 +57,7 @@ TEST_CASE("a greeting with memory that could vanish is answered without any") {
   }
   CHECK(link.right.quiet());
   // It notices by itself that they have hung up.
-  CHECK(eventually([&] { return descriptors_open() == before; }));
+  CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
 TEST_CASE("descriptors that nobody asked for are closed") {
@@ -81,7 +81,7 @@ TEST_CASE("descriptors that nobody asked for are closed") {
   }
   CHECK(link.right.quiet());
   // It notices by itself that they have hung up.
-  CHECK(eventually([&] { return descriptors_open() == before; }));
+  CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
 TEST_CASE("who is greeted by nonsense hangs up") {
