@@ -6,16 +6,17 @@
 
 # The first two are one build, in $build itself, with $options: slow has the tests that take a minute
 # or so and that few changes break. Both compilers compile the tests, and so what the headers have
-# inline: the oldest of each with optimization, the newest clang, which has the most warnings, with
-# sanitizers. Those need lines for their reports.
-# name            compiler      Boost    Meson's built-in options
+# inline: the oldest g++ with optimization, the newest clang, which has the most warnings, with
+# sanitizers. Those need lines for their reports. Where tests are not optimized, clang compiles them
+# in a third of the time.
+# name            compiler      Boost    tests               Meson's built-in options
 configurations="
-default           system        system
-slow              system        system
-gcc-oldest        gcc-oldest    system   optimization='2'
-clang-oldest      clang-oldest  system   optimization='2'
-asan-ubsan        clang-newest  newest   optimization='1' cpp_args='-g1' b_sanitize='address,undefined' b_lundef=false
-tsan              clang-newest  system   optimization='1' cpp_args='-g1' b_sanitize='thread' b_lundef=false
+default           system        system   0
+slow              system        system   0
+gcc-oldest        gcc-oldest    system   as_the_library      optimization='2'
+clang-oldest      clang-oldest  system   0                   optimization='2'
+asan-ubsan        clang-newest  newest   0                   optimization='1' cpp_args='-g1' b_sanitize='address,undefined' b_lundef=false
+tsan              clang-newest  system   0                   optimization='1' cpp_args='-g1' b_sanitize='thread' b_lundef=false
 "
 
 # The versions that verbspp is tested with; of these, the oldest and the newest that there are.
@@ -61,7 +62,7 @@ unpack_boost() {
   mv "$folder.new" "$folder"
 }
 
-# machine_file COMPILER BOOST OPTION...: what Meson has to know of a configuration.
+# machine_file COMPILER BOOST TESTS OPTION...: what Meson has to know of a configuration.
 machine_file() {
   local version=
   case $1 in
@@ -73,8 +74,9 @@ machine_file() {
     printf "[binaries]\nc = '%s'\ncpp = '%s'\n" "$version" "$(sed 's/gcc/g++/;s/clang/clang++/' <<<"$version")"
   fi
   [[ $2 == system || -z $boost_newest ]] || printf "[properties]\nboost_root = '%s'\n" "$PWD/$build/boost-$boost_newest/usr"
+  printf "[project options]\ntest_optimization = '%s'\n" "${3//_/ }"
   printf "[built-in options]\nwerror = true\nauto_features = 'enabled'\ndebug = false\n"
-  shift 2
+  shift 3
   (($# == 0)) || printf '%s\n' "$@"
 }
 
@@ -91,10 +93,10 @@ load_versions() {
 
 # choose NAME: sets $folder, and $setup to what configure needs besides, for a configuration.
 choose() {
-  local name compiler boost own_options
+  local name compiler boost optimized own_options
   # shellcheck disable=SC2046  # one word per column
   set -- $(grep "^$1 " <<<"$configurations")
-  name=$1 compiler=$2 boost=$3 own_options=("${@:4}")
+  name=$1 compiler=$2 boost=$3 optimized=$4 own_options=("${@:5}")
   if [[ $name == default || $name == slow ]]; then
     folder=$build setup=("${options[@]}" -Dtests=enabled -Dwerror=true)
     # The demo may have been here first.
@@ -103,7 +105,7 @@ choose() {
     folder=$build/matrix/$name setup=(--native-file "$build/matrix/$name.ini")
     [[ $boost == system ]] || unpack_boost
     mkdir -p "$build/matrix"
-    machine_file "$compiler" "$boost" "${own_options[@]}" >"$folder.ini.new"
+    machine_file "$compiler" "$boost" "$optimized" "${own_options[@]}" >"$folder.ini.new"
     if ! cmp --quiet "$folder.ini.new" "$folder.ini"; then
       rm -rf "$folder"
       mv "$folder.ini.new" "$folder.ini"
