@@ -4,6 +4,7 @@
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "memory/protection_domain.hpp"
+#include "verbs/acknowledgement.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
 #include "verbs/extended_polling.hpp"
@@ -193,13 +194,10 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
     completion_events = ours->completion_events_reported;
     async_events = ours->async_events_reported;
   }
-  // The program may still look at the queue of an event that it hasn't
-  // acknowledged.
-  ::pthread_mutex_lock(&ours->mutex);
-  while (ours->comp_events_completed != completion_events ||
-         ours->async_events_completed != async_events)
-    ::pthread_cond_wait(&ours->cond, &ours->mutex);
-  ::pthread_mutex_unlock(&ours->mutex);
+  wait_until_acknowledged(*ours, [&] {
+    return ours->comp_events_completed == completion_events &&
+           ours->async_events_completed == async_events;
+  });
   protection_domain* const domain = ours->options().domain;
   delete ours;
   if (domain != nullptr) {

@@ -9,6 +9,7 @@
 #include "queue_pair/frame_spreading.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/receive_work_queue.hpp"
+#include "verbs/acknowledgement.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/failed.hpp"
 #include "verbs/inline_calls.hpp"
@@ -169,14 +170,7 @@ int inline_calls::destroy_wq(ibv_wq* queue) {
     });
     events = ours->async_events_reported;
   }
-  ::pthread_mutex_lock(&ours->mutex);
-  while (ours->events_completed != events) ::pthread_cond_wait(&ours->cond, &ours->mutex);
-  ::pthread_mutex_unlock(&ours->mutex);
-  auto* const domain = static_cast<protection_domain*>(ours->pd);
-  delete ours;
-  // What it had may have been of the domain's allocator.
-  const std::lock_guard held(device.engine().lock());
-  --domain->children;
+  delete_acknowledged(device, ours, events);
   return 0;
 }
 

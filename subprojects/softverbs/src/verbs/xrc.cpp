@@ -6,6 +6,7 @@
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/xrc_parting.hpp"
+#include "verbs/acknowledgement.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/inline_calls.hpp"
 
@@ -83,9 +84,7 @@ int destroy_target(xrc_target& target) {
     });
     events = target.async_events_reported;
   }
-  ::pthread_mutex_lock(&target.mutex);
-  while (target.events_completed != events) ::pthread_cond_wait(&target.cond, &target.mutex);
-  ::pthread_mutex_unlock(&target.mutex);
+  wait_until_acknowledged(target, events);
   delete &target;
   return 0;
 }
