@@ -27,10 +27,11 @@ ibv_dm* allocate(ibv_context* verbs, std::size_t length, std::uint32_t log_align
 
 /// Of an end's context; freed before it.
 struct device_memory {
-  device_memory(const endpoint& owner, std::size_t length)
+  /// Its region begins at that offset.
+  device_memory(const endpoint& owner, std::size_t length, std::size_t offset = 0)
       : memory(allocate(owner.context, length)) {
     REQUIRE(memory != nullptr);
-    region = ibv_reg_dm_mr(owner.domain, memory, 0, length, all_rights);
+    region = ibv_reg_dm_mr(owner.domain, memory, offset, length - offset, all_rights);
     REQUIRE(region != nullptr);
   }
   device_memory(const device_memory&) = delete;
@@ -180,35 +181,19 @@ TEST_CASE("regions of device memory are zero-based, and keep it busy") {
 
 TEST_CASE("a region of no device memory gives access to none") {
   connection link;
-  ibv_dm* memory = allocate(link.right.context, 1000);
-  REQUIRE(memory != nullptr);
-  ibv_mr* region = ibv_reg_dm_mr(link.right.domain, memory, 1000, 0, all_rights);
-  REQUIRE(region != nullptr);
-  address there = link.right.here();
-  there.memory = 0;
-  there.rkey = region->rkey;
-  REQUIRE(link.left.write(1, {link.left.piece(0, 1)}, there) == 0);
+  const device_memory target(link.right, 1000, 1000);
+  REQUIRE(link.left.write(1, {link.left.piece(0, 1)}, target.there(link.right)) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
-  CHECK(ibv_dereg_mr(region) == 0);
-  CHECK(ibv_free_dm(memory) == 0);
 }
 
 TEST_CASE("an atomic is refused where no word is, whatever its address is called") {
   connection link(with_atomics());
-  ibv_dm* memory = allocate(link.right.context, 64);
-  REQUIRE(memory != nullptr);
-  ibv_mr* region = ibv_reg_dm_mr(link.right.domain, memory, 4, 60, all_rights);
-  REQUIRE(region != nullptr);
-  address there = link.right.here();
-  there.memory = 0;
-  there.rkey = region->rkey;
-  REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), there, 41) == 0);
+  const device_memory target(link.right, 64, 4);
+  REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), target.there(link.right), 41) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   std::array<unsigned char, 64> bytes{};
-  REQUIRE(ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) == 0);
+  REQUIRE(ibv_memcpy_from_dm(bytes.data(), target.memory, 0, bytes.size()) == 0);
   CHECK(std::count(bytes.begin(), bytes.end(), 0) == 64);
-  CHECK(ibv_dereg_mr(region) == 0);
-  CHECK(ibv_free_dm(memory) == 0);
 }
 
 TEST_CASE("requests name device memory by offsets, at both ends") {
