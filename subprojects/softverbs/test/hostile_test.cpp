@@ -3,6 +3,7 @@
 // connections that they are an end of, and nothing else.
 #include "hostile.hpp"
 
+#include "descriptors.hpp"
 #include "intruder.hpp"
 #include "memory/region_table.hpp"
 #include "peer.hpp"
@@ -14,7 +15,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <thread>
 #include <vector>
 
@@ -53,11 +53,6 @@ class busy_processor {
   std::atomic<bool> stop_{false};
   std::vector<std::thread> others_;
 };
-
-std::ptrdiff_t descriptors_open() {
-  const std::filesystem::directory_iterator open("/proc/self/fd");
-  return std::distance(begin(open), end(open));
-}
 
 /// A connection to one that does as it is told.
 struct connection_to_liar {

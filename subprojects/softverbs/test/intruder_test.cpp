@@ -2,11 +2,12 @@
 // Whoever may open a socket may send anything to a process that uses the device.
 #include "intruder.hpp"
 
+#include "descriptors.hpp"
+
 #include <fcntl.h>
 #include <sys/mman.h>
 
 #include <cstring>
-#include <filesystem>
 #include <random>
 
 using namespace softverbs;
@@ -27,11 +28,6 @@ int memory_of(std::size_t size, int seals) {
   REQUIRE(::ftruncate(made, static_cast<off_t>(size)) == 0);
   REQUIRE(::fcntl(made, F_ADD_SEALS, seals) == 0);
   return made;
-}
-
-std::ptrdiff_t descriptors_open() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process keeps of others, and what it does when there is no more of something.
+#include "descriptors.hpp"
 #include "hostile.hpp"
 #include "intruder.hpp"
 #include "peer.hpp"
@@ -15,7 +16,6 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
 #include <future>
 #include <memory>
 #include <thread>
@@ -23,11 +23,6 @@
 #include <vector>
 
 namespace {
-
-std::ptrdiff_t descriptors_open() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return std::distance(begin(all), end(all));
-}
 
 /// As long as it lives, the process gets no more descriptors.
 class no_more_descriptors {

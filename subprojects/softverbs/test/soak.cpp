@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "soak.hpp"
 
+#include "descriptors.hpp"
+
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -12,7 +14,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <thread>
@@ -357,11 +358,6 @@ void link::count() {
   known_.counted = before + 1;
   known_.counts = 0;
   ++all_.total.atomics;
-}
-
-std::uint64_t descriptors_open() {
-  const std::filesystem::directory_iterator open("/proc/self/fd");
-  return static_cast<std::uint64_t>(std::distance(begin(open), end(open)));
 }
 
 }  // namespace

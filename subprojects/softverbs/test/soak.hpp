@@ -81,8 +81,8 @@ struct board {
   std::array<std::uint32_t, workers> seeds;
   /// Of the last one of each.
   std::array<std::atomic<std::uint32_t>, workers> slots;
-  std::array<std::atomic<std::uint64_t>, workers> descriptors;
-  std::array<std::atomic<std::uint64_t>, workers> descriptors_alone;
+  std::array<std::atomic<std::ptrdiff_t>, workers> descriptors;
+  std::array<std::atomic<std::ptrdiff_t>, workers> descriptors_alone;
   template <typename Of>
   using table = std::array<std::array<Of, workers>, workers>;
   table<side> sides;       ///< by this end, and the other one

@@ -3,6 +3,7 @@
 #include "soak.hpp"
 
 #include "catch.hpp"
+#include "descriptors.hpp"
 #include "peer.hpp"
 
 #include <fcntl.h>
@@ -88,11 +89,6 @@ long own_pages(pid_t process) {
 std::ptrdiff_t mappings(pid_t process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/maps");
   return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
-}
-
-std::ptrdiff_t descriptors_open() {
-  const std::filesystem::directory_iterator open("/proc/self/fd");
-  return std::distance(begin(open), end(open));
 }
 
 /// Names of memory that is shared, where other programs have theirs, too.
@@ -206,7 +202,7 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
     }
     // Connections to those that are gone end within a moment.
     const auto kept = [&] { return all.descriptors[0] - all.descriptors_alone[0]; };
-    CHECK(eventually([&] { return kept() <= 2 * (soak::workers - 1) + 1; }));
+    CHECK(eventually([&] { return kept() <= std::ptrdiff_t{2 * (soak::workers - 1) + 1}; }));
     all.stops = true;
     for (const auto& each : others) CHECK(each->wait() == 0);
     for (std::size_t one = 0; one < soak::workers; ++one) {
