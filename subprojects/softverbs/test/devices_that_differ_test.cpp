@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // With devices_that_differ.conf: in a run of their own.
-#include "catch.hpp"
-#include "fabric.hpp"
+#include "faults.hpp"
 #include "frames.hpp"
 #include "peer.hpp"
-#include <softverbs/softverbs.h>
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -21,14 +19,6 @@
 #include <vector>
 
 namespace {
-
-struct faults {
-  explicit faults(const char* text) { add(text); }
-  faults(const faults&) = delete;
-  faults& operator=(const faults&) = delete;
-  ~faults() { softverbs_reset_faults(); }
-  static void add(const char* text) { REQUIRE(softverbs_inject(text) == 0); }
-};
 
 options at_port(std::uint8_t port, std::uint8_t gid_index) {
   options result;

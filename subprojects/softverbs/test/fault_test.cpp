@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "catch.hpp"
-#include "fabric.hpp"
+#include "faults.hpp"
 #include "peer.hpp"
-#include <softverbs/softverbs.h>
 
 #include <poll.h>
 
@@ -19,37 +17,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// No fault outlives its test.
-struct faults {
-  explicit faults(const std::string& text = "") { add(text); }
-  faults(const faults&) = delete;
-  faults& operator=(const faults&) = delete;
-  ~faults() { softverbs_reset_faults(); }
-  static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
-};
-
-std::string at(const endpoint& end) { return "@" + std::to_string(end.pair->qp_num); }
-
-options of_type(ibv_qp_type type) {
-  options result;
-  result.type = type;
-  return result;
-}
-
-/// Short enough for a test, if the peer says nothing at all.
-options impatient() {
-  options result;
-  result.timeout = 1;
-  result.retry_count = 2;
-  return result;
-}
-
-void completes(endpoint& end, std::uint64_t id, ibv_wc_status status) {
-  const ibv_wc completion = end.wait();
-  CHECK(completion.wr_id == id);
-  CHECK(static_cast<int>(completion.status) == static_cast<int>(status));
-}
-
 /// Three requests at once: the device can't fail one before the last is posted.
 void write_together(endpoint& from, const address& to) {
   ibv_sge piece = from.piece(0, 8);
@@ -65,12 +32,6 @@ void write_together(endpoint& from, const address& to) {
   }
   ibv_send_wr* bad = nullptr;
   REQUIRE(ibv_post_send(from.pair, requests.data(), &bad) == 0);
-}
-
-ibv_port_state port_of(const endpoint& end) {
-  ibv_port_attr port{};
-  REQUIRE(ibv_query_port(end.context, 1, &port) == 0);
-  return port.state;
 }
 
 }  // namespace
@@ -328,68 +289,6 @@ TEST_CASE("a verb is late", "[in front]") {
   CHECK(std::chrono::steady_clock::now() - start >= 30ms);
 }
 
-TEST_CASE("a lost packet is sent again, if somebody waits for it") {
-  for (const char* which : {"1", "2", "3", "4"}) {
-    connection link;
-    const faults set("packet:" + std::string(which) + "=lost");
-    link.left.memory[99999] = 7;
-    REQUIRE(link.left.write(1, {link.left.piece(0, 100000)}, link.right.here()) == 0);
-    completes(link.left, 1, IBV_WC_SUCCESS);
-    CHECK(link.right.memory[99999] == 7);
-    CHECK(softverbs_faults_struck() == 1);
-  }
-  {
-    connection link(of_type(IBV_QPT_UC));
-    const faults set("packet=lost");
-    for (std::uint64_t id = 1; id <= 2; ++id)
-      REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
-    for (std::uint64_t id = 3; id <= 4; ++id) {
-      link.left.memory[0] = static_cast<unsigned char>(id);
-      REQUIRE(link.left.send(id, {link.left.piece(0, 8)}) == 0);
-      completes(link.left, id, IBV_WC_SUCCESS);
-    }
-    // The second one takes the first receive, and nothing the second.
-    completes(link.right, 1, IBV_WC_SUCCESS);
-    CHECK(link.right.memory[0] == 4);
-    CHECK(link.right.quiet());
-  }
-  endpoint end(of_type(IBV_QPT_UD));
-  end.connect(end.here());
-  ibv_ah_attr to = end.address_of(end.here());
-  ibv_ah* handle = ibv_create_ah(end.domain, &to);
-  const faults set("packet=lost");
-  for (std::uint64_t id = 1; id <= 2; ++id)
-    REQUIRE(end.post_receive(id, {end.piece(100, 100)}) == 0);
-  for (std::uint64_t id = 3; id <= 4; ++id) {
-    end.memory[0] = static_cast<unsigned char>(id);
-    REQUIRE(end.send_to(handle, end.pair->qp_num, id, {end.piece(0, 1)}, 0) == 0);
-  }
-  completes(end, 1, IBV_WC_SUCCESS);
-  CHECK(end.memory[140] == 4);
-  CHECK(end.quiet());
-  ibv_destroy_ah(handle);
-}
-
-TEST_CASE("a lost peer exceeds the retries, unless it comes back") {
-  {
-    connection link(impatient());
-    const faults set("peer-lost" + at(link.right));
-    REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
-    completes(link.left, 1, IBV_WC_RETRY_EXC_ERR);
-  }
-  connection link(patient());
-  const faults set("peer-lost" + at(link.left));
-  REQUIRE(link.right.write(1, {link.right.piece(0, 8)}, link.left.here()) == 0);
-  CHECK(link.right.quiet());
-  faults::add("peer-back" + at(link.left));
-  completes(link.right, 1, IBV_WC_SUCCESS);
-  faults::add("peer-lost");
-  REQUIRE(link.right.write(2, {link.right.piece(0, 8)}, link.left.here()) == 0);
-  CHECK(link.right.quiet());
-  faults::add("peer_back");
-  completes(link.right, 2, IBV_WC_SUCCESS);
-}
-
 TEST_CASE("a port goes down and comes up") {
   options second = impatient();
   second.device = "soft1";
@@ -571,92 +470,6 @@ TEST_CASE("a process says which faults never struck, and may fail for it", "[in 
   CHECK(outcome("receive-completion:2=fatal") == 0);
   CHECK(outcome("receive-completion:2=fatal; must-strike") == 86);
   CHECK(outcome("must-strike; receive-completion=1ms; ibv_alloc_mw:*=ENOMEM") == 86);
-}
-
-TEST_CASE("a packet comes twice") {
-  {
-    connection link(of_type(IBV_QPT_UC));
-    const faults set("packet=doubled");
-    for (std::uint64_t id = 1; id <= 2; ++id)
-      REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
-    REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
-    completes(link.left, 3, IBV_WC_SUCCESS);
-    // Each is the start of a message, whatever its number.
-    completes(link.right, 1, IBV_WC_SUCCESS);
-    completes(link.right, 2, IBV_WC_SUCCESS);
-    CHECK(link.right.quiet());
-  }
-  {
-    options datagrams = of_type(IBV_QPT_UD);
-    endpoint end(datagrams);
-    end.connect(end.here());
-    ibv_ah_attr to = end.address_of(end.here());
-    ibv_ah* handle = ibv_create_ah(end.domain, &to);
-    const faults set("packet=doubled");
-    for (std::uint64_t id = 1; id <= 2; ++id)
-      REQUIRE(end.post_receive(id, {end.piece(id * 100, 100)}) == 0);
-    end.memory[0] = 77;
-    REQUIRE(end.send_to(handle, end.pair->qp_num, 3, {end.piece(0, 8)}, 0) == 0);
-    completes(end, 1, IBV_WC_SUCCESS);
-    completes(end, 2, IBV_WC_SUCCESS);
-    CHECK(end.memory[140] == 77);
-    CHECK(end.memory[240] == 77);
-    ibv_destroy_ah(handle);
-  }
-  connection link;
-  const faults set("packet:*=doubled");
-  for (std::uint64_t id = 1; id <= 2; ++id)
-    REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
-  REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
-  completes(link.left, 3, IBV_WC_SUCCESS);
-  completes(link.right, 1, IBV_WC_SUCCESS);
-  CHECK(link.right.quiet());
-}
-
-TEST_CASE("a packet comes after the next one") {
-  {
-    endpoint end(of_type(IBV_QPT_UD));
-    end.connect(end.here());
-    ibv_ah_attr to = end.address_of(end.here());
-    ibv_ah* handle = ibv_create_ah(end.domain, &to);
-    const faults set("packet=swapped");
-    for (std::uint64_t id = 1; id <= 2; ++id)
-      REQUIRE(end.post_receive(id, {end.piece(id * 100, 100)}) == 0);
-    end.memory[0] = 1;
-    end.memory[1] = 2;
-    REQUIRE(end.send_to(handle, end.pair->qp_num, 3, {end.piece(0, 1)}, 0) == 0);
-    CHECK(end.quiet());
-    REQUIRE(end.send_to(handle, end.pair->qp_num, 4, {end.piece(1, 1)}, 0) == 0);
-    completes(end, 1, IBV_WC_SUCCESS);
-    completes(end, 2, IBV_WC_SUCCESS);
-    CHECK(end.memory[140] == 2);
-    CHECK(end.memory[240] == 1);
-    ibv_destroy_ah(handle);
-  }
-  {
-    connection link(of_type(IBV_QPT_UC));
-    const faults set("packet=swapped");
-    for (std::uint64_t id = 1; id <= 2; ++id)
-      REQUIRE(link.right.post_receive(id, {link.right.piece(id * 100, 8)}) == 0);
-    for (std::uint64_t id = 3; id <= 4; ++id) {
-      link.left.memory[0] = static_cast<unsigned char>(id);
-      REQUIRE(link.left.send(id, {link.left.piece(0, 8)}) == 0);
-      completes(link.left, id, IBV_WC_SUCCESS);
-    }
-    completes(link.right, 1, IBV_WC_SUCCESS);
-    completes(link.right, 2, IBV_WC_SUCCESS);
-    CHECK(link.right.memory[100] == 4);
-    CHECK(link.right.memory[200] == 3);
-  }
-  // A reliable connection puts it right.
-  connection link;
-  const faults set("packet" + at(link.right) + ":30%=swapped");
-  for (std::size_t byte = 0; byte < 300'000; ++byte)
-    link.left.memory[byte] = static_cast<unsigned char>(byte * 7);
-  REQUIRE(link.left.write(1, {link.left.piece(0, 300'000)}, link.right.here()) == 0);
-  completes(link.left, 1, IBV_WC_SUCCESS);
-  CHECK(std::equal(link.left.memory.begin(), link.left.memory.begin() + 300'000,
-                   link.right.memory.begin()));
 }
 
 TEST_CASE("skewed completions are overtaken by those of other queue pairs", "[in front]") {

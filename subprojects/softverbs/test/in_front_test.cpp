@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // libsoftverbs-faults in front of a device, here soft0. Without it, these tests mean nothing.
-#include "catch.hpp"
-#include "fabric.hpp"
+#include "faults.hpp"
 #include "forked.hpp"
 #include "peer.hpp"
 #include "xrc.hpp"
-#include <softverbs/softverbs.h>
 
 #include <fcntl.h>
 #include <poll.h>
@@ -21,35 +19,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// No fault outlives its test.
-struct faults {
-  explicit faults(const std::string& text) { add(text); }
-  faults(const faults&) = delete;
-  faults& operator=(const faults&) = delete;
-  ~faults() { softverbs_reset_faults(); }
-  static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
-};
-
-std::string at(const endpoint& end) { return "@" + std::to_string(end.pair->qp_num); }
-
-void completes(endpoint& end, std::uint64_t id, ibv_wc_status status) {
-  const ibv_wc completion = end.wait();
-  CHECK(completion.wr_id == id);
-  CHECK(static_cast<int>(completion.status) == static_cast<int>(status));
-}
-
 bool is_readable(int descriptor, int milliseconds = 0) {
   pollfd wanted{descriptor, POLLIN, 0};
   return ::poll(&wanted, 1, milliseconds) == 1;
 }
 
 constexpr int long_enough = std::chrono::milliseconds(patience).count();
-
-ibv_port_state port_of(const endpoint& end) {
-  ibv_port_attr port{};
-  REQUIRE(ibv_query_port(end.context, 1, &port) == 0);
-  return port.state;
-}
 
 /// Reads what is there of an extended queue, to the end.
 struct reading {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Raw packet queue pairs: whole frames of Ethernet.
-#include "catch.hpp"
+#include "faults.hpp"
 #include "frames.hpp"
 #include "intruder.hpp"
 #include "peer.hpp"
 #include "wire/packet.hpp"
-#include <softverbs/softverbs.h>
 
 #include <unistd.h>
 
@@ -47,14 +46,6 @@ struct two_frame_ends {
   }
   frame_end left;
   frame_end right;
-};
-
-/// No fault outlives its test.
-struct faults {
-  explicit faults(const char* text) { REQUIRE(softverbs_inject(text) == 0); }
-  faults(const faults&) = delete;
-  faults& operator=(const faults&) = delete;
-  ~faults() { softverbs_reset_faults(); }
 };
 
 }  // namespace

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs that spread frames over work queues.
-#include "catch.hpp"
+#include "faults.hpp"
 #include "work_queues.hpp"
-#include <softverbs/softverbs.h>
 
 #include <arpa/inet.h>
 
@@ -22,6 +21,16 @@ struct example {
   std::uint16_t destination_port;
   std::uint32_t of_addresses;
   std::uint32_t of_ports_too;
+};
+
+/// With a frame for each of them.
+struct two_queues : work_queues {
+  explicit two_queues(int completions = 8) : work_queues(2, "soft0", completions) {
+    spread(ipv4_addresses);
+  }
+
+  const frame first = from(source_for(0));
+  const frame second = from(source_for(1));
 };
 
 }  // namespace
@@ -192,27 +201,24 @@ TEST_CASE("receive scaling: completions tell the rule's tag, and may be waited f
 TEST_CASE("receive scaling: a queue that fails takes no other with it, and can be reset") {
   if (!may_send_frames()) return;
   frame_end sender;
-  work_queues end(2);
-  end.spread(ipv4_addresses);
-  const frame first = from(end.source_for(0));
-  const frame second = from(end.source_for(1));
+  two_queues end;
   const auto fails_with = [&](ibv_wc_status status, const ibv_sge& receive) {
     REQUIRE(change(end.queues[0], IBV_WQS_RESET) == 0);
     REQUIRE(change(end.queues[0], IBV_WQS_RDY) == 0);
     REQUIRE(post(end.queues[0], 8, receive) == 0);
     REQUIRE(end.post_to(0, 1) == 0);
-    REQUIRE(sender.send_frame(first) == IBV_WC_SUCCESS);
+    REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
     const ibv_wc failed = end.next(0);
     CHECK(failed.status == status);
     CHECK(failed.wr_id == 8);
     CHECK(end.next(0).status == IBV_WC_WR_FLUSH_ERR);
     CHECK(change(end.queues[0], IBV_WQS_RDY) == EINVAL);
     // It gets no more, the other one does.
-    REQUIRE(sender.send_frame(first) == IBV_WC_SUCCESS);
-    REQUIRE(sender.send_frame(second) == IBV_WC_SUCCESS);
-    CHECK(end.who_gets(second) == 1);
+    REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
+    REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
+    CHECK(end.who_gets(end.second) == 1);
   };
-  fails_with(IBV_WC_LOC_LEN_ERR, end.piece(0, static_cast<std::uint32_t>(first.size() - 1)));
+  fails_with(IBV_WC_LOC_LEN_ERR, end.piece(0, static_cast<std::uint32_t>(end.first.size() - 1)));
   ibv_sge wrong = end.piece(0, work_queues::room);
   wrong.lkey ^= 1;
   fails_with(IBV_WC_LOC_PROT_ERR, wrong);
@@ -227,20 +233,17 @@ TEST_CASE("receive scaling: a queue that fails takes no other with it, and can b
   REQUIRE(change(end.queues[0], IBV_WQS_RESET) == 0);
   REQUIRE(change(end.queues[0], IBV_WQS_RDY) == 0);
   REQUIRE(end.post_to(0, 2) == 0);
-  REQUIRE(sender.send_frame(first) == IBV_WC_SUCCESS);
-  CHECK(end.who_gets(first) == 0);
+  REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
+  CHECK(end.who_gets(end.first) == 0);
 }
 
 TEST_CASE("receive scaling: a frame whose queue has no receive is lost") {
   if (!may_send_frames()) return;
   frame_end sender;
-  work_queues end(2);
-  end.spread(ipv4_addresses);
-  const frame first = from(end.source_for(0));
-  const frame second = from(end.source_for(1));
+  two_queues end;
   for (std::uint32_t count = 0; count < work_queues::receives + 3; ++count)
-    REQUIRE(sender.send_frame(first) == IBV_WC_SUCCESS);
-  REQUIRE(sender.send_frame(second) == IBV_WC_SUCCESS);
+    REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
+  REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
   // All before it have gone their way.
   CHECK(end.next(1).status == IBV_WC_SUCCESS);
   for (std::uint32_t count = 0; count < work_queues::receives; ++count)
@@ -252,10 +255,8 @@ TEST_CASE("receive scaling: a frame whose queue has no receive is lost") {
 TEST_CASE("receive scaling: a queue whose completion is lost tells that it is lost") {
   if (!may_send_frames()) return;
   frame_end sender;
-  work_queues end(2, "soft0", 1);
-  end.spread(ipv4_addresses);
-  const frame first = from(end.source_for(0));
-  for (int count = 0; count < 2; ++count) REQUIRE(sender.send_frame(first) == IBV_WC_SUCCESS);
+  two_queues end(1);
+  for (int count = 0; count < 2; ++count) REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
   ibv_async_event event{};
   REQUIRE(ibv_get_async_event(end.context, &event) == 0);
   CHECK(event.event_type == IBV_EVENT_CQ_ERR);
@@ -284,25 +285,13 @@ TEST_CASE("receive scaling: a queue whose completion is lost tells that it is lo
 TEST_CASE("receive scaling: faults strike work queues by their numbers") {
   if (!may_send_frames() || faults_are_in_front()) return;
   frame_end sender;
-  work_queues end(2);
-  end.spread(ipv4_addresses);
-  const frame first = from(end.source_for(0));
-  const frame second = from(end.source_for(1));
-  struct all_gone {
-    all_gone() = default;
-    all_gone(const all_gone&) = delete;
-    all_gone& operator=(const all_gone&) = delete;
-    ~all_gone() { softverbs_reset_faults(); }
-  } const at_the_end;
-  const auto number = [](std::uint32_t of) { return "@" + std::to_string(of); };
-  REQUIRE(softverbs_inject(("receive-completion" + number(end.queues[1]->wq_num) +
-                            "=IBV_WC_LOC_ACCESS_ERR/0x89; packet" + number(end.spreader->qp_num) +
-                            ":2=lost")
-                               .c_str()) == 0);
-  REQUIRE(sender.send_frame(first) == IBV_WC_SUCCESS);
-  CHECK(end.who_gets(first) == 0);
-  REQUIRE(sender.send_frame(second) == IBV_WC_SUCCESS);
-  REQUIRE(sender.send_frame(second) == IBV_WC_SUCCESS);
+  two_queues end;
+  const faults set("receive-completion" + at(end.queues[1]->wq_num) +
+                   "=IBV_WC_LOC_ACCESS_ERR/0x89; packet" + at(end.spreader->qp_num) + ":2=lost");
+  REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
+  CHECK(end.who_gets(end.first) == 0);
+  REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
+  REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
   const ibv_wc failed = end.next(1);
   CHECK(failed.status == IBV_WC_LOC_ACCESS_ERR);
   CHECK(failed.vendor_err == 0x89);
@@ -313,11 +302,10 @@ TEST_CASE("receive scaling: faults strike work queues by their numbers") {
 TEST_CASE("receive scaling: a queue pair that spreads may be a member of a group") {
   if (!may_send_frames()) return;
   frame_end sender;
-  work_queues end(2);
-  end.spread(ipv4_addresses);
+  two_queues end;
   const ibv_gid group = gid_of(own_group(3));
   REQUIRE(ibv_attach_mcast(end.spreader, &group, 0) == 0);
-  frame sent = from(end.source_for(1));
+  frame sent = end.second;
   const mac to_all = own_group(3);
   std::copy(to_all.begin(), to_all.end(), sent.begin());
   REQUIRE(sender.send_frame(sent) == IBV_WC_SUCCESS);
@@ -330,9 +318,8 @@ TEST_CASE("receive scaling: threads post to their queues while frames come in") 
   if (!may_send_frames()) return;
   constexpr int frames_each = 200;
   frame_end sender;
-  work_queues end(2);
-  end.spread(ipv4_addresses);
-  const std::array<frame, 2> for_queue{from(end.source_for(0)), from(end.source_for(1))};
+  two_queues end;
+  const std::array<frame, 2> for_queue{end.first, end.second};
   std::atomic<int> room_for[2]{};
   for (auto& each : room_for) each = work_queues::receives;
   std::atomic<int> failures{0};
