@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The protocol of an exchange, without a device: both sides over a pair of sockets, and whatever a
-/// network or a peer may do in between.
+/// peer may do.
 
-#include "../catch.hpp"
-#include "../socket_pair.hpp"
-#include <verbspp/exchange.hpp>
+#include "exchange_sides.hpp"
 
-#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,23 +13,17 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 using namespace verbspp;
+using namespace verbspp::test;
 using namespace std::chrono_literals;
 using detail::exchange_core;
-using detail::exchange_step;
-using detail::exchanged_values;
-using test::socket_pair;
 
 namespace {
 
@@ -48,101 +39,7 @@ inline constexpr std::string_view verbspp::exchanged_name<greeting> = "greeting 
 
 namespace {
 
-using readable = remote_memory<access::remote_read>;
 using writable = remote_memory<access::remote_write>;
-using values = std::tuple<std::uint32_t, bounded_text<16>, readable>;
-
-const values some{7, "left", readable(0x1000, 64, remote_key(std::uint32_t{5}))};
-
-struct shared_stop {
-  const bool* requested;
-  [[nodiscard]] bool stop_requested() const noexcept { return *requested; }
-};
-
-endpoint some_endpoint(std::uint32_t number) {
-  endpoint end;
-  end.number = queue_pair_number::from(number).value();
-  end.link_layer = link_layer::ethernet;
-  end.gid_type = gid_type::roce_v2;
-  end.address.bytes = {0xfd, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  end.mtu = path_mtu::from_code(3).value();
-  return end;
-}
-
-/// One side, whose connecting is nothing but to say so.
-template <class Theirs, class Mine>
-class side {
- public:
-  /// \param party of two equals, its number; 0 if they are none
-  side(int socket, const Mine& mine, const wait_limit& limit, const exchange_options& options = {},
-       std::uint32_t number = 100, unsigned party = 0)
-      : core_(exchange_core::create({.file_descriptor = socket,
-                                     .mine = exchanged_values<Mine>::description,
-                                     .theirs = exchanged_values<Theirs>::description,
-                                     .largest_mine = exchanged_values<Mine>::largest,
-                                     .largest_theirs = exchanged_values<Theirs>::largest,
-                                     .options = options,
-                                     .is_of_equals = party != 0,
-                                     .party = {std::byte(party)}},
-                                    limit)
-                  .value()) {
-    detail::field_writer out(core_->values());
-    exchanged_values<Mine>::write(out, mine);
-    core_->set_mine(some_endpoint(number), out.size());
-  }
-
-  /// Whether it has come to its end, one way or the other.
-  bool advance() {
-    if (is_done_ || failure_) return true;
-    const auto step = core_->advance();
-    if (!step.has_value()) {
-      failure_ = step.error();
-    } else if (step.value() == exchange_step::greeted) {
-      core_->offer();
-    } else if (step.value() == exchange_step::offered) {
-      detail::field_reader in(core_->theirs());
-      const auto read = exchanged_values<Theirs>::read(in);
-      if (read.has_value()) {
-        theirs_ = read.value();
-        core_->set_connected();
-      } else {
-        failure_ = core_->refuse(read.error());
-      }
-    } else {
-      is_done_ = step.value() == exchange_step::done;
-    }
-    return is_done_ || failure_;
-  }
-  void refuse(const error& why) { failure_ = core_->refuse(why); }
-  void give_up() { core_ = {}; }
-
-  [[nodiscard]] bool is_done() const { return is_done_; }
-  [[nodiscard]] const std::optional<Theirs>& theirs() const { return theirs_; }
-  [[nodiscard]] std::uint32_t remote_number() const { return core_->remote().number.value(); }
-  [[nodiscard]] const error& failure() const {
-    REQUIRE(failure_);
-    return *failure_;
-  }
-  [[nodiscard]] std::string message() const { return failure().message(); }
-  [[nodiscard]] exchange_core& core() { return *core_.get(); }
-
- private:
-  detail::owned<exchange_core> core_;
-  bool is_done_ = false;
-  std::optional<error> failure_;
-  std::optional<Theirs> theirs_;
-};
-
-using plain_side = side<values, values>;
-
-template <class Left, class Right>
-void run(Left& left, Right& right) {
-  for (int i = 0; i < 1000; ++i) {
-    const bool is_left_over = left.advance();
-    if (right.advance() && is_left_over) return;
-  }
-  FAIL("the two sides wait for each other");
-}
 
 /// What a program that is none of ours sends, until the side has had enough.
 std::string answer_to(std::string_view bytes, bool closes = false) {
@@ -167,15 +64,6 @@ std::vector<std::byte> drain(int socket) {
 
 std::string_view text_of(const std::vector<std::byte>& bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-/// Whether the socket's other end is closed, and nothing is left to read.
-bool is_hung_up(int socket) {
-  std::byte byte{};
-  ssize_t count = 0;
-  while ((count = ::recv(socket, &byte, 1, MSG_DONTWAIT)) > 0) {
-  }
-  return count == 0 || errno == ECONNRESET;
 }
 
 }  // namespace
@@ -489,214 +377,4 @@ TEST_CASE("the words of an error stay until many newer ones came") {
   }
   CHECK(first->message().find("made room for those of newer errors") != std::string::npos);
   CHECK(first->message().size() == first->format({}));
-}
-
-namespace {
-
-/// What a proxy does to one direction.
-enum class wrong : std::uint8_t {
-  cut,      ///< it closes all connections
-  reset,    ///< the same by TCP's reset, with which what is under way is lost
-  damaged,  ///< the byte
-  silent,   ///< hands on nothing any more, in this direction
-  late,     ///< holds the byte until nothing else moves, then hands on all
-};
-struct fault {
-  std::size_t direction;
-  std::size_t at;  ///< the byte, counted from the beginning
-  wrong kind;
-};
-
-struct outcome_of_proxy {
-  std::array<bool, 2> succeeded{};
-  std::array<bool, 2> hung_up{};
-  std::array<std::size_t, 2> passed{};  ///< bytes, by direction
-  std::array<std::string, 2> seen{};    ///< the bytes themselves
-};
-
-/// How the two sides of a proxy are to each other.
-struct ends_of_proxy {
-  exchange_options options{};
-  bool are_equals = false;
-};
-
-/// Both sides with a proxy between them; when nothing moves any more, the limits pass.
-outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& ends = {}) {
-  const bool is_by_tcp = given && given->kind == wrong::reset;
-  // What was sent may take a while there.
-  const int patience = is_by_tcp ? 1000 : 3;
-  const auto kind = is_by_tcp ? socket_pair::kind::tcp : socket_pair::kind::local;
-  socket_pair left_sockets(kind);
-  socket_pair right_sockets(kind);
-  bool is_late = false;
-  plain_side left(left_sockets[0], some, shared_stop{&is_late}, ends.options, 100,
-                  ends.are_equals ? 2 : 0);
-  plain_side right(right_sockets[0], some, shared_stop{&is_late}, ends.options, 100,
-                   ends.are_equals ? 1 : 0);
-  outcome_of_proxy outcome;
-  bool is_cut = false;
-  bool is_held = given && given->kind == wrong::late;
-  const auto hand_on = [&](std::size_t direction, int from, int to) {
-    std::size_t& passed = outcome.passed[direction];
-    const bool is_wrong_here = given && given->direction == direction;
-    const bool is_there = is_wrong_here && given->at == passed;
-    if (is_cut || (is_there && (given->kind == wrong::silent || is_held))) return false;
-    // Without a fault byte by byte; else up to that, as quickly as it goes.
-    std::array<char, 4096> bytes{};
-    std::size_t most = given ? bytes.size() : 1;
-    if (is_wrong_here && given->at >= passed) most = is_there ? 1 : given->at - passed;
-    const ssize_t count = ::recv(from, bytes.data(), std::min(most, bytes.size()), MSG_DONTWAIT);
-    if (count <= 0) return false;
-    if (is_there && (given->kind == wrong::cut || is_by_tcp)) {
-      is_cut = true;
-      for (socket_pair* each : {&left_sockets, &right_sockets}) {
-        if (is_by_tcp) each->reset(1);
-        each->close(1);
-      }
-      return true;
-    }
-    if (is_there && given->kind == wrong::damaged) bytes[0] = static_cast<char>(~bytes[0]);
-    const auto size = static_cast<std::size_t>(count);
-    passed += size;
-    outcome.seen[direction].append(bytes.data(), size);
-    return ::send(to, bytes.data(), size, MSG_DONTWAIT | MSG_NOSIGNAL) == count;
-  };
-  int rounds = 0;
-  int idle_rounds = 0;
-  for (;;) {
-    if (++rounds > 20000) FAIL("the two sides wait for each other");
-    const bool is_left_over = left.advance();
-    if (right.advance() && is_left_over) break;
-    bool moved = hand_on(0, left_sockets[1], right_sockets[1]);
-    moved = hand_on(1, right_sockets[1], left_sockets[1]) || moved;
-    idle_rounds = moved ? 0 : idle_rounds + 1;
-    if (idle_rounds <= patience) continue;
-    if (std::exchange(is_held, false))
-      idle_rounds = 0;
-    else
-      is_late = true;
-  }
-  outcome.succeeded = {left.is_done(), right.is_done()};
-  outcome.hung_up = {is_hung_up(left_sockets[0]), is_hung_up(right_sockets[0])};
-  return outcome;
-}
-
-/// At each byte of each direction.
-template <class Check>
-void at_each_byte(wrong kind, const ends_of_proxy& ends, Check check) {
-  const auto whole = through_proxy({}, ends);
-  REQUIRE(whole.succeeded == std::array{true, true});
-  for (const std::size_t direction : {0U, 1U})
-    for (std::size_t at = 0; at < whole.passed[direction]; ++at) {
-      CAPTURE(direction, at);
-      const auto outcome = through_proxy(fault{direction, at, kind}, ends);
-      // Only the last frame leaves one of the two in the dark.
-      const std::size_t last_frame = 8 + (ends.options.secret.empty() ? 0 : 16);
-      check(outcome, direction, at >= whole.passed[direction] - last_frame);
-    }
-}
-
-/// Of 32 bytes.
-exchange_options with_secret(std::string_view secret) {
-  return {.secret = std::as_bytes(std::span(secret))};
-}
-constexpr std::string_view secret = "a secret of thirty-two bytes ...";
-
-/// Whether the library was built with what it takes.
-bool has_secrets() {
-  socket_pair sockets;
-  const auto made =
-      exchange_core::create({.file_descriptor = sockets[0], .options = with_secret(secret)}, 1s);
-  if (made.has_error()) CHECK(made.error() == error_kind::not_supported);
-  return made.has_value();
-}
-
-}  // namespace
-
-TEST_CASE("a proxy at any byte makes both sides fail, or is found out at once") {
-  ends_of_proxy ends;
-  SECTION("of client and server") {}
-  SECTION("of equals") { ends.are_equals = true; }
-  SECTION("with a secret") {
-    if (!has_secrets()) SKIP("built without libcrypto");
-    ends.options = with_secret(secret);
-  }
-  SECTION("of equals with a secret") {
-    if (!has_secrets()) SKIP("built without libcrypto");
-    ends = {.options = with_secret(secret), .are_equals = true};
-  }
-  for (const wrong how : {wrong::cut, wrong::reset})
-    at_each_byte(how, ends, [](const auto& seen, std::size_t direction, bool is_last) {
-      // The receiver of that direction lacks a byte.
-      CHECK(!seen.succeeded[1 - direction]);
-      if (!seen.succeeded[direction]) return;
-      CHECK(is_last);
-      CHECK(seen.hung_up[direction]);
-    });
-  at_each_byte(wrong::silent, ends, [](const auto& seen, std::size_t direction, bool is_last) {
-    CHECK(!seen.succeeded[1 - direction]);
-    if (seen.succeeded[direction]) CHECK(is_last);
-  });
-  at_each_byte(wrong::late, ends,
-               [](const auto& seen, std::size_t /*direction*/, bool /*is_last*/) {
-                 CHECK(seen.succeeded == std::array{true, true});
-               });
-  const bool is_sealed = !ends.options.secret.empty();
-  std::size_t all = 0;
-  std::size_t found = 0;
-  at_each_byte(wrong::damaged, ends, [&](const auto& seen, std::size_t direction, bool is_last) {
-    ++all;
-    if (!seen.succeeded[1 - direction]) ++found;
-    if (!is_last) CHECK(seen.succeeded[0] == seen.succeeded[1]);
-  });
-  // Without a secret any nonce, value or number may be what is meant.
-  CHECK(found >= (is_sealed ? all : all / 2));
-}
-
-TEST_CASE("a secret that is too short or too long is refused") {
-  socket_pair sockets;
-  const auto failure_with = [&](std::string_view bad) {
-    return exchange_core::create({.file_descriptor = sockets[0], .options = with_secret(bad)}, 1s)
-        .error();
-  };
-  CHECK(failure_with("fifteen bytes..") == error_kind::invalid_input);
-  CHECK(failure_with(std::string(257, 'x')) == error_kind::invalid_input);
-}
-
-TEST_CASE("both ends that know the secret connect, and nobody between them learns a key") {
-  if (!has_secrets()) SKIP("built without libcrypto");
-  const auto plain = through_proxy({});
-  CHECK(plain.succeeded == std::array{true, true});
-  CHECK(plain.seen[0].find("left") != std::string::npos);
-  const auto sealed = through_proxy({}, {.options = with_secret(secret)});
-  CHECK(sealed.succeeded == std::array{true, true});
-  CHECK(sealed.seen[0].find("left") == std::string::npos);
-  const auto end = some_endpoint(100).address.bytes;
-  const std::string address(end.begin(), end.end());
-  CHECK(plain.seen[0].find(address) != std::string::npos);
-  CHECK(sealed.seen[0].find(address) == std::string::npos);
-}
-
-TEST_CASE("who does not know the secret gets no values") {
-  if (!has_secrets()) SKIP("built without libcrypto");
-  socket_pair sockets;
-  SECTION("another secret") {
-    plain_side left(sockets[0], some, 10s, with_secret(secret));
-    plain_side right(sockets[1], some, 10s, with_secret("another one, of some other bytes"));
-    run(left, right);
-    CHECK(left.failure() == error_kind::permission);
-    CHECK(right.failure() == error_kind::permission);
-    CHECK(left.message().find("different secrets") != std::string::npos);
-    CHECK(!left.theirs());
-    CHECK(!right.theirs());
-  }
-  SECTION("none") {
-    plain_side left(sockets[0], some, 10s, with_secret(secret));
-    plain_side right(sockets[1], some, 10s);
-    run(left, right);
-    CHECK(left.message().find("shared secret differs: local required, remote none") !=
-          std::string::npos);
-    CHECK(right.failure() == error_kind::mismatch);
-    CHECK(!right.theirs());
-  }
 }
