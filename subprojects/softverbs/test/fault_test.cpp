@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "faults.hpp"
 #include "peer.hpp"
+#include "work_queues.hpp"
 
 #include <poll.h>
 
@@ -503,6 +504,38 @@ TEST_CASE("skewed completions are overtaken by those of other queue pairs", "[in
   CHECK(order("100ms") == "123");
   CHECK(order("skew/2s") == "312");
   CHECK(order("skew/2s..2100ms") == "312");
+}
+
+TEST_CASE("skewed completions of a work queue are overtaken by another's alone", "[in front]") {
+  if (!may_send_frames()) return;
+  frame_end sender;
+  work_queues end(1);
+  ibv_wq_init_attr same_completions = end.asked(0);
+  end.queues.push_back(ibv_create_wq(end.context, &same_completions));
+  REQUIRE(end.queues[1] != nullptr);
+  REQUIRE(change(end.queues[1], IBV_WQS_RDY) == 0);
+  REQUIRE(end.post_to(1, 5) == 0);
+  end.spread(ipv4_addresses);
+  const auto send_to = [&](std::size_t number) {
+    REQUIRE(sender.send_frame(from(end.source_for(number))) == IBV_WC_SUCCESS);
+  };
+  const std::string skewed = "receive-completion" + at(end.queues[0]->wq_num) + "=skew/";
+  const faults set(skewed + "100ms");
+  send_to(0);
+  send_to(0);
+  CHECK(end.next(0).wr_id == 0);
+  CHECK(end.next(0).wr_id == 1);
+  CHECK(softverbs_faults_struck() == 1);
+  // However slow the machine is, the other's comes first.
+  faults::add(skewed + "1000s");
+  send_to(0);
+  send_to(0);
+  send_to(1);
+  ibv_wc completion{};
+  REQUIRE(eventually([&] { return ibv_poll_cq(end.completion_queues[0], 1, &completion) == 1; }));
+  CHECK(completion.wr_id == 5);
+  CHECK(completion.qp_num == end.queues[1]->wq_num);
+  CHECK(ibv_poll_cq(end.completion_queues[0], 1, &completion) == 0);
 }
 
 namespace {
