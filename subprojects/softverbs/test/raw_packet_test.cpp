@@ -324,13 +324,13 @@ TEST_CASE("raw packets: those of the network's faults are lost, doubled and swap
   two_frame_ends ends;
   const auto at_right = "@" + std::to_string(ends.right.pair->qp_num);
   {
-    const faults bad(("packet" + at_right + ":1=lost; packet" + at_right + ":2=doubled").c_str());
+    const faults bad("packet" + at_right + ":1=lost; packet" + at_right + ":2=doubled");
     for (const std::size_t bytes : {1, 2, 3})
       CHECK(ends.left.send_frame(ends.to_right(bytes)) == IBV_WC_SUCCESS);
     for (const std::size_t bytes : {2, 2, 3}) CHECK(ends.right.next() == ends.to_right(bytes));
     CHECK(softverbs_faults_struck() == 2);
   }
-  const faults bad(("packet" + at_right + ":1=swapped").c_str());
+  const faults bad("packet" + at_right + ":1=swapped");
   for (const std::size_t bytes : {1, 2})
     CHECK(ends.left.send_frame(ends.to_right(bytes)) == IBV_WC_SUCCESS);
   for (const std::size_t bytes : {2, 1}) CHECK(ends.right.next() == ends.to_right(bytes));
