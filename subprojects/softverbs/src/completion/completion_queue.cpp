@@ -149,7 +149,7 @@ void completion_queue::tell_channel() {
 
 const completion& completion_queue::take() noexcept {
   const completion& entry = ring_[first_];
-  entry.owner->release(entry);
+  if (entry.freed != nullptr) entry.freed->store(entry.frees_up_to, std::memory_order_release);
   const std::uint32_t left = count_.load(std::memory_order_relaxed) - 1;
   first_ = first_ + 1 == capacity_ ? 0 : first_ + 1;
   ++first_number_;

@@ -27,9 +27,6 @@ struct completion;
 /// Whose work requests complete.
 class work_queues {
  public:
-  /// The completion has been polled: what its request took up is free. Under the lock of the
-  /// completion queue.
-  virtual void release(const completion& entry) noexcept = 0;
   /// It came too late for a queue that is broken. Under the engine's lock.
   virtual void late_completion_lost() = 0;
 
@@ -55,19 +52,22 @@ struct completion {
   work_queues* owner;
   /// The number of the owner's one before in this queue, of the same kind; 0 for none.
   std::uint64_t previous;
-  /// The owner's queue is free up to here, once this has been polled.
+  /// The owner's queue is free up to `frees_up_to`, once this has been polled; null if it is so
+  /// already. The place itself, because asking the owner for it takes another cache line, which
+  /// with thousands of queue pairs has to be fetched.
+  std::atomic<std::uint32_t>* freed;
   std::uint32_t frees_up_to;
   /// Of the rule by which a frame came.
   std::uint32_t flow_tag;
   bool of_send_queue;
   bool solicited;
+  /// While it is held back, by those of other queue pairs.
+  bool overtakable;
   /// When it came, by the device's clock and by the wall's; if the program asked for it.
   std::uint64_t timestamp;
   std::uint64_t wallclock;
   /// How late it comes; or when, once it is held back.
   nanoseconds delay;
-  /// Meanwhile, by those of other queue pairs.
-  bool overtakable;
 };
 
 /// What a program that creates an extended completion queue may ask for besides.

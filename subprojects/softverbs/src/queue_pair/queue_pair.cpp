@@ -175,13 +175,6 @@ bool queue_pair::serve() {
   return more;
 }
 
-void queue_pair::release(const completion& entry) noexcept {
-  if (entry.of_send_queue)
-    requests.release(entry.frees_up_to);
-  else
-    responses.release(entry.frees_up_to);
-}
-
 int queue_pair::enter_machine() {
   const int error = engine().add(*this);
   qp_num = handle = number();

@@ -86,7 +86,6 @@ class queue_pair final : public queue_pair_core {
   };
   void take_in(const packet& incoming);
   void take_answer(const packet& incoming);
-  void release(const completion& entry) noexcept override;
   bool takes_mtu(ibv_mtu mtu) const noexcept;
   int check_values(const ibv_qp_attr& asked, int mask) const noexcept;
   void apply(const ibv_qp_attr& asked, int mask);

@@ -39,7 +39,7 @@ int receive_queue::post(const ibv_recv_wr& request) noexcept {
 }
 
 void receive_queue::change_places_with(receive_queue& other) noexcept {
-  for (; !empty(); pop()) {
+  for (; !empty(); pop_at_once()) {
     ibv_recv_wr request{};
     request.wr_id = front().wr_id;
     request.sg_list = const_cast<ibv_sge*>(front().entries);

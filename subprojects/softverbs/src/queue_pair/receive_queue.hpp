@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "completion/completion_queue.hpp"
 #include "device/configuration.hpp"
 #include "memory/queue_array.hpp"
 
@@ -39,16 +40,16 @@ class receive_queue {
 
   /// The one that is filled next.
   const receive& front() const noexcept { return ring_[next_ & mask_]; }
-  /// It is done; gives what to call `release` with when its room may be used again.
-  std::uint32_t pop() noexcept { return ++next_; }
-  /// While another thread may post, too.
-  void release(std::uint32_t up_to) noexcept { freed_.store(up_to, std::memory_order_release); }
+  /// It is done; its room is free again once its completion has been polled.
+  void pop(completion& its) noexcept {
+    its.freed = &freed_;
+    its.frees_up_to = ++next_;
+  }
+  /// The same with room that is free at once.
+  void pop_at_once() noexcept { freed_.store(++next_, std::memory_order_release); }
 
   /// Drops all.
-  void reset() noexcept {
-    release(0);
-    next_ = head_ = 0;
-  }
+  void reset() noexcept { freed_ = next_ = head_ = 0; }
   /// Gets the capacity of `other`, which is empty and has room for all that waits here.
   void change_places_with(receive_queue& other) noexcept;
 

@@ -117,7 +117,7 @@ void receive_work_queue::complete(ibv_wc_status status, const packet* frame,
   entry.delay = fault.delay;
   entry.overtakable = fault.overtakable;
   entry.owner = this;
-  entry.frees_up_to = waiting_.pop();
+  waiting_.pop(entry);
   if (!completions().push(entry)) completion_lost();
 }
 

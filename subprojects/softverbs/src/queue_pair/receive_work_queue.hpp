@@ -57,7 +57,6 @@ class receive_work_queue final : public ibv_wq, public served, private work_queu
   unsigned async_events_reported = 0;
 
  private:
-  void release(const completion& entry) noexcept override { waiting_.release(entry.frees_up_to); }
   void late_completion_lost() override;
   // Under the lock.
   void complete(ibv_wc_status status, const packet* frame, const faults::verdict& fault = {});

@@ -557,6 +557,7 @@ completion requester::completion_of(const request& work, ibv_wc_status status) n
     entry.delay = work.fault.delay;
     entry.overtakable = work.fault.overtakable;
   }
+  entry.freed = &freed_;
   entry.frees_up_to = oldest_;
   entry.of_send_queue = true;
   return entry;
@@ -580,7 +581,7 @@ void requester::flush() {
 }
 
 void requester::reset() noexcept {
-  release(0);
+  freed_ = 0;
   oldest_ = next_ = begun_ = head_ = 0;
   next_packet_ = fetches_ = 0;
   audience_.reset();

@@ -55,8 +55,6 @@ class requester {
   void flush();
   /// Back to where nothing was ever posted.
   void reset() noexcept;
-  /// Without the lock of the queue pair, one thread at a time.
-  void release(std::uint32_t up_to) noexcept { freed_.store(up_to, std::memory_order_release); }
 
   void set_psn(std::uint32_t psn) noexcept { psn_ = acknowledged_ = psn; }
   std::uint32_t psn() const noexcept { return psn_; }

@@ -315,7 +315,7 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   entry.wc.vendor_err = fault.vendor_code;
   entry.delay = fault.delay;
   entry.overtakable = fault.overtakable;
-  entry.frees_up_to = shared_ == nullptr ? own_.pop() : 0;
+  if (shared_ == nullptr) own_.pop(entry);
   taken_.reset();
   entry.of_send_queue = false;
   // Of XRC, whose queue pairs may go before what was received through them is polled.

@@ -42,9 +42,6 @@ class responder {
   void reset() noexcept;
   /// A shared receive queue of XRC goes; what it has of a message goes with it.
   void forget(const shared_receive_queue& queue) noexcept;
-  void release(std::uint32_t up_to) noexcept {
-    if (shared_ == nullptr) own_.release(up_to);
-  }
   /// Hands an acknowledgement or refusal that is due to the wire.
   void leave_answer();
 

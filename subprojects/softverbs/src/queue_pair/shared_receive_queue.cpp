@@ -34,7 +34,7 @@ std::optional<receive_queue::receive> shared_receive_queue::take(std::vector<ibv
   receive_queue::receive taken = waiting_.front();
   entries.assign(taken.entries, taken.entries + taken.count);
   taken.entries = entries.data();
-  waiting_.release(waiting_.pop());
+  waiting_.pop_at_once();
   if (waiting_.size() < limit_) {
     limit_ = 0;
     ibv_async_event event{};

@@ -53,9 +53,8 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
  private:
   ibv_srq_attr attributes() const noexcept;
-  // Its receives have their room back when they are taken. That completions are lost is said of
-  // their queue, and of the queue pair that the message came through if that was still there.
-  void release(const completion&) noexcept override {}
+  // That completions are lost is said of their queue, and of the queue pair that the message came
+  // through if that was still there.
   void late_completion_lost() override {}
 
   open_device& owner_;
