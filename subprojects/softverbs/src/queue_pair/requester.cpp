@@ -51,7 +51,7 @@ requester::requester(queue_pair_core& pair, const ibv_qp_init_attr& granted)
       capacity_(granted.cap.max_send_wr),
       max_entries_(granted.cap.max_send_sge),
       ring_(capacity_, domain_of(pair)),
-      entries_(std::size_t{capacity_} * max_entries_, domain_of(pair)),
+      entries_(max_entries_ == 1 ? 0 : std::size_t{capacity_} * max_entries_, domain_of(pair)),
       max_inline_(granted.cap.max_inline_data),
       signals_all_(granted.sq_sig_all != 0),
       inline_(has_inline_among_entries() ? 0 : std::size_t{capacity_} * max_inline_,

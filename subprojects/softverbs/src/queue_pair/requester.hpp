@@ -62,23 +62,24 @@ class requester {
   bool drained() const noexcept { return oldest_ == begun_; }
 
  private:
-  /// First what each one has, then what most don't touch.
+  /// First what each one has, in a cache line, then what most don't touch.
   struct request {
     std::uint64_t wr_id;
     std::uint64_t remote_address;
     std::uint64_t length;
     std::uint32_t rkey;
     std::uint32_t immediate;
-    std::uint32_t first_psn;
-    std::uint32_t packets;
-    std::uint32_t received;      ///< bytes of what is fetched
     std::uint32_t shared_queue;  ///< of XRC, that of the peer which it is for
-    ibv_wr_opcode opcode;
-    ibv_wc_status failure;
+    ibv_wr_opcode opcode : 8;
+    ibv_wc_status failure : 8;
     std::uint16_t entries;
     bool signaled, solicited, fenced, inlined;
-    bool judged;  ///< has a verdict
+    bool judged;         ///< has a verdict
+    ibv_sge only_entry;  ///< where none has more
 
+    std::uint32_t first_psn;
+    std::uint32_t packets;
+    std::uint32_t received;  ///< bytes of what is fetched
     faults::verdict fault;
     union {
       atomic_operands operands;
@@ -92,6 +93,7 @@ class requester {
 
   request& at(std::uint32_t number) noexcept { return ring_[number & (capacity_ - 1)]; }
   ibv_sge* entries_of(std::uint32_t number) noexcept {
+    if (max_entries_ == 1) return &at(number).only_entry;
     return entries_.get() + std::size_t{number & (capacity_ - 1)} * max_entries_;
   }
   /// What is inline has no entries, and is in their place if there is room for the most of it.
