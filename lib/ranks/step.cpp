@@ -70,7 +70,8 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
 }
 
 template <class Condition>
-bool signals::step::wait_until(std::uint32_t for_rank, Condition holds) noexcept {
+bool signals::step::wait_until(std::uint32_t for_rank, Condition holds,
+                               const char* missing) noexcept {
   const wait_limit spins_until(of_.waiting_.spins_for());
   std::optional<lookout> looks;
   for (unsigned round = 0;; ++round) {
@@ -90,8 +91,7 @@ bool signals::step::wait_until(std::uint32_t for_rank, Condition holds) noexcept
       failed_ = {.reached = std::move(failed_.reached)};
       return true;
     }
-    fail(for_rank, limit_.failure(collective_step, "this rank did not come"),
-         certainty::waited_for);
+    fail(for_rank, limit_.failure(collective_step, missing), certainty::waited_for);
     return false;
   }
 }
@@ -113,9 +113,19 @@ void signals::step::heed(std::uint32_t from, const farewell& why) noexcept {
   fail(why.culprit, told_by(from, why.culprit, why.kind, why.is_lost), how);
 }
 
+bool signals::step::has_send_room(std::uint32_t to) noexcept {
+  channel& with = peers_[to];
+  const channel_core& core = channel_access::core_of(with);
+  // Where nothing is taken any more, posting tells why.
+  const auto takes = [&]() noexcept { return core.send_room() != 0 || !with.is_connected(); };
+  return wait_until(
+      to, [&]() noexcept { return takes() || (with.poll(), takes()); },
+      "this rank has not taken what was posted to it before");
+}
+
 void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
                           std::size_t into) noexcept {
-  if (has_failed() || size == 0) return;
+  if (has_failed() || size == 0 || !has_send_room(to)) return;
   const auto posted = [&]() -> result<void> {
     VERBSPP_TRY(place, of_.theirs_.get()[to]->slice(into, size));
     if (size <= largest_value && size <= peers_[to].capacities().max_inline_data) {

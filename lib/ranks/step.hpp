@@ -163,7 +163,11 @@ class [[gnu::visibility("hidden")]] signals::step {
     step* of_;
   };
   template <class Condition>
-  [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds) noexcept;
+  [[nodiscard]] bool wait_until(std::uint32_t for_rank, Condition holds,
+                                const char* missing = "this rank did not come") noexcept;
+  /// Waits until a request can be posted to that rank. Posting waits as well, but for the limit
+  /// alone, whatever the others tell meanwhile.
+  [[nodiscard]] bool has_send_room(std::uint32_t to) noexcept;
 
   signals& of_;
   group& peers_;

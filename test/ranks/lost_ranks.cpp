@@ -64,6 +64,23 @@ void renew_link(world& one, world& other) {
 
 using memory_of_ranks = registered_buffer<access::local_write | access::remote_write>;
 
+/// Fills the send queue of that channel with what the other end takes when it likes.
+[[nodiscard]] std::vector<pending<>> fill(channel& with, const memory_of_ranks& memory) {
+  std::vector<pending<>> filled;
+  for (;;) {
+    auto posted = with.post_send({.elements = must(memory.gather(0, 8))});
+    if (!posted.has_value()) return filled;
+    filled.push_back(std::move(posted).assume_value());
+  }
+}
+/// Takes it there.
+void take(channel& with, const memory_of_ranks& memory, std::vector<pending<>>& filled) {
+  for (pending<>& each : filled) {
+    must(with.receive({.elements = must(memory.scatter(24, 8))}, patience));
+    must(each.wait(patience));
+  }
+}
+
 /// A bootstrap that notes where each rank's memory for steps is, as it tells the others.
 struct watched_bootstrap {
   local_bootstrap of;
@@ -126,12 +143,7 @@ TEST_CASE("what is asked and told waits for nobody's work, and breaks no other c
   world& mine = all.ranks[0];
   // Work that nobody takes yet: one request, and all that there is room for.
   auto waits = must(mine.peers()[2].post_send({.elements = must(memory.gather(0, 8))}));
-  std::vector<pending<>> fill;
-  for (;;) {
-    auto posted = mine.peers()[3].post_send({.elements = must(memory.gather(0, 8))});
-    if (!posted.has_value()) break;
-    fill.push_back(std::move(posted).assume_value());
-  }
+  std::vector<pending<>> filled = fill(mine.peers()[3], memory);
   const auto all_are_connected = [&] {
     return std::ranges::all_of(
         numbers{1, 2, 3}, [&](std::uint32_t rank) { return mine.peers()[rank].is_connected(); });
@@ -153,11 +165,47 @@ TEST_CASE("what is asked and told waits for nobody's work, and breaks no other c
 
   must(all.ranks[2].peers()[0].receive({.elements = must(memory.scatter(16, 8))}, patience));
   must(waits.wait(patience));
-  for (pending<>& each : fill) {
-    must(all.ranks[3].peers()[0].receive({.elements = must(memory.scatter(24, 8))}, patience));
-    must(each.wait(patience));
+  take(all.ranks[3].peers()[0], memory, filled);
+}
+
+TEST_CASE(
+    "a rank that waits for room to post its part of a step heeds what the others tell of it") {
+  for (const bool leaves : {true, false}) {
+    local_worlds all(3, 0, 1);
+    const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+    // 0 can't signal 1, which waits for 2.
+    std::vector<pending<>> filled = fill(all.ranks[0].peers()[1], memory);
+    const numbers list{1, 2, 0};
+    if (leaves) {
+      const world gone = std::move(all.ranks[2]);
+    } else {
+      const failing_device failing("ibv_post_send:1=EIO");
+      CHECK(all.ranks[2].barrier(list, patience, barrier_kind::binary_tree).has_error());
+    }
+    on_threads(2, [&](std::uint32_t rank) {
+      const auto start = clock::now();
+      require_blamed(all.ranks[rank].barrier(list, 3 * patience, barrier_kind::binary_tree), {2});
+      require(clock::now() < start + 2 * patience, "the news to come");
+    });
+    take(all.ranks[1].peers()[0], memory, filled);
   }
 }
+
+TEST_CASE("a rank that does not take what was posted to it is missing, and stays connected") {
+  local_worlds all(2, 0, 1);
+  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  std::vector<pending<>> filled = fill(all.ranks[0].peers()[1], memory);
+  const group_results late = all.ranks[0].barrier({1, 0}, 50ms, barrier_kind::binary_tree);
+  require_blamed(late, {1});
+  CHECK(kind_of(late) == error_kind::timed_out);
+  take(all.ranks[1].peers()[0], memory, filled);
+  CHECK(all.ranks[1].barrier({1, 0}, 50ms, barrier_kind::binary_tree).has_error());
+  on_threads(2, [&](std::uint32_t rank) {
+    const group_results next = all.ranks[rank].barrier(patience);
+    require(next.has_value(), "the next barrier");
+  });
+}
+
 TEST_CASE("news of a later step is none of an earlier one, which a late rank finds good") {
   for (const numbers& list : {numbers{1, 2}, numbers{2, 1}}) {
     local_worlds all(3);

@@ -36,14 +36,17 @@ inline void on_threads(std::uint32_t count, const std::function<void(std::uint32
 
 /// So many ranks in one process, with what they have of the device.
 struct local_worlds {
-  explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0) {
+  explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0,
+                        std::uint32_t sends = 16) {
     std::vector<local_bootstrap> launched = local_bootstrap::create(count);
     std::vector<std::optional<world>> made(count);
     on_threads(count, [&](std::uint32_t rank) {
-      made[rank].emplace(must(world::join(
-          std::move(launched[rank]),
-          bed.domain.build_channel().max_inline_data(must(inline_size::from(inline_bytes))),
-          patience)));
+      made[rank].emplace(
+          must(world::join(std::move(launched[rank]),
+                           bed.domain.build_channel()
+                               .max_inline_data(must(inline_size::from(inline_bytes)))
+                               .max_send_work_requests(must(work_request_count::from(sends))),
+                           patience)));
     });
     for (auto& each : made) ranks.push_back(std::move(*each));
   }
