@@ -41,6 +41,11 @@ concept PutsGetsAndFences =
 ///   nothing, `invalid_input` if it is larger than the place for it.
 ///
 /// And `rank()`, and `size()`, how many there are. Ranks are 0 to size - 1.
+///
+/// Thread rule: all are called on the thread that uses the world, and a limit belongs to that
+/// thread, and to that call: its token may be one of the world's own, which looks at what other
+/// ranks have told of a step. So a bootstrap that works on threads of its own asks the limit on the
+/// one that it was called on, and lets the others know.
 template <class Model>
 concept Bootstrap = detail::because(
     detail::PutsGetsAndFences<Model>,
