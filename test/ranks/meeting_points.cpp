@@ -2,8 +2,13 @@
 #include "worlds.hpp"
 #include <verbspp/exchange/tcp.hpp>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -33,6 +38,73 @@ namespace {
 }
 [[nodiscard]] error why_not(const tcp_launch& launch, const wait_limit& limit = patience) {
   return failure_of(tcp_bootstrap::join(launch, limit));
+}
+
+using socket_name = int (*)(int, sockaddr*, socklen_t*);
+
+/// The port at this end of a socket, by `getsockname`, or at the other, by `getpeername`; 0 for
+/// what is no socket of the internet.
+[[nodiscard]] in_port_t port_by(socket_name name, int descriptor) {
+  sockaddr_storage end{};
+  socklen_t size = sizeof end;
+  if (name(descriptor, reinterpret_cast<sockaddr*>(&end), &size) != 0) return 0;
+  in_port_t port = 0;
+  if (end.ss_family == AF_INET) port = reinterpret_cast<const sockaddr_in&>(end).sin_port;
+  if (end.ss_family == AF_INET6) port = reinterpret_cast<const sockaddr_in6&>(end).sin6_port;
+  return ntohs(port);
+}
+/// The other end of that connection, in this process.
+[[nodiscard]] int other_end_of(const tcp_socket& of) {
+  const in_port_t here = port_by(::getsockname, of.descriptor());
+  const in_port_t there = port_by(::getpeername, of.descriptor());
+  rlimit descriptors{};
+  ::getrlimit(RLIMIT_NOFILE, &descriptors);
+  for (int each = 0; each < static_cast<int>(std::min<rlim_t>(descriptors.rlim_cur, 1U << 16U));
+       ++each)
+    if (port_by(::getsockname, each) == there && port_by(::getpeername, each) == here) return each;
+  throw failure(__FILE__, __LINE__, "the other end is not in this process");
+}
+
+/// Writes zeros there until nothing more is taken. \returns how many
+[[nodiscard]] std::size_t fill(int descriptor) {
+  const std::array<char, 4096> zeros{};
+  std::size_t filled = 0;
+  bool is_full = false;
+  const auto has_filled = [&] {
+    is_full = true;
+    for (ssize_t sent = 0; sent >= 0;) {
+      // To the last byte.
+      for (const std::size_t size : {zeros.size(), std::size_t{1}}) {
+        sent = ::send(descriptor, zeros.data(), size, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent <= 0) continue;
+        filled += static_cast<std::size_t>(sent);
+        is_full = false;
+        break;
+      }
+    }
+    // Until the kernel has asked the other end in vain, room may be on its way.
+    tcp_info told{};
+    socklen_t size = sizeof told;
+    ::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &told, &size);
+    return is_full && told.tcpi_backoff != 0;
+  };
+  wait_until(has_filled, "the other end to take nothing more");
+  return filled;
+}
+/// What comes there until it ends, or there are so many bytes.
+[[nodiscard]] std::vector<std::uint8_t> receive(const tcp_socket& from, std::size_t size) {
+  std::vector<std::uint8_t> bytes(size);
+  std::size_t got = 0;
+  wait_until(
+      [&] {
+        const auto now =
+            ::recv(from.descriptor(), bytes.data() + got, bytes.size() - got, MSG_DONTWAIT);
+        if (now > 0) got += static_cast<std::size_t>(now);
+        return got == size || now == 0 || (now < 0 && errno != EAGAIN);
+      },
+      "what the rank sends");
+  bytes.resize(got);
+  return bytes;
 }
 
 }  // namespace
@@ -161,20 +233,8 @@ TEST_CASE("who speaks another version is told so") {
                                            0x78, 0x72, 0x77, 0, 0, 0, 2, 0, 0, 0, 2};
   const auto later = must(tcp_socket::connect("localhost", port_of(place), patience));
   REQUIRE(::send(later.descriptor(), hello.data(), hello.size(), MSG_NOSIGNAL) == 23);
-  std::array<std::uint8_t, 64> answer{};
-  std::size_t got = 0;
-  wait_until(
-      [&] {
-        const auto now =
-            ::recv(later.descriptor(), answer.data() + got, answer.size() - got, MSG_DONTWAIT);
-        if (now > 0) got += static_cast<std::size_t>(now);
-        return now == 0 || (now < 0 && errno != EAGAIN);
-      },
-      "the other version to be hung up on");
   // Refused, for its version.
-  const std::array<std::uint8_t, 11> refused{3, 0, 0, 0, 4};
-  CHECK(got == refused.size());
-  CHECK(std::equal(refused.begin(), refused.end(), answer.begin()));
+  CHECK(receive(later, 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0});
   const auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
   CHECK(second.rank() == 1);
 }
@@ -203,6 +263,35 @@ TEST_CASE("a meeting point of another version, or of something else, is told fro
   CHECK(version.message().find("version") != std::string::npos);
   CHECK(why({'H', 'T', 'T', 'P', '/', '1', '.', '1', ' ', '4', '0', '0'}, 2s) !=
         error_kind::invalid_input);
+}
+
+TEST_CASE("a fence that was not sent by its limit goes with the next one") {
+  // A meeting point that takes nothing for a while.
+  const auto listener = must(tcp_listener::open("0"));
+  const std::string place = "localhost:" + std::to_string(listener.port());
+  std::optional<tcp_bootstrap> joined;
+  std::optional<tcp_socket> visitor;
+  on_threads(2, [&](std::uint32_t thread) {
+    if (thread == 0) {
+      joined.emplace(must(tcp_bootstrap::join(launch(1, 2, place), patience)));
+      return;
+    }
+    visitor.emplace(must(listener.accept(patience)));
+    require(receive(*visitor, 23).size() == 23, "the rank to say who it is");
+    const std::array<std::uint8_t, 11> welcome{2};
+    ::send(visitor->descriptor(), welcome.data(), welcome.size(), MSG_NOSIGNAL);
+  });
+  const std::size_t filled = fill(other_end_of(*visitor));
+  CHECK(static_cast<error>(failure_of(joined->fence(50ms))) == error_kind::timed_out);
+  CHECK(receive(*visitor, filled).size() == filled);
+  // All have come to both.
+  const std::array<std::uint8_t, 11> released{6, 0, 0, 0, 2};
+  ::send(visitor->descriptor(), released.data(), released.size(), MSG_NOSIGNAL);
+  CHECK(joined->fence(patience));
+  std::vector<std::uint8_t> fences(22);
+  fences[0] = fences[11] = 5;
+  joined.reset();
+  CHECK(receive(*visitor, 23) == fences);
 }
 
 TEST_CASE("what is no launch is refused, in words") {
