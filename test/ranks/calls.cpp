@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What ranks that connect say to each other, one thing after another.
+
+#include "../device/failing_device.hpp"
+#include "worlds.hpp"
+
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <optional>
+
+using namespace verbspp;
+using namespace verbspp::test;
+
+namespace {
+
+[[nodiscard]] void* function_of_device(const char* name) { return ::dlsym(RTLD_DEFAULT, name); }
+
+/// Lets the software device do nothing by itself, until the end of the scope; where the tests don't
+/// run on it, the test is skipped.
+class held_device {
+ public:
+  held_device() {
+    auto* const hold =
+        reinterpret_cast<void (*)(unsigned long long)>(function_of_device("softverbs_hold"));
+    if (hold == nullptr || !device_name().starts_with("soft"))
+      SKIP("only the software device goes step by step");
+    hold(1);
+  }
+  ~held_device() { reinterpret_cast<void (*)()>(function_of_device("softverbs_go_on"))(); }
+  held_device(const held_device&) = delete;
+  held_device& operator=(const held_device&) = delete;
+  /// All that was posted arrives.
+  static void deliver() noexcept {
+    auto* const step = reinterpret_cast<int (*)()>(function_of_device("softverbs_step"));
+    while (step() != 0) {
+    }
+  }
+};
+
+/// Stops a wait when that holds, which is asked on the thread that waits.
+template <class Condition>
+class when {
+ public:
+  explicit when(Condition& holds) : holds_(&holds) {}
+  [[nodiscard]] bool stop_requested() const noexcept { return (*holds_)(); }
+
+ private:
+  Condition* holds_;
+};
+
+}  // namespace
+
+TEST_CASE("what has come to a rank that mends is heard first, and what works is left alone") {
+  lazy_worlds all(2);
+  group& calls = all.ranks[0].peers();
+  group& answers = all.ranks[1].peers();
+  {
+    const held_device device;
+    const auto is_connected = [&] {
+      held_device::deliver();
+      if (!answers[0].is_connected()) all.ranks[1].serve();
+      return !calls.is_due(1);
+    };
+    CHECK(calls.connect({1}, wait_limit(clock::now() + patience, when(is_connected))));
+    // What 0 says last is that it is connected. It is there, but 1 has not looked.
+    held_device::deliver();
+  }
+  CHECK(answers.is_due(0));
+  const std::uint32_t before = answers[0].endpoint().generation;
+  on_threads(2, [&](std::uint32_t rank) { must(all.ranks[rank].mend(patience)); });
+  CHECK_FALSE(answers.is_due(0));
+  CHECK(answers[0].endpoint().generation == before);
+}
+
+TEST_CASE("a rank that is connected goes on calling one that has not heard of it") {
+  lazy_worlds all(2);
+  group& calls = all.ranks[0].peers();
+  group& answers = all.ranks[1].peers();
+  const held_device device;
+  bool has_lost = false;
+  const auto goes_on = [&] {
+    {
+      std::optional<failing_device> failing;
+      // What 0 says when it is connected.
+      if (!has_lost && !calls.is_due(1)) {
+        failing.emplace("packet:*=lost");
+        has_lost = true;
+      }
+      held_device::deliver();
+    }
+    if (has_lost || !answers[0].is_connected()) all.ranks[1].serve();
+    return false;
+  };
+  CHECK(calls.connect({1}, wait_limit(clock::now() + patience, when(goes_on))));
+  CHECK(has_lost);
+  held_device::deliver();
+  all.ranks[1].serve();
+  CHECK_FALSE(answers.is_due(0));
+}
