@@ -29,6 +29,11 @@ constexpr std::array all_kinds{barrier_kind::centralized, barrier_kind::binary_t
   return given != nullptr ? static_cast<std::uint32_t>(std::stoul(given)) : 30;
 }
 
+/// Memory that is deregistered by now: work with it fails.
+[[nodiscard]] auto memory_that_is_gone(const local_worlds& all) {
+  return must(buffer<>(all.bed.domain, 64).region().remote());
+}
+
 }  // namespace
 
 TEST_CASE("the ranks of a world know, and reach, each other") {
@@ -157,8 +162,7 @@ TEST_CASE("behind a barrier inside a scope, what all have written in it is there
 TEST_CASE("a rank whose work in a scope failed does not come to the barrier there") {
   local_worlds all(3);
   buffer<> from(all.bed.domain, pattern(64, 1));
-  // Memory that is deregistered.
-  const auto gone = must(buffer<>(all.bed.domain, 64).region().remote());
+  const auto gone = memory_that_is_gone(all);
   on_threads(3, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     const auto done = mine.peers().scope(
@@ -181,7 +185,7 @@ TEST_CASE("a rank whose work in a scope failed does not come to the barrier ther
 TEST_CASE("a rank that does not come to a barrier, as its work in the scope failed, tells so") {
   local_worlds all(4);
   buffer<> from(all.bed.domain, pattern(64, 1));
-  const auto gone = must(buffer<>(all.bed.domain, 64).region().remote());
+  const auto gone = memory_that_is_gone(all);
   on_threads(3, [&](std::uint32_t rank) {
     world& mine = all.ranks[rank];
     const auto done = mine.peers().scope(
