@@ -161,76 +161,85 @@ result<endpoint> first_contact::renew(group& members, std::uint32_t peer,
   return local;
 }
 
+std::optional<error> first_contact::failure_of(const contact& due, const wait_limit& limit,
+                                               bool is_late) const noexcept {
+  if (due.refusal) return refused(*due.refusal);
+  if (trouble_) return trouble_;
+  if (is_late)
+    return limit.failure(calling,
+                         "this rank did not answer: it does so while it connects, waits in a step "
+                         "of all or for messages, or calls serve()");
+  return std::nullopt;
+}
+
+void first_contact::prepare(group& members, calls& those, const wait_limit& limit) noexcept {
+  for (std::size_t i = 0; i < those.results.size(); ++i) {
+    peer_result& each = those.results[i];
+    if (!is_due(members, each.peer)) continue;
+    contacts_.get()[each.peer].refusal.reset();
+    const result<void> made = make(members, each.peer, limit);
+    if (!made.has_value()) each.result = made.assume_error();
+    those.is_open[i] = made.has_value() && is_due(members, each.peer);
+  }
+}
+
+first_contact::what_is_left first_contact::call(group& members, calls& those,
+                                                const wait_limit& limit, bool is_late) noexcept {
+  what_is_left left;
+  bool has_places = true;
+  for (std::size_t i = 0; i < those.results.size(); ++i) {
+    if (!those.is_open[i]) continue;
+    peer_result& each = those.results[i];
+    const contact& with = contacts_.get()[each.peer];
+    const bool is_still_due = is_due(members, each.peer);
+    if (is_still_due) {
+      if (const auto failed = failure_of(with, limit, is_late)) each.result = *failed;
+    }
+    const bool waits_for_this_end = !with.is_other_ready && members[each.peer].is_connected();
+    those.is_open[i] = is_still_due ? each.result.has_value() : waits_for_this_end;
+    if (!those.is_open[i]) continue;
+    left.is_any_due = left.is_any_due || is_still_due;
+    left.is_any_open = true;
+    // A round goes on where the places to send from have run out.
+    if (i < those.said || !has_places) continue;
+    has_places = say(members, each.peer, true);
+    if (has_places) those.said = i + 1;
+  }
+  if (has_places) those.said = those.results.size();
+  return left;
+}
+
 group_results first_contact::connect(group& members, const peer_list& peers,
                                      const wait_limit& limit) noexcept {
   const auto count = static_cast<std::uint32_t>(peers.size());
   owned<peer_result[]> all(new (std::nothrow) peer_result[count]);
-  if (!all) return error::from_errno(ENOMEM, calling);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t peer = peers.begin()[i];
-    all.get()[i] = {peer, no_news()};
-    if (!is_due(members, peer)) continue;
-    contacts_.get()[peer].refusal.reset();
-    const result<void> made = make(members, peer, limit);
-    if (!made.has_value()) all.get()[i].result = made.assume_error();
-  }
-  const owned<bool[]> is_called(new (std::nothrow) bool[count]());
-  if (!is_called) return error::from_errno(ENOMEM, calling);
-  for (std::uint32_t i = 0; i < count; ++i)
-    is_called.get()[i] = all.get()[i].result.has_value() && is_due(members, peers.begin()[i]);
-  std::uint32_t said = count;  // how many have had their turn in this round of calls
+  const owned<bool[]> is_open(new (std::nothrow) bool[count]());
+  if (!all || !is_open) return error::from_errno(ENOMEM, calling);
+  for (std::uint32_t i = 0; i < count; ++i) all.get()[i] = {peers.begin()[i], no_news()};
+  calls those{.results = {all.get(), count}, .is_open = {is_open.get(), count}, .said = count};
+  prepare(members, those, limit);
   auto pause = std::chrono::nanoseconds(first_pause);
   std::optional<clock::time_point> ready;
   for (clock::time_point next{};;) {
     serve(members);
     const clock::time_point now = clock::now();
-    if (said == count && now >= next) {
-      said = 0;
+    if (those.said == count && now >= next) {
+      those.said = 0;
       next = now + pause;
       pause = std::min<std::chrono::nanoseconds>(2 * pause, longest_pause);
     }
-    bool has_places = true;
     const bool is_late = limit.has_passed();
-    bool is_any_due = false;
-    bool is_any_left = false;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      if (!is_called.get()[i]) continue;
-      peer_result& each = all.get()[i];
-      const contact& with = contacts_.get()[each.peer];
-      const bool is_still_due = is_due(members, each.peer);
-      if (is_still_due && with.refusal) {
-        each.result = refused(*with.refusal);
-      } else if (is_still_due && trouble_) {
-        each.result = *trouble_;
-      } else if (is_still_due && is_late) {
-        each.result = limit.failure(calling,
-                                    "this rank did not answer: it does so while it connects, waits "
-                                    "in a step of all or for messages, or calls serve()");
-      } else if (is_still_due || (!with.is_other_ready && members[each.peer].is_connected())) {
-        is_any_due = is_any_due || is_still_due;
-        is_any_left = true;
-        // A round goes on where the places to send from have run out.
-        if (i >= said && has_places) {
-          has_places = say(members, each.peer, true);
-          if (has_places) said = i + 1;
-        }
-        continue;
-      }
-      is_called.get()[i] = false;
-    }
-    if (has_places) said = count;
-    if (!is_any_due && !ready) {
+    const what_is_left left = call(members, those, limit, is_late);
+    if (!left.is_any_due && !ready) {
       // Now they are told so, soon and often: there is not much time for that.
       ready = next = now;
       pause = first_pause;
     }
-    if (!is_any_left || is_late || (!is_any_due && now - *ready > time_for_others)) break;
+    if (!left.is_any_open || is_late || (!left.is_any_due && now - *ready > time_for_others)) break;
     sched_yield();
   }
-  for (std::uint32_t i = 0; i < count; ++i) {
-    peer_result& each = all.get()[i];
+  for (peer_result& each : those.results)
     if (each.result.has_value()) each.result = members.state_of(each.peer);
-  }
   return {std::move(all), count};
 }
 

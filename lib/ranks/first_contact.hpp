@@ -117,6 +117,25 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     std::optional<address_handle> way{};
   };
 
+  /// Those whom one `connect` is for, and how far it has come with them.
+  struct calls {
+    std::span<peer_result> results;
+    std::span<bool> is_open;  ///< which of them are called still
+    std::size_t said;         ///< how many have had their turn in this round of calls
+  };
+  struct what_is_left {
+    bool is_any_due = false;
+    bool is_any_open = false;
+  };
+  /// Makes channels to those that are due: they are to be called.
+  void prepare(group& members, calls& those, const wait_limit& limit) noexcept;
+  /// Calls those whose turn it is in this round, and are due or don't know that this end is
+  /// connected.
+  what_is_left call(group& members, calls& those, const wait_limit& limit, bool is_late) noexcept;
+  /// Why there is nothing more to wait for, with one that is due; empty if there is.
+  [[nodiscard]] std::optional<error> failure_of(const contact& due, const wait_limit& limit,
+                                                bool is_late) const noexcept;
+
   [[nodiscard]] static bool is_vacant(const group& members, std::uint32_t peer) noexcept {
     return members[peer].state() == channel_state::empty;
   }
