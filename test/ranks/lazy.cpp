@@ -112,16 +112,11 @@ TEST_CASE("nobody is connected before the first use, and then the two that are c
   }
   CHECK_FALSE(all.ranks[1].name(1).empty());
   CHECK(all.ranks[1].name(3).empty());
-  std::atomic<bool> is_done{false};
-  on_threads(2, [&](std::uint32_t which) {
-    world& mine = all.ranks[which == 0 ? 1 : 3];
-    if (which == 0) {
-      require(mine.peers().connect({3}, patience).has_value(), "3 to be connected");
-      is_done = true;
-    }
-    // The other one does nothing but answer.
-    while (!is_done) mine.serve();
-  });
+  while_served([&] { all.ranks[3].serve(); },
+               [&] {
+                 require(all.ranks[1].peers().connect({3}, patience).has_value(),
+                         "3 to be connected");
+               });
   CHECK(connected_of(all.ranks[1]) == std::vector<std::uint32_t>{1, 3});
   CHECK(connected_of(all.ranks[3]) == std::vector<std::uint32_t>{1, 3});
   CHECK(connected_of(all.ranks[0]) == std::vector<std::uint32_t>{0});
@@ -247,13 +242,12 @@ TEST_CASE("a rank that does not answer is told by its number, and called again a
   std::vector<cells> memory = cells_of(all);
   world& mine = all.ranks[0];
   const auto to = [&](std::uint32_t peer) { return into_cell(memory, 0, peer); };
-  std::atomic<bool> is_done{false};
-  on_threads(2, [&](std::uint32_t which) {
-    if (which == 1) {
-      while (!is_done) all.ranks[1].serve();
-      return;
-    }
-    // 1 answers, 2 and 3 do not; 7 is none.
+  const auto first_rank_serves = [&] { all.ranks[1].serve(); };
+  // In two seconds it may not come to its turn on a busy machine.
+  while_served(first_rank_serves,
+               [&] { require(mine.peers().connect({1}, patience).has_value(), "1 to answer"); });
+  while_served(first_rank_serves, [&] {
+    // 1 has answered, 2 and 3 do not; 7 is none.
     const group_results reached = mine.peers().connect({1, 2, 0, 3, 7}, 2s);
     require(reached.size() == 5 && reached.failed() == 3, "who failed");
     require(kind_of(reached[1]) == error_kind::timed_out, "2 to be late");
@@ -273,18 +267,12 @@ TEST_CASE("a rank that does not answer is told by its number, and called again a
     require(scoped.has_value(), "nothing that was posted to fail");
     const group_results barrier = mine.barrier({0, 2}, 300ms);
     require(barrier.size() == 2 && !barrier[1].result.has_value(), "2 to be missing");
-    is_done = true;
   });
   CHECK(memory[1][0] == 100);
   CHECK(connected_of(mine) == std::vector<std::uint32_t>{0, 1});
-  is_done = false;
-  on_threads(2, [&](std::uint32_t which) {
-    if (which == 1)
-      while (!is_done) all.ranks[2].serve();
-    else
-      require(mine.peers().scatter({2}, to, patience).has_value(), "the scatter");
-    is_done = true;
-  });
+  while_served(
+      [&] { all.ranks[2].serve(); },
+      [&] { require(mine.peers().scatter({2}, to, patience).has_value(), "the scatter"); });
   CHECK(memory[2][0] == 100);
 }
 
@@ -294,17 +282,13 @@ TEST_CASE("ranks that do not answer keep no others from being called") {
   std::vector<std::uint32_t> others;
   for (std::uint32_t rank = 1; rank < 2 * silent; ++rank) others.push_back(rank);
   const std::vector<std::uint32_t> answering(others.begin() + silent, others.end());
-  std::atomic<bool> is_done{false};
-  on_threads(2, [&](std::uint32_t which) {
-    if (which == 1) {
-      while (!is_done)
-        for (const std::uint32_t rank : answering) all.ranks[rank].serve();
-      return;
-    }
+  const auto serve = [&] {
+    for (const std::uint32_t rank : answering) all.ranks[rank].serve();
+  };
+  while_served(serve, [&] {
     // As long as it takes for those who answer.
     const wait_limit until(clock::now() + 3 * patience, when_none_is_due(all.ranks[0], answering));
     const group_results reached = all.ranks[0].peers().connect(others, until);
-    is_done = true;
     require(reached.size() == others.size() && reached.failed() == silent, "who failed");
     for (const peer_result& each : reached)
       require(each.result.has_value() == (each.peer > silent), "the silent ones to fail");
@@ -342,17 +326,12 @@ TEST_CASE("the program's own channels are left alone, and take no number of a ra
   const ibv_qp* const own = peers[1].native_handle();
   must(peers[1].handshake(theirs[0].endpoint()));
   must(theirs[0].handshake(peers[1].endpoint()));
-  std::atomic<bool> is_done{false};
-  on_threads(2, [&](std::uint32_t which) {
-    if (which == 1) {
-      while (!is_done) {
-        made[1]->serve();
-        made[2]->serve();
-      }
-      return;
-    }
+  const auto serve = [&] {
+    made[1]->serve();
+    made[2]->serve();
+  };
+  while_served(serve, [&] {
     const group_results reached = peers.connect({1, 2, added, 4}, patience);
-    is_done = true;
     require(reached.size() == 4, "each to be told of");
     require(reached[0].result.has_value(), "the program's channel to 1");
     require(reached[1].result.has_value(), "2 to be connected");
@@ -363,17 +342,12 @@ TEST_CASE("the program's own channels are left alone, and take no number of a ra
   CHECK(theirs.connect({0}, 100ms));
   // Who has a channel of the program's there does not answer with another.
   must(made[2]->peers().put(1, build(made[2]->peers())));
-  is_done = false;
-  on_threads(2, [&](std::uint32_t which) {
-    if (which == 1) {
-      while (!is_done) made[2]->serve();
-      return;
-    }
-    const group_results reached = theirs.connect({2}, patience);
-    is_done = true;
-    require(reached.failed() == 1, "2 to refuse");
-    require(kind_of(reached[0]) == error_kind::not_connected, "it to say so");
-  });
+  while_served([&] { made[2]->serve(); },
+               [&] {
+                 const group_results reached = theirs.connect({2}, patience);
+                 require(reached.failed() == 1, "2 to refuse");
+                 require(kind_of(reached[0]) == error_kind::not_connected, "it to say so");
+               });
   CHECK(made[2]->peers()[1].state() == channel_state::prepared);
 }
 
@@ -390,16 +364,8 @@ TEST_CASE("a scope takes nothing for a rank that did not answer, which can be ca
         CHECK_FALSE(scope[1].post_send({.elements = memory.gather()}));
       },
       300ms));
-  std::atomic<bool> is_done{false};
-  on_threads(2, [&](std::uint32_t which) {
-    if (which == 1) {
-      while (!is_done) all.ranks[1].serve();
-      return;
-    }
-    const group_results reached = peers.connect({1}, patience);
-    is_done = true;
-    require(reached.has_value(), "1 to be connected");
-  });
+  while_served([&] { all.ranks[1].serve(); },
+               [&] { require(peers.connect({1}, patience).has_value(), "1 to be connected"); });
   CHECK(peers[1].is_connected());
 }
 
@@ -530,20 +496,19 @@ TEST_CASE("why the other end could not connect is told") {
   lazy_worlds all(2);
   // The first one is that of the end which calls, several times if it has to wait.
   std::optional<failing_device> failing(std::in_place, "ibv_create_qp:2+=ENOMEM");
-  std::atomic<bool> is_done{false};
-  on_threads(2, [&](std::uint32_t rank) {
-    world& mine = all.ranks[rank];
-    while (rank == 1 && !is_done) mine.serve();
-    if (rank == 1) return;
-    const group_results reached = mine.peers().connect({1}, patience);
-    failing.reset();
-    const group_results again = mine.peers().connect({1}, patience);
-    is_done = true;
-    require(reached.failed() == 1, "1 to have no queue pair");
-    require(kind_of(reached[0]) == error_kind::not_connected, "it to say so");
-    require(static_cast<error>(reached[0].result.assume_error()).native_errno() == ENOMEM, "why");
-    require(again.has_value(), "1 to be connected at the next use");
-  });
+  group& peers = all.ranks[0].peers();
+  while_served([&] { all.ranks[1].serve(); },
+               [&] {
+                 const group_results reached = peers.connect({1}, patience);
+                 failing.reset();
+                 const group_results again = peers.connect({1}, patience);
+                 require(reached.failed() == 1, "1 to have no queue pair");
+                 require(kind_of(reached[0]) == error_kind::not_connected, "it to say so");
+                 require(
+                     static_cast<error>(reached[0].result.assume_error()).native_errno() == ENOMEM,
+                     "why");
+                 require(again.has_value(), "1 to be connected at the next use");
+               });
 }
 
 TEST_CASE("that this end's datagrams fail is not taken for the others' silence") {

@@ -34,6 +34,23 @@ inline void on_threads(std::uint32_t count, const std::function<void(std::uint32
     if (each) std::rethrow_exception(each);
 }
 
+/// Calls the function while another thread serves, until it has returned or thrown.
+inline void while_served(const std::function<void()>& serve,
+                         const std::function<void()>& function) {
+  std::atomic<bool> is_done{false};
+  on_threads(2, [&](std::uint32_t which) {
+    if (which == 1) {
+      while (!is_done) serve();
+      return;
+    }
+    const struct at_end {
+      std::atomic<bool>& is_reached;
+      ~at_end() { is_reached = true; }
+    } end{is_done};
+    function();
+  });
+}
+
 /// So many ranks in one process, with what they have of the device.
 struct local_worlds {
   explicit local_worlds(std::uint32_t count, std::uint32_t inline_bytes = 0,
