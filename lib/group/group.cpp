@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <ostream>
 
 namespace verbspp {
@@ -82,6 +83,21 @@ group_result<void> group::handshake(std::span<const endpoint> remotes) noexcept 
 bool group::is_any_due(const peer_list& peers) const noexcept {
   return connector_ != nullptr &&
          std::ranges::any_of(peers, [this](std::uint32_t peer) { return is_due(peer); });
+}
+
+detail::owned<bool[]> group::due_places(const peer_list& peers) const noexcept {
+  detail::owned<bool[]> made(new (std::nothrow) bool[peers.size()]);
+  if (made) std::ranges::transform(peers, made.get(), [this](auto peer) { return is_due(peer); });
+  return made;
+}
+
+std::optional<transport_error> group::why_not_reached(const group_results& reached,
+                                                      std::uint32_t place,
+                                                      const wait_limit* limit) noexcept {
+  if (place >= reached.size()) return transport_error(static_cast<error>(reached.error()));
+  if (!reached[place].result.has_value()) return reached[place].result.assume_error();
+  if (limit != nullptr && limit->has_passed()) return detail::channel_core::ended_before(*limit);
+  return std::nullopt;
 }
 
 group_results group::connect(const peer_list& peers, const wait_limit& limit) noexcept {

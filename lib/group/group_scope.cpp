@@ -19,13 +19,22 @@ std::optional<group_error> group_scope::failure(bool is_manual) noexcept {
   return group_error(*first, cause, failed);
 }
 
-std::optional<group_results> group_scope::connect_first(const peer_list& peers) noexcept {
-  if (!connects_->is_any_due(peers)) return std::nullopt;
+detail::owned<bool[]> group_scope::due_places(const peer_list& peers) const noexcept {
+  if (connects_ == nullptr || !connects_->is_any_due(peers)) return {};
+  return connects_->due_places(peers);
+}
+
+group_results group_scope::connect(const peer_list& peers) noexcept {
   return connects_->connect(peers, limit_);
 }
 
+std::optional<transport_error> group_scope::why_not_reached(const group_results& reached,
+                                                            std::uint32_t place) const noexcept {
+  return group::why_not_reached(reached, place, &limit_);
+}
+
 bool group_scope::is_reached(std::uint32_t peer) noexcept {
-  static_cast<void>(connect_first(std::span(&peer, 1)));
+  if (connects_->is_due(peer)) static_cast<void>(connect(std::span(&peer, 1)));
   return !connects_->is_due(peer);
 }
 

@@ -197,6 +197,13 @@ class group : public group_operations<group> {
   }
   /// For the library: the same of any of them.
   [[nodiscard]] bool is_any_due(const peer_list& peers) const noexcept;
+  /// For the library: the same of each of them, in their order; null if there is no memory. Who is
+  /// connected has its part posted before those are called, who may take all the time there is.
+  [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
+  /// For the library: why nothing is posted to the peer at that place, after `connect`. Not where
+  /// the limit has passed, either: what was posted would be given up, and the connection with it.
+  [[nodiscard]] static std::optional<transport_error> why_not_reached(
+      const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
   /// For the library: what `connect` tells of that peer where there is nothing to be done.
   [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
   /// For the library: answers who connects to this end, if that is how this group does it.
@@ -216,16 +223,7 @@ class group : public group_operations<group> {
                                                 detail::room_wait room = {}) {
     VERBSPP_TRY(made, group_pending::reserve(peers, size_));
     made.set_usual_limit(usual_limit());
-    std::optional<group_results> reached;
-    if (is_any_due(peers)) [[unlikely]] {
-      reached = connect(peers, room.limit != nullptr ? *room.limit : wait_limit(usual_limit()));
-      if (reached->size() != made.size()) return static_cast<error>(reached->error());
-    }
-    for (std::uint32_t place = 0; place < made.size(); ++place) {
-      if (reached && !(*reached)[place].result.has_value()) {
-        made.fail(place, (*reached)[place].result.assume_error());
-        continue;
-      }
+    const auto post_part = [&](std::uint32_t place) {
       auto part = part_for(made.peer(place));
       if constexpr (detail::MayLackValue<decltype(part)>) {
         if (part.has_value())
@@ -235,6 +233,23 @@ class group : public group_operations<group> {
       } else {
         post_one(made, place, part, room);
       }
+    };
+    detail::owned<bool[]> is_due_at{};
+    if (is_any_due(peers)) [[unlikely]] {
+      is_due_at = due_places(peers);
+      if (!is_due_at) return no_memory("connect peers of a group");
+    }
+    for (std::uint32_t place = 0; place < made.size(); ++place)
+      if (!is_due_at || !is_due_at.get()[place]) post_part(place);
+    if (!is_due_at) return made;
+    const group_results reached =
+        connect(peers, room.limit != nullptr ? *room.limit : wait_limit(usual_limit()));
+    for (std::uint32_t place = 0; place < made.size(); ++place) {
+      if (!is_due_at.get()[place]) continue;
+      if (const auto refused = why_not_reached(reached, place, room.limit))
+        made.fail(place, *refused);
+      else
+        post_part(place);
     }
     return made;
   }

@@ -71,28 +71,33 @@ class group_scope : public group_operations<group_scope> {
     std::optional<std::uint32_t> first;
     transport_error cause;
     std::uint32_t failed = 0;
-    std::optional<group_results> reached;
-    if (connects_ != nullptr) [[unlikely]]
-      reached = connect_first(peers);
+    const auto note_failure = [&](std::uint32_t peer, const transport_error& why) {
+      if (failed++ != 0) return;
+      first = peer;
+      cause = why;
+    };
+    const auto post_part = [&](std::uint32_t peer) {
+      const result<void> posted = post_one(peer, part_for);
+      if (!posted.has_value()) note_failure(peer, posted.assume_error());
+    };
+    const detail::owned<bool[]> is_due_at = due_places(peers);
     std::uint32_t place = 0;
-    for (const std::uint32_t peer : peers) {
-      const result<void> posted =
-          reached ? post_reached(*reached, place++, part_for) : post_one(peer, part_for);
-      if (posted.has_value()) continue;
-      if (failed++ == 0) {
-        first = peer;
-        cause = posted.assume_error();
+    for (const std::uint32_t peer : peers)
+      if (!is_due_at || !is_due_at.get()[place++]) post_part(peer);
+    if (is_due_at) [[unlikely]] {
+      const group_results reached = connect(peers);
+      place = 0;
+      for (const std::uint32_t peer : peers) {
+        const std::uint32_t at = place++;
+        if (!is_due_at.get()[at]) continue;
+        if (const auto refused = why_not_reached(reached, at))
+          note_failure(peer, *refused);
+        else
+          post_part(peer);
       }
     }
     if (first) return group_error(*first, cause, failed);
     return success();
-  }
-  template <class Function>
-  [[nodiscard]] result<void> post_reached(const group_results& reached, std::uint32_t place,
-                                          Function& part_for) {
-    if (place >= reached.size()) return static_cast<error>(reached.error());
-    if (!reached[place].result.has_value()) return error(reached[place].result.assume_error());
-    return post_one(reached[place].peer, part_for);
   }
   template <class Function>
   [[nodiscard]] result<void> post_one(std::uint32_t peer, Function& part_for) {
@@ -123,8 +128,12 @@ class group_scope : public group_operations<group_scope> {
   [[nodiscard]] bool is_reached(std::uint32_t peer) noexcept;
   /// Of no channel: what is posted to one that is only prepared would be waited for.
   [[nodiscard]] channel_scope& refusing() noexcept;
-  /// Empty if all of them are connected already.
-  [[nodiscard]] std::optional<group_results> connect_first(const peer_list& peers) noexcept;
+  /// Null if all of them are connected already, or there is no memory: each is then connected where
+  /// its part is posted.
+  [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
+  [[nodiscard]] group_results connect(const peer_list& peers) noexcept;
+  [[nodiscard]] std::optional<transport_error> why_not_reached(const group_results& reached,
+                                                               std::uint32_t place) const noexcept;
 
   channel* channels_;
   std::optional<channel_scope>* scopes_;
