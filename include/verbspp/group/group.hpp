@@ -47,9 +47,11 @@ namespace verbspp {
 /// allocations a call; scopes one.
 ///
 /// The peers of a world that was joined lazily are connected at their first use: by all of the
-/// above, and by `connect`, which comes before `peers[n]` is used by itself. Their numbers are not
-/// given to members that are added. A channel that the program puts under one of them before its
-/// first use is the program's to connect: it is left alone, and this end refuses who calls it.
+/// above, and by `connect`, which comes before `peers[n]` is used by itself. Those who are
+/// connected get their parts before the others are called; to who is reached only when the limit
+/// has passed, nothing is posted. Their numbers are not given to members that are added. A channel
+/// that the program puts under one of them before its first use is the program's to connect: it is
+/// left alone, and this end refuses who calls it.
 ///
 /// A broken member is brought back as any channel is, by `renew` and `handshake`, or replaced
 /// (`put`); the others work on. Numbers are stable: a member that was removed leaves its number to
