@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 namespace verbspp::soak {
@@ -24,6 +25,28 @@ enum class step : std::uint32_t {
   closed,   ///< its memory is its own again
 };
 
+/// A few words, which another process may read meanwhile: then parts of two.
+class public_words {
+ public:
+  public_words& operator=(std::string_view words) {
+    for (std::size_t i = 0; i < letters_.size(); ++i)
+      letters_[i].store(i < words.size() ? words[i] : '\0', std::memory_order_relaxed);
+    return *this;
+  }
+  [[nodiscard]] std::string text() const {
+    std::string found;
+    for (const std::atomic<char>& each : letters_) {
+      const char letter = each.load(std::memory_order_relaxed);
+      if (letter == '\0') break;
+      found += letter;
+    }
+    return found;
+  }
+
+ private:
+  std::array<std::atomic<char>, 48> letters_{};
+};
+
 /// What one end says of itself. A connection has a number, from 1 on, which both ends count.
 struct board_end {
   std::atomic<std::uint64_t> reached{0};  ///< the connection's number times 8, plus the step
@@ -35,6 +58,7 @@ struct board_end {
   std::atomic<std::uint64_t> sent{0};        ///< messages that it has sent, once it is leaving
   std::atomic<std::uint64_t> added{0};       ///< what it knows to have added to the peer's word
   std::atomic<std::uint64_t> added_most{0};  ///< what it has posted for that
+  public_words doing{};
   std::atomic<bool> wants_to_stop{false};
   std::atomic<std::uint64_t> operations{0};
   /// The number of what it leases to the other end; 0: nothing.

@@ -181,15 +181,17 @@ void end::take_leave() {
     take(held_.back(), true);
     held_.pop_back();
   }
+  const auto until = clock::now() + wanted_.patience;
   while (!left_alone_.empty()) {
     check_failed();
+    if (clock::now() > until) return note_standstill();
     take_receives();
     channel_.poll();
     look_after_shared();
   }
   mine_.sent = sent_;
   reach(step::leaving);
-  const auto deadline = clock::now() + wanted_.patience;
+  const auto deadline = clock::now() + patience_with_other();
   const auto is_there = [&](step what) {
     return other_.reached.load() >= connection_ * 8 + static_cast<std::uint64_t>(what);
   };
@@ -198,7 +200,7 @@ void end::take_leave() {
       check_failed();
       take_receives();
       doing_ = "taking leave";
-      claim(clock::now() < deadline, "the other end does not take leave");
+      if (clock::now() > deadline) claim(false, "the other end does not take leave; " + of_other());
       std::this_thread::sleep_for(20us);
     }
   };

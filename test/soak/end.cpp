@@ -17,8 +17,9 @@ end::end(const options& wanted, board& shared, unsigned which, std::function<voi
       board_(shared),
       mine_(shared.ends[which]),
       other_(shared.ends[1 - which]),
+      doing_(mine_.doing),
       which_(which),
-      fences_reads_(!wanted.device.starts_with("rxe")),
+      is_rxe_(wanted.device.starts_with("rxe")),
       kill_peer_(std::move(kill_peer)),
       revive_peer_(std::move(revive_peer)),
       random_(mix(wanted.seed, which)),
@@ -64,7 +65,7 @@ void end::run(std::uint64_t first_connection) {
 
 void end::claim(bool holds, const std::string& what) const {
   if (holds) return;
-  throw wrong("connection " + std::to_string(connection_) + ", " + doing_.load() + ": " + what);
+  throw wrong("connection " + std::to_string(connection_) + ", " + doing_.text() + ": " + what);
 }
 
 void end::check_failed() const {
@@ -76,14 +77,21 @@ void end::reach(step what) {
 }
 
 void end::await(step what) {
-  const auto deadline = clock::now() + wanted_.patience;
+  const auto deadline = clock::now() + patience_with_other();
   const std::uint64_t wanted = connection_ * 8 + static_cast<std::uint64_t>(what);
   while (other_.reached.load() < wanted) {
     check_failed();
-    claim(clock::now() < deadline,
-          "the other end does not come to step " + std::to_string(static_cast<unsigned>(what)));
+    if (clock::now() > deadline)
+      claim(false, "the other end does not come to step " +
+                       std::to_string(static_cast<unsigned>(what)) + "; " + of_other());
     std::this_thread::sleep_for(20us);
   }
+}
+
+std::string end::of_other() const {
+  const std::uint64_t reached = other_.reached.load();
+  return "it is at step " + std::to_string(reached % 8) + " of connection " +
+         std::to_string(reached / 8) + ", " + other_.doing.text();
 }
 
 bool end::peer_has_given_up() const {
@@ -103,6 +111,13 @@ void end::note_failure(const error& cause, const char* where) {
   if (++counts_[std::string("failures: ") + to_string(cause.kind())] == 1)
     first_failures_ += std::string(to_string(cause.kind())) + ", " + where + ": " + text + '\n';
   if (why_.empty()) why_ = std::string(where) + ": " + text;
+  if (is_rxe_ && cause.kind() == error_kind::timed_out && mine_.ended.load() < connection_)
+    note_standstill();
+}
+
+void end::note_standstill() {
+  claim(is_rxe_ && ++counts_["requests that the driver let lie"] == 1, "a request never finishes");
+  will_end("a request that the driver let lie");
 }
 
 /// A request of a channel fails only together with the channel, which says why.
@@ -132,6 +147,7 @@ wait_limit end::patient_limit() {
     case 1:
       return wait_limit(clock::now() + wanted_.patience);
     case 2:
+      if (is_rxe_) return wait_limit(wanted_.patience);
       return wait_limit::forever();
     case 3:
     case 4:

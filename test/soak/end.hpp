@@ -131,8 +131,6 @@ class end {
   /// Until both ends want to stop. Throws what is wrong.
   void run(std::uint64_t first_connection);
 
-  /// What it does right now, for whoever watches.
-  [[nodiscard]] const char* doing() const { return doing_.load(); }
   [[nodiscard]] const std::map<std::string, std::uint64_t>& counts() const { return counts_; }
   /// The first failure of each kind, in lines.
   [[nodiscard]] const std::string& first_failures() const { return first_failures_; }
@@ -150,7 +148,11 @@ class end {
   void reach(step what);
   void await(step what);
   void check_failed() const;
+  [[nodiscard]] std::string of_other() const;  ///< where it is, in words
   [[nodiscard]] bool peer_has_given_up() const;
+  /// It waits itself, for as long, and Linux' driver takes 50 seconds to destroy a queue pair that
+  /// a window is bound to.
+  [[nodiscard]] clock::duration patience_with_other() const { return 3 * wanted_.patience; }
   void will_end(const char* how);
 
   // A connection's life.
@@ -176,6 +178,8 @@ class end {
   template <class Use>
   auto with_operation(const work& job, Use use);
   void note_failure(const error& cause, const char* where);
+  /// A request has not finished when all patience was over: a fault, but once in rxe.
+  void note_standstill();
   void must_be_broken(const char* where) const;
   void check_refused(const error& cause, const char* where) const;
 
@@ -230,15 +234,16 @@ class end {
   board& board_;
   board_end& mine_;
   board_end& other_;
+  public_words& doing_;
   const unsigned which_;
-  /// Linux' software driver, rxe, takes up a fenced read or atomic that it has to send again (a
+  /// Linux' software driver. It takes up a fenced read or atomic that it has to send again (a
   /// packet was lost, a receiver was not ready) only when the reads and atomics before it are done,
-  /// among which it counts the first try: it waits for itself.
-  const bool fences_reads_;
+  /// among which it counts the first try: it waits for itself, so none are fenced. Seldom it lets
+  /// another request lie that it has to send again.
+  const bool is_rxe_;
   std::function<void()> kill_peer_;
   std::function<void()> revive_peer_;
   std::mt19937_64 random_;
-  std::atomic<const char*> doing_{"starting"};
   std::map<std::string, std::uint64_t> counts_{};
   std::uint64_t until_end_ = 0;  ///< steps
   punctuality limits_;

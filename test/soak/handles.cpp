@@ -159,8 +159,8 @@ void end::post_one() {
     case 3: {
       held moved(std::move(one));
       claim(!std::get<pending<>>(one.handle).has_request(), "a handle that was moved still has it");
-      while (!take(moved, false))
-        if (!channel_.is_connected()) check_failed();
+      const auto deadline = clock::now() + wanted_.patience;
+      while (!take(moved, clock::now() > deadline)) check_failed();
       return;
     }
     case 4: {

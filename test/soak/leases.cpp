@@ -114,7 +114,7 @@ void end::announce_lease(granted given) {
   mine_.lease_address = far.assume_value().address();
   mine_.lease_key = far.assume_value().rkey().value();
   // rxe follows a null pointer where both ends make the key of a window void.
-  mine_.may_give_back = granted_->by() == lease_by::window && !wanted_.device.starts_with("rxe");
+  mine_.may_give_back = granted_->by() == lease_by::window && !is_rxe_;
   mine_.lease = granted_->number;
 }
 

@@ -33,7 +33,8 @@ constexpr const char* help =
     "                    the descriptor, of zeros at first. It is started with --peer=FD\n"
     "  --ack-timeout=N   code of the channels' ACK timeout, 14 by default, for devices that are "
     "slow\n"
-    "  --patience=N      seconds after which a step of the other end counts as a hang\n"
+    "  --patience=N      seconds that a request may take, and a third of what a step of the\n"
+    "                    other end may take\n"
     "  --quiet           only the summary\n";
 
 /// The number behind `name=`, if the argument is that.

@@ -66,7 +66,7 @@ bool end::choose(work& job, bool may_be_inline) {
     job.size = 8;
   }
   const bool is_source = job.what <= kind::write_immediate;
-  job.is_fenced = once_in(10) && !wants_uc_ && (is_source || fences_reads_);
+  job.is_fenced = once_in(10) && !wants_uc_ && (is_source || !is_rxe_);
   if (is_source && may_be_inline && job.size <= inline_limit && once_in(2)) {
     job.is_inline = true;
   } else {

@@ -60,7 +60,8 @@ summary run(const options& wanted) {
       peer.start({"--peer=" + std::to_string(memory.descriptor()), "--device=" + wanted.device,
                   "--seed=" + std::to_string(mix(wanted.seed, ++started)),
                   "--operations=" + std::to_string(wanted.operations),
-                  "--patience=" + std::to_string(wanted.patience.count())});
+                  "--patience=" + std::to_string(wanted.patience.count()),
+                  "--ack-timeout=" + std::to_string(wanted.ack_timeout)});
     };
     std::optional<fault_maker> faults;
     if (wanted.faults) faults.emplace(mix(wanted.seed, 99));
@@ -91,15 +92,15 @@ summary run(const options& wanted) {
     std::mt19937_64 chance(mix(wanted.seed, 7));
     looking.watch([&] { return done == static_cast<int>(threads.size()); },
                   [&] {
-                    return std::string("left: ") + left->doing() +
-                           (right ? std::string("; right: ") + right->doing() : "");
+                    return "left: " + shared.ends[0].doing.text() +
+                           "; right: " + shared.ends[1].doing.text();
                   },
                   [&] {
                     if (faults && chance() % 5 == 0) faults->set_one();
                   });
     for (std::thread& each : threads) each.join();
-    text << "left: was " << left->doing() << (right ? "\nright: was " : "")
-         << (right ? right->doing() : "") << '\n';
+    text << "left: was " << shared.ends[0].doing.text() << "\nright: was "
+         << shared.ends[1].doing.text() << '\n';
     if (wanted.kills && !shared.failed.load())
       if (const std::string problem = peer.end(wanted.patience); !problem.empty())
         shared.fail(problem);

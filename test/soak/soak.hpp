@@ -18,7 +18,8 @@ struct options {
   /// Ends when this much was posted by both ends together, or this long has passed.
   std::uint64_t operations = 1'000'000;
   std::chrono::seconds time = std::chrono::hours(24);
-  /// How long nothing may happen; an emulated machine is slow.
+  /// The most that an end waits for a request of its own; an emulated machine is slow. For a step
+  /// of the other end it waits three times as long.
   std::chrono::seconds patience{60};
   /// The peer is a process of its own, which is killed now and then.
   bool kills = false;

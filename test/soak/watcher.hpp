@@ -82,7 +82,7 @@ class watcher {
       if (now - started >= wanted_.time) shared_.is_over = true;
       if (count != before) last_change = now;
       before = count;
-      if (now - last_change > 2 * wanted_.patience + 30s) {
+      if (now - last_change > 4 * wanted_.patience + 30s) {
         std::fprintf(stderr, "soak: nothing happens any more, after %llu operations; %s\n",
                      static_cast<unsigned long long>(count), doing().c_str());
         std::abort();
