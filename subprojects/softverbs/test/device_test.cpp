@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -27,6 +28,14 @@ TEST_CASE("the devices are listed, with names and distinct GUIDs") {
   CHECK(std::string(ibv_get_device_name(second)) == "soft1");
   CHECK(ibv_get_device_guid(first) != ibv_get_device_guid(second));
   ibv_free_device_list(list);
+}
+
+TEST_CASE("a list of devices can be ended by free, as some programs do") {
+  ibv_device** list = ibv_get_device_list(nullptr);
+  REQUIRE(list != nullptr);
+  ibv_device* const first = list[0];
+  std::free(static_cast<void*>(list));
+  CHECK(std::string(ibv_get_device_name(first)) == "soft0");
 }
 
 TEST_CASE("an opened device outlives the list") {

@@ -16,7 +16,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #undef ibv_query_port
 #undef ibv_get_device_list
@@ -24,11 +23,6 @@
 using namespace softverbs;
 
 namespace {
-
-/// In front of a list that the program got: what libibverbs wants back.
-struct list_header {
-  ibv_device** theirs;
-};
 
 constexpr std::uint16_t default_pkey = 0xffff;
 constexpr std::uint8_t port_disabled = 3;
@@ -74,30 +68,36 @@ SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
   if (auto* function = SOFTVERBS_NEXT(ibv_get_device_list)) theirs = function(&theirs_count);
   if (theirs == nullptr) theirs_count = 0;
 
+  // One block of malloc's, as libibverbs' is: there are programs that end it with free().
   const std::size_t total = ours_count + static_cast<std::size_t>(theirs_count);
-  void* memory = std::calloc(1, sizeof(list_header) + (total + 1) * sizeof(ibv_device*));
-  if (memory == nullptr) {
+  auto** list = static_cast<ibv_device**>(
+      std::realloc(static_cast<void*>(theirs), (total + 1) * sizeof(ibv_device*)));
+  if (list == nullptr) {
     if (theirs != nullptr) SOFTVERBS_NEXT(ibv_free_device_list)(theirs);
     if (count != nullptr) *count = 0;
     errno = ENOMEM;
     return nullptr;
   }
-  auto* header = new (memory) list_header{theirs};
-  auto** list = reinterpret_cast<ibv_device**>(header + 1);
   // Real devices first: a program that takes the first one it sees should not
   // change its mind because this library is there.
-  std::copy_n(theirs, theirs_count, list);
   for (unsigned number = 0; number < ours_count; ++number)
     list[static_cast<std::size_t>(theirs_count) + number] = &device_at(number).verbs;
+  list[total] = nullptr;
   if (count != nullptr) *count = static_cast<int>(total);
   return list;
 }
 
 SOFTVERBS_EXPORT void ibv_free_device_list(ibv_device** list) {
   if (list == nullptr) return;
-  auto* header = reinterpret_cast<list_header*>(list) - 1;
-  if (header->theirs != nullptr) SOFTVERBS_NEXT(ibv_free_device_list)(header->theirs);
-  std::free(header);
+  // libibverbs gets its own devices back, which it counts.
+  ibv_device** theirs = list;
+  for (ibv_device** each = list; *each != nullptr; ++each)
+    if (soft_device_of(*each) == nullptr) *theirs++ = *each;
+  *theirs = nullptr;
+  if (theirs != list)
+    SOFTVERBS_NEXT(ibv_free_device_list)(list);
+  else
+    std::free(static_cast<void*>(list));
 }
 
 SOFTVERBS_EXPORT const char* ibv_get_device_name(ibv_device* device) {
