@@ -174,6 +174,49 @@ for tool in raw_ethernet_bw raw_ethernet_lat raw_ethernet_fs_rate; do
   try frames $tool -n 100 $old $by_port --flows 4
 done
 
+# measure OPTIONS...: one of qperf's tests, for a second. Its server serves one after the other, and
+# says so when it listens.
+measure() {
+  if env LD_PRELOAD="$library" timeout $limit qperf -lp $port -t 1 127.0.0.1 "$@" >"$log/client" 2>&1 &&
+    grep -q ' = ' "$log/client"; then
+    return 0
+  fi
+  echo "FAILED: qperf $*, ${SOFTVERBS_LINK_LAYER}"
+  cat "$log/client" "$log/server"
+  return 1
+}
+# measure_all OPTIONS TEST...
+measure_all() {
+  options=$1
+  shift
+  port=$((port + 1))
+  env LD_PRELOAD="$library" timeout $((5 * limit)) qperf -D -lp $port >"$log/server" 2>&1 &
+  server=$!
+  until grep -q 'ready for requests' "$log/server" || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
+  for test in "$@"; do
+    # shellcheck disable=SC2086
+    try measure $options $test
+  done
+  timeout $limit qperf -lp $port 127.0.0.1 quit >"$log/output" 2>&1
+  wait $server
+}
+if start qperf qperf; then
+  reliable='rc_lat rc_rdma_read_bw rc_rdma_write_poll_lat ver_rc_fetch_add'
+  others='uc_lat uc_rdma_write_bw ud_lat'
+  if is_long; then
+    reliable="$reliable rc_bw rc_bi_bw rc_rdma_read_lat rc_rdma_write_bw rc_rdma_write_lat rc_compare_swap_mr
+      rc_fetch_add_mr ver_rc_compare_swap"
+    others="$others uc_bw uc_bi_bw uc_rdma_write_lat uc_rdma_write_poll_lat ud_bw ud_bi_bw"
+  fi
+  # Without the connection manager it gives no GID, which Ethernet needs.
+  export SOFTVERBS_LINK_LAYER=ethernet
+  measure_all -cm1 $reliable
+  export SOFTVERBS_LINK_LAYER=infiniband
+  measure_all '' $reliable $others
+  ! is_long || measure_all -cm1 $reliable
+  unset SOFTVERBS_LINK_LAYER
+fi
+
 # ucx OPTIONS...: by one transport, or by all that its name stands for.
 ucx() {
   try two -p ucx_perftest -n 200 -w 20 "$@"
