@@ -211,6 +211,28 @@ TEST_CASE("the names in folders of a device are those of its files") {
   }
 }
 
+TEST_CASE("the folders above the devices are there, and list them") {
+  for (const std::string folder : {"/sys/class/infiniband", "/dev/infiniband"}) {
+    const bool is_sysfs = folder == "/sys/class/infiniband";
+    for (const char* behind : {"", "/", "/.", "//"}) {
+      const std::string path = folder + behind;
+      INFO(path);
+      struct stat about{};
+      REQUIRE(::stat(path.c_str(), &about) == 0);
+      CHECK(S_ISDIR(about.st_mode));
+      CHECK(::access(path.c_str(), R_OK | X_OK) == 0);
+      // Whatever the kernel has stays.
+      const names listed = names_in(path);
+      CHECK(listed.contains(is_sysfs ? "soft0" : "softverbs0"));
+      CHECK(listed.contains(is_sysfs ? "soft1" : "softverbs1"));
+      CHECK(listed.contains(is_sysfs ? "soft2" : "softverbs2") == false);
+    }
+    CHECK(is_missing(folder + "_of_nobody"));
+    CHECK(is_missing(folder + "/nobody"));
+    CHECK(is_missing(folder + "/soft"));
+  }
+}
+
 TEST_CASE("a folder of a device can be read again, and from where it was") {
   DIR* const folder = ::opendir((of_device + "device").c_str());
   REQUIRE(folder != nullptr);

@@ -21,6 +21,10 @@
 namespace softverbs {
 namespace {
 
+/// The names of devices without their numbers.
+constexpr std::string_view in_sysfs = "soft";
+constexpr std::string_view of_commands = "softverbs";
+
 constexpr unsigned bits_in_word = 32;
 constexpr unsigned only_pkey = 0xffff;
 
@@ -71,12 +75,14 @@ class rest_of_path {
     left_.remove_prefix(digits);
     return number;
   }
-  /// Takes a number and the slash before it.
-  std::optional<unsigned> take_numbered() noexcept {
-    if (!left_.starts_with('/')) return std::nullopt;
-    left_.remove_prefix(1);
+  /// Takes a name that ends with a number, and the slash before it.
+  std::optional<unsigned> take_named(std::string_view name) noexcept {
+    if (!left_.starts_with('/') || !left_.substr(1).starts_with(name)) return std::nullopt;
+    left_.remove_prefix(1 + name.size());
     return take_number();
   }
+  /// Takes a number and the slash before it.
+  std::optional<unsigned> take_numbered() noexcept { return take_named(""); }
 
  private:
   std::string_view left_;
@@ -333,37 +339,55 @@ void for_each_file(const soft_device& device, See see) {
 std::vector<std::string> list_device_folder(const char* path) {
   file_text text;
   std::size_t size = 0;
-  if (find_device_file(path, text, size) != file_kind::directory) return {};
-  rest_of_path left(without_slashes(path).substr(detail::sysfs_start.size()));
-  const auto number = left.take_number();
-  std::string before(left.text());
-  if (!before.empty()) before = before.substr(1) + '/';
   std::set<std::string> names{".", ".."};
-  for_each_file(device_at(number.value_or(0)), [&](const std::string& file) {
-    if (!file.starts_with(before)) return;
-    const std::string name =
-        file.substr(before.size(), file.find('/', before.size()) - before.size());
-    if (!name.empty()) names.insert(name);
-  });
+  const std::string_view whole = without_slashes(path);
+  switch (find_device_file(path, text, size)) {
+    case file_kind::folder_of_devices:
+      for (unsigned number = 0; number < device_count(); ++number)
+        names.insert(std::string(whole == detail::sysfs_folder ? in_sysfs : of_commands) +
+                     std::to_string(number));
+      break;
+    case file_kind::directory: {
+      rest_of_path left(whole.substr(detail::sysfs_folder.size()));
+      const auto number = left.take_named(in_sysfs);
+      std::string before(left.text());
+      if (!before.empty()) before = before.substr(1) + '/';
+      for_each_file(device_at(number.value_or(0)), [&](const std::string& file) {
+        if (!file.starts_with(before)) return;
+        const std::string name =
+            file.substr(before.size(), file.find('/', before.size()) - before.size());
+        if (!name.empty()) names.insert(name);
+      });
+      break;
+    }
+    default:
+      return {};
+  }
   return {names.begin(), names.end()};
 }
 
 file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept {
-  std::string_view whole = path;
-  const bool in_sysfs = whole.starts_with(detail::sysfs_start);
-  const std::size_t length = whole.size();
-  if (in_sysfs) whole = without_slashes(whole);
-  const bool of_folder = whole.size() != length;
-  if (!in_sysfs && !whole.starts_with(detail::command_start)) return file_kind::none;
-  rest_of_path left(
-      whole.substr(in_sysfs ? detail::sysfs_start.size() : detail::command_start.size()));
-  const auto number = left.take_number();
-  if (!number || !faults::read_environment() || *number >= device_count()) return file_kind::none;
-  if (!in_sysfs) return left.empty() ? file_kind::command_device : file_kind::none;
-  page to(text);
-  const file_kind found = find_of_device(device_at(*number), left, to);
-  size = to.size();
-  return of_folder && found != file_kind::directory ? file_kind::none : found;
+  const std::string_view whole = without_slashes(path);
+  const bool has_slashes = path[whole.size()] != '\0';
+  const bool is_sysfs = whole.starts_with(detail::sysfs_folder);
+  const std::string_view folder = is_sysfs ? detail::sysfs_folder : detail::command_folder;
+  if (!whole.starts_with(folder)) return file_kind::none;
+  rest_of_path left(whole.substr(folder.size()));
+  const bool is_whole = left.empty();
+  const auto number = left.take_named(is_sysfs ? in_sysfs : of_commands);
+  if (!is_whole && !number) return file_kind::none;
+  if (!faults::read_environment()) return file_kind::none;
+  if (is_whole) return device_count() != 0 ? file_kind::folder_of_devices : file_kind::none;
+  if (*number >= device_count()) return file_kind::none;
+  file_kind found = file_kind::none;
+  if (is_sysfs) {
+    page to(text);
+    found = find_of_device(device_at(*number), left, to);
+    size = to.size();
+  } else if (left.empty()) {
+    found = file_kind::command_device;
+  }
+  return has_slashes && found != file_kind::directory ? file_kind::none : found;
 }
 
 }  // namespace softverbs

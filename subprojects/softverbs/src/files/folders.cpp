@@ -23,6 +23,27 @@ using softverbs::libc_function;
 
 namespace {
 
+template <typename Entry>
+using wanted_function = int (*)(const Entry*);
+template <typename Entry>
+using order_function = int (*)(const Entry**, const Entry**);
+template <typename Entry>
+using scan_function = int(const char*, Entry***, wanted_function<Entry>, order_function<Entry>);
+
+using stream_function = int(DIR*);
+constinit libc_function<DIR*(const char*)> next_opendir("opendir");
+constinit libc_function<stream_function> next_closedir("closedir");
+constinit libc_function<stream_function> next_dirfd("dirfd");
+constinit libc_function<void(DIR*)> next_rewinddir("rewinddir");
+constinit libc_function<long(DIR*)> next_telldir("telldir");
+constinit libc_function<void(DIR*, long)> next_seekdir("seekdir");
+constinit libc_function<dirent*(DIR*)> next_readdir("readdir");
+constinit libc_function<dirent64*(DIR*)> next_readdir64("readdir64");
+constinit libc_function<scan_function<dirent>> next_scandir("scandir");
+constinit libc_function<scan_function<dirent64>> next_scandir64("scandir64");
+constinit libc_function<int(DIR*, dirent*, dirent**)> next_readdir_r("readdir_r");
+constinit libc_function<int(DIR*, dirent64*, dirent64**)> next_readdir64_r("readdir64_r");
+
 /// What a program has instead of a DIR.
 struct device_folder {
   std::vector<std::string> names;
@@ -46,11 +67,22 @@ device_folder* ours(const void* stream) noexcept {
   return nullptr;
 }
 
+/// Those of the kernel as well.
+std::vector<std::string> names_in(const char* path) {
+  std::vector<std::string> names = softverbs::list_device_folder(path);
+  DIR* const kernels = next_opendir.get()(path);
+  if (kernels == nullptr) return names;
+  while (const dirent* entry = next_readdir.get()(kernels))
+    if (std::ranges::find(names, entry->d_name) == names.end()) names.emplace_back(entry->d_name);
+  call(next_closedir, kernels);
+  return names;
+}
+
 /// Null with errno set.
 device_folder* open_folder(const char* path) noexcept {
   try {
     auto folder = std::make_unique<device_folder>();
-    folder->names = softverbs::list_device_folder(path);
+    folder->names = names_in(path);
     if (folder->names.empty()) {
       errno = ENOENT;
       return nullptr;
@@ -97,16 +129,10 @@ bool read_folder(device_folder& folder, Entry& to) noexcept {
 bool is_folder_of_device(const char* path) {
   softverbs::file_text text;
   std::size_t size = 0;
-  return softverbs::may_be_of_device(path) &&
-         softverbs::find_device_file(path, text, size) == softverbs::file_kind::directory;
+  if (!softverbs::may_be_of_device(path)) return false;
+  const softverbs::file_kind kind = softverbs::find_device_file(path, text, size);
+  return kind == softverbs::file_kind::directory || kind == softverbs::file_kind::folder_of_devices;
 }
-
-template <typename Entry>
-using wanted_function = int (*)(const Entry*);
-template <typename Entry>
-using order_function = int (*)(const Entry**, const Entry**);
-template <typename Entry>
-using scan_function = int(const char*, Entry***, wanted_function<Entry>, order_function<Entry>);
 
 /// The entries and their list are the caller's, who frees them; -1 with errno set.
 template <typename Entry>
@@ -121,7 +147,7 @@ int scan_folder(const char* path, Entry*** found, wanted_function<Entry> is_want
     return room;
   };
   device_folder folder;
-  folder.names = softverbs::list_device_folder(path);
+  folder.names = names_in(path);
   std::vector<std::unique_ptr<Entry, freed>> entries;
   for (Entry entry; read_folder(folder, entry);) {
     if (is_wanted != nullptr && is_wanted(&entry) == 0) continue;
@@ -142,20 +168,6 @@ int scan_folder(const char* path, Entry*** found, wanted_function<Entry> is_want
   errno = ENOMEM;
   return -1;
 }
-
-using stream_function = int(DIR*);
-constinit libc_function<DIR*(const char*)> next_opendir("opendir");
-constinit libc_function<stream_function> next_closedir("closedir");
-constinit libc_function<stream_function> next_dirfd("dirfd");
-constinit libc_function<void(DIR*)> next_rewinddir("rewinddir");
-constinit libc_function<long(DIR*)> next_telldir("telldir");
-constinit libc_function<void(DIR*, long)> next_seekdir("seekdir");
-constinit libc_function<dirent*(DIR*)> next_readdir("readdir");
-constinit libc_function<dirent64*(DIR*)> next_readdir64("readdir64");
-constinit libc_function<scan_function<dirent>> next_scandir("scandir");
-constinit libc_function<scan_function<dirent64>> next_scandir64("scandir64");
-constinit libc_function<int(DIR*, dirent*, dirent**)> next_readdir_r("readdir_r");
-constinit libc_function<int(DIR*, dirent64*, dirent64**)> next_readdir64_r("readdir64_r");
 
 [[gnu::constructor]] void find_all() noexcept {
   const auto find = [](auto&... functions) { (functions.find(), ...); };

@@ -3,7 +3,9 @@
 
 #include "base/sealed_file.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,6 +20,10 @@ void stand_in::find(purpose wanted) noexcept {
   switch (find_device_file(path_, text, size)) {
     case file_kind::none:
       break;
+    case file_kind::folder_of_devices:
+      // That of the kernel, if it has devices itself.
+      if (::syscall(SYS_faccessat, AT_FDCWD, path_, F_OK) == 0) break;
+      [[fallthrough]];
     case file_kind::directory:
       // Nobody reads them; one that was opened would have to list what is in it.
       if (wanted == purpose::look) {
