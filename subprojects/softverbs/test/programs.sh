@@ -252,25 +252,50 @@ if start 'UCX: ucx_perftest, ud_verbs' ucx_perftest; then
   fi
 fi
 
-# ranks TRANSPORTS NUMBER
+# ranks NUMBER OPTIONS...: of Open MPI, by what the options say.
 ranks() {
+  number=$1
+  shift
   # As a user that CI runners often are, and with fewer processors than ranks.
   if env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout $limit mpirun --oversubscribe \
-    -np "$2" -x LD_PRELOAD="$library" -x UCX_TLS="$1",self -x UCX_NET_DEVICES=soft0:1 --mca pml ucx \
-    --mca osc ucx "$log/mpi" >"$log/output" 2>&1 && grep -q '^done$' "$log/output"; then
+    -np "$number" -x LD_PRELOAD="$library" "$@" "$log/mpi" >"$log/output" 2>&1 && grep -q '^done$' "$log/output"; then
     return 0
   fi
-  echo "FAILED: Open MPI by $1, $2 ranks"
+  echo "FAILED: Open MPI, $number ranks, $*"
   cat "$log/output"
   return 1
 }
+over_ucx() {
+  ranks "$1" -x UCX_TLS="$2",self -x UCX_NET_DEVICES=soft0:1 --mca pml ucx --mca osc ucx
+}
+over_libfabric() {
+  ranks 2 -x SOFTVERBS_LINK_LAYER="$1" --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm'
+}
+# Debian's is built without what it needs for Ethernet.
+by_openib() {
+  ranks "$@" -x SOFTVERBS_LINK_LAYER=infiniband --mca pml ob1 --mca btl openib,self \
+    --mca btl_openib_allow_ib 1 --mca btl_openib_warn_no_device_params_found 0
+}
 if command -v mpicc >/dev/null && ! mpicc -O1 "$here/mpi.c" -o "$log/mpi" 2>"$log/output"; then
-  echo 'skipped: Open MPI over UCX: mpicc compiles nothing'
-elif start 'Open MPI over UCX' mpicc && command -v mpirun >/dev/null; then
-  try ranks rc_v 2
-  if is_long; then
-    try ranks ud_v 2
-    try ranks rc_v 4
+  echo 'skipped: Open MPI: mpicc compiles nothing'
+elif command -v mpirun >/dev/null; then
+  if start 'Open MPI over UCX' mpicc; then
+    try over_ucx 2 rc_v
+    if is_long; then
+      try over_ucx 2 ud_v
+      try over_ucx 4 rc_v
+    fi
+  fi
+  if start 'Open MPI over libfabric' mpicc; then
+    try over_libfabric ethernet
+    ! is_long || try over_libfabric infiniband
+  fi
+  if ompi_info 2>/dev/null | grep -q 'btl: openib' && start 'Open MPI: openib' mpicc; then
+    try by_openib 2
+    if is_long; then
+      try by_openib 4
+      try by_openib 2 --mca osc rdma
+    fi
   fi
 fi
 
