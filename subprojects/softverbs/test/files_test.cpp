@@ -9,11 +9,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -231,6 +233,31 @@ TEST_CASE("the folders above the devices are there, and list them") {
     CHECK(is_missing(folder + "/nobody"));
     CHECK(is_missing(folder + "/soft"));
   }
+}
+
+TEST_CASE("a device's files have no other names, and no attributes") {
+  for (const std::string& path :
+       {of_device + "device", of_device + "node_guid", of_port + "gids", command_device}) {
+    INFO(path);
+    char room[PATH_MAX];
+    CHECK(::realpath(path.c_str(), room) == std::string(path));
+    char* const made = ::canonicalize_file_name(path.c_str());
+    REQUIRE(made != nullptr);
+    CHECK(std::string(made) == path);
+    std::free(made);
+    const auto refusal = [](ssize_t size) { return size == -1 ? errno : 0; };
+    CHECK(refusal(::getxattr(path.c_str(), "user.none", room, sizeof(room))) != ENOENT);
+    CHECK(refusal(::lgetxattr(path.c_str(), "user.none", room, sizeof(room))) != ENOENT);
+    CHECK(refusal(::listxattr(path.c_str(), room, sizeof(room))) != ENOENT);
+    CHECK(refusal(::llistxattr(path.c_str(), room, sizeof(room))) != ENOENT);
+    CHECK(refusal(::readlink(path.c_str(), room, sizeof(room))) == EINVAL);
+    CHECK(refusal(::readlinkat(AT_FDCWD, path.c_str(), room, sizeof(room))) == EINVAL);
+  }
+  char room[PATH_MAX];
+  CHECK(::realpath((of_device + "ports/./").c_str(), room) == of_device + "ports");
+  CHECK(::realpath((of_device + "nothing").c_str(), room) == nullptr);
+  CHECK(errno == ENOENT);
+  CHECK(::realpath("/sys/class/.", room) == std::string("/sys/class"));
 }
 
 TEST_CASE("a folder of a device can be read again, and from where it was") {

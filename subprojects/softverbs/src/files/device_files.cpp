@@ -307,12 +307,6 @@ file_kind find_of_device(const soft_device& device, rest_of_path path, page& to)
   return find_of_port({device, *number}, path, to);
 }
 
-/// What may stand behind the name of a folder goes.
-std::string_view without_slashes(std::string_view path) noexcept {
-  while (path.ends_with('/') || path.ends_with("/.")) path.remove_suffix(1);
-  return path;
-}
-
 /// All that there is of a device, as paths in its folder.
 template <typename See>
 void for_each_file(const soft_device& device, See see) {

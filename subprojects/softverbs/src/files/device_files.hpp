@@ -36,6 +36,12 @@ inline bool may_be_of_device(const char* path) noexcept {
          detail::starts_with(path, detail::command_folder);
 }
 
+/// What may stand behind the name of a folder goes.
+inline std::string_view without_slashes(std::string_view path) noexcept {
+  while (path.ends_with('/') || path.ends_with("/.")) path.remove_suffix(1);
+  return path;
+}
+
 /// What the soft devices of this process have there; the text of a file, if it is one.
 file_kind find_device_file(const char* path, file_text& text, std::size_t& size) noexcept;
 

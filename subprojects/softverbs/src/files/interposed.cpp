@@ -10,10 +10,16 @@
 #include "files/stand_in.hpp"
 
 #include <fcntl.h>
+#include <sys/types.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstdarg>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
 
 using softverbs::call;
 using softverbs::libc_function;
@@ -42,6 +48,14 @@ using faccessat_function = int(int, const char*, int, int);
 using stat_function = int(const char*, void*);
 using fstatat_function = int(int, const char*, void*, int);
 using statx_function = int(int, const char*, int, unsigned, void*);
+using get_attribute_function = ssize_t(const char*, const char*, void*, std::size_t);
+using list_attributes_function = ssize_t(const char*, char*, std::size_t);
+using read_link_function = ssize_t(const char*, char*, std::size_t);
+using checked_read_link_function = ssize_t(const char*, char*, std::size_t, std::size_t);
+using read_link_at_function = ssize_t(int, const char*, char*, std::size_t);
+using checked_read_link_at_function = ssize_t(int, const char*, char*, std::size_t, std::size_t);
+using real_path_function = char*(const char*, char*);
+using checked_real_path_function = char*(const char*, char*, std::size_t);
 using old_stat_function = int(int, const char*, void*);
 using old_fstatat_function = int(int, int, const char*, void*, int);
 
@@ -64,6 +78,17 @@ constinit libc_function<stat_function> next_lstat64("lstat64");
 constinit libc_function<fstatat_function> next_fstatat("fstatat");
 constinit libc_function<fstatat_function> next_fstatat64("fstatat64");
 constinit libc_function<statx_function> next_statx("statx");
+constinit libc_function<get_attribute_function> next_getxattr("getxattr");
+constinit libc_function<get_attribute_function> next_lgetxattr("lgetxattr");
+constinit libc_function<list_attributes_function> next_listxattr("listxattr");
+constinit libc_function<list_attributes_function> next_llistxattr("llistxattr");
+constinit libc_function<read_link_function> next_readlink("readlink");
+constinit libc_function<checked_read_link_function> next_readlink_chk("__readlink_chk");
+constinit libc_function<read_link_at_function> next_readlinkat("readlinkat");
+constinit libc_function<checked_read_link_at_function> next_readlinkat_chk("__readlinkat_chk");
+constinit libc_function<real_path_function> next_realpath("realpath");
+constinit libc_function<checked_real_path_function> next_realpath_chk("__realpath_chk");
+constinit libc_function<char*(const char*)> next_canonicalize("canonicalize_file_name");
 constinit libc_function<old_stat_function> next_xstat("__xstat");
 constinit libc_function<old_stat_function> next_xstat64("__xstat64");
 constinit libc_function<old_stat_function> next_lxstat("__lxstat");
@@ -76,7 +101,10 @@ constinit libc_function<old_fstatat_function> next_fxstatat64("__fxstatat64");
   find(next_open, next_open64, next_open_2, next_open64_2, next_openat, next_openat64,
        next_openat_2, next_openat64_2, next_fopen, next_fopen64, next_access, next_faccessat,
        next_stat, next_stat64, next_statx, next_lstat, next_lstat64, next_fstatat, next_fstatat64,
-       next_xstat, next_xstat64, next_lxstat, next_lxstat64, next_fxstatat, next_fxstatat64);
+       next_getxattr, next_lgetxattr, next_listxattr, next_llistxattr, next_readlink,
+       next_readlink_chk, next_readlinkat, next_readlinkat_chk, next_realpath, next_realpath_chk,
+       next_canonicalize, next_xstat, next_xstat64, next_lxstat, next_lxstat64, next_fxstatat,
+       next_fxstatat64);
 }
 
 int open_at(libc_function<openat_function>& next, int folder, const char* path, int flags,
@@ -128,6 +156,29 @@ int old_stat_at(libc_function<old_fstatat_function>& next, int version, int fold
   if (shown.failed()) return -1;
   return call(next, version, folder, shown.path(), to,
               shown.replaces() ? flags & ~AT_SYMLINK_NOFOLLOW : flags);
+}
+
+/// Of a device, no part is a symbolic link, and no name a dot, but at the end. Null if it is of
+/// none, or if there is no memory, which the next function will say.
+char* real_path(const char* path, char* to) noexcept {
+  if (!softverbs::may_be_of_device(path)) return nullptr;
+  softverbs::file_text text;
+  std::size_t size = 0;
+  const auto kind = softverbs::find_device_file(path, text, size);
+  if (kind == softverbs::file_kind::none || kind == softverbs::file_kind::folder_of_devices)
+    return nullptr;
+  const std::string_view real = softverbs::without_slashes(path);
+  if (to == nullptr) to = static_cast<char*>(std::malloc(real.size() + 1));
+  if (to == nullptr) return nullptr;
+  std::memcpy(to, real.data(), real.size());
+  to[real.size()] = '\0';
+  return to;
+}
+
+/// No file of a device is a link, also if what stands in for it is one.
+bool is_no_link(const stand_in& shown) noexcept {
+  if (shown.replaces()) errno = EINVAL;
+  return shown.replaces() || shown.failed();
 }
 
 }  // namespace
@@ -218,6 +269,58 @@ SOFTVERBS_INTERPOSED(int, statx, "statx",
   if (shown.failed()) return -1;
   return call(next_statx, folder, shown.path(),
               shown.replaces() ? flags & ~AT_SYMLINK_NOFOLLOW : flags, mask, to);
+}
+
+#define SOFTVERBS_ATTRIBUTE(own, libc_name)                                                \
+  SOFTVERBS_INTERPOSED(ssize_t, own, libc_name,                                            \
+                       (const char* path, const char* name, void* to, std::size_t size)) { \
+    const stand_in shown(path, stand_in::purpose::look);                                   \
+    return shown.failed() ? -1 : call(next_##own, shown.path(), name, to, size);           \
+  }
+SOFTVERBS_ATTRIBUTE(getxattr, "getxattr")
+SOFTVERBS_ATTRIBUTE(lgetxattr, "lgetxattr")
+
+#define SOFTVERBS_ATTRIBUTES(own, libc_name)                                                      \
+  SOFTVERBS_INTERPOSED(ssize_t, own, libc_name, (const char* path, char* to, std::size_t size)) { \
+    const stand_in shown(path, stand_in::purpose::look);                                          \
+    return shown.failed() ? -1 : call(next_##own, shown.path(), to, size);                        \
+  }
+SOFTVERBS_ATTRIBUTES(listxattr, "listxattr")
+SOFTVERBS_ATTRIBUTES(llistxattr, "llistxattr")
+
+SOFTVERBS_INTERPOSED(ssize_t, readlink, "readlink",
+                     (const char* path, char* to, std::size_t size)) {
+  const stand_in shown(path, stand_in::purpose::look);
+  return is_no_link(shown) ? -1 : call(next_readlink, path, to, size);
+}
+SOFTVERBS_INTERPOSED(ssize_t, readlink_chk, "__readlink_chk",
+                     (const char* path, char* to, std::size_t size, std::size_t room)) {
+  const stand_in shown(path, stand_in::purpose::look);
+  return is_no_link(shown) ? -1 : call(next_readlink_chk, path, to, size, room);
+}
+SOFTVERBS_INTERPOSED(ssize_t, readlinkat, "readlinkat",
+                     (int folder, const char* path, char* to, std::size_t size)) {
+  const stand_in shown(path, stand_in::purpose::look);
+  return is_no_link(shown) ? -1 : call(next_readlinkat, folder, path, to, size);
+}
+SOFTVERBS_INTERPOSED(ssize_t, readlinkat_chk, "__readlinkat_chk",
+                     (int folder, const char* path, char* to, std::size_t size, std::size_t room)) {
+  const stand_in shown(path, stand_in::purpose::look);
+  return is_no_link(shown) ? -1 : call(next_readlinkat_chk, folder, path, to, size, room);
+}
+
+SOFTVERBS_INTERPOSED(char*, realpath, "realpath", (const char* path, char* to)) {
+  char* const ours = real_path(path, to);
+  return ours != nullptr ? ours : next_realpath.get()(path, to);
+}
+SOFTVERBS_INTERPOSED(char*, realpath_chk, "__realpath_chk",
+                     (const char* path, char* to, std::size_t size)) {
+  char* const ours = size < PATH_MAX ? nullptr : real_path(path, to);
+  return ours != nullptr ? ours : next_realpath_chk.get()(path, to, size);
+}
+SOFTVERBS_INTERPOSED(char*, canonicalize, "canonicalize_file_name", (const char* path)) {
+  char* const ours = real_path(path, nullptr);
+  return ours != nullptr ? ours : next_canonicalize.get()(path);
 }
 
 // What the headers of glibc before 2.33 made of these.
