@@ -328,6 +328,75 @@ fi
 if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
   try fabric 'verbs;ofi_rxd' rdm soft0-dgram
 fi
+# dapl LAYER PROVIDER: its ports are fixed, so one at a time on this machine.
+dapl() (
+  exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
+  flock --wait $limit 8 || exit 1
+  export SOFTVERBS_LINK_LAYER="$1" DAT_OVERRIDE="$log/dat.conf" LD_PRELOAD="$library"
+  timeout $limit dtest -P "$2" >"$log/server" 2>&1 8>&- &
+  server=$!
+  until grep -q 'Server is waiting' "$log/server" || ! kill -0 $server; do
+    sleep 0.1
+  done 2>/dev/null
+  if timeout $limit dtest -P "$2" -h 127.0.0.1 >"$log/client" 2>&1 8>&- && wait $server; then
+    exit 0
+  fi
+  kill $server 2>/dev/null
+  wait $server
+  echo "FAILED: dtest -P $2 on $1"
+  cat "$log/client" "$log/server"
+  exit 1
+)
+if start 'uDAPL: dtest' dtest; then
+  for provider in 'ofa 127.0.0.1 0' 'oscm soft0 1' 'oucm soft0 1'; do
+    name=${provider%% *}
+    echo "$name u2.0 nonthreadsafe default libdapl$name.so.2 dapl.2.0 \"${provider#* }\" \"\""
+  done >"$log/dat.conf"
+  try dapl ethernet ofa
+  try dapl infiniband oucm
+  if is_long; then
+    try dapl ethernet oscm
+    try dapl infiniband ofa
+    try dapl infiniband oscm
+  fi
+fi
+
+# migrates LAYER on|off PORT: a machine's memory, with all of it registered at once or in chunks.
+migrates() (
+  port=$3
+  export SOFTVERBS_LINK_LAYER="$1"
+  machine='timeout '$limit' qemu-system-x86_64 -machine q35 -accel tcg -m 64 -display none -S -nodefaults'
+  env LD_PRELOAD="$library" $machine -monitor none -incoming "rdma:127.0.0.1:$port" >"$log/server" 2>&1 &
+  server=$!
+  : >"$log/client"
+  # Asks again until it is there: the other may not listen yet.
+  {
+    echo "migrate_set_capability rdma-pin-all $2"
+    while ! grep -q 'status: completed' "$log/client" && kill -0 $server 2>/dev/null; do
+      echo "migrate -d rdma:127.0.0.1:$port"
+      sleep 1
+      echo 'info migrate'
+      sleep 0.2
+    done
+    echo quit
+  } | env LD_PRELOAD="$library" $machine -monitor stdio >"$log/client" 2>&1
+  kill $server 2>/dev/null
+  wait $server
+  grep -q 'status: completed' "$log/client" && exit 0
+  echo "FAILED: migration on $1, rdma-pin-all $2"
+  cat "$log/client" "$log/server"
+  exit 1
+)
+if start 'QEMU: migration' qemu-system-x86_64; then
+  for layer in ethernet infiniband; do
+    for pinned in on off; do
+      [ $layer-$pinned = ethernet-on ] || is_long || continue
+      port=$((port + 1))
+      try migrates $layer $pinned $port
+    done
+  done
+fi
+
 # suite ENVIRONMENT...: rdma-core's Python tests, as Debian has them beside its documentation. Nothing
 # but their own words may be on stderr.
 suite() {
