@@ -217,6 +217,33 @@ if start qperf qperf; then
   unset SOFTVERBS_LINK_LAYER
 fi
 
+# disk LAYER VERB: fio's server takes what its client sends, writes, or lets it read.
+disk() {
+  port=$((port + 1))
+  # Whose queue is longer than the client's, which asks for no RNR retries.
+  printf '[server]\nioengine=rdma\nport=%s\nbs=64k\nsize=20m\niodepth=64\nrw=read\n' $port >"$log/server.fio"
+  printf '[client]\nioengine=rdma\nhostname=127.0.0.1\nport=%s\nverb=%s\nbs=64k\nsize=20m\niodepth=8\nrw=write\n' \
+    $port "$2" >"$log/client.fio"
+  env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/server.fio" >"$log/server" 2>&1 &
+  server=$!
+  until grep -q 'waiting for connection' "$log/server" || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
+  if env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/client.fio" >"$log/client" 2>&1 &&
+    grep -q 'io=20.0MiB' "$log/client" && wait $server; then
+    return 0
+  fi
+  kill -KILL $server 2>/dev/null
+  wait $server
+  echo "FAILED: fio, $2 on $1"
+  cat "$log/client" "$log/server"
+  return 1
+}
+if start fio fio; then
+  for verb in write read send; do
+    try disk ethernet $verb
+    ! is_long || try disk infiniband $verb
+  done
+fi
+
 # ucx OPTIONS...: by one transport, or by all that its name stands for.
 ucx() {
   try two -p ucx_perftest -n 200 -w 20 "$@"
@@ -299,6 +326,27 @@ elif command -v mpirun >/dev/null; then
   fi
 fi
 
+# mpich LAYER TRANSPORTS NUMBER
+mpich() {
+  if timeout $limit mpirun.mpich -np "$3" -genv LD_PRELOAD "$library" -genv SOFTVERBS_LINK_LAYER "$1" \
+    -genv UCX_TLS "$2",self -genv UCX_NET_DEVICES soft0:1 "$log/mpich" >"$log/output" 2>&1 &&
+    grep -q '^done$' "$log/output"; then
+    return 0
+  fi
+  echo "FAILED: MPICH by $2 on $1, $3 ranks"
+  cat "$log/output"
+  return 1
+}
+if command -v mpirun.mpich >/dev/null && mpicc.mpich -O1 "$here/mpi.c" -o "$log/mpich" 2>"$log/output" &&
+  start 'MPICH over UCX' mpicc.mpich; then
+  try mpich ethernet rc_v 2
+  if is_long; then
+    try mpich infiniband rc_v 4
+    try mpich ethernet ud_v 2
+    try mpich infiniband ud_v 2
+  fi
+fi
+
 # fabric PROVIDER ENDPOINT DOMAIN: port options are the other way round here.
 fabric() {
   port=$((port + 1))
@@ -358,6 +406,47 @@ if start 'uDAPL: dtest' dtest; then
     try dapl ethernet oscm
     try dapl infiniband ofa
     try dapl infiniband oscm
+  fi
+fi
+
+# iser LAYER FAMILY...: libiscsi's tests of these families, at a target of tgt's. It ends by force only,
+# and its port is fixed, so one at a time on this machine.
+iser() (
+  exec 8>"${TMPDIR:-/tmp}/softverbs-test-iser"
+  flock --wait $limit 8 || exit 1
+  export SOFTVERBS_LINK_LAYER="$1"
+  shift
+  target=iqn.2026-11.org.softverbs:target
+  initiator=iqn.2026-11.org.softverbs:initiator
+  control() { tgtadm -C $port --lld iser --tid 1 "$@" >>"$log/output" 2>&1; }
+  env LD_PRELOAD="$library" tgtd -f -C $port --iscsi portal=127.0.0.1:$port >"$log/server" 2>&1 8>&- &
+  server=$!
+  head -c 8388608 /dev/urandom >"$log/unit"
+  : >"$log/output"
+  until control --mode target --op new --targetname $target || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
+  # It wants to know the initiator by its address and by its name.
+  control --mode logicalunit --op new --lun 1 --backing-store "$log/unit" &&
+    control --mode target --op bind --initiator-address ALL &&
+    control --mode target --op bind --initiator-name $initiator
+  status=0
+  for family in "$@"; do
+    env LD_PRELOAD="$library" timeout $limit iscsi-test-cu -i $initiator --dataloss -t "SCSI.$family" \
+      iser://127.0.0.1/$target/1 >"$log/client" 2>&1 && grep -q 'Simple ...passed' "$log/client" &&
+      ! grep -q FAILED "$log/client" && continue
+    status=1
+    echo "FAILED: iSER, $family on $SOFTVERBS_LINK_LAYER"
+    cat "$log/client" "$log/server" "$log/output"
+  done
+  kill -KILL $server
+  wait $server 2>/dev/null
+  exit $status
+)
+if [ "$(id -u)" = 0 ] && command -v tgtadm tgtd >/dev/null && start 'iSER: tgt and libiscsi' iscsi-test-cu; then
+  port=$((port + 1))
+  try iser ethernet Write16 Verify10
+  if is_long; then
+    port=$((port + 1))
+    try iser infiniband Write16 Verify10 WriteVerify10 OrWrite WriteSame10
   fi
 fi
 
