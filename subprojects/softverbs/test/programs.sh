@@ -192,7 +192,7 @@ measure_all() {
   port=$((port + 1))
   env LD_PRELOAD="$library" timeout $((5 * limit)) qperf -D -lp $port >"$log/server" 2>&1 &
   server=$!
-  until grep -q 'ready for requests' "$log/server" || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
+  until grep -q 'ready for requests' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   for test in "$@"; do
     # shellcheck disable=SC2086
     try measure $options $test
@@ -226,7 +226,7 @@ disk() {
     $port "$2" >"$log/client.fio"
   env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/server.fio" >"$log/server" 2>&1 &
   server=$!
-  until grep -q 'waiting for connection' "$log/server" || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
+  until grep -q 'waiting for connection' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   if env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/client.fio" >"$log/client" 2>&1 &&
     grep -q 'io=20.0MiB' "$log/client" && wait $server; then
     return 0
