@@ -88,6 +88,11 @@ if start ibverbs-utils ibv_rc_pingpong; then
   done
 fi
 
+if start infiniband-diags ibstat; then
+  try says 'State: Active' ibstat
+  try says 'state:.*4: ACTIVE' ibstatus soft0:1
+fi
+
 # perf PROGRAM OPTIONS...: in few rounds.
 perf() {
   tool=$1
