@@ -69,12 +69,14 @@ device_folder* ours(const void* stream) noexcept {
 
 /// Those of the kernel as well.
 std::vector<std::string> names_in(const char* path) {
+  struct closed {
+    void operator()(DIR* stream) const noexcept { call(next_closedir, stream); }
+  };
   std::vector<std::string> names = softverbs::list_device_folder(path);
-  DIR* const kernels = next_opendir.get()(path);
+  const std::unique_ptr<DIR, closed> kernels(next_opendir.get()(path));
   if (kernels == nullptr) return names;
-  while (const dirent* entry = next_readdir.get()(kernels))
+  while (const dirent* entry = next_readdir.get()(kernels.get()))
     if (std::ranges::find(names, entry->d_name) == names.end()) names.emplace_back(entry->d_name);
-  call(next_closedir, kernels);
   return names;
 }
 
