@@ -23,8 +23,10 @@ tsan              clang-newest  system   0                   optimization='1' cp
 tested_gcc=(11 12)
 tested_clang=(14 15 16 17 18 19 20 21 22)
 tested_boost=(1.74 1.81)
-tools=(catch2 clang-format-19 clang-tidy-19 cmake dapl2-utils ibverbs-utils libopenmpi-dev libpmix-dev munge nlohmann-json3-dev openmpi-bin perftest qperf slurm-client
-  slurm-wlm-basic-plugins slurmctld slurmd valgrind)
+tools=(catch2 clang-format-19 clang-tidy-19 cmake dapl2-utils fio ibverbs-utils infiniband-diags
+  libfabric-bin libiscsi-bin libopenmpi-dev libpmix-dev mpich munge nlohmann-json3-dev openmpi-bin perftest
+  python3-pyverbs qperf rdmacm-utils slurm-client slurm-wlm-basic-plugins slurmctld slurmd tgt
+  ucx-utils valgrind)
 
 # available PREFIX SUFFIX VERSION...: the versions that apt has a package of.
 available() {

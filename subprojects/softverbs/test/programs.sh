@@ -415,12 +415,14 @@ if start 'uDAPL: dtest' dtest; then
 fi
 
 # iser LAYER FAMILY...: libiscsi's tests of these families, at a target of tgt's. It ends by force only,
-# and its port is fixed, so one at a time on this machine.
+# and its port is fixed, so one at a time on this machine. libiscsi 1.19 reads what it has allocated and
+# not written, so Meson must not fill that.
 iser() (
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-iser"
   flock --wait $limit 8 || exit 1
   export SOFTVERBS_LINK_LAYER="$1"
   shift
+  unset MALLOC_PERTURB_
   target=iqn.2026-11.org.softverbs:target
   initiator=iqn.2026-11.org.softverbs:initiator
   control() { tgtadm -C $port --lld iser --tid 1 "$@" >>"$log/output" 2>&1; }
@@ -451,7 +453,7 @@ if [ "$(id -u)" = 0 ] && command -v tgtadm tgtd >/dev/null && start 'iSER: tgt a
   try iser ethernet Write16 Verify10
   if is_long; then
     port=$((port + 1))
-    try iser infiniband Write16 Verify10 WriteVerify10 OrWrite WriteSame10
+    try iser infiniband Write16 Verify10 WriteVerify10 OrWrite
   fi
 fi
 
