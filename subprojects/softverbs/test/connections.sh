@@ -69,6 +69,7 @@ if command -v mckey >/dev/null; then
   ran=1
   for layer in ethernet infiniband; do
     for group in 239.7.$(($$ % 250)).3 ff0e::$(($$ % 9999)); do
+      : >"$log/server"
       env SOFTVERBS_LINK_LAYER=$layer LD_PRELOAD="$library" timeout 60 stdbuf -oL mckey -m $group >"$log/server" 2>&1 &
       server=$!
       tries=0

@@ -16,6 +16,8 @@ failures=0
 tried=0
 # Seconds that each program has, also on a busy machine.
 limit=60
+# What a server says is waited for in "$log/server", which is emptied first: the last one's words may still
+# be there when the new one is only about to start.
 
 # What is tried now, as the table calls it, and how often so far.
 program=
@@ -195,6 +197,7 @@ measure_all() {
   options=$1
   shift
   port=$((port + 1))
+  : >"$log/server"
   env LD_PRELOAD="$library" timeout $((5 * limit)) qperf -D -lp $port >"$log/server" 2>&1 &
   server=$!
   until grep -q 'ready for requests' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
@@ -229,6 +232,7 @@ disk() {
   printf '[server]\nioengine=rdma\nport=%s\nbs=64k\nsize=20m\niodepth=64\nrw=read\n' $port >"$log/server.fio"
   printf '[client]\nioengine=rdma\nhostname=127.0.0.1\nport=%s\nverb=%s\nbs=64k\nsize=20m\niodepth=8\nrw=write\n' \
     $port "$2" >"$log/client.fio"
+  : >"$log/server"
   env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/server.fio" >"$log/server" 2>&1 &
   server=$!
   until grep -q 'waiting for connection' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
@@ -386,6 +390,7 @@ dapl() (
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
   flock --wait $limit 8 || exit 1
   export SOFTVERBS_LINK_LAYER="$1" DAT_OVERRIDE="$log/dat.conf" LD_PRELOAD="$library"
+  : >"$log/server"
   timeout $limit dtest -P "$2" >"$log/server" 2>&1 8>&- &
   server=$!
   until grep -q 'Server is waiting' "$log/server" || ! kill -0 $server; do
