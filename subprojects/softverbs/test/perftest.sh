@@ -30,7 +30,7 @@ for service in RC UD; do
 done
 two -p ib_write_bw -d soft0 -x 3 -n 100 -F --odp || failures=1
 # To a group, whose address is one of IPv6.
-two -p ib_send_bw -d soft0 -x 5 -n 100 -F -c UD -g || failures=1
+one_at_a_time two -p ib_send_bw -d soft0 -x 5 -n 100 -F -c UD -g || failures=1
 # Whole frames of Ethernet.
 if may_send_frames && command -v raw_ethernet_lat >/dev/null; then
   frames raw_ethernet_bw -n 100 || failures=1

@@ -143,11 +143,11 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
       perf $tool --use-srq
       perf $tool -c UD --use-srq
       # perftest itself wants an address of the same IP version for bandwidths.
-      perf $tool -c UD -g -x 5
+      one_at_a_time perf $tool -c UD -g -x 5
       ;;
     ib_send_lat)
       perf $tool --use-srq
-      perf $tool -c UD -g
+      one_at_a_time perf $tool -c UD -g
       ;;
     ib_atomic_*) perf $tool -A CMP_AND_SWAP ;;
   esac

@@ -50,6 +50,16 @@ frames() {
   return 1
 }
 
+# one_at_a_time COMMAND...: for perftest's multicast, whose groups are the same in all of its processes.
+one_at_a_time() {
+  exec 8>"${TMPDIR:-/tmp}/softverbs-test-multicast"
+  flock --wait 120 8 || return 1
+  "$@" 8>&-
+  status=$?
+  exec 8>&-
+  return $status
+}
+
 # two PORT_OPTION PROGRAM ARGUMENTS...: 0 if both succeed. The client is started
 # again as long as the server is there and doesn't listen yet. Each has $limit seconds, or 60.
 two() {
