@@ -17,6 +17,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -59,8 +60,10 @@ template <class Condition>
 void wait_until(Condition condition, const char* what, std::chrono::nanoseconds limit = patience,
                 int line = __builtin_LINE(), const char* file = __builtin_FILE()) {
   const auto deadline = clock::now() + limit;
-  while (!condition())
+  while (!condition()) {
     if (clock::now() > deadline) throw failure(file, line, std::string("waited in vain: ") + what);
+    std::this_thread::yield();
+  }
 }
 
 /// The next `count` completions of the queue, in order.
