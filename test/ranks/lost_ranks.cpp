@@ -168,27 +168,38 @@ TEST_CASE("what is asked and told waits for nobody's work, and breaks no other c
   take(all.ranks[3].peers()[0], memory, filled);
 }
 
+namespace {
+
+/// A step of 1, 2 and 0, in that order, which `spoil` has rank 2 leave or give up, while 0 has no
+/// room to signal 1, which waits for 2.
+void learn_without_room(const std::function<void(world&, const numbers&)>& spoil) {
+  local_worlds all(3, 0, 1);
+  const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
+  std::vector<pending<>> filled = fill(all.ranks[0].peers()[1], memory);
+  const numbers list{1, 2, 0};
+  spoil(all.ranks[2], list);
+  on_threads(2, [&](std::uint32_t rank) {
+    const auto start = clock::now();
+    require_blamed(all.ranks[rank].barrier(list, 3 * patience, barrier_kind::binary_tree), {2});
+    require(clock::now() < start + 2 * patience, "the news to come");
+  });
+  take(all.ranks[1].peers()[0], memory, filled);
+}
+
+}  // namespace
+
 TEST_CASE(
     "a rank that waits for room to post its part of a step heeds what the others tell of it") {
-  for (const bool leaves : {true, false}) {
-    local_worlds all(3, 0, 1);
-    const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
-    // 0 can't signal 1, which waits for 2.
-    std::vector<pending<>> filled = fill(all.ranks[0].peers()[1], memory);
-    const numbers list{1, 2, 0};
-    if (leaves) {
-      const world gone = std::move(all.ranks[2]);
-    } else {
-      const failing_device failing("ibv_post_send:1=EIO");
-      CHECK(all.ranks[2].barrier(list, patience, barrier_kind::binary_tree).has_error());
-    }
-    on_threads(2, [&](std::uint32_t rank) {
-      const auto start = clock::now();
-      require_blamed(all.ranks[rank].barrier(list, 3 * patience, barrier_kind::binary_tree), {2});
-      require(clock::now() < start + 2 * patience, "the news to come");
-    });
-    take(all.ranks[1].peers()[0], memory, filled);
-  }
+  learn_without_room([](world& mine, const numbers& list) {
+    const failing_device failing("ibv_post_send:1=EIO");
+    CHECK(mine.barrier(list, patience, barrier_kind::binary_tree).has_error());
+  });
+}
+
+// Not on rxe, which counts what is not acknowledged also while the receiver isn't ready: there 0
+// has given 1 up by the time that 1 finds 2 gone.
+TEST_CASE("a rank that waits for room learns who has left, from a receiver that is not ready") {
+  learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });
 }
 
 TEST_CASE("a rank that does not take what was posted to it is missing, and stays connected") {
