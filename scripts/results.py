@@ -3,7 +3,12 @@
 """Reads Meson's testlog.json: shows what failed, again in a line each at the end; the last line has
 passed, failed, skipped as numbers.
 
-    results.py NAME LOG
+    results.py NAME LOG [AGAIN]
+    results.py --failed LOG
+
+AGAIN is the log of a second run of what failed: what passes there counts as passed, and is named as
+unsteady. With --failed, the names of what failed, a line each, as Meson takes them; nothing where
+too many failed for that to be luck.
 """
 
 import collections
@@ -20,6 +25,7 @@ RULE = re.compile(r"-{70,}$")
 COMPLAINTS_SHOWN, COMPLAINT_LINES = 2, 10
 LAST_LINES = 10
 LONGEST_LINE = 200
+MOST_AGAIN = 5
 
 
 def complaints(said):
@@ -67,24 +73,44 @@ def excerpt(found, outputs):
             yield from last
 
 
-def main():
-    name, log = sys.argv[1:]
-    counts = collections.Counter()
-    failed = []
+def tests_of(log):
+    """Yields each test with its outcome."""
     for line in pathlib.Path(log).read_text().splitlines():
         test = json.loads(line)
         result = test["result"]
-        outcome = "passed" if result in PASSED else "skipped" if result in SKIPPED else "failed"
-        counts[outcome] += 1
-        if outcome == "failed":
-            print(f"--- {name}: {test['name']}: {result}, exit status {test['returncode']}")
+        yield test, "passed" if result in PASSED else "skipped" if result in SKIPPED else "failed"
+
+
+def worth_another_run(log):
+    """What failed, if that isn't much: Meson's "project:suites / test", as "project:test"."""
+    failed = [test["name"] for test, outcome in tests_of(log) if outcome == "failed"]
+    if len(failed) > MOST_AGAIN:
+        return []
+    return [re.sub(r"^([^:/]*?)(:.*?)? / ", r"\1:", name) for name in failed]
+
+
+def main():
+    if sys.argv[1] == "--failed":
+        for name in worth_another_run(sys.argv[2]):
+            print(name)
+        return
+    name, log = sys.argv[1:3]
+    passed_again = {test["name"] for again in sys.argv[3:] for test, outcome in tests_of(again) if outcome == "passed"}
+    counts = collections.Counter()
+    remarks = []
+    for test, outcome in tests_of(log):
+        verdict = "unsteady" if outcome == "failed" and test["name"] in passed_again else outcome
+        counts[verdict] += 1
+        if verdict in ("failed", "unsteady"):
+            steadiness = "; it passed when it ran again" if verdict == "unsteady" else ""
+            print(f"--- {name}: {test['name']}: {test['result']}, exit status {test['returncode']}{steadiness}")
             outputs = [test.get("stdout") or "", test.get("stderr") or ""]
             found = [each for said in outputs for each in complaints(said)]
             print("\n".join(f"    {line[:LONGEST_LINE]}" for line in excerpt(found, outputs)))
-            failed.append(f"failed: {name}: {test['name']}: {about(result, found, outputs)}"[:LONGEST_LINE])
-    for line in failed:
+            remarks.append(f"{verdict}: {name}: {test['name']}: {about(test['result'], found, outputs)}"[:LONGEST_LINE])
+    for line in remarks:
         print(line)
-    print(counts["passed"], counts["failed"], counts["skipped"])
+    print(counts["passed"] + counts["unsteady"], counts["failed"], counts["skipped"])
 
 
 if __name__ == "__main__":

@@ -30,17 +30,23 @@ test cases: 9 | 8 passed | 1 failed
 """
 
 
+def run(arguments, *logs):
+    """What it says of logs with such tests, after such arguments."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [pathlib.Path(folder) / f"{number}.json" for number, _ in enumerate(logs)]
+        for path, tests in zip(paths, logs):
+            path.write_text("".join(json.dumps(test) + "\n" for test in tests))
+        command = [sys.executable, RESULTS, *arguments, *paths]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+def test(name, result, **said):
+    return {"name": name, "result": result, "returncode": 0 if result == "OK" else 1} | said
+
+
 def shown(result, stdout="", stderr=""):
     """The lines of a log with one test like that, and one that has passed."""
-    tests = [
-        {"name": "some / good", "result": "OK", "returncode": 0},
-        {"name": "some / test", "result": result, "returncode": 1, "stdout": stdout, "stderr": stderr},
-    ]
-    with tempfile.TemporaryDirectory() as folder:
-        log = pathlib.Path(folder) / "testlog.json"
-        log.write_text("".join(json.dumps(test) + "\n" for test in tests))
-        said = subprocess.run([sys.executable, RESULTS, "default", log], check=True, capture_output=True, text=True).stdout
-    return said.splitlines()
+    return run(["default"], [test("some / good", "OK"), test("some / test", result, stdout=stdout, stderr=stderr)])
 
 
 class Results(unittest.TestCase):
@@ -72,6 +78,23 @@ class Results(unittest.TestCase):
     def test_exception_of_python(self):
         lines = shown("FAIL", "", 'Traceback:\n  File "a.py"\nAssertionError: 1 != 2\n')
         self.assertEqual(lines[-2], "failed: default: some / test: AssertionError: 1 != 2")
+
+    def test_what_passes_again_is_unsteady(self):
+        first = [test("some / good", "OK"), test("some / test", "FAIL", stdout=OF_CATCH)]
+        lines = run(["default"], first, [test("some / test", "OK")])
+        self.assertIn("      16 == 0", lines)
+        self.assertEqual(lines[-2], "unsteady: default: some / test: who lies is doubted: on a busy machine")
+        self.assertEqual(lines[-1], "2 0 0")
+
+    def test_what_does_not_pass_again_has_failed(self):
+        first = [test("some / one", "FAIL"), test("some / other", "TIMEOUT")]
+        lines = run(["default"], first, [test("some / one", "FAIL"), test("some / third", "OK")])
+        self.assertEqual(lines[-3:], ["failed: default: some / one: FAIL", "failed: default: some / other: TIMEOUT", "0 2 0"])
+
+    def test_few_that_failed_run_again_by_the_names_that_meson_takes(self):
+        failed = [test("part:some+slow / a / b: c", "FAIL"), test("part / none", "FAIL"), test("part:x / good", "OK")]
+        self.assertEqual(run(["--failed"], failed), ["part:a / b: c", "part:none"])
+        self.assertEqual(run(["--failed"], failed * 3), [])
 
     def test_without_a_complaint_the_last_line_has_to_do(self):
         self.assertEqual(shown("TIMEOUT", "begun\n")[-2], "failed: default: some / test: begun")

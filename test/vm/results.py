@@ -3,11 +3,16 @@
 """Reads the report of a test program: shows what failed, again in a line each at the end; the last
 line has passed, failed, skipped as numbers.
 
-    results.py NAME REPORT STATUS
+    results.py NAME REPORT STATUS [AGAIN STATUS_AGAIN]
+    results.py --failed REPORT STATUS
 
 REPORT is XML as Catch2's reporter of that name writes it, or TAP. STATUS is the exit status of
 the program; a program that says that all is well, and then fails, has failed. So has one whose
-report ends in the middle.
+report ends in the middle. AGAIN is the report of a second run of what failed: what passes there
+counts as passed, and is named as unsteady.
+
+With --failed, the names of what failed, a line each, as Catch2 takes them; nothing where the program
+did not get to all of its tests, or too many failed for that to be luck.
 """
 
 import collections
@@ -19,6 +24,9 @@ import xml.etree.ElementTree
 
 SKIP_STATUS = "77"
 EXCERPT_LINES = 40
+MOST_AGAIN = 5
+# How a program ends by itself: by no signal, and not told to by `timeout`.
+HIGHEST_STATUS = 123
 
 
 def said_in(element):
@@ -52,7 +60,7 @@ def of_catch2(path):
             yield case, outcome, "\n".join(said_in(element))
             case = None
     except (OSError, xml.etree.ElementTree.ParseError) as problem:
-        yield case or "the report", "failed", f"the program left no complete report: {problem}"
+        yield case or "the report", "broken", f"the program left no complete report: {problem}"
 
 
 def of_tap(path):
@@ -60,7 +68,7 @@ def of_tap(path):
     try:
         lines = pathlib.Path(path).read_text(errors="replace").splitlines()
     except OSError as problem:
-        yield "the report", "failed", f"the program left none: {problem}"
+        yield "the report", "broken", f"the program left none: {problem}"
         return
     count, planned = 0, None
     for at, line in enumerate(lines):
@@ -72,28 +80,52 @@ def of_tap(path):
             said = itertools.takewhile(lambda line: line.startswith("# "), lines[at + 1 :])
             yield test[2], outcome, "\n".join(line[2:] for line in said)
     if planned != count:
-        yield "the report", "failed", f"it has {count} results, and {planned or 'an unknown number'} was planned"
+        yield "the report", "broken", f"it has {count} results, and {planned or 'an unknown number'} was planned"
+
+
+def results_of(report, status):
+    """The same of either kind of report, and of a program that failed though no test did."""
+    results = list((of_tap if report.endswith(".tap") else of_catch2)(report))
+    if status not in ("0", SKIP_STATUS) and not any(outcome in ("failed", "broken") for _, outcome, _ in results):
+        case = f"every test succeeded, but the program ended with status {status}"
+        results.append((case, "broken", ""))
+    return results
+
+
+def worth_another_run(results, status):
+    """What failed, if the program got to all of its tests, and few did."""
+    failed = [case for case, outcome, _ in results if outcome == "failed"]
+    got_to_all = all(outcome != "broken" for _, outcome, _ in results)
+    ended_by_itself = status.isdecimal() and int(status) <= HIGHEST_STATUS
+    return failed if got_to_all and ended_by_itself and len(failed) <= MOST_AGAIN else []
 
 
 def main():
-    name, report, status = sys.argv[1:]
+    if sys.argv[1] == "--failed":
+        report, status = sys.argv[2:]
+        for case in worth_another_run(results_of(report, status), status):
+            print(case.replace("\\", "\\\\").replace(",", "\\,"))
+        return
+    name, report, status = sys.argv[1:4]
+    passed_again = set()
+    if again := sys.argv[4:]:
+        passed_again = {case for case, outcome, _ in results_of(*again) if outcome == "passed"}
     counts = collections.Counter()
-    failed = []
-    for case, outcome, said in (of_tap if report.endswith(".tap") else of_catch2)(report):
-        counts[outcome] += 1
-        if outcome == "failed":
-            print(f"--- {name}: {case}")
+    remarks = []
+    for case, outcome, said in results_of(report, status):
+        verdict = outcome
+        if outcome == "failed" and case in passed_again:
+            verdict = "unsteady"
+        counts[verdict] += 1
+        if verdict in ("failed", "broken", "unsteady"):
+            print(f"--- {name}: {case}{'; it passed when it ran again' if verdict == 'unsteady' else ''}")
             # Catch2 tells what applies to several checks once for each.
             lines = [line for line, _ in itertools.groupby(said.splitlines())]
             print("\n".join(f"    {line}" for line in lines[:EXCERPT_LINES]))
-            failed.append(case)
-    if status not in ("0", SKIP_STATUS) and not counts["failed"]:
-        counts["failed"] += 1
-        failed.append(f"every test succeeded, but the program ended with status {status}")
-        print(f"--- {name}: {failed[-1]}")
-    for case in failed:
-        print(f"failed: {name}: {case}")
-    print(counts["passed"], counts["failed"], counts["skipped"])
+            remarks.append(f"{'unsteady' if verdict == 'unsteady' else 'failed'}: {name}: {case}")
+    for remark in remarks:
+        print(remark)
+    print(counts["passed"] + counts["unsteady"], counts["failed"] + counts["broken"], counts["skipped"])
 
 
 if __name__ == "__main__":
