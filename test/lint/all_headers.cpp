@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Never built: clang-tidy reads the headers through it.
+// What clang-tidy, and the compilers of sanitized builds, read the headers through.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/cm.hpp>
