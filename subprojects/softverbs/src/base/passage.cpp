@@ -8,7 +8,7 @@
 namespace softverbs {
 namespace {
 
-std::array<passage, passage::most> all;
+std::array<passage, passage::most> all_passages;
 /// No thread ever had one behind these.
 std::atomic<std::size_t> ever_taken{0};
 
@@ -18,7 +18,7 @@ std::atomic<std::size_t> ever_taken{0};
 class passage_of_thread {
  public:
   passage_of_thread() noexcept {
-    for (passage& each : all) {
+    for (passage& each : all_passages) {
       if (each.taken_.load(std::memory_order_relaxed) || each.taken_.exchange(true)) continue;
       std::size_t before = ever_taken.load();
       while (before < each.number() + 1 &&
@@ -44,23 +44,23 @@ passage* passage::mine() noexcept {
   return place.own();
 }
 
-std::size_t passage::number() const noexcept { return static_cast<std::size_t>(this - all.data()); }
+std::size_t passage::number() const noexcept { return static_cast<std::size_t>(this - all_passages.data()); }
 
-passage& passage::at(std::size_t number) noexcept { return all[number]; }
+passage& passage::at(std::size_t number) noexcept { return all_passages[number]; }
 std::size_t passage::count() noexcept { return ever_taken.load(); }
 
 void passage::wait_for_all() noexcept {
   const std::size_t last = count();
   for (std::size_t number = 0; number < last; ++number) {
-    const std::uint32_t turn = all[number].turn_.load();
+    const std::uint32_t turn = all_passages[number].turn_.load();
     if (turn % 2 == 0) continue;
-    while (all[number].turn_.load() == turn) ::sched_yield();
+    while (all_passages[number].turn_.load() == turn) ::sched_yield();
   }
 }
 
 void passage::forget_all() noexcept {
   const passage* own = mine();
-  for (passage& each : all) {
+  for (passage& each : all_passages) {
     each.turn_ = 0;
     if (&each != own) each.taken_ = false;
   }

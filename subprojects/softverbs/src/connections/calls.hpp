@@ -54,7 +54,7 @@ int make_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                     rdma_port_space space, ibv_qp_type type);
 
 /// Waits until the program has done with what it was told of. Not under the lock.
-void wait_until_acknowledged(identifier& id, const std::function<bool()>& is_done);
+void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_done);
 
 /// Waits for what a call has begun, if the identifier has no channel of the program's.
 int complete(identifier& id);

@@ -19,7 +19,7 @@ bool is_port_space(rdma_port_space space) noexcept {
 
 }  // namespace
 
-void softverbs::wait_until_acknowledged(identifier& id, const std::function<bool()>& is_done) {
+void softverbs::wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_done) {
   int cancelled = 0;
   ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelled);
   {
@@ -63,7 +63,7 @@ SOFTVERBS_EXPORT int rdma_destroy_id(rdma_cm_id* id) {
       ours.drop_events();
     }
     if (id->event != nullptr) rdma_ack_cm_event(std::exchange(id->event, nullptr));
-    wait_until_acknowledged(ours, [&] { return ours.acknowledged >= ours.reported; });
+    wait_for_acknowledgements(ours, [&] { return ours.acknowledged >= ours.reported; });
     const connections_lock held;
     ours.destroy();
     return 0;
@@ -112,7 +112,7 @@ SOFTVERBS_EXPORT int rdma_migrate_id(rdma_cm_id* id, rdma_event_channel* channel
     }
     if (before && id->event != nullptr) rdma_ack_cm_event(std::exchange(id->event, nullptr));
     // None of them is worked on after this.
-    wait_until_acknowledged(ours, [&] { return ours.acknowledged >= ours.reported; });
+    wait_for_acknowledgements(ours, [&] { return ours.acknowledged >= ours.reported; });
     const connections_lock held;
     before.reset();
     return 0;

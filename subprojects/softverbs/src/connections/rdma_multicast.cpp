@@ -128,6 +128,6 @@ SOFTVERBS_EXPORT int rdma_leave_multicast(rdma_cm_id* id, sockaddr* address) {
         [](const std::unique_ptr<connection_event>&) {});
     return 0;
   });
-  if (left) wait_until_acknowledged(ours, [&] { return left->acknowledged >= left->reported; });
+  if (left) wait_for_acknowledgements(ours, [&] { return left->acknowledged >= left->reported; });
   return result;
 }

@@ -68,7 +68,7 @@ struct unix_address {
   socklen_t length = 0;
 };
 
-int open_socket() noexcept {
+int open_datagram_socket() noexcept {
   return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
@@ -78,7 +78,7 @@ void close_socket(int& socket) noexcept {
 
 /// A socket of that name; none with errno.
 int bound_socket(const std::string& name) noexcept {
-  int socket = open_socket();
+  int socket = open_datagram_socket();
   if (socket < 0) return reservation::none;
   const unix_address address(name);
   for (int attempt = 1;; ++attempt) {
@@ -199,7 +199,7 @@ void reservation::abandon_all() noexcept {
 }
 
 int connect_to(port_space space, const ip_address& address) noexcept {
-  int socket = open_socket();
+  int socket = open_datagram_socket();
   if (socket < 0) return reservation::none;
   for (const std::string& host : {host_of(canonical(address)), any_host(address.is_ipv4())}) {
     const unix_address to(name_of(space, host, address.port));

@@ -171,7 +171,7 @@ int scan_folder(const char* path, Entry*** found, wanted_function<Entry> is_want
   return -1;
 }
 
-[[gnu::constructor]] void find_all() noexcept {
+[[gnu::constructor]] void find_calls_of_folders() noexcept {
   const auto find = [](auto&... functions) { (functions.find(), ...); };
   find(next_opendir, next_closedir, next_dirfd, next_rewinddir, next_telldir, next_seekdir,
        next_readdir, next_readdir64, next_readdir_r, next_readdir64_r, next_scandir,

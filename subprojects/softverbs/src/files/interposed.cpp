@@ -96,7 +96,7 @@ constinit libc_function<old_stat_function> next_lxstat64("__lxstat64");
 constinit libc_function<old_fstatat_function> next_fxstatat("__fxstatat");
 constinit libc_function<old_fstatat_function> next_fxstatat64("__fxstatat64");
 
-[[gnu::constructor]] void find_all() noexcept {
+[[gnu::constructor]] void find_calls_of_files() noexcept {
   const auto find = [](auto&... functions) { (functions.find(), ...); };
   find(next_open, next_open64, next_open_2, next_open64_2, next_openat, next_openat64,
        next_openat_2, next_openat64_2, next_fopen, next_fopen64, next_access, next_faccessat,

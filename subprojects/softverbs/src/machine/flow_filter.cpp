@@ -13,10 +13,10 @@
 namespace softverbs {
 namespace {
 
-constexpr std::uint16_t is_ipv4 = 0x0800;
-constexpr std::uint16_t is_ipv6 = 0x86dd;
-constexpr std::uint16_t is_customer_tag = 0x8100;
-constexpr std::uint16_t is_service_tag = 0x88a8;
+constexpr std::uint16_t ethertype_ipv4 = 0x0800;
+constexpr std::uint16_t ethertype_ipv6 = 0x86dd;
+constexpr std::uint16_t ethertype_customer_tag = 0x8100;
+constexpr std::uint16_t ethertype_service_tag = 0x88a8;
 /// A frame may be of nothing but tags.
 constexpr unsigned most_tags = 2;
 
@@ -31,9 +31,9 @@ constexpr std::uint32_t largest_tunnel = (1U << 24) - 1;
 constexpr std::uint32_t largest_flow_label = (1U << 20) - 1;
 
 /// Takes headers off the front.
-class reader {
+class header_reader {
  public:
-  explicit reader(std::span<const std::byte> frame) noexcept : left_(frame) {}
+  explicit header_reader(std::span<const std::byte> frame) noexcept : left_(frame) {}
 
   bool has(std::size_t bytes) const noexcept { return left_.size() >= bytes; }
   void skip(std::size_t bytes) noexcept { left_ = left_.subspan(bytes); }
@@ -52,7 +52,7 @@ class reader {
   std::span<const std::byte> left_;
 };
 
-void read_transport(reader frame, std::uint8_t protocol, frame_headers& found) noexcept {
+void read_transport(header_reader frame, std::uint8_t protocol, frame_headers& found) noexcept {
   constexpr std::size_t udp_bytes = 8;
   constexpr std::size_t tcp_bytes = 20;
   constexpr std::size_t vxlan_bytes = 8;
@@ -72,7 +72,7 @@ void read_transport(reader frame, std::uint8_t protocol, frame_headers& found) n
   found.tunnel.tunnel_id = htobe32(be32toh(number) >> 8);
 }
 
-void read_ipv4(reader frame, frame_headers& found) noexcept {
+void read_ipv4(header_reader frame, frame_headers& found) noexcept {
   constexpr std::size_t least = 20;
   constexpr std::uint16_t offset_mask = 0x1fff;
   if (!frame.has(least)) return;
@@ -91,7 +91,7 @@ void read_ipv4(reader frame, frame_headers& found) noexcept {
   read_transport(frame, found.ipv4.proto, found);
 }
 
-void read_ipv6(reader frame, frame_headers& found) noexcept {
+void read_ipv6(header_reader frame, frame_headers& found) noexcept {
   constexpr std::size_t length = 40;
   if (!frame.has(length)) return;
   std::uint32_t first = 0;
@@ -113,13 +113,13 @@ void read_ipv6(reader frame, frame_headers& found) noexcept {
 
 frame_headers read_frame(std::span<const std::byte> bytes) noexcept {
   frame_headers found{};
-  reader frame(bytes);
+  header_reader frame(bytes);
   if (!frame.has(ethernet_header_bytes)) return found;
   frame.copy(found.ethernet.dst_mac, 0);
   frame.copy(found.ethernet.src_mac, 6);
   frame.skip(12);
   std::uint16_t type = frame.number_at(0);
-  for (unsigned tags = 0; tags < most_tags && (type == is_customer_tag || type == is_service_tag);
+  for (unsigned tags = 0; tags < most_tags && (type == ethertype_customer_tag || type == ethertype_service_tag);
        ++tags) {
     constexpr std::size_t tag_bytes = 4;
     // Its type is behind it.
@@ -131,8 +131,8 @@ frame_headers read_frame(std::span<const std::byte> bytes) noexcept {
   }
   found.ethernet.ether_type = htobe16(type);
   frame.skip(sizeof(type));
-  if (type == is_ipv4) read_ipv4(frame, found);
-  if (type == is_ipv6) read_ipv6(frame, found);
+  if (type == ethertype_ipv4) read_ipv4(frame, found);
+  if (type == ethertype_ipv6) read_ipv6(frame, found);
   return found;
 }
 

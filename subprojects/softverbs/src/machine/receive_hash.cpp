@@ -9,10 +9,10 @@
 namespace softverbs {
 namespace {
 
-constexpr std::uint64_t of_ipv4 = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4;
-constexpr std::uint64_t of_ipv6 = IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6;
-constexpr std::uint64_t of_tcp = IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP;
-constexpr std::uint64_t of_udp = IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
+constexpr std::uint64_t hash_of_ipv4 = IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4;
+constexpr std::uint64_t hash_of_ipv6 = IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6;
+constexpr std::uint64_t hash_of_tcp = IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP;
+constexpr std::uint64_t hash_of_udp = IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
 
 /// Two addresses of IPv6, and two ports.
 constexpr std::size_t most_input = 36;
@@ -42,7 +42,7 @@ int receive_hash::check(const ibv_rx_hash_conf& asked, std::size_t queues) noexc
   if (asked.rx_hash_key_len != key_bytes) return EINVAL;
   // Without anything to hash, all would be for the first one.
   if (fields == 0 && queues != 1) return EINVAL;
-  return (has(of_ipv4) && has(of_ipv6)) || (has(of_tcp) && has(of_udp)) ? EINVAL : 0;
+  return (has(hash_of_ipv4) && has(hash_of_ipv6)) || (has(hash_of_tcp) && has(hash_of_udp)) ? EINVAL : 0;
 }
 
 receive_hash::receive_hash(const ibv_rx_hash_conf& asked) noexcept

@@ -10,7 +10,6 @@
 namespace softverbs {
 namespace {
 
-constexpr std::uint32_t index_shift = 8;
 /// Freed indexes rest until there are this many of them.
 constexpr std::size_t resting_indexes = 4096;
 
@@ -84,7 +83,7 @@ void region_table::free(std::uint32_t index) noexcept {
 }
 
 std::uint32_t region_table::key_of(std::uint32_t index) const noexcept {
-  return index << index_shift | slots_[index].variant;
+  return index << key_index_shift | slots_[index].variant;
 }
 
 int region_table::add(memory_region& region) {
@@ -101,7 +100,7 @@ int region_table::add(memory_region& region) {
 void region_table::remove(const memory_region& region) noexcept { free(region.handle); }
 
 const region_table::slot* region_table::find(std::uint32_t key) const noexcept {
-  const std::uint32_t index = key >> index_shift;
+  const std::uint32_t index = key >> key_index_shift;
   if (index >= slots_.size()) return nullptr;
   const slot& place = slots_[index];
   return place.variant == (key & 0xff) ? &place : nullptr;

@@ -19,6 +19,9 @@ namespace softverbs {
 /// them up works on some devices only.
 inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
 
+/// The index of a region is above the variant of its key.
+inline constexpr unsigned key_index_shift = 8;
+
 /// Finds regions and windows by key. A key is 23 bits of index and 8 bits of variant,
 /// which changes whenever the index is used again; so a key that outlived its region
 /// fails. Of a window, whoever binds it chooses the variant.

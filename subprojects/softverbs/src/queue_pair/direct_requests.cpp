@@ -26,8 +26,6 @@ namespace {
 /// Whoever posts has to wait for the copy, and so has who takes a region away.
 constexpr std::uint64_t longest = std::uint64_t{16} << 20;
 
-constexpr unsigned index_shift = 8;
-
 /// After this time, the process of that number could be another one.
 constexpr nanoseconds longest_trust = 1'000'000;
 
@@ -89,7 +87,7 @@ bool requester::look_up(const request& work, local_memory& memory) noexcept {
   for (std::uint16_t entry = 0; entry < work.entries; ++entry) {
     const ibv_sge& piece = entries[entry];
     if (piece.length == 0) continue;
-    const std::uint32_t index = piece.lkey >> index_shift;
+    const std::uint32_t index = piece.lkey >> key_index_shift;
     if (index >= pair_.tables().regions.size()) return false;
     const auto region = pair_.tables().regions[index].read();
     if (!region || region->key != piece.lkey || region->is_window != 0 || region->domain != domain)
@@ -128,7 +126,7 @@ bool requester::carry_out_directly(request& work) noexcept {
   if (!look_up(work, local)) return false;
   const std::uint64_t length = on_word ? atomic_bytes : work.length;
   if (length == 0) return true;
-  const std::uint32_t index = (work.rkey & ~remote_key_bit) >> index_shift;
+  const std::uint32_t index = (work.rkey & ~remote_key_bit) >> key_index_shift;
   if ((work.rkey & remote_key_bit) == 0 || index >= tables.regions.size()) return false;
   const auto region = tables.regions[index].read();
   if (!region || region->key != (work.rkey & ~remote_key_bit) ||
@@ -232,7 +230,7 @@ void requester::carry_out_directly() {
       if (!pair_.goes_directly()) return;
       const announced also(pair_.peer_process(), here->number(),
                            {pair_.attributes().dest_qp_num & wire::index_mask,
-                            (work.rkey & ~remote_key_bit) >> index_shift});
+                            (work.rkey & ~remote_key_bit) >> key_index_shift});
       if (!carry_out_directly(work)) return;
     }
     oldest_ = begun_ = ++next_;

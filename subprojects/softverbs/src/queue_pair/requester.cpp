@@ -15,7 +15,7 @@
 namespace softverbs {
 namespace {
 
-constexpr unsigned packets_per_turn = 16;
+constexpr unsigned sends_per_turn = 16;
 
 /// A peer on a busy machine may well take this long for an answer.
 constexpr nanoseconds shortest_try = 4'000'000;
@@ -189,7 +189,7 @@ int requester::gather(std::uint32_t number, std::uint64_t offset, std::uint32_t 
 
 bool requester::transmit() {
   carry_out_directly();
-  for (unsigned budget = packets_per_turn; budget > 0; --budget) {
+  for (unsigned budget = sends_per_turn; budget > 0; --budget) {
     if (resting_ || stopped_ || next_ == head_) return false;
     request& work = at(next_);
     if (next_ == begun_) {
@@ -210,7 +210,7 @@ bool requester::transmit() {
       }
       begin(work);
     }
-    const turn when = budget == packets_per_turn ? turn::next : turn::last;
+    const turn when = budget == sends_per_turn ? turn::next : turn::last;
     if (transmit_packet(work, when) != outcome::sent) return false;
   }
   return next_ != head_;

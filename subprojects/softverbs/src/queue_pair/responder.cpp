@@ -17,7 +17,7 @@
 namespace softverbs {
 namespace {
 
-constexpr unsigned packets_per_turn = 16;
+constexpr unsigned answers_per_turn = 16;
 
 /// Long messages are acknowledged in between, so that the requester sees progress.
 constexpr unsigned packets_per_acknowledgement = 8;
@@ -364,7 +364,7 @@ packet_header responder::refusal_header() const noexcept {
 bool responder::answer() {
   // In the order of the requests: an acknowledgement covers all that went before
   // it.
-  unsigned budget = packets_per_turn;
+  unsigned budget = answers_per_turn;
   while (first_fetch_ != end_fetch_ && refusal_due_ == refusal::none) {
     fetch& wanted = fetch_at(first_fetch_);
     if (budget-- == 0) return true;

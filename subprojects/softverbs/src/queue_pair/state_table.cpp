@@ -23,7 +23,7 @@ struct transition {
 };
 
 constexpr int initial = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-constexpr int path = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+constexpr int path_attributes = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 constexpr int with_path = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
 constexpr int connected =
     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
@@ -42,7 +42,7 @@ constexpr std::array of_rc{
     transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
     transition{IBV_QPS_INIT,
                IBV_QPS_RTR,
-               {path | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path}},
+               {path_attributes | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path}},
     transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | repeating, reliable}},
     transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, reliable}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
@@ -56,7 +56,7 @@ constexpr std::array of_rc{
 constexpr std::array of_uc{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
     transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
-    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path, with_path}},
+    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path_attributes, with_path}},
     transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN, connected}},
     transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, connected}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
@@ -70,7 +70,7 @@ constexpr std::array of_uc{
 constexpr std::array of_xrc_send{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
     transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
-    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path, with_path}},
+    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path_attributes, with_path}},
     transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | repeating, connected}},
     transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, connected}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
@@ -83,7 +83,7 @@ constexpr std::array of_xrc_receive{
     transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
     transition{IBV_QPS_INIT,
                IBV_QPS_RTR,
-               {path | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path}},
+               {path_attributes | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path}},
     transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | IBV_QP_TIMEOUT, reliable}},
     transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, reliable}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},

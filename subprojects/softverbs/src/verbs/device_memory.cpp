@@ -18,7 +18,7 @@ namespace softverbs {
 namespace {
 
 /// Network cards take their memory in words of so many bytes.
-constexpr std::size_t word = 4;
+constexpr std::size_t word_bytes = 4;
 
 /// Where that is; 0, or an errno if the device isn't usable, the memory doesn't have all of it, or
 /// it isn't whole words.
@@ -30,7 +30,7 @@ int find(const ibv_dm& memory, std::uint64_t offset, std::size_t length, std::by
   if (object == nullptr || offset > object->bytes.size() || length > object->bytes.size() - offset)
     return EFAULT;
   place = object->bytes.data() + offset;
-  return offset % word == 0 && length % word == 0 ? 0 : EINVAL;
+  return offset % word_bytes == 0 && length % word_bytes == 0 ? 0 : EINVAL;
 }
 
 int copy_to(ibv_dm* to, std::uint64_t offset, const void* from, std::size_t length) {

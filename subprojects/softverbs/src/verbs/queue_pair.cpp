@@ -30,7 +30,7 @@ namespace {
 constexpr std::uint32_t inline_granularity = 64;
 
 /// Of progress for the sends of a queue pair that is destroyed: a peer may not read.
-constexpr unsigned most_rounds = 64;
+constexpr unsigned most_posting_rounds = 64;
 
 /// Rounds up what is asked for as devices do; 0 or an errno.
 int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receives) noexcept {
@@ -170,7 +170,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
     const std::lock_guard held(device.engine().lock());
     if (device.engine().is_member(*ours) || device.engine().has_rules(*ours)) return EBUSY;
     // On a network card, what nobody acknowledges has left by now.
-    for (unsigned round = 0; !ours->is_reliable() && round < most_rounds; ++round)
+    for (unsigned round = 0; !ours->is_reliable() && round < most_posting_rounds; ++round)
       if (!device.engine().progress(true)) break;
     ours->leave_machine();
     device.queue_pairs.erase(ours);
