@@ -224,6 +224,7 @@ def killed():
             ends = start_pair(stack, end + ["--iters", 2**31 - 1], end + ["--iters", 2**31 - 1])
             victim, survivor = ends if victim_is_server else reversed(ends)
             victim.wait_for_output("remote:")
+            # steady: the kill may come at any point; the time only spreads these points
             time.sleep(delay)
             victim.child.kill()
             # A client that was killed as soon as it knew the server has a server that isn't connected.
@@ -236,6 +237,7 @@ def killed():
         ends = start_pair(stack, end + ["--iters", count], end + ["--iters", count])
         victim, survivor = ends if victim_is_server else reversed(ends)
         victim.wait_for_output("remote:")
+        # steady: the kill may come at any point; the time only spreads these points
         time.sleep(random.uniform(0, 0.3))
         victim.child.kill()
         if survivor.finish(NOTICED) == 0:
@@ -275,6 +277,7 @@ def refused():
     yield "receives above the limit", alone("above the limit", "--rx-depth", 1 << 30)
     for option, value in (
         ("--size", "4k"), ("--size", ""), ("--size", "99999999999999999999"), ("--iters", "1 "),
+        # steady: out of range, so it is refused before a socket is opened
         ("--iters", "-5"), ("--iters", "0"), ("--port", "70000"), ("--ib-port", "0"),
         ("--mtu", "1500"), ("--sl", "16"), ("--gid-index", "256"), ("--timeout", "32"),
         ("--timeout", "0"), ("--retries", "8"), ("--rx-depth", "0"),
