@@ -8,8 +8,14 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # shellcheck disable=SC2034  # used by the scripts
 build=build
+# Sources are compiled many at a time: that takes a third of the time.
+unity_size=16
+# Warnings are errors only where changes are tested before they land.
+werror=()
+[[ -z ${CI-} ]] || werror=(-Dwerror=true)
 # shellcheck disable=SC2034  # of $build itself
-options=(-Doptimization=2 -Ddebug=false -Dtest_optimization=0 -Dsamples=enabled -Dsoftverbs=enabled)
+options=(-Doptimization=2 -Ddebug=false -Dtest_optimization=0 -Dsamples=enabled -Dsoftverbs=enabled
+  -Dunity=on -Dunity_size="$unity_size" "${werror[@]}")
 # shellcheck disable=SC2034
 packages_to_build=(g++ meson ninja-build pkg-config libibverbs-dev libboost-dev libssl-dev librdmacm-dev)
 
@@ -58,6 +64,17 @@ lock_build() {
 
 # configure FOLDER OPTION...: unless it is configured.
 configure() { [[ -f $1/build.ninja ]] || meson setup "$@"; }
+
+# progress LOG WHAT COMMAND...: runs a command with its output in a log, and shows meanwhile how far it is.
+progress() { scripts/progress.py --log "$1" --append --what "$2" -- "${@:3}"; }
+
+# use_ccache: where ccache is installed, Meson takes it. It finds what any clone of the project has
+# compiled before, precompiled headers included.
+use_ccache() {
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
+  export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+}
+use_ccache
 
 # show_failure LOG: what went wrong first in the log of a build.
 show_failure() {

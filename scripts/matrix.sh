@@ -1,32 +1,29 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # SPDX-License-Identifier: Apache-2.0
 #
-# The configurations of the test matrix, for the scripts that build in them; sourced after lib.sh,
-# which sets $build and $options.
+# The configurations in which verbspp is tested, for the scripts that build in them; sourced after
+# lib.sh, which sets $build and $options. docs/testing.md says which mistakes only one of them finds.
 
-# The first two are one build, in $build itself, with $options: slow has the tests that take a minute
-# or so and that few changes break. Both compilers compile the tests, and so what the headers have
-# inline: the oldest g++ with optimization, the newest clang, which has the most warnings, with
-# sanitizers. Those need lines for their reports. Where tests are not optimized, clang compiles them
-# in a third of the time.
-# name            compiler      Boost    tests               Meson's built-in options
 configurations="
-default           system        system   0
-slow              system        system   0
-gcc-oldest        gcc-oldest    system   as_the_library      optimization='2'
-clang-oldest      clang-oldest  system   0                   optimization='2'
-asan-ubsan        clang-newest  newest   0                   optimization='1' cpp_args='-g1' b_sanitize='address,undefined' b_lundef=false
-tsan              clang-newest  system   0                   optimization='1' cpp_args='-g1' b_sanitize='thread' b_lundef=false
+default        the system's g++, the library optimized, on both link layers: the quick set
+slow           programs of others on softverbs, projects that use verbspp, valgrind, instructions
+lint           the newest clang: format, clang-tidy, headers alone, what must not compile
+gcc-oldest     the oldest g++, tests optimized, on ethernet; headers alone, what must not compile
+clang-oldest   the oldest clang, on infiniband; instructions
+asan-ubsan     the newest clang, the newest Boost, AddressSanitizer and UBSan; fuzzing
+tsan           the newest clang, ThreadSanitizer
 "
 
 # The versions that verbspp is tested with; of these, the oldest and the newest that there are.
 tested_gcc=(11 12)
 tested_clang=(14 15 16 17 18 19 20 21 22)
 tested_boost=(1.74 1.81)
-tools=(catch2 clang-format-19 clang-tidy-19 cmake dapl2-utils fio ibverbs-utils infiniband-diags
-  libfabric-bin libiscsi-bin libopenmpi-dev libpmix-dev mpich munge nlohmann-json3-dev openmpi-bin perftest
-  python3-pyverbs qperf rdmacm-utils slurm-client slurm-wlm-basic-plugins slurmctld slurmd tgt
-  ucx-utils valgrind)
+# What the quick set of tests takes besides $packages_to_build.
+packages_to_test=(catch2 ibverbs-utils nlohmann-json3-dev)
+# What the tests of "slow" take besides: other people's programs, mostly.
+programs_of_others=(cmake dapl2-utils fio infiniband-diags libfabric-bin libiscsi-bin libopenmpi-dev
+  libpmix-dev mpich munge openmpi-bin perftest python3-pyverbs qperf rdmacm-utils slurm-client
+  slurm-wlm-basic-plugins slurmctld slurmd tgt ucx-utils valgrind)
 
 # available PREFIX SUFFIX VERSION...: the versions that apt has a package of.
 available() {
@@ -50,8 +47,20 @@ gcc_oldest=${gcc[0]}
 clang_oldest=${clang[0]}
 clang_newest=${clang[-1]}
 boost_newest=${boost[-1]-}
-tools=($(available '' '' "${tools[@]}" | xargs))
+programs_of_others=($(available '' '' "${programs_of_others[@]}" | xargs))
 EOF
+}
+
+# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest, programs_of_others.
+load_versions() {
+  [[ -z ${clang_newest-} ]] || return 0
+  if [[ ! -f $build/versions ]]; then
+    mkdir -p "$build"
+    choose_versions >"$build/versions.new"
+    mv "$build/versions.new" "$build/versions"
+  fi
+  # shellcheck source=/dev/null
+  . "$build/versions"
 }
 
 # The newest Boost can't be installed beside the system's, so it is only unpacked.
@@ -64,10 +73,66 @@ unpack_boost() {
   mv "$folder.new" "$folder"
 }
 
-# machine_file COMPILER BOOST TESTS OPTION...: what Meson has to know of a configuration.
-machine_file() {
-  local version=
+# choose NAME: sets what a configuration is: its folder, the packages it takes, the arguments of
+# `meson test` that choose its tests, and whether all of its targets are built ($builds_all). What
+# Meson has to know of it is left in $setup, the arguments of `meson setup`.
+choose() {
+  local compiler=system boost=system optimized='as the library' settings=() disabled=()
+  folder=$build/matrix/$1 packages=("${packages_to_build[@]}" "${packages_to_test[@]}") tests=() builds_all=yes
+  if [[ $1 == default ]]; then
+    folder=$build
+    setup=("${options[@]}" -Dtests=enabled)
+    tests=(--no-suite slow --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
+    return
+  fi
+  load_versions
   case $1 in
+  slow)
+    packages+=("${programs_of_others[@]}")
+    tests=(--suite slow --suite bench)
+    settings=(optimization=2) optimized=0 builds_all=
+    ;;
+  lint)
+    packages+=("clang-$clang_newest" clang-format-19 clang-tidy-19)
+    tests=(--suite lint --suite headers --suite compile_fail)
+    # Each source alone, as clang-tidy and the check of headers want them.
+    settings=(optimization=0 unity=\'off\') compiler=clang-newest disabled=(mpi pmix bench) builds_all=
+    ;;
+  gcc-oldest)
+    packages+=("g++-$gcc_oldest" libpmix-dev)
+    tests=(--suite unit --suite device --suite exports --suite headers --suite compile_fail --no-suite infiniband)
+    settings=(optimization=2) compiler=gcc-oldest disabled=(mpi bench softverbs:tests)
+    ;;
+  clang-oldest)
+    packages+=("clang-$clang_oldest" libpmix-dev valgrind)
+    tests=(--suite unit --suite device --suite exports --suite bench --no-suite ethernet)
+    settings=(optimization=2) compiler=clang-oldest disabled=(mpi softverbs:tests) optimized=0
+    ;;
+  asan-ubsan)
+    packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
+    tests=(--no-suite slow --no-suite lint --no-suite headers --no-suite compile_fail --no-suite exports --no-suite tree)
+    # The lines are for the reports.
+    settings=(optimization=1 cpp_args=\'-g1\' b_sanitize=\'address,undefined\' b_lundef=false)
+    compiler=clang-newest boost=newest disabled=(mpi pmix bench) optimized=0
+    ;;
+  tsan)
+    packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
+    tests=(--suite device --suite cm --suite ranks --suite softverbs --no-suite infiniband --no-suite slow)
+    settings=(optimization=1 cpp_args=\'-g1\' b_sanitize=\'thread\' b_lundef=false)
+    compiler=clang-newest disabled=(mpi pmix bench) optimized=0
+    ;;
+  *) die "no configuration $1; there are:$configurations" ;;
+  esac
+  setup=(--native-file "$folder.ini" -Ddebug=false "${werror[@]}" -Dunity_size="$unity_size")
+  # Written where $setup is used; a change of it starts the folder from scratch.
+  machine_file=$(describe_machine)
+}
+
+# describe_machine: what a configuration's compiler, Boost, features and options are, as Meson reads it.
+# Takes choose's variables.
+describe_machine() {
+  local version='' setting feature
+  case $compiler in
   gcc-oldest) version=gcc-$gcc_oldest ;;
   clang-oldest) version=clang-$clang_oldest ;;
   clang-newest) version=clang-$clang_newest ;;
@@ -75,42 +140,33 @@ machine_file() {
   if [[ -n $version ]]; then
     printf "[binaries]\nc = '%s'\ncpp = '%s'\n" "$version" "$(sed 's/gcc/g++/;s/clang/clang++/' <<<"$version")"
   fi
-  [[ $2 == system || -z $boost_newest ]] || printf "[properties]\nboost_root = '%s'\n" "$PWD/$build/boost-$boost_newest/usr"
-  printf "[project options]\ntest_optimization = '%s'\n" "${3//_/ }"
-  printf "[built-in options]\nwerror = true\nauto_features = 'enabled'\ndebug = false\n"
-  shift 3
-  (($# == 0)) || printf '%s\n' "$@"
+  [[ $boost == system || -z $boost_newest ]] || printf "[properties]\nboost_root = '%s'\n" "$PWD/$build/boost-$boost_newest/usr"
+  printf "[built-in options]\nauto_features = 'enabled'\n"
+  [[ " ${settings[*]}" == *unity=* ]] || echo "unity = 'on'"
+  for setting in "${settings[@]}"; do
+    echo "${setting/=/ = }"
+  done
+  printf "[project options]\ntest_optimization = '%s'\n" "$optimized"
+  for feature in "${disabled[@]}"; do
+    [[ $feature == *:* ]] || echo "$feature = 'disabled'"
+  done
+  for feature in "${disabled[@]}"; do
+    [[ $feature != *:* ]] || printf "[%s:project options]\n%s = 'disabled'\n" "${feature%:*}" "${feature#*:}"
+  done
 }
 
-# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest, tools.
-load_versions() {
-  gcc_oldest='' clang_oldest='' clang_newest='' boost_newest=''
-  if [[ ! -f $build/versions ]]; then
-    choose_versions >"$build/versions.new"
-    mv "$build/versions.new" "$build/versions"
-  fi
-  # shellcheck source=/dev/null
-  . "$build/versions"
-}
-
-# choose NAME: sets $folder, and $setup to what configure needs besides, for a configuration.
-choose() {
-  local name compiler boost optimized own_options
-  # shellcheck disable=SC2046  # one word per column
-  set -- $(grep "^$1 " <<<"$configurations")
-  name=$1 compiler=$2 boost=$3 optimized=$4 own_options=("${@:5}")
-  if [[ $name == default || $name == slow ]]; then
-    folder=$build setup=("${options[@]}" -Dtests=enabled -Dwerror=true)
+# configure_chosen: configures the configuration that was chosen, unless it is configured.
+configure_chosen() {
+  if [[ $folder == "$build" ]]; then
     # The demo may have been here first.
-    [[ ! -f $folder/build.ninja ]] || meson configure "$folder" "${setup[@]}"
-  else
-    folder=$build/matrix/$name setup=(--native-file "$build/matrix/$name.ini")
-    [[ $boost == system ]] || unpack_boost
-    mkdir -p "$build/matrix"
-    machine_file "$compiler" "$boost" "$optimized" "${own_options[@]}" >"$folder.ini.new"
-    if ! cmp --quiet "$folder.ini.new" "$folder.ini"; then
-      rm -rf "$folder"
-      mv "$folder.ini.new" "$folder.ini"
-    fi
+    if [[ -f $folder/build.ninja ]]; then meson configure "$folder" "${setup[@]}"; else meson setup "$folder" "${setup[@]}"; fi
+    return
   fi
+  mkdir -p "$build/matrix"
+  if [[ $machine_file != "$(cat "$folder.ini" 2>/dev/null)" ]]; then
+    rm -rf "$folder"
+    printf '%s\n' "$machine_file" >"$folder.ini"
+  fi
+  [[ ! $machine_file == *boost_root* ]] || unpack_boost
+  configure "$folder" "${setup[@]}"
 }

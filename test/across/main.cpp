@@ -79,6 +79,7 @@ class player {
       channel_ = channel();
       socket_.close();
       if (connections == given_.connections) return played;
+      // steady: a pause between attempts, whose number is bounded
       ::poll(nullptr, 0, between_tries);
     }
   }
@@ -120,6 +121,7 @@ class player {
     for (;;) {
       auto socket = tcp_socket::connect(given_.host, given_.port, limit);
       if (socket.has_value() || limit.has_passed()) return socket;
+      // steady: retries until the deadline
       ::poll(nullptr, 0, between_tries);
     }
   }

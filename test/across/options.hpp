@@ -42,6 +42,7 @@ inline constexpr const char* help =
 struct options {
   std::string host{};
   bool meets = false;
+  // steady: a default for use by hand; tests name a port, in guests of their own
   std::string port = "4711";
   std::string device = "rxe0";
   std::optional<gid> towards{};

@@ -7,6 +7,7 @@
 #include "counter.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <new>
 #include <optional>
@@ -194,13 +195,18 @@ TEST_CASE("waiting does not allocate, also where it sleeps") {
   std::array<work_completion, 4> slots;
   for (const std::uint64_t id : {1U, 2U, 3U}) must(pair.right.post_receive({}, {.id = id}));
   std::size_t got = 0;
+  // Before that, the waits have to end without a completion, however long they take.
+  std::atomic<bool> expects_one{false};
   std::thread sender([&] {
+    while (!expects_one) std::this_thread::yield();
+    // steady: the last wait has likely begun; it takes the completion in any case
     std::this_thread::sleep_for(moment);
     must(pair.left.post_send({}));
   });
   CHECK(allocations_in([&] {
           static_cast<void>(must(queue.wait(slots, clock::now())));
           static_cast<void>(must(queue.wait(slots, clock::now() + std::chrono::milliseconds(1))));
+          expects_one = true;
           got = must(queue.wait(slots, clock::now() + patience)).size();
         }) == 0);
   sender.join();

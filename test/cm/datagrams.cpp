@@ -56,7 +56,7 @@ TEST_CASE("a datagram service is found by its address, and gets datagrams") {
   CHECK(peer.key == cm_datagram_key);
   CHECK(must(peer.data.as<std::uint32_t>()) == 18);
 
-  test::inbox into(device, server, 1, 8);
+  test::datagram_inbox into(device, server, 1, 8);
   const address_handle way = must(peer.address(device.domain));
   const auto payload = pattern(8, 1);
   send(device, client, way.destination(peer.number, peer.key), payload);
@@ -118,7 +118,7 @@ TEST_CASE("a multicast group is joined by its address, and its datagrams arrive"
   connected_datagram member = serving(device, device.right_queue, joined.key());
   connected_datagram sender = serving(device, device.left_queue, joined.key());
   must(member.join_multicast(joined.group(), joined.multicast_lid()));
-  test::inbox into(device, member, 1, 8);
+  test::datagram_inbox into(device, member, 1, 8);
   const address_handle way = must(joined.address(device.domain));
   const auto payload = pattern(8, 2);
   send(device, sender, way.destination_group(joined.key()), payload);

@@ -182,7 +182,7 @@ TEST_CASE("an address handle is borrowed, taken and given away") {
   const testbed bed;
   connected_datagram left = left_of(bed);
   connected_datagram right = right_of(bed);
-  inbox box(bed, right, 1, 8);
+  datagram_inbox box(bed, right, 1, 8);
   const int objects = live_objects();
   ibv_ah* const made = must(left.address_of(right.endpoint())).release();
   REQUIRE(made != nullptr);

@@ -71,7 +71,7 @@ TEST_CASE("UD: the traffic class of a datagram is that of the end that says one"
   auto right = must(
       must(builder_of<transport::ud>(bed, bed.right_queue).traffic_class(104).build()).activate());
   const address_handle way = must(left.address_of(right.endpoint()));
-  inbox arriving(bed, right, 1, 16);
+  datagram_inbox arriving(bed, right, 1, 16);
   send(bed, left, way.destination(right.number(), test_key), pattern(16, 4));
   const received_datagram datagram = arriving.take();
   CHECK(copy_of(datagram.payload()) == pattern(16, 4));
@@ -126,7 +126,7 @@ TEST_CASE("UD: a datagram has at most as many bytes as the smaller MTU of both e
   const auto to = way.destination(right.number(), test_key);
   CHECK(to.most_bytes() == most);
 
-  inbox arriving(bed, right, 1, most);
+  datagram_inbox arriving(bed, right, 1, most);
   const buffer<> outbox(bed.domain, pattern(most + 1, 1));
   const error refused = failure_of(left.post_send({.elements = outbox.gather(), .to = to}));
   INFO(refused);

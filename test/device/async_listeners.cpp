@@ -13,7 +13,7 @@
 
 using namespace verbspp;
 using namespace verbspp::test;
-using detail::async_listener;
+using verbspp::detail::async_listener;
 
 namespace {
 

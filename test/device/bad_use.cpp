@@ -135,7 +135,7 @@ TEST_CASE("an address handle of another protection domain is a local error of th
 
   auto next = left_of(bed);
   const address_handle own = must(next.address_of(receiver.endpoint()));
-  inbox arriving(bed, receiver, 1, 8);
+  datagram_inbox arriving(bed, receiver, 1, 8);
   send(bed, next, own.destination(receiver.number(), test_key), pattern(8, 61));
   CHECK(copy_of(arriving.take().payload()) == pattern(8, 61));
 }

@@ -41,7 +41,7 @@ TEST_CASE("UD: a datagram reaches the queue pair of an endpoint, payload behind 
   for (const std::size_t size : {std::size_t{0}, std::size_t{1}, mtu - 1, mtu}) {
     INFO(size << " bytes");
     const auto payload = pattern(size, 1);
-    inbox arriving(bed, right, 5, size + 1);
+    datagram_inbox arriving(bed, right, 5, size + 1);
     if (size == 0) {
       must(left.post_send({.to = to}, {.id = 6}));
       take_success(bed.left_queue, 6);
@@ -63,8 +63,8 @@ TEST_CASE("UD: an answer finds back to the sender by the datagram alone") {
   auto left = left_of(bed);
   auto right = right_of(bed);
   const address_handle way = must(left.address_of(right.endpoint()));
-  inbox question(bed, right, 1, 64);
-  inbox answer(bed, left, 2, 64);
+  datagram_inbox question(bed, right, 1, 64);
+  datagram_inbox answer(bed, left, 2, 64);
   send(bed, left, way.destination(right.number(), test_key), pattern(20, 2));
   const received_datagram asked = question.take();
   const address_handle back =
@@ -92,7 +92,7 @@ TEST_CASE("UD: the sender's GID is the source address, for each GID of the port"
             : path(infiniband_path{.destination = right.endpoint().lid, .route = route});
     const address_handle way =
         must(address_handle::create(bed.domain, bed.port.number(), with_route));
-    inbox arriving(bed, right, 1, 16);
+    datagram_inbox arriving(bed, right, 1, 16);
     send(bed, left, way.destination(right.number(), test_key), pattern(16, 4));
     const received_datagram datagram = arriving.take();
     CHECK(datagram.has_global_route());
@@ -102,7 +102,7 @@ TEST_CASE("UD: the sender's GID is the source address, for each GID of the port"
     // And the way back, which has to be from that GID again.
     const address_handle back =
         must(address_handle::create_reply(bed.domain, bed.port.number(), datagram));
-    inbox returning(bed, left, 2, 16);
+    datagram_inbox returning(bed, left, 2, 16);
     send(bed, right, back.destination(datagram.source(), test_key), pattern(16, 5));
     CHECK(returning.take().source_address() == entry.address);
   }
@@ -114,12 +114,12 @@ TEST_CASE("UD: immediate data arrives, with a payload and without") {
   auto right = right_of(bed);
   const address_handle way = must(left.address_of(right.endpoint()));
   const auto to = way.destination(right.number(), test_key);
-  inbox with_payload(bed, right, 1, 16);
+  datagram_inbox with_payload(bed, right, 1, 16);
   send(bed, left, to, pattern(16, 6), immediate_data(0x01020304));
   const received_datagram datagram = with_payload.take();
   CHECK(datagram.immediate() == immediate_data(0x01020304));
   CHECK(datagram.payload().size() == 16);
-  inbox without(bed, right, 2, 0);
+  datagram_inbox without(bed, right, 2, 0);
   must(left.post_send({.to = to, .immediate = immediate_data(0xfffffffe)}, {.id = 3}));
   take_success(bed.left_queue, 3);
   const received_datagram empty = without.take();
@@ -153,7 +153,7 @@ TEST_CASE("UD: several senders to one receiver are told apart") {
   auto receiver = right_of(bed);
   std::vector<connected_datagram> senders;
   std::vector<address_handle> ways;
-  std::vector<inbox> arriving;
+  std::vector<datagram_inbox> arriving;
   constexpr unsigned rounds = 4;
   for (unsigned i = 0; i < 3; ++i) {
     senders.push_back(left_of(bed));
@@ -165,7 +165,7 @@ TEST_CASE("UD: several senders to one receiver are told apart") {
     for (unsigned i = 0; i < senders.size(); ++i)
       send(bed, senders[i], ways[i].destination(receiver.number(), test_key), pattern(8, 100 + i));
   std::array<unsigned, 3> counts{};
-  for (inbox& each : arriving) {
+  for (datagram_inbox& each : arriving) {
     const received_datagram datagram = each.take();
     for (unsigned i = 0; i < senders.size(); ++i) {
       if (datagram.source() != senders[i].number()) continue;
@@ -181,8 +181,8 @@ TEST_CASE("UD: one sender reaches several receivers, and itself") {
   auto alone = left_of(bed);
   auto other = right_of(bed);
   const address_handle way = must(alone.address_of(alone.endpoint()));
-  inbox own(bed, alone, 1, 8);
-  inbox others(bed, other, 2, 8);
+  datagram_inbox own(bed, alone, 1, 8);
+  datagram_inbox others(bed, other, 2, 8);
   buffer<> outbox(bed.domain, pattern(8, 8));
   const gather_element from = outbox.gather();
   // The same way, since it leads to the port; the number says to which queue pair.
@@ -200,7 +200,7 @@ TEST_CASE("UD: what nobody can take is lost, and only that") {
   auto right = right_of(bed);
   const address_handle way = must(left.address_of(right.endpoint()));
   const auto good = way.destination(right.number(), test_key);
-  std::optional<inbox> arriving;
+  std::optional<datagram_inbox> arriving;
   SECTION("a wrong queue key") {
     arriving.emplace(bed, right, 1, 16);
     send(bed, left, way.destination(right.number(), 0x11111112), pattern(16, 9));
@@ -230,7 +230,7 @@ TEST_CASE("UD: the queue key that is changed counts") {
                         .qkey(0x22222222)));
   CHECK(right.endpoint().qkey == queue_key(0x22222222));
   const address_handle way = must(left.address_of(right.endpoint()));
-  inbox arriving(bed, right, 1, 16);
+  datagram_inbox arriving(bed, right, 1, 16);
   send(bed, left, way.destination(right.number(), test_key), pattern(16, 11));
   CHECK(count_within_a_moment(bed.right_queue) == 0);
   send(bed, left, way.destination(right.number(), right.endpoint().qkey), pattern(16, 12));
@@ -260,7 +260,7 @@ TEST_CASE("UD: a privileged queue key needs the right to open raw sockets") {
                             .build())
                        .activate());
   const address_handle way = must(left.address_of(right.endpoint()));
-  inbox arriving(bed, right, 1, 16);
+  datagram_inbox arriving(bed, right, 1, 16);
   send(bed, left, way.destination(right.number(), 0x80000001), pattern(16, 13));
   CHECK(copy_of(arriving.take().payload()) == pattern(16, 13));
 }
@@ -287,7 +287,7 @@ TEST_CASE("UD: a datagram longer than its receive fails where it arrives, and no
   auto left = left_of(bed);
   auto right = right_of(bed);
   const address_handle way = must(left.address_of(right.endpoint()));
-  inbox arriving(bed, right, 1, 15);
+  datagram_inbox arriving(bed, right, 1, 15);
   send(bed, left, way.destination(right.number(), test_key), pattern(16, 14));
   // Linux 6.1's rxe takes the receive for malformed.
   const work_completion receive = take_one(bed.right_queue);
@@ -305,7 +305,7 @@ TEST_CASE("UD: a datagram longer than the MTU does not arrive") {
   const address_handle way = must(
       address_handle::create(bed.domain, bed.port.number(), must(left.path_to(right.endpoint()))));
   const std::size_t size = bed.port.active_mtu().bytes() + 1;
-  inbox arriving(bed, right, 1, 2 * size);
+  datagram_inbox arriving(bed, right, 1, 2 * size);
   buffer<> outbox(bed.domain, size);
   const gather_element from = outbox.gather();
   const auto to = way.destination(right.number(), test_key);

@@ -27,9 +27,9 @@ inline constexpr std::size_t header = datagram_header_size;
 }
 
 /// Memory for one datagram, which is posted as the receive `id`.
-class inbox {
+class datagram_inbox {
  public:
-  inbox(const testbed& bed, connected_datagram& owner, std::uint64_t id, std::size_t size)
+  datagram_inbox(const testbed& bed, connected_datagram& owner, std::uint64_t id, std::size_t size)
       : memory_(bed.domain, std::vector<std::byte>(header + size, std::byte{0xee})),
         queue_(owner.receive_completion_queue()),
         id_(id) {
@@ -67,11 +67,11 @@ inline void send(const testbed& bed, connected_datagram& from, const datagram_de
 
 /// A multicast group of this test, as it is written for the port's addresses: on RoCE v2, a group
 /// of IPv4 has an IPv4-mapped GID.
-struct group {
+struct multicast_group {
   gid address;
   lid multicast_lid = 0;
 
-  static group of(const testbed& bed, std::uint8_t number) {
+  static multicast_group of(const testbed& bed, std::uint8_t number) {
     const endpoint local = prepared_of<transport::ud>(bed, bed.left_queue).endpoint();
     if (bed.is_ethernet() && local.address.is_ipv4_mapped())
       return {gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 77, 3, number}}};

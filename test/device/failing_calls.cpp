@@ -75,7 +75,7 @@ void check_told(const error& told, const expected_failure& expected, std::string
   CHECK(message.find("; ") < message.size() - 20);
 }
 
-void detail::check_failing(const failing_call& call, const breaking& while_broken,
+void failing::check_failing(const failing_call& call, const breaking& while_broken,
                            const attempt& make) {
   const std::string_view operation = call.operation != nullptr ? call.operation : call.verb;
   for (const convention way : call.ways)
@@ -309,7 +309,7 @@ TEST_CASE("what cannot be changed says why, and stays as it was") {
     CHECK(must(shared.query()).limit == 2);
   }
   auto member = right_of(bed);
-  const group some = group::of(bed, 30);
+  const multicast_group some = multicast_group::of(bed, 30);
   check_failing({"ibv_attach_mcast"}, returns_errno,
                 [&] { return member.join_multicast(some.address, some.multicast_lid); });
   check_failing({"ibv_detach_mcast"}, returns_errno,
@@ -371,7 +371,7 @@ TEST_CASE("the address of a datagram's sender that cannot be found says why") {
   auto sender = left_of(bed);
   auto receiver = right_of(bed);
   const address_handle way = must(sender.address_of(receiver.endpoint()));
-  inbox arriving(bed, receiver, 1, 8);
+  datagram_inbox arriving(bed, receiver, 1, 8);
   send(bed, sender, way.destination(receiver.number(), test_key), pattern(8, 1));
   const received_datagram datagram = arriving.take();
   const auto reply = [&] {

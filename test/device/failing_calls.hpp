@@ -73,7 +73,7 @@ class report_collector {
   destroy_failure_handler before_;
 };
 
-namespace detail {
+namespace failing {
 
 using attempt = std::function<std::optional<error>()>;
 using breaking = std::function<void(int errnum, convention way, const std::function<void()>&)>;
@@ -92,35 +92,35 @@ template <class Make>
 
 void check_failing(const failing_call& call, const breaking& while_broken, const attempt& make);
 
-}  // namespace detail
+}  // namespace failing
 
 /// Lets a verb fail that is a function, in each way, with each errno: `make` is the library's call.
 /// Afterwards nothing is left of it, and it works.
 template <class Make>
 void check_failing(failing_call call, convention own, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);
-  detail::check_failing(
+  failing::check_failing(
       call,
       [&](int errnum, convention way, const std::function<void()>& act) {
         const failing_verb broken(call.verb, errnum, way, call.first);
         act();
         CHECK(broken.calls() == 1);
       },
-      detail::attempt_of(make));
+      failing::attempt_of(make));
 }
 
 /// The same of a verb that goes through a pointer.
 template <class Function, class Make>
 void check_failing(failing_call call, convention own, Function*& pointer, Make make) {
   if (call.ways.empty()) call.ways = ways_of(own);
-  detail::check_failing(
+  failing::check_failing(
       call,
       [&](int errnum, convention way, const std::function<void()>& act) {
         const failing_operation broken(pointer, errnum, way);
         act();
         CHECK(broken.calls() == 1);
       },
-      detail::attempt_of(make));
+      failing::attempt_of(make));
 }
 
 }  // namespace verbspp::test

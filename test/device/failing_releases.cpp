@@ -162,7 +162,7 @@ TEST_CASE("a parent that cannot be released because of a child that was not is r
 
 TEST_CASE("a multicast group that a destroyed queue pair cannot leave is reported") {
   const testbed bed;
-  const group some = group::of(bed, 31);
+  const multicast_group some = multicast_group::of(bed, 31);
   const report_collector collected;
   ibv_qp* native = nullptr;
   {

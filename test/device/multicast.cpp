@@ -44,8 +44,8 @@ TEST_CASE("a multicast group is joined once, and left once") {
   const release_watch watch;
   const testbed bed;
   auto right = right_of(bed);
-  const group a = group::of(bed, 1);
-  const group b = group::of(bed, 2);
+  const multicast_group a = multicast_group::of(bed, 1);
+  const multicast_group b = multicast_group::of(bed, 2);
   if (!bed.is_ethernet())
     CHECK(failure_of(right.address_of_group(a.address)) == error_kind::invalid_input);
   const error never = failure_of(right.leave_multicast(a.address, a.multicast_lid));
@@ -58,7 +58,7 @@ TEST_CASE("a multicast group is joined once, and left once") {
   CHECK(twice == error_kind::invalid_input);
   CHECK_THAT(twice.message(), Catch::Contains("already"));
   must(right.join_multicast(b.address, b.multicast_lid));
-  CHECK(failure_of(right.leave_multicast(group::of(bed, 3).address, a.multicast_lid)) ==
+  CHECK(failure_of(right.leave_multicast(multicast_group::of(bed, 3).address, a.multicast_lid)) ==
         error_kind::not_found);
   must(right.leave_multicast(a.address, a.multicast_lid));
   CHECK(failure_of(right.leave_multicast(a.address, a.multicast_lid)) == error_kind::not_found);
@@ -73,11 +73,11 @@ TEST_CASE("a queue pair that is in multicast groups can be moved and destroyed")
     const testbed bed;
     auto prepared = prepared_of<transport::ud>(bed, bed.right_queue);
     for (std::uint8_t number = 1; number <= 5; ++number) {
-      const group each = group::of(bed, number);
+      const multicast_group each = multicast_group::of(bed, number);
       must(prepared.join_multicast(each.address, each.multicast_lid));
     }
     auto right = must(std::move(prepared).activate());
-    const group one = group::of(bed, 3);
+    const multicast_group one = multicast_group::of(bed, 3);
     must(right.leave_multicast(one.address, one.multicast_lid));
     auto other = right_of(bed);
     must(other.join_multicast(one.address, one.multicast_lid));
@@ -114,7 +114,7 @@ TEST_CASE("a GID that is none of a multicast group cannot be joined") {
 TEST_CASE("a multicast reaches every member once, and nobody else") {
   const testbed bed;
   const completion_queue others_queue = must(completion_queue::create(bed.context, 16));
-  const group members = group::of(bed, 9);
+  const multicast_group members = multicast_group::of(bed, 9);
   auto sender = must(must(build_queue_pair<transport::ud>()
                               .protection_domain(bed.domain)
                               .send_completion_queue(bed.left_queue)
@@ -168,7 +168,7 @@ TEST_CASE("a multicast reaches every member once, and nobody else") {
 
 TEST_CASE("who has left a multicast group gets nothing any more, the others do") {
   const testbed bed;
-  const group members = group::of(bed, 10);
+  const multicast_group members = multicast_group::of(bed, 10);
   auto sender = left_of(bed);
   const host_membership on_host(members.address, sender.endpoint().address);
   auto leaver = right_of(bed);
@@ -178,8 +178,8 @@ TEST_CASE("who has left a multicast group gets nothing any more, the others do")
   must(leaver.leave_multicast(members.address, members.multicast_lid));
   const address_handle to_all =
       must(sender.address_of_group(members.address, members.multicast_lid));
-  const inbox leavers(bed, leaver, 1, 8);
-  inbox at_member(bed, member, 2, 8);
+  const datagram_inbox leavers(bed, leaver, 1, 8);
+  datagram_inbox at_member(bed, member, 2, 8);
   send(bed, sender, to_all.destination_group(test_key), pattern(8, 20));
   if (!device_name().starts_with("soft") && !device_name().starts_with("rxe"))
     SKIP("the network may have to be told of the group first");

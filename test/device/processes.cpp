@@ -20,7 +20,6 @@
 #include <thread>
 #include <vector>
 
-extern char** environ;
 
 using namespace verbspp;
 using namespace verbspp::test;

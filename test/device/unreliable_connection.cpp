@@ -16,10 +16,10 @@ using enum work_status;
 using prepared_unreliable = prepared_queue_pair<transport::uc>;
 using ends = pair_of<transport::uc>;
 
-prepared_unreliable left_of(const testbed& bed) {
+prepared_unreliable left_unreliable(const testbed& bed) {
   return prepared_of<transport::uc>(bed, bed.left_queue);
 }
-prepared_unreliable right_of(const testbed& bed) {
+prepared_unreliable right_unreliable(const testbed& bed) {
   return prepared_of<transport::uc>(bed, bed.right_queue);
 }
 ends connected_ends(const testbed& bed) { return connect_both<transport::uc>(bed); }
@@ -30,7 +30,7 @@ std::vector<std::size_t> telling_sizes(const testbed& bed) {
 }
 
 error refused_before_the_device(const testbed& bed, const endpoint& remote) {
-  const error e = failure_of(left_of(bed).handshake(remote));
+  const error e = failure_of(left_unreliable(bed).handshake(remote));
   CHECK(e.native_errno() == 0);
   return e;
 }
@@ -193,7 +193,7 @@ TEST_CASE("UC: a write that the peer does not allow is lost, and only that") {
                             .protection_domain(bed.domain)
                             .completion_queue(bed.right_queue)
                             .access(access::local_write);
-    auto pair = connect_both<transport::uc>(left_of(bed), must(closed.build()));
+    auto pair = connect_both<transport::uc>(left_unreliable(bed), must(closed.build()));
     check_write_is_lost(bed, pair, target, right_rkey);
   }
 }
@@ -243,7 +243,7 @@ TEST_CASE("UC: unsignaled sends, several elements and thousands of messages") {
 TEST_CASE("UC: the smaller of both MTUs is used, and one above the peer's is a mismatch") {
   const testbed bed;
   const auto smaller = builder_of<transport::uc>(bed, bed.right_queue).path_mtu(256);
-  auto pair = connect_both<transport::uc>(left_of(bed), must(smaller.build()));
+  auto pair = connect_both<transport::uc>(left_unreliable(bed), must(smaller.build()));
   CHECK(must(pair.left.query()).mtu() == path_mtu(256));
   CHECK(must(pair.right.query()).mtu() == path_mtu(256));
   check_messages(bed, pair);
@@ -256,7 +256,7 @@ TEST_CASE("UC: the smaller of both MTUs is used, and one above the peer's is a m
 
 TEST_CASE("UC: ends that do not fit are told apart before the device is asked") {
   const testbed bed;
-  const endpoint good = right_of(bed).endpoint();
+  const endpoint good = right_unreliable(bed).endpoint();
   CHECK(good.type == transport::uc);
   CHECK(good.reads_as_initiator == read_depth(0));
   CHECK(good.reads_as_target == read_depth(0));
@@ -288,8 +288,8 @@ TEST_CASE("UC: ends that do not fit are told apart before the device is asked") 
 
 TEST_CASE("UC: an endpoint that travelled as bytes connects as well") {
   const testbed bed;
-  auto first = left_of(bed);
-  auto second = right_of(bed);
+  auto first = left_unreliable(bed);
+  auto second = right_unreliable(bed);
   const auto first_bytes = first.endpoint().encode();
   const auto second_bytes = second.endpoint().encode();
   auto left = must(std::move(first).handshake(must(endpoint::decode(second_bytes))));
@@ -300,19 +300,19 @@ TEST_CASE("UC: an endpoint that travelled as bytes connects as well") {
 TEST_CASE("UC: a peer that is not there is noticed by nobody, unless its address is asked for") {
   const testbed bed;
   SECTION("a queue pair number that nobody has") {
-    endpoint remote = right_of(bed).endpoint();
-    auto left = must(left_of(bed).handshake(remote));
+    endpoint remote = right_unreliable(bed).endpoint();
+    auto left = must(left_unreliable(bed).handshake(remote));
     must(left.post_send({}, {.id = 1}));
     take_success(bed.left_queue, 1);
     CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   }
   SECTION("an address that nobody has") {
-    endpoint remote = right_of(bed).endpoint();
+    endpoint remote = right_unreliable(bed).endpoint();
     if (bed.is_ethernet())
       remote.address.bytes[15] ^= 0x5a;
     else
       remote.lid = 0xbffe;
-    auto outcome = left_of(bed).handshake(remote);
+    auto outcome = left_unreliable(bed).handshake(remote);
     if (outcome.has_value()) {
       must(outcome.assume_value().post_send({}, {.id = 1}));
       take_success(bed.left_queue, 1);
@@ -354,7 +354,7 @@ TEST_CASE("UC: a fence is refused, in a batch as well: there are no reads to wai
 
 TEST_CASE("UC: a queue pair can be connected to itself") {
   const testbed bed;
-  auto prepared = left_of(bed);
+  auto prepared = left_unreliable(bed);
   const endpoint self = prepared.endpoint();
   auto alone = must(std::move(prepared).handshake(self));
   buffer<> memory(bed.domain, pattern(64, 6));

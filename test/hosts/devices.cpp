@@ -248,6 +248,7 @@ seen parsed(const std::string& lines) {
 /// What a child does, and never returns from.
 [[noreturn]] void report(int output, const std::string& devices, std::uint8_t left_port) {
   const char* const folder = std::getenv("TMPDIR");
+  // steady: the process's number is part of the name
   const std::string path = std::string(folder != nullptr ? folder : "/tmp") + "/verbspp-hosts-" +
                            std::to_string(::getpid()) + ".conf";
   std::string text;

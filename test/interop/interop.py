@@ -23,6 +23,7 @@ import time
 
 SKIPPED = 77
 DEADLINE = 90  # of any process: a bound for hangs on a busy machine, not for speed
+LISTENS, IS_CONNECTED = "0A", "01"  # states in /proc/net/tcp
 NOTICED = 15  # until a death is noticed: the retry time is a second, the rest is for a busy machine
 
 TOPIC, SAMPLE, SOFTVERBS = sys.argv[1:4]
@@ -109,24 +110,24 @@ def reserve_port(stack):
     return holder.getsockname()[1]
 
 
-def wait_until_listening(port, server):
-    listens = re.compile(rf"^ *\d+: [0-9A-F]+:{port:04X} [0-9A-F:]+ 0A ", re.MULTILINE)
+def wait_for_socket(port, server, state=LISTENS):
+    socket_in_state = re.compile(rf"^ *\d+: [0-9A-F]+:{port:04X} [0-9A-F:]+ {state} ", re.MULTILINE)
     deadline = time.monotonic() + DEADLINE
     while time.monotonic() < deadline:
         for table in ("/proc/net/tcp", "/proc/net/tcp6"):
             with contextlib.suppress(OSError), open(table, encoding="ascii") as lines:
-                if listens.search(lines.read()):
+                if socket_in_state.search(lines.read()):
                     return
         check(server.child.poll() is None, "the server ended before it listened", server)
-        time.sleep(0.01)
-    raise Failure(f"{server} does not listen")
+        time.sleep(0.01)  # steady: polls until the deadline
+    raise Failure(f"{server} does not listen, or has no connection")
 
 
 def start_pair(stack, server, client, **settings):
     """Starts both; each is a program with its options."""
     port = reserve_port(stack)
     first = Process(stack, *server, "--port", port, **settings)
-    wait_until_listening(port, first)
+    wait_for_socket(port, first)
     return first, Process(stack, *client, "--port", port, "localhost", **settings)
 
 
@@ -204,13 +205,13 @@ def killed():
     def during_exchange(stack, end, victim_is_server):
         port = reserve_port(stack)
         server = Process(stack, *end, "--port", port)
-        wait_until_listening(port, server)
+        wait_for_socket(port, server)
         if victim_is_server:
             # It can't answer any more, but the kernel connects on its behalf.
             server.child.send_signal(signal.SIGSTOP)
             client = Process(stack, *end, "--port", port, "localhost")
             client.wait_for_output("local:")
-            time.sleep(0.2)
+            wait_for_socket(port, server, IS_CONNECTED)
             server.child.kill()
             client.fail(gone, within=NOTICED)
         else:
@@ -223,6 +224,7 @@ def killed():
             ends = start_pair(stack, end + ["--iters", 2**31 - 1], end + ["--iters", 2**31 - 1])
             victim, survivor = ends if victim_is_server else reversed(ends)
             victim.wait_for_output("remote:")
+            # steady: the kill may come at any point; the time only spreads these points
             time.sleep(delay)
             victim.child.kill()
             # A client that was killed as soon as it knew the server has a server that isn't connected.
@@ -235,6 +237,7 @@ def killed():
         ends = start_pair(stack, end + ["--iters", count], end + ["--iters", count])
         victim, survivor = ends if victim_is_server else reversed(ends)
         victim.wait_for_output("remote:")
+        # steady: the kill may come at any point; the time only spreads these points
         time.sleep(random.uniform(0, 0.3))
         victim.child.kill()
         if survivor.finish(NOTICED) == 0:
@@ -274,6 +277,7 @@ def refused():
     yield "receives above the limit", alone("above the limit", "--rx-depth", 1 << 30)
     for option, value in (
         ("--size", "4k"), ("--size", ""), ("--size", "99999999999999999999"), ("--iters", "1 "),
+        # steady: out of range, so it is refused before a socket is opened
         ("--iters", "-5"), ("--iters", "0"), ("--port", "70000"), ("--ib-port", "0"),
         ("--mtu", "1500"), ("--sl", "16"), ("--gid-index", "256"), ("--timeout", "32"),
         ("--timeout", "0"), ("--retries", "8"), ("--rx-depth", "0"),
@@ -312,7 +316,7 @@ def refused():
     def link_layers(stack):
         port = reserve_port(stack)
         server = Process(stack, SAMPLE, "--port", port, layer="ethernet")
-        wait_until_listening(port, server)
+        wait_for_socket(port, server)
         client = Process(stack, SAMPLE, "--port", port, "localhost", layer="infiniband")
         # Who is later may find that the other has left.
         for each in (client, server):
@@ -388,7 +392,7 @@ def malformed():
     def to_server(stack, mode, said, words):
         port = reserve_port(stack)
         server = Process(stack, SAMPLE, *mode, "--port", port)
-        wait_until_listening(port, server)
+        wait_for_socket(port, server)
         with socket.create_connection(("localhost", port)) as client:
             say(client, said)
             server.fail(words)

@@ -210,14 +210,17 @@ class rank_process {
     if (!is_at(step, killing::when::in)) return;
     if (is_victim())
       std::thread([] {
+        // steady: the others have likely begun the step; any order has to pass
         std::this_thread::sleep_for(50ms);
         std::raise(SIGKILL);
       }).detach();
     else if (rank_ == 0)
+      // steady: the others likely wait for this rank when the victim dies; any order has to pass
       std::this_thread::sleep_for(150ms);
   }
   void end(std::size_t step) const {
     die_if(step, killing::when::behind);
+    // steady: the victim is killed here; it does not wait for the time to pass
     if (is_victim() && is_at(step, killing::when::in)) std::this_thread::sleep_for(1h);
   }
   /// Whether somebody may be dead when this step ends.
@@ -341,6 +344,7 @@ class run_of_ranks {
     int status = 0;
     require(::waitpid(victim, &status, WUNTRACED) == victim && WIFSTOPPED(status),
             "the victim did not stop");
+    // steady: the test is about a victim that is stopped for this time
     std::this_thread::sleep_for(time);
     require(::kill(victim, SIGCONT) == 0, "the victim can't go on");
   }

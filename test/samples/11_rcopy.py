@@ -35,6 +35,7 @@ def wait_until(condition, what):
     while not condition():
         if time.monotonic() > end:
             fail(f"{what} took longer than {PATIENCE} s")
+        # steady: polls until the deadline
         time.sleep(0.005)
 
 

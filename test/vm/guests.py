@@ -150,6 +150,7 @@ class Guest:
         while text not in (output := self.run(*words)):
             if time.monotonic() > end:
                 raise Failure(f"{shlex.join(map(str, words))} does not say {text!r}, but:\n{output}")
+            # steady: polls until the deadline
             time.sleep(0.05)
 
     def await_listener(self, port):
