@@ -44,7 +44,9 @@ passage* passage::mine() noexcept {
   return place.own();
 }
 
-std::size_t passage::number() const noexcept { return static_cast<std::size_t>(this - all_passages.data()); }
+std::size_t passage::number() const noexcept {
+  return static_cast<std::size_t>(this - all_passages.data());
+}
 
 passage& passage::at(std::size_t number) noexcept { return all_passages[number]; }
 std::size_t passage::count() noexcept { return ever_taken.load(); }

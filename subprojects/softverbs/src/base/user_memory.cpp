@@ -172,10 +172,6 @@ bool may_fault() noexcept {
 
 #endif
 
-/// Of the type that the kernel reads: what a shorter one leaves behind itself is up to the
-/// compiler.
-constexpr unsigned long no_flags = 0;
-
 SOFTVERBS_AS_A_DEVICE std::uint64_t* word_at(std::byte* memory) noexcept {
   return reinterpret_cast<std::uint64_t*>(memory);
 }

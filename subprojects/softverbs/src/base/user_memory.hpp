@@ -26,6 +26,10 @@ void prepare_thread() noexcept;
 /// The program may have changed its handlers: that is noticed within a millisecond anyway.
 void look_again() noexcept;
 
+/// No flags for process_vm_readv and process_vm_writev, in the type that the kernel reads: a
+/// shorter argument would leave the upper half of its register undefined.
+inline constexpr unsigned long no_flags = 0;
+
 /// False if some of it isn't mapped or may not be accessed so; part of it may have been copied
 /// then.
 bool copy(void* to, const void* from, std::size_t length) noexcept;

@@ -16,27 +16,27 @@ struct manager_device {
   ibv_pd* domain = nullptr;
   ibv_xrcd* xrc_domain = nullptr;
 };
-std::array<manager_device, max_devices> devices;
+std::array<manager_device, max_devices> manager_devices;
 
 }  // namespace
 
 bool serves_connections() { return faults::read_environment() && device_count() != 0; }
 
 ibv_context* manager_context(unsigned device) {
-  manager_device& ours = devices[device];
+  manager_device& ours = manager_devices[device];
   if (ours.context == nullptr) ours.context = ibv_open_device(&device_at(device).verbs);
   return ours.context;
 }
 
 ibv_pd* manager_domain(unsigned device) {
-  manager_device& ours = devices[device];
+  manager_device& ours = manager_devices[device];
   if (ours.domain == nullptr)
     if (ibv_context* const context = manager_context(device)) ours.domain = ibv_alloc_pd(context);
   return ours.domain;
 }
 
 ibv_xrcd* manager_xrc_domain(unsigned device) {
-  manager_device& ours = devices[device];
+  manager_device& ours = manager_devices[device];
   if (ours.xrc_domain == nullptr)
     if (ibv_context* const context = manager_context(device)) {
       // Of no file: it is this process' alone.
@@ -46,6 +46,6 @@ ibv_xrcd* manager_xrc_domain(unsigned device) {
   return ours.xrc_domain;
 }
 
-void abandon_devices() noexcept { devices = {}; }
+void abandon_devices() noexcept { manager_devices = {}; }
 
 }  // namespace softverbs

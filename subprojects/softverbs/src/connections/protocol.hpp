@@ -31,7 +31,6 @@ inline constexpr int longest_backlog = 1024;
 inline constexpr std::uint32_t low_24_bits = 0xff'ffff;
 inline constexpr std::uint8_t usual_timeout = 17;
 inline constexpr std::uint8_t hops = 64;
-inline constexpr std::uint16_t default_pkey = 0xffff;
 inline constexpr std::uint8_t most_retries = 7;
 /// Stands for as many reads as there can be.
 inline constexpr std::uint8_t own_choice = RDMA_MAX_RESP_RES;

@@ -9,7 +9,7 @@ using namespace softverbs;
 
 namespace {
 
-std::span<const std::uint8_t> bytes_of(const void* data, std::uint8_t length) noexcept {
+std::span<const std::uint8_t> private_data(const void* data, std::uint8_t length) noexcept {
   if (data == nullptr) return {};
   return {static_cast<const std::uint8_t*>(data), length};
 }
@@ -46,14 +46,16 @@ SOFTVERBS_EXPORT int rdma_establish(rdma_cm_id* id) {
 
 SOFTVERBS_EXPORT int rdma_reject(rdma_cm_id* id, const void* data, std::uint8_t length) {
   SOFTVERBS_PASS_ON(rdma_reject, id, data, length);
-  return locked(
-      [&] { return identifier::of(id).reject(bytes_of(data, length), reasons::by_the_program); });
+  return locked([&] {
+    return identifier::of(id).reject(private_data(data, length), reasons::by_the_program);
+  });
 }
 
 SOFTVERBS_EXPORT int rdma_reject_ece(rdma_cm_id* id, const void* data, std::uint8_t length) {
   SOFTVERBS_PASS_ON(rdma_reject_ece, id, data, length);
-  return locked(
-      [&] { return identifier::of(id).reject(bytes_of(data, length), reasons::vendor_option); });
+  return locked([&] {
+    return identifier::of(id).reject(private_data(data, length), reasons::vendor_option);
+  });
 }
 
 SOFTVERBS_EXPORT int rdma_notify(rdma_cm_id* id, ibv_event_type event) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "connections/reservation.hpp"
 
+#include "wire/slot_socket.hpp"
 #include "wire/strangers.hpp"
 
 #include <sched.h>
@@ -68,17 +69,13 @@ struct unix_address {
   socklen_t length = 0;
 };
 
-int open_datagram_socket() noexcept {
-  return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-}
-
 void close_socket(int& socket) noexcept {
   if (socket != reservation::none) ::close(std::exchange(socket, reservation::none));
 }
 
 /// A socket of that name; none with errno.
 int bound_socket(const std::string& name) noexcept {
-  int socket = open_datagram_socket();
+  int socket = open_socket();
   if (socket < 0) return reservation::none;
   const unix_address address(name);
   for (int attempt = 1;; ++attempt) {
@@ -199,7 +196,7 @@ void reservation::abandon_all() noexcept {
 }
 
 int connect_to(port_space space, const ip_address& address) noexcept {
-  int socket = open_datagram_socket();
+  int socket = open_socket();
   if (socket < 0) return reservation::none;
   for (const std::string& host : {host_of(canonical(address)), any_host(address.is_ipv4())}) {
     const unix_address to(name_of(space, host, address.port));

@@ -11,6 +11,9 @@
 
 namespace softverbs {
 
+/// The only partition key of each port.
+inline constexpr std::uint16_t default_pkey = 0xffff;
+
 /// A port of any device, as packets name it.
 using station = std::uint8_t;
 constexpr station station_of(unsigned device, unsigned port) noexcept {

@@ -119,6 +119,13 @@ bool fault_list::say_unstruck() const noexcept {
   return !all_struck && must_strike_;
 }
 
+void exit_unstruck() noexcept {
+  std::fprintf(stderr, "softverbs: a fault that must strike didn't: exit code %d\n",
+               unstruck_exit_code);
+  std::fflush(nullptr);
+  ::_exit(unstruck_exit_code);
+}
+
 void sleep_for(nanoseconds time) noexcept {
   const timespec wanted{time / 1'000'000'000, time % 1'000'000'000};
   ::clock_nanosleep(CLOCK_MONOTONIC, 0, &wanted, nullptr);

@@ -180,5 +180,11 @@ void sleep_for(nanoseconds time) noexcept;
 
 /// Of a process whose fault, which had to strike, didn't.
 inline constexpr int unstruck_exit_code = 86;
+/// Says so on stderr, and ends the process with that code.
+[[noreturn]] void exit_unstruck() noexcept;
+
+/// The physical state of a port that a fault takes down (InfiniBand's PortPhysicalState
+/// "Disabled").
+inline constexpr std::uint8_t port_disabled = 3;
 
 }  // namespace softverbs::faults

@@ -144,11 +144,8 @@ void say_unstruck(int status, void*) noexcept {
     const std::lock_guard held(machine::current().engine.lock());
     if (!state.list.say_unstruck() || status != 0) return;
   }
-  std::fprintf(stderr, "softverbs: a fault that must strike didn't: exit code %d\n",
-               unstruck_exit_code);
   machine::at_exit();
-  std::fflush(nullptr);
-  ::_exit(unstruck_exit_code);
+  exit_unstruck();
 }
 
 void add(const written& asked) {

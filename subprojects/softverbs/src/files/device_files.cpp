@@ -26,7 +26,6 @@ constexpr std::string_view in_sysfs = "soft";
 constexpr std::string_view of_commands = "softverbs";
 
 constexpr unsigned bits_in_word = 32;
-constexpr unsigned only_pkey = 0xffff;
 
 /// The text of a file, as far as it is written.
 class page {
@@ -229,7 +228,9 @@ constexpr entry_file of_entry[] = {
          to.print("%s\n", name);
      }},
     {"pkeys", 1,
-     [](const port_of_device&, unsigned, page& to) { to.print("0x%04x\n", only_pkey); }},
+     [](const port_of_device&, unsigned, page& to) {
+       to.print("0x%04x\n", unsigned{default_pkey});
+     }},
 };
 
 /// Whether a name has the other one, and a slash, before it.

@@ -19,9 +19,7 @@ namespace {
 
 constexpr unsigned packets_per_progress = 64;
 constexpr unsigned polls_per_yield = 32;
-
-/// Peers could go on for ever.
-constexpr unsigned most_before_hold = 1000;
+constexpr unsigned most_rounds_before_hold = 1000;
 
 }  // namespace
 
@@ -219,10 +217,14 @@ void engine::deliver_frame(const packet& incoming) {
   }
 }
 
+void engine::settle(unsigned most_rounds) {
+  for (unsigned round = 0; round < most_rounds && progress(true); ++round) {
+  }
+}
+
 void engine::hold(std::uint64_t seed) noexcept {
   // What is left of changes of states, and of all else before this, would have its turns, too.
-  for (unsigned round = 0; round < most_before_hold && progress(true); ++round) {
-  }
+  settle(most_rounds_before_hold);
   order_.seed(static_cast<std::minstd_rand::result_type>(seed));
   held_ = true;
 }

@@ -5,6 +5,7 @@
 
 #include <endian.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 
 #include <cerrno>
 #include <cstddef>
@@ -53,18 +54,17 @@ class header_reader {
 };
 
 void read_transport(header_reader frame, std::uint8_t protocol, frame_headers& found) noexcept {
-  constexpr std::size_t udp_bytes = 8;
   constexpr std::size_t tcp_bytes = 20;
   constexpr std::size_t vxlan_bytes = 8;
   if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP) return;
-  if (!frame.has(protocol == IPPROTO_TCP ? tcp_bytes : udp_bytes)) return;
+  if (!frame.has(protocol == IPPROTO_TCP ? tcp_bytes : sizeof(udphdr))) return;
   (protocol == IPPROTO_TCP ? found.has_tcp : found.has_udp) = all_bits;
   frame.copy(found.ports.src_port, 0);
   frame.copy(found.ports.dst_port, 2);
   if (protocol != IPPROTO_UDP || be16toh(found.ports.dst_port) != vxlan_port ||
-      !frame.has(udp_bytes + vxlan_bytes))
+      !frame.has(sizeof(udphdr) + vxlan_bytes))
     return;
-  frame.skip(udp_bytes);
+  frame.skip(sizeof(udphdr));
   if ((frame.at(0) & vxlan_has_number) == std::byte{}) return;
   found.has_vxlan = all_bits;
   std::uint32_t number = 0;
@@ -119,7 +119,8 @@ frame_headers read_frame(std::span<const std::byte> bytes) noexcept {
   frame.copy(found.ethernet.src_mac, 6);
   frame.skip(12);
   std::uint16_t type = frame.number_at(0);
-  for (unsigned tags = 0; tags < most_tags && (type == ethertype_customer_tag || type == ethertype_service_tag);
+  for (unsigned tags = 0;
+       tags < most_tags && (type == ethertype_customer_tag || type == ethertype_service_tag);
        ++tags) {
     constexpr std::size_t tag_bytes = 4;
     // Its type is behind it.

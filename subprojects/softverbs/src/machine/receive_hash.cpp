@@ -42,7 +42,8 @@ int receive_hash::check(const ibv_rx_hash_conf& asked, std::size_t queues) noexc
   if (asked.rx_hash_key_len != key_bytes) return EINVAL;
   // Without anything to hash, all would be for the first one.
   if (fields == 0 && queues != 1) return EINVAL;
-  return (has(hash_of_ipv4) && has(hash_of_ipv6)) || (has(hash_of_tcp) && has(hash_of_udp)) ? EINVAL : 0;
+  return (has(hash_of_ipv4) && has(hash_of_ipv6)) || (has(hash_of_tcp) && has(hash_of_udp)) ? EINVAL
+                                                                                            : 0;
 }
 
 receive_hash::receive_hash(const ibv_rx_hash_conf& asked) noexcept

@@ -10,7 +10,7 @@ namespace softverbs {
 namespace {
 
 /// What is given back to the kernel at a time.
-constexpr std::size_t memory_page = 4096;
+constexpr std::size_t allocation_unit = 4096;
 
 constexpr std::size_t rounded_up(std::size_t size, std::size_t unit) noexcept {
   return (size + unit - 1) & ~(unit - 1);
@@ -27,8 +27,8 @@ int device_memory_pool::open() noexcept {
 
 std::span<std::byte> device_memory_pool::take(std::size_t length, std::size_t alignment) {
   if (!memory_ || length > bytes_ || alignment > bytes_) return {};
-  const std::size_t size = rounded_up(length, memory_page);
-  const std::size_t step = std::max(alignment, memory_page);
+  const std::size_t size = rounded_up(length, allocation_unit);
+  const std::size_t step = std::max(alignment, allocation_unit);
   std::size_t at = 0;
   for (const auto& [start, end] : taken_) {
     if (size <= start - std::min(at, start)) break;

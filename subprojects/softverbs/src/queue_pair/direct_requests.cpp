@@ -29,10 +29,6 @@ constexpr std::uint64_t longest = std::uint64_t{16} << 20;
 /// After this time, the process of that number could be another one.
 constexpr nanoseconds longest_trust = 1'000'000;
 
-/// Of the type that the kernel reads: what a shorter one leaves behind itself is up to the
-/// compiler.
-constexpr unsigned long no_flags = 0;
-
 /// Where the bytes are, if the region has them all and gives that right.
 std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint64_t length,
                    unsigned right) noexcept {
@@ -188,7 +184,7 @@ bool requester::is_same_process(const remote_process& other) noexcept {
   const iovec there{reinterpret_cast<void*>(tables.address_of_mark.load(std::memory_order_relaxed)),
                     sizeof(found)};
   if (mark == 0 ||
-      ::syscall(SYS_process_vm_readv, other.process, &here, 1, &there, 1, no_flags) !=
+      ::syscall(SYS_process_vm_readv, other.process, &here, 1, &there, 1, user_memory::no_flags) !=
           sizeof(found) ||
       found != mark) {
     pair_.refuse_directly();
@@ -206,7 +202,7 @@ bool requester::copy_directly(const request& work, const remote_process& other,
   // The bare system calls, because sanitizers intercept the functions.
   const long copied =
       ::syscall(work.fetches() ? SYS_process_vm_readv : SYS_process_vm_writev, other.process,
-                local.pieces.data(), local.count, &there, 1, no_flags);
+                local.pieces.data(), local.count, &there, 1, user_memory::no_flags);
   return copied >= 0 && static_cast<std::uint64_t>(copied) == work.length;
 }
 

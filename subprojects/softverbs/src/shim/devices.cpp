@@ -15,8 +15,6 @@
 namespace softverbs::shim {
 namespace {
 
-constexpr std::uint8_t port_disabled = 3;
-
 const provided& theirs_of(const ibv_context* verbs) noexcept {
   return all().contexts.find(verbs)->theirs;
 }
@@ -69,7 +67,7 @@ void show_state(ibv_context* verbs, std::uint8_t port, ibv_port_state& state,
   const context_record* opened = all().contexts.find(verbs);
   if (opened == nullptr || !opened->device->ports_down[port]) return;
   state = IBV_PORT_DOWN;
-  physical = port_disabled;
+  physical = faults::port_disabled;
 }
 
 int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes, std::size_t size) {

@@ -33,10 +33,7 @@ void say_unstruck(int status, void*) noexcept {
     const std::lock_guard held(all().lock);
     if (!all().list.say_unstruck() || status != 0) return;
   }
-  std::fprintf(stderr, "softverbs: a fault that must strike didn't: exit code %d\n",
-               faults::unstruck_exit_code);
-  std::fflush(nullptr);
-  ::_exit(faults::unstruck_exit_code);
+  faults::exit_unstruck();
 }
 
 /// To one device, without its events; true if something is different.

@@ -20,8 +20,6 @@ using namespace softverbs;
 
 namespace {
 
-constexpr unsigned most_polling_rounds = 64;
-
 bool is_too_long(const ibv_context* verbs, int entries) noexcept {
   return entries > static_cast<int>(soft_device_of(verbs)->most().completion_entries);
 }
@@ -170,8 +168,7 @@ SOFTVERBS_EXPORT int ibv_resize_cq(ibv_cq* queue, int entries) {
     auto places = ours->places(capacity);
     const std::lock_guard held(device.engine().lock());
     // On a network card, what was posted before is in the queue by now, where nothing keeps it.
-    for (unsigned round = 0; round < most_polling_rounds && device.engine().progress(true); ++round) {
-    }
+    device.engine().settle();
     return ours->resize(places, capacity);
   } catch (const std::bad_alloc&) {
     return ENOMEM;

@@ -24,8 +24,6 @@ using namespace softverbs;
 
 namespace {
 
-constexpr std::uint16_t default_pkey = 0xffff;
-constexpr std::uint8_t port_disabled = 3;
 /// The kernel counts its own devices from 0 and never gets here.
 constexpr int first_index = 1'000'000;
 /// In kHz: the device's clock counts nanoseconds.
@@ -192,7 +190,7 @@ int inline_calls::query_port(ibv_context* verbs, std::uint8_t port, ibv_port_att
   describe_port(device, port, full);
   if (faults::port_is_down(station_of(device.number, port))) {
     full.state = IBV_PORT_DOWN;
-    full.phys_state = port_disabled;
+    full.phys_state = faults::port_disabled;
   }
   std::memset(static_cast<void*>(attributes), 0, size);
   std::memcpy(static_cast<void*>(attributes), &full, std::min(size, sizeof(full)));

@@ -254,7 +254,7 @@ void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
         });
 }
 
-int check(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
+int check_extended(const ibv_context* verbs, const ibv_qp_init_attr_ex& asked) noexcept {
   constexpr std::uint32_t known = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
                                   IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_IND_TABLE |
                                   IBV_QP_INIT_ATTR_RX_HASH | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
@@ -283,7 +283,7 @@ ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attr
   SOFTVERBS_FAULT(ibv_create_qp_ex, verbs);
   verbs = device_context::in_this_process(verbs);
   if (verbs == nullptr) return nullptr;
-  if (const int error = check(verbs, *attributes)) {
+  if (const int error = check_extended(verbs, *attributes)) {
     errno = error;
     return nullptr;
   }

@@ -24,7 +24,7 @@ constexpr unsigned most_specifications = 10;
 
 /// What is behind the attributes; 0 or an errno. Their size is not looked at, as in libibverbs:
 /// programs leave it unset.
-int read(const ibv_flow_attr& attributes, flow_filter& filter) noexcept {
+int read_specifications(const ibv_flow_attr& attributes, flow_filter& filter) noexcept {
   const auto* at = reinterpret_cast<const std::byte*>(&attributes + 1);
   for (unsigned left = attributes.num_of_specs; left > 0; --left) {
     // They may lie at any address, and their type be anything.
@@ -49,7 +49,7 @@ int read(const ibv_flow_attr& attributes, flow_filter& filter) noexcept {
 
 /// The rule that is asked for; 0 or an errno, in the order in which the kernel and its drivers
 /// look.
-int check(const ibv_qp* pair, const ibv_flow_attr& attributes, flow_rule& rule) noexcept {
+int check_rule(const ibv_qp* pair, const ibv_flow_attr& attributes, flow_rule& rule) noexcept {
   constexpr std::uint32_t known = IBV_FLOW_ATTR_FLAGS_DONT_TRAP | IBV_FLOW_ATTR_FLAGS_EGRESS;
   const soft_device& device = *soft_device_of(pair->context);
   std::uint32_t type = 0;
@@ -70,7 +70,7 @@ int check(const ibv_qp* pair, const ibv_flow_attr& attributes, flow_rule& rule) 
   rule.type = attributes.type;
   rule.priority = attributes.priority;
   rule.goes_on = (attributes.flags & IBV_FLOW_ATTR_FLAGS_DONT_TRAP) != 0;
-  return read(attributes, rule.filter);
+  return read_specifications(attributes, rule.filter);
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ ibv_flow* inline_calls::create_flow(ibv_qp* pair, ibv_flow_attr* attributes) {
   SOFTVERBS_FAULT(ibv_create_flow, pair->context);
   device_context& device = device_context::of(pair->context);
   flow_rule rule;
-  int error = device.usable() ? check(pair, *attributes, rule) : EIO;
+  int error = device.usable() ? check_rule(pair, *attributes, rule) : EIO;
   if (error == 0) try {
       rule.pair = static_cast<queue_pair*>(pair);
       auto created = std::make_unique<steering_flow>(*pair->context, rule);

@@ -33,7 +33,8 @@ namespace {
 /// Gives a region its keys, after `prepare` has said 0 to it under the engine's lock, or an errno.
 /// Null with errno set.
 template <typename Prepare>
-ibv_mr* enter(device_context& device, ibv_pd* domain, const memory_region& what, Prepare prepare) {
+ibv_mr* add_region(device_context& device, ibv_pd* domain, const memory_region& what,
+                   Prepare prepare) {
   user_memory::look_again();
   user_memory::prepare_thread();
   try {
@@ -59,8 +60,8 @@ ibv_mr* enter(device_context& device, ibv_pd* domain, const memory_region& what,
   }
 }
 
-ibv_mr* enter(device_context& device, ibv_pd* domain, const memory_region& what) {
-  return enter(device, domain, what, [](memory_region&) { return 0; });
+ibv_mr* add_region(device_context& device, ibv_pd* domain, const memory_region& what) {
+  return add_region(device, domain, what, [](memory_region&) { return 0; });
 }
 
 ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::uint64_t iova,
@@ -75,7 +76,7 @@ ibv_mr* register_memory(ibv_pd* domain, void* address, std::size_t length, std::
   what.length = length;
   what.iova = iova;
   what.access = access;
-  return enter(device, domain, what);
+  return add_region(device, domain, what);
 }
 
 ibv_mr* register_buffer(ibv_pd* domain, std::uint64_t offset, std::size_t length,
@@ -100,7 +101,7 @@ ibv_mr* register_buffer(ibv_pd* domain, std::uint64_t offset, std::size_t length
     what.length = length;
     what.iova = iova;
     what.access = access;
-    return enter(device, domain, what);
+    return add_region(device, domain, what);
   } catch (const std::bad_alloc&) {
     return failed<ibv_mr>(ENOMEM);
   }
@@ -291,7 +292,7 @@ ibv_mr* inline_calls::reg_dm_mr(ibv_pd* domain, ibv_dm* memory, std::uint64_t of
   memory_region what{};
   what.length = length;
   what.access = access;
-  return enter(device, domain, what, [memory, offset](memory_region& region) {
+  return add_region(device, domain, what, [memory, offset](memory_region& region) {
     device_memory* const object = static_cast<device_memory*>(memory)->object();
     if (object == nullptr || offset > object->bytes.size() ||
         region.length > object->bytes.size() - offset)

@@ -29,9 +29,6 @@ namespace {
 
 constexpr std::uint32_t inline_granularity = 64;
 
-/// Of progress for the sends of a queue pair that is destroyed: a peer may not read.
-constexpr unsigned most_posting_rounds = 64;
-
 /// Rounds up what is asked for as devices do; 0 or an errno.
 int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receives) noexcept {
   if (shares_receives) capacities.max_recv_wr = capacities.max_recv_sge = 0;
@@ -56,7 +53,7 @@ int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receive
   return 0;
 }
 
-int check(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
+int check_attributes(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
   // What receives for XRC is made of a domain of XRC, by ibv_create_qp_ex.
   if (attributes.qp_type == IBV_QPT_XRC_RECV) return EINVAL;
   if (service::of(attributes.qp_type) == 0) return EOPNOTSUPP;
@@ -114,7 +111,7 @@ SOFTVERBS_EXPORT ibv_qp* ibv_create_qp(ibv_pd* domain, ibv_qp_init_attr* attribu
 
 ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   device_context& device = device_context::of(domain->context);
-  int error = device.usable() ? check(domain, *attributes) : EIO;
+  int error = device.usable() ? check_attributes(domain, *attributes) : EIO;
   ibv_qp_init_attr granted = *attributes;
   const bool only_sends = granted.qp_type == IBV_QPT_XRC_SEND;
   // Whatever stands there: drivers don't look at it.
@@ -170,8 +167,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
     const std::lock_guard held(device.engine().lock());
     if (device.engine().is_member(*ours) || device.engine().has_rules(*ours)) return EBUSY;
     // On a network card, what nobody acknowledges has left by now.
-    for (unsigned round = 0; !ours->is_reliable() && round < most_posting_rounds; ++round)
-      if (!device.engine().progress(true)) break;
+    if (!ours->is_reliable()) device.engine().settle();
     ours->leave_machine();
     device.queue_pairs.erase(ours);
     ours->forget_completions();

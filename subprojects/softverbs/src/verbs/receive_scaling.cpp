@@ -28,7 +28,7 @@ namespace softverbs {
 namespace {
 
 /// What is granted of it; 0 or an errno.
-int check(const device_context& device, ibv_wq_init_attr& attributes) noexcept {
+int check_work_queue(const device_context& device, ibv_wq_init_attr& attributes) noexcept {
   const ibv_context* const verbs = &device.verbs();
   if (!device.usable()) return EIO;
   if (!device.device().has_ethernet()) return EOPNOTSUPP;
@@ -42,7 +42,7 @@ int check(const device_context& device, ibv_wq_init_attr& attributes) noexcept {
 }
 
 /// Makes it one of the device's; 0 or an errno.
-int enter(device_context& device, receive_work_queue& queue) {
+int add_work_queue(device_context& device, receive_work_queue& queue) {
   auto& owner = *static_cast<protection_domain*>(queue.pd);
   const std::lock_guard held(device.engine().lock());
   if (owner.of->destroyed) return EINVAL;
@@ -59,8 +59,8 @@ int enter(device_context& device, receive_work_queue& queue) {
 }
 
 /// Those that are named; 0 or an errno, in the order in which the kernel looks.
-int read(const device_context& device, const ibv_rwq_ind_table_init_attr& attributes,
-         std::vector<receive_work_queue*>& queues) {
+int read_table(const device_context& device, const ibv_rwq_ind_table_init_attr& attributes,
+               std::vector<receive_work_queue*>& queues) {
   if (!device.usable()) return EIO;
   if (!device.device().has_ethernet()) return EOPNOTSUPP;
   if (attributes.comp_mask != 0 || attributes.log_ind_tbl_size > limits::indirection_bits)
@@ -75,7 +75,7 @@ int read(const device_context& device, const ibv_rwq_ind_table_init_attr& attrib
   return 0;
 }
 
-int check(const device_context& device, const ibv_qp_init_attr_ex& asked) noexcept {
+int check_spreading(const device_context& device, const ibv_qp_init_attr_ex& asked) noexcept {
   constexpr std::uint32_t needed = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
   if (!device.usable()) return EIO;
   if (asked.qp_type != IBV_QPT_RAW_PACKET || !device.device().has_ethernet()) return EOPNOTSUPP;
@@ -100,7 +100,7 @@ bool asks_to_spread(const ibv_qp_init_attr_ex& attributes) noexcept {
 }
 
 int create_spreading(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_qp*& created) {
-  if (const int error = check(device, attributes)) return error;
+  if (const int error = check_spreading(device, attributes)) return error;
   ibv_qp_init_attr granted{};
   granted.qp_context = attributes.qp_context;
   granted.qp_type = attributes.qp_type;
@@ -109,7 +109,7 @@ int create_spreading(device_context& device, ibv_qp_init_attr_ex& attributes, ib
         device, *static_cast<protection_domain*>(attributes.pd), granted,
         frame_spreading{*static_cast<indirection_table*>(attributes.rwq_ind_tbl),
                         receive_hash(attributes.rx_hash_conf)});
-    if (const int error = softverbs::enter(device, *pair)) return error;
+    if (const int error = enter(device, *pair)) return error;
     attributes.cap = {};
     created = pair.release();
     return 0;
@@ -124,12 +124,12 @@ ibv_wq* inline_calls::create_wq(ibv_context* verbs, ibv_wq_init_attr* attributes
   if (verbs == nullptr) return nullptr;
   device_context& device = device_context::of(verbs);
   ibv_wq_init_attr granted = *attributes;
-  if (const int error = check(device, granted)) return failed<ibv_wq>(error);
+  if (const int error = check_work_queue(device, granted)) return failed<ibv_wq>(error);
   try {
     auto queue = std::make_unique<receive_work_queue>(
         device, *static_cast<protection_domain*>(granted.pd), granted);
     queue->post_recv = post_wq_recv;
-    if (const int error = enter(device, *queue)) return failed<ibv_wq>(error);
+    if (const int error = add_work_queue(device, *queue)) return failed<ibv_wq>(error);
     *attributes = granted;
     return queue.release();
   } catch (const std::bad_alloc&) {
@@ -194,7 +194,7 @@ ibv_rwq_ind_table* inline_calls::create_rwq_ind_table(ibv_context* verbs,
   device_context& device = device_context::of(verbs);
   try {
     std::vector<receive_work_queue*> queues;
-    if (const int error = read(device, *attributes, queues))
+    if (const int error = read_table(device, *attributes, queues))
       return failed<ibv_rwq_ind_table>(error);
     auto table = std::make_unique<indirection_table>(*verbs, std::move(queues));
     const std::lock_guard held(device.engine().lock());

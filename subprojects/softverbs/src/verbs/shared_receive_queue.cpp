@@ -22,7 +22,7 @@ using namespace softverbs;
 namespace {
 
 /// Into its domain, if it is of XRC; 0 or an errno. Under the engine's lock.
-int enter(shared_receive_queue& queue, const xrc_part& xrc) {
+int enter_domain(shared_receive_queue& queue, const xrc_part& xrc) {
   if (xrc.domain == nullptr) return 0;
   softverbs::machine& machine = device_context::of(queue.context).machine();
   queue.xrc = xrc;
@@ -35,7 +35,7 @@ int enter(shared_receive_queue& queue, const xrc_part& xrc) {
 }
 
 /// With `xrc`, one of XRC.
-ibv_srq* create(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& xrc) {
+ibv_srq* create_queue(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& xrc) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable()
                   ? receive_queue::grant(device.device().most(), attributes->attr.max_wr,
@@ -52,7 +52,7 @@ ibv_srq* create(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& x
                  device.device().most().shared_receive_queues) {
         device.shared_receive_queues.insert(queue.get());
         try {
-          error = enter(*queue, xrc);
+          error = enter_domain(*queue, xrc);
         } catch (...) {
           device.shared_receive_queues.erase(queue.get());
           throw;
@@ -82,7 +82,7 @@ ibv_srq* create_of_xrc(ibv_context* verbs, ibv_srq_init_attr_ex& attributes) {
     return nullptr;
   }
   // The structure begins with that of the older verb.
-  return create(
+  return create_queue(
       attributes.pd, reinterpret_cast<ibv_srq_init_attr*>(&attributes),
       {static_cast<xrc_opening*>(attributes.xrcd), static_cast<completion_queue*>(attributes.cq)});
 }
@@ -92,7 +92,7 @@ ibv_srq* create_of_xrc(ibv_context* verbs, ibv_srq_init_attr_ex& attributes) {
 SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attributes) {
   if (!is_soft(domain)) return SOFTVERBS_NEXT(ibv_create_srq)(domain, attributes);
   SOFTVERBS_FAULT(ibv_create_srq, domain->context);
-  return create(domain, attributes, {});
+  return create_queue(domain, attributes, {});
 }
 
 // What verbs.h doesn't make a call of ibv_create_srq by itself.
@@ -117,7 +117,7 @@ ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* a
     return nullptr;
   }
   // The structure begins with that of the older verb.
-  return create(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes), {});
+  return create_queue(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes), {});
 }
 
 // Only those of XRC have a number.

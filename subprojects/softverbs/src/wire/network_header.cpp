@@ -4,6 +4,7 @@
 #include <endian.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
+#include <netinet/udp.h>
 
 #include <cstring>
 
@@ -16,7 +17,6 @@ constexpr std::uint8_t next_is_infiniband = 0x1b;
 /// Headers behind the network's, and the checksum: UDP (in RoCE v2), base and
 /// datagram transport headers, invariant CRC.
 constexpr std::size_t transport_bytes = 12 + 8 + 4;
-constexpr std::size_t udp_bytes = 8;
 
 /// Bytes of the GIDs that hold an IPv4 address.
 constexpr std::size_t ipv4_in_gid = 12;
@@ -91,15 +91,15 @@ void set_length(network_header& bytes, std::size_t payload) noexcept {
   if (bytes.front() == std::byte{}) {
     iphdr header;
     std::memcpy(&header, bytes.data() + ipv4_start, sizeof(header));
-    header.tot_len = htobe16(static_cast<std::uint16_t>(sizeof(header) + udp_bytes + behind));
+    header.tot_len = htobe16(static_cast<std::uint16_t>(sizeof(header) + sizeof(udphdr) + behind));
     header.check = checksum(header);
     std::memcpy(bytes.data() + ipv4_start, &header, sizeof(header));
     return;
   }
   ibv_grh header;
   std::memcpy(&header, bytes.data(), sizeof(header));
-  header.paylen = htobe16(
-      static_cast<std::uint16_t>(behind + (header.next_hdr == next_is_infiniband ? 0 : udp_bytes)));
+  header.paylen = htobe16(static_cast<std::uint16_t>(
+      behind + (header.next_hdr == next_is_infiniband ? 0 : sizeof(udphdr))));
   std::memcpy(bytes.data(), &header, sizeof(header));
 }
 

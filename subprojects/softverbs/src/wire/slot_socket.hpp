@@ -19,7 +19,8 @@ struct slot_name {
   socklen_t length = 0;
 };
 
-/// One of those that packets go through; negative, with errno, if there can be none.
+/// A socket between processes, which packets and connections use; negative, with errno, if there
+/// can be none.
 int open_socket() noexcept;
 
 /// Whether what failed with this errno can work a little later.
