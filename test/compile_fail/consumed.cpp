@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Use of what was moved, deregistered or revoked.
+// Objects that are used after they were moved from, deregistered or revoked.
 // Only clang sees it; clang-tidy finds the same with bugprone-use-after-move for any compiler.
 // expect: while it is in the 'consumed' state
 // only: clang

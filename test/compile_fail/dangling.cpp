@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Elements and operations of what ends with the expression.
+// Elements and operations that view temporaries.
 // only: clang
 // flags: -Werror=dangling
 
@@ -13,7 +13,7 @@ using namespace verbspp;
 
 // case: element_of_temporary_region
 // expect: temporary whose address is used as value of local variable
-// Only clang sees that an element is of a region that is gone, where that ends with the expression.
+// Only clang sees that the element outlives its region, a temporary.
 
 memory_region<> make();
 

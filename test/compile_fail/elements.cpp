@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What operations take for their elements and remote memory.
+// The elements and the remote memory that operations take.
 
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/registered_buffer.hpp>

@@ -165,7 +165,7 @@ constexpr access_flags given = access::remote_read;
 #else
 constexpr access_flags given = access::remote_write;
 #endif
-// The rights are the window's, whatever the region grants by itself.
+// The rights of the window count, not those of the region.
 remote_destination far_end(
     const memory_region<access::local_write | access::remote_write | access::window_bind>& region,
     remote_key rkey) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a queue pair does not do in its state.
+// Operations that a queue pair does not have in its state.
 
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/queue_pair.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Numbers of a range, and what is taken for one.
+// Numbers out of range, and values of other types in place of numbers.
 
 #include <verbspp/device/path.hpp>
 #include <verbspp/device/port.hpp>
