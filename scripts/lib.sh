@@ -15,7 +15,7 @@ werror=()
 [[ -z ${CI-} ]] || werror=(-Dwerror=true)
 # shellcheck disable=SC2034  # of $build itself
 options=(-Doptimization=2 -Ddebug=false -Dtest_optimization=0 -Dsamples=enabled -Dsoftverbs=enabled
-  -Dunity=on -Dunity_size="$unity_size" "${werror[@]}")
+  -Dbench=disabled -Dunity=on -Dunity_size="$unity_size" "${werror[@]}")
 # shellcheck disable=SC2034
 packages_to_build=(g++ meson ninja-build pkg-config libibverbs-dev libboost-dev libssl-dev librdmacm-dev)
 

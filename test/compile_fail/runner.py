@@ -1,18 +1,27 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that one file does not compile, and says why in the words that it promises.
+"""Checks that mistakes do not compile, and that the compiler says why in the promised words.
 
-The file is compiled twice: as it is, which must work, and with -DMUST_FAIL, which
-must fail with every expected message among the compiler's first errors. It starts
-with comment lines:
+    runner.py BUILD [CASE...]
 
+BUILD is a build folder; without a CASE, all of them are checked. A file has one or more cases. Each
+begins with its name, and has some of these lines, and then its code:
+
+    // case: name
     // expect: text             shown by every compiler; /.../ is a regular expression
     // expect-gcc: text         the same for one compiler, also expect-clang
-    // within: 15               the messages must come within so many lines
-    // variants: 3              with -DMUST_FAIL=1 to 3, which must fail alike
+    // within: 15               the messages must come within that many lines
     // only: clang              the rule is out of reach of the other compiler: skipped
-    // flags: -Werror=...       more flags for both variants
-    // flags-must-fail: -std=...  more flags for the failing variant
+    // needs: -W...             skipped where the compiler does not know this option
+    // flags: -Werror=...       more options, also flags-gcc and flags-clang
+    // flags-must-fail: -std=...  more options for what must fail
+
+All cases of a file share the lines and the code before its first case.
+
+Each case is compiled as it is, which must work, and once for each number from 1 to the largest one
+that it compares MUST_FAIL with, as -DMUST_FAIL=1, which must fail with every expected message among
+the compiler's first errors. As they are, all cases with the same options are compiled at once, each
+in a namespace of its own; one by one only if that fails, to name those that do not compile.
 
 Lines are counted as a user sees them, what is included from where among them. Messages are
 compared with runs of white space as one blank. Source lines of the file
@@ -24,59 +33,79 @@ import re
 import subprocess
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+FOLDER = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER.parent))
 import check  # noqa: E402
+import verdicts  # noqa: E402
 
+LIKE = FOLDER / "like.cpp"
 FIRST_ERRORS = 3
 LIMIT = {"gcc": f"-fmax-errors={FIRST_ERRORS}", "clang": f"-ferror-limit={FIRST_ERRORS}"}
-KEYS = "expect|expect-gcc|expect-clang|within|variants|only|flags|flags-must-fail|runner"
+KEYS = "expect|expect-gcc|expect-clang|within|only|needs|flags|flags-gcc|flags-clang|flags-must-fail|runner"
+CASE_LINE = re.compile(r"// case: (\w+)")
 HEADER_LINE = re.compile(rf"// ({KEYS}): (.+)")
-KEY_LIKE_LINE = re.compile(r"// *(expect|within|variant|only|flag|runner)[a-z-]* *:")
+# Also in the middle of a comment, where a formatter may have joined lines.
+KEY_LIKE_LINE = re.compile(r"//(.* )? *(case|expect|within|variant|only|need|flag|runner)[a-z-]* *: ")
 DIAGNOSTIC = re.compile(r"\S+?:(\d+:)* |In file included from |  +from ")
 
 
-class Case:
-    """One file: what its header says, and how to compile it."""
+class Compiler:
+    """The compiler of a build folder, with the options and the precompiled header of like.cpp."""
 
-    def __init__(self, path, command, directory):
-        self.path = path
-        self.command = command
-        self.directory = directory
-        self.files_read = []
-        self.header = {}
-        self.unknown_lines = []
-        for line in path.read_text().splitlines():
-            match = HEADER_LINE.fullmatch(line.rstrip())
-            if match:
-                self.header.setdefault(match[1], []).append(match[2].strip())
-            elif KEY_LIKE_LINE.match(line):
-                self.unknown_lines.append(line)
-        if self.words("flags") or self.words("flags-must-fail"):
-            self.command = check.without_precompiled(command)
+    def __init__(self, build):
+        self.command, self.directory = check.compile_command(build / "compile_commands.json", LIKE)
         macros = subprocess.run(
-            [*check.without_precompiled(command), "-dM", "-E", "-x", "c++", "/dev/null"],
-            cwd=directory, check=True, capture_output=True, text=True,
+            [*check.without_precompiled(self.command), "-dM", "-E", "-x", "c++", "/dev/null"],
+            cwd=self.directory, check=True, capture_output=True, text=True,
         ).stdout
         self.family = "clang" if "__clang__" in macros else "gcc"
 
-    def words(self, key):
-        return " ".join(self.header.get(key, [])).split()
-
-    def expected(self):
-        return self.header.get("expect", []) + self.header.get(f"expect-{self.family}", [])
-
-    def compile(self, *more):
-        """Returns whether the file compiles, and what the compiler says."""
-        works, text, files = check.compiler_output(
-            [*self.command, "-fsyntax-only", "-fdiagnostics-color=never", "-fmessage-length=0",
-             LIMIT[self.family], *self.words("flags"), *more, self.path],
-            self.directory,
+    def compile(self, text, *options):
+        """Returns whether a text compiles, and what the compiler says."""
+        # The precompiled header fits other warnings and macros, and nothing else.
+        is_alike = all(option.startswith(("-W", "-D")) for option in options)
+        command = self.command if is_alike else check.without_precompiled(self.command)
+        done = subprocess.run(
+            ["env", "LC_ALL=C", *command, "-fsyntax-only", "-fdiagnostics-color=never",
+             "-fmessage-length=0", LIMIT[self.family], *options, "-x", "c++", "-"],
+            cwd=self.directory, input=text, capture_output=True, text=True,
         )
-        self.files_read += files
-        return works, text
+        return done.returncode == 0, done.stdout + done.stderr
+
+    def knows(self, option):
+        return self.compile("", "-Werror", option)[0]
+
+
+class Case:
+    """A part of a file: what its header says, and its code."""
+
+    def __init__(self, name, path, shared, lines):
+        """Takes the lines with their numbers."""
+        self.name = name
+        self.path = path
+        self.includes = [line for _, line in shared if line.startswith("#include")]
+        self.code = [(number, line) for number, line in shared if line not in self.includes] + lines
+        self.header = {}
+        self.unknown_lines = []
+        for _, line in self.code:
+            match = HEADER_LINE.fullmatch(line)
+            if match and not KEY_LIKE_LINE.match(f"//{match[2]}"):
+                self.header.setdefault(match[1], []).append(match[2].strip())
+            elif KEY_LIKE_LINE.match(line) and not CASE_LINE.fullmatch(line):
+                self.unknown_lines.append(line)
+
+    def all(self, key, family):
+        return self.header.get(key, []) + self.header.get(f"{key}-{family}", [])
+
+    def options(self, family):
+        return " ".join(self.all("flags", family)).split()
+
+    def variants(self):
+        compared = re.findall(r"MUST_FAIL [!=]= (\d+)", "\n".join(line for _, line in self.code))
+        return range(1, max(map(int, compared), default=1) + 1)
 
     def without_quotes_of_itself(self, text, lines):
-        """The first lines of the diagnostics, or all, less those of this file that they quote."""
+        """The first lines of the diagnostics, or all, less those of the file that they quote."""
         kept, quoting = [], False
         for line in text.splitlines()[: lines or None]:
             if DIAGNOSTIC.match(line):
@@ -87,6 +116,48 @@ class Case:
         return "\n".join(kept)
 
 
+def cases_of(path):
+    """The cases of a file, in which the name of its folder is before theirs unless it is this one."""
+    lines = list(enumerate(path.read_text().splitlines(), 1))
+    starts = [at for at, (_, line) in enumerate(lines) if CASE_LINE.fullmatch(line)]
+    prefix = "" if path.parent == FOLDER else f"{path.parent.name}/"
+    for start, end in zip(starts, [*starts[1:], len(lines)]):
+        name = prefix + CASE_LINE.fullmatch(lines[start][1])[1]
+        yield Case(name, path, lines[: starts[0]], lines[start:end])
+
+
+def source_of(cases):
+    """The text to compile for cases, whose lines keep the numbers that they have in their files."""
+    text = [include for include in dict.fromkeys(line for case in cases for line in case.includes)]
+    for at, case in enumerate(cases):
+        text.append(f"namespace case_{at} {{")
+        expected = None
+        for number, line in case.code:
+            if number != expected:
+                text.append(f'#line {number} "{case.path}"')
+            text.append(line)
+            expected = number + 1
+        text.append("}")
+    return "\n".join(text) + "\n"
+
+
+def do_not_compile(compiler, cases):
+    """What the compiler says to those of the cases that do not compile as they are, by their names.
+    They are of the same options."""
+    def compile_those(those):
+        return compiler.compile(source_of(those), *cases[0].options(compiler.family))
+
+    works, text = compile_those(cases)
+    if works:
+        return {}
+    alone = zip(cases, verdicts.in_parallel(lambda case: compile_those([case]), cases))
+    failed = {case.name: said for case, (works, said) in alone if not works}
+    if failed:
+        return failed
+    named = [case for case in cases if str(case.path) in text] or cases
+    return {case.name: f"only together with others:\n{text}" for case in named}
+
+
 def shown(expectation, text):
     """Whether the compiler's words contain the expected ones."""
     text = " ".join(text.split())
@@ -95,48 +166,78 @@ def shown(expectation, text):
     return " ".join(expectation.split()) in text
 
 
-def judge(case):
+def why_skipped(case, compiler):
+    if case.header.get("only", [compiler.family]) != [compiler.family]:
+        return f"only for {case.header['only'][0]}"
+    missing = [option for option in case.header.get("needs", []) if not compiler.knows(option)]
+    return f"this compiler has no {missing[0]}" if missing else ""
+
+
+def judge(case, compiler, faults):
     """Returns passed, failed or skipped, and the reason."""
+    expected = case.all("expect", compiler.family)
     if case.unknown_lines:
         return "failed", f"not a line that this program knows: {case.unknown_lines[0]}"
-    if case.header.get("only", [case.family]) != [case.family]:
-        return "skipped", f"only for {case.header['only'][0]}"
-    if not case.expected():
-        return "failed", f"the file expects no message from {case.family}"
-    works, text = case.compile()
-    if not works:
-        return "failed", f"the good variant does not compile:\n{text}"
-    for variant in range(1, int(case.header.get("variants", ["1"])[0]) + 1):
-        works, text = case.compile(f"-DMUST_FAIL={variant}", *case.words("flags-must-fail"))
+    if reason := why_skipped(case, compiler):
+        return "skipped", reason
+    if not expected:
+        return "failed", f"the file expects no message from {compiler.family}"
+    if case.name in faults:
+        return "failed", f"the good variant does not compile:\n{faults[case.name]}"
+    source = source_of([case])
+    for variant in case.variants():
+        works, text = compiler.compile(
+            source, f"-DMUST_FAIL={variant}", *case.options(compiler.family),
+            *" ".join(case.header.get("flags-must-fail", [])).split())
         if works:
             return "failed", f"the bad variant compiles: -DMUST_FAIL={variant}"
         said = case.without_quotes_of_itself(text, int(case.header.get("within", ["0"])[0]))
-        missing = [expectation for expectation in case.expected() if not shown(expectation, said)]
+        missing = [expectation for expectation in expected if not shown(expectation, said)]
         if missing:
             missing = "\n  ".join(missing)
             return "failed", f"the message is not shown:\n  {missing}\nbut with -DMUST_FAIL={variant}:\n{text}"
-    return "passed", text
+    return "passed", ""
 
 
-def judge_runner(case):
-    """For the tests of this program: it must find fault with the file, in the words of '// runner:'."""
-    word, text = judge(case)
+def judge_runner(case, compiler, faults):
+    """For the tests of this program: it must find fault with the case, in the words of '// runner:'."""
+    word, text = judge(case, compiler, faults)
     wanted = case.header["runner"][0]
     if f"{word}: {text}".startswith(wanted):
-        return "passed", f"{word}: {text}"
+        return "passed", ""
     return "failed", f"the runner should have said\n  {wanted}\nbut said\n  {word}: {text}"
 
 
 def main():
-    options = check.parse_arguments(__doc__)
-    command, directory = check.compile_command(options.database, options.like)
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    cases = {}
+    for path in sorted(FOLDER.glob("**/*.cpp")):
+        found = {case.name: case for case in cases_of(path)}
+        if path != LIKE and not found:
+            sys.exit(f"{path} has no case")
+        if twice := cases.keys() & found.keys():
+            sys.exit(f"two files have this case: {twice.pop()}")
+        cases |= found
+    chosen = sys.argv[2:] or list(cases)
+    if unknown := [name for name in chosen if name not in cases]:
+        sys.exit(f"no such case: {', '.join(unknown)}")
+    compiler = Compiler(pathlib.Path(sys.argv[1]))
+    alike = {}
+    for case in (cases[name] for name in chosen):
+        if not why_skipped(case, compiler):
+            key = ("runner" in case.header, *case.options(compiler.family))
+            alike.setdefault(key, []).append(case)
+    faults = {}
+    for each in verdicts.in_parallel(lambda those: do_not_compile(compiler, those), alike.values()):
+        faults |= each
 
-    def judge_file():
-        case = Case(options.source.resolve(), command, directory)
-        return *(judge_runner if "runner" in case.header else judge)(case), case.files_read
+    def judge_named(name):
+        case = cases[name]
+        return (judge_runner if "runner" in case.header else judge)(case, compiler, faults)
 
-    check.run(options, command, judge_file)
+    return verdicts.report(chosen, judge_named)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

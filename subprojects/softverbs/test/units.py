@@ -55,7 +55,8 @@ def main():
     units = [pathlib.Path(name) for name in arguments[:end]]
     sources = [pathlib.Path(name) for name in arguments[end + 1 :]]
     for number, unit in enumerate(units):
-        text = unit_of(sources[number :: len(units)], unit.parent)
+        first, last = (at * len(sources) // len(units) for at in (number, number + 1))
+        text = unit_of(sources[first:last], unit.parent)
         # One that stays as it is need not be compiled again.
         if not unit.exists() or unit.read_text() != text:
             unit.write_text(text)

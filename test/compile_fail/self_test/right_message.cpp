@@ -1,8 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// case: right_message
 // runner: passed:
 // expect: an int
 // expect: /has (a|some) size/
-// SPDX-License-Identifier: Apache-2.0
-
 template <typename Anything>
 constexpr void check() {
 #ifdef MUST_FAIL

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Channels.
+
+#include <verbspp/channel.hpp>
+
+#include <string>
+
+using namespace verbspp;
+
+// case: bind_on_channel
+// expect: a channel grants its peer memory by leases
+// within: 7
+auto grant(channel& channel, memory_window<memory_window_type::type_2>& window,
+           const window_part<access::remote_write>& part) {
+#ifdef MUST_FAIL
+  return channel.post_bind(window, part);
+#else
+  static_cast<void>(window);
+  return channel.lease(part);
+#endif
+}
+
+// case: borrowing_what_is_not_registered
+// expect: a call that waits borrows registered memory that names all of itself: a
+#ifdef MUST_FAIL
+using memory_type = std::string;
+#else
+using memory_type = registered_buffer<>;
+#endif
+void use(channel& channel, memory_type& memory) { static_cast<void>(channel.send(memory)); }
+
+// case: channel_handshake_without_move
+// expect: the handshake consumes the prepared channel: write
+// expect: std::move(prepared).handshake(remote_endpoint)
+// within: 7
+auto connect(prepared_channel prepared, const endpoint& remote) {
+#ifdef MUST_FAIL
+  return prepared.handshake(remote);
+#else
+  return std::move(prepared).handshake(remote);
+#endif
+}
+
+// case: channel_of_datagrams
+// expect: a channel connects to one peer, by RC or UC
+// within: 15
+auto start(const protection_domain& domain) {
+#ifdef MUST_FAIL
+  return domain.build_channel<transport::ud>();
+#else
+  return domain.build_channel<transport::uc>();
+#endif
+}
+
+// case: channel_of_shared_receives
+// expect: channels share receives by their hub, which knows whose message came
+// within: 15
+auto build(const protection_domain& domain, const shared_receive_queue& queue,
+           const channel_hub& hub) {
+#ifdef MUST_FAIL
+  static_cast<void>(hub);
+  return domain.build_channel().shared_receive_queue(queue).build();
+#else
+  static_cast<void>(queue);
+  return domain.build_channel().hub(hub).build();
+#endif
+}
+
+// case: channel_parameter_given_twice
+// expect: this parameter was given already
+// within: 15
+auto start(const protection_domain& domain) {
+  const auto builder = domain.build_channel().max_send_work_requests(64);
+#ifdef MUST_FAIL
+  return builder.max_send_work_requests(32).build();
+#else
+  return builder.max_receive_work_requests(32).build();
+#endif
+}
+
+// case: filling_constant_memory_while_waiting
+// expect: only memory that was registered with access::local_write can be filled
+#ifdef MUST_FAIL
+constexpr auto rights = access::local_read;
+#else
+constexpr auto rights = access::local_write;
+#endif
+void use(channel& channel, registered_buffer<rights>& memory,
+         const remote_memory<access::remote_read>& remote) {
+#if !defined(MUST_FAIL) || MUST_FAIL == 1
+  static_cast<void>(channel.receive(memory));
+#endif
+#if !defined(MUST_FAIL) || MUST_FAIL == 2
+  static_cast<void>(channel.read(memory, {.remote = remote}));
+#endif
+}
+
+// case: read_into_constant_memory
+// expect: the device writes there: only memory that was registered with
+// within: 20
+void post(channel& channel, registered_buffer<access::remote_read>& buffer,
+          const remote_memory<access::remote_write>& remote) {
+#ifdef MUST_FAIL
+  static_cast<void>(channel.post_receive(std::move(buffer)));
+#else
+  static_cast<void>(channel.post_write(std::move(buffer), {.remote = remote}));
+#endif
+}

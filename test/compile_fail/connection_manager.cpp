@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The connection manager, and its private data.
+
+#include <verbspp/cm.hpp>
+
+#include <array>
+#include <chrono>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+using namespace verbspp;
+
+// case: cm_end_of_unreliable_connection
+// expect: a connection manager connects a prepared_channel, or a prepared queue pair of RC
+#ifdef MUST_FAIL
+constexpr auto type = transport::uc;
+#else
+constexpr auto type = transport::rc;
+#endif
+bool meet(cm_route route, prepared_queue_pair<type> prepared) {
+  return std::move(route).connect(std::move(prepared), std::chrono::seconds(1)).has_value();
+}
+
+// case: private_data_not_trivial
+// expect: has to be trivially copyable
+cm_request_data greeting() {
+#ifdef MUST_FAIL
+  return std::string("hello");
+#else
+  return std::array<char, 6>{"hello"};
+#endif
+}
+
+// case: private_data_of_a_view
+// expect: a pointer or view means nothing to the peer
+cm_request_data greeting(std::string_view text, [[maybe_unused]] std::span<const char> characters) {
+#if MUST_FAIL == 1
+  return text;
+#elif MUST_FAIL == 2
+  return characters;
+#elif MUST_FAIL == 3
+  return text.data();
+#else
+  return cm_request_data::from(std::as_bytes(std::span(text))).value();
+#endif
+}
+
+// case: private_data_too_long
+// expect: this is more private data than the connection manager carries: 56 bytes with a request
+cm_request_data greeting() {
+#ifdef MUST_FAIL
+  return std::array<char, 57>{};
+#else
+  return std::array<char, 56>{};
+#endif
+}

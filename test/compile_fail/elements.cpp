@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The elements and the remote memory that operations take.
+
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/registered_buffer.hpp>
+#include <verbspp/qp/queue_pair.hpp>
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+using namespace verbspp;
+using queue_pair_type = connected_queue_pair<transport::rc>;
+
+// case: atomic_on_remote_memory
+// expect: an atomic operation works on one word of remote memory: write .remote = remote_word::at(memory, offset).value()
+// within: 15
+auto post(queue_pair_type& queue_pair, scatter_element part,
+          const remote_memory<access::all_remote>& there) {
+#if MUST_FAIL == 1
+  return queue_pair.post_fetch_and_add({.result = part, .remote = there});
+#elif MUST_FAIL == 2
+  return queue_pair.post_compare_and_swap({.result = part, .remote = there});
+#else
+  return queue_pair.post_fetch_and_add({.result = part, .remote = remote_word::at(there).value()});
+#endif
+}
+
+// case: atomic_result_without_value
+// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// within: 15
+auto post(queue_pair_type& queue_pair,
+          const memory_region<access::local_write | access::all_remote>& memory, remote_word word) {
+#ifdef MUST_FAIL
+  return queue_pair.post_fetch_and_add({.result = memory.scatter(0, 8), .remote = word});
+#else
+  return queue_pair.post_fetch_and_add({.result = memory.scatter(0, 8).value(), .remote = word});
+#endif
+}
+
+// case: elements_of_the_other_kind
+// expect: this is a list of the other kind of elements: what is sent needs a gather_list, what is filled a scatter_list
+// within: 15
+auto post(queue_pair_type& queue_pair, const gather_list& sent, const scatter_list& filled) {
+  (void)sent, (void)filled;
+#if MUST_FAIL == 1
+  return queue_pair.post_receive({.elements = sent});
+#elif MUST_FAIL == 2
+  return queue_pair.post_send({.elements = filled});
+#else
+  return queue_pair.post_send({.elements = sent});
+#endif
+}
+
+// case: elements_without_value
+// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// within: 15
+using region = memory_region<access::local_write | access::all_remote>;
+
+auto post(queue_pair_type& queue_pair, const region& memory,
+          const remote_memory<access::all_remote>& there) {
+#if MUST_FAIL == 1
+  return queue_pair.post_send({.elements = memory.gather()}, {.id = 1});
+#elif MUST_FAIL == 2
+  return queue_pair.post_write({.elements = memory.gather(), .remote = there}, {.id = 1});
+#elif MUST_FAIL == 3
+  return queue_pair.post_receive({.elements = memory.scatter(0, 8)}, {.id = 1});
+#elif MUST_FAIL == 4
+  (void)there;
+  return send_operation{.elements = memory.gather()};
+#else
+  return queue_pair.post_write({.elements = memory.gather().value(), .remote = there}, {.id = 1});
+#endif
+}
+
+// case: gather_element_to_be_written
+// expect: a gather element is for reading: the device needs one that it may write, from memory_region::scatter
+// within: 15
+auto post(queue_pair_type& queue_pair, gather_element part, scatter_element result,
+          const remote_memory<access::all_remote>& there, remote_word word) {
+  (void)part, (void)result, (void)there, (void)word;
+#if MUST_FAIL == 1
+  return queue_pair.post_receive({.elements = part});
+#elif MUST_FAIL == 2
+  return queue_pair.post_read({.elements = part, .remote = there});
+#elif MUST_FAIL == 3
+  return queue_pair.post_fetch_and_add({.result = part, .remote = word});
+#else
+  return queue_pair.post_fetch_and_add({.result = result, .remote = word});
+#endif
+}
+
+// case: memory_for_atomic_result
+// expect: this is not a part of registered memory: write region.scatter()
+// within: 15
+auto post(queue_pair_type& queue_pair,
+          const memory_region<access::local_write | access::all_remote>& memory, remote_word word) {
+#ifdef MUST_FAIL
+  return queue_pair.post_fetch_and_add({.result = memory, .remote = word});
+#else
+  return queue_pair.post_fetch_and_add({.result = memory.scatter(0, 8).value(), .remote = word});
+#endif
+}
+
+// case: memory_for_elements
+// expect: this is not a part of registered memory: write region.gather() for what is sent, region.scatter() for what is filled
+// within: 15
+auto post(queue_pair_type& queue_pair, const memory_region<access::local_write>& region,
+          const registered_buffer<access::local_write>& buffer, const std::string& text,
+          std::span<std::byte> bytes) {
+  (void)buffer, (void)text, (void)bytes;
+#if MUST_FAIL == 1
+  return queue_pair.post_send({.elements = region});
+#elif MUST_FAIL == 2
+  return queue_pair.post_send({.elements = buffer});
+#elif MUST_FAIL == 3
+  return queue_pair.post_send({.elements = text});
+#elif MUST_FAIL == 4
+  return queue_pair.post_send({.elements = bytes});
+#elif MUST_FAIL == 5
+  return queue_pair.post_receive({.elements = bytes});
+#else
+  return queue_pair.post_send({.elements = region.gather().value()});
+#endif
+}
+
+// case: remote_without_value
+// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// within: 15
+auto post(queue_pair_type& queue_pair, scatter_element part,
+          const remote_memory<access::all_remote>& there) {
+#if MUST_FAIL == 1
+  return queue_pair.post_write({.elements = part, .remote = there.slice(0, 8)}, {.id = 1});
+#elif MUST_FAIL == 2
+  return queue_pair.post_read({.elements = part, .remote = there.slice(0, 8)}, {.id = 1});
+#elif MUST_FAIL == 3
+  return queue_pair.post_fetch_and_add({.result = part, .remote = remote_word::at(there)});
+#else
+  return queue_pair.post_read({.elements = part, .remote = there.slice(0, 8).value()}, {.id = 1});
+#endif
+}
+
+// case: receive_into_gather_element
+// expect: a gather element is for reading: the device needs one that it may write, from
+// expect: memory_region::scatter
+#ifdef MUST_FAIL
+using element = gather_element;
+#else
+using element = scatter_element;
+#endif
+auto receive(connected_queue_pair<transport::rc>& queue_pair, element part) {
+  return queue_pair.post_receive({.elements = part}, {.id = 1});
+}

@@ -1,5 +1,0 @@
-// expect: verbspp needs C++20
-// flags-must-fail: -std=c++17
-// SPDX-License-Identifier: Apache-2.0
-
-#include <verbspp/base/config.hpp>

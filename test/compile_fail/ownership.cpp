@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Owners that are copied, and owned memory that is not moved.
+
+#include <verbspp/channel.hpp>
+#include <verbspp/memory/buffer_part.hpp>
+#include <verbspp/memory/shared_buffer.hpp>
+#include <verbspp/memory/work_memory.hpp>
+#include <verbspp/qp/queue_pair.hpp>
+
+#include <utility>
+
+using namespace verbspp;
+
+// case: buffer_of_part_without_move
+// expect: the part gives the buffer back: std::move(part).buffer()
+// expect-gcc: use of deleted function
+// expect-clang: deleted
+auto whole(buffer_part<registered_buffer<>> part) {
+#ifdef MUST_FAIL
+  return part.buffer();
+#else
+  return std::move(part).buffer();
+#endif
+}
+
+// case: copy_queue_pair
+// expect-gcc: /use of deleted function .*queue_pair\(const .*queue_pair/
+// expect-clang: /call to deleted constructor of .*queue_pair/
+using queue_pair = prepared_queue_pair<transport::rc>;
+
+queue_pair take(queue_pair& from) {
+#ifdef MUST_FAIL
+  return from;
+#else
+  return std::move(from);
+#endif
+}
+
+// case: channel_copied
+// expect-gcc: /use of deleted function .*channel\(const .*channel/
+// expect-clang: /call to implicitly-deleted copy constructor of .*channel/
+channel take(channel& from) {
+#ifdef MUST_FAIL
+  auto copy = from;
+  return copy;
+#else
+  return std::move(from);
+#endif
+}
+
+// case: pending_copied
+// expect-gcc: /use of deleted function .*pending/
+// expect-clang: /call to implicitly-deleted copy constructor of .*pending/
+void wait(pending<>& work) {
+#ifdef MUST_FAIL
+  pending<> mine = work;
+#else
+  pending<> mine = std::move(work);
+#endif
+  static_cast<void>(mine.wait());
+}
+
+// case: detaching_borrowed_memory
+// expect-gcc: /use of deleted function .*detach/
+// expect-clang: /deleted (member )?function/
+void leave(pending<>& borrowing, pending<registered_buffer<>>& owning) {
+  (void)borrowing, (void)owning;
+#if MUST_FAIL == 1
+  static_cast<void>(std::move(borrowing).detach());
+#elif MUST_FAIL == 2
+  static_cast<void>(owning.detach());
+#else
+  static_cast<void>(borrowing.wait());
+  static_cast<void>(std::move(owning).detach());
+#endif
+}
+
+// case: lease_of_buffer_without_move
+// expect: a lease that owns its memory takes it over: write std::move(buffer)
+using leased_buffer = registered_buffer<access::local_write | access::window_bind>;
+
+auto grant(channel& to, leased_buffer buffer) {
+#ifdef MUST_FAIL
+  return to.lease<access::remote_write>(buffer);
+#else
+  return to.lease<access::remote_write>(std::move(buffer));
+#endif
+}
+
+// case: owned_memory_without_move
+// expect: work that owns its memory takes it over: write std::move(buffer); it
+// within: 20
+void post(channel& channel, registered_buffer<>& buffer,
+          const remote_memory<access::remote_write>& remote) {
+#if MUST_FAIL == 1
+  static_cast<void>(channel.post_send(buffer));
+#elif MUST_FAIL == 2
+  static_cast<void>(channel.post_receive(buffer));
+#elif MUST_FAIL == 3
+  static_cast<void>(channel.post_write(buffer, {.remote = remote}));
+#else
+  static_cast<void>(channel.post_write(std::move(buffer), {.remote = remote}));
+#endif
+}
+
+// case: part_without_move
+// expect: owns the buffer: std::move(buffer).part
+// expect-gcc: use of deleted function
+// expect-clang: deleted
+auto half(registered_buffer<> buffer) {
+#ifdef MUST_FAIL
+  return buffer.part(0, buffer.size() / 2);
+#else
+  const std::size_t size = buffer.size();
+  return std::move(buffer).part(0, size / 2);
+#endif
+}
+
+// case: revoke_of_owned_without_move
+// expect: revoke
+// expect: std::move(lease).revoke()
+using leased_buffer = registered_buffer<access::local_write | access::window_bind>;
+
+auto end(lease<access::remote_write, leased_buffer> lease) {
+#ifdef MUST_FAIL
+  return lease.revoke();
+#else
+  return std::move(lease).revoke();
+#endif
+}
+
+// case: share_without_move
+// expect: the handles own the buffer: std::move(buffer).share()
+// expect-gcc: use of deleted function
+// expect-clang: deleted
+auto shared(registered_buffer<> buffer) {
+#ifdef MUST_FAIL
+  return buffer.share();
+#else
+  return std::move(buffer).share();
+#endif
+}
+
+// case: work_memory_of_a_region
+// expect: work can own a registered_buffer or a part of one, whose bytes live as long as it does
+template <class Memory>
+  requires WorkMemory<Memory>
+void give(Memory&& memory);
+
+#ifdef MUST_FAIL
+void use(memory_region<> memory) { give(std::move(memory)); }
+#else
+void use(registered_buffer<> memory) { give(std::move(memory)); }
+#endif
+
+// case: work_memory_without_move
+// expect: work that owns its memory takes it over: write std::move(buffer)
+template <class Memory>
+  requires WorkMemory<Memory>
+void give(Memory&& memory);
+
+void use(registered_buffer<> buffer) {
+#ifdef MUST_FAIL
+  give(buffer);
+#else
+  give(std::move(buffer));
+#endif
+}

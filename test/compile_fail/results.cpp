@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Results that are ignored, or taken for their values.
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel.hpp>
+#include <verbspp/qp/queue_pair.hpp>
+#include <verbspp/queue/completion_queue.hpp>
+
+#include <span>
+
+using namespace verbspp;
+
+// case: discarded_pending
+// expect-gcc: ignoring returned value of type
+// expect-clang: ignoring return value
+// flags: -Werror=unused-result -Werror=unused-value
+void write(channel& channel, const write_operation& operation) {
+#ifdef MUST_FAIL
+  channel.post_write(operation).value();
+#else
+  channel.post_write(operation).value().wait().value();
+#endif
+}
+
+// case: discarded_result
+// expect: ignoring return value
+// flags: -Werror=unused-result
+void receive(prepared_queue_pair<transport::rc>& queue_pair) {
+#ifdef MUST_FAIL
+  queue_pair.post_receive({});
+#else
+  if (const auto posted = queue_pair.post_receive({}); posted.has_error()) posted.value();
+#endif
+}
+
+// case: loop_over_result
+// expect: this is a result, which may hold an error: go through what it holds, as in
+// expect: for (... : q.poll(slots).value())
+// within: 15
+void poll(const completion_queue& queue, std::span<work_completion> slots) {
+#ifdef MUST_FAIL
+  for (const auto& work : queue.poll(slots)) (void)work;
+#else
+  for (const auto& work : queue.poll(slots).value()) (void)work;
+#endif
+}
+
+// case: result_of_reference
+// expect: a result holds no reference: return a pointer, or the value itself
+#ifdef MUST_FAIL
+using value = int&;
+#else
+using value = int*;
+#endif
+int number = 1;
+
+bool holds() {
+#ifdef MUST_FAIL
+  const result<value> held(std::in_place, number);
+#else
+  const result<value> held(std::in_place, &number);
+#endif
+  return held.has_value();
+}

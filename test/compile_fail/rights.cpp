@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Rights of memory regions, of windows and of remote memory.
+
+#include <verbspp/memory/dmabuf_region.hpp>
+#include <verbspp/memory/memory_region.hpp>
+#include <verbspp/memory/remote_memory.hpp>
+#include <verbspp/memory/remote_word.hpp>
+#include <verbspp/memory/shared_buffer.hpp>
+#include <verbspp/qp/queue_pair.hpp>
+
+using namespace verbspp;
+
+// case: constant_memory_with_local_write
+// expect: constant memory cannot be registered with access::local_write
+#ifdef MUST_FAIL
+using object = const int;
+#else
+using object = int;
+#endif
+auto add(const protection_domain& pd, std::span<object> memory) {
+  return register_memory<access::local_write>(pd, memory);
+}
+
+// case: dmabuf_remote_write_without_local_write
+// expect: access::remote_write and access::remote_atomic need access::local_write as well
+#ifdef MUST_FAIL
+constexpr auto rights = access::remote_write;
+#else
+constexpr auto rights = access::remote_write | access::local_write;
+#endif
+auto add(const protection_domain& pd, int fd) {
+  return register_dmabuf<rights>(pd, {.file_descriptor = fd, .length = 4096});
+}
+
+// case: filling_constant_memory
+// expect: only memory that was registered with access::local_write can be filled
+template <class Memory>
+  requires SharedMemory<Memory> && FillableMemory<Memory>
+void fill(const Memory& memory);
+
+#ifdef MUST_FAIL
+constexpr auto rights = access::local_read;
+#else
+constexpr auto rights = access::local_write;
+#endif
+void use(const shared_buffer<rights>& memory) { fill(memory); }
+
+// case: more_remote_rights
+// expect: a remote memory handle cannot gain a right: only its owner grants rights
+namespace rights = access;
+
+auto widen(const remote_memory<rights::remote_read | rights::remote_write>& memory) {
+#ifdef MUST_FAIL
+  return remote_memory<rights::all_remote>(memory);
+#else
+  return remote_memory<rights::remote_read>(memory);
+#endif
+}
+
+// case: read_without_remote_read
+// expect: this remote memory lacks access::remote_read: its owner did not grant reads
+#ifdef MUST_FAIL
+constexpr auto rights = access::remote_write;
+#else
+constexpr auto rights = access::remote_read;
+#endif
+auto read(connected_queue_pair<transport::rc>& queue_pair, const scatter_element& part,
+          const remote_memory<rights>& remote) {
+  return queue_pair.post_read({.elements = part, .remote = remote});
+}
+
+// case: remote_atomic_without_local_write
+// expect: access::remote_write and access::remote_atomic need access::local_write as well
+#ifdef MUST_FAIL
+constexpr auto rights = access::remote_atomic;
+#else
+constexpr auto rights = access::remote_atomic | access::local_write;
+#endif
+auto add(const protection_domain& pd, std::span<std::byte> memory) {
+  return register_memory<rights>(pd, memory);
+}
+
+// case: remote_without_remote_right
+// expect: this memory region grants no remote right: register it with access::remote_read,
+// expect: remote_write or remote_atomic
+#ifdef MUST_FAIL
+constexpr auto rights = access::local_write;
+#else
+constexpr auto rights = access::local_write | access::remote_write;
+#endif
+auto offer(const memory_region<rights>& region) { return region.remote(); }
+
+// case: remote_write_without_local_write
+// expect: access::remote_write and access::remote_atomic need access::local_write as well
+#ifdef MUST_FAIL
+constexpr auto rights = access::remote_write;
+#else
+constexpr auto rights = access::remote_write | access::local_write;
+#endif
+auto add(const protection_domain& pd, std::span<std::byte> memory) {
+  return register_memory<rights>(pd, memory);
+}
+
+// case: scatter_without_local_write
+// expect: this memory region lacks access::local_write: the device may not scatter received or read
+// expect: data into it
+#ifdef MUST_FAIL
+constexpr auto rights = access::remote_read;
+#else
+constexpr auto rights = access::remote_read | access::local_write;
+#endif
+auto whole(const memory_region<rights>& region) { return region.scatter(); }
+
+// case: window_part_without_window_bind
+// expect: this memory region lacks access::window_bind: it was not registered for memory windows to
+// expect: be bound to it
+#ifdef MUST_FAIL
+constexpr auto rights = access::remote_read;
+#else
+constexpr auto rights = access::remote_read | access::window_bind;
+#endif
+auto show(const memory_region<rights>& region) {
+  return region.window_part<access::remote_read>(0, 64);
+}
+
+// case: window_without_remote_right
+// expect: a memory window gives remote rights and nothing else: name access::remote_read,
+// expect: remote_write or remote_atomic
+#ifdef MUST_FAIL
+constexpr access_flags given = access::local_write;
+#else
+constexpr access_flags given = access::remote_write;
+#endif
+auto show(const memory_region<access::local_write | access::window_bind>& region) {
+  return region.window_part<given>(0, 64);
+}
+
+// case: word_without_remote_atomic
+// expect: this remote memory lacks access::remote_atomic: its owner did not grant
+// expect: atomic operations
+#ifdef MUST_FAIL
+constexpr access_flags rights = access::remote_write;
+#else
+constexpr access_flags rights = access::remote_atomic;
+#endif
+auto word(const remote_memory<rights>& memory) { return remote_word::at(memory); }
+
+// case: writable_window_without_local_write
+// expect: access::remote_write and access::remote_atomic through a memory window need a region with
+// expect: access::local_write
+#ifdef MUST_FAIL
+constexpr auto rights = access::window_bind;
+#else
+constexpr auto rights = access::window_bind | access::local_write;
+#endif
+auto show(const memory_region<rights>& region) {
+  return region.window_part<access::remote_write>(0, 64);
+}
+
+// case: write_through_readable_window
+// expect: this remote memory lacks access::remote_write: its owner did not grant writes
+#ifdef MUST_FAIL
+constexpr access_flags given = access::remote_read;
+#else
+constexpr access_flags given = access::remote_write;
+#endif
+// The rights of the window count, not those of the region.
+remote_destination far_end(
+    const memory_region<access::local_write | access::remote_write | access::window_bind>& region,
+    remote_key rkey) {
+  return region.window_part<given>(0, 64).value().remote(rkey);
+}
+
+// case: write_without_remote_write
+// expect: this remote memory lacks access::remote_write: its owner did not grant writes
+#ifdef MUST_FAIL
+constexpr auto rights = access::remote_read;
+#else
+constexpr auto rights = access::remote_write;
+#endif
+auto write(connected_queue_pair<transport::rc>& queue_pair, const gather_element& part,
+           const remote_memory<rights>& remote) {
+  return queue_pair.post_write({.elements = part, .remote = remote});
+}
+
+// case: local_key_for_remote_key
+// expect: local_key
+auto remote(const memory_region<access::remote_read>& region) {
+#ifdef MUST_FAIL
+  const auto key = region.lkey();
+#else
+  const auto key = region.rkey();
+#endif
+  return remote_memory<access::remote_read>(0, 64, key);
+}

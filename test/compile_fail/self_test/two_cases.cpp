@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Shared by both cases; the code of one is not seen by the other.
+// expect: an int
+
+// case: first_of_two
+// runner: failed: the message is not shown
+// expect: an int of the second
+#ifdef MUST_FAIL
+static_assert(sizeof(int) == 0, "an int of the first");
+#endif
+constexpr int value = 1;
+
+// case: second_of_two
+// runner: passed:
+// expect: an int of the second
+#ifdef MUST_FAIL
+static_assert(sizeof(int) == 0, "an int of the second");
+#endif
+constexpr char value = 2;

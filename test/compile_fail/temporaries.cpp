@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Views into owners that end with the expression.
+
+#include <verbspp/base/result.hpp>
+#include <verbspp/channel.hpp>
+#include <verbspp/device/context.hpp>
+#include <verbspp/memory/buffer_part.hpp>
+#include <verbspp/memory/registered_buffer.hpp>
+#include <verbspp/memory/shared_buffer.hpp>
+#include <verbspp/work/address_handle.hpp>
+
+using namespace verbspp;
+
+// case: destination_of_temporary
+// expect: name the address handle first
+// expect-gcc: use of deleted function
+// expect-clang: deleted
+address_handle resolved();
+
+auto destination() {
+#ifdef MUST_FAIL
+  return resolved().destination(1, queue_key(2));
+#else
+  const auto way = resolved();
+  return way.destination(1, queue_key(2)).number();
+#endif
+}
+
+// case: entries_of_temporary_gid_table
+// expect: a temporary frees its entries: name the table first
+// expect-gcc: use of deleted function
+// expect-clang: deleted
+gid_table queried();
+
+auto first() {
+#ifdef MUST_FAIL
+  return queried().begin()->index;
+#else
+  const auto table = queried();
+  return table.begin()->index;
+#endif
+}
+
+// case: immovable_value_of_temporary
+// expect: the value can't be moved, and this result ends with the expression: keep the
+// expect: result in a variable
+struct pinned {
+  pinned() = default;
+  pinned(const pinned&) = delete;
+  pinned& operator=(const pinned&) = delete;
+  int number = 0;
+};
+
+result<pinned> make() { return result<pinned>(std::in_place); }
+
+int use() {
+#ifdef MUST_FAIL
+  return make().value().number;
+#else
+  const auto made = make();
+  return made.value().number;
+#endif
+}
+
+// case: memory_of_temporary_buffer
+// expect: a temporary frees its memory: name the buffer first
+// expect-gcc: use of deleted function
+// expect-clang: deleted
+registered_buffer<> allocated();
+
+bool is_there() {
+#ifdef MUST_FAIL
+  return allocated().data() != nullptr;
+#else
+  const auto buffer = allocated();
+  return buffer.data() != nullptr;
+#endif
+}
+
+// case: memory_of_temporary_handle
+// expect: a temporary
+// expect-gcc: use of deleted function
+// expect-clang: deleted
+shared_buffer<> shared();
+buffer_part<registered_buffer<>> owned_part();
+
+bool is_there() {
+#if !defined(MUST_FAIL)
+  const auto handle = shared();
+  const auto part = handle.part(0, 1).value();
+  const auto owner = owned_part();
+  return handle.data() != nullptr && part.data() != nullptr && owner.data() != nullptr;
+#elif MUST_FAIL == 1
+  return shared().data() != nullptr;
+#elif MUST_FAIL == 2
+  return shared().part(0, 1).value().data() != nullptr;
+#elif MUST_FAIL == 3
+  return owned_part().data() != nullptr;
+#endif
+}
+
+// case: lease_of_temporary_region
+// expect: this region is a temporary, which ends before the lease does: name
+// expect: it, and keep it until the lease is over
+using leased_region = memory_region<access::local_write | access::window_bind>;
+
+#ifdef MUST_FAIL
+leased_region memory();
+#else
+const leased_region& memory();
+#endif
+void grant(channel& to) { static_cast<void>(to.lease<access::remote_write>(memory(), 0, 64)); }

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Numbers out of range, and values of other types in place of numbers. The oldest clang does not
+// show which type has the range.
+
+#include <verbspp/device/path.hpp>
+#include <verbspp/device/port.hpp>
+#include <verbspp/qp/builder.hpp>
+#include <verbspp/qp/parameters.hpp>
+#include <verbspp/work/immediate_data.hpp>
+
+using namespace verbspp;
+
+// case: ack_timeout_out_of_range
+// expect: value_is_out_of_range
+// expect: ack_timeout
+#ifdef MUST_FAIL
+inline constexpr ack_timeout value = 32;
+#else
+inline constexpr ack_timeout value = 31;
+#endif
+
+// case: ack_timeout_too_long
+// expect: value_is_out_of_range
+// expect: ack_timeout
+#ifdef MUST_FAIL
+inline constexpr ack_timeout timeout = std::chrono::hours(3);
+#else
+inline constexpr ack_timeout timeout = std::chrono::hours(2);
+#endif
+
+// case: flow_label_out_of_range
+// expect: value_is_out_of_range
+// expect: /flow_label_traits|in call to 'bounded\(/
+#ifdef MUST_FAIL
+inline constexpr flow_label label = 0x100000;
+#else
+inline constexpr flow_label label = 0xfffff;
+#endif
+
+// case: min_rnr_timer_out_of_range
+// expect: value_is_out_of_range
+// expect: min_rnr_timer
+#ifdef MUST_FAIL
+inline constexpr min_rnr_timer value = 32;
+#else
+inline constexpr min_rnr_timer value = 31;
+#endif
+
+// case: packet_sequence_number_out_of_range
+// expect: value_is_out_of_range
+// expect: /packet_sequence_number_traits|in call to 'bounded\(/
+#ifdef MUST_FAIL
+inline constexpr packet_sequence_number value = 1 << 24;
+#else
+inline constexpr packet_sequence_number value = (1 << 24) - 1;
+#endif
+
+// case: path_mtu_out_of_range
+// expect: value_is_out_of_range
+// expect: path_mtu
+#ifdef MUST_FAIL
+inline constexpr path_mtu value = 1000;
+#else
+inline constexpr path_mtu value = 1024;
+#endif
+
+// case: port_number_out_of_range
+// expect: value_is_out_of_range
+// expect: /port_number_traits|in call to 'bounded\(/
+#ifdef MUST_FAIL
+inline constexpr port_number value = 0;
+#else
+inline constexpr port_number value = 1;
+#endif
+
+// case: retry_count_out_of_range
+// expect: value_is_out_of_range
+// expect: /retry_count_traits|in call to 'bounded\(/
+#ifdef MUST_FAIL
+inline constexpr retry_count value = 8;
+#else
+inline constexpr retry_count value = 7;
+#endif
+
+// case: rnr_retry_count_out_of_range
+// expect: value_is_out_of_range
+// expect: rnr_retry_count
+#ifdef MUST_FAIL
+inline constexpr rnr_retry_count value = 7;
+#else
+inline constexpr rnr_retry_count value = 6;
+#endif
+
+// case: no_number
+// expect: a truth value or a character is no number: write the number
+// within: 15
+auto setting() {
+#if MUST_FAIL == 1
+  return retry_count{true};
+#elif MUST_FAIL == 2
+  return retry_count{'a'};
+#elif MUST_FAIL == 3
+  return rnr_retry_count{true};
+#elif MUST_FAIL == 4
+  return min_rnr_timer{true};
+#elif MUST_FAIL == 5
+  return ack_timeout{true};
+#elif MUST_FAIL == 6
+  return path_mtu{true};
+#else
+  return retry_count{1};
+#endif
+}
+
+// case: number_known_at_run_time
+// expect: a value that is known only at run time has to be checked: write ::from(value)
+// within: 15
+auto setting(unsigned number) {
+#if MUST_FAIL == 1
+  return build_queue_pair<transport::rc>().max_send_work_requests(number);
+#elif MUST_FAIL == 2
+  return build_queue_pair<transport::rc>().ack_timeout(number);
+#elif MUST_FAIL == 3
+  return retry_count(number);
+#elif MUST_FAIL == 4
+  return rnr_retry_count(number);
+#elif MUST_FAIL == 5
+  return min_rnr_timer(number);
+#elif MUST_FAIL == 6
+  return path_mtu(number);
+#else
+  return build_queue_pair<transport::rc>().max_send_work_requests(
+      work_request_count::from(number).value());
+#endif
+}
+
+// case: run_time_value_for_a_literal
+// expect: /constant expression/
+// expect: retry_count
+result<retry_count> retries(int count) {
+#ifdef MUST_FAIL
+  return retry_count(count);
+#else
+  return retry_count::from(count);
+#endif
+}
+
+// case: immediate_data_cut_off
+// expect: immediate data has 32 bits: say that the rest is cut off, as immediate_data(static_cast<std::uint32_t>(value))
+// within: 15
+#ifdef MUST_FAIL
+using number = std::uint64_t;
+#else
+using number = std::uint16_t;
+#endif
+auto data(number value) { return immediate_data(value); }
+
+// case: one_parameter_for_another
+// expect-gcc: /cannot convert .*traffic_class.* to .*hop_limit/
+// expect-clang: /no viable conversion from .*traffic_class.* to .*hop_limit/
+auto set(traffic_class traffic, hop_limit hops) {
+#ifdef MUST_FAIL
+  static_cast<void>(hops);
+  return build_queue_pair<transport::rc>().hop_limit(traffic);
+#else
+  return build_queue_pair<transport::rc>().hop_limit(hops).traffic_class(traffic);
+#endif
+}

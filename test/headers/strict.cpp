@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// All headers at once, with strict warnings; alone.py compiles each of them with the same options.
+
+#include <verbspp/channel.hpp>
+#include <verbspp/cm.hpp>
+#include <verbspp/exchange.hpp>
+#include <verbspp/group.hpp>
+#include <verbspp/ranks.hpp>
+#include <verbspp/verbspp.hpp>

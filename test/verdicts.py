@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs many small checks over the processors, shows a verdict of each, and counts them."""
+
+import collections
+import concurrent.futures
+import os
+
+SHOWN = {"passed": "ok", "failed": "FAILED", "skipped": "skipped"}
+
+
+def in_parallel(function, items):
+    """The results, in the order of the items, each as soon as it and those before it are there."""
+    with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        yield from pool.map(function, items)
+
+
+def report(names, judge):
+    """Calls judge(name) for each, which returns passed, failed or skipped, and a text. Shows them,
+    with the counts in the last line, and returns the exit status: only if one passed, and none
+    failed, it is 0."""
+    counts = collections.Counter()
+    for name, (word, text) in zip(names, in_parallel(judge, names)):
+        counts[word] += 1
+        print(SHOWN[word], name if word == "passed" else f"{name}: {text}", flush=True)
+    print(f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    return 0 if counts["passed"] and not counts["failed"] else 1
