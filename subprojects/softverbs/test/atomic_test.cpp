@@ -14,22 +14,10 @@
 
 namespace {
 
-constexpr std::uint64_t large = 0xfedcba9876543210;
-
-std::uint64_t word(const endpoint& end, std::size_t offset) {
-  std::uint64_t value = 0;
-  std::memcpy(&value, end.memory.data() + offset, sizeof(value));
-  return value;
-}
-
 /// The first one, which the device may be changing.
 std::uint64_t changing_word(const endpoint& end) {
   return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(end.memory.data()),
                          __ATOMIC_SEQ_CST);
-}
-
-void set_word(endpoint& end, std::size_t offset, std::uint64_t value) {
-  std::memcpy(end.memory.data() + offset, &value, sizeof(value));
 }
 
 struct atomic_connection : connection {
@@ -41,48 +29,48 @@ struct atomic_connection : connection {
 TEST_CASE("fetch and add gives the value before") {
   atomic_connection link;
   const address peer = link.right.here();
-  set_word(link.right, 64, large);
+  set_word(link.right, 64, large_word);
   REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), peer, 0x123456789, 64) == 0);
   const ibv_wc completed = link.left.wait();
   CHECK(completed.status == IBV_WC_SUCCESS);
   CHECK(completed.opcode == IBV_WC_FETCH_ADD);
   CHECK(completed.wr_id == 1);
   CHECK(completed.byte_len == 8);
-  CHECK(word(link.left, 0) == large);
-  CHECK(word(link.right, 64) == large + 0x123456789);
+  CHECK(word(link.left, 0) == large_word);
+  CHECK(word(link.right, 64) == large_word + 0x123456789);
   // It wraps around.
   REQUIRE(link.left.fetch_and_add(2, link.left.piece(0, 8), peer, ~std::uint64_t{0}, 64) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
-  CHECK(word(link.right, 64) == large + 0x123456788);
+  CHECK(word(link.right, 64) == large_word + 0x123456788);
   CHECK(link.right.quiet());
 }
 
 TEST_CASE("compare and swap swaps if it compares equal") {
   atomic_connection link;
   const address peer = link.right.here();
-  set_word(link.right, 8, large);
-  REQUIRE(link.left.compare_and_swap(1, link.left.piece(0, 8), peer, large + 1, 5, 8) == 0);
+  set_word(link.right, 8, large_word);
+  REQUIRE(link.left.compare_and_swap(1, link.left.piece(0, 8), peer, large_word + 1, 5, 8) == 0);
   CHECK(link.left.wait().opcode == IBV_WC_COMP_SWAP);
-  CHECK(word(link.left, 0) == large);
-  CHECK(word(link.right, 8) == large);
-  REQUIRE(link.left.compare_and_swap(2, link.left.piece(0, 8), peer, large, 5, 8) == 0);
+  CHECK(word(link.left, 0) == large_word);
+  CHECK(word(link.right, 8) == large_word);
+  REQUIRE(link.left.compare_and_swap(2, link.left.piece(0, 8), peer, large_word, 5, 8) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
-  CHECK(word(link.left, 0) == large);
+  CHECK(word(link.left, 0) == large_word);
   CHECK(word(link.right, 8) == 5);
 }
 
 TEST_CASE("the value before is scattered") {
   atomic_connection link;
-  set_word(link.right, 0, large);
+  set_word(link.right, 0, large_word);
   ibv_send_wr request{};
   request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
   request.send_flags = IBV_SEND_SIGNALED;
   request.wr.atomic = {link.right.here().memory, 1, 0, link.right.region->rkey};
   REQUIRE(link.left.post(request, {link.left.piece(0, 3), link.left.piece(100, 5)}) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
-  CHECK(std::memcmp(link.left.memory.data(), &large, 3) == 0);
-  CHECK(std::memcmp(link.left.memory.data() + 100, reinterpret_cast<const char*>(&large) + 3, 5) ==
-        0);
+  CHECK(std::memcmp(link.left.memory.data(), &large_word, 3) == 0);
+  CHECK(std::memcmp(link.left.memory.data() + 100, reinterpret_cast<const char*>(&large_word) + 3,
+                    5) == 0);
 }
 
 TEST_CASE("what an atomic may not do fails as on hardware") {
@@ -91,12 +79,12 @@ TEST_CASE("what an atomic may not do fails as on hardware") {
     connection link(with_atomics(), right);
     address peer = link.right.here();
     peer.rkey ^= key;
-    set_word(link.right, 64, large);
+    set_word(link.right, 64, large_word);
     REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), peer, 1, offset) == 0);
     CHECK(link.left.wait().status == status);
     CHECK(link.left.state() == IBV_QPS_ERR);
     CHECK(link.right.event().event_type == event);
-    CHECK(word(link.right, 64) == large);
+    CHECK(word(link.right, 64) == large_word);
   };
   options no_right = with_atomics();
   no_right.queue_pair_access &= ~unsigned{IBV_ACCESS_REMOTE_ATOMIC};

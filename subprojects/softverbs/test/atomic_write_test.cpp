@@ -16,23 +16,12 @@ namespace {
 
 namespace newer = softverbs::newer;
 
-constexpr std::uint64_t large = 0xfedcba9876543210;
-constexpr std::uint64_t wanted_operations =
+constexpr std::uint64_t written_operations =
     newer::qp_ex_with_atomic_write | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ;
 
-std::uint64_t word(const endpoint& end, std::size_t offset) {
-  std::uint64_t value = 0;
-  std::memcpy(&value, end.memory.data() + offset, sizeof(value));
-  return value;
-}
-
-/// The requests of the left end are built by function calls.
-struct building_connection {
-  explicit building_connection(const options& left_wants = {}, const options& right_wants = {})
-      : left(left_wants), right(right_wants), build(build_requests_of(left, wanted_operations)) {
-    left.connect(right.here());
-    right.connect(left.here());
-  }
+struct writing_connection : building_connection {
+  explicit writing_connection(const options& left_wants = {}, const options& right_wants = {})
+      : building_connection(written_operations, left_wants, right_wants) {}
 
   void add(std::uint64_t id, const address& peer, std::uint64_t offset, std::uint64_t value,
            unsigned flags = IBV_SEND_SIGNALED) const {
@@ -46,29 +35,25 @@ struct building_connection {
     add(id, peer, offset, value);
     return ibv_wr_complete(build);
   }
-
-  endpoint left;
-  endpoint right;
-  ibv_qp_ex* build;
 };
 
 }  // namespace
 
 TEST_CASE("an atomic write writes eight bytes, and the peer notices nothing") {
-  building_connection link;
-  REQUIRE(link.write(1, link.right.here(), 64, large) == 0);
+  writing_connection link;
+  REQUIRE(link.write(1, link.right.here(), 64, large_word) == 0);
   const ibv_wc completed = link.left.wait();
   CHECK(completed.status == IBV_WC_SUCCESS);
   CHECK(completed.opcode == newer::wc_atomic_write);
   CHECK(completed.wr_id == 1);
   CHECK(word(link.right, 56) == 0);
-  CHECK(word(link.right, 64) == large);
+  CHECK(word(link.right, 64) == large_word);
   CHECK(word(link.right, 72) == 0);
   CHECK(link.right.quiet());
 }
 
 TEST_CASE("an atomic write keeps its place between writes and reads") {
-  building_connection link;
+  writing_connection link;
   const address peer = link.right.here();
   const std::uint64_t first = 5;
   std::memcpy(link.left.memory.data(), &first, sizeof(first));
@@ -92,7 +77,7 @@ TEST_CASE("an atomic write keeps its place between writes and reads") {
 }
 
 TEST_CASE("an atomic write is seen as a whole") {
-  building_connection link;
+  writing_connection link;
   std::atomic<bool> done{false};
   std::atomic<bool> torn{false};
   std::atomic_ref<std::uint64_t> there(*reinterpret_cast<std::uint64_t*>(link.right.memory.data()));
@@ -114,10 +99,10 @@ TEST_CASE("an atomic write is seen as a whole") {
 TEST_CASE("what an atomic write may not do fails as on hardware") {
   const auto attempt = [](const options& right, std::uint64_t offset, std::uint32_t key,
                           ibv_wc_status status, ibv_event_type event) {
-    building_connection link({}, right);
+    writing_connection link({}, right);
     address peer = link.right.here();
     peer.rkey ^= key;
-    REQUIRE(link.write(1, peer, offset, large) == 0);
+    REQUIRE(link.write(1, peer, offset, large_word) == 0);
     CHECK(link.left.wait().status == status);
     CHECK(link.left.state() == IBV_QPS_ERR);
     CHECK(link.right.event().event_type == event);
@@ -136,21 +121,21 @@ TEST_CASE("what an atomic write may not do fails as on hardware") {
     attempt({}, offset, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   options no_depth;
   no_depth.reads = 0;
-  building_connection link({}, no_depth);
-  REQUIRE(link.write(1, link.right.here(), 0, large) == 0);
+  writing_connection link({}, no_depth);
+  REQUIRE(link.write(1, link.right.here(), 0, large_word) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_INV_REQ_ERR);
 }
 
 TEST_CASE("an atomic write counts as a read") {
   options none;
   none.reads = 0;
-  building_connection without_depth(none);
-  REQUIRE(without_depth.write(1, without_depth.right.here(), 0, large) == 0);
+  writing_connection without_depth(none);
+  REQUIRE(without_depth.write(1, without_depth.right.here(), 0, large_word) == 0);
   CHECK(without_depth.left.wait().status == IBV_WC_LOC_QP_OP_ERR);
 
   options one;
   one.reads = 1;
-  building_connection link(one);
+  writing_connection link(one);
   const address peer = link.right.here();
   ibv_wr_start(link.build);
   for (std::uint32_t id = 0; id < 16; ++id) link.add(id, peer, id * std::uint64_t{8}, id + 1);
@@ -165,7 +150,7 @@ TEST_CASE("an atomic write counts as a read") {
 
 TEST_CASE("an atomic write on memory that is gone, or may only be read, fails") {
   for (const bool unmaps : {true, false}) {
-    building_connection link;
+    writing_connection link;
     constexpr std::size_t size = 4096;
     void* memory =
         ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -182,7 +167,7 @@ TEST_CASE("an atomic write on memory that is gone, or may only be read, fails") 
     address there = link.right.here();
     there.memory = reinterpret_cast<std::uintptr_t>(memory);
     there.rkey = region->rkey;
-    REQUIRE(link.write(1, there, 0, large) == 0);
+    REQUIRE(link.write(1, there, 0, large_word) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
     CHECK(ibv_dereg_mr(region) == 0);
     ::munmap(memory, size);
@@ -201,11 +186,11 @@ TEST_CASE("an atomic write that is asked for again is not carried out again") {
   message.header.address = link.right.here().memory;
   message.header.payload = sizeof(message.operands);
   message.header.psn = link.left.psn;
-  message.operands.compare_or_add = large;
+  message.operands.compare_or_add = large_word;
   intruder from(link.right.pair->qp_num);
   from.send(&message, sizeof(message));
   CHECK(link.right.quiet());
-  CHECK(word(link.right, 0) == large);
+  CHECK(word(link.right, 0) == large_word);
   const std::uint64_t own = 7;
   std::memcpy(link.right.memory.data(), &own, sizeof(own));
   from.send(&message, sizeof(message));
@@ -214,16 +199,16 @@ TEST_CASE("an atomic write that is asked for again is not carried out again") {
 }
 
 TEST_CASE("an atomic write has its data by value, and is built by its function only") {
-  building_connection link;
+  writing_connection link;
   const address peer = link.right.here();
   ibv_send_wr request{};
   request.opcode = newer::wr_atomic_write;
   request.send_flags = IBV_SEND_SIGNALED;
-  request.wr.atomic = {peer.memory, large, 0, peer.rkey};
+  request.wr.atomic = {peer.memory, large_word, 0, peer.rkey};
   CHECK(link.left.post(request, {}) == EINVAL);
 
   ibv_wr_start(link.build);
-  link.add(1, peer, 0, large);
+  link.add(1, peer, 0, large_word);
   ibv_wr_set_sge(link.build, link.left.region->lkey, link.left.piece(0, 8).addr, 8);
   CHECK(ibv_wr_complete(link.build) == EINVAL);
   CHECK(link.left.quiet());

@@ -39,13 +39,6 @@ struct asking {
   one_id client;
 };
 
-ibv_qp_state state_of(ibv_qp* pair) {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  REQUIRE(ibv_query_qp(pair, &attributes, IBV_QP_STATE, &initial) == 0);
-  return attributes.qp_state;
-}
-
 bool holds(const void* data, std::uint8_t length, const char* text, std::size_t room) {
   const auto* const bytes = static_cast<const char*>(data);
   return length == room && std::strcmp(bytes, text) == 0 &&
@@ -92,7 +85,7 @@ void check_message(rdma_cm_id* from, rdma_cm_id* to) {
 
 TEST_CASE("cm: a connection carries messages both ways") {
   cm_pair pair(GENERATE("198.18.83.1", "198.18.83.2", "fd73:6f66:7476::1", "127.0.0.1", "::1"));
-  CHECK(state_of(pair.client.id->qp) == IBV_QPS_RTS);
+  CHECK(attributes_of(pair.client.id->qp).qp_state == IBV_QPS_RTS);
   check_message(pair.client.id, pair.server.id);
   check_message(pair.server.id, pair.client.id);
   CHECK(text_of(rdma_get_peer_addr(pair.server.id)) ==
@@ -146,7 +139,7 @@ TEST_CASE("cm: private data is padded to what its message has room for") {
     event = both.client_events.next(RDMA_CM_EVENT_REJECTED);
     CHECK(event->status == 28);
     CHECK(holds(event->param.conn.private_data, event->param.conn.private_data_len, "no", 148));
-    CHECK(state_of(both.client.id->qp) == IBV_QPS_ERR);
+    CHECK(attributes_of(both.client.id->qp).qp_state == IBV_QPS_ERR);
   }
   SECTION("of a rejection for a vendor's option") {
     REQUIRE(rdma_reject_ece(server.id, nullptr, 0) == 0);
@@ -291,7 +284,7 @@ TEST_CASE("cm: both hear of the end, whoever ends it, and of the end of time-wai
   event_source& other_events = client_is_first ? pair.server_events : pair.client_events;
   one_id& other = client_is_first ? pair.server : pair.client;
   REQUIRE(rdma_disconnect(first.id) == 0);
-  CHECK(state_of(first.id->qp) == IBV_QPS_ERR);
+  CHECK(attributes_of(first.id->qp).qp_state == IBV_QPS_ERR);
   CHECK(other_events.next(RDMA_CM_EVENT_DISCONNECTED)->id == other.id);
   CHECK(rdma_disconnect(other.id) == 0);
   CHECK(first_events.next(RDMA_CM_EVENT_DISCONNECTED)->id == first.id);

@@ -11,8 +11,6 @@
 
 namespace {
 
-constexpr std::uint32_t header_bytes = 40;
-
 /// Sends a few bytes there, and checks that they arrive.
 void check_datagram(rdma_cm_id* from, rdma_cm_id* to, const rdma_ud_param& way) {
   std::array<char, 128> outbox{"a datagram"};
@@ -45,8 +43,8 @@ void check_datagram(rdma_cm_id* from, rdma_cm_id* to, const rdma_ud_param& way) 
 }
 
 /// One that knows a device, and has a queue pair if it is asked for one.
-struct member : one_id {
-  explicit member(event_source& events, const char* address, bool has_queue_pair = true)
+struct datagram_id : one_id {
+  explicit datagram_id(event_source& events, const char* address, bool has_queue_pair = true)
       : one_id(events, RDMA_PS_UDP) {
     sockaddr_in6 own = ip(address);
     REQUIRE(rdma_bind_addr(id, of_c(own)) == 0);
@@ -106,8 +104,8 @@ TEST_CASE("cm: members of a group hear what is sent to it") {
   event_source events;
   const char* const group = GENERATE("239.18.83.7", "ff0e::5383");
   const bool is_ipv4 = group[0] == '2';
-  member listener(events, is_ipv4 ? "198.18.83.1" : "fd73:6f66:7476::1");
-  member sender(events, is_ipv4 ? "198.18.83.2" : "fd73:6f66:7476::2");
+  datagram_id listener(events, is_ipv4 ? "198.18.83.1" : "fd73:6f66:7476::1");
+  datagram_id sender(events, is_ipv4 ? "198.18.83.2" : "fd73:6f66:7476::2");
   sockaddr_in6 address = ip(group);
   int context = 0;
   REQUIRE(rdma_join_multicast(listener.id, of_c(address), &context) == 0);
@@ -134,7 +132,7 @@ TEST_CASE("cm: members of a group hear what is sent to it") {
 
 TEST_CASE("cm: what can't be joined is told, and what is asked wrongly refused") {
   event_source events;
-  member id(events, "198.18.83.1");
+  datagram_id id(events, "198.18.83.1");
   // A queue pair of another service is no member.
   sockaddr_in6 address = ip("239.18.83.8");
   one_id connecting(events);

@@ -64,8 +64,8 @@ struct one_end {
 };
 
 /// Who listens and who asks, each with a channel.
-struct two_ends {
-  two_ends(ibv_qp_type listening, ibv_qp_type asking)
+struct asking_and_listening {
+  asking_and_listening(ibv_qp_type listening, ibv_qp_type asking)
       : listener(listening, 0, server_events, RAI_PASSIVE),
         client(asking, listen(), client_events) {}
 
@@ -79,13 +79,6 @@ struct two_ends {
   one_end listener;
   one_end client;
 };
-
-ibv_qp_attr attributes_of(ibv_qp* pair) {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  REQUIRE(ibv_query_qp(pair, &attributes, IBV_QP_STATE, &initial) == 0);
-  return attributes;
-}
 
 int mask_towards(rdma_cm_id* id, ibv_qp_state state) {
   ibv_qp_attr attributes{};
@@ -107,7 +100,7 @@ int send_inline(rdma_cm_id* id, const std::array<char, 16>& text, std::uint32_t 
   return ibv_post_send(id->qp, &request, &bad);
 }
 
-constexpr std::array<char, 16> text{"fifteen letters"};
+constexpr std::array<char, 16> message_text{"fifteen letters"};
 
 }  // namespace
 
@@ -146,7 +139,7 @@ TEST_CASE("cm: XRC: one end sends, into the queue whose number the other one has
     REQUIRE(client.id->event != nullptr);
     std::uint32_t number = 0;
     std::memcpy(&number, client.id->event->param.conn.private_data, sizeof(number));
-    CHECK(send_inline(client.id, text, number) == 0);
+    CHECK(send_inline(client.id, message_text, number) == 0);
     ibv_wc sent{};
     CHECK(rdma_get_send_comp(client.id, &sent) == 1);
     CHECK(sent.status == IBV_WC_SUCCESS);
@@ -155,12 +148,12 @@ TEST_CASE("cm: XRC: one end sends, into the queue whose number the other one has
   server.join();
   CHECK_FALSE(failed);
   CHECK(received.status == IBV_WC_SUCCESS);
-  CHECK(received.byte_len == text.size());
-  CHECK(got == text);
+  CHECK(received.byte_len == message_text.size());
+  CHECK(got == message_text);
 }
 
 TEST_CASE("cm: XRC: each half says and takes what concerns it") {
-  two_ends ends(IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND);
+  asking_and_listening ends(IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND);
   rdma_cm_id* const client = ends.client.id;
   rdma_conn_param asked = parameters_with();
   asked.responder_resources = 3;
@@ -226,7 +219,7 @@ TEST_CASE("cm: who listens hears only of the service that it is for") {
            {IBV_QPT_UD, IBV_QPT_RC, RDMA_CM_EVENT_REJECTED, 28},
            {IBV_QPT_RC, IBV_QPT_UD, RDMA_CM_EVENT_UNREACHABLE, 2}}));
   CAPTURE(listening, asking);
-  two_ends ends(listening, asking);
+  asking_and_listening ends(listening, asking);
   rdma_conn_param asked = parameters_with();
   REQUIRE(rdma_connect(ends.client.id, &asked) == 0);
   REQUIRE(::fcntl(ends.server_events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
@@ -236,7 +229,7 @@ TEST_CASE("cm: who listens hears only of the service that it is for") {
 }
 
 TEST_CASE("cm: XRC: who receives connects to nobody") {
-  two_ends ends(IBV_QPT_XRC_RECV, IBV_QPT_XRC_RECV);
+  asking_and_listening ends(IBV_QPT_XRC_RECV, IBV_QPT_XRC_RECV);
   CHECK(ends.client.id->qp != nullptr);
   rdma_conn_param asked = parameters_with();
   CHECK(rdma_connect(ends.client.id, &asked) == -1);
@@ -305,7 +298,7 @@ TEST_CASE("cm: XRC: a shared receive queue is made with what the program doesn't
 }
 
 TEST_CASE("cm: UC: messages arrive, and nothing is repeated") {
-  two_ends ends(IBV_QPT_UC, IBV_QPT_UC);
+  asking_and_listening ends(IBV_QPT_UC, IBV_QPT_UC);
   rdma_conn_param asked = parameters_with();
   REQUIRE(rdma_connect(ends.client.id, &asked) == 0);
   const one_end server(ends.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
@@ -317,13 +310,13 @@ TEST_CASE("cm: UC: messages arrive, and nothing is repeated") {
   ends.client_events.next(RDMA_CM_EVENT_ESTABLISHED);
   ends.server_events.next(RDMA_CM_EVENT_ESTABLISHED);
   CHECK(mask_towards(ends.client.id, IBV_QPS_RTS) == (IBV_QP_STATE | IBV_QP_SQ_PSN));
-  CHECK(send_inline(ends.client.id, text, 0) == 0);
+  CHECK(send_inline(ends.client.id, message_text, 0) == 0);
   ibv_wc completion{};
   CHECK(rdma_get_send_comp(ends.client.id, &completion) == 1);
   CHECK(completion.status == IBV_WC_SUCCESS);
   CHECK(rdma_get_recv_comp(server.id, &completion) == 1);
   CHECK(completion.status == IBV_WC_SUCCESS);
-  CHECK(got == text);
+  CHECK(got == message_text);
   std::uint8_t timeout = 12;
   CHECK(rdma_set_option(ends.client.id, RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &timeout,
                         sizeof(timeout)) == -1);

@@ -5,8 +5,7 @@
 
 #include <string>
 
-using namespace softverbs;
-
+namespace softverbs {
 namespace {
 
 configuration read(const std::string& text) {
@@ -167,3 +166,5 @@ TEST_CASE("a configuration that makes no sense is refused, with the line") {
     CHECK(problem.text.find(each.reason) != std::string::npos);
   }
 }
+
+}  // namespace softverbs

@@ -17,8 +17,6 @@
 
 namespace {
 
-constexpr std::uint32_t header_bytes = 40;
-constexpr std::size_t half = 1 << 19;
 constexpr std::uint32_t multicast_qpn = 0xffffff;
 
 options datagrams(std::uint8_t gid_index = 3, const char* device = "soft0") {
@@ -30,16 +28,17 @@ options datagrams(std::uint8_t gid_index = 3, const char* device = "soft0") {
 }
 
 /// Two ends that can send to each other.
-struct two_ends : connection {
-  explicit two_ends(std::uint8_t gid_index = 3) : two_ends(datagrams(gid_index)) {}
-  explicit two_ends(const options& wanted) : connection(wanted) { meet(); }
-  two_ends(const options& left_wants, const options& right_wants)
+struct datagram_connection : connection {
+  explicit datagram_connection(std::uint8_t gid_index = 3)
+      : datagram_connection(datagrams(gid_index)) {}
+  explicit datagram_connection(const options& wanted) : connection(wanted) { meet(); }
+  datagram_connection(const options& left_wants, const options& right_wants)
       : connection(left_wants, right_wants) {
     meet();
   }
-  two_ends(const two_ends&) = delete;
-  two_ends& operator=(const two_ends&) = delete;
-  ~two_ends() {
+  datagram_connection(const datagram_connection&) = delete;
+  datagram_connection& operator=(const datagram_connection&) = delete;
+  ~datagram_connection() {
     ibv_destroy_ah(to_right);
     ibv_destroy_ah(to_left);
   }
@@ -112,15 +111,15 @@ bool is_privileged() {
 }
 
 /// An end that is a member of a group.
-struct member {
-  explicit member(const ibv_gid& gid, const options& wanted = datagrams())
+struct multicast_member {
+  explicit multicast_member(const ibv_gid& gid, const options& wanted = datagrams())
       : end(wanted), group(gid) {
     REQUIRE(end.initialize() == 0);
     REQUIRE(ibv_attach_mcast(end.pair, &group, 0xc001) == 0);
     end.change(IBV_QPS_RESET);
     end.connect(end.here());
   }
-  ~member() { CHECK(ibv_detach_mcast(end.pair, &group, 0xc001) == 0); }
+  ~multicast_member() { CHECK(ibv_detach_mcast(end.pair, &group, 0xc001) == 0); }
 
   endpoint end;
   ibv_gid group;
@@ -130,7 +129,7 @@ struct member {
 
 TEST_CASE("UD: a datagram arrives behind 40 bytes, and tells who sent it") {
   for (std::uint8_t index = 0; index < (on_ethernet() ? 6 : 1); ++index) {
-    two_ends ends(index);
+    datagram_connection ends(index);
     INFO("GID " << int{index});
     for (const std::uint32_t size : {0U, 1U, 100U, 4096U}) {
       for (std::size_t at = 0; at < size; ++at)
@@ -165,7 +164,7 @@ TEST_CASE("UD: a datagram arrives behind 40 bytes, and tells who sent it") {
 
 TEST_CASE("UD: the receiver of a datagram can answer") {
   for (std::uint8_t index = 0; index < (on_ethernet() ? 6 : 1); ++index) {
-    two_ends ends(datagrams(index), datagrams(index, "soft1"));
+    datagram_connection ends(datagrams(index), datagrams(index, "soft1"));
     INFO("GID " << int{index});
     REQUIRE(ends.receive(1, 8) == 0);
     REQUIRE(ends.send(2, {ends.left.piece(0, 8)}) == 0);
@@ -192,7 +191,7 @@ TEST_CASE("UD: the receiver of a datagram can answer") {
 }
 
 TEST_CASE("UD: traffic class, flow label, hop limit and service level arrive") {
-  two_ends ends(std::uint8_t{5});
+  datagram_connection ends(std::uint8_t{5});
   ibv_ah_attr attributes = ends.left.address_of(ends.right.here());
   attributes.is_global = 1;
   attributes.grh.dgid = ends.right.here().gid;
@@ -225,7 +224,7 @@ TEST_CASE("UD: a completion tells which header was before the datagram") {
     std::uint8_t type;
   } headers[] = {{0, 0}, {1, 9}, {2, 0}, {3, 10}, {4, 0}, {5, 9}};
   for (const auto& each : headers) {
-    two_ends ends(each.index);
+    datagram_connection ends(each.index);
     ibv_ah_attr attributes = ends.left.address_of(ends.right.here());
     attributes.sl = 3;
     ibv_ah* handle = ibv_create_ah(ends.left.domain, &attributes);
@@ -259,7 +258,7 @@ TEST_CASE("UD: no address comes of what is none") {
 }
 
 TEST_CASE("UD: data is gathered and scattered, also across the header") {
-  two_ends ends;
+  datagram_connection ends;
   std::fill_n(ends.left.memory.begin(), 300, static_cast<unsigned char>(9));
   REQUIRE(ends.right.post_receive(1, {ends.right.piece(0, 30), ends.right.piece(100, 20),
                                       ends.right.piece(200, 1000)}) == 0);
@@ -271,7 +270,7 @@ TEST_CASE("UD: data is gathered and scattered, also across the header") {
 }
 
 TEST_CASE("UD: immediate data, inline data, and silence if unsignaled") {
-  two_ends ends;
+  datagram_connection ends;
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
   request.send_flags = IBV_SEND_INLINE;
@@ -291,7 +290,7 @@ TEST_CASE("UD: immediate data, inline data, and silence if unsignaled") {
 }
 
 TEST_CASE("UD: only sends, and only with an address handle") {
-  two_ends ends;
+  datagram_connection ends;
   ibv_send_wr request{};
   request.wr.ud = {ends.to_right, ends.right.pair->qp_num, ends.left.wanted.qkey};
   for (const ibv_wr_opcode opcode :
@@ -304,7 +303,7 @@ TEST_CASE("UD: only sends, and only with an address handle") {
 }
 
 TEST_CASE("UD: a datagram longer than the MTU fails; what was behind it is flushed") {
-  two_ends ends;
+  datagram_connection ends;
   REQUIRE(ends.receive(1, 4096) == 0);
   ibv_sge long_piece = ends.left.piece(0, 4097);
   ibv_sge short_piece = ends.left.piece(0, 8);
@@ -341,7 +340,7 @@ TEST_CASE("UD: a datagram longer than the MTU fails; what was behind it is flush
 }
 
 TEST_CASE("UD: bad memory or an address handle of another domain fails the send") {
-  two_ends ends;
+  datagram_connection ends;
   ibv_sge wrong = ends.left.piece(0, 8);
   wrong.lkey ^= 0x100;
   REQUIRE(ends.send(1, {wrong}) == 0);
@@ -362,7 +361,7 @@ TEST_CASE("UD: bad memory or an address handle of another domain fails the send"
 }
 
 TEST_CASE("UD: what was posted leaves before its queue pair goes") {
-  two_ends link;
+  datagram_connection link;
   for (std::uint64_t id = 0; id < 10; ++id) REQUIRE(link.receive(id, 100) == 0);
   for (std::uint64_t id = 0; id < 10; ++id)
     REQUIRE(link.send(id, {link.left.piece(0, 100)}, 0) == 0);
@@ -372,7 +371,7 @@ TEST_CASE("UD: what was posted leaves before its queue pair goes") {
 }
 
 TEST_CASE("UD: an address handle may go as soon as the send is posted") {
-  two_ends ends;
+  datagram_connection ends;
   REQUIRE(ends.receive(1, 8) == 0);
   REQUIRE(ends.left.change(IBV_QPS_SQD) == 0);
   REQUIRE(ends.send(2, {ends.left.piece(0, 8)}) == 0);
@@ -386,7 +385,7 @@ TEST_CASE("UD: an address handle may go as soon as the send is posted") {
 }
 
 TEST_CASE("UD: without a receive, or with another key, a datagram is lost") {
-  two_ends ends;
+  datagram_connection ends;
   REQUIRE(ends.send(1, {ends.left.piece(0, 8)}) == 0);
   CHECK(ends.left.wait().status == IBV_WC_SUCCESS);
   CHECK(ends.right.quiet());
@@ -402,7 +401,7 @@ TEST_CASE("UD: without a receive, or with another key, a datagram is lost") {
 }
 
 TEST_CASE("UD: a controlled key stands for the queue pair's own") {
-  two_ends ends;
+  datagram_connection ends;
   REQUIRE(ends.receive(1, 8) == 0);
   ends.left.wanted.qkey = 0x80000000;
   REQUIRE(ends.send(2, {ends.left.piece(0, 8)}) == 0);
@@ -417,7 +416,7 @@ TEST_CASE("UD: a controlled key stands for the queue pair's own") {
 
 TEST_CASE("UD: a receive that the datagram doesn't fit in fails") {
   for (const std::uint32_t room : {0U, 39U, 47U}) {
-    two_ends ends;
+    datagram_connection ends;
     REQUIRE(ends.right.post_receive(1, {ends.right.piece(0, room)}) == 0);
     REQUIRE(ends.send(2, {ends.left.piece(0, 8)}) == 0);
     CHECK(ends.left.wait().status == IBV_WC_SUCCESS);
@@ -425,7 +424,7 @@ TEST_CASE("UD: a receive that the datagram doesn't fit in fails") {
     CHECK(ends.right.state() == IBV_QPS_ERR);
     CHECK(ends.left.state() == IBV_QPS_RTS);
   }
-  two_ends ends;
+  datagram_connection ends;
   ibv_sge wrong = ends.right.piece(0, 100);
   wrong.lkey = 0;
   REQUIRE(ends.right.post_receive(1, {wrong}) == 0);
@@ -434,7 +433,7 @@ TEST_CASE("UD: a receive that the datagram doesn't fit in fails") {
 }
 
 TEST_CASE("UD: a datagram to nobody is sent") {
-  two_ends ends;
+  datagram_connection ends;
   for (const std::uint32_t qpn : {0U, 1U, ends.right.pair->qp_num ^ 1, 0xffffffU}) {
     REQUIRE(ends.left.send_to(ends.to_right, qpn, 1, {ends.left.piece(0, 8)}) == 0);
     CHECK(ends.left.wait().status == IBV_WC_SUCCESS);
@@ -476,7 +475,7 @@ TEST_CASE("SQE is left with the right attributes only") {
         IBV_QP_CUR_STATE | (type == IBV_QPT_UC ? IBV_QP_ACCESS_FLAGS : int{IBV_QP_QKEY});
     options wanted = datagrams();
     wanted.type = type;
-    two_ends ends(wanted);
+    datagram_connection ends(wanted);
     for (int bit = 2; bit != bits; bit <<= 1) {
       INFO("type " << type << " bit " << bit);
       ibv_sge wrong = ends.left.piece(0, 8);
@@ -580,12 +579,12 @@ TEST_CASE("groups have limits") {
 TEST_CASE("all members of a group receive what is sent to it, the sender too") {
   for (const char* text : {"ff0e::5", "::ffff:239.9.9.9"}) {
     const ibv_gid group = gid_of(text);
-    member one(group);
-    member two(group, datagrams(3, "soft1"));
+    multicast_member one(group);
+    multicast_member two(group, datagrams(3, "soft1"));
     options deaf = datagrams();
     deaf.qkey = 0x222;
-    member other_key(group, deaf);
-    member other_group(gid_of("ff0e::6"));
+    multicast_member other_key(group, deaf);
+    multicast_member other_group(gid_of("ff0e::6"));
     endpoint stranger(datagrams());
     stranger.connect(stranger.here());
     for (endpoint* end : {&one.end, &two.end, &other_key.end, &other_group.end, &stranger})
@@ -634,8 +633,8 @@ TEST_CASE("a group is reached from addresses of the other IP version, too") {
   } mixed[] = {{"ff0e::8", 3}, {"::ffff:239.8.8.8", 5}, {"ff0e::8", 2}, {"::ffff:239.8.8.8", 4}};
   for (const auto& each : mixed) {
     const ibv_gid group = gid_of(each.group);
-    member one(group, datagrams(each.from));
-    member two(group, datagrams(each.from, "soft1"));
+    multicast_member one(group, datagrams(each.from));
+    multicast_member two(group, datagrams(each.from, "soft1"));
     for (endpoint* end : {&one.end, &two.end})
       REQUIRE(end->post_receive(1, {end->piece(half, 100)}) == 0);
     ibv_ah_attr attributes = group_address(group);
@@ -659,7 +658,7 @@ TEST_CASE("a group is reached from addresses of the other IP version, too") {
 
 TEST_CASE("the address of a multicast's sender can't be had from its completion") {
   const ibv_gid group = gid_of("ff0e::9");
-  member one(group);
+  multicast_member one(group);
   REQUIRE(one.end.post_receive(1, {one.end.piece(half, 100)}) == 0);
   ibv_ah_attr attributes = group_address(group);
   ibv_ah* handle = ibv_create_ah(one.end.domain, &attributes);

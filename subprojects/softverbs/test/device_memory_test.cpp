@@ -14,29 +14,29 @@
 
 namespace {
 
-constexpr unsigned all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
-                                IBV_ACCESS_ZERO_BASED;
+constexpr unsigned device_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
+                                   IBV_ACCESS_ZERO_BASED;
 
-ibv_dm* allocate(ibv_context* verbs, std::size_t length, std::uint32_t log_alignment = 0,
-                 std::uint32_t mask = 0) {
+ibv_dm* allocate_device_memory(ibv_context* verbs, std::size_t length,
+                               std::uint32_t log_alignment = 0, std::uint32_t mask = 0) {
   ibv_alloc_dm_attr attributes{length, log_alignment, mask};
   errno = 0;
   return ibv_alloc_dm(verbs, &attributes);
 }
 
 /// Of an end's context; freed before it.
-struct device_memory {
+struct registered_device_memory {
   /// Its region begins at that offset.
-  device_memory(const endpoint& owner, std::size_t length, std::size_t offset = 0)
-      : memory(allocate(owner.context, length)) {
+  registered_device_memory(const endpoint& owner, std::size_t length, std::size_t offset = 0)
+      : memory(allocate_device_memory(owner.context, length)) {
     REQUIRE(memory != nullptr);
-    region = ibv_reg_dm_mr(owner.domain, memory, offset, length - offset, all_rights);
+    region = ibv_reg_dm_mr(owner.domain, memory, offset, length - offset, device_rights);
     REQUIRE(region != nullptr);
   }
-  device_memory(const device_memory&) = delete;
-  device_memory& operator=(const device_memory&) = delete;
-  ~device_memory() {
+  registered_device_memory(const registered_device_memory&) = delete;
+  registered_device_memory& operator=(const registered_device_memory&) = delete;
+  ~registered_device_memory() {
     CHECK(ibv_dereg_mr(region) == 0);
     CHECK(ibv_free_dm(memory) == 0);
   }
@@ -50,13 +50,6 @@ struct device_memory {
   ibv_mr* region = nullptr;
 };
 
-std::uint32_t next_psn_of(const endpoint& end) {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_SQ_PSN, &initial) == 0);
-  return attributes.sq_psn;
-}
-
 /// What a peer says of its device memory.
 address hear_of(peer& other, address there) {
   there.memory = 0;
@@ -64,18 +57,6 @@ address hear_of(peer& other, address there) {
   for (int byte = 0; byte < 4; ++byte)
     there.rkey = there.rkey << 8 | static_cast<unsigned char>(other.hear());
   return there;
-}
-
-/// Until the two processes know each other's memory.
-void wait_until_direct(endpoint& end, const address& there) {
-  const auto latest = std::chrono::steady_clock::now() + patience;
-  std::uint32_t before = 0;
-  do {
-    REQUIRE(std::chrono::steady_clock::now() < latest);
-    before = next_psn_of(end);
-    REQUIRE(end.write(9, {end.piece(0, 1)}, there, 60000) == 0);
-    REQUIRE(end.wait().status == IBV_WC_SUCCESS);
-  } while (shares_memory() && next_psn_of(end) != before);
 }
 
 }  // namespace
@@ -88,7 +69,7 @@ TEST_CASE("device memory is granted up to a limit, which is told") {
   REQUIRE(device.max_dm_size == std::size_t{4} << 20);
   const auto refused = [&](int error, std::size_t length, std::uint32_t alignment = 0,
                            std::uint32_t mask = 0) {
-    CHECK(allocate(verbs, length, alignment, mask) == nullptr);
+    CHECK(allocate_device_memory(verbs, length, alignment, mask) == nullptr);
     CHECK(errno == error);
   };
   refused(EINVAL, 0);
@@ -96,15 +77,15 @@ TEST_CASE("device memory is granted up to a limit, which is told") {
   refused(EINVAL, 8, 64);
   refused(EINVAL, 8, 0, 1);
   refused(ENOMEM, 8, 40);
-  ibv_dm* one = allocate(verbs, 1);
+  ibv_dm* one = allocate_device_memory(verbs, 1);
   REQUIRE(one != nullptr);
   refused(ENOMEM, device.max_dm_size);
-  ibv_dm* rest = allocate(verbs, device.max_dm_size - 1, 20);
+  ibv_dm* rest = allocate_device_memory(verbs, device.max_dm_size - 1, 20);
   REQUIRE(rest != nullptr);
   refused(ENOMEM, 1);
   CHECK(ibv_free_dm(one) == 0);
   CHECK(ibv_free_dm(rest) == 0);
-  ibv_dm* all = allocate(verbs, device.max_dm_size);
+  ibv_dm* all = allocate_device_memory(verbs, device.max_dm_size);
   REQUIRE(all != nullptr);
   CHECK(ibv_free_dm(all) == 0);
 }
@@ -112,8 +93,8 @@ TEST_CASE("device memory is granted up to a limit, which is told") {
 TEST_CASE("all devices of a process share 16 MiB of device memory") {
   std::array<open_context, 5> opened;
   for (std::size_t at = 0; at < 4; ++at)
-    CHECK(allocate(opened[at].verbs, std::size_t{4} << 20) != nullptr);
-  CHECK(allocate(opened[4].verbs, 1) == nullptr);
+    CHECK(allocate_device_memory(opened[at].verbs, std::size_t{4} << 20) != nullptr);
+  CHECK(allocate_device_memory(opened[4].verbs, 1) == nullptr);
   CHECK(errno == ENOMEM);
   // What an open device had is free again when it is closed.
   {
@@ -125,7 +106,7 @@ TEST_CASE("device memory is copied to and from, and begins with zeros") {
   open_context opened;
   std::array<unsigned char, 100> bytes{};
   for (int round = 0; round < 2; ++round) {
-    ibv_dm* memory = allocate(opened.verbs, 100);
+    ibv_dm* memory = allocate_device_memory(opened.verbs, 100);
     REQUIRE(memory != nullptr);
     bytes.fill(1);
     CHECK(ibv_memcpy_from_dm(bytes.data(), memory, 0, 100) == 0);
@@ -153,7 +134,7 @@ TEST_CASE("device memory is copied to and from, and begins with zeros") {
 
 TEST_CASE("regions of device memory are zero-based, and keep it busy") {
   endpoint end;
-  ibv_dm* memory = allocate(end.context, 1000);
+  ibv_dm* memory = allocate_device_memory(end.context, 1000);
   REQUIRE(memory != nullptr);
   const auto refused = [&](std::uint64_t offset, std::size_t length, unsigned access) {
     errno = 0;
@@ -161,13 +142,13 @@ TEST_CASE("regions of device memory are zero-based, and keep it busy") {
     CHECK(errno == EINVAL);
   };
   refused(0, 1000, IBV_ACCESS_LOCAL_WRITE);
-  refused(0, 1001, all_rights);
-  refused(1001, 0, all_rights);
-  refused(1, 1000, all_rights);
-  refused(~std::uint64_t{0}, 2, all_rights);
+  refused(0, 1001, device_rights);
+  refused(1001, 0, device_rights);
+  refused(1, 1000, device_rights);
+  refused(~std::uint64_t{0}, 2, device_rights);
   refused(0, 1000, IBV_ACCESS_ZERO_BASED | IBV_ACCESS_REMOTE_WRITE);
-  refused(0, 1000, all_rights | IBV_ACCESS_ON_DEMAND);
-  ibv_mr* region = ibv_reg_dm_mr(end.domain, memory, 500, 500, all_rights);
+  refused(0, 1000, device_rights | IBV_ACCESS_ON_DEMAND);
+  ibv_mr* region = ibv_reg_dm_mr(end.domain, memory, 500, 500, device_rights);
   REQUIRE(region != nullptr);
   CHECK(region->length == 500);
   CHECK(ibv_free_dm(memory) == EBUSY);
@@ -181,14 +162,14 @@ TEST_CASE("regions of device memory are zero-based, and keep it busy") {
 
 TEST_CASE("a region of no device memory gives access to none") {
   connection link;
-  const device_memory target(link.right, 1000, 1000);
+  const registered_device_memory target(link.right, 1000, 1000);
   REQUIRE(link.left.write(1, {link.left.piece(0, 1)}, target.there(link.right)) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
 }
 
 TEST_CASE("an atomic is refused where no word is, whatever its address is called") {
   connection link(with_atomics());
-  const device_memory target(link.right, 64, 4);
+  const registered_device_memory target(link.right, 64, 4);
   REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), target.there(link.right), 41) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   std::array<unsigned char, 64> bytes{};
@@ -198,8 +179,8 @@ TEST_CASE("an atomic is refused where no word is, whatever its address is called
 
 TEST_CASE("requests name device memory by offsets, at both ends") {
   connection link(with_atomics());
-  const device_memory target(link.right, 4096);
-  const device_memory source(link.left, 4096);
+  const registered_device_memory target(link.right, 4096);
+  const registered_device_memory source(link.left, 4096);
   const address there = target.there(link.right);
   std::vector<unsigned char> bytes(4096, 5);
   REQUIRE(ibv_memcpy_to_dm(source.memory, 0, bytes.data(), bytes.size()) == 0);
@@ -242,7 +223,7 @@ TEST_CASE(
   endpoint end(wanted);
   peer other("holder of device memory");
   const address there = hear_of(other, other.meet(end));
-  wait_until_direct(end, there);
+  REQUIRE((!shares_memory() || becomes_direct(end, there, 60000)));
   const std::uint32_t psn = next_psn_of(end);
   if (shares_memory()) other.stop();
   std::fill_n(end.memory.begin(), 5000, static_cast<unsigned char>(3));
@@ -276,7 +257,7 @@ TEST_CASE("device memory of a process that has died takes no requests") {
   endpoint end(wanted);
   peer other("holder of device memory");
   const address there = hear_of(other, other.meet(end));
-  wait_until_direct(end, there);
+  REQUIRE((!shares_memory() || becomes_direct(end, there, 60000)));
   other.kill();
   other.wait();
   const auto latest = std::chrono::steady_clock::now() + patience;
@@ -292,7 +273,7 @@ TEST_CASE("nothing is written to device memory once its region has been deregist
   endpoint end(patient());
   peer other("holder of device memory");
   const address there = hear_of(other, other.meet(end));
-  wait_until_direct(end, there);
+  REQUIRE((!shares_memory() || becomes_direct(end, there, 60000)));
   other.tell('d');
   ibv_wc completion{};
   do {

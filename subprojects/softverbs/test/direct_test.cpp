@@ -14,17 +14,6 @@
 
 namespace {
 
-std::uint32_t next_psn_of(const endpoint& end) {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_SQ_PSN, &initial) == 0);
-  return attributes.sq_psn;
-}
-
-std::uint64_t& word(endpoint& end, std::size_t offset) {
-  return *reinterpret_cast<std::uint64_t*>(end.memory.data() + offset);
-}
-
 /// A page that a connection's right end has registered, and that may be taken away from below it.
 struct registered_page {
   static constexpr std::size_t size = 4096;
@@ -65,7 +54,7 @@ TEST_CASE("within a process, one-sided requests are done when they have been pos
   std::fill_n(link.left.memory.begin(), 5000, static_cast<unsigned char>(7));
   REQUIRE(link.left.write(1, {link.left.piece(0, 2000), link.left.piece(2000, 3000)}, there) == 0);
   CHECK(std::count(link.right.memory.begin(), link.right.memory.end(), 7) == 5000);
-  word(link.right, 8192) = 40;
+  set_word(link.right, 8192, 40);
   REQUIRE(link.left.read(2, {link.left.piece(8192, 8)}, there, 8192) == 0);
   CHECK(word(link.left, 8192) == 40);
   REQUIRE(link.left.fetch_and_add(3, link.left.piece(8200, 8), there, 2, 8192) == 0);
@@ -88,7 +77,7 @@ TEST_CASE("one-sided requests keep their place among those that need packets") {
   const address there = link.right.here();
   for (int round = 0; round < 100; ++round) {
     REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
-    word(link.left, 64) = static_cast<std::uint64_t>(round);
+    set_word(link.left, 64, static_cast<std::uint64_t>(round));
     REQUIRE(link.left.write(1, {link.left.piece(64, 8)}, there, 64, 0) == 0);
     REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
     REQUIRE(link.left.write(3, {link.left.piece(64, 8)}, there, 128) == 0);

@@ -19,8 +19,8 @@
 
 namespace {
 
-constexpr int all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                           IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+constexpr int buffer_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                              IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 struct open_file {
   explicit open_file(int opened) : descriptor(opened) { REQUIRE(opened >= 0); }
@@ -52,7 +52,7 @@ struct memory_file : open_file {
 
 struct buffer_region {
   buffer_region(ibv_pd* domain, int descriptor, std::uint64_t offset, std::size_t length,
-                std::uint64_t iova, int access = all_rights)
+                std::uint64_t iova, int access = buffer_rights)
       : verbs(ibv_reg_dmabuf_mr(domain, offset, length, iova, descriptor, access)) {
     REQUIRE(verbs != nullptr);
   }
@@ -143,17 +143,17 @@ TEST_CASE("what is no part of a dma-buf is refused as the kernel does") {
     return 0;
   };
   const int fd = file.descriptor;
-  CHECK(attempt(fd, 0, 2 * page, 0, all_rights) == 0);
-  CHECK(attempt(fd, page, page, 0, all_rights) == 0);
-  CHECK(attempt(fd, 0, 0, 0, all_rights) == EINVAL);
-  CHECK(attempt(fd, 0, 2 * page + 1, 0, all_rights) == EINVAL);
-  CHECK(attempt(fd, page, page + 1, 0, all_rights) == EINVAL);
-  CHECK(attempt(fd, 4 * page, 1, 0, all_rights) == EINVAL);
-  CHECK(attempt(fd, ~std::uint64_t{0}, 2, page - 1, all_rights) == EINVAL);
-  CHECK(attempt(fd, 8, 8, 16, all_rights) == EINVAL);
-  CHECK(attempt(fd, 8, 8, 8, all_rights) == 0);
-  CHECK(attempt(fd, 0, 8, ~std::uint64_t{0} - page + 1, all_rights) == 0);
-  CHECK(attempt(fd, 8, page, ~std::uint64_t{0} - page + 9, all_rights) == EINVAL);
+  CHECK(attempt(fd, 0, 2 * page, 0, buffer_rights) == 0);
+  CHECK(attempt(fd, page, page, 0, buffer_rights) == 0);
+  CHECK(attempt(fd, 0, 0, 0, buffer_rights) == EINVAL);
+  CHECK(attempt(fd, 0, 2 * page + 1, 0, buffer_rights) == EINVAL);
+  CHECK(attempt(fd, page, page + 1, 0, buffer_rights) == EINVAL);
+  CHECK(attempt(fd, 4 * page, 1, 0, buffer_rights) == EINVAL);
+  CHECK(attempt(fd, ~std::uint64_t{0}, 2, page - 1, buffer_rights) == EINVAL);
+  CHECK(attempt(fd, 8, 8, 16, buffer_rights) == EINVAL);
+  CHECK(attempt(fd, 8, 8, 8, buffer_rights) == 0);
+  CHECK(attempt(fd, 0, 8, ~std::uint64_t{0} - page + 1, buffer_rights) == 0);
+  CHECK(attempt(fd, 8, page, ~std::uint64_t{0} - page + 9, buffer_rights) == EINVAL);
 
   CHECK(attempt(fd, 0, 8, 0, IBV_ACCESS_REMOTE_WRITE) == EINVAL);
   CHECK(attempt(fd, 0, 8, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND) == EINVAL);
@@ -161,8 +161,8 @@ TEST_CASE("what is no part of a dma-buf is refused as the kernel does") {
   CHECK(attempt(fd, 0, 8, 0, IBV_ACCESS_ZERO_BASED) == EINVAL);
   CHECK(attempt(fd, 0, 8, 0, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING) == 0);
 
-  CHECK(attempt(-1, 0, 8, 0, all_rights) == EBADF);
-  CHECK(attempt(1 << 20, 0, 8, 0, all_rights) == EBADF);
+  CHECK(attempt(-1, 0, 8, 0, buffer_rights) == EBADF);
+  CHECK(attempt(1 << 20, 0, 8, 0, buffer_rights) == EBADF);
   std::array<int, 2> pipe{};
   REQUIRE(::pipe(pipe.data()) == 0);
   const open_file left(pipe[0]);
@@ -186,10 +186,10 @@ TEST_CASE("a dma-buf that may only be read gives no right to write") {
   };
   const std::string path = "/proc/self/fd/" + std::to_string(file.descriptor);
   const open_file to_read(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  CHECK(attempt(to_read.descriptor, all_rights) == EACCES);
+  CHECK(attempt(to_read.descriptor, buffer_rights) == EACCES);
   CHECK(attempt(to_read.descriptor, IBV_ACCESS_REMOTE_READ) == 0);
   REQUIRE(::fcntl(file.descriptor, F_ADD_SEALS, F_SEAL_WRITE) == 0);
-  CHECK(attempt(file.descriptor, all_rights) == EPERM);
+  CHECK(attempt(file.descriptor, buffer_rights) == EPERM);
 }
 
 TEST_CASE("pages that a dma-buf has lost make requests fail, and nothing else") {

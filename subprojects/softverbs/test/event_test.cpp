@@ -3,7 +3,6 @@
 #include "fabric.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 
 #include <cerrno>
 #include <thread>
@@ -15,14 +14,6 @@ options with_channel() {
   result.channel = true;
   return result;
 }
-
-bool readable(int descriptor, std::chrono::milliseconds limit) {
-  pollfd file{descriptor, POLLIN, 0};
-  return ::poll(&file, 1, static_cast<int>(limit.count())) == 1;
-}
-
-constexpr auto long_enough = std::chrono::duration_cast<std::chrono::milliseconds>(patience);
-constexpr auto a_moment = std::chrono::milliseconds(20);
 
 void take_event(endpoint& end) {
   ibv_cq* queue = nullptr;
@@ -40,14 +31,14 @@ TEST_CASE("a completion wakes a sleeper that asked for it, once") {
   REQUIRE(ibv_req_notify_cq(link.right.queue, 0) == 0);
   for (std::uint64_t id = 0; id < 2; ++id)
     REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
-  CHECK(!readable(link.right.channel->fd, a_moment));
+  CHECK(!is_readable(link.right.channel->fd, a_moment));
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
   // Nobody polls: the device works by itself.
   take_event(link.right);
   CHECK(link.right.wait().wr_id == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   CHECK(link.right.wait().wr_id == 1);
-  CHECK(!readable(link.right.channel->fd, a_moment));
+  CHECK(!is_readable(link.right.channel->fd, a_moment));
 }
 
 TEST_CASE("only solicited completions and errors wake who asked for these") {
@@ -57,7 +48,7 @@ TEST_CASE("only solicited completions and errors wake who asked for these") {
     REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
-  CHECK(!readable(link.right.channel->fd, a_moment));
+  CHECK(!is_readable(link.right.channel->fd, a_moment));
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED) == 0);
   take_event(link.right);
   CHECK(link.right.wait().wr_id == 0);
@@ -101,10 +92,10 @@ TEST_CASE("an event that nobody read goes with its queue") {
   REQUIRE(ibv_req_notify_cq(queue, 0) == 0);
   state.qp_state = IBV_QPS_ERR;
   REQUIRE(ibv_modify_qp(pair, &state, IBV_QP_STATE) == 0);
-  REQUIRE(readable(channel->fd, long_enough));
+  REQUIRE(is_readable(channel->fd, patience));
   REQUIRE(ibv_destroy_qp(pair) == 0);
   REQUIRE(ibv_destroy_cq(queue) == 0);
-  CHECK(!readable(channel->fd, std::chrono::milliseconds(0)));
+  CHECK(!is_readable(channel->fd));
   CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
@@ -202,7 +193,7 @@ TEST_CASE("a drained send queue is no news to who didn't ask, nor twice to who d
       if (notify == 1) CHECK(link.left.event().event_type == IBV_EVENT_SQ_DRAINED);
       REQUIRE(link.left.change(IBV_QPS_RTS) == 0);
       REQUIRE(link.left.change(IBV_QPS_SQD) == 0);
-      CHECK(!readable(link.left.context->async_fd, a_moment));
+      CHECK(!is_readable(link.left.context->async_fd, a_moment));
       REQUIRE(link.left.change(IBV_QPS_RTS) == 0);
     }
   }

@@ -24,6 +24,11 @@ std::uint32_t next_psn() {
 
 bool faults_are_in_front() { return ::dlsym(RTLD_DEFAULT, "softverbs_faults_in_front") != nullptr; }
 
+bool is_readable(int descriptor, std::chrono::milliseconds limit) {
+  pollfd file{descriptor, POLLIN, 0};
+  return ::poll(&file, 1, static_cast<int>(limit.count())) == 1;
+}
+
 bool on_ethernet() {
   const char* layer = std::getenv("SOFTVERBS_LINK_LAYER");
   return layer == nullptr || std::string(layer) == "ethernet";
@@ -43,6 +48,13 @@ ibv_context* open_device(const char* name) {
 options patient() {
   options result;
   result.timeout = 17;
+  return result;
+}
+
+options impatient() {
+  options result;
+  result.timeout = 1;
+  result.retry_count = 2;
   return result;
 }
 
@@ -179,12 +191,42 @@ int endpoint::change(ibv_qp_state next) {
   return ibv_modify_qp(pair, &attributes, IBV_QP_STATE);
 }
 
-ibv_qp_state endpoint::state() const {
+ibv_qp_state endpoint::state() const { return attributes_of(pair).qp_state; }
+
+ibv_qp_attr attributes_of(ibv_qp* pair, int mask) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};
-  if (ibv_query_qp(pair, &attributes, IBV_QP_STATE, &initial) != 0)
+  if (ibv_query_qp(pair, &attributes, mask, &initial) != 0)
     throw std::runtime_error("ibv_query_qp");
-  return attributes.qp_state;
+  return attributes;
+}
+
+std::uint32_t next_psn_of(const endpoint& end) {
+  return attributes_of(end.pair, IBV_QP_SQ_PSN).sq_psn;
+}
+
+bool has_event(const ibv_context* verbs, std::chrono::milliseconds limit) {
+  return is_readable(verbs->async_fd, limit);
+}
+
+void fill(endpoint& end, std::size_t offset, std::size_t length, unsigned seed) {
+  for (std::size_t at = 0; at < length; ++at)
+    end.memory[offset + at] = static_cast<unsigned char>((at * 7 + at / 251 + seed) & 0xff);
+}
+
+bool same(const endpoint& left, std::size_t from, const endpoint& right, std::size_t to,
+          std::size_t length) {
+  return std::memcmp(left.memory.data() + from, right.memory.data() + to, length) == 0;
+}
+
+std::uint64_t word(const endpoint& end, std::size_t offset) {
+  std::uint64_t value = 0;
+  std::memcpy(&value, end.memory.data() + offset, sizeof(value));
+  return value;
+}
+
+void set_word(endpoint& end, std::size_t offset, std::uint64_t value) {
+  std::memcpy(end.memory.data() + offset, &value, sizeof(value));
 }
 
 ibv_sge endpoint::piece(std::size_t offset, std::uint32_t length) const {
@@ -280,7 +322,7 @@ ibv_wc endpoint::wait() {
 }
 
 bool endpoint::quiet() {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(20);
+  const auto until = std::chrono::steady_clock::now() + a_moment;
   ibv_wc result{};
   for (int rounds = 0; rounds < 20 || std::chrono::steady_clock::now() < until; ++rounds) {
     if (ibv_poll_cq(queue, 1, &result) != 0) return false;
@@ -292,10 +334,7 @@ bool endpoint::quiet() {
 }
 
 ibv_async_event endpoint::event() {
-  pollfd readable{context->async_fd, POLLIN, 0};
-  const auto milliseconds = std::chrono::milliseconds(patience).count();
-  if (::poll(&readable, 1, static_cast<int>(milliseconds)) != 1)
-    throw std::runtime_error("no asynchronous event");
+  if (!has_event(context, patience)) throw std::runtime_error("no asynchronous event");
   ibv_async_event result{};
   if (ibv_get_async_event(context, &result) != 0) throw std::runtime_error("ibv_get_async_event");
   ibv_ack_async_event(&result);
@@ -354,4 +393,20 @@ ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations) {
   if (end.pair == nullptr) throw std::runtime_error("ibv_create_qp_ex");
   end.granted = attributes.cap;
   return ibv_qp_to_qp_ex(end.pair);
+}
+
+void still_works(connection& link) {
+  fill(link.left, 0, 1000, 77);
+  REQUIRE(link.right.post_receive(77, {link.right.piece(half, 1000)}) == 0);
+  REQUIRE(link.left.send(78, {link.left.piece(0, 1000)}) == 0);
+  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  CHECK(same(link.left, 0, link.right, half, 1000));
+}
+
+building_connection::building_connection(std::uint64_t operations, const options& left_wants,
+                                         const options& right_wants)
+    : left(left_wants), right(right_wants), build(build_requests_of(left, operations)) {
+  left.connect(right.here());
+  right.connect(left.here());
 }

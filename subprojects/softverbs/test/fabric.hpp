@@ -25,6 +25,12 @@ bool eventually(const Condition& condition) {
   return true;
 }
 
+/// How long tests wait for an event that must not come.
+inline constexpr auto a_moment = std::chrono::milliseconds(20);
+
+/// Returns whether there is something to read before the time is over.
+bool is_readable(int descriptor, std::chrono::milliseconds limit = {});
+
 template <typename Action>
 std::chrono::steady_clock::duration time_of(const Action& action) {
   const auto start = std::chrono::steady_clock::now();
@@ -45,6 +51,9 @@ struct open_context {
   ibv_context* verbs;
 };
 
+/// The bytes in front of each datagram in its receive.
+inline constexpr std::uint32_t header_bytes = 40;
+
 /// What one end has to know about the other; plain bytes between processes.
 struct address {
   std::uint32_t qpn;
@@ -57,6 +66,9 @@ struct address {
 };
 
 struct endpoint;
+
+/// Half of the memory that an end has by default.
+inline constexpr std::size_t half = 1 << 19;
 
 struct options {
   const char* device = "soft0";
@@ -87,6 +99,9 @@ struct options {
 
 /// Gives up after seconds, in which a busy machine lets everybody run.
 options patient();
+
+/// Short enough for a test, if the peer says nothing at all.
+options impatient();
 
 /// With the right to remote atomics.
 options with_atomics();
@@ -148,6 +163,24 @@ struct endpoint {
   std::uint32_t psn = 0;
 };
 
+/// The attributes of a queue pair that the mask names.
+ibv_qp_attr attributes_of(ibv_qp* pair, int mask = IBV_QP_STATE);
+/// The number of the packet that an end sends next.
+std::uint32_t next_psn_of(const endpoint& end);
+/// Returns whether an asynchronous event waits, or comes before the time is over.
+bool has_event(const ibv_context* verbs, std::chrono::milliseconds limit = {});
+
+/// Fills a part of an end's memory by a pattern, which the seed changes.
+void fill(endpoint& end, std::size_t offset, std::size_t length, unsigned seed);
+bool same(const endpoint& left, std::size_t from, const endpoint& right, std::size_t to,
+          std::size_t length);
+
+/// A word of an end's memory.
+std::uint64_t word(const endpoint& end, std::size_t offset);
+void set_word(endpoint& end, std::size_t offset, std::uint64_t value);
+/// A word whose bytes all differ.
+inline constexpr std::uint64_t large_word = 0xfedcba9876543210;
+
 /// An endpoint whose completion queue is an extended one.
 struct extended_endpoint : endpoint {
   explicit extended_endpoint(ibv_cq_init_attr_ex asked = {}, const options& wants = {});
@@ -168,4 +201,17 @@ struct connection {
   connection(const options& left_wants, const options& right_wants);
   endpoint left;
   endpoint right;
+};
+
+/// Checks that a message still goes from left to right.
+void still_works(connection& link);
+
+/// Two ends in this process, connected, of which the left one's requests are built by function
+/// calls.
+struct building_connection {
+  explicit building_connection(std::uint64_t operations, const options& left_wants = {},
+                               const options& right_wants = {});
+  endpoint left;
+  endpoint right;
+  ibv_qp_ex* build;
 };

@@ -10,11 +10,9 @@
 
 namespace {
 
-/// Short enough for a test, if the peer says nothing at all.
-options impatient() {
-  options result;
-  result.timeout = 1;
-  result.retry_count = 2;
+/// The same if the peer isn't ready to receive.
+options impatient_sender() {
+  options result = impatient();
   result.rnr_retry = 2;
   return result;
 }
@@ -254,7 +252,7 @@ TEST_CASE("a queue pair that takes no reads refuses them") {
 }
 
 TEST_CASE("a receiver that isn't ready is tried again, but not for ever") {
-  connection link(impatient());
+  connection link(impatient_sender());
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
   failed(link.left, 1, IBV_WC_RNR_RETRY_EXC_ERR);
   // The receiver has nothing to do with it.
@@ -288,8 +286,8 @@ TEST_CASE("a receiver that isn't ready yet gets the message when it is") {
 
 TEST_CASE("a peer that isn't there, or listens to someone else, exceeds the retries") {
   const auto attempt = [](auto spoil) {
-    endpoint left(impatient());
-    endpoint right(impatient());
+    endpoint left(impatient_sender());
+    endpoint right(impatient_sender());
     address to_left = left.here();
     address to_right = right.here();
     const bool connect_right = spoil(left, right, to_left, to_right);

@@ -3,8 +3,6 @@
 #include "peer.hpp"
 #include "work_queues.hpp"
 
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -355,12 +353,10 @@ TEST_CASE("a fatal device wakes who waits for completions, each thread", "[in fr
     CHECK(end.event().event_type == IBV_EVENT_DEVICE_FATAL);
   }
   // Nothing of that is left.
-  pollfd readable{end.channel->fd, POLLIN, 0};
-  CHECK(::poll(&readable, 1, 0) == 0);
+  CHECK(!is_readable(end.channel->fd));
   end.connect(end.here());
   REQUIRE(end.write(2, {end.piece(0, 8)}, end.here()) == 0);
-  constexpr std::chrono::milliseconds limit = patience;
-  CHECK(::poll(&readable, 1, limit.count()) == 1);
+  CHECK(is_readable(end.channel->fd, patience));
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
@@ -376,9 +372,7 @@ TEST_CASE("an overrun wakes who waits for a solicited completion") {
   REQUIRE(ibv_req_notify_cq(end.queue, 1) == 0);
   for (std::uint64_t id = 1; id <= 3; ++id)
     REQUIRE(end.write(id, {end.piece(0, 8)}, end.here()) == 0);
-  pollfd readable{end.channel->fd, POLLIN, 0};
-  constexpr std::chrono::milliseconds limit = patience;
-  REQUIRE(::poll(&readable, 1, limit.count()) == 1);
+  REQUIRE(is_readable(end.channel->fd, patience));
   ibv_cq* queue = nullptr;
   void* context = nullptr;
   REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);

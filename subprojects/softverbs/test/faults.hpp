@@ -29,14 +29,6 @@ inline options of_type(ibv_qp_type type) {
   return result;
 }
 
-/// Short enough for a test, if the peer says nothing at all.
-inline options impatient() {
-  options result;
-  result.timeout = 1;
-  result.retry_count = 2;
-  return result;
-}
-
 inline void completes(endpoint& end, std::uint64_t id, ibv_wc_status status) {
   const ibv_wc completion = end.wait();
   CHECK(completion.wr_id == id);

@@ -16,7 +16,6 @@
 
 namespace {
 
-constexpr std::uint16_t experimental = 0x88b5;
 frame to_me(std::uint16_t type, const frame& content) {
   return frame_of(own_mac(2), own_mac(1), type, content);
 }
@@ -61,10 +60,10 @@ struct three_ends {
   explicit three_ends(const char* device = "soft0") : first(device), second(device) {}
   /// To a group, which nobody is a member of.
   static frame to_group(std::uint8_t number) {
-    return frame_of(own_group(7), own_mac(1), experimental, {number});
+    return frame_of(own_group(7), own_mac(1), experimental_type, {number});
   }
   static frame to(std::uint8_t whom, std::uint8_t number) {
-    return frame_of(own_mac(whom), own_mac(1), experimental, {number});
+    return frame_of(own_mac(whom), own_mac(1), experimental_type, {number});
   }
   void send(const frame& bytes) { CHECK(sender.send_frame(bytes) == IBV_WC_SUCCESS); }
   frame_end sender;
@@ -75,7 +74,7 @@ struct three_ends {
 }  // namespace
 
 TEST_CASE("flow: a rule matches what it asks for, and nothing else") {
-  const frame plain = to_me(experimental, frame(60));
+  const frame plain = to_me(experimental_type, frame(60));
   const frame datagram = to_me(ipv4_type, ipv4(IPPROTO_UDP, udp(1000, 2000)));
   const frame stream = to_me(ipv6_type, ipv6(IPPROTO_TCP, tcp(1000, 2000)));
 
@@ -84,7 +83,7 @@ TEST_CASE("flow: a rule matches what it asks for, and nothing else") {
   CHECK_FALSE(is_for(rule().to(own_mac(3)), plain));
 
   ibv_flow_spec_eth ethernet{};
-  ethernet.val.ether_type = htobe16(experimental);
+  ethernet.val.ether_type = htobe16(experimental_type);
   ethernet.mask.ether_type = 0xffff;
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), plain));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), datagram));

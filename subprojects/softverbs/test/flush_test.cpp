@@ -16,7 +16,7 @@ namespace {
 
 namespace newer = softverbs::newer;
 
-constexpr std::uint64_t wanted_operations =
+constexpr std::uint64_t flushing_operations =
     newer::qp_ex_with_flush | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ;
 constexpr std::uint8_t both = newer::flush_global | newer::flush_persistent;
 
@@ -27,14 +27,10 @@ options with_flush(unsigned placements = both) {
   return result;
 }
 
-/// The requests of the left end are built by function calls.
-struct flushing_connection {
+struct flushing_connection : building_connection {
   explicit flushing_connection(const options& left_wants = {},
                                const options& right_wants = with_flush())
-      : left(left_wants), right(right_wants), build(build_requests_of(left, wanted_operations)) {
-    left.connect(right.here());
-    right.connect(left.here());
-  }
+      : building_connection(flushing_operations, left_wants, right_wants) {}
 
   int flush(std::uint64_t id, const address& peer, std::uint64_t offset, std::size_t length,
             std::uint8_t placements = newer::flush_global,
@@ -46,10 +42,6 @@ struct flushing_connection {
                                          level);
     return ibv_wr_complete(build);
   }
-
-  endpoint left;
-  endpoint right;
-  ibv_qp_ex* build;
 };
 
 }  // namespace

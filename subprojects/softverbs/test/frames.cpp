@@ -22,7 +22,7 @@ capabilities own_capabilities() {
   return result;
 }
 
-void set(const capabilities& wanted) {
+void set_capabilities(const capabilities& wanted) {
   __user_cap_header_struct header = own_header();
   if (::syscall(SYS_capset, &header, wanted.data()) != 0) throw std::runtime_error("capset");
 }
@@ -138,13 +138,13 @@ bool may_send_frames() { return on_ethernet() && (own_capabilities()[0].effectiv
 without_privilege::without_privilege() {
   capabilities less = own_capabilities();
   less[0].effective &= ~net_raw;
-  set(less);
+  set_capabilities(less);
 }
 
 without_privilege::~without_privilege() {
   capabilities more = own_capabilities();
   more[0].effective |= more[0].permitted & net_raw;
-  set(more);
+  set_capabilities(more);
 }
 
 rule::rule(ibv_flow_attr_type type, std::uint16_t priority, std::uint32_t flags)

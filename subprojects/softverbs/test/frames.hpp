@@ -31,6 +31,8 @@ frame joined(frame left, const frame& right);
 
 inline constexpr std::uint16_t ipv4_type = 0x0800;
 inline constexpr std::uint16_t ipv6_type = 0x86dd;
+/// For experiments on a local network: nobody else's frames have it.
+inline constexpr std::uint16_t experimental_type = 0x88b5;
 /// What follows the type: from 10.0.0.1 to 10.0.0.2, with options in the header.
 frame ipv4(std::uint8_t protocol, const frame& content, std::uint8_t fragment = 0);
 /// From fd00::1 to fd00::2.

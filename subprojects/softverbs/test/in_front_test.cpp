@@ -19,13 +19,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool is_readable(int descriptor, int milliseconds = 0) {
-  pollfd wanted{descriptor, POLLIN, 0};
-  return ::poll(&wanted, 1, milliseconds) == 1;
-}
-
-constexpr int long_enough = std::chrono::milliseconds(patience).count();
-
 /// Reads what is there of an extended queue, to the end.
 struct reading {
   std::uint64_t id;
@@ -117,7 +110,7 @@ TEST_CASE("in front of a device, its own events come, too", "[.][in front]") {
   CHECK(errno == EAGAIN);
   for (std::uint64_t id = 1; id <= 3; ++id)
     REQUIRE(end.write(id, {end.piece(0, 8)}, end.here()) == 0);
-  REQUIRE(is_readable(end.context->async_fd, long_enough));
+  REQUIRE(is_readable(end.context->async_fd, patience));
   REQUIRE(ibv_get_async_event(end.context, &event) == 0);
   CHECK((event.event_type == IBV_EVENT_CQ_ERR || event.event_type == IBV_EVENT_QP_FATAL));
   ibv_ack_async_event(&event);
@@ -226,7 +219,7 @@ TEST_CASE("in front of a device, who waits is told when a late completion comes"
   std::string order;
   ::fcntl(first.channel->fd, F_SETFL, O_NONBLOCK);
   unsigned events = 0;
-  while (order.size() < 2 && is_readable(first.channel->fd, long_enough)) {
+  while (order.size() < 2 && is_readable(first.channel->fd, patience)) {
     ibv_cq* queue = nullptr;
     void* context = nullptr;
     if (ibv_get_cq_event(first.channel, &queue, &context) != 0) {
@@ -311,7 +304,7 @@ TEST_CASE("in front of a device, a child of fork has its own time", "[.][in fron
     return softverbs_inject("ibv_alloc_pd=ENOMEM") == 0;
   });
   CHECK(child.ended_well());
-  CHECK(is_readable(end.context->async_fd, long_enough));
+  CHECK(is_readable(end.context->async_fd, patience));
   CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
 }
 

@@ -10,16 +10,8 @@
 #include <cstring>
 #include <random>
 
-using namespace softverbs;
-
+namespace softverbs {
 namespace {
-
-void still_works(connection& link) {
-  REQUIRE(link.right.post_receive(1, {link.right.piece(0, 1000)}) == 0);
-  REQUIRE(link.left.send(2, {link.left.piece(0, 1000)}) == 0);
-  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
-  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
-}
 
 /// Memory as it comes with a greeting, or almost.
 int memory_of(std::size_t size, int seals) {
@@ -195,3 +187,5 @@ TEST_CASE("UC: a message with a gap is dropped as a whole") {
   send(packet_flag::first | packet_flag::last, 40, 0);
   CHECK(link.right.wait().byte_len == packet_bytes);
 }
+
+}  // namespace softverbs

@@ -12,8 +12,8 @@
 
 namespace {
 
-constexpr int all_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND;
+constexpr int on_demand_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                 IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND;
 
 /// Two pages that aren't there at first.
 struct absent_pages {
@@ -40,7 +40,7 @@ struct absent_pages {
 
 /// The right end offers the pages.
 struct offer {
-  offer() : region(ibv_reg_mr(link.right.domain, pages.start, 2 * pages.page, all_rights)) {
+  offer() : region(ibv_reg_mr(link.right.domain, pages.start, 2 * pages.page, on_demand_rights)) {
     REQUIRE(region != nullptr);
     there.memory = pages.address();
     there.rkey = region->rkey;
@@ -55,7 +55,7 @@ struct offer {
   address there{};
 };
 
-ibv_mr* register_everything(ibv_pd* domain, int rights = all_rights) {
+ibv_mr* register_everything(ibv_pd* domain, int rights = on_demand_rights) {
   errno = 0;
   return ibv_reg_mr(domain, nullptr, SIZE_MAX, rights);
 }
@@ -172,21 +172,21 @@ TEST_CASE("paged on demand: all memory is one region") {
 
 TEST_CASE("paged on demand: what can't be registered is refused all the same") {
   endpoint end;
-  CHECK(register_everything(end.domain, all_rights & ~IBV_ACCESS_ON_DEMAND) == nullptr);
+  CHECK(register_everything(end.domain, on_demand_rights & ~IBV_ACCESS_ON_DEMAND) == nullptr);
   CHECK(errno == EINVAL);
-  CHECK(register_everything(end.domain, all_rights | IBV_ACCESS_MW_BIND) == nullptr);
+  CHECK(register_everything(end.domain, on_demand_rights | IBV_ACCESS_MW_BIND) == nullptr);
   CHECK(errno == EINVAL);
   CHECK(register_everything(end.domain, int{IBV_ACCESS_REMOTE_WRITE} | IBV_ACCESS_ON_DEMAND) ==
         nullptr);
   CHECK(errno == EINVAL);
-  CHECK(ibv_reg_mr(end.domain, end.memory.data(), 0, all_rights) == nullptr);
+  CHECK(ibv_reg_mr(end.domain, end.memory.data(), 0, on_demand_rights) == nullptr);
   CHECK(errno == EINVAL);
 }
 
 TEST_CASE("advice brings in what is paged on demand") {
   const absent_pages pages;
   endpoint end;
-  ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, all_rights);
+  ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, on_demand_rights);
   REQUIRE(region != nullptr);
   const ibv_sge all{pages.address(), static_cast<std::uint32_t>(2 * pages.page), region->lkey};
   constexpr auto reading = IBV_ADVISE_MR_ADVICE_PREFETCH;
@@ -225,7 +225,7 @@ TEST_CASE("advice brings in what is paged on demand") {
 TEST_CASE("advice of more than the kernel takes at once is refused") {
   endpoint end;
   const absent_pages pages;
-  ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, all_rights);
+  ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, on_demand_rights);
   REQUIRE(region != nullptr);
   constexpr std::uint32_t most = UINT16_MAX / sizeof(ibv_sge);
   std::vector<ibv_sge> pieces(most + 1, {pages.address(), 8, region->lkey});

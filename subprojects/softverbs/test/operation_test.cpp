@@ -9,24 +9,6 @@
 #include <numeric>
 #include <thread>
 
-namespace {
-
-constexpr std::size_t half = 1 << 19;
-
-void fill(endpoint& end, std::size_t offset, std::size_t length, unsigned seed) {
-  for (std::size_t at = 0; at < length; ++at)
-    end.memory[offset + at] = static_cast<unsigned char>((at * 7 + at / 251 + seed) & 0xff);
-}
-
-bool same(const endpoint& left, std::size_t from, const endpoint& right, std::size_t to,
-          std::size_t length) {
-  return std::equal(left.memory.begin() + static_cast<std::ptrdiff_t>(from),
-                    left.memory.begin() + static_cast<std::ptrdiff_t>(from + length),
-                    right.memory.begin() + static_cast<std::ptrdiff_t>(to));
-}
-
-}  // namespace
-
 TEST_CASE("a message arrives, whatever its size") {
   connection link;
   for (const std::uint32_t size : {0U, 1U, 64U, 4095U, 32767U, 32768U, 32769U, 65536U, 500000U}) {

@@ -195,29 +195,13 @@ int leaver() {
   return end.wait().status == IBV_WC_SUCCESS ? 0 : 2;
 }
 
-/// Whether writes take no packets, after the first ones.
-bool writes_by_itself(endpoint& end, const address& there) {
-  const auto next_psn = [&] {
-    ibv_qp_attr attributes{};
-    ibv_qp_init_attr initial{};
-    if (ibv_query_qp(end.pair, &attributes, IBV_QP_SQ_PSN, &initial) != 0)
-      throw std::runtime_error("ibv_query_qp");
-    return attributes.sq_psn;
-  };
-  return eventually([&] {
-    const std::uint32_t before = next_psn();
-    return end.write(1, {end.piece(0, 1 << 16)}, there) == 0 &&
-           end.wait().status == IBV_WC_SUCCESS && next_psn() == before;
-  });
-}
-
 /// Writes 64 KiB whenever it is told to, without the help of the other one's device if that can be;
 /// says how it went.
 int writer() {
   endpoint end(patient());
   const address there = swap(peer_descriptor, end);
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(0x77));
-  if (shares_memory() && !writes_by_itself(end, there)) return 3;
+  if (shares_memory() && !becomes_direct(end, there, 0, 1 << 16)) return 3;
   for (;;) {
     if (hear_order() == 'q') return 0;
     if (end.write(1, {end.piece(0, 1 << 16)}, there) != 0) return 2;
@@ -431,6 +415,15 @@ ibv_gid group_of(pid_t process) {
   result.raw[0] = 0xff;
   std::memcpy(&result.raw[8], &process, sizeof(process));
   return result;
+}
+
+bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset,
+                    std::uint32_t length) {
+  return eventually([&] {
+    const std::uint32_t before = next_psn_of(end);
+    return end.write(1, {end.piece(0, length)}, there, offset) == 0 &&
+           end.wait().status == IBV_WC_SUCCESS && next_psn_of(end) == before;
+  });
 }
 
 bool shares_memory() {

@@ -40,6 +40,11 @@ inline constexpr std::uint16_t lid_of_group = 0xc077;
 /// Whether processes share memory here; else all goes through sockets.
 bool shares_memory();
 
+/// Writes to the peer's memory until that takes no packets, which needs memory that processes
+/// share. False if it always does.
+bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset = 0,
+                    std::uint32_t length = 1);
+
 /// What the other process does; its exit code.
 int play(const char* part);
 

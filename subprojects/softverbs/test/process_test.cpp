@@ -7,7 +7,6 @@
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,7 +21,8 @@
 
 namespace {
 
-options impatient() {
+/// Notices within milliseconds that the process of the peer has ended.
+options watchful() {
   options result;
   result.timeout = 8;
   result.retry_count = 3;
@@ -36,24 +36,6 @@ struct only_packets {
   only_packets& operator=(const only_packets&) = delete;
   ~only_packets() { softverbs_reset_faults(); }
 };
-
-/// One-sided requests to the peer take no packets from here on, if processes share memory.
-void greet(endpoint& end, const address& there) {
-  if (!shares_memory()) return;
-  const auto next_psn = [&] {
-    ibv_qp_attr attributes{};
-    ibv_qp_init_attr initial{};
-    REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_SQ_PSN, &initial) == 0);
-    return attributes.sq_psn;
-  };
-  for (int round = 0; round < 1000; ++round) {
-    const std::uint32_t before = next_psn();
-    REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
-    REQUIRE(end.wait().status == IBV_WC_SUCCESS);
-    if (next_psn() == before) return;
-  }
-  FAIL("all requests take packets");
-}
 
 }  // namespace
 
@@ -97,7 +79,7 @@ TEST_CASE("the memory of a process that does nothing can be read and written") {
 TEST_CASE("a process that leaves right after a message has acknowledged it") {
   for (int round = 0; round < 5; ++round) {
     peer other("leaver");
-    endpoint end(impatient());
+    endpoint end(watchful());
     other.meet(end);
     REQUIRE(end.send(1, {end.piece(0, 1 << 20)}) == 0);
     CHECK(end.wait().status == IBV_WC_SUCCESS);
@@ -120,7 +102,7 @@ TEST_CASE("two processes may send a lot to each other") {
 
 TEST_CASE("the death of a peer is noticed within the configured time") {
   peer other("target");
-  endpoint end(impatient());
+  endpoint end(watchful());
   const address there = other.meet(end);
   REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
   CHECK(end.wait().status == IBV_WC_SUCCESS);
@@ -133,7 +115,7 @@ TEST_CASE("the death of a peer is noticed within the configured time") {
 TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
   const only_packets asked;
   peer other("target");
-  options wanted = impatient();
+  options wanted = watchful();
   wanted.send_requests = 256;
   wanted.cq_entries = 1024;
   endpoint end(wanted);
@@ -156,9 +138,9 @@ TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
 TEST_CASE("a peer that is stopped is served") {
   if (!shares_memory()) return;
   peer other("target");
-  endpoint end(impatient());
+  endpoint end(watchful());
   const address there = other.meet(end);
-  greet(end, there);
+  REQUIRE((!shares_memory() || becomes_direct(end, there, 0, 8)));
   other.stop();
   for (std::uint64_t id = 0; id < 8; ++id) {
     std::fill_n(end.memory.begin(), 1 << 18, static_cast<unsigned char>(id));
@@ -177,9 +159,9 @@ TEST_CASE("a peer that is stopped is served") {
 TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing else is written") {
   for (int round = 0; round < 5; ++round) {
     peer other("target");
-    endpoint end(impatient());
+    endpoint end(watchful());
     const address there = other.meet(end);
-    greet(end, there);
+    REQUIRE((!shares_memory() || becomes_direct(end, there, 0, 8)));
     std::thread killer([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(1 + round));
       other.kill();
@@ -198,7 +180,7 @@ TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing e
 
 TEST_CASE("a peer may take its region back while it is written to") {
   peer other("withdrawer");
-  endpoint end(impatient());
+  endpoint end(watchful());
   const address there = other.meet(end);
   ibv_wc completion{};
   do {
@@ -212,7 +194,7 @@ TEST_CASE("a peer may take its region back while it is written to") {
 TEST_CASE("a peer that is stopped for a while loses no packets") {
   const only_packets asked;
   peer other("target");
-  endpoint end(impatient());
+  endpoint end(watchful());
   const address there = other.meet(end);
   other.stop();
   for (std::uint64_t id = 0; id < 8; ++id)
@@ -370,12 +352,6 @@ ibv_cq* overrun_queue(ibv_context* verbs) {
   return well ? queue : nullptr;
 }
 
-bool has_event(const ibv_context* verbs) {
-  constexpr std::chrono::milliseconds longest = patience;
-  pollfd readable{verbs->async_fd, POLLIN, 0};
-  return ::poll(&readable, 1, static_cast<int>(longest.count())) == 1;
-}
-
 }  // namespace
 
 TEST_CASE("a child of fork can open the device anew and leaves its parent alone") {
@@ -476,12 +452,12 @@ TEST_CASE("a child of fork sees its own asynchronous events at an inherited devi
   REQUIRE(::fcntl(inherited->async_fd, F_SETFL, flags | O_NONBLOCK) == 0);
   ibv_cq* const parents = overrun_queue(inherited);
   REQUIRE(parents != nullptr);
-  REQUIRE(has_event(inherited));
+  REQUIRE(has_event(inherited, patience));
   ibv_async_event event{};
   const forked child([&] {
     bool well = ibv_get_async_event(inherited, &event) == -1 && errno == EAGAIN;
     ibv_cq* const queue = overrun_queue(inherited);
-    well = well && queue != nullptr && has_event(inherited);
+    well = well && queue != nullptr && has_event(inherited, patience);
     well = well && ibv_get_async_event(inherited, &event) == 0;
     well = well && event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == queue;
     if (well) ibv_ack_async_event(&event);

@@ -16,8 +16,6 @@
 
 namespace {
 
-constexpr std::uint16_t experimental = 0x88b5;
-
 frame content_of(std::size_t bytes) {
   frame result(bytes);
   std::iota(result.begin(), result.end(), std::uint8_t{1});
@@ -37,7 +35,7 @@ struct two_frame_ends {
     right.hear(rule().to(own_mac(2)));
   }
   frame to_right(std::size_t bytes) const {
-    return frame_of(own_mac(2), own_mac(1), experimental, content_of(bytes));
+    return frame_of(own_mac(2), own_mac(1), experimental_type, content_of(bytes));
   }
   void still_work() {
     const frame one = to_right(77);
@@ -164,7 +162,7 @@ TEST_CASE("raw packets: a frame that is too long for its receive is an error the
   REQUIRE(small.post_receive(1, {small.piece(0, 63)}) == 0);
   REQUIRE(small.post_receive(2, {small.piece(0, 64)}) == 0);
   REQUIRE(small.change(IBV_QPS_RTR) == 0);
-  CHECK(ends.left.send_frame(frame_of(own_mac(3), own_mac(1), experimental, content_of(50))) ==
+  CHECK(ends.left.send_frame(frame_of(own_mac(3), own_mac(1), experimental_type, content_of(50))) ==
         IBV_WC_SUCCESS);
   CHECK(small.wait().status == IBV_WC_LOC_LEN_ERR);
   CHECK(small.wait().status == IBV_WC_WR_FLUSH_ERR);
@@ -176,13 +174,14 @@ TEST_CASE("raw packets: a frame that nobody waits for is lost") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
   // To nobody, and to who has no receive.
-  CHECK(ends.left.send_frame(frame_of(own_mac(9), own_mac(1), experimental, {})) == IBV_WC_SUCCESS);
+  CHECK(ends.left.send_frame(frame_of(own_mac(9), own_mac(1), experimental_type, {})) ==
+        IBV_WC_SUCCESS);
   for (std::uint64_t count = 0; count < frame_end::receives + 3; ++count)
     CHECK(ends.left.send_frame(ends.to_right(count)) == IBV_WC_SUCCESS);
   // All of them have gone their way before what is sent next: the last three are not there.
   frame_end other;
   other.hear(rule().to(own_mac(4)));
-  const frame last = frame_of(own_mac(4), own_mac(1), experimental, {});
+  const frame last = frame_of(own_mac(4), own_mac(1), experimental_type, {});
   CHECK(ends.left.send_frame(last) == IBV_WC_SUCCESS);
   CHECK(other.next() == last);
   for (std::uint64_t count = 0; count < frame_end::receives; ++count)
@@ -308,7 +307,7 @@ TEST_CASE("raw packets: members of a group get what is sent to it") {
   REQUIRE(ibv_attach_mcast(member.pair, &group, 0) == 0);
   CHECK(ibv_attach_mcast(sender.pair, &group, 0) == 0);
   CHECK(ibv_destroy_qp(member.pair) == EBUSY);
-  const frame sent = frame_of(address, own_mac(1), experimental, content_of(60));
+  const frame sent = frame_of(address, own_mac(1), experimental_type, content_of(60));
   std::copy(sent.begin(), sent.end(), sender.memory.begin() + (1 << 19));
   REQUIRE(sender.send(1, {sender.piece(1 << 19, static_cast<std::uint32_t>(sent.size()))}, 0) == 0);
   CHECK(member.next() == sent);
@@ -404,13 +403,14 @@ TEST_CASE("raw packets: processes are on one Ethernet") {
   end.hear(rule().to(here));
   CHECK(other.hear() == 'r');
   for (std::size_t bytes = 0; bytes < 100; ++bytes) {
-    CHECK(end.send_frame(frame_of(there, here, experimental, content_of(bytes))) == IBV_WC_SUCCESS);
+    CHECK(end.send_frame(frame_of(there, here, experimental_type, content_of(bytes))) ==
+          IBV_WC_SUCCESS);
     const ibv_wc back = end.wait();
     REQUIRE(back.status == IBV_WC_SUCCESS);
     CHECK(back.byte_len == 14 + bytes);
     const auto place = end.memory.begin() + static_cast<std::ptrdiff_t>(back.wr_id * end.room);
     CHECK(frame(place, place + back.byte_len) ==
-          frame_of(here, there, experimental, content_of(bytes)));
+          frame_of(here, there, experimental_type, content_of(bytes)));
     REQUIRE(end.post_receive(back.wr_id, {end.piece(back.wr_id * end.room, end.room)}) == 0);
   }
   other.tell('q');

@@ -18,7 +18,7 @@
 namespace {
 
 /// What a stopped process is waited for.
-constexpr auto longest_wait = std::chrono::seconds(5);
+constexpr auto stopped_wait = std::chrono::seconds(5);
 
 int take_rights(const endpoint& end) {
   ibv_qp_attr attributes{};
@@ -100,7 +100,7 @@ TEST_CASE("who is stopped within a request is waited for, then all says EBUSY") 
   REQUIRE(of_region == EBUSY);
   REQUIRE(of_change == EBUSY);
   REQUIRE(of_pair == EBUSY);
-  CHECK(waited >= longest_wait);
+  CHECK(waited >= stopped_wait);
 
   // Nothing has changed.
   CHECK(end.state() == IBV_QPS_RTS);

@@ -94,7 +94,7 @@ struct windowed : connection {
   std::uint32_t key = 0;
 };
 
-constexpr unsigned all_rights =
+constexpr unsigned window_rights =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 }  // namespace
@@ -102,7 +102,7 @@ constexpr unsigned all_rights =
 TEST_CASE("a window shows a part of a region, with rights of its own") {
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     windowed ends(type);
-    ends.must_bind(ends.part(64, 128, all_rights));
+    ends.must_bind(ends.part(64, 128, window_rights));
     ends.left.memory[0] = 9;
     CHECK(ends.write(64, 128) == IBV_WC_SUCCESS);
     CHECK(ends.right.memory[64] == 9);
@@ -115,7 +115,7 @@ TEST_CASE("a window shows a part of a region, with rights of its own") {
   }
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     windowed beyond(type);
-    beyond.must_bind(beyond.part(64, 128, all_rights));
+    beyond.must_bind(beyond.part(64, 128, window_rights));
     CHECK(beyond.write(64, 129) == IBV_WC_REM_ACCESS_ERR);
     windowed reading(type);
     reading.must_bind(reading.part(64, 128, IBV_ACCESS_REMOTE_READ));
@@ -128,10 +128,10 @@ TEST_CASE("a window shows a part of a region, with rights of its own") {
 TEST_CASE("a window asked for with local rights has the remote ones, and the region's local ones") {
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     windowed ends(type);
-    ends.must_bind(ends.part(64, 128, all_rights | IBV_ACCESS_LOCAL_WRITE));
+    ends.must_bind(ends.part(64, 128, window_rights | IBV_ACCESS_LOCAL_WRITE));
     CHECK(ends.write(64, 128) == IBV_WC_SUCCESS);
     windowed relaxed(type);
-    relaxed.must_bind(relaxed.part(0, 64, all_rights | IBV_ACCESS_RELAXED_ORDERING));
+    relaxed.must_bind(relaxed.part(0, 64, window_rights | IBV_ACCESS_RELAXED_ORDERING));
     CHECK(relaxed.write(0, 64) == IBV_WC_SUCCESS);
     windowed local(type);
     local.must_bind(local.part(0, 64, IBV_ACCESS_LOCAL_WRITE));
@@ -141,9 +141,9 @@ TEST_CASE("a window asked for with local rights has the remote ones, and the reg
 
 TEST_CASE("a window of type 1 is bound anew, and its old key is worth nothing") {
   windowed ends(IBV_MW_TYPE_1);
-  ends.must_bind(ends.part(0, 64, all_rights));
+  ends.must_bind(ends.part(0, 64, window_rights));
   const std::uint32_t old = ends.key;
-  ends.must_bind(ends.part(64, 64, all_rights));
+  ends.must_bind(ends.part(64, 64, window_rights));
   CHECK(ends.key != old);
   CHECK((ends.key ^ old) <= 0xff);
   CHECK(ends.write(64, 64) == IBV_WC_SUCCESS);
@@ -151,7 +151,7 @@ TEST_CASE("a window of type 1 is bound anew, and its old key is worth nothing") 
   CHECK(ends.write(0, 8) == IBV_WC_REM_ACCESS_ERR);
 
   windowed closed(IBV_MW_TYPE_1);
-  closed.must_bind(closed.part(0, 64, all_rights));
+  closed.must_bind(closed.part(0, 64, window_rights));
   closed.must_bind({nullptr, 0, 0, 0});
   CHECK(closed.write(0, 8) == IBV_WC_REM_ACCESS_ERR);
 }
@@ -160,7 +160,7 @@ TEST_CASE("binds go one after the other, with the requests around them") {
   windowed ends(IBV_MW_TYPE_1);
   for (std::size_t count = 0; count < 5; ++count) {
     REQUIRE(ends.right.write(1, {ends.right.piece(0, 8)}, ends.left.here(), 0, 0) == 0);
-    REQUIRE(ends.bind(ends.part(count * 8, 8, all_rights)) == 0);
+    REQUIRE(ends.bind(ends.part(count * 8, 8, window_rights)) == 0);
   }
   // The left end doesn't allow that write.
   CHECK(ends.right.wait().status == IBV_WC_REM_ACCESS_ERR);
@@ -170,27 +170,27 @@ TEST_CASE("binds go one after the other, with the requests around them") {
   }
   windowed again(IBV_MW_TYPE_1);
   for (std::size_t count = 0; count < 5; ++count)
-    REQUIRE(again.bind(again.part(count * 8, 8, all_rights)) == 0);
+    REQUIRE(again.bind(again.part(count * 8, 8, window_rights)) == 0);
   for (int count = 0; count < 5; ++count) CHECK(again.right.wait().status == IBV_WC_SUCCESS);
   CHECK(again.write(32, 8) == IBV_WC_SUCCESS);
 }
 
 TEST_CASE("a window of type 2 is its queue pair's, until it is invalidated") {
   windowed ends(IBV_MW_TYPE_2);
-  ends.must_bind(ends.part(0, 64, all_rights));
+  ends.must_bind(ends.part(0, 64, window_rights));
   const std::uint32_t old = ends.key;
   REQUIRE(ends.invalidate(old) == 0);
   const ibv_wc completed = ends.right.wait();
   CHECK(completed.status == IBV_WC_SUCCESS);
   CHECK(completed.opcode == IBV_WC_LOCAL_INV);
   CHECK(completed.wr_id == 60);
-  ends.must_bind(ends.part(64, 64, all_rights));
+  ends.must_bind(ends.part(64, 64, window_rights));
   CHECK(ends.write(64, 64) == IBV_WC_SUCCESS);
   // Not before it was invalidated.
-  ends.fails_to_bind(ends.part(0, 64, all_rights));
+  ends.fails_to_bind(ends.part(0, 64, window_rights));
 
   windowed other(IBV_MW_TYPE_2);
-  other.must_bind(other.part(0, 64, all_rights));
+  other.must_bind(other.part(0, 64, window_rights));
   options guest = other.right.wanted;
   guest.host = &other.right;
   endpoint second(guest);
@@ -209,7 +209,7 @@ TEST_CASE("a window of type 2 is its queue pair's, until it is invalidated") {
 
 TEST_CASE("a message takes a window's key back") {
   windowed ends(IBV_MW_TYPE_2);
-  ends.must_bind(ends.part(0, 64, all_rights));
+  ends.must_bind(ends.part(0, 64, window_rights));
   REQUIRE(ends.right.post_receive(1, {ends.right.piece(4096, 200000)}) == 0);
   REQUIRE(ends.send_and_invalidate(ends.key) == 0);
   CHECK(ends.left.wait().opcode == IBV_WC_SEND);
@@ -243,10 +243,10 @@ TEST_CASE("only a bound window of type 2 can be invalidated") {
     windowed unbound(IBV_MW_TYPE_2);
     attempt(unbound, unbound.key);
     windowed wrong(IBV_MW_TYPE_2);
-    wrong.must_bind(wrong.part(0, 64, all_rights));
+    wrong.must_bind(wrong.part(0, 64, window_rights));
     attempt(wrong, wrong.key ^ 1);
     windowed first_type(IBV_MW_TYPE_1);
-    first_type.must_bind(first_type.part(0, 64, all_rights));
+    first_type.must_bind(first_type.part(0, 64, window_rights));
     attempt(first_type, first_type.key);
   }
 }
@@ -254,7 +254,7 @@ TEST_CASE("only a bound window of type 2 can be invalidated") {
 TEST_CASE("windows are refused where they would show more than the region allows") {
   const auto attempt = [](ibv_mw_type type, auto change) {
     windowed ends(type);
-    ibv_mw_bind_info info = ends.part(0, 64, all_rights);
+    ibv_mw_bind_info info = ends.part(0, 64, window_rights);
     change(ends, info);
     ends.fails_to_bind(info);
   };
@@ -286,7 +286,7 @@ TEST_CASE("windows are refused where they would show more than the region allows
   windowed ends(IBV_MW_TYPE_2);
   const int rights = IBV_ACCESS_LOCAL_WRITE;
   ibv_mr* region = ibv_reg_mr(ends.right.domain, ends.right.memory.data(), 4096, rights);
-  ibv_mw_bind_info info = ends.part(0, 64, all_rights);
+  ibv_mw_bind_info info = ends.part(0, 64, window_rights);
   info.mr = region;
   ends.fails_to_bind(info);
   CHECK(ibv_dereg_mr(region) == 0);
@@ -294,7 +294,7 @@ TEST_CASE("windows are refused where they would show more than the region allows
 
 TEST_CASE("a window may count from zero") {
   windowed ends(IBV_MW_TYPE_2);
-  ends.must_bind(ends.part(256, 64, all_rights | IBV_ACCESS_ZERO_BASED));
+  ends.must_bind(ends.part(256, 64, window_rights | IBV_ACCESS_ZERO_BASED));
   ends.left.memory[0] = 77;
   address there = ends.there();
   there.memory = 0;
