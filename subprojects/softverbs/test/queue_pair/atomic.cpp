@@ -3,9 +3,8 @@
 #include "support/fabric.hpp"
 #include "support/intruder.hpp"
 #include "support/peer.hpp"
+#include "support/registered_page.hpp"
 #include "wire/packet.hpp"
-
-#include <sys/mman.h>
 
 #include <array>
 #include <atomic>
@@ -121,26 +120,13 @@ TEST_CASE("an atomic needs eight bytes of memory that may be written, and a dept
 TEST_CASE("an atomic on memory that is gone, or may only be read, fails") {
   for (const bool unmaps : {true, false}) {
     atomic_connection link;
-    constexpr std::size_t size = 4096;
-    void* memory =
-        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory != MAP_FAILED);
-    ibv_mr* region = ibv_reg_mr(link.right.domain, memory, size,
-                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
-    REQUIRE(region != nullptr);
-    // What was there is unmapped, but the place is kept: another thread must not get it.
+    const registered_page page(link.right, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
     if (unmaps)
-      REQUIRE(::mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-              memory);
+      page.take_away();
     else
-      REQUIRE(::mprotect(memory, size, PROT_READ) == 0);
-    address there = link.right.here();
-    there.memory = reinterpret_cast<std::uintptr_t>(memory);
-    there.rkey = region->rkey;
-    REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), there, 1) == 0);
+      page.forbid_writes();
+    REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), page.there(), 1) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
-    CHECK(ibv_dereg_mr(region) == 0);
-    ::munmap(memory, size);
   }
 }
 

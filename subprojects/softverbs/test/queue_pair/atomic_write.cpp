@@ -3,9 +3,8 @@
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/intruder.hpp"
+#include "support/registered_page.hpp"
 #include "wire/packet.hpp"
-
-#include <sys/mman.h>
 
 #include <atomic>
 #include <cerrno>
@@ -151,26 +150,13 @@ TEST_CASE("an atomic write counts as a read") {
 TEST_CASE("an atomic write on memory that is gone, or may only be read, fails") {
   for (const bool unmaps : {true, false}) {
     writing_connection link;
-    constexpr std::size_t size = 4096;
-    void* memory =
-        ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory != MAP_FAILED);
-    ibv_mr* region = ibv_reg_mr(link.right.domain, memory, size,
-                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    REQUIRE(region != nullptr);
-    // What was there is unmapped, but the place is kept: another thread must not get it.
+    const registered_page page(link.right);
     if (unmaps)
-      REQUIRE(::mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-              memory);
+      page.take_away();
     else
-      REQUIRE(::mprotect(memory, size, PROT_READ) == 0);
-    address there = link.right.here();
-    there.memory = reinterpret_cast<std::uintptr_t>(memory);
-    there.rkey = region->rkey;
-    REQUIRE(link.write(1, there, 0, large_word) == 0);
+      page.forbid_writes();
+    REQUIRE(link.write(1, page.there(), 0, large_word) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
-    CHECK(ibv_dereg_mr(region) == 0);
-    ::munmap(memory, size);
   }
 }
 

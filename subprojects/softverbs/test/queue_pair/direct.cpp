@@ -2,50 +2,17 @@
 // What one end carries out without the help of the other one's device.
 #include "catch.hpp"
 #include "support/fabric.hpp"
+#include "support/registered_page.hpp"
 
 #include <setjmp.h>
 #include <signal.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
 
-namespace {
-
-/// A page that a connection's right end has registered, and that may be taken away from below it.
-struct registered_page {
-  static constexpr std::size_t size = 4096;
-
-  explicit registered_page(const endpoint& owner)
-      : memory(static_cast<unsigned char*>(
-            ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
-        region(ibv_reg_mr(owner.domain, memory, size,
-                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE)) {
-    if (region == nullptr) throw std::runtime_error("can't register a page");
-  }
-  registered_page(const registered_page&) = delete;
-  registered_page& operator=(const registered_page&) = delete;
-  ~registered_page() {
-    if (region != nullptr) ibv_dereg_mr(region);
-    ::munmap(memory, size);
-  }
-
-  /// Nothing else may come to lie there.
-  void take_away() const { ::mprotect(memory, size, PROT_NONE); }
-  address there(const endpoint& owner) const {
-    address result = owner.here();
-    result.memory = reinterpret_cast<std::uintptr_t>(memory);
-    result.rkey = region->rkey;
-    return result;
-  }
-
-  unsigned char* memory;
-  ibv_mr* region;
-};
-
-}  // namespace
+namespace {}  // namespace
 
 TEST_CASE("within a process, one-sided requests are done when they have been posted") {
   connection link(with_atomics());
@@ -143,7 +110,7 @@ TEST_CASE("nothing is written any more once a region has been deregistered") {
   connection link;
   for (int round = 0; round < 50; ++round) {
     registered_page page(link.right);
-    const address there = page.there(link.right);
+    const address there = page.there();
     std::fill_n(link.left.memory.begin(), page.size, static_cast<unsigned char>(1));
     std::atomic<bool> started{false};
     std::thread writer([&] {
@@ -207,7 +174,7 @@ TEST_CASE("memory that isn't there is an error also of threads without signals")
     sigset_t all;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
-    link.left.write(1, {link.left.piece(0, 8)}, page.there(link.right));
+    link.left.write(1, {link.left.piece(0, 8)}, page.there());
     completion = link.left.wait();
   });
   without.join();
@@ -232,7 +199,7 @@ TEST_CASE("a program's own faults are its own, before and after it changes its h
     volatile bool caught = ::sigsetjmp(back, 1) != 0;
     if (!caught) *static_cast<volatile unsigned char*>(page.memory) = 1;
     CHECK(caught);
-    REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, page.there(link.right)) == 0);
+    REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, page.there()) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
   REQUIRE(::sigaction(SIGSEGV, &before, nullptr) == 0);

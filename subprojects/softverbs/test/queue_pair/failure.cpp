@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "catch.hpp"
 #include "support/fabric.hpp"
+#include "support/registered_page.hpp"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <array>
 #include <thread>
@@ -191,28 +191,18 @@ TEST_CASE("a remote access needs its rights, its key and its bounds") {
 }
 
 TEST_CASE("memory that was unmapped is an error, not a crash") {
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const auto attempt = [page](auto use, ibv_wc_status expected) {
+  const auto attempt = [](auto use, ibv_wc_status expected) {
     connection link;
-    void* memory =
-        ::mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    REQUIRE(memory != MAP_FAILED);
-    ibv_mr* left = ibv_reg_mr(link.left.domain, memory, page, link.left.wanted.region_access);
-    ibv_mr* right = ibv_reg_mr(link.right.domain, memory, page, link.right.wanted.region_access);
+    const registered_page page(link.right, link.right.wanted.region_access);
+    ibv_mr* left =
+        ibv_reg_mr(link.left.domain, page.memory, page.size, link.left.wanted.region_access);
     REQUIRE(left != nullptr);
-    REQUIRE(right != nullptr);
-    // What was there is unmapped, but the place is kept: another thread must not get it.
-    REQUIRE(::mmap(memory, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-            memory);
-    const auto where = reinterpret_cast<std::uintptr_t>(memory);
-    address peer{};
-    peer.memory = where;
-    peer.rkey = right->rkey;
-    use(link, ibv_sge{where, 64, left->lkey}, ibv_sge{where, 64, right->lkey}, peer);
+    page.take_away();
+    ibv_sge here = page.piece(64);
+    here.lkey = left->lkey;
+    use(link, here, page.piece(64), page.there());
     failed(link.left, 1, expected);
     ibv_dereg_mr(left);
-    ibv_dereg_mr(right);
-    ::munmap(memory, page);
   };
   attempt([](connection& link, ibv_sge here, ibv_sge,
              const address&) { REQUIRE(link.left.write(1, {here}, link.right.here()) == 0); },

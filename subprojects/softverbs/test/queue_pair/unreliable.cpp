@@ -2,9 +2,9 @@
 // Unreliable connections: what arrives, and what gets lost without a word.
 #include "catch.hpp"
 #include "support/fabric.hpp"
+#include "support/registered_page.hpp"
 
 #include <endian.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -215,25 +215,16 @@ TEST_CASE("UC: what was posted behind a failed send is never carried out") {
 TEST_CASE("UC: part of a message is no message") {
   unreliable_connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, half)}) == 0);
-  constexpr std::size_t size = 1 << 16;
-  void* memory = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  REQUIRE(memory != MAP_FAILED);
-  ibv_mr* region = ibv_reg_mr(link.left.domain, memory, size, 0);
-  REQUIRE(region != nullptr);
-  // What was there is unmapped, but the place is kept: another thread must not get it.
-  REQUIRE(::mmap(memory, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) ==
-          memory);
+  const registered_page page(link.left, 0, 1 << 16);
+  page.take_away();
   // Only when it comes to the end of the message, it turns out to be gone.
-  const ibv_sge gone{reinterpret_cast<std::uintptr_t>(memory), size, region->lkey};
-  REQUIRE(link.left.send(2, {link.left.piece(0, 300000), gone}) == 0);
+  REQUIRE(link.left.send(2, {link.left.piece(0, 300000), page.piece(1 << 16)}) == 0);
   CHECK(link.left.wait().status == IBV_WC_LOC_PROT_ERR);
   CHECK(link.right.quiet());
   REQUIRE(link.left.change(IBV_QPS_RTS) == 0);
   REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   CHECK(link.right.wait().byte_len == 8);
-  CHECK(ibv_dereg_mr(region) == 0);
-  ::munmap(memory, size);
 }
 
 TEST_CASE("UC: nobody hears a peer of another service") {
