@@ -28,25 +28,68 @@ as_root() {
   if ((EUID == 0)); then "$@"; else sudo "$@"; fi
 }
 
-# need_packages NAME...: installs those that are missing; asks only dpkg when none is.
+# missing_packages NAME...: those that aren't installed; asks only dpkg.
+missing_packages() {
+  comm -23 <(printf '%s\n' "$@" | sort -u) <(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+    sed -n 's/^installed //p' | sort -u)
+}
+
+# can_install: whether packages may be installed here, and if not, why.
+can_install() {
+  [[ -z ${VERBSPP_NO_INSTALL-} ]] || { reason="VERBSPP_NO_INSTALL is set" && return 1; }
+  command -v apt-get >/dev/null || { reason="this is not a Debian system" && return 1; }
+  ((EUID == 0)) || command -v sudo >/dev/null || { reason="neither root nor sudo" && return 1; }
+}
+
+# install_packages NAME...: installs them, after it has said how much that is. No installed package is
+# upgraded: each is pinned to its version.
+install_packages() {
+  local as_root=() pins extent status=0 install=(apt-get install --yes --no-install-recommends --no-remove)
+  [[ -n $(find /var/lib/apt/lists -name '*_Packages*' -mmin -1440 2>/dev/null | head -n 1) ]] ||
+    as_root apt-get update --quiet --quiet || complain "apt-get update failed; going on with the lists that are there"
+  ((EUID == 0)) || as_root=(sudo)
+  pins=$(mktemp)
+  chmod a+r "$pins"
+  dpkg-query --show --showformat='Package: ${Package}\nPin: version ${Version}\nPin-Priority: 1001\n\n' >"$pins"
+  install+=(-o Dir::Etc::Preferences="$pins" -o DPkg::Lock::Timeout=600)
+  extent=$(LC_ALL=C "${install[@]}" --assume-no "$@" 2>/dev/null |
+    sed -n 's/.*, \([0-9]* newly installed\).*/\1/p; s/^After this operation, \(.*\) of additional disk space.*/\1 of disk space/p' |
+    paste --serial --delimiters=, | sed 's/,/, /') || true
+  say "installing $* (${extent:-of unknown size})"
+  mkdir -p "$build"
+  progress "$build/packages.log" "installing packages" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "${install[@]}" "$@" || status=$?
+  rm -f "$pins"
+  if ((status != 0)); then
+    grep '^E: \|Depends:' "$build/packages.log" | tail -n 12 >&2
+    complain "could not install these packages without an upgrade of installed ones; all of apt's output is in $build/packages.log"
+    return 1
+  fi
+}
+
+# need_packages NAME...: installs those that are missing, or ends.
 need_packages() {
-  [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
-  command -v apt-get >/dev/null ||
+  local missing reason=
+  command -v dpkg-query >/dev/null || [[ -n ${VERBSPP_NO_INSTALL-} ]] ||
     die "this is not a Debian system; please install what these packages hold, and set VERBSPP_NO_INSTALL=1: $*"
-  local installed missing
-  installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
-    sed -n 's/^installed //p' | sort) || true
-  missing=$(comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u))
-  [[ -n $missing ]] || return 0
-  missing=${missing//$'\n'/ }
-  ((EUID == 0)) || command -v sudo >/dev/null ||
-    die "neither root nor sudo; please have these packages installed: $missing"
-  say "installing $missing"
-  as_root apt-get update --quiet --quiet || complain "apt-get update failed; going on with the lists that are there"
-  # shellcheck disable=SC2086  # one word per package
-  as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install --quiet --yes --no-install-recommends --no-remove $missing ||
-    die "could not install $missing"
+  [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  can_install || die "$reason; please have these packages installed: ${missing[*]}"
+  install_packages "${missing[@]}" || die "they are needed"
+}
+
+# want_packages NAME...: installs those that are missing, where that is possible. Otherwise it says
+# which they are, and what needs them stays out.
+want_packages() {
+  local missing reason=
+  command -v dpkg-query >/dev/null || return 0
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  if ! can_install; then
+    say "$reason; what needs these packages is left out: ${missing[*]}"
+  elif ! install_packages "${missing[@]}"; then
+    say "what needs these packages is left out"
+  fi
 }
 
 # unpack_package NAME FOLDER: downloads a package and unpacks it there, without installing it.
@@ -66,7 +109,24 @@ lock_build() {
 configure() { [[ -f $1/build.ninja ]] || meson setup "$@"; }
 
 # progress LOG WHAT COMMAND...: runs a command with its output in a log, and shows meanwhile how far it is.
-progress() { scripts/progress.py --log "$1" --append --what "$2" -- "${@:3}"; }
+progress() {
+  local log=$1 what=$2
+  shift 2
+  if command -v python3 >/dev/null; then
+    scripts/progress.py --log "$log" --append --what "$what" "$@"
+  else
+    # The first packages bring Python.
+    "$@" >>"$log" 2>&1 &
+    local pid=$! seconds=$SECONDS
+    while sleep 10 && kill -0 $pid 2>/dev/null; do
+      echo "$what: $(grep -c '^Setting up ' "$log") packages done, $((SECONDS - seconds)) s" >&2
+    done &
+    local reports=$! status=0
+    wait $pid || status=$?
+    kill $reports 2>/dev/null
+    return "$status"
+  fi
+}
 
 # use_ccache: where ccache is installed, Meson takes it. It finds what any clone of the project has
 # compiled before, precompiled headers included.

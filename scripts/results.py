@@ -3,12 +3,15 @@
 """Reads Meson's testlog.json: shows what failed, again in a line each at the end; the last line has
 passed, failed, skipped as numbers.
 
-    results.py NAME LOG [AGAIN]
+    results.py [--skips FILE] NAME LOG [AGAIN]
     results.py --failed LOG
+    results.py --summary FILE...
 
-AGAIN is the log of a second run of what failed: what passes there counts as passed, and is named as
-unsteady. With --failed, the names of what failed, a line each, as Meson takes them; nothing where
-too many failed for that to be luck.
+A program that ends with a line "N passed, N failed, N skipped" counts as these test cases, any other one
+as a single test. AGAIN is the log of a second run of the tests that failed: a test that passes there
+counts as passed, and is named as unsteady. FILE gets the reason of each skipped test case, and with
+--summary the reasons of such files are shown, grouped. With --failed, the names of the failed tests, a line
+each, as Meson takes them; nothing where too many failed for that to be luck.
 """
 
 import collections
@@ -26,6 +29,9 @@ COMPLAINTS_SHOWN, COMPLAINT_LINES = 2, 10
 LAST_LINES = 10
 LONGEST_LINE = 200
 MOST_AGAIN = 5
+COUNTS = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped$")
+SKIPPED_CASE = re.compile(r"skipped: (.*) \((.*)\)$")
+NAMES_SHOWN = 3
 
 
 def complaints(said):
@@ -81,6 +87,43 @@ def tests_of(log):
         yield test, "passed" if result in PASSED else "skipped" if result in SKIPPED else "failed"
 
 
+def cases_of(test, outcome):
+    """How many test cases of a program passed, failed and were skipped."""
+    lines = [line for line in (test.get("stdout") or "").splitlines() if line.strip()]
+    counts = COUNTS.match(lines[-1]) if lines else None
+    if not counts:
+        return collections.Counter({outcome: 1})
+    passed, failed, skipped = map(int, counts.groups())
+    # One that crashed, hung or leaked has failed, whatever it counted before.
+    failed = max(failed, 1) if outcome == "failed" else failed
+    return collections.Counter(passed=passed, failed=failed, skipped=skipped)
+
+
+def skips_of(test, outcome):
+    """Yields each test case that was skipped, and why."""
+    outputs = [line for said in (test.get("stdout"), test.get("stderr")) for line in (said or "").splitlines()]
+    found = [match.groups() for match in map(SKIPPED_CASE.match, outputs) if match]
+    if not found and outcome == "skipped":
+        last = [line.strip() for line in outputs if line.strip()] or ["it does not say why"]
+        found = [(test["name"], last[-1])]
+    return found
+
+
+def show_summary(files):
+    """Shows the reasons that test cases were skipped for, the most frequent first."""
+    groups = collections.defaultdict(list)
+    for file in files:
+        if pathlib.Path(file).exists():
+            for line in pathlib.Path(file).read_text().splitlines():
+                where, case, reason = json.loads(line)
+                groups[reason].append((where, case))
+    for reason, skipped in sorted(groups.items(), key=lambda group: -len(group[1])):
+        where = ", ".join(sorted({where for where, _ in skipped}))
+        cases = list(dict.fromkeys(case for _, case in skipped))
+        more = f" and {len(cases) - NAMES_SHOWN} more" if len(cases) > NAMES_SHOWN else ""
+        print(f"skipped: {len(skipped)} in {where}: {reason}: {'; '.join(cases[:NAMES_SHOWN])}{more}"[:2 * LONGEST_LINE])
+
+
 def worth_another_run(log):
     """What failed, if that isn't much: Meson's "project:suites / test", as "project:test"."""
     failed = [test["name"] for test, outcome in tests_of(log) if outcome == "failed"]
@@ -94,13 +137,24 @@ def main():
         for name in worth_another_run(sys.argv[2]):
             print(name)
         return
-    name, log = sys.argv[1:3]
-    passed_again = {test["name"] for again in sys.argv[3:] for test, outcome in tests_of(again) if outcome == "passed"}
+    if sys.argv[1] == "--summary":
+        show_summary(sys.argv[2:])
+        return
+    arguments = sys.argv[1:]
+    skips = None
+    if arguments[0] == "--skips":
+        skips = open(arguments[1], "w", encoding="utf-8")
+        arguments = arguments[2:]
+    name, log = arguments[:2]
+    passed_again = {test["name"]: test for again in arguments[2:] for test, outcome in tests_of(again) if outcome == "passed"}
     counts = collections.Counter()
     remarks = []
     for test, outcome in tests_of(log):
-        verdict = "unsteady" if outcome == "failed" and test["name"] in passed_again else outcome
-        counts[verdict] += 1
+        again = passed_again.get(test["name"]) if outcome == "failed" else None
+        verdict = "unsteady" if again else outcome
+        counts += cases_of(again, "passed") if again else cases_of(test, outcome)
+        for case, reason in skips_of(again or test, "passed" if again else outcome) if skips else []:
+            print(json.dumps([name, case, reason]), file=skips)
         if verdict in ("failed", "unsteady"):
             steadiness = "; it passed when it ran again" if verdict == "unsteady" else ""
             print(f"--- {name}: {test['name']}: {test['result']}, exit status {test['returncode']}{steadiness}")
@@ -110,7 +164,7 @@ def main():
             remarks.append(f"{verdict}: {name}: {test['name']}: {about(test['result'], found, outputs)}"[:LONGEST_LINE])
     for line in remarks:
         print(line)
-    print(counts["passed"] + counts["unsteady"], counts["failed"], counts["skipped"])
+    print(counts["passed"], counts["failed"], counts["skipped"])
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ bool claims(const ibv_device_attr& device, memory_window_type type) noexcept {
   return (device.device_cap_flags & (type == memory_window_type::type_1 ? first : second)) != 0;
 }
 
-error creation_failure(int errnum, const protection_domain& domain,
-                       memory_window_type type) noexcept {
+error allocation_failure(int errnum, const protection_domain& domain,
+                         memory_window_type type) noexcept {
   const error failure = error::from_errno(errnum, allocating);
   if (failure != error_kind::not_supported && failure != error_kind::invalid_input) return failure;
   const auto device = domain.context().query_device();
@@ -59,7 +59,7 @@ result<void> memory_window_owner::allocate(memory_window_type type) noexcept {
   VERBSPP_TRYV(check_usable(allocating, domain_));
   errno = 0;
   native_ = ibv_alloc_mw(domain_.native_handle(), static_cast<ibv_mw_type>(type));
-  if (native_ == nullptr) return creation_failure(errno, domain_, type);
+  if (native_ == nullptr) return allocation_failure(errno, domain_, type);
   return success();
 }
 

@@ -11,18 +11,18 @@ namespace {
 using ending = void (*)(ibv_cq_ex*);
 std::atomic<ending> rxe_end{nullptr};
 /// This thread's session has ended already: sessions don't nest.
-thread_local bool has_ended = false;
+thread_local bool has_session_ended = false;
 
 int next_poll(ibv_cq_ex* polled) {
   rxe_end.load(std::memory_order_relaxed)(polled);
   ibv_poll_cq_attr attributes{};
   const int returned = polled->start_poll(polled, &attributes);
-  has_ended = returned != 0;
+  has_session_ended = returned != 0;
   return returned;
 }
 
 void end_poll(ibv_cq_ex* polled) {
-  if (!std::exchange(has_ended, false)) rxe_end.load(std::memory_order_relaxed)(polled);
+  if (!std::exchange(has_session_ended, false)) rxe_end.load(std::memory_order_relaxed)(polled);
 }
 
 }  // namespace

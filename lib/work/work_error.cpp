@@ -19,7 +19,13 @@ struct status_description {
   const char* hint;
 };
 
-using enum work_error_class;
+// Without transport and flushed, which are also the names of a type and of a status.
+using work_error_class::fatal;
+using work_error_class::local_programming;
+using work_error_class::local_resource;
+using work_error_class::remote;
+using work_error_class::timeout;
+using work_error_class::unknown;
 
 constexpr std::array statuses{
     status_description{work_status::success, unknown, "success", "nothing failed"},
@@ -44,7 +50,8 @@ constexpr std::array statuses{
         "check that region, window and queue pair are of one protection domain, that "
         "the region may be bound, and that a window of type 2 was invalidated since "
         "its last bind; this window cannot be bound any more"},
-    status_description{work_status::bad_response_error, transport, "bad response error",
+    status_description{work_status::bad_response_error, work_error_class::transport,
+                       "bad response error",
                        "the peer answered with an unexpected packet: check that both ends are "
                        "connected to each other and with the same PSN"},
     status_description{work_status::local_access_error, local_programming, "local access error",
@@ -147,7 +154,7 @@ const char* to_string(work_error_class kind) noexcept {
       return "transport";
     case timeout:
       return "timeout";
-    case flushed:
+    case work_error_class::flushed:
       return "flushed";
     case fatal:
       return "fatal";
@@ -176,11 +183,11 @@ int errno_of(work_error_class kind) noexcept {
       return EIO;
     case remote:
       return EREMOTEIO;
-    case transport:
+    case work_error_class::transport:
       return EPROTO;
     case timeout:
       return ETIMEDOUT;
-    case flushed:
+    case work_error_class::flushed:
       return ECANCELED;
   }
   return EIO;

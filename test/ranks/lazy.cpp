@@ -33,10 +33,6 @@ namespace {
   return {all.begin(), all.end()};
 }
 
-[[nodiscard]] error_kind kind_of(const peer_result& failed) {
-  return static_cast<error>(failed.result.assume_error()).kind();
-}
-
 /// Stops a wait of that rank when none of those is still to be connected.
 class when_none_is_due {
  public:

@@ -42,10 +42,6 @@ class meeting {
   std::atomic<std::uint32_t> come_{0};
 };
 
-[[nodiscard]] error_kind kind_of(const group_results& failed) {
-  return static_cast<error>(failed.error()).kind();
-}
-
 void require_blamed(const group_results& done, const numbers& ranks, int line = __builtin_LINE()) {
   require(blamed(done) == ranks,
           done.has_value() ? "nobody is blamed" : done.error().message().c_str(), line);

@@ -18,10 +18,6 @@ namespace {
 
 using numbers = std::vector<std::uint32_t>;
 
-[[nodiscard]] error_kind kind_of(const peer_result& failed) {
-  return static_cast<error>(failed.result.assume_error()).kind();
-}
-
 }  // namespace
 
 TEST_CASE("nothing of a step goes by a channel that the program has put under a rank's number") {

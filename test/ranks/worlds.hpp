@@ -106,6 +106,13 @@ class when_set {
   return found;
 }
 
+[[nodiscard]] inline error_kind kind_of(const group_results& failed) {
+  return static_cast<error>(failed.error()).kind();
+}
+[[nodiscard]] inline error_kind kind_of(const peer_result& failed) {
+  return static_cast<error>(failed.result.assume_error()).kind();
+}
+
 /// Breaks what connects them, at both ends.
 inline void break_link(world& one, world& other) {
   move_to_error(one.peers()[other.rank()].native_handle());

@@ -18,7 +18,7 @@ constexpr queue_pair_parameter_set send_cq = queue_pair_parameter::send_completi
 constexpr queue_pair_parameter_set receive_cq = queue_pair_parameter::receive_completion_queue;
 constexpr queue_pair_parameter_set rights = queue_pair_parameter::access;
 constexpr queue_pair_parameter_set nothing{};
-constexpr auto everything = queue_pair_parameter_set::from_bits((1U << 25) - 1);
+constexpr auto all_given = queue_pair_parameter_set::from_bits((1U << 25) - 1);
 
 template <queue_pair_parameter_set Given>
 using builder = queue_pair_builder<transport::rc, Given>;
@@ -45,13 +45,13 @@ static_assert(!CanBuild < pd | receive_cq | rights >);
 static_assert(!CanBuild < send_cq | receive_cq | rights >);
 static_assert(CanBuild < pd | send_cq | receive_cq | rights >);
 
-static_assert(CanBuild<everything>);
-static_assert(!CanBuild<everything - pd>);
-static_assert(!CanBuild<everything - send_cq>);
-static_assert(!CanBuild<everything - receive_cq>);
-static_assert(!CanBuild<everything - rights>);
+static_assert(CanBuild<all_given>);
+static_assert(!CanBuild<all_given - pd>);
+static_assert(!CanBuild<all_given - send_cq>);
+static_assert(!CanBuild<all_given - receive_cq>);
+static_assert(!CanBuild<all_given - rights>);
 
-static_assert(std::is_same_v<decltype(std::declval<builder<everything>>().build()),
+static_assert(std::is_same_v<decltype(std::declval<builder<all_given>>().build()),
                              result<prepared_queue_pair<transport::rc>>>);
 
 // Each setter gives its parameter and nothing else, whatever was given before, and only once.
@@ -68,7 +68,7 @@ concept Gives =
     auto operator()(const Builder& given) const -> decltype(given.setter(__VA_ARGS__)); \
   };                                                                                    \
   static_assert(Gives<call_##setter, builder<nothing>, builder<added>,                  \
-                      builder<everything - (added)>, builder<everything>>)
+                      builder<all_given - (added)>, builder<all_given>>)
 
 using queue = completion_queue;
 using domain = protection_domain;
@@ -137,14 +137,13 @@ GIVES_OPTIONAL(traffic_class, traffic_class);
 GIVES_OPTIONAL(flow_label, flow_label);
 
 template <class Builder>
-concept TakesOptionalAccess = requires(
+concept BuildsWithOptionalAccess = requires(
     const Builder& given, const std::optional<access_flags>& value) { given.access(value); };
 template <class Builder>
-concept TakesOptionalQueue = requires(const Builder& given, const std::optional<queue>& value) {
-  given.completion_queue(value);
-};
-static_assert(!TakesOptionalAccess<builder<nothing>>);
-static_assert(!TakesOptionalQueue<builder<nothing>>);
+concept BuildsWithOptionalQueue = requires(
+    const Builder& given, const std::optional<queue>& value) { given.completion_queue(value); };
+static_assert(!BuildsWithOptionalAccess<builder<nothing>>);
+static_assert(!BuildsWithOptionalQueue<builder<nothing>>);
 
 #undef GIVES_OPTIONAL
 

@@ -11,7 +11,13 @@
 namespace {
 
 using namespace verbspp;
-using enum queue_pair_state;
+// Without error, which is also the name of a type.
+using queue_pair_state::init;
+using queue_pair_state::ready_to_receive;
+using queue_pair_state::ready_to_send;
+using queue_pair_state::reset;
+using queue_pair_state::send_queue_drained;
+using queue_pair_state::send_queue_error;
 
 template <class QueuePair>
 concept Receives = requires(QueuePair& queue_pair, const receive_operation& request) {
@@ -54,7 +60,7 @@ static_assert(Receives<rc<ready_to_receive>>);
 static_assert(Receives<rc<ready_to_send>>);
 static_assert(Receives<rc<send_queue_drained>>);
 static_assert(Receives<rc<send_queue_error>>);
-static_assert(Receives<rc<error>>);
+static_assert(Receives<rc<queue_pair_state::error>>);
 
 template <class QueuePair>
 concept SendsNothing =
@@ -78,7 +84,7 @@ static_assert(!ShakesHands<rc<reset>>);
 static_assert(ShakesHands<rc<init>>);
 static_assert(!ShakesHands<rc<ready_to_receive>>);
 static_assert(!ShakesHands<rc<ready_to_send>>);
-static_assert(!ShakesHands<rc<error>>);
+static_assert(!ShakesHands<rc<queue_pair_state::error>>);
 static_assert(!ShakesHandsWithoutMove<rc<init>>, "the handshake consumes the queue pair");
 static_assert(!ShakesHandsWithoutMove<const rc<init>>);
 static_assert(!ShakesHands<const rc<init>>);
@@ -101,7 +107,8 @@ constexpr bool is_assumed_as_the_device_does() {
       Transport != transport::rc && (State == ready_to_send || State == send_queue_drained);
   return !IsAssumed<pair, reset> && !IsAssumed<pair, init> && !IsAssumed<pair, ready_to_receive> &&
          !IsAssumed<pair, ready_to_send> && !IsAssumed<pair, send_queue_drained> &&
-         IsAssumed<pair, send_queue_error> == stops && IsAssumed<pair, error> == (State != reset);
+         IsAssumed<pair, send_queue_error> == stops &&
+         IsAssumed<pair, queue_pair_state::error> == (State != reset);
 }
 template <transport Transport>
 constexpr bool every_state_is_assumed_as_the_device_does() {
@@ -111,7 +118,7 @@ constexpr bool every_state_is_assumed_as_the_device_does() {
          is_assumed_as_the_device_does<Transport, ready_to_send>() &&
          is_assumed_as_the_device_does<Transport, send_queue_drained>() &&
          is_assumed_as_the_device_does<Transport, send_queue_error>() &&
-         is_assumed_as_the_device_does<Transport, error>();
+         is_assumed_as_the_device_does<Transport, queue_pair_state::error>();
 }
 static_assert(every_state_is_assumed_as_the_device_does<transport::rc>());
 static_assert(every_state_is_assumed_as_the_device_does<transport::uc>());

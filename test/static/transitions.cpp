@@ -150,7 +150,10 @@ template <class Attributes>
 concept TakesOptionalPath = requires(const Attributes& attributes, const std::optional<path>& way) {
   attributes.path(way);
 };
-using enum queue_pair_state;
+using queue_pair_state::init;
+using queue_pair_state::ready_to_receive;
+using queue_pair_state::reset;
+using queue_pair_state::send_queue_drained;
 template <queue_pair_state From, queue_pair_state To>
 using of_rc = queue_pair_attributes<transport::rc, From, To>;
 static_assert(!TakesOptionalPort<of_rc<reset, init>> && !TakesOptionalAccess<of_rc<reset, init>>);

@@ -3,12 +3,11 @@
 // end.
 
 #include "../catch.hpp"
+#include "outcomes.hpp"
 #include <verbspp/work/transport_error.hpp>
 
-#include <cerrno>
 #include <coroutine>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -16,10 +15,10 @@ using verbspp::error;
 using verbspp::result;
 using verbspp::success;
 using verbspp::transport_result;
+using verbspp::test::boxed;
+using verbspp::test::refused;
 
 namespace {
-
-const error refused = error::from_errno(EACCES, "ibv_open_device", "ask for access");
 
 template <class Outcome>
 struct eager {
@@ -46,7 +45,6 @@ struct eager {
   std::coroutine_handle<promise_type> coroutine;
 };
 
-result<std::unique_ptr<int>> boxed(int value) { return std::make_unique<int>(value); }
 result<void> step(bool succeeds) {
   if (!succeeds) return refused;
   return success();

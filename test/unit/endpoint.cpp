@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
+#include "bytes.hpp"
 #include "text.hpp"
 #include <verbspp/qp/endpoint.hpp>
 
@@ -24,6 +25,7 @@ using verbspp::transport;
 using verbspp::test::contains;
 using verbspp::test::printed;
 using verbspp::test::printed_by_a_hex_stream;
+using verbspp::test::with;
 
 namespace {
 
@@ -84,14 +86,14 @@ constexpr endpoint datagram_end{.type = transport::ud,
                                 .reads_as_target = 0,
                                 .qkey = 0x81234567};
 
-/// Zeros behind them.
+/// An encoding that begins with these bytes; zeros follow.
 template <class... Bytes>
-constexpr encoded bytes_of(Bytes... bytes) {
+constexpr encoded encoding(Bytes... bytes) {
   return {static_cast<std::byte>(bytes)...};
 }
 
 // Written by hand from the table in the documentation of endpoint::encode.
-constexpr encoded infiniband_bytes = bytes_of(  //
+constexpr encoded infiniband_bytes = encoding(  //
     0x76, 3,                                    // what it is, version
     2, 1, 0, 5,                                 // RC, InfiniBand, InfiniBand GID, 4096
     0x01, 0x07,                                 // LID
@@ -101,7 +103,7 @@ constexpr encoded infiniband_bytes = bytes_of(  //
     0, 0, 0, 0,                                                                    // reserved
     0, 0, 0, 0, 0, 0, 0, 0);  // no owner, no generation
 
-constexpr encoded ethernet_bytes = bytes_of(  //
+constexpr encoded ethernet_bytes = encoding(  //
     0x76, 3,                                  // what it is, version
     3, 2, 2, 3,                               // UC, Ethernet, RoCE v2, 1024
     0, 0,                                     // LID
@@ -111,7 +113,7 @@ constexpr encoded ethernet_bytes = bytes_of(  //
     0, 0, 0, 0,                                              // reserved
     0x81, 0x02, 0xfe, 0x0c, 0x01, 0x23, 0x45, 0x67);         // owner, generation
 
-constexpr encoded datagram_bytes = bytes_of(  //
+constexpr encoded datagram_bytes = encoding(  //
     0x76, 3,                                  // what it is, version
     4, 2, 1, 1,                               // UD, Ethernet, RoCE v1, 256
     0, 0,                                     // LID
@@ -124,7 +126,7 @@ constexpr encoded datagram_bytes = bytes_of(  //
 constexpr encoded offering_bytes = [] {
   encoded bytes = ethernet_bytes;
   constexpr encoded behind =
-      bytes_of(2, 0x68, 5, 1,  // so many, traffic class, service level, MTU is asked for
+      encoding(2, 0x68, 5, 1,  // count, traffic class, service level, MTU is asked for
                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 1,  // GID
                2, 120, 0x0f, 0xed,                                      // RoCE v2, prefix, VLAN
                0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0x00, 0x02, 0xc9, 0x03, 0x00, 0x00, 0x14, 0x91, 1, 0,
@@ -132,12 +134,6 @@ constexpr encoded offering_bytes = [] {
   for (std::size_t i = 0; former_size + i < bytes.size(); ++i) bytes[former_size + i] = behind[i];
   return bytes;
 }();
-
-/// An encoding with one byte changed.
-encoded with(encoded bytes, std::size_t offset, unsigned value) {
-  bytes[offset] = static_cast<std::byte>(value);
-  return bytes;
-}
 
 /// Decoding any bytes gives an error in words, or an endpoint whose encoding is just these bytes.
 bool is_refused_or_round_trips(std::span<const std::byte> bytes) {

@@ -36,7 +36,7 @@ struct errno_meaning {
   error_kind kind;
 };
 
-constexpr std::array meanings{
+constexpr std::array errno_meanings{
     errno_meaning{EINVAL, error_kind::invalid_input},
     errno_meaning{ERANGE, error_kind::invalid_input},
     errno_meaning{ENOMEM, error_kind::resource_exhausted},
@@ -63,7 +63,7 @@ constexpr std::array meanings{
 }  // namespace
 
 TEST_CASE("an errno has the kind that the documentation gives it") {
-  for (const auto& [errnum, kind] : meanings) {
+  for (const auto& [errnum, kind] : errno_meanings) {
     CAPTURE(errnum, to_string(kind));
     CHECK(verbspp::kind_of_errno(errnum) == kind);
     CHECK(error::from_errno(errnum, "ibv_anything").kind() == kind);
@@ -72,7 +72,7 @@ TEST_CASE("an errno has the kind that the documentation gives it") {
 
 TEST_CASE("an errno without a kind of its own is the driver's") {
   const auto is_listed = [](int errnum) {
-    for (const auto& each : meanings)
+    for (const auto& each : errno_meanings)
       if (each.errnum == errnum) return true;
     return false;
   };

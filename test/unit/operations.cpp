@@ -48,7 +48,7 @@ TEST_CASE("a request asks for a completion and nothing else unless told") {
 
 namespace {
 
-verbspp::send_operation greeting() {
+verbspp::send_operation some_send() {
   const auto part = verbspp::gather_element::from_native({0x1000, 64, 7});
   return {.elements = part, .solicited = true};
 }
@@ -57,7 +57,7 @@ verbspp::send_operation greeting() {
 
 TEST_CASE("an operation can be returned, stored and copied") {
   std::vector<verbspp::send_operation> stored;
-  for (int i = 0; i < 3; ++i) stored.push_back(greeting());
+  for (int i = 0; i < 3; ++i) stored.push_back(some_send());
   const auto copy = stored;
   stored.clear();
   stored.shrink_to_fit();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
+#include "bytes.hpp"
 #include "text.hpp"
 #include <verbspp/memory/remote_memory.hpp>
 
@@ -18,6 +19,7 @@ using verbspp::remote_key;
 using verbspp::remote_memory;
 using verbspp::test::contains;
 using verbspp::test::printed;
+using verbspp::test::with;
 
 namespace {
 
@@ -25,7 +27,6 @@ namespace access = verbspp::access;
 using readable = remote_memory<access::remote_read>;
 using everything = remote_memory<access::all_remote>;
 using read_write = remote_memory<access::remote_read | access::remote_write>;
-using encoded = std::array<std::byte, 24>;
 
 constexpr read_write some_memory(0x1122334455667788, 0x1000, remote_key(0xa1b2c3d4U));
 
@@ -36,15 +37,10 @@ constexpr auto bytes_of(Bytes... bytes) {
 
 // Written by hand from the documentation of remote_memory::encode. ibv_access_flags: 2 is remote
 // write, 4 is remote read.
-constexpr encoded some_bytes = bytes_of(0x6d, 1, 0, 6,           // what it is, version, rights
-                                        0xa1, 0xb2, 0xc3, 0xd4,  // rkey
-                                        0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,  // address
-                                        0, 0, 0, 0, 0, 0, 0x10, 0);                      // length
-
-encoded with(encoded bytes, std::size_t offset, unsigned value) {
-  bytes[offset] = static_cast<std::byte>(value);
-  return bytes;
-}
+constexpr auto some_bytes = bytes_of(0x6d, 1, 0, 6,           // magic, version, rights
+                                     0xa1, 0xb2, 0xc3, 0xd4,  // rkey
+                                     0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88,  // address
+                                     0, 0, 0, 0, 0, 0, 0x10, 0);                      // length
 
 constexpr std::uint64_t largest = UINT64_MAX;
 

@@ -52,12 +52,12 @@ struct [[gnu::packed]] packed {
 };
 
 constexpr auto all = access::all_remote;
-using memory = remote_memory<all>;
-constexpr memory some_memory(0x10000, 4096, remote_key(77U));
+using accessible = remote_memory<all>;
+constexpr accessible page(0x10000, 4096, remote_key(77U));
 
 template <class Object>
 auto object_at(std::uint64_t offset) {
-  return remote_object<Object, all>::at(some_memory, offset);
+  return remote_object<Object, all>::at(page, offset);
 }
 
 }  // namespace
@@ -67,14 +67,14 @@ TEST_CASE("a remote object is the memory of just its bytes") {
   CHECK(object.address() == 0x10040);
   CHECK(object.length() == sizeof(header));
   CHECK(object.rkey() == remote_key(77U));
-  CHECK(object == some_memory.slice(64, sizeof(header)).value());
-  static_assert(sizeof object == sizeof some_memory);
+  CHECK(object == page.slice(64, sizeof(header)).value());
+  static_assert(sizeof object == sizeof page);
   static_assert(std::is_trivially_copyable_v<remote_object<header, all>>);
 }
 
 TEST_CASE("a field of a remote object lies where the compiler has put it") {
   const auto object = object_at<header>(64).value();
-  const auto check = [&](const memory& field, std::size_t offset, std::size_t size) {
+  const auto check = [&](const accessible& field, std::size_t offset, std::size_t size) {
     CHECK(field.address() == 0x10040 + offset);
     CHECK(field.length() == size);
     CHECK(field.rkey() == remote_key(77U));
@@ -94,7 +94,8 @@ TEST_CASE("fields of an object of 1 GiB take no memory of the program") {
   extern char __bss_start;
   extern char _end;
   CHECK(&_end - &__bss_start < std::ptrdiff_t{1} << 26);
-  const auto object = remote_object<enormous, all>::at(memory(0, sizeof(enormous), remote_key(1U)));
+  const auto object =
+      remote_object<enormous, all>::at(accessible(0, sizeof(enormous), remote_key(1U)));
   CHECK(object.value().field(&enormous::last).address() == offsetof(enormous, last));
 }
 
@@ -112,7 +113,7 @@ TEST_CASE("a remote object has to lie within the memory") {
   for (const std::uint64_t offset :
        {std::uint64_t{4096}, std::uint64_t{4089}, UINT64_MAX, UINT64_MAX - 7})
     CHECK(object_at<std::uint64_t>(offset).error() == error_kind::invalid_input);
-  CHECK(remote_object<header, all>::at(memory(0, 8, remote_key(1U))).error() ==
+  CHECK(remote_object<header, all>::at(accessible(0, 8, remote_key(1U))).error() ==
         error_kind::invalid_input);
 }
 
@@ -128,7 +129,7 @@ TEST_CASE("a remote object has to be aligned as its type needs") {
 }
 
 TEST_CASE("an element of a remote array lies within it") {
-  const auto array = remote_array<std::uint32_t, all>::of(some_memory).value();
+  const auto array = remote_array<std::uint32_t, all>::of(page).value();
   CHECK(array.size() == 1024);
   CHECK(array.element(0).value().address() == 0x10000);
   CHECK(array.element(1023).value().address() == 0x10000 + 4092);
@@ -149,11 +150,11 @@ TEST_CASE("an element of a remote array lies within it") {
 }
 
 TEST_CASE("memory that is no array of such elements is refused") {
-  CHECK(remote_array<std::uint64_t, all>::of(memory(0x1000, 12, remote_key(1U))).error() ==
+  CHECK(remote_array<std::uint64_t, all>::of(accessible(0x1000, 12, remote_key(1U))).error() ==
         error_kind::invalid_input);
-  CHECK(remote_array<std::uint64_t, all>::of(memory(0x1001, 16, remote_key(1U))).error() ==
+  CHECK(remote_array<std::uint64_t, all>::of(accessible(0x1001, 16, remote_key(1U))).error() ==
         error_kind::invalid_input);
-  CHECK(remote_array<std::byte, all>::of(memory(0x1001, 12, remote_key(1U))).has_value());
+  CHECK(remote_array<std::byte, all>::of(accessible(0x1001, 12, remote_key(1U))).has_value());
 }
 
 TEST_CASE("a remote object is read, written and worked on as its rights allow") {
@@ -170,5 +171,5 @@ TEST_CASE("a remote object is read, written and worked on as its rights allow") 
   using readable = remote_object<header, access::remote_read>;
   static_assert(std::is_convertible_v<readable, remote_source>);
   static_assert(!std::is_convertible_v<readable, remote_destination>);
-  CHECK(readable::at(some_memory).value().length() == sizeof(header));
+  CHECK(readable::at(page).value().length() == sizeof(header));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
+#include "outcomes.hpp"
 #include <verbspp/base/result.hpp>
 
 #include <boost/outcome/basic_result.hpp>
@@ -20,10 +21,10 @@ using verbspp::error;
 using verbspp::error_kind;
 using verbspp::result;
 using verbspp::success;
+using verbspp::test::boxed;
+using verbspp::test::refused;
 
 namespace {
-
-const error refused = error::from_errno(EACCES, "ibv_open_device", "ask for access");
 
 template <class Value>
 result<Value> fail() {
@@ -31,7 +32,6 @@ result<Value> fail() {
 }
 result<int> one() { return 1; }
 result<void> done() { return success(); }
-result<std::unique_ptr<int>> boxed(int value) { return std::make_unique<int>(value); }
 template <int First, int Second>
 result<int> sum() {
   return First + Second;

@@ -31,7 +31,7 @@ struct status_meaning {
 };
 
 // Every status but success.
-constexpr std::array<status_meaning, 23> meanings{{
+constexpr std::array<status_meaning, 23> status_meanings{{
     {IBV_WC_LOC_LEN_ERR, work_error_class::local_programming},
     {IBV_WC_LOC_QP_OP_ERR, work_error_class::local_programming},
     {IBV_WC_LOC_EEC_OP_ERR, work_error_class::local_programming},
@@ -81,7 +81,7 @@ ibv_wc succeeded(ibv_wc_opcode opcode) {
 }  // namespace
 
 TEST_CASE("a failed request tells its status, where to look, and what usually causes it") {
-  for (const auto& [status, error_class] : meanings) {
+  for (const auto& [status, error_class] : status_meanings) {
     CAPTURE(static_cast<int>(status));
     const work_completion completion(failed(status));
     CHECK_FALSE(completion.is_success());
@@ -104,8 +104,9 @@ TEST_CASE("a failed request tells its status, where to look, and what usually ca
 
 TEST_CASE("no two statuses have the same name") {
   std::set<std::string> names{to_string(work_status::success)};
-  for (const auto& each : meanings) names.insert(to_string(static_cast<work_status>(each.status)));
-  CHECK(names.size() == meanings.size() + 1);
+  for (const auto& each : status_meanings)
+    names.insert(to_string(static_cast<work_status>(each.status)));
+  CHECK(names.size() == status_meanings.size() + 1);
   CHECK(names.count("unknown status") == 0);
 }
 

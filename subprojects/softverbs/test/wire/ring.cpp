@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <memory>
