@@ -25,7 +25,7 @@ bool eventually(const Condition& condition) {
   return true;
 }
 
-/// How long tests wait for an event that must not come.
+/// The time that tests wait for an event that must not come.
 inline constexpr auto a_moment = std::chrono::milliseconds(20);
 
 /// Returns whether there is something to read before the time is over.

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <stdexcept>
 
-/// Memory of its own that an end has registered, and that a test takes away from below the region.
+/// Memory that an end has registered, and that a test unmaps while the region is there.
 class registered_page {
  public:
   static constexpr std::size_t usual_size = 4096;
@@ -34,7 +34,7 @@ class registered_page {
   void forbid_writes() const {
     if (::mprotect(memory, size, PROT_READ) != 0) throw std::runtime_error("mprotect");
   }
-  /// Where its owner's peer finds it.
+  /// The address that a peer of its owner uses.
   address there() const {
     address result = owner_.here();
     result.memory = reinterpret_cast<std::uintptr_t>(memory);
