@@ -2,12 +2,17 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
 /// What all measurements share: a clock, what was seen, and how it is told to table.py.
 namespace bench {
+
+/// The lengths of short and long messages, in bytes.
+inline constexpr std::size_t small = 64;
+inline constexpr std::size_t large = std::size_t{1} << 20;
 
 using seconds = std::chrono::duration<double>;
 

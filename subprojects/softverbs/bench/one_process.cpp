@@ -12,8 +12,6 @@
 namespace bench {
 namespace {
 
-constexpr std::size_t small = 64;
-
 /// Two queue pairs that are connected to each other.
 struct loop {
   loop(const device& on, completion_queue& completions, std::uint32_t window)

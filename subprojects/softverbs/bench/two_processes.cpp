@@ -10,8 +10,6 @@
 namespace bench {
 namespace {
 
-constexpr std::size_t small = 64;
-constexpr std::size_t large = std::size_t{1} << 20;
 constexpr unsigned receives = 512;
 /// In the last message; those before count from 1 to 100, or say nothing.
 constexpr char last = 127;

@@ -13,7 +13,6 @@
 namespace bench {
 namespace {
 
-constexpr std::size_t small = 64;
 constexpr unsigned pairs = 8000;
 
 /// Each connected to its neighbour.

@@ -16,7 +16,6 @@
 namespace bench {
 namespace {
 
-constexpr std::size_t large = std::size_t{1} << 20;
 using message = std::array<char, 64>;
 
 /// Half of a round trip; both ends block, each on a processor of its own.

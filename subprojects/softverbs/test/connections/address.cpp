@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// Identifiers, their addresses, ports and options.
+#include "catch.hpp"
+#include "support/cm_fabric.hpp"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+
+namespace {
+
+/// The errno of a call that has to fail.
+template <typename Call>
+int failure(Call call) {
+  errno = 0;
+  const int result = call();
+  return result == 0 ? 0 : errno;
+}
+
+int bind(rdma_cm_id* id, const char* address, std::uint16_t port = 0) {
+  sockaddr_in6 own = ip(address, port);
+  return failure([&] { return rdma_bind_addr(id, of_c(own)); });
+}
+
+int set(rdma_cm_id* id, int name, int value) {
+  return failure([&] { return rdma_set_option(id, RDMA_OPTION_ID, name, &value, sizeof(value)); });
+}
+
+}  // namespace
+
+TEST_CASE("cm: an address of a soft device leads to it") {
+  event_source events;
+  const auto [text, device] = GENERATE(table<const char*, const char*>({
+      {"198.18.83.1", "soft0"},
+      {"198.18.83.2", "soft1"},
+      {"fd73:6f66:7476::2", "soft1"},
+      {"127.0.0.1", "soft0"},
+      {"::1", "soft0"},
+  }));
+  one_id listener(events);
+  CHECK(bind(listener.id, text) == 0);
+  REQUIRE(listener.id->verbs != nullptr);
+  CHECK(std::string(listener.id->verbs->device->name) == device);
+  CHECK(listener.id->port_num == 1);
+  CHECK(listener.id->pd != nullptr);
+  CHECK(text_of(rdma_get_local_addr(listener.id)) == text);
+  CHECK(port_of(listener.id) != 0);
+
+  one_id client(events);
+  resolve(events, client, ip(text, 7174));
+  CHECK(std::string(client.id->verbs->device->name) == device);
+  CHECK(text_of(rdma_get_peer_addr(client.id)) == text);
+  CHECK(ntohs(rdma_get_dst_port(client.id)) == 7174);
+  CHECK(port_of(client.id) != 0);
+  CHECK(client.id->route.num_paths == 1);
+  CHECK(client.id->route.path_rec->mtu == IBV_MTU_4096);
+}
+
+TEST_CASE("cm: who listens at all addresses has no device") {
+  event_source events;
+  const char* const text = GENERATE("0.0.0.0", "::");
+  one_id listener(events);
+  CHECK(bind(listener.id, text) == 0);
+  CHECK(listener.id->verbs == nullptr);
+  CHECK(port_of(listener.id) != 0);
+}
+
+TEST_CASE("cm: an address of nobody is told") {
+  event_source events;
+  one_id id(events);
+  CHECK(bind(id.id, "192.0.2.1") == EADDRNOTAVAIL);
+  sockaddr_in6 target = ip("192.0.2.1", 1);
+  REQUIRE(rdma_resolve_addr(id.id, nullptr, of_c(target), 2000) == 0);
+  CHECK(events.next(RDMA_CM_EVENT_ADDR_ERROR)->status == -ENODEV);
+  // It can be tried again.
+  resolve(events, id, ip("198.18.83.1", 1));
+}
+
+TEST_CASE("cm: what is no address, or comes too early or too late, is refused") {
+  event_source events;
+  one_id id(events);
+  sockaddr_in6 strange{};
+  strange.sin6_family = AF_UNIX;
+  sockaddr_in6 good = ip("198.18.83.1", 1);
+  CHECK(failure([&] { return rdma_bind_addr(id.id, of_c(strange)); }) == EINVAL);
+  CHECK(failure([&] { return rdma_bind_addr(id.id, nullptr); }) == EINVAL);
+  CHECK(failure([&] { return rdma_resolve_addr(id.id, nullptr, of_c(strange), 1); }) == EINVAL);
+  CHECK(failure([&] { return rdma_resolve_addr(id.id, of_c(strange), of_c(good), 1); }) == EINVAL);
+  CHECK(failure([&] { return rdma_resolve_route(id.id, 1); }) == EINVAL);
+  CHECK(failure([&] { return rdma_connect(id.id, nullptr); }) == EINVAL);
+  CHECK(failure([&] { return rdma_accept(id.id, nullptr); }) == EINVAL);
+  CHECK(failure([&] { return rdma_reject(id.id, nullptr, 0); }) == EINVAL);
+  CHECK(failure([&] { return rdma_disconnect(id.id); }) == EINVAL);
+  CHECK(failure([&] { return rdma_establish(id.id); }) == EINVAL);
+  CHECK(failure([&] { return rdma_notify(id.id, IBV_EVENT_COMM_EST); }) == EINVAL);
+  CHECK(bind(id.id, "198.18.83.1") == 0);
+  CHECK(bind(id.id, "198.18.83.1") == EINVAL);
+  CHECK(failure([&] {
+          return rdma_create_id(events.channel, &id.id, nullptr, static_cast<rdma_port_space>(1));
+        }) == EINVAL);
+}
+
+TEST_CASE("cm: a port belongs to one, and is free again when that ends") {
+  event_source events;
+  one_id first(events);
+  REQUIRE(bind(first.id, "198.18.83.1") == 0);
+  const std::uint16_t port = port_of(first.id);
+  const auto taken = [&](const char* text, rdma_port_space space = RDMA_PS_TCP) {
+    one_id other(events, space);
+    return bind(other.id, text, port);
+  };
+  CHECK(taken("198.18.83.1") == EADDRINUSE);
+  CHECK(taken("127.0.0.1") == EADDRINUSE);
+  CHECK(taken("0.0.0.0") == EADDRINUSE);
+  CHECK(taken("::") == EADDRINUSE);
+  CHECK(taken("198.18.83.2") == 0);
+  CHECK(taken("fd73:6f66:7476::1") == 0);
+  CHECK(taken("198.18.83.1", RDMA_PS_UDP) == 0);
+  first.destroy();
+  CHECK(taken("0.0.0.0") == 0);
+  CHECK(taken("198.18.83.1") == 0);
+}
+
+TEST_CASE("cm: all addresses of IPv6 are those of IPv4, too, unless it is said") {
+  event_source events;
+  one_id all(events);
+  const bool only_ipv6 = GENERATE(false, true);
+  CHECK(set(all.id, RDMA_OPTION_ID_AFONLY, only_ipv6 ? 1 : 0) == 0);
+  REQUIRE(bind(all.id, "::") == 0);
+  one_id other(events);
+  CHECK(bind(other.id, "198.18.83.1", port_of(all.id)) == (only_ipv6 ? 0 : EADDRINUSE));
+}
+
+TEST_CASE("cm: a source is shared by those who say so") {
+  event_source events;
+  one_id first(events);
+  one_id second(events);
+  one_id third(events);
+  CHECK(set(first.id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
+  CHECK(set(second.id, RDMA_OPTION_ID_REUSEADDR, 1) == 0);
+  REQUIRE(bind(first.id, "198.18.83.1") == 0);
+  CHECK(bind(third.id, "198.18.83.1", port_of(first.id)) == EADDRINUSE);
+  CHECK(bind(second.id, "198.18.83.1", port_of(first.id)) == 0);
+}
+
+TEST_CASE("cm: options are of their size and time") {
+  event_source events;
+  one_id id(events);
+  std::uint8_t byte = 32;
+  int word = 1;
+  const auto option = [&](int level, int name, void* value, std::size_t length) {
+    return failure([&] { return rdma_set_option(id.id, level, name, value, length); });
+  };
+  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &byte, 1) == 0);
+  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &word, sizeof(word)) == EINVAL);
+  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, nullptr, 1) == EINVAL);
+  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1) == EINVAL);  // at most 31
+  CHECK(option(RDMA_OPTION_ID, 99, &byte, 1) == ENOSYS);
+  CHECK(option(RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, &byte, 1) == ENOSYS);
+  byte = 20;
+  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, &byte, 1) == 0);
+  REQUIRE(bind(id.id, "198.18.83.1") == 0);
+  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, &word, sizeof(word)) == EINVAL);
+  CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &word, sizeof(word)) == EINVAL);
+}
+
+TEST_CASE("cm: the manager lists the soft devices, open") {
+  int count = 0;
+  ibv_context** const list = rdma_get_devices(&count);
+  REQUIRE(list != nullptr);
+  REQUIRE(count == 2);
+  CHECK(std::string(list[0]->device->name) == "soft0");
+  CHECK(std::string(list[1]->device->name) == "soft1");
+  CHECK(list[2] == nullptr);
+  ibv_context* const first = list[0];
+  rdma_free_devices(list);
+  event_source events;
+  one_id id(events);
+  REQUIRE(bind(id.id, "198.18.83.1") == 0);
+  CHECK(id.id->verbs == first);
+}
+
+TEST_CASE("cm: names and numbers become addresses where no kernel knows of RDMA") {
+  rdma_addrinfo hints{};
+  hints.ai_port_space = RDMA_PS_TCP;
+  rdma_addrinfo* found = nullptr;
+  REQUIRE(rdma_getaddrinfo("198.18.83.1", "7174", &hints, &found) == 0);
+  CHECK(text_of(found->ai_dst_addr) == "198.18.83.1");
+  CHECK(found->ai_qp_type == IBV_QPT_RC);
+  rdma_freeaddrinfo(found);
+}
+
+TEST_CASE("cm: a channel that must not wait says that there is nothing") {
+  event_source events;
+  REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+  rdma_cm_event* event = nullptr;
+  CHECK(failure([&] { return rdma_get_cm_event(events.channel, &event); }) == EAGAIN);
+  CHECK(failure([&] { return rdma_get_cm_event(events.channel, nullptr); }) == EINVAL);
+  CHECK(failure([&] { return rdma_ack_cm_event(nullptr); }) == EINVAL);
+  CHECK_FALSE(events.is_readable());
+  one_id id(events);
+  sockaddr_in6 target = ip("198.18.83.1", 1);
+  REQUIRE(rdma_resolve_addr(id.id, nullptr, of_c(target), 2000) == 0);
+  CHECK(events.is_readable());
+  events.next(RDMA_CM_EVENT_ADDR_RESOLVED);
+  CHECK_FALSE(events.is_readable());
+}
+
+TEST_CASE("cm: events that nobody has taken go with their identifier") {
+  event_source events;
+  one_id id(events);
+  sockaddr_in6 target = ip("198.18.83.1", 1);
+  REQUIRE(rdma_resolve_addr(id.id, nullptr, of_c(target), 2000) == 0);
+  id.destroy();
+  CHECK_FALSE(events.is_readable());
+}
+
+TEST_CASE("cm: an identifier takes its events to another channel") {
+  event_source before;
+  event_source after;
+  one_id id(before);
+  sockaddr_in6 target = ip("198.18.83.1", 1);
+  REQUIRE(rdma_resolve_addr(id.id, nullptr, of_c(target), 2000) == 0);
+  REQUIRE(rdma_migrate_id(id.id, after.channel) == 0);
+  CHECK(id.id->channel == after.channel);
+  CHECK_FALSE(before.is_readable());
+  CHECK(after.next(RDMA_CM_EVENT_ADDR_RESOLVED)->id == id.id);
+}

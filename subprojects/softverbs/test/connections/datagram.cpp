@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Datagram services that are found by IP address, and multicast groups.
+#include "catch.hpp"
+#include "support/cm_fabric.hpp"
+
+#include <rdma/rdma_verbs.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace {
+
+/// Sends a few bytes there, and checks that they arrive.
+void check_datagram(rdma_cm_id* from, rdma_cm_id* to, const rdma_ud_param& way) {
+  std::array<char, 128> outbox{"a datagram"};
+  std::array<char, 128> inbox{};
+  ibv_mr* const out = rdma_reg_msgs(from, outbox.data(), outbox.size());
+  ibv_mr* const in = rdma_reg_msgs(to, inbox.data(), inbox.size());
+  REQUIRE(rdma_post_recv(to, nullptr, inbox.data(), inbox.size(), in) == 0);
+  ibv_ah_attr path = way.ah_attr;
+  ibv_ah* const handle = ibv_create_ah(from->pd, &path);
+  REQUIRE(handle != nullptr);
+  ibv_sge piece{reinterpret_cast<std::uintptr_t>(outbox.data()), 16, out->lkey};
+  ibv_send_wr request{};
+  request.sg_list = &piece;
+  request.num_sge = 1;
+  request.opcode = IBV_WR_SEND;
+  request.wr.ud.ah = handle;
+  request.wr.ud.remote_qpn = way.qp_num;
+  request.wr.ud.remote_qkey = way.qkey;
+  ibv_send_wr* bad = nullptr;
+  REQUIRE(ibv_post_send(from->qp, &request, &bad) == 0);
+  ibv_wc completion{};
+  const auto limit = std::chrono::steady_clock::now() + patience;
+  while (ibv_poll_cq(to->recv_cq, 1, &completion) == 0)
+    REQUIRE(std::chrono::steady_clock::now() < limit);
+  CHECK(completion.status == IBV_WC_SUCCESS);
+  CHECK(std::strcmp(inbox.data() + header_bytes, "a datagram") == 0);
+  ibv_destroy_ah(handle);
+  rdma_dereg_mr(out);
+  rdma_dereg_mr(in);
+}
+
+/// One that knows a device, and has a queue pair if it is asked for one.
+struct datagram_id : one_id {
+  explicit datagram_id(event_source& events, const char* address, bool has_queue_pair = true)
+      : one_id(events, RDMA_PS_UDP) {
+    sockaddr_in6 own = ip(address);
+    REQUIRE(rdma_bind_addr(id, of_c(own)) == 0);
+    if (has_queue_pair) create_queue_pair();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("cm: a datagram service is asked for, and answers with its queue pair") {
+  event_source server_events;
+  event_source client_events;
+  cm_listener listener(server_events, "198.18.83.2", RDMA_PS_UDP);
+  one_id client(client_events, RDMA_PS_UDP);
+  resolve(client_events, client, listener.address("198.18.83.2"));
+  client.create_queue_pair();
+  std::array<char, 181> data{"question"};
+  rdma_conn_param asked = parameters_with(data.data(), data.size());
+  CHECK(rdma_connect(client.id, &asked) == -1);
+  CHECK(errno == EINVAL);
+  asked.private_data_len = 180;
+  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  const rdma_cm_event* event = server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+  CHECK(event->param.ud.private_data_len == 180);
+  CHECK(std::strcmp(static_cast<const char*>(event->param.ud.private_data), "question") == 0);
+  one_id server(event->id);
+  SECTION("by accepting") {
+    server.create_queue_pair();
+    rdma_conn_param answer = parameters_with("answer", 7);
+    REQUIRE(rdma_accept(server.id, &answer) == 0);
+    event = client_events.next(RDMA_CM_EVENT_ESTABLISHED);
+    CHECK(event->param.ud.private_data_len == 136);
+    CHECK(event->param.ud.qp_num == server.id->qp->qp_num);
+    CHECK(event->param.ud.qkey == RDMA_UDP_QKEY);
+    check_datagram(client.id, server.id, event->param.ud);
+    CHECK_FALSE(server_events.is_readable());
+  }
+  SECTION("or rejects") {
+    REQUIRE(rdma_reject(server.id, "no", 3) == 0);
+    event = client_events.next(RDMA_CM_EVENT_UNREACHABLE);
+    CHECK(event->status == 2);
+    CHECK(std::strcmp(static_cast<const char*>(event->param.ud.private_data), "no") == 0);
+  }
+}
+
+TEST_CASE("cm: that nobody serves is told by the status of the answer") {
+  event_source events;
+  one_id client(events, RDMA_PS_UDP);
+  resolve(events, client, ip("198.18.83.1", 1));
+  client.create_queue_pair();
+  rdma_conn_param asked = parameters_with();
+  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  CHECK(events.next(RDMA_CM_EVENT_UNREACHABLE)->status == 1);
+}
+
+TEST_CASE("cm: members of a group hear what is sent to it") {
+  event_source events;
+  const char* const group = GENERATE("239.18.83.7", "ff0e::5383");
+  const bool is_ipv4 = group[0] == '2';
+  datagram_id listener(events, is_ipv4 ? "198.18.83.1" : "fd73:6f66:7476::1");
+  datagram_id sender(events, is_ipv4 ? "198.18.83.2" : "fd73:6f66:7476::2");
+  sockaddr_in6 address = ip(group);
+  int context = 0;
+  REQUIRE(rdma_join_multicast(listener.id, of_c(address), &context) == 0);
+  const rdma_cm_event* event = events.next(RDMA_CM_EVENT_MULTICAST_JOIN);
+  CHECK(event->id == listener.id);
+  CHECK(event->param.ud.private_data == &context);
+  CHECK(event->param.ud.qp_num == 0xffffff);
+  CHECK(event->param.ud.qkey == RDMA_UDP_QKEY);
+  CHECK((event->param.ud.ah_attr.dlid == 0) == on_ethernet());
+
+  rdma_cm_join_mc_attr_ex wanted{};
+  wanted.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+  wanted.join_flags = RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
+  wanted.addr = of_c(address);
+  REQUIRE(rdma_join_multicast_ex(sender.id, &wanted, nullptr) == 0);
+  event = events.next(RDMA_CM_EVENT_MULTICAST_JOIN);
+  check_datagram(sender.id, listener.id, event->param.ud);
+
+  CHECK(rdma_leave_multicast(sender.id, of_c(address)) == 0);
+  CHECK(rdma_leave_multicast(sender.id, of_c(address)) == -1);
+  CHECK(errno == EADDRNOTAVAIL);
+  CHECK(rdma_leave_multicast(listener.id, of_c(address)) == 0);
+}
+
+TEST_CASE("cm: what can't be joined is told, and what is asked wrongly refused") {
+  event_source events;
+  datagram_id id(events, "198.18.83.1");
+  // A queue pair of another service is no member.
+  sockaddr_in6 address = ip("239.18.83.8");
+  one_id connecting(events);
+  CHECK(rdma_join_multicast(connecting.id, of_c(address), nullptr) == -1);
+  CHECK(errno == EINVAL);
+  rdma_cm_join_mc_attr_ex wanted{};
+  wanted.addr = of_c(address);
+  wanted.comp_mask = RDMA_CM_JOIN_MC_ATTR_ADDRESS;
+  CHECK(rdma_join_multicast_ex(id.id, &wanted, nullptr) == -1);
+  CHECK(errno == EINVAL);
+  wanted.comp_mask = RDMA_CM_JOIN_MC_ATTR_RESERVED;
+  CHECK(rdma_join_multicast_ex(id.id, &wanted, nullptr) == -1);
+  CHECK(errno == ENOTSUP);
+  // Neither IPv4's nor IPv6's multicast: there is no such group.
+  sockaddr_in6 nobody = ip("198.18.83.1");
+  REQUIRE(rdma_join_multicast(id.id, of_c(nobody), nullptr) == 0);
+  const rdma_cm_event* const event = events.next();
+  CHECK(event->event ==
+        (on_ethernet() ? RDMA_CM_EVENT_MULTICAST_ERROR : RDMA_CM_EVENT_MULTICAST_JOIN));
+  CHECK((event->status == 0) != on_ethernet());
+  CHECK(rdma_leave_multicast(id.id, of_c(nobody)) == 0);
+}

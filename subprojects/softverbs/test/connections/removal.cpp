@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices that break while connections by IP address are there, or wanted.
+#include "catch.hpp"
+#include "support/cm_fabric.hpp"
+#include "support/forked.hpp"
+#include <softverbs/softverbs.h>
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+namespace {
+
+/// As long as this lives, unless it is repaired before.
+struct broken_device {
+  explicit broken_device(const char* fault = "device-fatal@soft0") {
+    REQUIRE(softverbs_inject(fault) == 0);
+  }
+  broken_device(const broken_device&) = delete;
+  broken_device& operator=(const broken_device&) = delete;
+  ~broken_device() { repair(); }
+  void repair() { softverbs_reset_faults(); }
+};
+
+/// Whether nothing has come. A channel may be readable without an event, once.
+bool is_silent(const event_source& events) {
+  REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+  rdma_cm_event* none = nullptr;
+  const bool is_none = rdma_get_cm_event(events.channel, &none) == -1 && errno == EAGAIN;
+  return is_none && !events.is_readable();
+}
+
+constexpr const char* own_address = "198.18.83.1";
+constexpr const char* other_address = "198.18.83.2";
+
+}  // namespace
+
+TEST_CASE("a device that breaks is told to all that is bound to it, and to nobody else") {
+  cm_pair pair;
+  event_source more_events;
+  const one_id unbound(more_events);
+  const cm_listener everywhere(more_events, "0.0.0.0");
+  const cm_listener elsewhere(more_events, other_address);
+  event_source route_events;
+  one_id route(route_events);
+  resolve(route_events, route, pair.listener.address(own_address));
+  const broken_device broken;
+
+  CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
+  CHECK(route_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == route.id);
+  // In an order that nobody promises.
+  const rdma_cm_id* const first = pair.server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id;
+  const rdma_cm_id* const second = pair.server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id;
+  CHECK(first != second);
+  CHECK((first == pair.server.id || first == pair.listener.id));
+  CHECK((second == pair.server.id || second == pair.listener.id));
+
+  // Each once.
+  rdma_conn_param parameters = parameters_with();
+  CHECK(rdma_disconnect(pair.client.id) == -1);
+  CHECK(rdma_connect(route.id, &parameters) == -1);
+  for (const event_source* each :
+       {&pair.client_events, &pair.server_events, &route_events, &more_events})
+    CHECK(is_silent(*each));
+}
+
+TEST_CASE("who waits for an event hears that the device breaks") {
+  cm_pair pair;
+  const broken_device broken("after:20ms=device-fatal@soft0");
+  rdma_cm_event* event = nullptr;
+  REQUIRE(rdma_get_cm_event(pair.client_events.channel, &event) == 0);
+  CHECK(event->event == RDMA_CM_EVENT_DEVICE_REMOVAL);
+  CHECK(rdma_ack_cm_event(event) == 0);
+}
+
+TEST_CASE("a broken device has no addresses, until it is repaired") {
+  event_source events;
+  cm_listener everywhere(events, "0.0.0.0");
+  event_source client_events;
+  one_id on_the_way(client_events);
+  resolve(client_events, on_the_way, everywhere.address(own_address));
+  on_the_way.create_queue_pair();
+  broken_device broken;
+
+  one_id bound(events);
+  sockaddr_in6 own = ip(own_address);
+  CHECK(rdma_bind_addr(bound.id, of_c(own)) == -1);
+  CHECK(errno == ENODEV);
+  one_id resolved(events);
+  REQUIRE(rdma_resolve_addr(resolved.id, nullptr, of_c(own), 2000) == 0);
+  CHECK(events.next(RDMA_CM_EVENT_ADDR_ERROR)->status == -ENODEV);
+
+  client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL);
+  broken.repair();
+  CHECK(rdma_bind_addr(bound.id, of_c(own)) == 0);
+  one_id again(client_events);
+  resolve(client_events, again, everywhere.address(own_address));
+  again.create_queue_pair();
+  rdma_conn_param parameters = parameters_with();
+  REQUIRE(rdma_connect(again.id, &parameters) == 0);
+  const one_id request(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+}
+
+TEST_CASE("the peer of a device that broke hears of the end when its identifier goes") {
+  event_source other_events;
+  cm_listener there(other_events, other_address);
+  event_source client_events;
+  one_id client(client_events);
+  // From soft0 to soft1.
+  sockaddr_in6 own = ip(own_address);
+  REQUIRE(rdma_bind_addr(client.id, of_c(own)) == 0);
+  resolve(client_events, client, there.address(other_address));
+  client.create_queue_pair();
+  rdma_conn_param parameters = parameters_with();
+  REQUIRE(rdma_connect(client.id, &parameters) == 0);
+  one_id server(other_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  server.create_queue_pair();
+  REQUIRE(rdma_accept(server.id, &parameters) == 0);
+  client_events.next(RDMA_CM_EVENT_ESTABLISHED);
+  other_events.next(RDMA_CM_EVENT_ESTABLISHED);
+
+  broken_device broken;
+  client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL);
+  CHECK(is_silent(other_events));
+  broken.repair();
+  client.destroy();
+  other_events.next(RDMA_CM_EVENT_DISCONNECTED);
+}
+
+TEST_CASE("who broke and was repaired before anybody looked is told of all the same") {
+  cm_pair pair;
+  {
+    const broken_device broken;
+  }
+  CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
+  CHECK(rdma_disconnect(pair.client.id) == -1);
+  // But not what came later.
+  event_source later_events;
+  const cm_listener later(later_events);
+  CHECK_FALSE(later_events.is_readable());
+  CHECK(is_silent(later_events));
+}
+
+TEST_CASE("a child of fork that repairs its devices leaves its parent's broken") {
+  cm_pair pair;
+  const broken_device broken;
+  const forked child([] {
+    softverbs_reset_faults();
+    return true;
+  });
+  REQUIRE(child.ended_well());
+  CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
+}
+
+TEST_CASE("who has heard that the device broke joins no group") {
+  event_source events;
+  const cm_listener bound(events, own_address, RDMA_PS_UDP);
+  broken_device broken;
+  events.next(RDMA_CM_EVENT_DEVICE_REMOVAL);
+  broken.repair();
+  sockaddr_in6 group = ip("239.83.0.1");
+  CHECK(rdma_join_multicast(bound.id, of_c(group), nullptr) == -1);
+  CHECK(errno == EINVAL);
+  CHECK(is_silent(events));
+}
+
+TEST_CASE("who is being destroyed is not told that the device breaks") {
+  event_source server_events;
+  const cm_listener listener(server_events);
+  event_source client_events;
+  one_id client(client_events);
+  resolve(client_events, client, listener.address());
+  rdma_conn_param parameters = parameters_with();
+  REQUIRE(rdma_connect(client.id, &parameters) == 0);
+  one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  REQUIRE(rdma_accept(server.id, &parameters) == 0);
+  // For its acknowledgement the destruction waits.
+  rdma_cm_event* response = nullptr;
+  REQUIRE(rdma_get_cm_event(client_events.channel, &response) == 0);
+  int destroyed = -1;
+  std::thread destroyer(
+      [&, id = std::exchange(client.id, nullptr)] { destroyed = rdma_destroy_id(id); });
+  server_events.next(RDMA_CM_EVENT_REJECTED);
+  const broken_device broken;
+  server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL);
+  CHECK(rdma_ack_cm_event(response) == 0);
+  destroyer.join();
+  CHECK(destroyed == 0);
+  CHECK(is_silent(client_events));
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a listener hears that no peer says, and whoever goes without a word.
+#include "catch.hpp"
+#include "support/cm_fabric.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace {
+
+/// The name of the socket that has this port, from the kernel's list.
+std::string name_of_port(std::uint16_t port) {
+  const std::string end = "/106/" + std::to_string(port);
+  std::FILE* const sockets = std::fopen("/proc/net/unix", "re");
+  REQUIRE(sockets != nullptr);
+  std::string found;
+  std::array<char, 512> line;
+  while (std::fgets(line.data(), line.size(), sockets) != nullptr) {
+    std::string text(line.data());
+    text.resize(text.find_last_not_of('\n') + 1);
+    const std::size_t start = text.find("@softverbs-connections/");
+    if (start != std::string::npos && text.ends_with(end)) found = text.substr(start + 1);
+  }
+  std::fclose(sockets);
+  return found;
+}
+
+int connect_to(const std::string& name) {
+  const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  name.copy(to.sun_path + 1, sizeof(to.sun_path) - 1);
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  REQUIRE(::connect(socket, reinterpret_cast<const sockaddr*>(&to), length) == 0);
+  return socket;
+}
+
+}  // namespace
+
+TEST_CASE("cm: what makes no sense is no request, and the listener goes on") {
+  event_source events;
+  cm_listener listener(events);
+  const std::string name = name_of_port(port_of(listener.id));
+  REQUIRE_FALSE(name.empty());
+  std::mt19937 random(5383);
+  for (int round = 0; round < 200; ++round) {
+    // Half of them have the right size and mark, so that more of them is looked at.
+    const bool is_alike = round % 2 == 0;
+    std::vector<std::uint8_t> bytes(is_alike ? 272 : random() % 600 + 1);
+    std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });
+    if (is_alike) std::memcpy(bytes.data(), "MCVS\1\0", 6);
+    const int socket = connect_to(name);
+    REQUIRE(::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
+    REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+    rdma_cm_event* none = nullptr;
+    REQUIRE(rdma_get_cm_event(events.channel, &none) == -1);
+    ::close(socket);
+  }
+  event_source client_events;
+  one_id client(client_events);
+  resolve(client_events, client, listener.address());
+  client.create_queue_pair();
+  rdma_conn_param asked = parameters_with();
+  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  const one_id server(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+}
+
+TEST_CASE("cm: a child of fork doesn't keep its parent's connections") {
+  cm_pair pair;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  pair.client.destroy();
+  pair.server_events.next(RDMA_CM_EVENT_DISCONNECTED);
+  const std::uint16_t port = port_of(pair.listener.id);
+  pair.listener.destroy();
+  // The child may not have got so far.
+  const auto limit = std::chrono::steady_clock::now() + patience;
+  while (!name_of_port(port).empty()) REQUIRE(std::chrono::steady_clock::now() < limit);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What there is only so much of, and which error says so.
+#include "catch.hpp"
+#include "support/fabric.hpp"
+#include "support/peer.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+TEST_CASE("the limit of queue pairs of a process says that it was that one") {
+  std::vector<std::unique_ptr<open_context>> contexts;
+  std::vector<ibv_qp*> pairs;
+  std::vector<ibv_pd*> domains;
+  std::vector<ibv_cq*> queues;
+  int granted = 0;
+  std::FILE* said = std::tmpfile();
+  REQUIRE(said != nullptr);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(::fileno(said), STDERR_FILENO);
+  // Until it isn't the device's own limit any more.
+  for (int last = 0; contexts.size() < 70; last = granted) {
+    granted = 0;
+    contexts.push_back(std::make_unique<open_context>());
+    ibv_context* device = contexts.back()->verbs;
+    ibv_device_attr attributes{};
+    REQUIRE(ibv_query_device(device, &attributes) == 0);
+    domains.push_back(ibv_alloc_pd(device));
+    queues.push_back(ibv_create_cq(device, 1, nullptr, nullptr, 0));
+    ibv_qp_init_attr wanted{};
+    wanted.send_cq = wanted.recv_cq = queues.back();
+    wanted.qp_type = IBV_QPT_RC;
+    wanted.cap = {1, 1, 1, 1, 0};
+    while (ibv_qp* pair = ibv_create_qp(domains.back(), &wanted)) {
+      pairs.push_back(pair);
+      ++granted;
+    }
+    CHECK(errno == ENOMEM);
+    if (granted != attributes.max_qp) break;
+    CHECK((last == 0 || last == granted));
+  }
+  ::dup2(before, STDERR_FILENO);
+  ::close(before);
+  CHECK(pairs.size() == 16384);
+  std::rewind(said);
+  std::array<char, 300> line{};
+  CHECK(std::fgets(line.data(), line.size(), said) != nullptr);
+  CHECK(std::string(line.data()).find("all 16384 queue pairs") != std::string::npos);
+  std::fclose(said);
+  for (ibv_qp* each : pairs) CHECK(ibv_destroy_qp(each) == 0);
+  for (ibv_cq* each : queues) CHECK(ibv_destroy_cq(each) == 0);
+  for (ibv_pd* each : domains) CHECK(ibv_dealloc_pd(each) == 0);
+}
+
+TEST_CASE("one process more than there may be is told so") {
+  // Where nobody else is.
+  char name[] = "/tmp/softverbs-limits-XXXXXX";
+  const int file = ::mkstemp(name);
+  REQUIRE(file >= 0);
+  const std::string text =
+      "[soft0]\nmax-regions = " + std::to_string(1000 + ::getpid() % 100000) + "\n";
+  REQUIRE(::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
+  ::close(file);
+  {
+    // Both would say how many devices there are.
+    const char* devices = std::getenv("SOFTVERBS_DEVICES");
+    const std::string kept = devices == nullptr ? "" : devices;
+    ::unsetenv("SOFTVERBS_DEVICES");
+    peer latecomer("latecomer", ("SOFTVERBS_CONFIG=" + std::string(name)).c_str());
+    if (devices != nullptr) ::setenv("SOFTVERBS_DEVICES", kept.c_str(), 1);
+    CHECK(latecomer.wait() == 0);
+  }
+  ::unlink(name);
+}
+
+TEST_CASE("a thread that can't be started is said to be that") {
+  peer other("without threads");
+  CHECK(other.wait() == 0);
+}

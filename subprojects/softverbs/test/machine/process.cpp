@@ -1,0 +1,535 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "catch.hpp"
+#include "support/allocations.hpp"
+#include "support/fabric.hpp"
+#include "support/forked.hpp"
+#include "support/peer.hpp"
+#include <softverbs/softverbs.h>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <iterator>
+#include <thread>
+#include <vector>
+
+namespace {
+
+/// Notices within milliseconds that the process of the peer has ended.
+options watchful() {
+  options result;
+  result.timeout = 8;
+  result.retry_count = 3;
+  return result;
+}
+
+/// Nobody does by himself what takes packets otherwise, as long as there may be faults.
+struct only_packets {
+  only_packets() { REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0); }
+  only_packets(const only_packets&) = delete;
+  only_packets& operator=(const only_packets&) = delete;
+  ~only_packets() { softverbs_reset_faults(); }
+};
+
+}  // namespace
+
+TEST_CASE("messages go to another process and back") {
+  peer other("echo");
+  endpoint end;
+  other.meet(end);
+  for (const std::uint32_t size : {1U, 64U, 4096U, 32768U}) {
+    for (std::size_t at = 0; at < size; ++at)
+      end.memory[at] = static_cast<unsigned char>(at + size);
+    REQUIRE(end.post_receive(1, {end.piece(1 << 19, size)}) == 0);
+    REQUIRE(end.send(2, {end.piece(0, size)}) == 0);
+    for (int left = 2; left > 0; --left) CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(
+        std::equal(end.memory.begin(), end.memory.begin() + size, end.memory.begin() + (1 << 19)));
+  }
+  REQUIRE(end.send(3, {}) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("the memory of a process that does nothing can be read and written") {
+  peer other("target");
+  endpoint end;
+  const address there = other.meet(end);
+  REQUIRE(end.read(1, {end.piece(0, 1 << 19)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  for (std::size_t at = 0; at < 1 << 19; ++at)
+    if (end.memory[at] != static_cast<unsigned char>(at * 13)) FAIL("wrong byte at " << at);
+  std::fill_n(end.memory.begin(), 100000, static_cast<unsigned char>(7));
+  REQUIRE(end.write(2, {end.piece(0, 100000)}, there, 5) == 0);
+  REQUIRE(end.read(3, {end.piece(1 << 19, 100000)}, there, 5) == 0);
+  CHECK(end.wait().wr_id == 2);
+  CHECK(end.wait().wr_id == 3);
+  CHECK(
+      std::equal(end.memory.begin(), end.memory.begin() + 100000, end.memory.begin() + (1 << 19)));
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a process that leaves right after a message has acknowledged it") {
+  for (int round = 0; round < 5; ++round) {
+    peer other("leaver");
+    endpoint end(watchful());
+    other.meet(end);
+    REQUIRE(end.send(1, {end.piece(0, 1 << 20)}) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(other.wait() == 0);
+  }
+}
+
+TEST_CASE("two processes may send a lot to each other") {
+  peer other("flood");
+  endpoint end;
+  REQUIRE(end.initialize() == 0);
+  for (std::uint64_t id = 0; id < 30; ++id)
+    REQUIRE(end.post_receive(id, {end.piece(1 << 19, 300000)}) == 0);
+  other.meet(end);
+  for (std::uint64_t id = 0; id < 30; ++id)
+    REQUIRE(end.send(100 + id, {end.piece(0, 300000)}) == 0);
+  for (int left = 60; left > 0; --left) REQUIRE(end.wait().status == IBV_WC_SUCCESS);
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("the death of a peer is noticed within the configured time") {
+  peer other("target");
+  endpoint end(watchful());
+  const address there = other.meet(end);
+  REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  other.kill();
+  CHECK(other.wait() == 1000 + SIGKILL);
+  REQUIRE(end.write(2, {end.piece(0, 8)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_RETRY_EXC_ERR);
+}
+
+TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
+  const only_packets asked;
+  peer other("target");
+  options wanted = watchful();
+  wanted.send_requests = 256;
+  wanted.cq_entries = 1024;
+  endpoint end(wanted);
+  const address there = other.meet(end);
+  for (std::uint64_t id = 0; id < 256; ++id)
+    REQUIRE(end.write(id, {end.piece(0, 1 << 20)}, there) == 0);
+  CHECK(end.wait().wr_id == 0);
+  other.kill();
+  bool failed = false;
+  for (std::uint64_t id = 1; id < 256; ++id) {
+    const ibv_wc completion = end.wait();
+    CHECK(completion.wr_id == id);
+    if (completion.status == IBV_WC_SUCCESS && !failed) continue;
+    CHECK(completion.status == (failed ? IBV_WC_WR_FLUSH_ERR : IBV_WC_RETRY_EXC_ERR));
+    failed = true;
+  }
+  CHECK(failed);
+}
+
+TEST_CASE("a peer that is stopped is served") {
+  if (!shares_memory()) return;
+  peer other("target");
+  endpoint end(watchful());
+  const address there = other.meet(end);
+  REQUIRE((!shares_memory() || becomes_direct(end, there, 0, 8)));
+  other.stop();
+  for (std::uint64_t id = 0; id < 8; ++id) {
+    std::fill_n(end.memory.begin(), 1 << 18, static_cast<unsigned char>(id));
+    REQUIRE(end.write(id, {end.piece(0, 1 << 18)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    REQUIRE(end.read(id, {end.piece(1 << 18, 1 << 18)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(std::equal(end.memory.begin(), end.memory.begin() + (1 << 18),
+                     end.memory.begin() + (1 << 18)));
+  }
+  other.resume();
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing else is written") {
+  for (int round = 0; round < 5; ++round) {
+    peer other("target");
+    endpoint end(watchful());
+    const address there = other.meet(end);
+    REQUIRE((!shares_memory() || becomes_direct(end, there, 0, 8)));
+    std::thread killer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1 + round));
+      other.kill();
+    });
+    ibv_wc completion{};
+    std::uint64_t id = 0;
+    do {
+      REQUIRE(end.write(++id, {end.piece(0, 1 << 16)}, there) == 0);
+      completion = end.wait();
+      CHECK(completion.wr_id == id);
+    } while (completion.status == IBV_WC_SUCCESS);
+    CHECK(completion.status == IBV_WC_RETRY_EXC_ERR);
+    killer.join();
+  }
+}
+
+TEST_CASE("a peer may take its region back while it is written to") {
+  peer other("withdrawer");
+  endpoint end(watchful());
+  const address there = other.meet(end);
+  ibv_wc completion{};
+  do {
+    REQUIRE(end.write(1, {end.piece(0, 1 << 16)}, there) == 0);
+    completion = end.wait();
+  } while (completion.status == IBV_WC_SUCCESS);
+  CHECK(completion.status == IBV_WC_REM_ACCESS_ERR);
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("a peer that is stopped for a while loses no packets") {
+  const only_packets asked;
+  peer other("target");
+  endpoint end(watchful());
+  const address there = other.meet(end);
+  other.stop();
+  for (std::uint64_t id = 0; id < 8; ++id)
+    REQUIRE(end.write(id, {end.piece(0, 1 << 18)}, there) == 0);
+  CHECK(end.quiet());
+  other.resume();
+  for (std::uint64_t id = 0; id < 8; ++id) CHECK(end.wait().status == IBV_WC_SUCCESS);
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+TEST_CASE("UC: remote memory of another process is written") {
+  peer other("unreliable target");
+  options wanted;
+  wanted.type = IBV_QPT_UC;
+  endpoint end(wanted);
+  const address there = other.meet(end);
+  for (std::uint64_t id = 0; id < 20; ++id) {
+    REQUIRE(end.write(id, {end.piece(0, 1 << 19)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+  }
+  other.tell('q');
+  CHECK(other.wait() == 0);
+  REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("UD: datagrams go to another process and back") {
+  peer other("datagram echo");
+  options wanted;
+  wanted.type = IBV_QPT_UD;
+  endpoint end(wanted);
+  const address there = other.meet(end);
+  ibv_ah_attr attributes = end.address_of(there);
+  ibv_ah* handle = ibv_create_ah(end.domain, &attributes);
+  REQUIRE(handle != nullptr);
+  for (std::uint32_t size = 1; size <= 4096; size *= 2) {
+    std::fill_n(end.memory.begin(), size, static_cast<unsigned char>(size % 251));
+    REQUIRE(end.post_receive(1, {end.piece(1 << 19, 5000)}) == 0);
+    REQUIRE(end.send_to(handle, there.qpn, 2, {end.piece(0, size)}) == 0);
+    for (int left = 2; left > 0; --left) CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(std::equal(end.memory.begin(), end.memory.begin() + size,
+                     end.memory.begin() + (1 << 19) + sizeof(ibv_grh)));
+  }
+  REQUIRE(end.send_to(handle, there.qpn, 3, {}) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  CHECK(other.wait() == 0);
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
+TEST_CASE("a multicast reaches members in several processes") {
+  options wanted;
+  wanted.type = IBV_QPT_UD;
+  endpoint first(wanted);
+  endpoint second(wanted);
+  peer one("member");
+  peer two("member");
+  one.meet(first);
+  two.meet(second);
+  ibv_ah_attr attributes{};
+  attributes.port_num = 1;
+  attributes.is_global = 1;
+  attributes.grh.dgid = group_of(::getpid());
+  attributes.grh.sgid_index = on_ethernet() ? 5 : 0;
+  attributes.dlid = on_ethernet() ? 0 : lid_of_group;
+  ibv_ah* handle = ibv_create_ah(first.domain, &attributes);
+  REQUIRE(handle != nullptr);
+  for (std::uint64_t id = 0; id < 10; ++id)
+    REQUIRE(first.send_to(handle, 0xffffff, id, {first.piece(0, 100)}) == 0);
+  for (std::uint64_t id = 0; id < 10; ++id) CHECK(first.wait().status == IBV_WC_SUCCESS);
+  CHECK(one.wait() == 0);
+  CHECK(two.wait() == 0);
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
+TEST_CASE("UD: a process that doesn't read can't hold up the others") {
+  peer stopped("datagram target");
+  options wanted;
+  wanted.type = IBV_QPT_UD;
+  endpoint end(wanted);
+  const address there = stopped.meet(end);
+  ibv_ah_attr attributes = end.address_of(there);
+  ibv_ah* handle = ibv_create_ah(end.domain, &attributes);
+  REQUIRE(handle != nullptr);
+  stopped.stop();
+  // More than the socket takes.
+  for (int round = 0; round < 10; ++round) {
+    for (std::uint64_t id = 0; id < 60; ++id)
+      REQUIRE(end.send_to(handle, there.qpn, id, {end.piece(0, 4096)}) == 0);
+    for (std::uint64_t id = 0; id < 60; ++id) CHECK(end.wait().status == IBV_WC_SUCCESS);
+  }
+  CHECK(ibv_destroy_ah(handle) == 0);
+}
+
+TEST_CASE("a send queue is drained when the peer has answered, and not touched before") {
+  const only_packets asked;
+  peer other("target");
+  endpoint end;
+  const address there = other.meet(end);
+  other.stop();
+  REQUIRE(end.write(1, {end.piece(0, 1 << 20)}, there) == 0);
+  CHECK(end.quiet());
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr made{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(ibv_modify_qp(end.pair, &attributes, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  REQUIRE(end.write(2, {end.piece(0, 8)}, there) == 0);
+  REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_STATE, &made) == 0);
+  CHECK(attributes.qp_state == IBV_QPS_SQD);
+  CHECK(attributes.sq_draining == 1);
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.min_rnr_timer = 5;
+  CHECK(ibv_modify_qp(end.pair, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER) == EINVAL);
+  CHECK(end.change(IBV_QPS_RTS) == EINVAL);
+  other.resume();
+  CHECK(end.event().event_type == IBV_EVENT_SQ_DRAINED);
+  CHECK(end.wait().wr_id == 1);
+  REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_STATE, &made) == 0);
+  CHECK(attributes.sq_draining == 0);
+  attributes.min_rnr_timer = 5;
+  CHECK(ibv_modify_qp(end.pair, &attributes, IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER) == 0);
+  CHECK(end.quiet());
+  REQUIRE(end.change(IBV_QPS_RTS) == 0);
+  CHECK(end.wait().wr_id == 2);
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
+
+#if !defined(NO_THREADS_AFTER_FORK)
+namespace {
+
+/// A queue that could not take all, of which an asynchronous event tells; null if it can't be made.
+ibv_cq* overrun_queue(ibv_context* verbs) {
+  ibv_pd* const domain = ibv_alloc_pd(verbs);
+  ibv_cq* const queue = ibv_create_cq(verbs, 1, nullptr, nullptr, 0);
+  if (domain == nullptr || queue == nullptr) return nullptr;
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = wanted.recv_cq = queue;
+  wanted.cap = {1, 8, 1, 1, 0};
+  wanted.qp_type = IBV_QPT_UD;
+  ibv_qp* const pair = ibv_create_qp(domain, &wanted);
+  if (pair == nullptr) return nullptr;
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_INIT;
+  attributes.port_num = 1;
+  bool well = ibv_modify_qp(pair, &attributes,
+                            IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_QKEY) == 0;
+  ibv_recv_wr request{};
+  ibv_recv_wr* bad = nullptr;
+  for (int count = 0; count < queue->cqe + 2; ++count)
+    well = well && ibv_post_recv(pair, &request, &bad) == 0;
+  attributes.qp_state = IBV_QPS_ERR;
+  well = well && ibv_modify_qp(pair, &attributes, IBV_QP_STATE) == 0;
+  return well ? queue : nullptr;
+}
+
+}  // namespace
+
+TEST_CASE("a child of fork can open the device anew and leaves its parent alone") {
+  connection link;
+  const forked child([&] {
+    ibv_wc completion{};
+    bool well = ibv_reg_mr(link.left.domain, &completion, 8, 0) == nullptr && errno == EIO;
+    well = well && ibv_poll_cq(link.left.queue, 1, &completion) <= 0;
+    connection own;
+    well = well && own.right.post_receive(1, {own.right.piece(0, 8)}) == 0;
+    well = well && own.left.send(2, {own.left.piece(0, 8)}) == 0;
+    return well && own.right.wait().status == IBV_WC_SUCCESS;
+  });
+  REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
+  REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
+  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  CHECK(child.ended_well());
+}
+
+TEST_CASE("a child of fork can make new things on a device that its parent opened") {
+  connection link;
+  ibv_comp_channel* const parents = ibv_create_comp_channel(link.left.context);
+  REQUIRE(parents != nullptr);
+  ibv_cq* const told = ibv_create_cq(link.left.context, 4, nullptr, parents, 0);
+  REQUIRE(told != nullptr);
+  const forked child([&] {
+    ibv_context* const inherited = link.left.context;
+    std::array<unsigned char, 64> bytes{};
+    ibv_alloc_dm_attr wanted{64, 0, 0};
+    ibv_dm* const memory = ibv_alloc_dm(inherited, &wanted);
+    ibv_pd* const domain = ibv_alloc_pd(inherited);
+    ibv_cq* const queue = ibv_create_cq(inherited, 4, nullptr, nullptr, 0);
+    ibv_comp_channel* const channel = ibv_create_comp_channel(inherited);
+    bool well = memory != nullptr && domain != nullptr && queue != nullptr && channel != nullptr;
+    well = well && ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) == 0;
+    ibv_mr* const region = well ? ibv_reg_mr(domain, bytes.data(), bytes.size(), 0) : nullptr;
+    ibv_qp_init_attr attributes{};
+    attributes.send_cq = attributes.recv_cq = queue;
+    attributes.qp_type = IBV_QPT_RC;
+    attributes.cap = {1, 1, 1, 1, 0};
+    ibv_qp* const pair = well ? ibv_create_qp(domain, &attributes) : nullptr;
+    well = well && region != nullptr && pair != nullptr;
+    // Of what the parent has made, nothing.
+    attributes.send_cq = link.left.queue;
+    well = well && ibv_create_qp(domain, &attributes) == nullptr && errno == EINVAL;
+    well = well && ibv_create_cq(inherited, 4, nullptr, parents, 0) == nullptr && errno == EINVAL;
+    ibv_cq* source = nullptr;
+    void* of = nullptr;
+    well = well && ibv_get_cq_event(parents, &source, &of) == -1 && errno == EIO;
+    well = well && ibv_dealloc_pd(link.left.domain) == EIO;
+    well = well && ibv_dealloc_pd(domain) == EBUSY && ibv_destroy_qp(pair) == 0;
+    well = well && ibv_dereg_mr(region) == 0 && ibv_dealloc_pd(domain) == 0;
+    well = well && ibv_free_dm(memory) == 0 && ibv_destroy_cq(queue) == 0;
+    // What is left goes with the device.
+    well = well && ibv_close_device(inherited) == 0;
+    return well;
+  });
+  CHECK(child.ended_well());
+  REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
+  REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
+  CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+  CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  CHECK(ibv_destroy_cq(told) == 0);
+  CHECK(ibv_destroy_comp_channel(parents) == 0);
+}
+
+TEST_CASE("a child of fork may close an inherited device by the context of what it made") {
+  const open_context opened;
+  ibv_context* const inherited = opened.verbs;
+  const forked child([&] {
+    ibv_pd* domain = ibv_alloc_pd(inherited);
+    bool well = domain != nullptr;
+    const pid_t grandchild = ::fork();
+    well = well && ibv_close_device(domain->context) == 0;
+    domain = ibv_alloc_pd(inherited);
+    well = well && domain != nullptr && ibv_dealloc_pd(domain) == 0;
+    domain = ibv_alloc_pd(inherited);
+    well = well && domain != nullptr;
+    ibv_context* const own = well ? domain->context : nullptr;
+    // One of them goes without the other.
+    if (grandchild == 0) {
+      well = well && ibv_close_device(own) == 0 && ibv_close_device(inherited) == 0;
+      ::_exit(well ? 0 : 1);
+    }
+    well = well && ibv_close_device(inherited) == 0;
+    int status = 0;
+    well = well && ::waitpid(grandchild, &status, 0) == grandchild && status == 0;
+    return well;
+  });
+  CHECK(child.ended_well());
+}
+
+TEST_CASE("a child of fork sees its own asynchronous events at an inherited device") {
+  const open_context opened;
+  ibv_context* const inherited = opened.verbs;
+  const int flags = ::fcntl(inherited->async_fd, F_GETFL);
+  REQUIRE(::fcntl(inherited->async_fd, F_SETFL, flags | O_NONBLOCK) == 0);
+  ibv_cq* const parents = overrun_queue(inherited);
+  REQUIRE(parents != nullptr);
+  REQUIRE(has_event(inherited, patience));
+  ibv_async_event event{};
+  const forked child([&] {
+    bool well = ibv_get_async_event(inherited, &event) == -1 && errno == EAGAIN;
+    ibv_cq* const queue = overrun_queue(inherited);
+    well = well && queue != nullptr && has_event(inherited, patience);
+    well = well && ibv_get_async_event(inherited, &event) == 0;
+    well = well && event.event_type == IBV_EVENT_CQ_ERR && event.element.cq == queue;
+    if (well) ibv_ack_async_event(&event);
+    well = well && ibv_get_async_event(inherited, &event) == -1 && errno == EAGAIN;
+    well = well && ibv_close_device(inherited) == 0;
+    return well;
+  });
+  CHECK(child.ended_well());
+  REQUIRE(ibv_get_async_event(inherited, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_CQ_ERR);
+  CHECK(event.element.cq == parents);
+  ibv_ack_async_event(&event);
+}
+
+TEST_CASE("a child of fork that has too little memory is told, and leaves nothing behind") {
+  const open_context opened;
+  ibv_context* const inherited = opened.verbs;
+  // Also where calls are counted.
+  const bool has_faults = GENERATE(false, true);
+  if (has_faults) REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0);
+  const forked child([&] {
+    // Each allocation fails once.
+    constexpr int far_too_many = 10000;
+    bool well = true;
+    ibv_pd* domain = nullptr;
+    int count = 0;
+    for (; well && domain == nullptr; ++count) {
+      errno = 0;
+      allocations::limit_to(count);
+      domain = ibv_alloc_pd(inherited);
+      allocations::limit_to(-1);
+      well = domain != nullptr || (errno == ENOMEM && count < far_too_many);
+    }
+    well = well && (count > 1 || !allocations::can_be_limited());
+    well = well && ibv_dealloc_pd(domain) == 0 && ibv_close_device(inherited) == 0;
+    // The device's thread ends with the last that is open.
+    const auto is_alone = [] {
+      const std::filesystem::directory_iterator threads("/proc/self/task");
+      return std::distance(begin(threads), end(threads)) == 1;
+    };
+    well = well && eventually(is_alone);
+    return well;
+  });
+  softverbs_reset_faults();
+  CHECK(child.ended_well());
+}
+
+TEST_CASE("a child of fork has no device memory of its parent, and may have its own") {
+  constexpr std::size_t length = 5000;
+  const open_context opened;
+  ibv_alloc_dm_attr wanted{length, 0, 0};
+  ibv_dm* memory = ibv_alloc_dm(opened.verbs, &wanted);
+  REQUIRE(memory != nullptr);
+  std::vector<unsigned char> bytes(length, 7);
+  REQUIRE(ibv_memcpy_to_dm(memory, 0, bytes.data(), length) == 0);
+  const forked child([&] {
+    bool well = ibv_memcpy_from_dm(bytes.data(), memory, 0, length) == EIO;
+    well = well && ibv_memcpy_to_dm(memory, 0, bytes.data(), length) == EIO;
+    well = well && ibv_free_dm(memory) == EIO;
+    const open_context own;
+    ibv_dm* mine = ibv_alloc_dm(own.verbs, &wanted);
+    well = well && mine != nullptr;
+    well = well && ibv_memcpy_from_dm(bytes.data(), mine, 0, length) == 0;
+    well = well && std::count(bytes.begin(), bytes.end(), 0) == length;
+    bytes.assign(length, 9);
+    well = well && ibv_memcpy_to_dm(mine, 0, bytes.data(), length) == 0;
+    return well && ibv_free_dm(mine) == 0;
+  });
+  CHECK(child.ended_well());
+  bytes.assign(length, 0);
+  REQUIRE(ibv_memcpy_from_dm(bytes.data(), memory, 0, length) == 0);
+  CHECK(std::count(bytes.begin(), bytes.end(), 7) == length);
+  CHECK(ibv_free_dm(memory) == 0);
+}
+#endif

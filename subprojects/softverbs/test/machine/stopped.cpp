@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that are stopped, or end, in the middle of what they do to another one's memory by
+// themselves.
+#include "catch.hpp"
+#include "support/fabric.hpp"
+#include "support/peer.hpp"
+#include "support/tracee.hpp"
+
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+namespace {
+
+/// What a stopped process is waited for.
+constexpr auto stopped_wait = std::chrono::seconds(5);
+
+int take_rights(const endpoint& end) {
+  ibv_qp_attr attributes{};
+  return ibv_modify_qp(end.pair, &attributes, IBV_QP_ACCESS_FLAGS);
+}
+
+unsigned rights_of(const endpoint& end) {
+  ibv_qp_attr attributes{};
+  ibv_qp_init_attr initial{};
+  REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_ACCESS_FLAGS, &initial) == 0);
+  return attributes.qp_access_flags;
+}
+
+/// Another process, halted where it is about to write to the endpoint's memory.
+struct halted_writer {
+  explicit halted_writer(endpoint& target) : other("writer"), there(other.meet(target)) {
+    // Once it does that by itself.
+    other.tell('w');
+    REQUIRE(other.hear() == '+');
+    thread = std::make_unique<tracee>(other.process());
+    std::fill(target.memory.begin(), target.memory.end(), static_cast<unsigned char>(1));
+    other.tell('w');
+    REQUIRE(thread->reaches(SYS_process_vm_writev));
+  }
+
+  peer other;
+  address there;
+  std::unique_ptr<tracee> thread;
+};
+
+bool may_be_traced() {
+  if (!shares_memory()) return false;
+  peer other("target");
+  endpoint end;
+  other.meet(end);
+  const bool result = tracee::may_trace(other.process());
+  other.tell('q');
+  CHECK(other.wait() == 0);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("who is stopped within a request is waited for, then all says EBUSY") {
+  if (!may_be_traced()) return;
+  options wanted = patient();
+  endpoint end(wanted);
+  wanted.host = &end;
+  connection beside(wanted, wanted);
+  connection stranger;
+  halted_writer writer(end);
+
+  // What it doesn't use can go; what waited for it would say EBUSY.
+  CHECK(ibv_dereg_mr(stranger.right.region) == 0);
+  stranger.right.region = nullptr;
+  CHECK(take_rights(stranger.right) == 0);
+  CHECK(take_rights(beside.right) == 0);
+  CHECK(ibv_destroy_qp(stranger.right.pair) == 0);
+  stranger.right.pair = nullptr;
+
+  // The call is made, and the process stops behind it, before it can say so.
+  ::kill(writer.other.process(), SIGSTOP);
+  writer.thread->let_go();
+  int status = 0;
+  REQUIRE(::waitpid(writer.other.process(), &status, WUNTRACED) == writer.other.process());
+  REQUIRE(WIFSTOPPED(status));
+  CHECK(std::count(end.memory.begin(), end.memory.end(), 0x77) == 1 << 16);
+  int of_region = 0;
+  int of_change = 0;
+  int of_pair = 0;
+  const auto waited = time_of([&] {
+    std::thread region([&] { of_region = ibv_dereg_mr(end.region); });
+    std::thread change([&] { of_change = take_rights(end); });
+    std::thread pair([&] { of_pair = ibv_destroy_qp(end.pair); });
+    region.join();
+    change.join();
+    pair.join();
+  });
+  REQUIRE(of_region == EBUSY);
+  REQUIRE(of_change == EBUSY);
+  REQUIRE(of_pair == EBUSY);
+  CHECK(waited >= stopped_wait);
+
+  // Nothing has changed.
+  CHECK(end.state() == IBV_QPS_RTS);
+  CHECK((rights_of(end) & IBV_ACCESS_REMOTE_WRITE) != 0);
+  REQUIRE(beside.right.write(1, {beside.right.piece(0, 8)}, end.here()) == 0);
+  CHECK(beside.right.wait().status == IBV_WC_SUCCESS);
+  writer.other.resume();
+  CHECK(writer.other.hear() == '+');
+  writer.other.tell('w');
+  CHECK(writer.other.hear() == '+');
+
+  CHECK(take_rights(end) == 0);
+  CHECK(ibv_destroy_qp(end.pair) == 0);
+  end.pair = nullptr;
+  CHECK(ibv_dereg_mr(end.region) == 0);
+  end.region = nullptr;
+  writer.other.tell('q');
+  CHECK(writer.other.wait() == 0);
+}
+
+TEST_CASE("a device is not closed before requests to it are done") {
+  if (!may_be_traced()) return;
+  // What is left of it is closed with its device.
+  static endpoint* end = nullptr;
+  end = new endpoint(patient());
+  halted_writer writer(*end);
+  std::atomic<bool> closed{false};
+  int of_close = -1;
+  std::thread closer([&] {
+    of_close = ibv_close_device(end->context);
+    closed = true;
+  });
+  // Not at once; it would be there by now. It doesn't wait for ever, either.
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK_FALSE(closed);
+  writer.thread->let_go();
+  closer.join();
+  CHECK(of_close == 0);
+  CHECK(std::count(end->memory.begin(), end->memory.end(), 0x77) == 1 << 16);
+}
+
+TEST_CASE("who dies within a request isn't waited for, and has written nothing") {
+  if (!may_be_traced()) return;
+  endpoint end(patient());
+  halted_writer writer(end);
+  int of_region = -1;
+  std::thread region([&] { of_region = ibv_dereg_mr(end.region); });
+  // Not before it waits, as far as that can be known.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  writer.other.kill();
+  region.join();
+  CHECK(of_region == 0);
+  if (of_region == 0) end.region = nullptr;
+  CHECK(std::count(end.memory.begin(), end.memory.end(), 1) ==
+        static_cast<std::ptrdiff_t>(end.memory.size()));
+}
+
+TEST_CASE("who leaves while a thread of it writes is there until that is done") {
+  if (!may_be_traced()) return;
+  endpoint end(patient());
+  peer other("hasty writer");
+  other.meet(end);
+  pid_t thread = -1;
+  REQUIRE(eventually([&] {
+    thread = thread_of(other.process(), "writer");
+    return thread > 0;
+  }));
+  {
+    tracee writer(thread);
+    REQUIRE(writer.reaches(SYS_process_vm_writev));
+    other.tell('q');
+    // As it might still write there.
+    CHECK(ibv_dereg_mr(end.region) == EBUSY);
+  }
+  int error = EBUSY;
+  CHECK(eventually([&] {
+    error = ibv_dereg_mr(end.region);
+    return error != EBUSY;
+  }));
+  CHECK(error == 0);
+  if (error == 0) end.region = nullptr;
+  other.tell('x');
+  CHECK(other.wait() == 0);
+}

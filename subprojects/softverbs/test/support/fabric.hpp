@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+/// What the tests build on: one end of a connection, and waiting with a deadline.
+
+/// For what takes no time on a machine that has nothing else to do.
+inline constexpr auto patience = std::chrono::seconds(60);
+
+/// Whether it is so in the end, of what nobody tells when it is.
+template <typename Condition>
+bool eventually(const Condition& condition) {
+  const auto latest = std::chrono::steady_clock::now() + patience;
+  while (!condition()) {
+    if (std::chrono::steady_clock::now() > latest) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return true;
+}
+
+/// The time that tests wait for an event that must not come.
+inline constexpr auto a_moment = std::chrono::milliseconds(20);
+
+/// Returns whether there is something to read before the time is over.
+bool is_readable(int descriptor, std::chrono::milliseconds limit = {});
+
+template <typename Action>
+std::chrono::steady_clock::duration time_of(const Action& action) {
+  const auto start = std::chrono::steady_clock::now();
+  action();
+  return std::chrono::steady_clock::now() - start;
+}
+
+bool on_ethernet();
+/// Whether it is libsoftverbs-faults that lets things fail, in front of the device.
+bool faults_are_in_front();
+ibv_context* open_device(const char* name);
+/// Closes the device when the test ends, whatever is left on it.
+struct open_context {
+  explicit open_context(const char* name = "soft0") : verbs(open_device(name)) {}
+  open_context(const open_context&) = delete;
+  open_context& operator=(const open_context&) = delete;
+  ~open_context() { ibv_close_device(verbs); }
+  ibv_context* verbs;
+};
+
+/// The bytes in front of each datagram in its receive.
+inline constexpr std::uint32_t header_bytes = 40;
+
+/// What one end has to know about the other; plain bytes between processes.
+struct address {
+  std::uint32_t qpn;
+  std::uint32_t psn;
+  ibv_gid gid;
+  std::uint16_t lid;
+  std::uint64_t memory;
+  std::uint32_t rkey;
+  std::uint32_t length;
+};
+
+struct endpoint;
+
+/// Half of the memory that an end has by default.
+inline constexpr std::size_t half = 1 << 19;
+
+struct options {
+  const char* device = "soft0";
+  std::uint8_t port = 1;
+  ibv_qp_type type = IBV_QPT_RC;
+  std::uint32_t qkey = 0x11111111;
+  std::size_t memory = 1 << 20;
+  int cq_entries = 256;
+  std::uint32_t send_requests = 64;
+  std::uint32_t receive_requests = 64;
+  std::uint32_t entries = 4;
+  std::uint32_t inline_data = 64;
+  int signal_all = 0;
+  int region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  unsigned queue_pair_access =
+      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  std::uint8_t gid_index = 3;
+  std::uint8_t timeout = 14;
+  std::uint8_t retry_count = 7;
+  std::uint8_t rnr_retry = 7;
+  std::uint8_t rnr_timer = 1;
+  std::uint8_t reads = 16;
+  bool channel = false;
+  bool shared_receives = false;
+  /// Whose context, domain, completion queue and shared receives are used, too.
+  const endpoint* host = nullptr;
+};
+
+/// Gives up after seconds, in which a busy machine lets everybody run.
+options patient();
+
+/// Short enough for a test, if the peer says nothing at all.
+options impatient();
+
+/// With the right to remote atomics.
+options with_atomics();
+
+/// A queue pair with all that it needs, in RESET at first.
+struct endpoint {
+  explicit endpoint(const options& wanted = {});
+  endpoint(const endpoint&) = delete;
+  endpoint& operator=(const endpoint&) = delete;
+  ~endpoint();
+
+  address here() const;
+  int initialize();
+  int ready_to_receive(const address& peer);
+  int ready_to_send();
+  /// RESET to RTS.
+  void connect(const address& peer);
+  int change(ibv_qp_state state);
+  ibv_qp_state state() const;
+
+  bool on_ethernet() const;
+  ibv_ah_attr address_of(const address& peer) const;
+  ibv_sge piece(std::size_t offset, std::uint32_t length) const;
+  int post_receive(std::uint64_t id, const std::vector<ibv_sge>& pieces);
+  int post(ibv_send_wr request, const std::vector<ibv_sge>& pieces);
+  int send(std::uint64_t id, const std::vector<ibv_sge>& pieces,
+           unsigned flags = IBV_SEND_SIGNALED);
+  int write(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
+            std::uint64_t offset = 0, unsigned flags = IBV_SEND_SIGNALED);
+  int read(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
+           std::uint64_t offset = 0, unsigned flags = IBV_SEND_SIGNALED);
+  int fetch_and_add(std::uint64_t id, const ibv_sge& into, const address& peer,
+                    std::uint64_t amount, std::uint64_t offset = 0,
+                    unsigned flags = IBV_SEND_SIGNALED);
+  int compare_and_swap(std::uint64_t id, const ibv_sge& into, const address& peer,
+                       std::uint64_t compare, std::uint64_t swap, std::uint64_t offset = 0);
+
+  /// A datagram.
+  int send_to(ibv_ah* handle, std::uint32_t qpn, std::uint64_t id,
+              const std::vector<ibv_sge>& pieces, unsigned flags = IBV_SEND_SIGNALED);
+
+  /// The next completion, or a failed test after a long time.
+  ibv_wc wait();
+  /// None has come, and none comes when given the occasion.
+  bool quiet();
+  /// The next asynchronous event, acknowledged.
+  ibv_async_event event();
+
+  options wanted;
+  ibv_context* context = nullptr;
+  ibv_pd* domain = nullptr;
+  ibv_comp_channel* channel = nullptr;
+  ibv_cq* queue = nullptr;
+  ibv_srq* shared = nullptr;
+  ibv_mr* region = nullptr;
+  ibv_qp* pair = nullptr;
+  std::vector<unsigned char> memory;
+  ibv_qp_cap granted{};
+  std::uint32_t psn = 0;
+};
+
+/// The attributes of a queue pair that the mask names.
+ibv_qp_attr attributes_of(ibv_qp* pair, int mask = IBV_QP_STATE);
+/// The number of the packet that an end sends next.
+std::uint32_t next_psn_of(const endpoint& end);
+/// Returns whether an asynchronous event waits, or comes before the time is over.
+bool has_event(const ibv_context* verbs, std::chrono::milliseconds limit = {});
+
+/// Fills a part of an end's memory by a pattern, which the seed changes.
+void fill(endpoint& end, std::size_t offset, std::size_t length, unsigned seed);
+bool same(const endpoint& left, std::size_t from, const endpoint& right, std::size_t to,
+          std::size_t length);
+
+/// A word of an end's memory.
+std::uint64_t word(const endpoint& end, std::size_t offset);
+void set_word(endpoint& end, std::size_t offset, std::uint64_t value);
+/// A word whose bytes all differ.
+inline constexpr std::uint64_t large_word = 0xfedcba9876543210;
+
+/// An endpoint whose completion queue is an extended one.
+struct extended_endpoint : endpoint {
+  explicit extended_endpoint(ibv_cq_init_attr_ex asked = {}, const options& wants = {});
+
+  /// Waits for a completion and stays at it: ibv_end_poll has to follow.
+  void start();
+
+  ibv_cq_ex* extended = nullptr;
+};
+
+/// Replaces the queue pair of an end, which isn't connected yet, by one whose requests are built by
+/// function calls.
+ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations);
+
+/// Two ends in this process, connected.
+struct connection {
+  explicit connection(const options& wanted = {}) : connection(wanted, wanted) {}
+  connection(const options& left_wants, const options& right_wants);
+  endpoint left;
+  endpoint right;
+};
+
+/// Checks that a message still goes from left to right.
+void still_works(connection& link);
+
+/// Two ends in this process, connected, of which the left one's requests are built by function
+/// calls.
+struct building_connection {
+  explicit building_connection(std::uint64_t operations, const options& left_wants = {},
+                               const options& right_wants = {});
+  endpoint left;
+  endpoint right;
+  ibv_qp_ex* build;
+};

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "catch.hpp"
+#include "support/fabric.hpp"
+#include <softverbs/softverbs.h>
+
+#include <cstdint>
+#include <string>
+
+/// What tests of faults build on.
+
+/// No fault outlives its test.
+struct faults {
+  explicit faults(const std::string& text = "") { add(text); }
+  faults(const faults&) = delete;
+  faults& operator=(const faults&) = delete;
+  ~faults() { softverbs_reset_faults(); }
+  static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
+};
+
+/// How a fault names what has that number.
+inline std::string at(std::uint32_t number) { return "@" + std::to_string(number); }
+inline std::string at(const endpoint& end) { return at(end.pair->qp_num); }
+
+inline options of_type(ibv_qp_type type) {
+  options result;
+  result.type = type;
+  return result;
+}
+
+inline void completes(endpoint& end, std::uint64_t id, ibv_wc_status status) {
+  const ibv_wc completion = end.wait();
+  CHECK(completion.wr_id == id);
+  CHECK(static_cast<int>(completion.status) == static_cast<int>(status));
+}
+
+inline ibv_port_state port_of(const endpoint& end) {
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(end.context, 1, &port) == 0);
+  return port.state;
+}

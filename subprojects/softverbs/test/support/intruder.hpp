@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "catch.hpp"
+#include "support/fabric.hpp"
+#include "wire/greeting.hpp"
+#include "wire/packet.hpp"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+/// Where the process listens that a queue pair belongs to.
+struct process_name {
+  explicit process_name(std::uint32_t qpn) noexcept {
+    name.sun_family = AF_UNIX;
+    const int written =
+        std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u", qpn >> 14);
+    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                    static_cast<std::size_t>(written));
+  }
+  const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&name); }
+
+  sockaddr_un name{};
+  socklen_t length = 0;
+};
+
+/// A connection to the process that a queue pair belongs to.
+class intruder {
+ public:
+  explicit intruder(std::uint32_t qpn)
+      : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
+    REQUIRE(connect(socket_, qpn) == 0);
+  }
+  intruder(const intruder&) = delete;
+  intruder& operator=(const intruder&) = delete;
+  ~intruder() { ::close(socket_); }
+
+  /// Connects without waiting to be let in, and leaves at once. False if too many others wait.
+  static bool takes_a_place(std::uint32_t qpn) {
+    const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const bool connected = connect(socket, qpn) == 0;
+    ::close(socket);
+    return connected;
+  }
+
+  /// A greeting with a descriptor, unless that is negative.
+  void greet(int descriptor) {
+    softverbs::notice greeting{};
+    greeting.what = softverbs::notice::kind::greeting;
+    send_with(&greeting, sizeof(greeting), {descriptor});
+  }
+  /// The answer, and how many descriptors came with it; nothing if the connection ended.
+  struct answer {
+    softverbs::notice notice;
+    std::vector<int> descriptors;
+  };
+  std::optional<answer> hear();
+  /// Waits for the answer, and leaves it unread; false if none comes.
+  bool is_answered() const {
+    pollfd own{socket_, POLLIN, 0};
+    constexpr std::chrono::milliseconds limit = patience;
+    return ::poll(&own, 1, limit.count()) == 1 && own.revents == POLLIN;
+  }
+  void send_with(const void* bytes, std::size_t length, const std::vector<int>& descriptors);
+  /// The other end has closed it.
+  bool has_ended() const {
+    pollfd own{socket_, 0, 0};
+    return ::poll(&own, 1, 0) == 1;
+  }
+
+  void send(const void* bytes, std::size_t length) {
+    // The device may have closed the connection by now.
+    [[maybe_unused]] const ssize_t sent =
+        ::send(socket_, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
+ private:
+  static int connect(int socket, std::uint32_t qpn) {
+    const process_name there(qpn);
+    return ::connect(socket, there.get(), there.length);
+  }
+
+  int socket_ = -1;
+};
+
+inline void intruder::send_with(const void* bytes, std::size_t length,
+                                const std::vector<int>& descriptors) {
+  iovec part{const_cast<void*>(bytes), length};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(64 * sizeof(int))> room{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  std::vector<int> open;
+  for (const int each : descriptors)
+    if (each >= 0) open.push_back(each);
+  if (!open.empty()) {
+    const std::size_t size = open.size() * sizeof(int);
+    message.msg_control = room.data();
+    message.msg_controllen = CMSG_SPACE(size);
+    cmsghdr* attached = CMSG_FIRSTHDR(&message);
+    attached->cmsg_level = SOL_SOCKET;
+    attached->cmsg_type = SCM_RIGHTS;
+    attached->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(attached), open.data(), size);
+  }
+  [[maybe_unused]] const ssize_t sent = ::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+inline std::optional<intruder::answer> intruder::hear() {
+  const timeval limit{patience.count(), 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  answer result{};
+  iovec part{&result.notice, sizeof(result.notice)};
+  alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(8 * sizeof(int))> room{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = room.data();
+  message.msg_controllen = room.size();
+  if (::recvmsg(socket_, &message, MSG_CMSG_CLOEXEC) != sizeof(result.notice)) return std::nullopt;
+  if (const cmsghdr* attached = CMSG_FIRSTHDR(&message)) {
+    result.descriptors.resize((attached->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    std::memcpy(result.descriptors.data(), CMSG_DATA(attached),
+                result.descriptors.size() * sizeof(int));
+  }
+  return result;
+}
+
+/// As if it came from the left end.
+inline softverbs::packet_header forged(const connection& link) {
+  softverbs::packet_header header{};
+  header.kind = softverbs::packet_kind::write;
+  header.flags = softverbs::packet_flag::first | softverbs::packet_flag::last;
+  header.network = on_ethernet() ? 2 : 0;
+  header.target_qpn = link.right.pair->qp_num;
+  header.source_qpn = link.left.pair->qp_num;
+  return header;
+}

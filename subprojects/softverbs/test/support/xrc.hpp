@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "support/fabric.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+/// What the tests of XRC build on. A connection has one half at each end: a queue pair that sends,
+/// which is that of an endpoint, and one that receives for a domain.
+
+ibv_xrcd* open_domain(ibv_context* verbs, int descriptor, int flags);
+ibv_qp* create_target(ibv_xrcd* domain);
+std::uint32_t number_of(ibv_srq* queue);
+
+/// The sending half; with operations, one whose requests can be built by function calls.
+struct xrc_sender : endpoint {
+  explicit xrc_sender(options wanted = {}, std::uint64_t operations = 0);
+  /// To the shared receive queue of that number.
+  int send_to(std::uint64_t id, std::uint32_t shared_queue, std::uint32_t length);
+};
+
+/// The receiving half, and a shared receive queue, whose domain of protection, completion queue and
+/// memory are those of an endpoint.
+struct xrc_receiver {
+  /// With the descriptor of a file, the domain is that of the file.
+  explicit xrc_receiver(const options& wanted = {}, int descriptor = -1);
+  xrc_receiver(const xrc_receiver&) = delete;
+  xrc_receiver& operator=(const xrc_receiver&) = delete;
+  ~xrc_receiver();
+
+  /// Where senders connect to.
+  address here() const;
+  /// RESET to RTS: 0 or an errno.
+  int connect(const address& peer) const;
+  ibv_qp_attr attributes(const address& peer) const;
+  ibv_qp_state state() const;
+  ibv_srq* create_shared() const;
+  int post(ibv_srq* into, std::uint64_t id, std::size_t offset, std::uint32_t length) const;
+
+  endpoint end;
+  ibv_xrcd* domain = nullptr;
+  ibv_srq* shared = nullptr;
+  ibv_qp* target = nullptr;
+};
+
+/// Both halves in this process, connected.
+struct xrc_connection {
+  explicit xrc_connection(const options& wanted = {}, std::uint64_t operations = 0,
+                          int descriptor = -1);
+  xrc_sender sender;
+  xrc_receiver receiver;
+};

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes of the same user that do the greeting rightly, and then lie. They may break the
+// connections that they are an end of, and nothing else.
+#include "support/hostile.hpp"
+
+#include "memory/region_table.hpp"
+#include "support/descriptors.hpp"
+#include "support/intruder.hpp"
+#include "support/peer.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+using hostile::order;
+
+namespace {
+
+/// As on a machine with more to do than it can: who gives way gets its next turn after all others.
+/// For the thread that makes it, and those that it starts.
+class busy_processor {
+ public:
+  busy_processor() {
+    REQUIRE(::sched_getaffinity(0, sizeof(before_), &before_) == 0);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    int first = 0;
+    while (CPU_ISSET(first, &before_) == 0) ++first;
+    CPU_SET(first, &one);
+    REQUIRE(::sched_setaffinity(0, sizeof(one), &one) == 0);
+    for (int count = 0; count < 8; ++count)
+      others_.emplace_back([this] {
+        while (!stop_) {
+        }
+      });
+  }
+  busy_processor(const busy_processor&) = delete;
+  busy_processor& operator=(const busy_processor&) = delete;
+  ~busy_processor() {
+    stop_ = true;
+    for (std::thread& each : others_) each.join();
+    ::sched_setaffinity(0, sizeof(before_), &before_);
+  }
+
+ private:
+  cpu_set_t before_{};
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> others_;
+};
+
+/// A connection to one that does as it is told.
+struct connection_to_liar {
+  explicit connection_to_liar(const options& wanted = {}) : end(wanted) {
+    there = other.meet(end);
+    REQUIRE(other.hear() == 'r');
+    // Until no packets are needed.
+    for (int round = 0; round < 10; ++round) {
+      REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
+      REQUIRE(end.wait().status == IBV_WC_SUCCESS);
+    }
+  }
+  void tell(const order& what) { other.tell(&what, sizeof(what)); }
+
+  // A race is what it is about, of which it needn't tell.
+  peer other{"liar", "TSAN_OPTIONS=report_bugs=0"};
+  endpoint end;
+  address there{};
+};
+
+/// Somebody else to talk to, who is there all the time.
+class healthy {
+ public:
+  healthy() : there_(other_.meet(end_)) {}
+  healthy(const healthy&) = delete;
+  healthy& operator=(const healthy&) = delete;
+  ~healthy() {
+    if (!left_) other_.tell('q');
+  }
+
+  void check() {
+    for (const auto& [offset, length] : {std::pair{3U, 5U}, {1000U, 100000U}}) {
+      std::fill_n(end_.memory.begin(), length + 1, static_cast<unsigned char>(0));
+      REQUIRE(end_.read(7, {end_.piece(0, length)}, there_, offset) == 0);
+      const ibv_wc completion = end_.wait();
+      REQUIRE(completion.status == IBV_WC_SUCCESS);
+      REQUIRE(completion.wr_id == 7);
+      std::size_t wrong = 0;
+      for (std::size_t at = 0; at < length; ++at)
+        if (end_.memory[at] != static_cast<unsigned char>((at + offset) * 13)) ++wrong;
+      REQUIRE(wrong == 0);
+      REQUIRE(end_.memory[length] == 0);
+    }
+    // By packets.
+    REQUIRE(link_.right.post_receive(1, {link_.right.piece(0, 1000)}) == 0);
+    REQUIRE(link_.left.send(2, {link_.left.piece(0, 1000)}) == 0);
+    REQUIRE(link_.right.wait().status == IBV_WC_SUCCESS);
+    REQUIRE(link_.left.wait().status == IBV_WC_SUCCESS);
+  }
+  void leave() {
+    left_ = true;
+    other_.tell('q');
+    CHECK(other_.wait() == 0);
+  }
+  endpoint& end() { return end_; }
+  connection& link() { return link_; }
+
+ private:
+  peer other_{"target"};
+  endpoint end_;
+  connection link_;
+  address there_;
+  bool left_ = false;
+};
+
+}  // namespace
+
+TEST_CASE("a process that shares memory, and lies there, breaks only its own connections") {
+  if (!shares_memory()) return;
+  healthy friendly;
+  friendly.check();
+  const std::ptrdiff_t before = descriptors_open();
+  for (std::uint32_t number = 0; number < hostile::lies(); ++number) {
+    CAPTURE(number);
+    connection_to_liar link;
+    link.tell({order::kind::lie, number, 0, 0, 0});
+    REQUIRE(link.other.hear() == 'd');
+    auto& memory = link.end.memory;
+    std::fill(memory.begin(), memory.end(), static_cast<unsigned char>(0x22));
+    // As long as it works; how it fails is between the two.
+    for (std::uint64_t id = 1; id <= 6; ++id) {
+      const int error = id % 2 == 0 ? link.end.read(id, {link.end.piece(4096, 1 << 16)}, link.there)
+                                    : link.end.write(id, {link.end.piece(0, 4096)}, link.there);
+      REQUIRE(error == 0);
+      REQUIRE(link.end.wait().wr_id == id);
+    }
+    const auto all_are = [&](std::size_t from, std::size_t to) {
+      return std::all_of(memory.begin() + static_cast<std::ptrdiff_t>(from),
+                         memory.begin() + static_cast<std::ptrdiff_t>(to),
+                         [](unsigned char each) { return each == 0x22; });
+    };
+    CHECK(all_are(0, 4096));
+    CHECK(all_are(4096 + (1 << 16), memory.size()));
+    friendly.check();
+    // Who is waited for in vain makes it EBUSY.
+    CHECK(link.end.change(IBV_QPS_RESET) == 0);
+    link.other.kill();
+  }
+  CHECK(eventually([&] { return descriptors_open() <= before; }));
+  friendly.leave();
+}
+
+TEST_CASE("what a process says it is using holds up nobody but its peers") {
+  if (!shares_memory()) return;
+  connection_to_liar link;
+  healthy friendly;
+  friendly.check();
+  connection own;
+  const auto index_of = [](const ibv_mr* region) {
+    return (region->rkey & ~softverbs::remote_key_bit) >> 8;
+  };
+  const auto number_of = [](const ibv_qp* pair) { return pair->qp_num & 0x3fff; };
+  const auto says = [&](const endpoint& with, const endpoint& of) {
+    link.tell({order::kind::announce, 0, number_of(with.pair), index_of(of.region), 0});
+    REQUIRE(link.other.hear() == 'd');
+  };
+  ibv_qp_attr attributes{};
+  SECTION("not somebody else's region, whatever queue pair it names") {
+    endpoint& chosen = GENERATE(0, 1) == 0 ? own.right : link.end;
+    says(chosen, own.right);
+    if (GENERATE(false, true)) {
+      const busy_processor now;
+      CHECK(ibv_dereg_mr(own.right.region) == 0);
+    } else {
+      CHECK(ibv_dereg_mr(own.right.region) == 0);
+    }
+    own.right.region = nullptr;
+  }
+  SECTION("not somebody else's queue pair") {
+    says(own.right, own.right);
+    says(friendly.end(), friendly.end());
+    CHECK(ibv_modify_qp(own.right.pair, &attributes, IBV_QP_ACCESS_FLAGS) == 0);
+    CHECK(ibv_modify_qp(friendly.end().pair, &attributes, IBV_QP_ACCESS_FLAGS) == 0);
+    CHECK(ibv_destroy_qp(own.right.pair) == 0);
+    own.right.pair = nullptr;
+  }
+  SECTION("no region that is none any more, and no queue pair that never was") {
+    link.tell({order::kind::announce, 0, 0x3fff, 0xfffff, 0});
+    REQUIRE(link.other.hear() == 'd');
+    CHECK(own.right.change(IBV_QPS_RESET) == 0);
+  }
+  SECTION("its peer, until it is gone") {
+    says(link.end, link.end);
+    CHECK(ibv_dereg_mr(link.end.region) == EBUSY);
+    CHECK(link.end.change(IBV_QPS_RESET) == EBUSY);
+    CHECK(link.end.state() == IBV_QPS_RTS);
+    link.other.kill();
+    CHECK(link.end.change(IBV_QPS_RESET) == 0);
+    CHECK(ibv_dereg_mr(link.end.region) == 0);
+    link.end.region = nullptr;
+  }
+  friendly.check();
+  friendly.leave();
+}
+
+// SOFTVERBS_FUZZ_SECONDS and SOFTVERBS_FUZZ_SEED make it a long one.
+TEST_CASE("whatever a process writes to what it shares, others go on") {
+  if (!shares_memory()) return;
+  const auto setting = [](const char* name, unsigned long otherwise) {
+    const char* said = std::getenv(name);
+    return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
+  };
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::seconds(setting("SOFTVERBS_FUZZ_SECONDS", 2));
+  auto seed = static_cast<std::uint32_t>(setting("SOFTVERBS_FUZZ_SEED", 1));
+  healthy friendly;
+  friendly.check();
+  unsigned rounds = 0;
+  for (; rounds < 3 || std::chrono::steady_clock::now() < until; ++rounds, ++seed) {
+    CAPTURE(seed);
+    connection_to_liar link;
+    link.tell({order::kind::scribble, seed, 0, 0, 100});
+    REQUIRE(link.other.hear() == 'b');
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    for (std::uint64_t id = 1; id < 4 || std::chrono::steady_clock::now() < end; ++id) {
+      REQUIRE(link.end.write(id, {link.end.piece(0, 5000)}, link.there) == 0);
+      REQUIRE(link.end.wait().wr_id == id);
+      REQUIRE(link.end.send(id, {link.end.piece(0, 100)}) == 0);
+      // Without a receive, or with one end that makes no sense, this may take long.
+      friendly.check();
+      ibv_wc completion{};
+      for (int tries = 0; tries < 100 && ibv_poll_cq(link.end.queue, 1, &completion) == 0; ++tries)
+        std::this_thread::yield();
+      if (link.end.state() != IBV_QPS_RTS) break;
+      if (completion.wr_id != id) break;
+      completion = {};
+    }
+    friendly.check();
+    {
+      const connection own;
+      CHECK(own.left.state() == IBV_QPS_RTS);
+    }
+    link.other.kill();
+  }
+  friendly.leave();
+  if (std::getenv("SOFTVERBS_FUZZ_SECONDS") != nullptr) std::printf("fuzz: %u rounds\n", rounds);
+}
+
+TEST_CASE("a process that never stops to say something holds up nobody") {
+  if (!shares_memory()) return;
+  connection_to_liar link;
+  healthy friendly;
+  // For longer than the test lasts.
+  link.tell({order::kind::chatter, 0, 0, 0, 600'000});
+  REQUIRE(link.other.hear() == 'b');
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1300);
+  for (unsigned rounds = 0; rounds < 3 || std::chrono::steady_clock::now() < end; ++rounds)
+    friendly.check();
+  link.other.kill();
+  friendly.leave();
+}
+
+TEST_CASE("nobody speaks for somebody else") {
+  peer forger("forger");
+  const auto send = [&](const softverbs::packet_header& header) {
+    forger.tell(&header, sizeof(header));
+    REQUIRE(forger.hear() == 's');
+  };
+  connection link;
+  const auto unchanged = [&] {
+    CHECK(link.right.quiet());
+    CHECK(std::count(link.right.memory.begin() + 5000, link.right.memory.end(), 0x5a) == 0);
+    REQUIRE(link.left.write(1, {link.left.piece(0, 64)}, link.right.here(), 64) == 0);
+    CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+    REQUIRE(link.right.post_receive(1, {link.right.piece(0, 1000)}) == 0);
+    REQUIRE(link.left.send(2, {link.left.piece(0, 1000)}) == 0);
+    CHECK(link.right.wait().status == IBV_WC_SUCCESS);
+    CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+  };
+  unchanged();
+  const auto next_psn = [&] {
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr initial{};
+    REQUIRE(ibv_query_qp(link.left.pair, &attributes, IBV_QP_SQ_PSN, &initial) == 0);
+    return attributes.sq_psn;
+  };
+  SECTION("of the test's own process") {
+    softverbs::packet_header header = forged(link);
+    header.psn = next_psn();
+    header.payload = header.message = 64;
+    header.key = link.right.region->rkey;
+    header.address = link.right.here().memory + 5000;
+    send(header);
+    unchanged();
+    header.key = 0;
+    header.psn = next_psn();
+    send(header);
+    unchanged();
+  }
+  SECTION("of another process") {
+    peer other("target");
+    endpoint end(patient());
+    const address there = other.meet(end);
+    REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    softverbs::packet_header header = forged(link);
+    header.target_qpn = end.pair->qp_num;
+    header.source_qpn = there.qpn;
+    header.psn = there.psn;
+    header.payload = header.message = 64;
+    // No region has this key: whoever were believed would break the connection.
+    header.key = 0;
+    send(header);
+    REQUIRE(end.read(2, {end.piece(0, 100)}, there) == 0);
+    CHECK(end.wait().status == IBV_WC_SUCCESS);
+    CHECK(end.quiet());
+    CHECK(end.state() == IBV_QPS_RTS);
+    other.tell('q');
+    CHECK(other.wait() == 0);
+  }
+  constexpr softverbs::packet_header nothing{};
+  forger.tell(&nothing, sizeof(nothing));
+  CHECK(forger.wait() == 0);
+}
