@@ -118,6 +118,7 @@ progress() {
     # The first packages bring Python.
     "$@" >>"$log" 2>&1 &
     local pid=$! seconds=$SECONDS
+    # steady: the period of the lines that are shown; they end with the command
     while sleep 10 && kill -0 $pid 2>/dev/null; do
       echo "$what: $(grep -c '^Setting up ' "$log") packages done, $((SECONDS - seconds)) s" >&2
     done &

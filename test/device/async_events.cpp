@@ -155,6 +155,7 @@ TEST_CASE("an asynchronous event ends a wait, a signal does not") {
   const pthread_t waiter = ::pthread_self();
   std::thread disturber([&, &drained = left] {
     for (int i = 0; i < 5; ++i) {
+      // steady: spreads signals over the wait; none of them has to hit it
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       ::pthread_kill(waiter, SIGUSR1);
     }

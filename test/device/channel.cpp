@@ -466,6 +466,7 @@ TEST_CASE("a stop that is requested ends the wait of a channel") {
   buffer<> to(bed.domain, 64);
   std::stop_source source;
   std::thread other([&] {
+    // steady: the wait has likely begun; it ends in the same way if not
     std::this_thread::sleep_for(short_limit);
     source.request_stop();
   });

@@ -196,6 +196,7 @@ TEST_CASE("two threads at once are an assertion") {
     };
     std::thread other(poll);
     std::thread end([&] {
+      // steady: ends the test if the assertion does not come; that is the failure
       std::this_thread::sleep_for(patience);
       stop = true;
     });

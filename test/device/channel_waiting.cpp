@@ -38,6 +38,7 @@ namespace {
 template <class Act>
 [[nodiscard]] std::thread later(Act act) {
   return std::thread([act] {
+    // steady: the wait has likely begun; it ends in the same way if not
     std::this_thread::sleep_for(moment);
     act();
   });

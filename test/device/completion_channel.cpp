@@ -90,6 +90,7 @@ TEST_CASE("waiting sleeps until a completion comes") {
   waiting ends(bed);
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
+      // steady: sends before, while and after the wait begins; each order has to pass
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
       ends.send(0, id);
     });
@@ -169,6 +170,7 @@ TEST_CASE("a completion right before the request for an event ends the wait") {
     sender->send(0, 3);
     let_arrive(*sender_bed);
     // The sender knows before the receiver's program can: give it a moment.
+    // steady: the completion has likely arrived; if it comes later, its event ends the wait
     std::this_thread::sleep_for(moment);
   };
   auto& operation = ends.queue().native_handle()->context->ops.req_notify_cq;
@@ -262,6 +264,7 @@ TEST_CASE("signals do not end a wait") {
   std::thread disturber([&] {
     for (int i = 0; i < 10; ++i) {
       ::pthread_kill(waiter, SIGUSR1);
+      // steady: spreads signals over the wait; none of them has to hit it
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     }
     CHECK_FALSE(ended);

@@ -284,12 +284,12 @@ struct sleeper {
     must(pair.right.post_receive({}, {.id = id}));
     must(pair.left.post_send({}, {.id = id}));
   }
-  /// The same, and lets the receive complete before the test goes on.
+  /// Sends, and returns when the receive has completed, which the queue's event tells.
   void send_now(std::uint64_t id) const {
+    must(queue.request_notification());
     send(id);
     take_success(sent, id);
-    // The sender knows before the receiver's program can: give it a moment.
-    std::this_thread::sleep_for(moment);
+    REQUIRE(must(queue.completion_channel().wait(patience)));
   }
 
   completion_queue sent;
@@ -317,6 +317,7 @@ TEST_CASE("an extended completion queue can be slept on") {
   CHECK(clock::now() >= before + moment);
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
+      // steady: sends before, while and after the wait begins; each order has to pass
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
       ends->send(id);
     });
@@ -390,7 +391,8 @@ TEST_CASE("an extended queue reports to a channel that other queues share") {
   CHECK(ends.queue.completion_channel() == channel);
   must(plain.request_notification());
   must(ends.queue.request_notification());
-  ends.send_now(7);
+  ends.send(7);
+  take_success(ends.sent, 7);
   const auto event = must(channel.wait(patience));
   REQUIRE(event);
   CHECK(*event == ends.queue);

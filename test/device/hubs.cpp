@@ -272,6 +272,7 @@ TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels")
     }
     auto late = must(here.post_send({.elements = from.gather()}));
     std::thread giver([&] {
+      // steady: the wait has likely begun; it ends in the same way if not
       std::this_thread::sleep_for(short_limit);
       kept.clear();
     });
@@ -325,6 +326,7 @@ TEST_CASE("a hub's wait ends when a stop is requested, however it waits") {
     const auto hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
     std::stop_source source;
     std::thread other([&] {
+      // steady: the wait has likely begun; it ends in the same way if not
       std::this_thread::sleep_for(moment);
       source.request_stop();
     });

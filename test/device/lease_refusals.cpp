@@ -155,6 +155,7 @@ TEST_CASE("a lease that is on its way is taken back when it has come, if not by 
   const auto far = must(lease.remote());
   std::optional<pending<>> received;
   std::thread receiver([&] {
+    // steady: the revocation has likely begun; it succeeds in either order
     std::this_thread::sleep_for(moment);
     received = must(bed.peer.post_receive({.elements = inbox.scatter()}));
   });

@@ -91,6 +91,7 @@ TEST_CASE("two meet though only one can reach the other, or comes later") {
   auto other =
       std::async(std::launch::async, [&] { return meet_at(bed, right, unreachable, 2, patience); });
   // It has been refused before the first comes.
+  // steady: the first attempt has likely been refused; they meet in either order
   std::this_thread::sleep_for(20ms);
   auto one = must(meet_at(bed, left, right.port, 1, patience));
   auto two = must(other.get());

@@ -354,6 +354,7 @@ TEST_CASE("another process writes to what it was leased, until that is taken bac
     std::ranges::copy(expected, memory.content().begin());
     // Its next write is refused.
     if (!is_killed) CHECK(peer.ends_well());
+    // steady: gives a mistake time to show; without one the test passes at any speed
     std::this_thread::sleep_for(moment);
     CHECK(memory.bytes() == expected);
   }

@@ -28,6 +28,7 @@ template <class Wait>
   std::stop_source source;
   std::atomic<clock::rep> requested_at{0};
   std::thread requester([&] {
+    // steady: the wait has likely begun; it ends in the same way if not
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     requested_at = clock::now().time_since_epoch().count();
     source.request_stop();
@@ -106,6 +107,7 @@ TEST_CASE("a wait that sleeps behind another one of its channel ends when it is 
     static_cast<void>(first.wait(into, wait_limit(patience, end.get_token())));
     ended = true;
   });
+  // steady: the wait has likely begun; it ends in the same way if not
   std::this_thread::sleep_for(moment);
   const auto wait = [&](const wait_limit& until) {
     slots into;
@@ -141,6 +143,7 @@ TEST_CASE("a wait with a token that nobody asks to stop sleeps until a completio
   connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
   const std::stop_source source;
   std::thread writer([&] {
+    // steady: the wait has likely begun; it ends in the same way if not
     std::this_thread::sleep_for(std::chrono::milliseconds(35));
     must(alone.post_write({.remote = memory.remote()}, {.id = 3}));
   });

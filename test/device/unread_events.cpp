@@ -76,6 +76,7 @@ struct late_arrivals {
     must(current->pair.left.post_send({}, {.id = 2}));
     take_success(current->sent, 2);
     // The sender knows before the receiver's program can: give it a moment.
+    // steady: the completion has likely arrived; if it comes later, its event ends the wait
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
     return returned;
   }

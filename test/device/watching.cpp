@@ -92,6 +92,7 @@ TEST_CASE("a wait that watches takes completions, or ends at its limit or a requ
     CHECK_FALSE(outcome.event);
     CHECK(clock::now() >= until);
     std::thread later([&] {
+      // steady: the wait has likely begun; it ends in the same way if not
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       alone.write(7);
     });
@@ -102,6 +103,7 @@ TEST_CASE("a wait that watches takes completions, or ends at its limit or a requ
     CHECK(outcome.completions.front().wr_id() == 7);
     std::stop_source source;
     std::thread stops([&] {
+      // steady: the wait has likely begun; it ends in the same way if not
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       source.request_stop();
     });
@@ -121,6 +123,7 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable, or hung 
   for (const bool hangs_up : {false, true}) {
     sockets peer;
     std::thread other([&] {
+      // steady: the wait has likely begun; it ends in the same way if not
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       if (hangs_up)
         peer.hang_up();
@@ -165,6 +168,7 @@ TEST_CASE("a queue that overruns while it is slept on ends the wait, with the ev
   writer alone(bed, 1);
   std::atomic<bool> enough{false};
   std::thread overruns([&] {
+    // steady: the wait has likely begun; it ends in the same way if not
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     alone.overrun(enough);
   });
@@ -204,6 +208,7 @@ TEST_CASE("a failure that another thread is told of is not slept through") {
     writer alone(bed, 1);
     std::atomic<bool> enough{false};
     std::thread overruns([&] {
+      // steady: overruns before, while and after the wait begins; each order has to pass
       std::this_thread::sleep_for(std::chrono::microseconds(50 * (round % 10)));
       alone.overrun(enough);
     });

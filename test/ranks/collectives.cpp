@@ -61,6 +61,7 @@ TEST_CASE("collective steps have the right values for each size and root") {
         world& mine = all.ranks[rank];
         for (std::uint32_t round = 0; round < 2 * count; ++round) {
           const std::uint32_t root = round % count;
+          // steady: makes this rank late in most rounds; any order has to pass
           if (round == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           const line own = line_of(rank, round);
           require(must(mine.broadcast(own, root, patience)) == line_of(root, round),
@@ -111,6 +112,7 @@ TEST_CASE("who is slow gets each value, and who is fast waits for it") {
     for (std::uint32_t round = 0; round < rounds; ++round) {
       // Rank 1 gets what it gets of the root, which has two places for it.
       if (rank == 1 && round == 0) wait_until([&] { return at_root == 2; }, "the root to go ahead");
+      // steady: makes this rank late in most rounds; any order has to pass
       if (rank == 1) std::this_thread::sleep_for(std::chrono::microseconds(200));
       require(must(all.ranks[rank].broadcast(text(std::to_string(round)), 0, patience)).view() ==
                   std::to_string(round),
@@ -119,6 +121,7 @@ TEST_CASE("who is slow gets each value, and who is fast waits for it") {
       if (rank == 1) require(at_root <= round + 3, "the root to wait");
     }
     for (std::uint32_t round = 0; round < rounds; ++round) {
+      // steady: makes this rank late in most rounds; any order has to pass
       if (rank == 3) std::this_thread::sleep_for(std::chrono::microseconds(200));
       const auto values = must(all.ranks[rank].gather(rank + round, 3, patience));
       for (std::uint32_t each = 0; each < values.size(); ++each)

@@ -26,6 +26,7 @@ namespace {
 [[nodiscard]] host_list list_of(std::vector<host_entry> hosts, std::uint16_t port) {
   return must(host_list::from(hosts, port));
 }
+// steady: a number in a list of hosts; no socket is opened
 [[nodiscard]] error why_not_from(std::vector<host_entry> hosts, std::uint16_t port = 4711) {
   return failure_of(host_list::from(hosts, port));
 }

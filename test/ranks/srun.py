@@ -71,6 +71,7 @@ def wait_for(what, condition, seconds=60):
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError(what)
+        # steady: polls until the deadline
         time.sleep(0.1)
 
 

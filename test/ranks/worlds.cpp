@@ -90,6 +90,7 @@ TEST_CASE("no rank leaves a barrier before all have come") {
       on_threads(count, [&](std::uint32_t rank) {
         for (std::uint32_t round = 1; round <= rounds; ++round) {
           // One rank is late, another one each time.
+          // steady: makes this rank late in most rounds; any order has to pass
           if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
           ++come;
           const group_results done = all.ranks[rank].barrier(patience, kind);
@@ -316,6 +317,7 @@ TEST_CASE("collective steps give each rank the values of all") {
     on_threads(count, [&](std::uint32_t rank) {
       world& mine = all.ranks[rank];
       for (std::uint32_t round = 0; round < 20; ++round) {
+        // steady: makes this rank late in most rounds; any order has to pass
         if (round % count == rank) std::this_thread::sleep_for(std::chrono::microseconds(200));
         const auto values = must(mine.all_gather(sample{rank, round + 0.5}, patience));
         for (std::uint32_t each = 0; each < count; ++each)

@@ -71,6 +71,7 @@ bool client::connect() {
   while (desk_.granted.load() != connection_) {
     if (hall_.is_over.load() || hall_.failed.load()) return false;
     claim(clock::now() < deadline, "the server does not let it in");
+    // steady: polls until the deadline
     std::this_thread::sleep_for(50us);
   }
   auto linked = std::move(prepared).handshake(

@@ -201,6 +201,7 @@ void end::take_leave() {
       take_receives();
       doing_ = "taking leave";
       if (clock::now() > deadline) claim(false, "the other end does not take leave; " + of_other());
+      // steady: polls until the deadline
       std::this_thread::sleep_for(20us);
     }
   };

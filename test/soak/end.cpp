@@ -84,6 +84,7 @@ void end::await(step what) {
     if (clock::now() > deadline)
       claim(false, "the other end does not come to step " +
                        std::to_string(static_cast<unsigned>(what)) + "; " + of_other());
+    // steady: polls until the deadline
     std::this_thread::sleep_for(20us);
   }
 }

@@ -58,6 +58,7 @@ class other_process {
       int status = 0;
       if (::waitpid(process_, &status, WNOHANG) == 0) {
         if (clock::now() > deadline) return "another process does not end";
+        // steady: polls until the deadline
         std::this_thread::sleep_for(1ms);
         continue;
       }
@@ -107,6 +108,7 @@ class mapped {
 /// is not asked for as a signal, which would come when the thread ends that has started this one.)
 inline void end_with_parent() {
   std::thread([parent = ::getppid()] {
+    // steady: polls until the parent has exited
     while (::getppid() == parent) std::this_thread::sleep_for(100ms);
     ::_exit(EXIT_FAILURE);
   }).detach();

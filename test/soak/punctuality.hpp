@@ -71,6 +71,7 @@ class punctuality {
   void lose(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
       const auto worked = processor_time();
+      // steady: a step of the measurement: it counts by how much sleeps are too long
       std::this_thread::sleep_for(step - work);
       while (processor_time() - worked < work) {
       }

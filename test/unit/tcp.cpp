@@ -153,8 +153,11 @@ TEST_CASE("what is no host or port is refused") {
     CAPTURE(port);
     CHECK(tcp_socket::connect("127.0.0.1", port, 1s).error() == error_kind::invalid_input);
   }
+  // steady: refused before a socket is opened
   CHECK(tcp_socket::connect("", "80", 1s).error() == error_kind::invalid_input);
+  // steady: refused before a socket is opened
   CHECK(tcp_socket::connect(std::string(256, 'x'), "80", 1s).error() == error_kind::invalid_input);
+  // steady: refused before a socket is opened
   CHECK(tcp_socket::connect(std::string_view("a\0b", 3), "80", 1s).error() ==
         error_kind::invalid_input);
   CHECK(tcp_listener::open("x").error() == error_kind::invalid_input);
@@ -187,8 +190,10 @@ TEST_CASE("a connection that nobody answers ends at its limit") {
 TEST_CASE("a name server that does not answer holds up nobody") {
   lookups_hang = true;
   for (int i = 0; i < 16; ++i)
+    // steady: the name is not resolved, so no socket is opened
     CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::timed_out);
   // They are so many at most; addresses need none.
+  // steady: the name is not resolved, so no socket is opened
   CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::resource_exhausted);
   CHECK(tcp_socket::connect("127.0.0.1", "1", 10s).error() == error_kind::not_connected);
   lookups_hang = false;
@@ -250,6 +255,7 @@ TEST_CASE("of a name of which no address answers, what became of each is told") 
 }
 
 TEST_CASE("a name that nobody has is not found") {
+  // steady: the name does not exist, so no socket is opened
   const auto missing = tcp_socket::connect("no-such-host.invalid", "80", 20s).error();
   CHECK((missing == error_kind::not_found || missing == error_kind::timed_out));
   CHECK(missing.message().size() > 20);
@@ -259,6 +265,7 @@ TEST_CASE("an address that no network leads to is told with what became of it") 
   // Of documentation: without a route that is known at once, with one nobody answers.
   for (const char* address : {"2001:db8::1", "192.0.2.1"}) {
     CAPTURE(address);
+    // steady: no host has this address
     const auto lost = tcp_socket::connect(address, "4711", 50ms).error();
     CHECK((lost == error_kind::not_connected || lost == error_kind::timed_out));
     CHECK(contains(lost.message(), address));

@@ -5,6 +5,7 @@
 port=
 for attempt in $(seq 100); do
   block=$((($$ + attempt) % 100))
+  # steady: a lock that all runs are meant to share
   exec 9>"${TMPDIR:-/tmp}/softverbs-test-ports-$block"
   if flock --nonblock 9; then
     port=$((20000 + block * 100))

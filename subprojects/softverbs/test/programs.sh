@@ -200,6 +200,7 @@ measure_all() {
   : >"$log/server"
   env LD_PRELOAD="$library" timeout $((5 * limit)) qperf -D -lp $port >"$log/server" 2>&1 &
   server=$!
+  # steady: polls until the server is ready or has ended; it has a time limit
   until grep -q 'ready for requests' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   for test in "$@"; do
     # shellcheck disable=SC2086
@@ -235,6 +236,7 @@ disk() {
   : >"$log/server"
   env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/server.fio" >"$log/server" 2>&1 &
   server=$!
+  # steady: polls until the server is ready or has ended; it has a time limit
   until grep -q 'waiting for connection' "$log/server" 2>/dev/null || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   if env LD_PRELOAD="$library" SOFTVERBS_LINK_LAYER="$1" timeout -k 5 $limit fio "$log/client.fio" >"$log/client" 2>&1 &&
     grep -q 'io=20.0MiB' "$log/client" && wait $server; then
@@ -371,6 +373,7 @@ fabric() {
       cat "$log/client" "$log/server"
       return 1
     fi
+    # steady: retries until the server has ended; it has a time limit
     sleep 0.1
   done
   wait $server
@@ -387,6 +390,7 @@ if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
 fi
 # dapl LAYER PROVIDER: its ports are fixed, so one at a time on this machine.
 dapl() (
+  # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
   flock --wait $limit 8 || exit 1
   export SOFTVERBS_LINK_LAYER="$1" DAT_OVERRIDE="$log/dat.conf" LD_PRELOAD="$library"
@@ -394,6 +398,7 @@ dapl() (
   timeout $limit dtest -P "$2" >"$log/server" 2>&1 8>&- &
   server=$!
   until grep -q 'Server is waiting' "$log/server" || ! kill -0 $server; do
+    # steady: polls until the server is ready or has ended; it has a time limit
     sleep 0.1
   done 2>/dev/null
   if timeout $limit dtest -P "$2" -h 127.0.0.1 >"$log/client" 2>&1 8>&- && wait $server; then
@@ -423,6 +428,7 @@ fi
 # and its port is fixed, so one at a time on this machine. libiscsi 1.19 reads what it has allocated and
 # not written, so Meson must not fill that.
 iser() (
+  # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-iser"
   flock --wait $limit 8 || exit 1
   export SOFTVERBS_LINK_LAYER="$1"
@@ -435,6 +441,7 @@ iser() (
   server=$!
   head -c 8388608 /dev/urandom >"$log/unit"
   : >"$log/output"
+  # steady: polls until the server is ready or has ended; it has a time limit
   until control --mode target --op new --targetname $target || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
   # It wants to know the initiator by its address and by its name.
   control --mode logicalunit --op new --lun 1 --backing-store "$log/unit" &&
@@ -475,8 +482,10 @@ migrates() (
     echo "migrate_set_capability rdma-pin-all $2"
     while ! grep -q 'status: completed' "$log/client" && kill -0 $server 2>/dev/null; do
       echo "migrate -d rdma:127.0.0.1:$port"
+      # steady: retries until both have migrated or the server has ended; it has a time limit
       sleep 1
       echo 'info migrate'
+      # steady: gives the monitor time to answer; it is asked again
       sleep 0.2
     done
     echo quit

@@ -22,6 +22,7 @@ hears() {
 ends() {
   for round in $(seq 100); do
     kill -0 "$1" 2>/dev/null || return 0
+    # steady: polls, 100 times at most
     sleep 0.1
   done
   return 1
@@ -35,8 +36,11 @@ frames() {
     env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 "$@" --server -d soft0 -B "$mac:01" -E "$mac:02" \
       >"$log/server" 2>&1 &
     server=$!
+    # steady: polls until the server listens or has ended
     until hears $server || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
     # It still has to post its receives.
+    # steady: nothing tells when the receives are posted; a failed attempt is repeated with a longer
+    # pause
     sleep "$attempt"
     if env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 timeout 20 "$@" --client -d soft1 -B "$mac:02" -E "$mac:01" \
       >"$log/client" 2>&1 && ends $server; then
@@ -52,6 +56,7 @@ frames() {
 
 # one_at_a_time COMMAND...: for perftest's multicast, whose groups are the same in all of its processes.
 one_at_a_time() {
+  # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-multicast"
   flock --wait 120 8 || return 1
   "$@" 8>&-
@@ -76,6 +81,7 @@ two() {
       cat "$log/client" "$log/server"
       return 1
     fi
+    # steady: retries until the server has ended
     sleep 0.1
   done
   wait $server && return 0

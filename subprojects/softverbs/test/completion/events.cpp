@@ -144,6 +144,7 @@ TEST_CASE("destroying a queue waits until its events are acknowledged") {
   REQUIRE(ibv_get_cq_event(link.right.channel, &queue, &user_context) == 0);
   CHECK(link.right.wait().wr_id == 1);
   std::thread acknowledger([queue] {
+    // steady: the call has likely begun to wait; it returns in the same way if not
     std::this_thread::sleep_for(a_moment);
     ibv_ack_cq_events(queue, 1);
   });

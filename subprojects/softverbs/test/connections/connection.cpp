@@ -430,6 +430,7 @@ TEST_CASE("cm: an event that is not acknowledged keeps its identifier") {
     gone = true;
   });
   // It could only be seen to be wrong: nothing tells that it still waits.
+  // steady: gives a mistake time to show; without one the test passes at any speed
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK_FALSE(gone);
   REQUIRE(rdma_ack_cm_event(event) == 0);

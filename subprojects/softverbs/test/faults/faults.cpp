@@ -581,6 +581,7 @@ TEST_CASE("step by step, what waits for a time need not wait") {
   const faults set("packet:*=lost");
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   ibv_wc completion{};
+  // steady: gives a mistake time to show; without one the test passes at any speed
   std::this_thread::sleep_for(50ms);
   CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
   int steps = 0;

@@ -465,6 +465,7 @@ TEST_CASE("other files are what they were") {
   CHECK((about.st_mode & 0777) == 0640);
   ::close(created);
   // Relative ones are no device's, whatever they are called.
+  // steady: the folder of the file above, whose name is unique
   const int folder = ::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   REQUIRE(folder >= 0);
   const int relative = ::openat(folder, path.c_str() + 5, O_RDONLY | O_CLOEXEC);

@@ -163,6 +163,7 @@ TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing e
     const address there = other.meet(end);
     REQUIRE((!shares_memory() || becomes_direct(end, there, 0, 8)));
     std::thread killer([&] {
+      // steady: the kill may come at any point; the time only spreads these points
       std::this_thread::sleep_for(std::chrono::milliseconds(1 + round));
       other.kill();
     });

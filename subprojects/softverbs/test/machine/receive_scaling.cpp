@@ -59,6 +59,7 @@ TEST_CASE("receive scaling: the hash is that of the published examples") {
   for (const example& one : {
            example{"3ffe:2501:200:1fff::7", 2794, "3ffe:2501:200:3::1", 1766, 0x2cc18cd5,
                    0x40207d3d},
+           // steady: an address in an example of a hash; nothing is sent
            example{"3ffe:501:8::260:97ff:fe40:efab", 14230, "ff02::1", 4739, 0x0f0c461c,
                    0xdde51bbf},
            example{"3ffe:1900:4545:3:200:f8ff:fe21:67cf", 44251, "fe80::200:f8ff:fe21:67cf", 38024,
@@ -275,6 +276,7 @@ TEST_CASE("receive scaling: a queue whose completion is lost tells that it is lo
     gone = true;
   });
   CHECK(eventually([&] { return begun.load(); }));
+  // steady: gives a mistake time to show; without one the test passes at any speed
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   CHECK_FALSE(gone);
   ibv_ack_async_event(&event);

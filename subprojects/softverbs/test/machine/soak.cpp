@@ -121,6 +121,7 @@ bool all_go_on(const soak::board& all) {
         all_did = all_did && (one == other || all.known[one][other].done > before[one][other] + 10);
     if (all_did || all.wrong) return !all.wrong;
     if (steady::now() > latest) return false;
+    // steady: polls until the deadline
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
@@ -154,6 +155,7 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
     soak::board& all = *board.all;
     std::mt19937 random(static_cast<std::mt19937::result_type>(seed));
     const auto pause = [&](unsigned most) {
+      // steady: spreads the kills and stops; they may come at any point
       std::this_thread::sleep_for(std::chrono::microseconds(random() % (most * 1000)));
     };
     std::vector<std::unique_ptr<peer>> others;

@@ -134,6 +134,7 @@ TEST_CASE("a device is not closed before requests to it are done") {
     closed = true;
   });
   // Not at once; it would be there by now. It doesn't wait for ever, either.
+  // steady: gives a mistake time to show; without one the test passes at any speed
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   CHECK_FALSE(closed);
   writer.thread->let_go();
@@ -149,6 +150,7 @@ TEST_CASE("who dies within a request isn't waited for, and has written nothing")
   int of_region = -1;
   std::thread region([&] { of_region = ibv_dereg_mr(end.region); });
   // Not before it waits, as far as that can be known.
+  // steady: the call has likely begun to wait; the kill may come at any point
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   writer.other.kill();
   region.join();

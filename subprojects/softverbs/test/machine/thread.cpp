@@ -128,6 +128,7 @@ TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and o
     REQUIRE(goes.change(IBV_QPS_ERR) == 0);
     const auto flush = [](endpoint& end, std::uint64_t id) {
       REQUIRE(end.post_receive(id, {}) == 0);
+      // steady: the completions likely take turns; any order has to pass
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
     };
     for (std::uint64_t id = 0; id < 7; ++id) {

@@ -158,6 +158,7 @@ TEST_CASE("nothing is written any more once the target has been reset, or allows
     REQUIRE(ibv_modify_qp(link.right.pair, &attributes,
                           IBV_QP_STATE | (resets ? 0 : IBV_QP_ACCESS_FLAGS)) == 0);
     link.right.memory[0] = 0;
+    // steady: gives a mistake time to show; without one the test passes at any speed
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
     CHECK(link.right.memory[0] == 0);
     done = true;

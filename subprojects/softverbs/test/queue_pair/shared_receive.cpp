@@ -350,6 +350,7 @@ TEST_CASE("destroying a shared queue waits until its events are acknowledged") {
   REQUIRE(ibv_destroy_qp(host.pair) == 0);
   host.pair = nullptr;
   std::thread acknowledger([&event] {
+    // steady: the call has likely begun to wait; it returns in the same way if not
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ibv_ack_async_event(&event);
   });

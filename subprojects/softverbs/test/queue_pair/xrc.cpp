@@ -449,6 +449,7 @@ TEST_CASE("XRC: a queue pair goes with the last object that stands for it") {
   CHECK(event.element.qp == shared);
   CHECK_FALSE(has_event(both.receiver.end.context, a_moment));
   std::thread acknowledger([&event] {
+    // steady: the call has likely begun to wait; it returns in the same way if not
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     ibv_ack_async_event(&event);
   });

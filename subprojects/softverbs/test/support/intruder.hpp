@@ -24,6 +24,7 @@ struct process_name {
   explicit process_name(std::uint32_t qpn) noexcept {
     name.sun_family = AF_UNIX;
     const int written =
+        // steady: the number belongs to the process of a queue pair of this test
         std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "softverbs/6/%u", qpn >> 14);
     length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
                                     static_cast<std::size_t>(written));

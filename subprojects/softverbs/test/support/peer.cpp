@@ -175,10 +175,12 @@ int withdrawer() {
   *first = 1;
   while (*first == 1) {
   }
+  // steady: writes have likely begun; the deregistration may come at any point
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   if (ibv_dereg_mr(end.region) != 0) return 2;
   end.region = nullptr;
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
+  // steady: gives a mistake time to show; without one the test passes at any speed
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   if (std::count(end.memory.begin(), end.memory.end(), 2) !=
       static_cast<std::ptrdiff_t>(end.memory.size()))
@@ -277,6 +279,7 @@ int hold_device_memory() {
       if (ibv_dereg_mr(region) != 0) return 8;
       bytes.assign(bytes.size(), 2);
       if (ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) != 0) return 9;
+      // steady: gives a mistake time to show; without one the test passes at any speed
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       if (ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) != 0) return 10;
       if (std::count(bytes.begin(), bytes.end(), 2) != static_cast<std::ptrdiff_t>(bytes.size()))

@@ -28,6 +28,7 @@ int returns_only_after(Call call, End end) {
     result = call();
     returned = true;
   });
+  // steady: gives a mistake time to show; without one the test passes at any speed
   std::this_thread::sleep_for(a_while);
   CHECK_FALSE(returned);
   end();

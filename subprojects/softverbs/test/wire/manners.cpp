@@ -47,6 +47,7 @@ double processor_seconds() {
 }
 
 void sleep_for(int milliseconds) {
+  // steady: the callers give the reason
   std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
 }
 
@@ -114,6 +115,7 @@ TEST_CASE("nothing is kept of peers that are gone") {
     }
     // Nobody polls, nobody sends: the thread notices by itself.
     if (round == 0) {
+      // steady: lets the device close its descriptors; those it closes later only raise the limit
       sleep_for(300);
       before = descriptors_open();
     }
@@ -190,6 +192,7 @@ TEST_CASE("without descriptors, connections wait, and nothing turns in circles")
   {
     const no_more_descriptors now;
     posted = end.send(2, {end.piece(0, 64)});
+    // steady: the time over which processor time is measured
     used = processor_seconds_of([] { sleep_for(400); });
     quiet = end.quiet();
   }
@@ -213,6 +216,7 @@ TEST_CASE("a peer without descriptors isn't taken for one that is gone") {
     double used = 0;
     if (round == 0) {
       const no_more_descriptors now;
+      // steady: the time over which processor time is measured
       used = processor_seconds_of([] { sleep_for(300); });
     }
     CHECK(used < 0.15);
