@@ -82,14 +82,14 @@ choose() {
   if [[ $1 == default ]]; then
     folder=$build
     setup=("${options[@]}" -Dtests=enabled)
-    tests=(--no-suite slow --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
+    tests=(--no-suite slow --no-suite long --no-suite sockets --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
     return
   fi
   load_versions
   case $1 in
   slow)
     packages+=("${programs_of_others[@]}")
-    tests=(--suite slow --suite bench)
+    tests=(--suite slow --suite long --suite sockets --suite bench)
     settings=(optimization=2) optimized=0 builds_all=
     ;;
   lint)
@@ -110,14 +110,14 @@ choose() {
     ;;
   asan-ubsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
-    tests=(--no-suite slow --no-suite lint --no-suite headers --no-suite compile_fail --no-suite exports --no-suite tree)
+    tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite exports --no-suite tree)
     # The lines are for the reports.
     settings=(optimization=1 cpp_args=\'-g1\' b_sanitize=\'address,undefined\' b_lundef=false)
     compiler=clang-newest boost=newest disabled=(mpi pmix bench) optimized=0
     ;;
   tsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
-    tests=(--suite device --suite cm --suite ranks --suite softverbs --no-suite infiniband --no-suite slow)
+    tests=(--suite device --suite cm --suite ranks --suite softverbs --no-suite infiniband --no-suite slow --no-suite long --no-suite sockets)
     settings=(optimization=1 cpp_args=\'-g1\' b_sanitize=\'thread\' b_lundef=false)
     compiler=clang-newest disabled=(mpi pmix bench) optimized=0
     ;;

@@ -130,7 +130,7 @@ TEST_CASE("who is slow gets each value, and who is fast waits for it") {
   });
 }
 
-TEST_CASE("a collective step that timed out names who is missing, and the next ones work") {
+TEST_CASE("a collective step that timed out names who is missing, and the next ones work", "[long]") {
   constexpr std::uint32_t count = 5;
   const std::vector<std::function<group_result<void>(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) -> group_result<void> {
@@ -282,7 +282,7 @@ TEST_CASE("what combining throws leaves the step, of which the others are told")
   throw_in_sums(some.ranks, 6);
 }
 
-TEST_CASE("ranks that do different things find that out") {
+TEST_CASE("ranks that do different things find that out", "[long]") {
   local_worlds all(2);
   const auto differ = [&](auto first, auto second) {
     on_threads(2, [&](std::uint32_t rank) {

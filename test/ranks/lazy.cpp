@@ -233,7 +233,7 @@ TEST_CASE("scatter, scopes and each step of all connect those that they are with
   }
 }
 
-TEST_CASE("a rank that does not answer is told by its number, and called again at the next use") {
+TEST_CASE("a rank that does not answer is told by its number, and called again at the next use", "[long]") {
   lazy_worlds all(4);
   std::vector<cells> memory = cells_of(all);
   world& mine = all.ranks[0];
@@ -380,7 +380,7 @@ TEST_CASE("a rank that has left does not answer, and its connections break") {
   CHECK_FALSE(barrier[2].result);
 }
 
-TEST_CASE("why those whom a rank waits for did not come, they tell it") {
+TEST_CASE("why those whom a rank waits for did not come, they tell it", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
   const std::vector<std::uint32_t> others{0, 1, 2, 3, 4, 5, 6, 8};
@@ -425,7 +425,7 @@ TEST_CASE("ranks that are connected at their first use are mended, the others le
   });
 }
 
-TEST_CASE("ranks are connected over a network that loses, doubles and swaps what they say") {
+TEST_CASE("ranks are connected over a network that loses, doubles and swaps what they say", "[long]") {
   // Not more of them, or a request is lost as often as the channels repeat it.
   const failing_device bad("packet:10%=lost; packet:10%=doubled; packet:10%=swapped");
   for (int round = 0; round < 10; ++round) {
@@ -460,7 +460,7 @@ class when_renewed {
   std::uint32_t before_;
 };
 
-TEST_CASE("a mend that ended midway leaves ranks that connect at the next use") {
+TEST_CASE("a mend that ended midway leaves ranks that connect at the next use", "[long]") {
   lazy_worlds all(3);
   on_threads(2, [&](std::uint32_t rank) {
     require(all.ranks[rank].peers().connect({1 - rank}, patience).has_value(), "0 and 1");
@@ -542,7 +542,7 @@ TEST_CASE("with a pool, who waits for messages answers those who connect") {
   CHECK(seen == std::vector<std::uint32_t>{1, 2});
 }
 
-TEST_CASE("a rank that waits for another one to answer heeds what the others tell of the step") {
+TEST_CASE("a rank that waits for another one to answer heeds what the others tell of the step", "[long]") {
   lazy_worlds all(4);
   constexpr std::uint32_t gone = 2;
   constexpr std::uint32_t silent = 3;

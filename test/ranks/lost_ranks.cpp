@@ -97,7 +97,7 @@ struct watched_bootstrap {
 }  // namespace
 
 TEST_CASE(
-    "those who stay when a rank has left learn it in each later step, long before the limit") {
+    "those who stay when a rank has left learn it in each later step, long before the limit", "[long]") {
   constexpr std::uint32_t gone = 7;
   constexpr std::uint32_t count = 9;
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
@@ -132,7 +132,7 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("what is asked and told waits for nobody's work, and breaks no other connection") {
+TEST_CASE("what is asked and told waits for nobody's work, and breaks no other connection", "[long]") {
   local_worlds all(5);
   constexpr std::uint32_t gone = 4;
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
@@ -194,7 +194,7 @@ TEST_CASE(
 
 // Not on rxe, which counts what is not acknowledged also while the receiver isn't ready: there 0
 // has given 1 up by the time that 1 finds 2 gone.
-TEST_CASE("a rank that waits for room learns who has left, from a receiver that is not ready") {
+TEST_CASE("a rank that waits for room learns who has left, from a receiver that is not ready", "[long]") {
   learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });
 }
 
@@ -242,7 +242,7 @@ TEST_CASE(
     CHECK(kind_of(last) == error_kind::timed_out);
   }
 }
-TEST_CASE("who was lost once, and is back, is not named when another one leaves") {
+TEST_CASE("who was lost once, and is back, is not named when another one leaves", "[long]") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[2]);
   meeting every(4);
@@ -265,7 +265,7 @@ TEST_CASE("who was lost once, and is back, is not named when another one leaves"
   });
 }
 
-TEST_CASE("of two ranks that have left, none is excused by the other") {
+TEST_CASE("of two ranks that have left, none is excused by the other", "[long]") {
   local_worlds all(5);
   for (const std::uint32_t gone : {2U, 3U}) {
     const world leaves = std::move(all.ranks[gone]);
@@ -480,7 +480,7 @@ TEST_CASE("that a rank lacks the memory for a step, the others are told") {
   }
 }
 
-TEST_CASE("because of whom a step is given up is told, also without memory for all results") {
+TEST_CASE("because of whom a step is given up is told, also without memory for all results", "[long]") {
   local_worlds all(4);
   // In a tree, only 1 waits for 3, and writes to it.
   {

@@ -208,7 +208,7 @@ TEST_CASE("a rank that does not come to a barrier, as its work in the scope fail
   });
 }
 
-TEST_CASE("a barrier that timed out names the ranks that were missing, and the next one works") {
+TEST_CASE("a barrier that timed out names the ranks that were missing, and the next one works", "[long]") {
   local_worlds all(5);
   const std::vector<std::uint32_t> late{2, 4};
   for (const barrier_kind kind : all_kinds) {
@@ -255,7 +255,7 @@ TEST_CASE("a connection that broke is told by its rank, and mended") {
   CHECK(failed >= 2);
 }
 
-TEST_CASE("ranks that leave because of another one are not taken for it") {
+TEST_CASE("ranks that leave because of another one are not taken for it", "[long]") {
   constexpr std::uint32_t count = 9;
   constexpr std::uint32_t first = 7;
   // Far away from one another, so most learn it from those who leave.
