@@ -17,35 +17,132 @@ say() { printf '==> %s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { complain "$@" && exit 1; }
 
-# as_root COMMAND...
-as_root() {
-  if ((EUID == 0)); then "$@"; else sudo "$@"; fi
+# may_install: whether apt is here and this is root, or sudo needs no password or can ask for it.
+may_install() {
+  [[ -z ${VERBSPP_NO_INSTALL-} ]] && command -v apt-get >/dev/null || return 1
+  (($(id -u) == 0)) || { command -v sudo >/dev/null && { [[ -t 0 ]] || sudo --non-interactive true 2>/dev/null; }; }
 }
 
-# need_packages NAME...: installs those that are missing; asks only dpkg when none is.
+# as_root COMMAND...
+as_root() {
+  if (($(id -u) == 0)); then "$@"; else sudo "$@"; fi
+}
+
+# missing_packages NAME...: prints those that are not installed, one a line.
+missing_packages() {
+  local installed
+  installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+    sed -n 's/^installed //p' | sort -u) || true
+  comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed")
+}
+
+apt_install=(apt-get install --quiet --quiet --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=600)
+
+# update_lists: at most once in a run of a script.
+update_lists() {
+  [[ -z ${lists_are_new-} ]] || return 1
+  lists_are_new=yes
+  say "updating apt's lists"
+  as_root apt-get update --quiet --quiet -o DPkg::Lock::Timeout=600
+}
+
+# plan_packages NAME...: sets $planned to the packages that apt would install for these. It fails and
+# sets $refusal if apt cannot, and if it would upgrade an installed package: then it returns 2.
+plan_packages() {
+  local simulated upgrades
+  planned=() refusal=''
+  if ! simulated=$(LC_ALL=C "${apt_install[@]}" --simulate "$@" 2>&1); then
+    refusal=$(sed -n '/ Depends: /s/^ *//p;s/^E: //p' <<<"$simulated" | head -n 3 | paste --serial --delimiters=';')
+    return 1
+  fi
+  upgrades=$(sed -n 's/^Inst \([^ ]*\) \[\([^]]*\)\] (\([^ ]*\) .*/\1 from \2 to \3/p' <<<"$simulated" | paste --serial --delimiters=,)
+  if [[ -n $upgrades ]]; then
+    refusal="this would upgrade ${upgrades//,/, }; if you want that, run: apt-get install --no-install-recommends $*"
+    return 2
+  fi
+  mapfile -t planned < <(sed -n 's/^Inst \([^ ]*\) .*/\1/p' <<<"$simulated")
+}
+
+# announce_packages NAME...: says what is about to be installed for these, after plan_packages.
+announce_packages() {
+  local sizes
+  sizes=$(apt-cache show --no-all-versions "${planned[@]}" 2>/dev/null |
+    awk '/^Installed-Size: /{ disk += $2 / 1024 } /^Size: /{ download += $2 / 1048576 }
+      END { printf "a download of %.0f MB, %.0f MB on disk\n", download, disk }') || true
+  say "installing $*: ${#planned[@]} packages, $sizes"
+}
+
+# install_packages NAME...: returns an error and sets $refusal if one of them cannot be installed.
+install_packages() {
+  local status=0
+  plan_packages "$@" || status=$?
+  # Lists that are missing or old know other packages; they do not make an upgrade unnecessary.
+  if ((status == 1)) && update_lists; then
+    status=0
+    plan_packages "$@" || status=$?
+  fi
+  ((status == 0)) || return 1
+  announce_packages "$@"
+  mkdir -p "$build"
+  local log=$build/packages.log command=(as_root env DEBIAN_FRONTEND=noninteractive "${apt_install[@]}" "$@")
+  if "${command[@]}" >"$log" 2>&1; then return; fi
+  # The server may no longer have what old lists name.
+  if grep --quiet 'Failed to fetch\|Unable to fetch' "$log" && update_lists; then
+    plan_packages "$@" || return 1
+    if "${command[@]}" >"$log" 2>&1; then return; fi
+  fi
+  refusal="$(sed -n 's/^E: //p' "$log" | head -n 1); all of apt's output is in $log"
+  return 1
+}
+
+# need_packages NAME...: installs those that are missing, or ends the script. It asks only dpkg when
+# none is missing, and never upgrades or removes an installed package.
 need_packages() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
   command -v apt-get >/dev/null ||
     die "this is not a Debian system; please install what these packages hold, and set VERBSPP_NO_INSTALL=1: $*"
-  local installed missing
-  installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
-    sed -n 's/^installed //p' | sort) || true
-  missing=$(comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed" | sort -u))
-  [[ -n $missing ]] || return 0
-  missing=${missing//$'\n'/ }
-  ((EUID == 0)) || command -v sudo >/dev/null ||
-    die "neither root nor sudo; please have these packages installed: $missing"
-  say "installing $missing"
-  as_root apt-get update --quiet --quiet || complain "apt-get update failed; going on with the lists that are there"
-  # shellcheck disable=SC2086  # one word per package
-  as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install --quiet --yes --no-install-recommends --no-remove $missing ||
-    die "could not install $missing"
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  may_install ||
+    die "neither root nor sudo, and packages are missing; this installs them:" \
+      "apt-get install --no-install-recommends ${missing[*]}"
+  install_packages "${missing[@]}" || die "could not install ${missing[*]}: $refusal"
+}
+
+# want_packages NAME...: installs those of the missing that it can. Returns 1 if some are still missing,
+# and says which and why.
+want_packages() {
+  [[ -z ${VERBSPP_NO_INSTALL-} ]] && command -v apt-get >/dev/null || return 0
+  local missing package possible=()
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  if ! may_install; then
+    complain "neither root nor sudo; continuing without ${missing[*]}; this installs them:" \
+      "apt-get install --no-install-recommends ${missing[*]}"
+    return 1
+  fi
+  if install_packages "${missing[@]}"; then return; fi
+  # A package that cannot be installed does not keep the others from it.
+  for package in "${missing[@]}"; do
+    if plan_packages "$package"; then
+      possible+=("$package")
+    else
+      complain "continuing without $package: $refusal"
+    fi
+  done
+  ((${#possible[@]} == 0)) || install_packages "${possible[@]}" ||
+    complain "continuing without ${possible[*]}: $refusal"
+  return 1
 }
 
 # unpack_package NAME FOLDER: downloads a package and unpacks it there, without installing it.
 unpack_package() {
   mkdir -p "$2"
+  download_package "$@" || { may_install && update_lists && download_package "$@"; } ||
+    { complain "could not download $1"; return 1; }
+}
+download_package() {
   (cd "$2" && apt-get download --quiet --quiet -o APT::Sandbox::User=root "$1" && dpkg-deb --extract ./*.deb . && rm ./*.deb)
 }
 

@@ -28,29 +28,28 @@ tools=(catch2 clang-format-19 clang-tidy-19 cmake dapl2-utils fio ibverbs-utils 
   python3-pyverbs qperf rdmacm-utils slurm-client slurm-wlm-basic-plugins slurmctld slurmd tgt
   ucx-utils valgrind)
 
-# available PREFIX SUFFIX VERSION...: the versions that apt has a package of.
+# available PREFIX SUFFIX VERSION...: the versions that apt has a package of, or that are there without apt.
 available() {
-  local version
+  local version names=''
+  ! may_install || names=$(apt-cache pkgnames "$1" 2>/dev/null) || true
   for version in "${@:3}"; do
-    ! apt-cache show "$1$version$2" >/dev/null 2>&1 || echo "$version"
+    if grep --quiet --line-regexp --fixed-strings -- "$1$version$2" <<<"$names" || command -v "$1$version" >/dev/null; then
+      echo "$version"
+    fi
   done
 }
 
-# Chooses the versions, once: apt is slow, and a later run should test with the same ones.
+# choose_versions: prints them; empty where there are none.
 choose_versions() {
-  apt-cache show g++ >/dev/null 2>&1 || as_root apt-get update --quiet --quiet ||
-    die "no package lists; apt-get update fetches them"
   local gcc clang boost
   mapfile -t gcc < <(available g++- '' "${tested_gcc[@]}")
   mapfile -t clang < <(available clang- '' "${tested_clang[@]}")
   mapfile -t boost < <(available libboost -dev "${tested_boost[@]}")
-  ((${#gcc[@]} && ${#clang[@]})) || die "apt has no compilers that verbspp is tested with"
   cat <<EOF
-gcc_oldest=${gcc[0]}
-clang_oldest=${clang[0]}
-clang_newest=${clang[-1]}
+gcc_oldest=${gcc[0]-}
+clang_oldest=${clang[0]-}
+clang_newest=${clang[-1]-}
 boost_newest=${boost[-1]-}
-tools=($(available '' '' "${tools[@]}" | xargs))
 EOF
 }
 
@@ -82,15 +81,18 @@ machine_file() {
   (($# == 0)) || printf '%s\n' "$@"
 }
 
-# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest, tools.
+# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest; empty without such a
+# compiler. Once both are chosen, later runs test with the same ones.
 load_versions() {
-  gcc_oldest='' clang_oldest='' clang_newest='' boost_newest=''
-  if [[ ! -f $build/versions ]]; then
-    choose_versions >"$build/versions.new"
-    mv "$build/versions.new" "$build/versions"
+  local versions=$build/compilers
+  mkdir -p "$build"
+  if ! grep --quiet '^gcc_oldest=.' "$versions" 2>/dev/null || ! grep --quiet '^clang_newest=.' "$versions"; then
+    ! may_install || [[ -n $(apt-cache pkgnames g++- 2>/dev/null) ]] || update_lists || true
+    choose_versions >"$versions.new"
+    mv "$versions.new" "$versions"
   fi
   # shellcheck source=/dev/null
-  . "$build/versions"
+  . "$versions"
 }
 
 # choose NAME: sets $folder, and $setup to what configure needs besides, for a configuration.
