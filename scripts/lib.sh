@@ -139,8 +139,11 @@ want_packages() {
 # unpack_package NAME FOLDER: downloads a package and unpacks it there, without installing it.
 unpack_package() {
   mkdir -p "$2"
-  download_package "$@" || { may_install && update_lists && download_package "$@"; } ||
-    { complain "could not download $1"; return 1; }
+  download_package "$@" && return
+  # The server may no longer have what old lists name.
+  if may_install && update_lists && download_package "$@"; then return; fi
+  complain "could not download $1"
+  return 1
 }
 download_package() {
   (cd "$2" && apt-get download --quiet --quiet -o APT::Sandbox::User=root "$1" && dpkg-deb --extract ./*.deb . && rm ./*.deb)

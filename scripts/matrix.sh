@@ -28,7 +28,7 @@ tools=(catch2 clang-format-19 clang-tidy-19 cmake dapl2-utils fio ibverbs-utils 
   python3-pyverbs qperf rdmacm-utils slurm-client slurm-wlm-basic-plugins slurmctld slurmd tgt
   ucx-utils valgrind)
 
-# available PREFIX SUFFIX VERSION...: the versions that apt has a package of, or that are there without apt.
+# available PREFIX SUFFIX VERSION...: the versions that apt has a package of, or that are commands here.
 available() {
   local version names=''
   ! may_install || names=$(apt-cache pkgnames "$1" 2>/dev/null) || true
@@ -42,15 +42,15 @@ available() {
 # choose_versions: prints them; empty where there are none.
 choose_versions() {
   local gcc clang boost
-  mapfile -t gcc < <(available g++- '' "${tested_gcc[@]}")
-  mapfile -t clang < <(available clang- '' "${tested_clang[@]}")
-  mapfile -t boost < <(available libboost -dev "${tested_boost[@]}")
-  cat <<EOF
-gcc_oldest=${gcc[0]-}
-clang_oldest=${clang[0]-}
-clang_newest=${clang[-1]-}
-boost_newest=${boost[-1]-}
-EOF
+  gcc=$(available g++- '' "${tested_gcc[@]}")
+  clang=$(available clang- '' "${tested_clang[@]}")
+  boost=$(available libboost -dev "${tested_boost[@]}")
+  cat <<END
+gcc_oldest=$(head -n 1 <<<"$gcc")
+clang_oldest=$(head -n 1 <<<"$clang")
+clang_newest=$(tail -n 1 <<<"$clang")
+boost_newest=$(tail -n 1 <<<"$boost")
+END
 }
 
 # The newest Boost can't be installed beside the system's, so it is only unpacked.
