@@ -23,78 +23,138 @@ say() { printf '==> %s\n' "$*"; }
 complain() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { complain "$@" && exit 1; }
 
+# may_install: whether apt is here and this is root, or sudo needs no password or can ask for it.
+may_install() {
+  [[ -z ${VERBSPP_NO_INSTALL-} ]] && command -v apt-get >/dev/null || return 1
+  (($(id -u) == 0)) || { command -v sudo >/dev/null && { [[ -t 0 ]] || sudo --non-interactive true 2>/dev/null; }; }
+}
+
 # as_root COMMAND...
 as_root() {
-  if ((EUID == 0)); then "$@"; else sudo "$@"; fi
+  if (($(id -u) == 0)); then "$@"; else sudo "$@"; fi
 }
 
-# missing_packages NAME...: those that aren't installed; asks only dpkg.
+# missing_packages NAME...: prints those that are not installed, one a line.
 missing_packages() {
-  comm -23 <(printf '%s\n' "$@" | sort -u) <(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
-    sed -n 's/^installed //p' | sort -u)
+  local installed
+  installed=$(dpkg-query --show --showformat='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null |
+    sed -n 's/^installed //p' | sort -u) || true
+  comm -23 <(printf '%s\n' "$@" | sort -u) <(printf '%s\n' "$installed")
 }
 
-# can_install: whether packages may be installed here, and if not, why.
-can_install() {
-  [[ -z ${VERBSPP_NO_INSTALL-} ]] || { reason="VERBSPP_NO_INSTALL is set" && return 1; }
-  command -v apt-get >/dev/null || { reason="this is not a Debian system" && return 1; }
-  ((EUID == 0)) || command -v sudo >/dev/null || { reason="neither root nor sudo" && return 1; }
+apt_install=(apt-get install --quiet --yes --no-install-recommends --no-remove -o DPkg::Lock::Timeout=600)
+
+# update_lists: at most once in a run of a script.
+update_lists() {
+  [[ -z ${lists_are_new-} ]] || return 1
+  lists_are_new=yes
+  say "updating apt's lists"
+  as_root apt-get update --quiet --quiet -o DPkg::Lock::Timeout=600
 }
 
-# install_packages NAME...: installs them, after it has said how much that is. No installed package is
-# upgraded: each is pinned to its version.
-install_packages() {
-  local as_root=() pins extent status=0 install=(apt-get install --yes --no-install-recommends --no-remove)
-  [[ -n $(find /var/lib/apt/lists -name '*_Packages*' -mmin -1440 2>/dev/null | head -n 1) ]] ||
-    as_root apt-get update --quiet --quiet || complain "apt-get update failed; going on with the lists that are there"
-  ((EUID == 0)) || as_root=(sudo)
-  pins=$(mktemp)
-  chmod a+r "$pins"
-  dpkg-query --show --showformat='Package: ${Package}\nPin: version ${Version}\nPin-Priority: 1001\n\n' >"$pins"
-  install+=(-o Dir::Etc::Preferences="$pins" -o DPkg::Lock::Timeout=600)
-  extent=$(LC_ALL=C "${install[@]}" --assume-no "$@" 2>/dev/null |
-    sed -n 's/.*, \([0-9]* newly installed\).*/\1/p; s/^After this operation, \(.*\) of additional disk space.*/\1 of disk space/p' |
-    paste --serial --delimiters=, | sed 's/,/, /') || true
-  say "installing $* (${extent:-of unknown size})"
-  mkdir -p "$build"
-  progress "$build/packages.log" "installing packages" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "${install[@]}" "$@" || status=$?
-  rm -f "$pins"
-  if ((status != 0)); then
-    grep '^E: \|Depends:' "$build/packages.log" | tail -n 12 >&2
-    complain "could not install these packages without an upgrade of installed ones; all of apt's output is in $build/packages.log"
+# plan_packages NAME...: sets $planned to the packages that apt would install for these. It fails and
+# sets $refusal if apt cannot, and if it would upgrade an installed package: then it returns 2.
+plan_packages() {
+  local simulated upgrades
+  planned=() refusal=''
+  if ! simulated=$(LC_ALL=C "${apt_install[@]}" --simulate "$@" 2>&1); then
+    refusal=$(sed -n '/ Depends: /s/^ *//p;s/^E: //p' <<<"$simulated" | head -n 3 | paste --serial --delimiters=';')
     return 1
   fi
-}
-
-# need_packages NAME...: installs those that are missing, or ends.
-need_packages() {
-  local missing reason=
-  command -v dpkg-query >/dev/null || [[ -n ${VERBSPP_NO_INSTALL-} ]] ||
-    die "this is not a Debian system; please install what these packages hold, and set VERBSPP_NO_INSTALL=1: $*"
-  [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
-  mapfile -t missing < <(missing_packages "$@")
-  ((${#missing[@]})) || return 0
-  can_install || die "$reason; please have these packages installed: ${missing[*]}"
-  install_packages "${missing[@]}" || die "they are needed"
-}
-
-# want_packages NAME...: installs those that are missing, where that is possible. Otherwise it says
-# which they are, and what needs them stays out.
-want_packages() {
-  local missing reason=
-  command -v dpkg-query >/dev/null || return 0
-  mapfile -t missing < <(missing_packages "$@")
-  ((${#missing[@]})) || return 0
-  if ! can_install; then
-    say "$reason; what needs these packages is left out: ${missing[*]}"
-  elif ! install_packages "${missing[@]}"; then
-    say "what needs these packages is left out"
+  upgrades=$(sed -n 's/^Inst \([^ ]*\) \[\([^]]*\)\] (\([^ ]*\) .*/\1 from \2 to \3/p' <<<"$simulated" | paste --serial --delimiters=,)
+  if [[ -n $upgrades ]]; then
+    refusal="this would upgrade ${upgrades//,/, }; if you want that, run: apt-get install --no-install-recommends $*"
+    return 2
   fi
+  mapfile -t planned < <(sed -n 's/^Inst \([^ ]*\) .*/\1/p' <<<"$simulated")
+}
+
+# announce_packages NAME...: says what is about to be installed for these, after plan_packages.
+announce_packages() {
+  local sizes
+  sizes=$(apt-cache show --no-all-versions "${planned[@]}" 2>/dev/null |
+    awk '/^Installed-Size: /{ disk += $2 / 1024 } /^Size: /{ download += $2 / 1048576 }
+      END { printf "a download of %.0f MB, %.0f MB on disk\n", download, disk }') || true
+  say "installing $*: ${#planned[@]} packages, $sizes"
+}
+
+# install_packages NAME...: returns an error and sets $refusal if one of them cannot be installed.
+install_packages() {
+  local status=0
+  plan_packages "$@" || status=$?
+  # Lists that are missing or old know other packages; they do not make an upgrade unnecessary.
+  if ((status == 1)) && update_lists; then
+    status=0
+    plan_packages "$@" || status=$?
+  fi
+  ((status == 0)) || return 1
+  announce_packages "$@"
+  mkdir -p "$build"
+  local log=$build/packages.log as_root=()
+  (($(id -u) == 0)) || as_root=(sudo)
+  local command=(progress "$log" "installing packages" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "${apt_install[@]}" "$@")
+  : >"$log"
+  if "${command[@]}"; then return; fi
+  # The server may no longer have what old lists name.
+  if grep --quiet 'Failed to fetch\|Unable to fetch' "$log" && update_lists; then
+    plan_packages "$@" || return 1
+    if "${command[@]}"; then return; fi
+  fi
+  refusal="$(sed -n 's/^E: //p' "$log" | head -n 1); all of apt's output is in $log"
+  return 1
+}
+
+# need_packages NAME...: installs those that are missing, or ends the script. It asks only dpkg when
+# none is missing, and never upgrades or removes an installed package.
+need_packages() {
+  [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
+  command -v apt-get >/dev/null ||
+    die "this is not a Debian system; please install what these packages hold, and set VERBSPP_NO_INSTALL=1: $*"
+  local missing
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  may_install ||
+    die "neither root nor sudo, and packages are missing; this installs them:" \
+      "apt-get install --no-install-recommends ${missing[*]}"
+  install_packages "${missing[@]}" || die "could not install ${missing[*]}: $refusal"
+}
+
+# want_packages NAME...: installs those of the missing that it can. Returns 1 if some are still missing,
+# and says which and why.
+want_packages() {
+  [[ -z ${VERBSPP_NO_INSTALL-} ]] && command -v apt-get >/dev/null || return 0
+  local missing package possible=()
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  if ! may_install; then
+    complain "neither root nor sudo; continuing without ${missing[*]}; this installs them:" \
+      "apt-get install --no-install-recommends ${missing[*]}"
+    return 1
+  fi
+  if install_packages "${missing[@]}"; then return; fi
+  # A package that cannot be installed does not keep the others from it.
+  for package in "${missing[@]}"; do
+    if plan_packages "$package"; then
+      possible+=("$package")
+    else
+      complain "continuing without $package: $refusal"
+    fi
+  done
+  ((${#possible[@]} == 0)) || install_packages "${possible[@]}" ||
+    complain "continuing without ${possible[*]}: $refusal"
+  return 1
 }
 
 # unpack_package NAME FOLDER: downloads a package and unpacks it there, without installing it.
 unpack_package() {
   mkdir -p "$2"
+  download_package "$@" && return
+  # The server may no longer have what old lists name.
+  if may_install && update_lists && download_package "$@"; then return; fi
+  complain "could not download $1"
+  return 1
+}
+download_package() {
   (cd "$2" && apt-get download --quiet --quiet -o APT::Sandbox::User=root "$1" && dpkg-deb --extract ./*.deb . && rm ./*.deb)
 }
 

@@ -25,42 +25,43 @@ programs_of_others=(cmake dapl2-utils fio infiniband-diags libfabric-bin libiscs
   libpmix-dev mpich munge openmpi-bin perftest python3-pyverbs qperf rdmacm-utils slurm-client
   slurm-wlm-basic-plugins slurmctld slurmd tgt ucx-utils valgrind)
 
-# available PREFIX SUFFIX VERSION...: the versions that apt has a package of.
+# available PREFIX SUFFIX VERSION...: the versions that apt has a package of, or that are commands here.
 available() {
-  local version
+  local version names=''
+  ! may_install || names=$(apt-cache pkgnames "$1" 2>/dev/null) || true
   for version in "${@:3}"; do
-    ! apt-cache show "$1$version$2" >/dev/null 2>&1 || echo "$version"
+    if grep --quiet --line-regexp --fixed-strings -- "$1$version$2" <<<"$names" || command -v "$1$version" >/dev/null; then
+      echo "$version"
+    fi
   done
 }
 
-# Chooses the versions, once: apt is slow, and a later run should test with the same ones.
+# choose_versions: prints them; empty where there are none.
 choose_versions() {
-  apt-cache show g++ >/dev/null 2>&1 || as_root apt-get update --quiet --quiet ||
-    die "no package lists; apt-get update fetches them"
   local gcc clang boost
-  mapfile -t gcc < <(available g++- '' "${tested_gcc[@]}")
-  mapfile -t clang < <(available clang- '' "${tested_clang[@]}")
-  mapfile -t boost < <(available libboost -dev "${tested_boost[@]}")
-  ((${#gcc[@]} && ${#clang[@]})) || die "apt has no compilers that verbspp is tested with"
-  cat <<EOF
-gcc_oldest=${gcc[0]}
-clang_oldest=${clang[0]}
-clang_newest=${clang[-1]}
-boost_newest=${boost[-1]-}
-programs_of_others=($(available '' '' "${programs_of_others[@]}" | xargs))
-EOF
+  gcc=$(available g++- '' "${tested_gcc[@]}")
+  clang=$(available clang- '' "${tested_clang[@]}")
+  boost=$(available libboost -dev "${tested_boost[@]}")
+  cat <<END
+gcc_oldest=$(head -n 1 <<<"$gcc")
+clang_oldest=$(head -n 1 <<<"$clang")
+clang_newest=$(tail -n 1 <<<"$clang")
+boost_newest=$(tail -n 1 <<<"$boost")
+END
 }
 
-# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest, programs_of_others.
+# load_versions: sets gcc_oldest, clang_oldest, clang_newest, boost_newest; empty without such a
+# compiler. Once both are chosen, later runs test with the same ones.
 load_versions() {
-  [[ -z ${clang_newest-} ]] || return 0
-  if [[ ! -f $build/versions ]]; then
-    mkdir -p "$build"
-    choose_versions >"$build/versions.new"
-    mv "$build/versions.new" "$build/versions"
+  local versions=$build/compilers
+  mkdir -p "$build"
+  if ! grep --quiet '^gcc_oldest=.' "$versions" 2>/dev/null || ! grep --quiet '^clang_newest=.' "$versions"; then
+    ! may_install || [[ -n $(apt-cache pkgnames g++- 2>/dev/null) ]] || update_lists || true
+    choose_versions >"$versions.new"
+    mv "$versions.new" "$versions"
   fi
   # shellcheck source=/dev/null
-  . "$build/versions"
+  . "$versions"
 }
 
 # The newest Boost can't be installed beside the system's, so it is only unpacked.
@@ -85,7 +86,7 @@ choose() {
     tests=(--no-suite slow --no-suite long --no-suite sockets --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
     return
   fi
-  load_versions
+  [[ -n ${clang_newest-} ]] || load_versions
   case $1 in
   slow)
     packages+=("${programs_of_others[@]}")
