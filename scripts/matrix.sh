@@ -91,35 +91,35 @@ choose() {
   slow)
     packages+=("${programs_of_others[@]}")
     tests=(--suite slow --suite long --suite sockets --suite bench)
-    settings=(optimization=2) optimized=0 builds_all=
+    settings=(optimization=\'2\') optimized=0 builds_all=
     ;;
   lint)
     packages+=("clang-$clang_newest" clang-format-19 clang-tidy-19)
     tests=(--suite lint --suite headers --suite compile_fail)
     # Each source alone, as clang-tidy and the check of headers want them.
-    settings=(optimization=0 unity=\'off\') compiler=clang-newest disabled=(mpi pmix bench) builds_all=
+    settings=(optimization=\'0\' unity=\'off\') compiler=clang-newest disabled=(mpi pmix bench) builds_all=
     ;;
   gcc-oldest)
     packages+=("g++-$gcc_oldest" libpmix-dev)
     tests=(--suite unit --suite device --suite exports --suite headers --suite compile_fail --no-suite infiniband)
-    settings=(optimization=2) compiler=gcc-oldest disabled=(mpi bench softverbs:tests)
+    settings=(optimization=\'2\') compiler=gcc-oldest disabled=(mpi bench softverbs:tests)
     ;;
   clang-oldest)
     packages+=("clang-$clang_oldest" libpmix-dev valgrind)
     tests=(--suite unit --suite device --suite exports --suite bench --no-suite ethernet)
-    settings=(optimization=2) compiler=clang-oldest disabled=(mpi softverbs:tests) optimized=0
+    settings=(optimization=\'2\') compiler=clang-oldest disabled=(mpi softverbs:tests) optimized=0
     ;;
   asan-ubsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
     tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite exports --no-suite tree)
     # The lines are for the reports.
-    settings=(optimization=1 cpp_args=\'-g1\' b_sanitize=\'address,undefined\' b_lundef=false)
+    settings=(optimization=\'1\' cpp_args=\'-g1\' b_sanitize=\'address,undefined\' b_lundef=false)
     compiler=clang-newest boost=newest disabled=(mpi pmix bench) optimized=0
     ;;
   tsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
     tests=(--suite device --suite cm --suite ranks --suite softverbs --no-suite infiniband --no-suite slow --no-suite long --no-suite sockets)
-    settings=(optimization=1 cpp_args=\'-g1\' b_sanitize=\'thread\' b_lundef=false)
+    settings=(optimization=\'1\' cpp_args=\'-g1\' b_sanitize=\'thread\' b_lundef=false)
     compiler=clang-newest disabled=(mpi pmix bench) optimized=0
     ;;
   *) die "no configuration $1; there are:$configurations" ;;

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Shows which twenty objects of a build folder took longest to build, and which twenty tests to run.
+
+    times.py FOLDER [--check]
+
+The times are wall time in seconds, of jobs beside each other; test programs print their processor time, too.
+With --check, the slowest objects are compiled once more, alone. The exit status is 1 if one takes more
+than 20 s of processor time, or a test of the folder's last run more than 15 s. These limits hold on a machine
+on which Catch2 takes 7 s to compile, the slowest that we develop on. On others they are in proportion to that.
+"""
+
+import json
+import pathlib
+import re
+import resource
+import subprocess
+import sys
+
+SHOWN, COMPILED_AGAIN = 20, 4
+REFERENCE, REFERENCE_SECONDS = "catch.cpp.o", 7
+OBJECT_SECONDS, TEST_SECONDS = 20, 15
+PROCESSOR_TIME = re.compile(r"^processor time: ([\d.]+) s$", re.MULTILINE)
+
+
+def objects_of(log):
+    """The wall time of each object, in seconds, the slowest first."""
+    times = {}
+    for line in log.splitlines()[1:]:
+        start, end, _, output, _ = line.split("\t")
+        times[output] = (int(end) - int(start)) / 1000
+    return sorted(((seconds, name) for name, seconds in times.items() if name.endswith((".o", ".gch"))), reverse=True)
+
+
+def tests_of(log):
+    """Each test as its wall time, its processor time if it tells, and its name, the slowest first."""
+    found = []
+    for test in map(json.loads, log.splitlines()):
+        told = PROCESSOR_TIME.search(test.get("stdout") or "")
+        found.append((test["duration"], float(told[1]) if told else None, test["name"]))
+    return sorted(found, key=lambda test: -test[0])
+
+
+def compile_again(folder, name):
+    """The processor time that an object takes, in seconds."""
+    command = subprocess.run(["ninja", "-C", folder, "-t", "commands", "-s", name], check=True, capture_output=True,
+                             text=True).stdout.splitlines()[-1]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(f"CCACHE_DISABLE=1 exec {command}", shell=True, cwd=folder, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def too_slow(objects, tests, reference):
+    """A line for each object and test beyond its limit; the reference is the time that Catch2 takes."""
+    for what, limit, times in (("object", OBJECT_SECONDS, objects), ("test", TEST_SECONDS, tests)):
+        here = limit * reference / REFERENCE_SECONDS
+        for seconds, name in times:
+            if seconds > here:
+                yield f"failed: the {what} {name} takes {seconds:.1f} s of processor time, more than {here:.1f} s"
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1])
+    objects = objects_of((folder / ".ninja_log").read_text())
+    log = folder / "meson-logs" / "testlog.json"
+    tests = tests_of(log.read_text()) if log.exists() else []
+    for seconds, name in objects[:SHOWN]:
+        print(f"{seconds:7.1f} s  {name}")
+    for seconds, of_processor, name in tests[:SHOWN]:
+        print(f"{seconds:7.1f} s  {name}" + (f", {of_processor:.1f} s of processor time" if of_processor else ""))
+    if "--check" not in sys.argv:
+        return 0
+    references = [name for _, name in objects if name.endswith(REFERENCE)]
+    if not references:
+        print(f"failed: {folder} has no {REFERENCE} to compare with")
+        return 1
+    reference = compile_again(folder, references[0])
+    again = [(compile_again(folder, name), name) for _, name in objects[:COMPILED_AGAIN]]
+    lines = list(too_slow(again, [(seconds, name) for _, seconds, name in tests if seconds], reference))
+    print("\n".join(lines))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

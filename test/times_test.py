@@ -1,0 +1,33 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what scripts/times.py reads, and that it finds slow objects and tests."""
+
+import json
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "scripts"))
+import times  # noqa: E402
+
+
+class Times(unittest.TestCase):
+    def test_the_last_build_of_an_object_counts(self):
+        log = "# ninja log v5\n0\t9000\t1\ta.o\tx\n0\t2000\t1\tb.o\tx\n0\t1000\t1\ta.o\tx\n0\t9000\t1\tprogram\tx\n"
+        self.assertEqual(times.objects_of(log), [(2.0, "b.o"), (1.0, "a.o")])
+
+    def test_programs_tell_their_processor_time(self):
+        log = "".join(json.dumps(test) + "\n" for test in [
+            {"name": "a", "duration": 1, "stdout": "processor time: 0.5 s\n1 passed, 0 failed, 0 skipped\n"},
+            {"name": "b", "duration": 2},
+        ])
+        self.assertEqual(times.tests_of(log), [(2, None, "b"), (1, 0.5, "a")])
+
+    def test_limits_are_in_proportion_to_the_machine(self):
+        objects, tests = [(21, "a.o"), (19, "b.o")], [(16, "c"), (14, "d")]
+        self.assertEqual([line.split()[3] for line in times.too_slow(objects, tests, 7)], ["a.o", "c"])
+        self.assertEqual(list(times.too_slow(objects, tests, 14)), [])
+
+
+if __name__ == "__main__":
+    unittest.main()
