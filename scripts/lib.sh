@@ -95,7 +95,7 @@ install_packages() {
   local command=(progress "$log" "installing packages" "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive LC_ALL=C "${apt_install[@]}" "$@")
   : >"$log"
   if "${command[@]}"; then return; fi
-  # The server may no longer have what old lists name.
+  # The server may no longer have the files that old lists name.
   if grep --quiet 'Failed to fetch\|Unable to fetch' "$log" && update_lists; then
     plan_packages "$@" || return 1
     if "${command[@]}"; then return; fi
@@ -149,7 +149,7 @@ want_packages() {
 unpack_package() {
   mkdir -p "$2"
   download_package "$@" && return
-  # The server may no longer have what old lists name.
+  # The server may no longer have the files that old lists name.
   if may_install && update_lists && download_package "$@"; then return; fi
   complain "could not download $1"
   return 1
