@@ -521,7 +521,9 @@ suite() {
   cat "$log/output"
   return 1
 }
-suite=/usr/share/doc/rdma-core/tests
+# PYVERBS names the folder where the package python3-pyverbs is unpacked, if it is not installed.
+suite=${PYVERBS-}/usr/share/doc/rdma-core/tests
+[ "${PYVERBS-}" = "" ] || export PYTHONPATH="$PYVERBS/usr/lib/python3/dist-packages"
 if [ ! -e $suite/run_tests.py ] || ! /usr/bin/python3 -c 'import pyverbs.device' 2>/dev/null; then
   echo 'skipped: rdma-core: Python tests: not installed'
 elif start 'rdma-core: Python tests' /usr/bin/python3; then
