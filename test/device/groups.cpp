@@ -376,8 +376,7 @@ TEST_CASE("one wait hands out the messages of all peers") {
   {
     const auto made = prepare_group(bed.domain.build_channel(), 1, pool, {.receives = 8});
     if (!made.has_value() && made.error() == error_kind::not_supported) {
-      WARN("this device has no shared receive queues");
-      return;
+      SKIP("the device has no shared receive queues");
     }
   }
   std::vector<group> all = connect_groups(count, [&] {

@@ -34,15 +34,15 @@ namespace {
           .right = must(std::move(client).handshake(served_end))};
 }
 
-/// A hub with a pool, if the device has shared receive queues.
+/// A hub with a pool; skips the test where the device has no shared receive queues. An optional, so that
+/// tests can end it first.
 [[nodiscard]] std::optional<channel_hub> hub_with(const testbed& bed, const message_pool& pool,
                                                   const hub_options& options) {
   auto made = channel_hub::create(bed.domain, pool, options);
   if (made.has_value()) return std::move(made).assume_value();
   INFO(made.error());
   REQUIRE(made.error() == error_kind::not_supported);
-  WARN("this device has no shared receive queues");
-  return std::nullopt;
+  SKIP("the device has no shared receive queues");
 }
 
 /// The next message; news are told to `told`, one after the other.
@@ -135,7 +135,6 @@ TEST_CASE("a hub with a pool hands out messages with the channels that they came
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 48, 128));
   auto hub = hub_with(bed, pool, {.channels = 8, .receives = 16, .refill = 8});
-  if (!hub) return;
   CHECK(hub->receives_posted() == 16);
   std::vector<channel_pair> all;
   for (int i = 0; i < 3; ++i) all.push_back(connect_to_hub(bed, *hub));
@@ -229,7 +228,6 @@ TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels")
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
   auto hub = hub_with(bed, pool, {.receives = 4, .refill = 2, .waiting = wait_mode::sleep()});
-  if (!hub) return;
   const auto sleeping = small_channel(bed).waiting(wait_mode::sleep());
   auto served = must(sleeping.hub(*hub).build());
   auto client = must(sleeping.build());
@@ -424,7 +422,6 @@ TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any mome
   const testbed bed;
   const auto pool = must(message_pool::create(bed.domain, 300, long_message));
   auto hub = hub_with(bed, pool, {.channels = clients, .completions = 1024, .receives = 128});
-  if (!hub) return;
   struct served {
     std::mutex lock;
     channel link;
