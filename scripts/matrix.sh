@@ -100,7 +100,7 @@ choose() {
   case $1 in
   slow)
     packages+=("${programs_of_others[@]}")
-    tests=(--suite slow --suite long --suite sockets --suite bench)
+    tests=(--suite slow --suite long --suite sockets --suite bench --no-suite lint)
     settings=(optimization=\'2\') optimized=0 builds_all=
     ;;
   lint)

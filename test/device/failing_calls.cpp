@@ -76,7 +76,7 @@ void check_told(const error& told, const expected_failure& expected, std::string
 }
 
 void failing::check_failing(const failing_call& call, const breaking& while_broken,
-                           const attempt& make) {
+                            const attempt& make) {
   const std::string_view operation = call.operation != nullptr ? call.operation : call.verb;
   for (const convention way : call.ways)
     for (const expected_failure& each : call.failures) {

@@ -34,8 +34,8 @@ namespace {
           .right = must(std::move(client).handshake(served_end))};
 }
 
-/// A hub with a pool; skips the test where the device has no shared receive queues. An optional, so that
-/// tests can end it first.
+/// A hub with a pool; skips the test where the device has no shared receive queues. An optional, so
+/// that tests can end it first.
 [[nodiscard]] std::optional<channel_hub> hub_with(const testbed& bed, const message_pool& pool,
                                                   const hub_options& options) {
   auto made = channel_hub::create(bed.domain, pool, options);

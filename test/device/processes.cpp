@@ -20,7 +20,6 @@
 #include <thread>
 #include <vector>
 
-
 using namespace verbspp;
 using namespace verbspp::test;
 

@@ -130,7 +130,8 @@ TEST_CASE("who is slow gets each value, and who is fast waits for it") {
   });
 }
 
-TEST_CASE("a collective step that timed out names who is missing, and the next ones work", "[long]") {
+TEST_CASE("a collective step that timed out names who is missing, and the next ones work",
+          "[long]") {
   constexpr std::uint32_t count = 5;
   const std::vector<std::function<group_result<void>(world&, const wait_limit&)>> steps{
       [](world& mine, const wait_limit& limit) -> group_result<void> {

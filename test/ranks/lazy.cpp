@@ -233,7 +233,8 @@ TEST_CASE("scatter, scopes and each step of all connect those that they are with
   }
 }
 
-TEST_CASE("a rank that does not answer is told by its number, and called again at the next use", "[long]") {
+TEST_CASE("a rank that does not answer is told by its number, and called again at the next use",
+          "[long]") {
   lazy_worlds all(4);
   std::vector<cells> memory = cells_of(all);
   world& mine = all.ranks[0];
@@ -425,7 +426,8 @@ TEST_CASE("ranks that are connected at their first use are mended, the others le
   });
 }
 
-TEST_CASE("ranks are connected over a network that loses, doubles and swaps what they say", "[long]") {
+TEST_CASE("ranks are connected over a network that loses, doubles and swaps what they say",
+          "[long]") {
   // Not more of them, or a request is lost as often as the channels repeat it.
   const failing_device bad("packet:10%=lost; packet:10%=doubled; packet:10%=swapped");
   for (int round = 0; round < 10; ++round) {
@@ -542,7 +544,8 @@ TEST_CASE("with a pool, who waits for messages answers those who connect") {
   CHECK(seen == std::vector<std::uint32_t>{1, 2});
 }
 
-TEST_CASE("a rank that waits for another one to answer heeds what the others tell of the step", "[long]") {
+TEST_CASE("a rank that waits for another one to answer heeds what the others tell of the step",
+          "[long]") {
   lazy_worlds all(4);
   constexpr std::uint32_t gone = 2;
   constexpr std::uint32_t silent = 3;

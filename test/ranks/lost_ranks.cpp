@@ -96,8 +96,8 @@ struct watched_bootstrap {
 
 }  // namespace
 
-TEST_CASE(
-    "those who stay when a rank has left learn it in each later step, long before the limit", "[long]") {
+TEST_CASE("those who stay when a rank has left learn it in each later step, long before the limit",
+          "[long]") {
   constexpr std::uint32_t gone = 7;
   constexpr std::uint32_t count = 9;
   const std::vector<std::function<group_error(world&, const wait_limit&)>> steps{
@@ -132,7 +132,8 @@ TEST_CASE(
   });
 }
 
-TEST_CASE("what is asked and told waits for nobody's work, and breaks no other connection", "[long]") {
+TEST_CASE("what is asked and told waits for nobody's work, and breaks no other connection",
+          "[long]") {
   local_worlds all(5);
   constexpr std::uint32_t gone = 4;
   const memory_of_ranks memory = must(memory_of_ranks::allocate(all.bed.domain, 64));
@@ -194,7 +195,8 @@ TEST_CASE(
 
 // Not on rxe, which counts what is not acknowledged also while the receiver isn't ready: there 0
 // has given 1 up by the time that 1 finds 2 gone.
-TEST_CASE("a rank that waits for room learns who has left, from a receiver that is not ready", "[long]") {
+TEST_CASE("a rank that waits for room learns who has left, from a receiver that is not ready",
+          "[long]") {
   learn_without_room([](world& mine, const numbers&) { const world gone = std::move(mine); });
 }
 
@@ -480,7 +482,8 @@ TEST_CASE("that a rank lacks the memory for a step, the others are told") {
   }
 }
 
-TEST_CASE("because of whom a step is given up is told, also without memory for all results", "[long]") {
+TEST_CASE("because of whom a step is given up is told, also without memory for all results",
+          "[long]") {
   local_worlds all(4);
   // In a tree, only 1 waits for 3, and writes to it.
   {

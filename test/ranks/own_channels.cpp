@@ -20,7 +20,8 @@ using numbers = std::vector<std::uint32_t>;
 
 }  // namespace
 
-TEST_CASE("nothing of a step goes by a channel that the program has put under a rank's number", "[long]") {
+TEST_CASE("nothing of a step goes by a channel that the program has put under a rank's number",
+          "[long]") {
   // Before it was used for the first time, and afterwards.
   for (const bool is_connected_before : {false, true}) {
     lazy_worlds all(4);
@@ -95,7 +96,8 @@ TEST_CASE("nothing of a step goes to a process that is no rank, by whosever chan
   CHECK(are_connected());
 }
 
-TEST_CASE("a channel that was taken out of a world outlives it, with what the world posted", "[long]") {
+TEST_CASE("a channel that was taken out of a world outlives it, with what the world posted",
+          "[long]") {
   local_worlds all(3);
   const auto memory = must(registered_buffer<>::allocate(all.bed.domain, 64));
   std::optional<world> mine(std::move(all.ranks[0]));

@@ -208,7 +208,8 @@ TEST_CASE("a rank that does not come to a barrier, as its work in the scope fail
   });
 }
 
-TEST_CASE("a barrier that timed out names the ranks that were missing, and the next one works", "[long]") {
+TEST_CASE("a barrier that timed out names the ranks that were missing, and the next one works",
+          "[long]") {
   local_worlds all(5);
   const std::vector<std::uint32_t> late{2, 4};
   for (const barrier_kind kind : all_kinds) {

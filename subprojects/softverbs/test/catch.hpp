@@ -14,7 +14,8 @@
 #include <catch2/catch.hpp>
 #endif
 
-// Catch2 gained SKIP in 3.3. Before, it warns, and leaves the test case by what a failed REQUIRE throws.
+// Catch2 gained SKIP in 3.3. Before, it warns, and leaves the test case by what a failed REQUIRE
+// throws.
 #ifndef SKIP
 /// The start of the warning, by which reports know it.
 inline constexpr const char* catch_skips = "skipped: ";
@@ -25,8 +26,10 @@ inline constexpr const char* catch_skips = "skipped: ";
   } while (false)
 #endif
 
-/// Runs the test cases as Catch2's own `main` does. After them it prints why test cases were skipped,
-/// and how many passed, failed and were skipped, each in a line of its own, for scripts/results.py.
+/// Runs the test cases as Catch2's own `main` does. After them it prints why test cases were
+/// skipped, and how many passed, failed and were skipped, each in a line of its own, for
+/// scripts/results.py.
 ///
-/// Returns 77, which Meson takes for a skip, where all of them were skipped; a failure where none ran.
+/// Returns 77, which Meson takes for a skip, where all of them were skipped; a failure where none
+/// ran.
 int run_test_cases(int count, char** arguments);

@@ -3,4 +3,4 @@
 // case: bad_variant_compiles
 // runner: failed: the bad variant compiles
 // expect: a message that nothing shows
-int main() {}
+void compiles() {}

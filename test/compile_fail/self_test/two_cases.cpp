@@ -9,7 +9,7 @@
 #ifdef MUST_FAIL
 static_assert(sizeof(int) == 0, "an int of the first");
 #endif
-constexpr int value = 1;
+[[maybe_unused]] constexpr int value = 1;
 
 // case: second_of_two
 // runner: passed:
@@ -17,4 +17,4 @@ constexpr int value = 1;
 #ifdef MUST_FAIL
 static_assert(sizeof(int) == 0, "an int of the second");
 #endif
-constexpr char value = 2;
+[[maybe_unused]] constexpr char value = 2;

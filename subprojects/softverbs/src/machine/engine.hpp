@@ -75,8 +75,8 @@ class engine final : private progress_thread::work {
   /// Does what there is to do, within limits. True if there is more.
   bool progress(bool thoroughly) override;
 
-  /// With the lock held, makes progress until the device is idle, in at most `most_rounds` rounds: a
-  /// peer may stop reading, or send without end.
+  /// With the lock held, makes progress until the device is idle, in at most `most_rounds` rounds:
+  /// a peer may stop reading, or send without end.
   void settle(unsigned most_rounds = 64);
 
   /// Under the lock: does what there is to do now. From here on only `step` makes progress, in an
