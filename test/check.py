@@ -22,7 +22,6 @@ def parse_arguments(description):
     """The arguments of every check: what is checked, where the options are, where the verdict goes."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("source", type=pathlib.Path)
-    parser.add_argument("--like", type=pathlib.Path, help="the source whose compile command is taken")
     parser.add_argument("--database", type=pathlib.Path, required=True, help="compile_commands.json")
     parser.add_argument("--verdict", type=pathlib.Path, required=True, help="where it is kept")
     parser.add_argument("--tool", default="", help="the linter")

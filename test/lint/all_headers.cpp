@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What clang-tidy, and the compilers of sanitized builds, read the headers through.
+// All headers, for clang-tidy.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/cm.hpp>

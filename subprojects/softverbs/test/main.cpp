@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "catch.hpp"
-#include "peer.hpp"
+#include "support/peer.hpp"
 
 #include <string_view>
 
