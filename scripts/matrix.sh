@@ -88,7 +88,7 @@ unpack_pyverbs() {
 # `meson test` that choose its tests, and whether all of its targets are built ($builds_all). What
 # Meson has to know of it is left in $setup, the arguments of `meson setup`.
 choose() {
-  local compiler=system boost=system optimized='as the library' settings=() disabled=()
+  local compiler=system boost=system optimized='as the library' settings=() disabled=() flags=("$relative_names")
   folder=$build/matrix/$1 packages=("${packages_to_build[@]}" "${packages_to_test[@]}") tests=() builds_all=yes
   if [[ $1 == default ]]; then
     folder=$build
@@ -123,13 +123,15 @@ choose() {
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
     tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite exports --no-suite tree)
     # The lines are for the reports.
-    settings=(optimization=\'1\' cpp_args=\'-g1\' b_sanitize=\'address,undefined\' b_lundef=false)
+    flags+=(-g1)
+    settings=(optimization=\'1\' b_sanitize=\'address,undefined\' b_lundef=false)
     compiler=clang-newest boost=newest disabled=(mpi pmix bench) optimized=0
     ;;
   tsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
     tests=(--suite device --suite cm --suite ranks --suite softverbs --no-suite infiniband --no-suite slow --no-suite long --no-suite sockets)
-    settings=(optimization=\'1\' cpp_args=\'-g1\' b_sanitize=\'thread\' b_lundef=false)
+    flags+=(-g1)
+    settings=(optimization=\'1\' b_sanitize=\'thread\' b_lundef=false)
     compiler=clang-newest disabled=(mpi pmix bench) optimized=0
     ;;
   *) die "no configuration $1; there are:$configurations" ;;
@@ -154,6 +156,7 @@ describe_machine() {
   [[ $boost == system || -z $boost_newest ]] || printf "[properties]\nboost_root = '%s'\n" "$PWD/$build/boost-$boost_newest/usr"
   printf "[built-in options]\nauto_features = 'enabled'\n"
   [[ " ${settings[*]}" == *unity=* ]] || echo "unity = 'on'"
+  printf "cpp_args = [%s]\n" "$(printf "'%s', " "${flags[@]}")"
   for setting in "${settings[@]}"; do
     echo "${setting/=/ = }"
   done
