@@ -39,6 +39,7 @@ import check  # noqa: E402
 import verdicts  # noqa: E402
 
 LIKE = FOLDER / "like.cpp"
+LIKE_TARGET = "compile_fail_like"
 FIRST_ERRORS = 3
 LIMIT = {"gcc": f"-fmax-errors={FIRST_ERRORS}", "clang": f"-ferror-limit={FIRST_ERRORS}"}
 KEYS = "expect|expect-gcc|expect-clang|within|only|needs|flags|flags-gcc|flags-clang|flags-must-fail|runner"
@@ -222,6 +223,7 @@ def main():
     chosen = sys.argv[2:] or list(cases)
     if unknown := [name for name in chosen if name not in cases]:
         sys.exit(f"no such case: {', '.join(unknown)}")
+    check.build(sys.argv[1], LIKE_TARGET)
     compiler = Compiler(pathlib.Path(sys.argv[1]))
     alike = {}
     for case in (cases[name] for name in chosen):

@@ -17,10 +17,14 @@ sys.path.insert(0, str(FOLDER.parent))
 import check  # noqa: E402
 import verdicts  # noqa: E402
 
+# What meson.build has beside this file: options and settings under which all headers compile.
+TARGETS = ["headers", "headers_without_exceptions", "headers_after_macros"]
+
 
 def main():
     if len(sys.argv) < 2:
         sys.exit(__doc__)
+    check.build(sys.argv[1], *TARGETS)
     database = pathlib.Path(sys.argv[1]) / "compile_commands.json"
     command, directory = check.compile_command(database, FOLDER / "strict.cpp")
     headers = sys.argv[2:] or [str(path.relative_to(INCLUDE)) for path in sorted(INCLUDE.glob("**/*.hpp"))]
