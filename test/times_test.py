@@ -16,17 +16,17 @@ class Times(unittest.TestCase):
         log = "# ninja log v5\n0\t9000\t1\ta.o\tx\n0\t2000\t1\tb.o\tx\n0\t1000\t1\ta.o\tx\n0\t9000\t1\tprogram\tx\n"
         self.assertEqual(times.objects_of(log), [(2.0, "b.o"), (1.0, "a.o")])
 
-    def test_programs_tell_their_processor_time(self):
+    def test_the_wrapper_prints_the_processor_time(self):
         log = "".join(json.dumps(test) + "\n" for test in [
-            {"name": "a", "duration": 1, "stdout": "processor time: 0.5 s\n1 passed, 0 failed, 0 skipped\n"},
+            {"name": "a", "duration": 1, "stderr": "a\nprocessor time: 0.500 s, and 0.250 s of the system\n"},
             {"name": "b", "duration": 2},
         ])
-        self.assertEqual(times.tests_of(log), [(2, None, "b"), (1, 0.5, "a")])
+        self.assertEqual(times.tests_of(log), [(2, None, "b"), (1, 0.75, "a")])
 
     def test_limits_are_in_proportion_to_the_machine(self):
         objects = [(21, "a.o"), (19, "b.o")]
-        self.assertEqual([line.split()[3] for line in times.too_slow(objects, 7)], ["a.o"])
-        self.assertEqual(list(times.too_slow(objects, 14)), [])
+        self.assertEqual([line.split()[3] for line in times.too_slow("object", objects, 20, 7)], ["a.o"])
+        self.assertEqual(list(times.too_slow("object", objects, 20, 14)), [])
 
 
 if __name__ == "__main__":
