@@ -1,10 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks one source with clang-tidy."""
+"""Checks sources of one target with clang-tidy, and that each of them compiles alone.
 
+    tidy.py --tool CLANG_TIDY --database FILE --verdict FILE SOURCE...
+
+Clang-tidy spends most of its time on the headers, so it reads the sources as one, each included into a
+file that lives as long as the check does.
+"""
+
+import argparse
+import json
 import pathlib
 import subprocess
 import sys
+import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import check  # noqa: E402
@@ -12,23 +21,55 @@ import check  # noqa: E402
 CONFIGURATION = pathlib.Path(__file__).resolve().parents[2] / ".clang-tidy"
 
 
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("sources", type=pathlib.Path, nargs="+")
+    parser.add_argument("--tool", required=True, help="the linter")
+    parser.add_argument("--database", type=pathlib.Path, required=True, help="compile_commands.json")
+    parser.add_argument("--verdict", type=pathlib.Path, required=True, help="where it is kept")
+    options = parser.parse_args()
+    options.source = options.sources[0]
+    return options
+
+
+def write_joined(folder, sources, command, directory):
+    """The file that includes the sources, and how it is compiled, in that folder."""
+    joined = folder / "joined.cpp"
+    lines = [f'#include "{source}"  // NOLINT(bugprone-suspicious-include)' for source in sources]
+    joined.write_text("\n".join(lines) + "\n")
+    entry = {"directory": str(directory), "file": str(joined), "arguments": [*command, "-c", str(joined)]}
+    (folder / "compile_commands.json").write_text(json.dumps([entry]))
+    return joined
+
+
 def main():
-    options = check.parse_arguments(__doc__)
-    command, directory = check.compile_command(options.database, options.source)
+    options = parse_arguments()
+    sources = [source.resolve() for source in options.sources]
+    commands = [check.compile_command(options.database, source) for source in sources]
+    command, directory = commands[0]
+    if any(each != commands[0] for each in commands):
+        sys.exit("these sources are not compiled with the same options")
 
     def judge():
-        _, _, files = check.compiler_output([*command, "-fsyntax-only", options.source.resolve()], directory)
+        files, said = {CONFIGURATION, *sources}, ""
+        for source in sources:
+            compiles, output, read = check.compiler_output([*command, "-fsyntax-only", source], directory)
+            files.update(read)
+            said += "" if compiles else f"{source} does not compile alone:\n{output}"
         # What is found in a public header is reported once, for the file that includes them all.
-        in_headers = "/lib/" if "lib" in options.source.resolve().parts else "/include/verbspp/"
-        done = subprocess.run(
-            [options.tool, "--quiet", "-p", options.database.parent, f"--header-filter={in_headers}",
-             "--extra-arg=-Wno-unknown-warning-option", options.source],
-            capture_output=True, text=True,
-        )
-        word = "passed" if done.returncode == 0 else "failed"
-        return word, done.stdout or done.stderr, [*files, CONFIGURATION]
+        in_files = "/lib/" if "lib" in sources[0].parts else "/include/verbspp/|/all_headers.cpp"
+        with tempfile.TemporaryDirectory() as folder:
+            joined = write_joined(pathlib.Path(folder), sources, command, directory)
+            done = subprocess.run(
+                [options.tool, "--quiet", "-p", folder, f"--config-file={CONFIGURATION}", f"--header-filter={in_files}",
+                 "--extra-arg=-Wno-unknown-warning-option", joined],
+                capture_output=True, text=True,
+            )
+        if done.returncode != 0:
+            said += done.stdout or done.stderr
+        return "failed" if said else "passed", said, files
 
-    check.run(options, [*command, options.tool], judge)
+    check.run(options, [*command, options.tool, *sources], judge)
 
 
 if __name__ == "__main__":
