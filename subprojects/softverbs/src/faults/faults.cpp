@@ -27,6 +27,8 @@ struct {
   fault_list list;
   std::unordered_set<std::uint32_t> lost_pairs;
   bool all_lost = false;
+  /// Faults have been asked for, or the configuration has a port down.
+  bool asked = false;
 } state;
 
 /// A bit for each device.
@@ -233,7 +235,7 @@ int inject(const char* text, const char* origin, const char* consequence) noexce
   machine& here = machine::current();
   const std::lock_guard held(here.engine.lock());
   for (const written& each : asked) add(each);
-  any = true;
+  any = state.asked = true;
   keep_time(here);
   return 0;
 } catch (const std::bad_alloc&) {
@@ -243,7 +245,8 @@ int inject(const char* text, const char* origin, const char* consequence) noexce
 void reset() noexcept {
   const std::lock_guard held(machine::current().engine.lock());
   state = {};
-  any = start_ports() || machine::current().engine.is_held();
+  state.asked = start_ports();
+  any = state.asked || machine::current().engine.is_held();
   tell_peers(machine::current());
   if (broken.exchange(0) != 0) machine::current().announce_repair();
 }
@@ -263,9 +266,14 @@ void keep_to_engine() noexcept {
   tell_peers(machine::current());
 }
 
+void pass_by_engine() noexcept {
+  any = state.asked;
+  tell_peers(machine::current());
+}
+
 bool read_environment() noexcept {
   static const bool makes_sense = [] {
-    if (start_ports()) any = true;
+    if (start_ports()) any = state.asked = true;
     // libsoftverbs-faults is in front of these devices, too.
     if (::dlsym(RTLD_DEFAULT, "softverbs_faults_in_front") != nullptr) return true;
     const char* text = std::getenv("SOFTVERBS_FAULTS");

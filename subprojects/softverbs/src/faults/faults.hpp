@@ -92,6 +92,8 @@ unsigned long long struck() noexcept;
 unsigned long long struck(const char* text) noexcept;
 /// From here on nothing is as fast as without faults: all goes through the engine.
 void keep_to_engine() noexcept;
+/// Ends that, unless there are faults. Under the lock.
+void pass_by_engine() noexcept;
 /// Those of SOFTVERBS_FAULTS, at the first call; false if they make no sense.
 bool read_environment() noexcept;
 

@@ -45,4 +45,5 @@ SOFTVERBS_EXPORT void softverbs_go_on(void) {
   softverbs::engine& engine = machine::current().engine;
   const std::lock_guard held(engine.lock());
   engine.go_on();
+  faults::pass_by_engine();
 }

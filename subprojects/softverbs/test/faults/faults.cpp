@@ -590,3 +590,18 @@ TEST_CASE("step by step, what waits for a time need not wait") {
   CHECK(static_cast<int>(completion.status) == IBV_WC_RETRY_EXC_ERR);
   softverbs_go_on();
 }
+
+TEST_CASE("after the last step, requests take no packets again") {
+  connection link;
+  softverbs_hold(1);
+  softverbs_go_on();
+  CHECK(becomes_direct(link.left, link.right.here()));
+  // Those of another process neither, if the two share memory.
+  peer other("writer");
+  endpoint end(patient());
+  other.meet(end);
+  other.tell('w');
+  CHECK(other.hear() == '+');
+  other.tell('q');
+  CHECK(other.wait() == 0);
+}
