@@ -314,7 +314,7 @@ TEST_CASE("two thousand connections that say nothing shut nobody out") {
 TEST_CASE("strangers come in no faster than others can be served") {
   connection link;
   constexpr int count = 300;
-  // Of one process, some are kept; all others end.
+  // Of one process, some are kept, and one of these may be its connection to itself; all others end.
   constexpr int kept = 4;
   std::vector<std::unique_ptr<intruder>> strangers;
   softverbs_hold(1);
@@ -329,7 +329,8 @@ TEST_CASE("strangers come in no faster than others can be served") {
   while (have_ended() < count - kept &&
          std::chrono::steady_clock::now() - start < std::chrono::seconds(60))
     CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
-  CHECK(have_ended() == count - kept);
+  const auto still_there = count - have_ended();
+  CHECK((still_there == kept || still_there == kept - 1));
   // Sixteen in a millisecond, but the first ones and the last ones may have come in just before and
   // after it began.
   CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds((count - 50) / 16));
