@@ -496,7 +496,7 @@ void requester::on_deadline(nanoseconds time) {
   }
   if (oldest_ == begun_) return;
   const ibv_qp_attr& attributes = pair_.attributes();
-  if (time - quiet_since_ < patience && pair_.wire().lags_behind(attributes.dest_qp_num))
+  if (time - quiet_since_ < patience && pair_.wire().may_still_answer(attributes.dest_qp_num))
     return restart_timer(time);
   if (retries_ >= attributes.retry_cnt) return fail_oldest(IBV_WC_RETRY_EXC_ERR);
   ++retries_;

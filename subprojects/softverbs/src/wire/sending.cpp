@@ -181,7 +181,7 @@ void wire::owe(const packet_header& header) {
   if (owed.size() < most_owed) owed.push_back(header);
 }
 
-bool wire::lags_behind(std::uint32_t target_qpn) const noexcept {
+bool wire::may_still_answer(std::uint32_t target_qpn) const noexcept {
   const std::uint32_t slot = target_qpn >> index_bits;
   if (!is_open() || slot >= slots || !outlets_[slot]) return false;
   if (outlets_[slot]->short_of_means) return true;
@@ -190,7 +190,9 @@ bool wire::lags_behind(std::uint32_t target_qpn) const noexcept {
   pollfd peer{outlets_[slot]->socket, 0, 0};
   if (::poll(&peer, 1, 0) != 0) return false;  // only a closed connection shows up
   if (outlets_[slot]->ring && outlets_[slot]->ring->is_unread()) return true;
-  return ::ioctl(outlets_[slot]->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
+  if (::ioctl(outlets_[slot]->socket, SIOCOUTQ, &unread) == 0 && unread > 0) return true;
+  pollfd newcomers{listener_, POLLIN, 0};
+  return ::poll(&newcomers, 1, 0) == 1;
 }
 
 }  // namespace softverbs

@@ -130,9 +130,9 @@ class wire {
   /// exchanged something.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
-  /// Whether the process behind `target_qpn` is there but has not read all that it
-  /// was sent.
-  bool lags_behind(std::uint32_t target_qpn) const noexcept;
+  /// Whether the process behind `target_qpn` is there and has not read all that it was sent, or may
+  /// be one of those who wait to be accepted here.
+  bool may_still_answer(std::uint32_t target_qpn) const noexcept;
 
  private:
   int take_slot() noexcept;

@@ -314,7 +314,8 @@ TEST_CASE("two thousand connections that say nothing shut nobody out") {
 TEST_CASE("strangers come in no faster than others can be served") {
   connection link;
   constexpr int count = 300;
-  // Of one process, some are kept, and one of these may be its connection to itself; all others end.
+  // Of one process, some are kept, and one of these may be its connection to itself; all others
+  // end.
   constexpr int kept = 4;
   std::vector<std::unique_ptr<intruder>> strangers;
   softverbs_hold(1);
@@ -334,6 +335,24 @@ TEST_CASE("strangers come in no faster than others can be served") {
   // Sixteen in a millisecond, but the first ones and the last ones may have come in just before and
   // after it began.
   CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds((count - 50) / 16));
+}
+
+TEST_CASE("a peer whose answer waits to be accepted is not given up") {
+  peer other("target", "SOFTVERBS_SHARED_MEMORY=no");
+  options wanted;
+  wanted.timeout = 1;
+  wanted.retry_count = 1;
+  endpoint end(wanted);
+  const address there = other.meet(end);
+  // Each has a place before the peer, which connects to answer; at 16 in a millisecond.
+  softverbs_hold(1);
+  for (int in_line = 0; in_line < 2000; ++in_line)
+    REQUIRE(intruder::takes_a_place(end.pair->qp_num));
+  softverbs_go_on();
+  REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
+  CHECK(end.wait().status == IBV_WC_SUCCESS);
+  other.tell('q');
+  CHECK(other.wait() == 0);
 }
 
 TEST_CASE("who finds no place among those who wait to be accepted waits for one") {
