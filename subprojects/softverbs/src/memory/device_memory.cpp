@@ -16,6 +16,12 @@ constexpr std::size_t rounded_up(std::size_t size, std::size_t unit) noexcept {
   return (size + unit - 1) & ~(unit - 1);
 }
 
+/// Makes whole pages zeros, and gives them back to the kernel.
+void clear(std::span<std::byte> pages) noexcept {
+  if (::madvise(pages.data(), pages.size(), MADV_REMOVE) != 0)
+    std::memset(pages.data(), 0, pages.size());
+}
+
 }  // namespace
 
 int device_memory_pool::open() noexcept {
@@ -35,15 +41,15 @@ std::span<std::byte> device_memory_pool::take(std::size_t length, std::size_t al
     at = rounded_up(end, step);
   }
   if (at > bytes_ || size > bytes_ - at) return {};
+  // Whoever shares it may have written where nobody has memory.
+  clear(memory_.bytes().subspan(at, size));
   taken_.emplace(at, at + size);
   return memory_.bytes().subspan(at, length);
 }
 
 void device_memory_pool::give_back(std::span<std::byte> part) noexcept {
   const auto at = taken_.find(static_cast<std::size_t>(part.data() - start()));
-  const std::size_t size = at->second - at->first;
-  // Pages that nobody uses are zeros again.
-  if (::madvise(part.data(), size, MADV_REMOVE) != 0) std::memset(part.data(), 0, size);
+  clear(memory_.bytes().subspan(at->first, at->second - at->first));
   taken_.erase(at);
 }
 

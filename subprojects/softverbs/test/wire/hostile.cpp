@@ -209,7 +209,7 @@ TEST_CASE("what a process says it is using holds up nobody but its peers") {
 }
 
 // SOFTVERBS_FUZZ_SECONDS and SOFTVERBS_FUZZ_SEED make it a long one.
-TEST_CASE("whatever a process writes to what it shares, others go on") {
+TEST_CASE("whatever a process writes to what it shares, others go on", "[soak]") {
   if (!shares_memory()) return;
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
@@ -247,6 +247,14 @@ TEST_CASE("whatever a process writes to what it shares, others go on") {
     }
     link.other.kill();
   }
+  // Nor does it leave anything where nobody had memory.
+  ibv_alloc_dm_attr all{4 << 20, 0, 0};
+  ibv_dm* const memory = ibv_alloc_dm(friendly.end().context, &all);
+  REQUIRE(memory != nullptr);
+  std::vector<unsigned char> bytes(all.length, 1);
+  CHECK(ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) == 0);
+  CHECK(std::ranges::count(bytes, 0) == std::ssize(bytes));
+  CHECK(ibv_free_dm(memory) == 0);
   friendly.leave();
   if (std::getenv("SOFTVERBS_FUZZ_SECONDS") != nullptr) std::printf("fuzz: %u rounds\n", rounds);
 }
