@@ -93,14 +93,14 @@ choose() {
   if [[ $1 == default ]]; then
     folder=$build
     setup=("${options[@]}" -Dtests=enabled)
-    tests=(--no-suite slow --no-suite long --no-suite sockets --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
+    tests=(--no-suite slow --no-suite long --no-suite soak --no-suite sockets --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
     return
   fi
   [[ -n ${clang_newest-} ]] || load_versions
   case $1 in
   slow)
     packages+=("${programs_of_others[@]}")
-    tests=(--suite slow --suite long --suite sockets --suite bench --no-suite lint)
+    tests=(--suite slow --suite long --suite soak --suite sockets --suite bench --no-suite lint)
     settings=(optimization=\'2\') optimized=0 builds_all=
     ;;
   lint)

@@ -160,7 +160,7 @@ TEST_CASE("who dies within a request isn't waited for, and has written nothing")
         static_cast<std::ptrdiff_t>(end.memory.size()));
 }
 
-TEST_CASE("who leaves while a thread of it writes is there until that is done") {
+TEST_CASE("who leaves while a thread of it writes is there until that is done", "[soak]") {
   if (!may_be_traced()) return;
   endpoint end(patient());
   peer other("hasty writer");
