@@ -55,7 +55,8 @@ update_lists() {
 }
 
 # plan_packages NAME...: sets $planned to the packages that apt would install for these. It fails and
-# sets $refusal if apt cannot, and if it would upgrade an installed package: then it returns 2.
+# sets $refusal if apt cannot, and if it would upgrade an installed package, unless VERBSPP_MAY_UPGRADE
+# is set: then it returns 2.
 plan_packages() {
   local simulated upgrades
   planned=() refusal=''
@@ -64,7 +65,7 @@ plan_packages() {
     return 1
   fi
   upgrades=$(sed -n 's/^Inst \([^ ]*\) \[\([^]]*\)\] (\([^ ]*\) .*/\1 from \2 to \3/p' <<<"$simulated" | paste --serial --delimiters=,)
-  if [[ -n $upgrades ]]; then
+  if [[ -n $upgrades && -z ${VERBSPP_MAY_UPGRADE-} ]]; then
     refusal="this would upgrade ${upgrades//,/, }; if you want that, run: apt-get install --no-install-recommends $*"
     return 2
   fi
@@ -107,7 +108,7 @@ install_packages() {
 }
 
 # need_packages NAME...: installs those that are missing, or ends the script. It asks only dpkg when
-# none is missing, and never upgrades or removes an installed package.
+# none is missing. It removes no installed package, and upgrades none unless VERBSPP_MAY_UPGRADE is set.
 need_packages() {
   [[ -z ${VERBSPP_NO_INSTALL-} ]] || return 0
   command -v apt-get >/dev/null ||

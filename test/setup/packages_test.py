@@ -124,6 +124,11 @@ class Packages(unittest.TestCase):
         self.assertIn("would upgrade libold from 1.0 to 2.0", output)
         self.assertIn("apt-get install --no-install-recommends old one", output)
 
+    def test_upgrades_can_be_allowed(self):
+        for function in "need_packages old", "want_packages one":
+            self.assertEqual(self.run_bash(function, VERBSPP_MAY_UPGRADE="1")[0], 0)
+        self.assertEqual(self.installed(), ["old", "one"])
+
     def test_wanted_ones_do_not_keep_each_other_out(self):
         status, output = self.run_bash("want_packages one old bad unknown two || echo status $?")
         self.assertIn("status 1", output)
