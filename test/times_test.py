@@ -17,11 +17,15 @@ class Times(unittest.TestCase):
         self.assertEqual(times.objects_of(log), [(2.0, "b.o"), (1.0, "a.o")])
 
     def test_the_wrapper_prints_the_processor_time(self):
-        log = "".join(json.dumps(test) + "\n" for test in [
-            {"name": "a", "duration": 1, "stderr": "a\nprocessor time: 0.500 s, and 0.250 s of the system\n"},
-            {"name": "b", "duration": 2},
-        ])
-        self.assertEqual(times.tests_of(log), [(2, None, "b"), (1, 0.75, "a")])
+        a = {"name": "a", "duration": 1, "stderr": "a\nprocessor time: 0.500 s, and 0.250 s of the system\n"}
+        b = {"name": "b", "duration": 2}
+        log = "".join(json.dumps(test) + "\n" for test in [a, b])
+        self.assertEqual(times.tests_of(log), [(2, None, "b", b), (1, 0.75, "a", a)])
+
+    def test_a_test_runs_again_in_its_environment(self):
+        spins = "import os, time\nwhile time.process_time() < float(os.environ['SECONDS']): pass"
+        test = {"command": [sys.executable, "-c", spins], "env": {"SECONDS": "0.5"}}
+        self.assertGreaterEqual(times.run_again(".", test), 0.5)
 
     def test_limits_are_in_proportion_to_the_machine(self):
         objects = [(21, "a.o"), (19, "b.o")]
