@@ -7,8 +7,6 @@
 #endif
 #include "catch.hpp"
 
-#include <sys/resource.h>
-
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -95,18 +93,6 @@ class case_counter : public listener_base {
 
 CATCH_REGISTER_LISTENER(case_counter)
 
-/// Of this process and of those that it has waited for.
-double seconds_of_processor() {
-  double seconds = 0;
-  for (const auto who : {RUSAGE_SELF, RUSAGE_CHILDREN}) {
-    rusage usage{};
-    ::getrusage(who, &usage);
-    for (const timeval& each : {usage.ru_utime, usage.ru_stime})
-      seconds += static_cast<double>(each.tv_sec) + static_cast<double>(each.tv_usec) / 1e6;
-  }
-  return seconds;
-}
-
 }  // namespace
 
 int run_test_cases(int count, char** arguments) {
@@ -116,7 +102,6 @@ int run_test_cases(int count, char** arguments) {
   if (lists(session.configData())) return EXIT_SUCCESS;
   if (!prints_a_document(session.configData())) {
     for (const std::string& each : counts.reasons) std::cout << each << '\n';
-    std::cout << "processor time: " << seconds_of_processor() << " s\n";
     std::cout << counts.passed << " passed, " << counts.failed << " failed, " << counts.skipped
               << " skipped" << std::endl;
   }

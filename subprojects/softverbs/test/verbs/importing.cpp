@@ -420,15 +420,20 @@ TEST_CASE("importing, and destroying by what was imported, takes no room") {
   }
 }
 
-TEST_CASE("structures that stand for something do not count, as long as it is not theirs") {
-  const endpoint end;
-  ibv_device_attr device{};
-  REQUIRE(ibv_query_device(end.context, &device) == 0);
-  const imported_context imported(end.context);
-  for (int each = 0; each <= device.max_pd; ++each)
-    if (ibv_import_pd(imported.verbs, end.domain->handle) == nullptr) FAIL(each);
-  ibv_pd* const domain = ibv_alloc_pd(end.context);
+TEST_CASE("structures that stand for something do not count, as long as it is not theirs",
+          "[.][differ]") {
+  // It has two protection domains.
+  const open_context device("soft1");
+  imported_context imported(device.verbs);
+  ibv_pd* const domain = ibv_alloc_pd(device.verbs);
   REQUIRE(domain != nullptr);
+  for (int each = 0; each < 3; ++each)
+    CHECK(ibv_import_pd(imported.verbs, domain->handle) != nullptr);
+  ibv_pd* const second = ibv_alloc_pd(device.verbs);
+  REQUIRE(second != nullptr);
+  CHECK(refusal([&] { return ibv_alloc_pd(device.verbs); }) == ENOMEM);
+  CHECK(ibv_dealloc_pd(second) == 0);
+  imported.close();
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
