@@ -9,11 +9,7 @@ using namespace verbspp;
 // case: batch_beyond_the_stack
 // expect: the list of a batch is on the stack, and this one would take more than 256 KiB of it: post
 // expect: several batches of fewer requests
-#ifdef MUST_FAIL
-constexpr std::size_t requests = 100000;
-#else
-constexpr std::size_t requests = 1024;
-#endif
+constexpr std::size_t requests = BAD(100000) GOOD(1024);
 auto post(connected_queue_pair<transport::rc>& queue_pair, const send_operation& operation) {
   return queue_pair.post_batch<requests>([&](auto& batch) { batch.post_send(operation); });
 }
@@ -21,11 +17,7 @@ auto post(connected_queue_pair<transport::rc>& queue_pair, const send_operation&
 // case: batch_bind_of_type_1
 // expect: a memory window of type 1 is bound by a call of its own, post_bind: only those of type 2
 // expect: can be bound in a batch
-#ifdef MUST_FAIL
-constexpr auto type = memory_window_type::type_1;
-#else
-constexpr auto type = memory_window_type::type_2;
-#endif
+constexpr auto type = BAD(memory_window_type::type_1) GOOD(memory_window_type::type_2);
 auto post(connected_queue_pair<transport::rc>& queue_pair, memory_window<type>& window,
           const window_part<access::remote_read>& part) {
   return queue_pair.post_batch<1>(

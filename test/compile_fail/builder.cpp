@@ -12,10 +12,7 @@ using enum queue_pair_state;
 auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_qp* made) {
   return build_queue_pair<transport::rc>()
       .protection_domain(domain)
-      .completion_queue(queue)
-#ifndef MUST_FAIL
-      .access(access::local_write)
-#endif
+      .completion_queue(queue) GOOD(.access(access::local_write))
       .from_native<queue_pair_state::reset>(made, ownership::borrowed);
 }
 
@@ -24,10 +21,7 @@ auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_q
 auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_qp* made) {
   return build_queue_pair<transport::rc>()
       .protection_domain(domain)
-      .completion_queue(queue)
-#ifdef MUST_FAIL
-      .max_send_work_requests(64)
-#endif
+      .completion_queue(queue) BAD(.max_send_work_requests(64))
       .from_native<queue_pair_state::init>(made, ownership::borrowed);
 }
 
@@ -36,11 +30,7 @@ auto adopt(const protection_domain& domain, const completion_queue& queue, ibv_q
 auto build(const protection_domain& domain, const completion_queue& queue) {
   const auto builder =
       build_queue_pair<transport::ud>().protection_domain(domain).completion_queue(queue);
-#ifdef MUST_FAIL
-  return builder.build();
-#else
-  return builder.qkey(1).build();
-#endif
+  return builder GOOD(.qkey(1)).build();
 }
 
 // case: build_without_access
@@ -49,20 +39,14 @@ auto build(const protection_domain& pd, const completion_queue& cq) {
   return build_queue_pair<transport::rc>()
       .protection_domain(pd)
       .send_completion_queue(cq)
-      .receive_completion_queue(cq)
-#ifndef MUST_FAIL
-      .access(access::local_write)
-#endif
+      .receive_completion_queue(cq) GOOD(.access(access::local_write))
       .build();
 }
 
 // case: build_without_protection_domain
 // expect: the protection domain is missing: call .protection_domain(pd)
 auto build(const protection_domain& pd, const completion_queue& cq) {
-  return build_queue_pair<transport::rc>()
-#ifndef MUST_FAIL
-      .protection_domain(pd)
-#endif
+  return build_queue_pair<transport::rc>() GOOD(.protection_domain(pd))
       .send_completion_queue(cq)
       .receive_completion_queue(cq)
       .access(access::local_write)
@@ -74,10 +58,7 @@ auto build(const protection_domain& pd, const completion_queue& cq) {
 auto build(const protection_domain& pd, const completion_queue& cq) {
   return build_queue_pair<transport::rc>()
       .protection_domain(pd)
-      .send_completion_queue(cq)
-#ifndef MUST_FAIL
-      .receive_completion_queue(cq)
-#endif
+      .send_completion_queue(cq) GOOD(.receive_completion_queue(cq))
       .access(access::local_write)
       .build();
 }
@@ -86,10 +67,7 @@ auto build(const protection_domain& pd, const completion_queue& cq) {
 // expect: the send completion queue is missing: call .send_completion_queue(cq)
 auto build(const protection_domain& pd, const completion_queue& cq) {
   return build_queue_pair<transport::rc>()
-      .protection_domain(pd)
-#ifndef MUST_FAIL
-      .send_completion_queue(cq)
-#endif
+      .protection_domain(pd) GOOD(.send_completion_queue(cq))
       .receive_completion_queue(cq)
       .access(access::local_write)
       .build();
@@ -102,13 +80,8 @@ auto build(const protection_domain& pd, const completion_queue& cq) {
 // completion_queue() gives both directions; so one of them is given twice.
 
 auto set(const completion_queue& cq, const completion_queue& other) {
-  return build_queue_pair<transport::rc>()
-      .send_completion_queue(cq)
-#ifdef MUST_FAIL
-      .completion_queue(other);
-#else
-      .receive_completion_queue(other);
-#endif
+  return build_queue_pair<transport::rc>().send_completion_queue(cq) BAD(.completion_queue(other))
+      GOOD(.receive_completion_queue(other));
 }
 
 // case: parameter_given_twice
@@ -117,12 +90,7 @@ auto set(const completion_queue& cq, const completion_queue& other) {
 // expect: ack_timeout
 auto set() {
   using namespace std::chrono_literals;
-  return build_queue_pair<transport::rc>()
-      .ack_timeout(100ms)
-#ifdef MUST_FAIL
-      .ack_timeout(200ms)
-#endif
-      .hop_limit(1);
+  return build_queue_pair<transport::rc>().ack_timeout(100ms) BAD(.ack_timeout(200ms)).hop_limit(1);
 }
 
 // case: required_parameter_given_twice
@@ -130,11 +98,7 @@ auto set() {
 // expect: once
 // expect: protection_domain
 auto set(const protection_domain& pd) {
-  return build_queue_pair<transport::rc>()
-#ifdef MUST_FAIL
-      .protection_domain(pd)
-#endif
-      .protection_domain(pd);
+  return build_queue_pair<transport::rc>() BAD(.protection_domain(pd)).protection_domain(pd);
 }
 
 // case: receive_size_with_shared_receive_queue
@@ -142,9 +106,5 @@ auto set(const protection_domain& pd) {
 // expect: is given at its creation
 auto build(const shared_receive_queue& queue) {
   const auto builder = build_queue_pair<transport::rc>().shared_receive_queue(queue);
-#ifdef MUST_FAIL
-  return builder.max_receive_work_requests(4);
-#else
-  return builder.max_send_work_requests(4);
-#endif
+  return builder BAD(.max_receive_work_requests(4)) GOOD(.max_send_work_requests(4));
 }

@@ -23,11 +23,7 @@ auto grant(channel& channel, memory_window<memory_window_type::type_2>& window,
 
 // case: borrowing_what_is_not_registered
 // expect: a call that waits borrows registered memory that names all of itself: a
-#ifdef MUST_FAIL
-using memory_type = std::string;
-#else
-using memory_type = registered_buffer<>;
-#endif
+using memory_type = BAD(std::string) GOOD(registered_buffer<>);
 void use(channel& channel, memory_type& memory) { static_cast<void>(channel.send(memory)); }
 
 // case: channel_handshake_without_move
@@ -35,22 +31,14 @@ void use(channel& channel, memory_type& memory) { static_cast<void>(channel.send
 // expect: std::move(prepared).handshake(remote_endpoint)
 // within: 7
 auto connect(prepared_channel prepared, const endpoint& remote) {
-#ifdef MUST_FAIL
-  return prepared.handshake(remote);
-#else
-  return std::move(prepared).handshake(remote);
-#endif
+  return BAD(prepared) GOOD(std::move(prepared)).handshake(remote);
 }
 
 // case: channel_of_datagrams
 // expect: a channel connects to one peer, by RC or UC
 // within: 15
 auto start(const protection_domain& domain) {
-#ifdef MUST_FAIL
-  return domain.build_channel<transport::ud>();
-#else
-  return domain.build_channel<transport::uc>();
-#endif
+  return domain.build_channel<BAD(transport::ud) GOOD(transport::uc)>();
 }
 
 // case: channel_of_shared_receives
@@ -72,20 +60,12 @@ auto build(const protection_domain& domain, const shared_receive_queue& queue,
 // within: 15
 auto start(const protection_domain& domain) {
   const auto builder = domain.build_channel().max_send_work_requests(64);
-#ifdef MUST_FAIL
-  return builder.max_send_work_requests(32).build();
-#else
-  return builder.max_receive_work_requests(32).build();
-#endif
+  return builder BAD(.max_send_work_requests(32)) GOOD(.max_receive_work_requests(32)).build();
 }
 
 // case: filling_constant_memory_while_waiting
 // expect: only memory that was registered with access::local_write can be filled
-#ifdef MUST_FAIL
-constexpr auto rights = access::local_read;
-#else
-constexpr auto rights = access::local_write;
-#endif
+constexpr auto rights = BAD(access::local_read) GOOD(access::local_write);
 void use(channel& channel, registered_buffer<rights>& memory,
          const remote_memory<access::remote_read>& remote) {
 #if !defined(MUST_FAIL) || MUST_FAIL == 1
@@ -101,9 +81,6 @@ void use(channel& channel, registered_buffer<rights>& memory,
 // within: 20
 void post(channel& channel, registered_buffer<access::remote_read>& buffer,
           const remote_memory<access::remote_write>& remote) {
-#ifdef MUST_FAIL
-  static_cast<void>(channel.post_receive(std::move(buffer)));
-#else
-  static_cast<void>(channel.post_write(std::move(buffer), {.remote = remote}));
-#endif
+  BAD(static_cast<void>(channel.post_receive(std::move(buffer)));)
+  GOOD(static_cast<void>(channel.post_write(std::move(buffer), {.remote = remote}));)
 }

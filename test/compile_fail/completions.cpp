@@ -9,55 +9,37 @@ using namespace verbspp;
 
 // case: completion_field_not_asked_for
 // expect: this completion queue was not created with this field: name it among the
-#ifdef MUST_FAIL
-constexpr completion_features fields = completion_feature::immediate;
-#else
-constexpr completion_features fields = completion_feature::timestamp;
-#endif
+constexpr completion_features fields =
+    BAD(completion_feature::immediate) GOOD(completion_feature::timestamp);
 auto time(const extended_completed_work<fields>& work) { return work.timestamp(); }
 
 // case: poll_each_of_plain_queue
 // expect: this completion queue is not polled field by field: create it as an
-#ifdef MUST_FAIL
-using queue_type = completion_queue;
-#else
-using queue_type = extended_completion_queue<completion_feature::timestamp>;
-#endif
+using queue_type = BAD(completion_queue)
+    GOOD(extended_completion_queue<completion_feature::timestamp>);
 auto poll(const queue_type& queue) {
   return queue.poll_each([](const auto& /*completion*/) {});
 }
 
 // case: poll_each_without_fields
 // expect: this completion queue is not polled field by field: create it as an
-#ifdef MUST_FAIL
-using queue_type = waitable_completion_queue;
-#else
-using queue_type =
-    completion_queue_with<completion_feature::waitable | completion_feature::timestamp>;
-#endif
+using queue_type = BAD(waitable_completion_queue)
+    GOOD(completion_queue_with<completion_feature::waitable | completion_feature::timestamp>);
 auto poll(const queue_type& queue) {
   return queue.poll_each([](const auto& /*completion*/) {});
 }
 
 // case: wait_for_extended_queue_without_channel
 // expect: this completion queue reports to no channel, so nobody can wait for it
-#ifdef MUST_FAIL
-using queue_type = extended_completion_queue<completion_feature::timestamp>;
-#else
-using queue_type =
-    completion_queue_with<completion_feature::waitable | completion_feature::timestamp>;
-#endif
+constexpr auto fields = completion_feature::timestamp GOOD(| completion_feature::waitable);
+using queue_type = completion_queue_with<fields>;
 auto wait(const queue_type& queue) {
   return queue.wait_each([](const auto& /*completion*/) {}, std::chrono::milliseconds(100));
 }
 
 // case: wait_without_channel
 // expect: this completion queue reports to no channel, so nobody can wait for it
-#ifdef MUST_FAIL
-using queue_type = completion_queue;
-#else
-using queue_type = waitable_completion_queue;
-#endif
+using queue_type = BAD(completion_queue) GOOD(waitable_completion_queue);
 auto wait(const queue_type& queue, std::span<work_completion> slots) {
   return queue.wait(slots, std::chrono::steady_clock::time_point::max());
 }

@@ -15,24 +15,14 @@ using namespace verbspp;
 
 // case: cm_end_of_unreliable_connection
 // expect: a connection manager connects a prepared_channel, or a prepared queue pair of RC
-#ifdef MUST_FAIL
-constexpr auto type = transport::uc;
-#else
-constexpr auto type = transport::rc;
-#endif
+constexpr auto type = BAD(transport::uc) GOOD(transport::rc);
 bool meet(cm_route route, prepared_queue_pair<type> prepared) {
   return std::move(route).connect(std::move(prepared), std::chrono::seconds(1)).has_value();
 }
 
 // case: private_data_not_trivial
 // expect: has to be trivially copyable
-cm_request_data greeting() {
-#ifdef MUST_FAIL
-  return std::string("hello");
-#else
-  return std::array<char, 6>{"hello"};
-#endif
-}
+cm_request_data greeting() { return BAD(std::string("hello")) GOOD(std::array{"hello"}); }
 
 // case: private_data_of_a_view
 // expect: a pointer or view means nothing to the peer
@@ -50,10 +40,4 @@ cm_request_data greeting(std::string_view text, [[maybe_unused]] std::span<const
 
 // case: private_data_too_long
 // expect: this is more private data than the connection manager carries: 56 bytes with a request
-cm_request_data greeting() {
-#ifdef MUST_FAIL
-  return std::array<char, 57>{};
-#else
-  return std::array<char, 56>{};
-#endif
-}
+cm_request_data greeting() { return std::array<char, BAD(57) GOOD(56)>{}; }

@@ -128,11 +128,7 @@ auto use(region region) {
 void keep(shared_buffer<> kept);
 
 auto use(shared_buffer<> buffer) {
-#ifdef MUST_FAIL
-  keep(std::move(buffer));
-#else
-  keep(buffer);
-#endif
+  keep(BAD(std::move(buffer)) GOOD(buffer));
   return buffer.scatter(0, 8);
 }
 

@@ -32,11 +32,8 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 // within: 15
 auto post(queue_pair_type& queue_pair,
           const memory_region<access::local_write | access::all_remote>& memory, remote_word word) {
-#ifdef MUST_FAIL
-  return queue_pair.post_fetch_and_add({.result = memory.scatter(0, 8), .remote = word});
-#else
-  return queue_pair.post_fetch_and_add({.result = memory.scatter(0, 8).value(), .remote = word});
-#endif
+  return queue_pair.post_fetch_and_add(
+      {.result = memory.scatter(0, 8) GOOD(.value()), .remote = word});
 }
 
 // case: elements_of_the_other_kind
@@ -96,11 +93,8 @@ auto post(queue_pair_type& queue_pair, gather_element part, scatter_element resu
 // within: 15
 auto post(queue_pair_type& queue_pair,
           const memory_region<access::local_write | access::all_remote>& memory, remote_word word) {
-#ifdef MUST_FAIL
-  return queue_pair.post_fetch_and_add({.result = memory, .remote = word});
-#else
-  return queue_pair.post_fetch_and_add({.result = memory.scatter(0, 8).value(), .remote = word});
-#endif
+  return queue_pair.post_fetch_and_add(
+      {.result = memory GOOD(.scatter(0, 8).value()), .remote = word});
 }
 
 // case: memory_for_elements
@@ -144,11 +138,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 // case: receive_into_gather_element
 // expect: a gather element is for reading: the device needs one that it may write, from
 // expect: memory_region::scatter
-#ifdef MUST_FAIL
-using element = gather_element;
-#else
-using element = scatter_element;
-#endif
+using element = BAD(gather_element) GOOD(scatter_element);
 auto receive(connected_queue_pair<transport::rc>& queue_pair, element part) {
   return queue_pair.post_receive({.elements = part}, {.id = 1});
 }

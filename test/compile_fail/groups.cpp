@@ -30,11 +30,7 @@ group_result<world> join(launcher from, const protection_domain& domain) {
 // case: collective_value_with_pointers
 // expect: collective steps of a world are for trivially copyable values of at most 256 bytes
 void gather(world& all, const std::string& words) {
-#ifdef MUST_FAIL
-  static_cast<void>(all.all_gather(words, std::chrono::seconds(1)));
-#else
-  static_cast<void>(all.all_gather(words.size(), std::chrono::seconds(1)));
-#endif
+  static_cast<void>(all.all_gather(words GOOD(.size()), std::chrono::seconds(1)));
 }
 
 // case: group_gather_of_sends
@@ -50,11 +46,7 @@ void post(group_scope& peers) {
 // case: group_handshake_without_move
 // expect: the handshake consumes the prepared group: write
 group_result<group> connect(prepared_group& prepared, std::span<const endpoint> remotes) {
-#ifdef MUST_FAIL
-  return prepared.handshake(remotes);
-#else
-  return std::move(prepared).handshake(remotes);
-#endif
+  return BAD(prepared) GOOD(std::move(prepared)).handshake(remotes);
 }
 
 // case: group_manual_scope_without_results

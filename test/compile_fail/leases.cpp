@@ -9,11 +9,7 @@ using namespace verbspp;
 // case: lease_by_connection_without_right
 // expect: a lease by connection gives the memory's own key: register the memory with
 // expect: the remote rights that the lease shall grant
-#ifdef MUST_FAIL
-constexpr access_flags given = access::remote_write;
-#else
-constexpr access_flags given = access::remote_read;
-#endif
+constexpr access_flags given = BAD(access::remote_write) GOOD(access::remote_read);
 using shared = shared_buffer<access::local_write | access::remote_read>;
 
 auto grant(channel& to, const shared& memory) {
@@ -23,11 +19,7 @@ auto grant(channel& to, const shared& memory) {
 // case: lease_of_local_rights
 // expect: a lease grants remote rights and nothing else: name
 // expect: access::remote_read, remote_write or remote_atomic
-#ifdef MUST_FAIL
-constexpr access_flags given = access::local_write | access::remote_write;
-#else
-constexpr access_flags given = access::remote_write;
-#endif
+constexpr access_flags given = access::remote_write BAD(| access::local_write);
 auto grant(channel& to, const memory_region<access::local_write | access::window_bind>& region) {
   return to.lease<given>(region, 0, 64);
 }
@@ -35,11 +27,7 @@ auto grant(channel& to, const memory_region<access::local_write | access::window
 // case: lease_to_write_without_local_write
 // expect: a lease of access::remote_write or access::remote_atomic is of memory that
 // expect: was registered with access::local_write
-#ifdef MUST_FAIL
-constexpr access_flags given = access::remote_write;
-#else
-constexpr access_flags given = access::remote_read;
-#endif
+constexpr access_flags given = BAD(access::remote_write) GOOD(access::remote_read);
 auto grant(channel& to, const memory_region<access::window_bind>& region) {
   return to.lease<given>(region, 0, 64);
 }
@@ -47,11 +35,7 @@ auto grant(channel& to, const memory_region<access::window_bind>& region) {
 // case: lease_without_window_bind
 // expect: this memory lacks access::window_bind: register it with that, or name
 // expect: another way to lease it, lease_by::registration or lease_by::connection
-#ifdef MUST_FAIL
-constexpr lease_by way = lease_by::window;
-#else
-constexpr lease_by way = lease_by::registration;
-#endif
+constexpr lease_by way = BAD(lease_by::window) GOOD(lease_by::registration);
 auto grant(channel& to, const memory_region<access::local_write>& region) {
   return to.lease<access::remote_write, way>(region, 0, 64);
 }

@@ -14,21 +14,14 @@ using queue_pair_type = connected_queue_pair<transport::rc>;
 // expect-clang: requires field designators to be specified in declaration order
 // flags-clang: -Werror=reorder-init-list
 auto post(queue_pair_type& queue_pair, gather_element part) {
-#ifdef MUST_FAIL
-  return queue_pair.post_send({.immediate = immediate_data(7), .elements = part});
-#else
-  return queue_pair.post_send({.elements = part, .immediate = immediate_data(7)});
-#endif
+  return queue_pair.post_send(
+      {BAD(.solicited = true, .elements = part) GOOD(.elements = part, .solicited = true)});
 }
 
 // case: misspelt_member
 // expect: {.elements, .immediate, .solicited, .fenced}, in this order
 auto post(queue_pair_type& queue_pair, gather_element part) {
-#ifdef MUST_FAIL
-  return queue_pair.post_send({.elemnts = part}, {.id = 1});
-#else
-  return queue_pair.post_send({.elements = part}, {.id = 1});
-#endif
+  return queue_pair.post_send({BAD(.elemnts) GOOD(.elements) = part}, {.id = 1});
 }
 
 // case: misspelt_member_of_a_receive
@@ -70,11 +63,7 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 // case: operation_in_the_tag
 // expect: post_send takes {.elements, .immediate, .solicited, .fenced}, in this order, and then how that is tracked: {.id, .signaled}
 auto post(queue_pair_type& queue_pair, gather_element part) {
-#ifdef MUST_FAIL
-  return queue_pair.post_send({}, {.elements = part});
-#else
-  return queue_pair.post_send({.elements = part}, {});
-#endif
+  return queue_pair.post_send(BAD({}, {.elements = part}) GOOD({.elements = part}, {}));
 }
 
 // case: required_member_missing

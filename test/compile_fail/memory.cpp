@@ -13,22 +13,14 @@ using namespace verbspp;
 
 // case: buffer_of_more_than_bytes
 // expect: only elements that are trivially copyable and trivially default constructible can be in it
-#ifdef MUST_FAIL
-using element = std::string;
-#else
-using element = int;
-#endif
+using element = BAD(std::string) GOOD(int);
 auto add(const protection_domain& pd) {
   return registered_buffer<access::local_write, element>::allocate(pd, 8);
 }
 
 // case: register_more_than_bytes
 // expect: the device copies bytes: only memory of trivially copyable objects can be registered
-#ifdef MUST_FAIL
-using object = std::string;
-#else
-using object = char;
-#endif
+using object = BAD(std::string) GOOD(char);
 auto add(const protection_domain& pd, std::vector<object>& memory) {
   return register_memory(pd, memory);
 }
@@ -36,31 +28,19 @@ auto add(const protection_domain& pd, std::vector<object>& memory) {
 // case: register_temporary_memory
 // expect: borrowed_range
 auto add(const protection_domain& pd, std::vector<char> memory) {
-#ifdef MUST_FAIL
-  return register_memory(pd, std::move(memory));
-#else
-  return register_memory(pd, memory);
-#endif
+  return register_memory(pd, BAD(std::move(memory)) GOOD(memory));
 }
 
 // case: register_volatile_memory
 // expect: volatile memory cannot be registered
-#ifdef MUST_FAIL
-using memory = std::span<volatile char>;
-#else
-using memory = std::span<char>;
-#endif
+using memory = std::span<BAD(volatile) char>;
 auto register_it(const protection_domain& domain, memory bytes) {
   return register_memory(domain, bytes);
 }
 
 // case: remote_object_of_more_than_bytes
 // expect: only objects whose bytes are the same on both ends can be addressed remotely
-#ifdef MUST_FAIL
-using object = std::string;
-#else
-using object = int;
-#endif
+using object = BAD(std::string) GOOD(int);
 constexpr auto rights = access::remote_read;
 
 auto view(const remote_memory<rights>& memory) { return remote_object<object, rights>::at(memory); }

@@ -17,11 +17,7 @@ using namespace verbspp;
 // expect-gcc: use of deleted function
 // expect-clang: deleted
 auto whole(buffer_part<registered_buffer<>> part) {
-#ifdef MUST_FAIL
-  return part.buffer();
-#else
-  return std::move(part).buffer();
-#endif
+  return BAD(part) GOOD(std::move(part)).buffer();
 }
 
 // case: copy_queue_pair
@@ -29,13 +25,7 @@ auto whole(buffer_part<registered_buffer<>> part) {
 // expect-clang: /call to deleted constructor of .*queue_pair/
 using queue_pair = prepared_queue_pair<transport::rc>;
 
-queue_pair take(queue_pair& from) {
-#ifdef MUST_FAIL
-  return from;
-#else
-  return std::move(from);
-#endif
-}
+queue_pair take(queue_pair& from) { return BAD(from) GOOD(std::move(from)); }
 
 // case: channel_copied
 // expect-gcc: /use of deleted function .*channel\(const .*channel/
@@ -53,11 +43,7 @@ channel take(channel& from) {
 // expect-gcc: /use of deleted function .*pending/
 // expect-clang: /call to implicitly-deleted copy constructor of .*pending/
 void wait(pending<>& work) {
-#ifdef MUST_FAIL
-  pending<> mine = work;
-#else
-  pending<> mine = std::move(work);
-#endif
+  pending<> mine = BAD(work) GOOD(std::move(work));
   static_cast<void>(mine.wait());
 }
 
@@ -81,11 +67,7 @@ void leave(pending<>& borrowing, pending<registered_buffer<>>& owning) {
 using leased_buffer = registered_buffer<access::local_write | access::window_bind>;
 
 auto grant(channel& to, leased_buffer buffer) {
-#ifdef MUST_FAIL
-  return to.lease<access::remote_write>(buffer);
-#else
-  return to.lease<access::remote_write>(std::move(buffer));
-#endif
+  return to.lease<access::remote_write>(BAD(buffer) GOOD(std::move(buffer)));
 }
 
 // case: owned_memory_without_move
@@ -123,24 +105,14 @@ auto half(registered_buffer<> buffer) {
 using leased_buffer = registered_buffer<access::local_write | access::window_bind>;
 
 auto end(lease<access::remote_write, leased_buffer> lease) {
-#ifdef MUST_FAIL
-  return lease.revoke();
-#else
-  return std::move(lease).revoke();
-#endif
+  return BAD(lease) GOOD(std::move(lease)).revoke();
 }
 
 // case: share_without_move
 // expect: the handles own the buffer: std::move(buffer).share()
 // expect-gcc: use of deleted function
 // expect-clang: deleted
-auto shared(registered_buffer<> buffer) {
-#ifdef MUST_FAIL
-  return buffer.share();
-#else
-  return std::move(buffer).share();
-#endif
-}
+auto shared(registered_buffer<> buffer) { return BAD(buffer) GOOD(std::move(buffer)).share(); }
 
 // case: work_memory_of_a_region
 // expect: work can own a registered_buffer or a part of one, whose bytes live as long as it does
@@ -148,11 +120,7 @@ template <class Memory>
   requires WorkMemory<Memory>
 void give(Memory&& memory);
 
-#ifdef MUST_FAIL
-void use(memory_region<> memory) { give(std::move(memory)); }
-#else
-void use(registered_buffer<> memory) { give(std::move(memory)); }
-#endif
+void use(BAD(memory_region<>) GOOD(registered_buffer<>) memory) { give(std::move(memory)); }
 
 // case: work_memory_without_move
 // expect: work that owns its memory takes it over: write std::move(buffer)
@@ -160,10 +128,4 @@ template <class Memory>
   requires WorkMemory<Memory>
 void give(Memory&& memory);
 
-void use(registered_buffer<> buffer) {
-#ifdef MUST_FAIL
-  give(buffer);
-#else
-  give(std::move(buffer));
-#endif
-}
+void use(registered_buffer<> buffer) { give(BAD(buffer) GOOD(std::move(buffer))); }

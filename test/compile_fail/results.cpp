@@ -16,11 +16,7 @@ using namespace verbspp;
 // expect-clang: ignoring return value
 // flags: -Werror=unused-result -Werror=unused-value
 void write(channel& channel, const write_operation& operation) {
-#ifdef MUST_FAIL
-  channel.post_write(operation).value();
-#else
-  channel.post_write(operation).value().wait().value();
-#endif
+  channel.post_write(operation).value() GOOD(.wait().value());
 }
 
 // case: discarded_result
@@ -39,27 +35,15 @@ void receive(prepared_queue_pair<transport::rc>& queue_pair) {
 // expect: for (... : q.poll(slots).value())
 // within: 15
 void poll(const completion_queue& queue, std::span<work_completion> slots) {
-#ifdef MUST_FAIL
-  for (const auto& work : queue.poll(slots)) (void)work;
-#else
-  for (const auto& work : queue.poll(slots).value()) (void)work;
-#endif
+  for (const auto& work : queue.poll(slots) GOOD(.value())) (void)work;
 }
 
 // case: result_of_reference
 // expect: a result holds no reference: return a pointer, or the value itself
-#ifdef MUST_FAIL
-using value = int&;
-#else
-using value = int*;
-#endif
+using value = int BAD(&) GOOD(*);
 int number = 1;
 
 bool holds() {
-#ifdef MUST_FAIL
-  const result<value> held(std::in_place, number);
-#else
-  const result<value> held(std::in_place, &number);
-#endif
+  const result<value> held(std::in_place, GOOD(&) number);
   return held.has_value();
 }

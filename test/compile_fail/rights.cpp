@@ -13,22 +13,14 @@ using namespace verbspp;
 
 // case: constant_memory_with_local_write
 // expect: constant memory cannot be registered with access::local_write
-#ifdef MUST_FAIL
-using object = const int;
-#else
-using object = int;
-#endif
+using object = BAD(const) int;
 auto add(const protection_domain& pd, std::span<object> memory) {
   return register_memory<access::local_write>(pd, memory);
 }
 
 // case: dmabuf_remote_write_without_local_write
 // expect: access::remote_write and access::remote_atomic need access::local_write as well
-#ifdef MUST_FAIL
-constexpr auto rights = access::remote_write;
-#else
-constexpr auto rights = access::remote_write | access::local_write;
-#endif
+constexpr auto rights = access::remote_write GOOD(| access::local_write);
 auto add(const protection_domain& pd, int fd) {
   return register_dmabuf<rights>(pd, {.file_descriptor = fd, .length = 4096});
 }
@@ -39,11 +31,7 @@ template <class Memory>
   requires SharedMemory<Memory> && FillableMemory<Memory>
 void fill(const Memory& memory);
 
-#ifdef MUST_FAIL
-constexpr auto rights = access::local_read;
-#else
-constexpr auto rights = access::local_write;
-#endif
+constexpr auto rights = BAD(access::local_read) GOOD(access::local_write);
 void use(const shared_buffer<rights>& memory) { fill(memory); }
 
 // case: more_remote_rights
@@ -51,20 +39,12 @@ void use(const shared_buffer<rights>& memory) { fill(memory); }
 namespace rights = access;
 
 auto widen(const remote_memory<rights::remote_read | rights::remote_write>& memory) {
-#ifdef MUST_FAIL
-  return remote_memory<rights::all_remote>(memory);
-#else
-  return remote_memory<rights::remote_read>(memory);
-#endif
+  return remote_memory<BAD(rights::all_remote) GOOD(rights::remote_read)>(memory);
 }
 
 // case: read_without_remote_read
 // expect: this remote memory lacks access::remote_read: its owner did not grant reads
-#ifdef MUST_FAIL
-constexpr auto rights = access::remote_write;
-#else
-constexpr auto rights = access::remote_read;
-#endif
+constexpr auto rights = BAD(access::remote_write) GOOD(access::remote_read);
 auto read(connected_queue_pair<transport::rc>& queue_pair, const scatter_element& part,
           const remote_memory<rights>& remote) {
   return queue_pair.post_read({.elements = part, .remote = remote});
@@ -72,11 +52,7 @@ auto read(connected_queue_pair<transport::rc>& queue_pair, const scatter_element
 
 // case: remote_atomic_without_local_write
 // expect: access::remote_write and access::remote_atomic need access::local_write as well
-#ifdef MUST_FAIL
-constexpr auto rights = access::remote_atomic;
-#else
-constexpr auto rights = access::remote_atomic | access::local_write;
-#endif
+constexpr auto rights = access::remote_atomic GOOD(| access::local_write);
 auto add(const protection_domain& pd, std::span<std::byte> memory) {
   return register_memory<rights>(pd, memory);
 }
@@ -84,20 +60,12 @@ auto add(const protection_domain& pd, std::span<std::byte> memory) {
 // case: remote_without_remote_right
 // expect: this memory region grants no remote right: register it with access::remote_read,
 // expect: remote_write or remote_atomic
-#ifdef MUST_FAIL
-constexpr auto rights = access::local_write;
-#else
-constexpr auto rights = access::local_write | access::remote_write;
-#endif
+constexpr auto rights = access::local_write GOOD(| access::remote_write);
 auto offer(const memory_region<rights>& region) { return region.remote(); }
 
 // case: remote_write_without_local_write
 // expect: access::remote_write and access::remote_atomic need access::local_write as well
-#ifdef MUST_FAIL
-constexpr auto rights = access::remote_write;
-#else
-constexpr auto rights = access::remote_write | access::local_write;
-#endif
+constexpr auto rights = access::remote_write GOOD(| access::local_write);
 auto add(const protection_domain& pd, std::span<std::byte> memory) {
   return register_memory<rights>(pd, memory);
 }
@@ -105,21 +73,13 @@ auto add(const protection_domain& pd, std::span<std::byte> memory) {
 // case: scatter_without_local_write
 // expect: this memory region lacks access::local_write: the device may not scatter received or read
 // expect: data into it
-#ifdef MUST_FAIL
-constexpr auto rights = access::remote_read;
-#else
-constexpr auto rights = access::remote_read | access::local_write;
-#endif
+constexpr auto rights = access::remote_read GOOD(| access::local_write);
 auto whole(const memory_region<rights>& region) { return region.scatter(); }
 
 // case: window_part_without_window_bind
 // expect: this memory region lacks access::window_bind: it was not registered for memory windows to
 // expect: be bound to it
-#ifdef MUST_FAIL
-constexpr auto rights = access::remote_read;
-#else
-constexpr auto rights = access::remote_read | access::window_bind;
-#endif
+constexpr auto rights = access::remote_read GOOD(| access::window_bind);
 auto show(const memory_region<rights>& region) {
   return region.window_part<access::remote_read>(0, 64);
 }
@@ -127,11 +87,7 @@ auto show(const memory_region<rights>& region) {
 // case: window_without_remote_right
 // expect: a memory window gives remote rights and nothing else: name access::remote_read,
 // expect: remote_write or remote_atomic
-#ifdef MUST_FAIL
-constexpr access_flags given = access::local_write;
-#else
-constexpr access_flags given = access::remote_write;
-#endif
+constexpr access_flags given = BAD(access::local_write) GOOD(access::remote_write);
 auto show(const memory_region<access::local_write | access::window_bind>& region) {
   return region.window_part<given>(0, 64);
 }
@@ -139,32 +95,20 @@ auto show(const memory_region<access::local_write | access::window_bind>& region
 // case: word_without_remote_atomic
 // expect: this remote memory lacks access::remote_atomic: its owner did not grant
 // expect: atomic operations
-#ifdef MUST_FAIL
-constexpr access_flags rights = access::remote_write;
-#else
-constexpr access_flags rights = access::remote_atomic;
-#endif
+constexpr access_flags rights = BAD(access::remote_write) GOOD(access::remote_atomic);
 auto word(const remote_memory<rights>& memory) { return remote_word::at(memory); }
 
 // case: writable_window_without_local_write
 // expect: access::remote_write and access::remote_atomic through a memory window need a region with
 // expect: access::local_write
-#ifdef MUST_FAIL
-constexpr auto rights = access::window_bind;
-#else
-constexpr auto rights = access::window_bind | access::local_write;
-#endif
+constexpr auto rights = access::window_bind GOOD(| access::local_write);
 auto show(const memory_region<rights>& region) {
   return region.window_part<access::remote_write>(0, 64);
 }
 
 // case: write_through_readable_window
 // expect: this remote memory lacks access::remote_write: its owner did not grant writes
-#ifdef MUST_FAIL
-constexpr access_flags given = access::remote_read;
-#else
-constexpr access_flags given = access::remote_write;
-#endif
+constexpr access_flags given = BAD(access::remote_read) GOOD(access::remote_write);
 // The rights of the window count, not those of the region.
 remote_destination far_end(
     const memory_region<access::local_write | access::remote_write | access::window_bind>& region,
@@ -174,11 +118,7 @@ remote_destination far_end(
 
 // case: write_without_remote_write
 // expect: this remote memory lacks access::remote_write: its owner did not grant writes
-#ifdef MUST_FAIL
-constexpr auto rights = access::remote_read;
-#else
-constexpr auto rights = access::remote_write;
-#endif
+constexpr auto rights = BAD(access::remote_read) GOOD(access::remote_write);
 auto write(connected_queue_pair<transport::rc>& queue_pair, const gather_element& part,
            const remote_memory<rights>& remote) {
   return queue_pair.post_write({.elements = part, .remote = remote});
@@ -187,10 +127,6 @@ auto write(connected_queue_pair<transport::rc>& queue_pair, const gather_element
 // case: local_key_for_remote_key
 // expect: local_key
 auto remote(const memory_region<access::remote_read>& region) {
-#ifdef MUST_FAIL
-  const auto key = region.lkey();
-#else
-  const auto key = region.rkey();
-#endif
+  const auto key = BAD(region.lkey()) GOOD(region.rkey());
   return remote_memory<access::remote_read>(0, 64, key);
 }

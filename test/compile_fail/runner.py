@@ -20,7 +20,8 @@ All cases of a file share the lines and the code before its first case.
 
 Each case is compiled as it is, which must work, and once for each number from 1 to the largest one
 that it compares MUST_FAIL with, as -DMUST_FAIL=1, which must fail with every expected message among
-the compiler's first errors. As they are, all cases with the same options are compiled at once, each
+the compiler's first errors. What is in BAD(...) is compiled only if the case must fail, and what is
+in GOOD(...) only if not. As they are, all cases with the same options are compiled at once, each
 in a namespace of its own; one by one only if that fails, to name those that do not compile.
 
 Lines are counted as a user sees them, what is included from where among them. Messages are
@@ -41,6 +42,8 @@ import verdicts  # noqa: E402
 LIKE = FOLDER / "like.cpp"
 LIKE_TARGET = "compile_fail_like"
 FIRST_ERRORS = 3
+ONLY_GOOD = ("-DBAD(...)=", "-DGOOD(...)=__VA_ARGS__")
+ONLY_BAD = ("-DBAD(...)=__VA_ARGS__", "-DGOOD(...)=")
 LIMIT = {"gcc": f"-fmax-errors={FIRST_ERRORS}", "clang": f"-ferror-limit={FIRST_ERRORS}"}
 KEYS = "expect|expect-gcc|expect-clang|within|only|needs|flags|flags-gcc|flags-clang|flags-must-fail|runner"
 CASE_LINE = re.compile(r"// case: (\w+)")
@@ -146,7 +149,7 @@ def do_not_compile(compiler, cases):
     """What the compiler says to those of the cases that do not compile as they are, by their names.
     They are of the same options."""
     def compile_those(those):
-        return compiler.compile(source_of(those), *cases[0].options(compiler.family))
+        return compiler.compile(source_of(those), *ONLY_GOOD, *cases[0].options(compiler.family))
 
     works, text = compile_those(cases)
     if works:
@@ -188,7 +191,7 @@ def judge(case, compiler, faults):
     source = source_of([case])
     for variant in case.variants():
         works, text = compiler.compile(
-            source, f"-DMUST_FAIL={variant}", *case.options(compiler.family),
+            source, f"-DMUST_FAIL={variant}", *ONLY_BAD, *case.options(compiler.family),
             *" ".join(case.header.get("flags-must-fail", [])).split())
         if works:
             return "failed", f"the bad variant compiles: -DMUST_FAIL={variant}"

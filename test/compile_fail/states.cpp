@@ -12,32 +12,22 @@ using enum queue_pair_state;
 // expect: a device moves a queue pair to no state but ERR and SQE by itself
 // expect: assume_state_unchecked
 auto assume(prepared_queue_pair<transport::rc> queue_pair) {
-#ifdef MUST_FAIL
-  return std::move(queue_pair).assume_state<queue_pair_state::ready_to_send>();
-#else
-  return std::move(queue_pair).assume_state<queue_pair_state::error>();
-#endif
+  return std::move(queue_pair)
+      .assume_state<BAD(queue_pair_state::ready_to_send) GOOD(queue_pair_state::error)>();
 }
 
 // case: assume_send_queue_error_of_reliable_connection
 // expect: only a UC or UD queue pair moves to SQE, from RTS or SQD: every other failure leads to ERR
 auto assume(connected_queue_pair<transport::rc> queue_pair) {
-#ifdef MUST_FAIL
-  return std::move(queue_pair).assume_state<queue_pair_state::send_queue_error>();
-#else
-  return std::move(queue_pair).assume_state<queue_pair_state::error>();
-#endif
+  return std::move(queue_pair)
+      .assume_state<BAD(queue_pair_state::send_queue_error) GOOD(queue_pair_state::error)>();
 }
 
 // case: bind_before_connected
 // expect: this queue pair is not connected: nothing can be sent before
 // expect: std::move(queue_pair).handshake(remote_endpoint) (on UD: .activate()) has returned a
 // expect: connected one
-#ifdef MUST_FAIL
-using queue_pair_type = prepared_queue_pair<transport::rc>;
-#else
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair_type = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
 auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_2>& window,
           const window_part<access::remote_write>& part) {
   return queue_pair.post_bind(window, part, {.id = 1});
@@ -46,11 +36,7 @@ auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_2>
 // case: handshake_twice
 // expect: only a prepared queue pair (in INIT), as build() returns it, has a handshake
 // expect: has a handshake
-#ifdef MUST_FAIL
-using queue_pair = connected_queue_pair<transport::rc>;
-#else
-using queue_pair = prepared_queue_pair<transport::rc>;
-#endif
+using queue_pair = BAD(connected_queue_pair) GOOD(prepared_queue_pair)<transport::rc>;
 auto connect(queue_pair&& queue_pair, const endpoint& remote) {
   return std::move(queue_pair).handshake(remote);
 }
@@ -59,30 +45,18 @@ auto connect(queue_pair&& queue_pair, const endpoint& remote) {
 // expect: the handshake consumes the queue pair: write
 // expect: std::move(queue_pair).handshake(remote_endpoint)
 auto connect(prepared_queue_pair<transport::rc> queue_pair, const endpoint& remote) {
-#ifdef MUST_FAIL
-  return queue_pair.handshake(remote);
-#else
-  return std::move(queue_pair).handshake(remote);
-#endif
+  return BAD(queue_pair) GOOD(std::move(queue_pair)).handshake(remote);
 }
 
 // case: prepare_connected
 // expect: only a queue pair in RESET can be prepared: see to_reset()
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#else
-using queue_pair_type = queue_pair<transport::rc, reset>;
-#endif
+using queue_pair_type = queue_pair<transport::rc, BAD(ready_to_send) GOOD(reset)>;
 auto prepare(queue_pair_type queue_pair) { return std::move(queue_pair).prepare(); }
 
 // case: read_before_connected
 // expect: this queue pair is not connected: nothing can be sent before
 // expect: std::move(queue_pair).handshake(remote_endpoint)
-#ifdef MUST_FAIL
-using queue_pair = prepared_queue_pair<transport::rc>;
-#else
-using queue_pair = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
 auto post(queue_pair& queue_pair, const read_operation& request) {
   return queue_pair.post_read(request);
 }
@@ -90,22 +64,14 @@ auto post(queue_pair& queue_pair, const read_operation& request) {
 // case: send_before_connected
 // expect: this queue pair is not connected: nothing can be sent before
 // expect: std::move(queue_pair).handshake(remote_endpoint)
-#ifdef MUST_FAIL
-using queue_pair = prepared_queue_pair<transport::rc>;
-#else
-using queue_pair = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
 auto post(queue_pair& queue_pair, const send_operation& request) {
   return queue_pair.post_send(request);
 }
 
 // case: send_when_ready_to_receive
 // expect: a queue pair in RTR only receives: nothing can be sent before it is in RTS
-#ifdef MUST_FAIL
-using queue_pair_type = queue_pair<transport::rc, ready_to_receive>;
-#else
-using queue_pair_type = queue_pair<transport::rc, ready_to_send>;
-#endif
+using queue_pair_type = queue_pair<transport::rc, BAD(ready_to_receive) GOOD(ready_to_send)>;
 auto post(queue_pair_type& queue_pair, const send_operation& request) {
   return queue_pair.post_send(request);
 }
@@ -113,11 +79,7 @@ auto post(queue_pair_type& queue_pair, const send_operation& request) {
 // case: write_before_connected
 // expect: this queue pair is not connected: nothing can be sent before
 // expect: std::move(queue_pair).handshake(remote_endpoint)
-#ifdef MUST_FAIL
-using queue_pair = prepared_queue_pair<transport::rc>;
-#else
-using queue_pair = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
 auto post(queue_pair& queue_pair, const write_operation& request) {
   return queue_pair.post_write(request);
 }
@@ -125,11 +87,7 @@ auto post(queue_pair& queue_pair, const write_operation& request) {
 // case: receive_beside_shared_receive_queue
 // expect: this queue pair takes its receives from a shared receive queue: post them
 // expect: there
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::rc, receive_queue_kind::shared>;
-#else
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair_type = connected_queue_pair<transport::rc BAD(, receive_queue_kind::shared)>;
 auto post(queue_pair_type& queue_pair, const receive_operation& request) {
   return queue_pair.post_receive(request);
 }

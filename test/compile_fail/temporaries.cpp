@@ -105,9 +105,5 @@ bool is_there() {
 // expect: it, and keep it until the lease is over
 using leased_region = memory_region<access::local_write | access::window_bind>;
 
-#ifdef MUST_FAIL
-leased_region memory();
-#else
-const leased_region& memory();
-#endif
+BAD(leased_region) GOOD(const leased_region&) memory();
 void grant(channel& to) { static_cast<void>(to.lease<access::remote_write>(memory(), 0, 64)); }

@@ -11,50 +11,30 @@ using enum queue_pair_state;
 // case: access_of_datagram
 // expect: a UD queue pair is connected to nobody: handshake, path and access flags are for RC and
 // expect: UC
-#ifdef MUST_FAIL
-constexpr transport type = transport::ud;
-#else
-constexpr transport type = transport::uc;
-#endif
+constexpr transport type = BAD(transport::ud) GOOD(transport::uc);
 auto builder() { return build_queue_pair<type>().access(access::remote_write); }
 
 // case: ack_timeout_without_acknowledgements
 // expect: only RC has acknowledgements: on UC and UD there are no timeouts, no retries
-#ifdef MUST_FAIL
-constexpr transport type = transport::uc;
-#else
-constexpr transport type = transport::rc;
-#endif
+constexpr transport type = BAD(transport::uc) GOOD(transport::rc);
 auto builder() { return build_queue_pair<type>().ack_timeout(14); }
 
 // case: activate_connection
 // expect: only UD sends datagrams: the queue key, activate() and multicast groups do not exist on
 // expect: RC and UC
-#ifdef MUST_FAIL
-constexpr transport type = transport::rc;
-#else
-constexpr transport type = transport::ud;
-#endif
+constexpr transport type = BAD(transport::rc) GOOD(transport::ud);
 auto activate(prepared_queue_pair<type> queue_pair) { return std::move(queue_pair).activate(); }
 
 // case: atomic_on_datagram
 // expect: UD carries nothing but sends: atomic operations need RC
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::ud>;
-#else
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair_type = connected_queue_pair<BAD(transport::ud) GOOD(transport::rc)>;
 auto post(queue_pair_type& queue_pair, const compare_and_swap_operation& request) {
   return queue_pair.post_compare_and_swap(request);
 }
 
 // case: atomic_on_unreliable_connection
 // expect: UC carries no atomic operations, since it has no answers: they need RC
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::uc>;
-#else
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair_type = connected_queue_pair<BAD(transport::uc) GOOD(transport::rc)>;
 auto post(queue_pair_type& queue_pair, const fetch_and_add_operation& request) {
   return queue_pair.post_fetch_and_add(request);
 }
@@ -62,11 +42,7 @@ auto post(queue_pair_type& queue_pair, const fetch_and_add_operation& request) {
 // case: bind_on_datagram
 // expect: UD carries nothing but sends, so nobody could access memory through a window: binding one
 // expect: needs RC or UC
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::ud>;
-#else
-using queue_pair_type = connected_queue_pair<transport::uc>;
-#endif
+using queue_pair_type = connected_queue_pair<BAD(transport::ud) GOOD(transport::uc)>;
 auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_1>& window,
           const window_part<access::remote_write>& part) {
   return queue_pair.post_bind(window, part, {.id = 1});
@@ -75,11 +51,7 @@ auto post(queue_pair_type& queue_pair, memory_window<memory_window_type::type_1>
 // case: datagram_on_connection
 // expect: only UD sends datagrams
 // within: 15
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#else
-using queue_pair_type = connected_queue_pair<transport::ud>;
-#endif
+using queue_pair_type = connected_queue_pair<BAD(transport::rc) GOOD(transport::ud)>;
 auto post(queue_pair_type& queue_pair, const datagram_operation& request) {
   return queue_pair.post_send(request);
 }
@@ -89,32 +61,20 @@ auto post(queue_pair_type& queue_pair, const datagram_operation& request) {
 // expect: address_handle.destination(number, qkey)
 // within: 15
 auto post(connected_queue_pair<transport::ud>& queue_pair, const datagram_destination& to) {
-#ifdef MUST_FAIL
-  return queue_pair.post_send({}, {.id = 1});
-#else
-  return queue_pair.post_send({.to = to}, {.id = 1});
-#endif
+  return queue_pair.post_send({GOOD(.to = to)}, {.id = 1});
 }
 
 // case: handshake_of_datagram
 // expect: a UD queue pair is connected to nobody: handshake, path and access flags are for RC and
 // expect: UC
-#ifdef MUST_FAIL
-constexpr transport type = transport::ud;
-#else
-constexpr transport type = transport::uc;
-#endif
+constexpr transport type = BAD(transport::ud) GOOD(transport::uc);
 auto connect(prepared_queue_pair<type> queue_pair, const endpoint& remote) {
   return std::move(queue_pair).handshake(remote);
 }
 
 // case: invalidation_on_unreliable_connection
 // expect: only RC carries invalidations of an rkey
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::uc>;
-#else
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair_type = connected_queue_pair<BAD(transport::uc) GOOD(transport::rc)>;
 auto post(queue_pair_type& queue_pair, const local_invalidate_operation& request) {
   return queue_pair.post_local_invalidate(request);
 }
@@ -122,44 +82,28 @@ auto post(queue_pair_type& queue_pair, const local_invalidate_operation& request
 // case: multicast_on_connection
 // expect: only UD sends datagrams: the queue key, activate() and multicast groups do not exist on
 // expect: RC and UC
-#ifdef MUST_FAIL
-constexpr transport type = transport::uc;
-#else
-constexpr transport type = transport::ud;
-#endif
+constexpr transport type = BAD(transport::uc) GOOD(transport::ud);
 auto join(connected_queue_pair<type>& queue_pair, const gid& group) {
   return queue_pair.join_multicast(group);
 }
 
 // case: read_on_datagram
 // expect: UD carries nothing but sends: an RDMA read needs RC
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::ud>;
-#else
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair_type = connected_queue_pair<BAD(transport::ud) GOOD(transport::rc)>;
 auto post(queue_pair_type& queue_pair, const read_operation& request) {
   return queue_pair.post_read(request);
 }
 
 // case: read_on_unreliable_connection
 // expect: UC carries no RDMA reads, since it has no answers: they need RC
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::uc>;
-#else
-using queue_pair_type = connected_queue_pair<transport::rc>;
-#endif
+using queue_pair_type = connected_queue_pair<BAD(transport::uc) GOOD(transport::rc)>;
 auto post(queue_pair_type& queue_pair, const read_operation& request) {
   return queue_pair.post_read(request);
 }
 
 // case: write_on_datagram
 // expect: UD carries nothing but sends: an RDMA write needs RC or UC
-#ifdef MUST_FAIL
-using queue_pair_type = connected_queue_pair<transport::ud>;
-#else
-using queue_pair_type = connected_queue_pair<transport::uc>;
-#endif
+using queue_pair_type = connected_queue_pair<BAD(transport::ud) GOOD(transport::uc)>;
 auto post(queue_pair_type& queue_pair, const write_operation& request) {
   return queue_pair.post_write(request);
 }

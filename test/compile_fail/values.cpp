@@ -14,83 +14,47 @@ using namespace verbspp;
 // case: ack_timeout_out_of_range
 // expect: value_is_out_of_range
 // expect: ack_timeout
-#ifdef MUST_FAIL
-inline constexpr ack_timeout value = 32;
-#else
-inline constexpr ack_timeout value = 31;
-#endif
+inline constexpr ack_timeout value = BAD(32) GOOD(31);
 
 // case: ack_timeout_too_long
 // expect: value_is_out_of_range
 // expect: ack_timeout
-#ifdef MUST_FAIL
-inline constexpr ack_timeout timeout = std::chrono::hours(3);
-#else
-inline constexpr ack_timeout timeout = std::chrono::hours(2);
-#endif
+inline constexpr ack_timeout timeout = std::chrono::hours(BAD(3) GOOD(2));
 
 // case: flow_label_out_of_range
 // expect: value_is_out_of_range
 // expect: /flow_label_traits|in call to 'bounded\(/
-#ifdef MUST_FAIL
-inline constexpr flow_label label = 0x100000;
-#else
-inline constexpr flow_label label = 0xfffff;
-#endif
+inline constexpr flow_label label = BAD(0x100000) GOOD(0xfffff);
 
 // case: min_rnr_timer_out_of_range
 // expect: value_is_out_of_range
 // expect: min_rnr_timer
-#ifdef MUST_FAIL
-inline constexpr min_rnr_timer value = 32;
-#else
-inline constexpr min_rnr_timer value = 31;
-#endif
+inline constexpr min_rnr_timer value = BAD(32) GOOD(31);
 
 // case: packet_sequence_number_out_of_range
 // expect: value_is_out_of_range
 // expect: /packet_sequence_number_traits|in call to 'bounded\(/
-#ifdef MUST_FAIL
-inline constexpr packet_sequence_number value = 1 << 24;
-#else
-inline constexpr packet_sequence_number value = (1 << 24) - 1;
-#endif
+inline constexpr packet_sequence_number value = BAD(1 << 24) GOOD((1 << 24) - 1);
 
 // case: path_mtu_out_of_range
 // expect: value_is_out_of_range
 // expect: path_mtu
-#ifdef MUST_FAIL
-inline constexpr path_mtu value = 1000;
-#else
-inline constexpr path_mtu value = 1024;
-#endif
+inline constexpr path_mtu value = BAD(1000) GOOD(1024);
 
 // case: port_number_out_of_range
 // expect: value_is_out_of_range
 // expect: /port_number_traits|in call to 'bounded\(/
-#ifdef MUST_FAIL
-inline constexpr port_number value = 0;
-#else
-inline constexpr port_number value = 1;
-#endif
+inline constexpr port_number value = BAD(0) GOOD(1);
 
 // case: retry_count_out_of_range
 // expect: value_is_out_of_range
 // expect: /retry_count_traits|in call to 'bounded\(/
-#ifdef MUST_FAIL
-inline constexpr retry_count value = 8;
-#else
-inline constexpr retry_count value = 7;
-#endif
+inline constexpr retry_count value = BAD(8) GOOD(7);
 
 // case: rnr_retry_count_out_of_range
 // expect: value_is_out_of_range
 // expect: rnr_retry_count
-#ifdef MUST_FAIL
-inline constexpr rnr_retry_count value = 7;
-#else
-inline constexpr rnr_retry_count value = 6;
-#endif
+inline constexpr rnr_retry_count value = BAD(7) GOOD(6);
 
 // case: no_number
 // expect: a truth value or a character is no number: write the number
@@ -138,22 +102,12 @@ auto setting(unsigned number) {
 // case: run_time_value_for_a_literal
 // expect: /constant expression/
 // expect: retry_count
-result<retry_count> retries(int count) {
-#ifdef MUST_FAIL
-  return retry_count(count);
-#else
-  return retry_count::from(count);
-#endif
-}
+result<retry_count> retries(int count) { return retry_count GOOD(::from)(count); }
 
 // case: immediate_data_cut_off
 // expect: immediate data has 32 bits: say that the rest is cut off, as immediate_data(static_cast<std::uint32_t>(value))
 // within: 15
-#ifdef MUST_FAIL
-using number = std::uint64_t;
-#else
-using number = std::uint16_t;
-#endif
+using number = BAD(std::uint64_t) GOOD(std::uint16_t);
 auto data(number value) { return immediate_data(value); }
 
 // case: one_parameter_for_another
