@@ -50,9 +50,12 @@ auto read(connected_queue_pair<transport::rc>& queue_pair, const scatter_element
   return queue_pair.post_read({.elements = part, .remote = remote});
 }
 
-// case: remote_atomic_without_local_write
+// case: RIGHT_without_local_write
+// columns: RIGHT
+// row: remote_atomic
+// row: remote_write
 // expect: access::remote_write and access::remote_atomic need access::local_write as well
-constexpr auto rights = access::remote_atomic GOOD(| access::local_write);
+constexpr auto rights = access::RIGHT GOOD(| access::local_write);
 auto add(const protection_domain& pd, std::span<std::byte> memory) {
   return register_memory<rights>(pd, memory);
 }
@@ -62,13 +65,6 @@ auto add(const protection_domain& pd, std::span<std::byte> memory) {
 // expect: remote_write or remote_atomic
 constexpr auto rights = access::local_write GOOD(| access::remote_write);
 auto offer(const memory_region<rights>& region) { return region.remote(); }
-
-// case: remote_write_without_local_write
-// expect: access::remote_write and access::remote_atomic need access::local_write as well
-constexpr auto rights = access::remote_write GOOD(| access::local_write);
-auto add(const protection_domain& pd, std::span<std::byte> memory) {
-  return register_memory<rights>(pd, memory);
-}
 
 // case: scatter_without_local_write
 // expect: this memory region lacks access::local_write: the device may not scatter received or read

@@ -16,6 +16,13 @@ begins with its name, and has some of these lines, and then its code:
     // flags: -Werror=...       more options, also flags-gcc and flags-clang
     // flags-must-fail: -std=...  more options for what must fail
 
+Cases that differ only in words are rows of a table. Each row is a case, in which its words stand for
+those of the columns, also in the name:
+
+    // case: NUMBER_out_of_range
+    // columns: NUMBER | BEYOND | LAST
+    // row: retry_count | 8 | 7
+
 All cases of a file share the lines and the code before its first case.
 
 Each case is compiled as it is, which must work, and once for each number from 1 to the largest one
@@ -47,9 +54,10 @@ ONLY_BAD = ("-DBAD(...)=__VA_ARGS__", "-DGOOD(...)=")
 LIMIT = {"gcc": f"-fmax-errors={FIRST_ERRORS}", "clang": f"-ferror-limit={FIRST_ERRORS}"}
 KEYS = "expect|expect-gcc|expect-clang|within|only|needs|flags|flags-gcc|flags-clang|flags-must-fail|runner"
 CASE_LINE = re.compile(r"// case: (\w+)")
+TABLE_LINE = re.compile(r"// (columns|row): (.+)")
 HEADER_LINE = re.compile(rf"// ({KEYS}): (.+)")
 # Also in the middle of a comment, where a formatter may have joined lines.
-KEY_LIKE_LINE = re.compile(r"//(.* )? *(case|expect|within|variant|only|need|flag|runner)[a-z-]* *: ")
+KEY_LIKE_LINE = re.compile(r"//(.* )? *(case|expect|within|variant|only|need|flag|runner|column|row)[a-z-]* *: ")
 DIAGNOSTIC = re.compile(r"\S+?:(\d+:)* |In file included from |  +from ")
 
 
@@ -126,8 +134,26 @@ def cases_of(path):
     starts = [at for at, (_, line) in enumerate(lines) if CASE_LINE.fullmatch(line)]
     prefix = "" if path.parent == FOLDER else f"{path.parent.name}/"
     for start, end in zip(starts, [*starts[1:], len(lines)]):
-        name = prefix + CASE_LINE.fullmatch(lines[start][1])[1]
-        yield Case(name, path, lines[: starts[0]], lines[start:end])
+        for own in rows_of(lines[start:end]):
+            name = prefix + CASE_LINE.fullmatch(own[0][1])[1]
+            yield Case(name, path, lines[: starts[0]], own)
+
+
+def rows_of(lines):
+    """The lines of each row of a case that is a table, or those of the case."""
+    table = [match for _, line in lines if (match := TABLE_LINE.fullmatch(line))]
+    if not table:
+        return [lines]
+    columns, *rows = [match[2].split(" | ") for match in table]
+    rest = [(number, line) for number, line in lines if not TABLE_LINE.fullmatch(line)]
+    filled = []
+    for row in rows:
+        if len(row) != len(columns):
+            sys.exit(f"not a row of the columns {columns}: {row}")
+        words = dict(zip(columns, row))
+        column = re.compile("|".join(sorted(columns, key=len, reverse=True)))
+        filled.append([(number, column.sub(lambda found: words[found[0]], line)) for number, line in rest])
+    return filled
 
 
 def source_of(cases):
@@ -217,12 +243,12 @@ def main():
         sys.exit(__doc__)
     cases = {}
     for path in sorted(FOLDER.glob("**/*.cpp")):
-        found = {case.name: case for case in cases_of(path)}
+        found = list(cases_of(path))
         if path != LIKE and not found:
             sys.exit(f"{path} has no case")
-        if twice := cases.keys() & found.keys():
-            sys.exit(f"two files have this case: {twice.pop()}")
-        cases |= found
+        for case in found:
+            if cases.setdefault(case.name, case) is not case:
+                sys.exit(f"this case is there twice: {case.name}")
     chosen = sys.argv[2:] or list(cases)
     if unknown := [name for name in chosen if name not in cases]:
         sys.exit(f"no such case: {', '.join(unknown)}")

@@ -48,40 +48,28 @@ auto connect(prepared_queue_pair<transport::rc> queue_pair, const endpoint& remo
   return BAD(queue_pair) GOOD(std::move(queue_pair)).handshake(remote);
 }
 
+// case: OPERATION_before_connected
+// columns: OPERATION
+// row: read
+// row: send
+// row: write
+// expect: this queue pair is not connected: nothing can be sent before
+// expect: std::move(queue_pair).handshake(remote_endpoint)
+using queue_pair_type = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
+auto post(queue_pair_type& queue_pair, const OPERATION_operation& request) {
+  return queue_pair.post_OPERATION(request);
+}
+
 // case: prepare_connected
 // expect: only a queue pair in RESET can be prepared: see to_reset()
 using queue_pair_type = queue_pair<transport::rc, BAD(ready_to_send) GOOD(reset)>;
 auto prepare(queue_pair_type queue_pair) { return std::move(queue_pair).prepare(); }
-
-// case: read_before_connected
-// expect: this queue pair is not connected: nothing can be sent before
-// expect: std::move(queue_pair).handshake(remote_endpoint)
-using queue_pair = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
-auto post(queue_pair& queue_pair, const read_operation& request) {
-  return queue_pair.post_read(request);
-}
-
-// case: send_before_connected
-// expect: this queue pair is not connected: nothing can be sent before
-// expect: std::move(queue_pair).handshake(remote_endpoint)
-using queue_pair = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
-auto post(queue_pair& queue_pair, const send_operation& request) {
-  return queue_pair.post_send(request);
-}
 
 // case: send_when_ready_to_receive
 // expect: a queue pair in RTR only receives: nothing can be sent before it is in RTS
 using queue_pair_type = queue_pair<transport::rc, BAD(ready_to_receive) GOOD(ready_to_send)>;
 auto post(queue_pair_type& queue_pair, const send_operation& request) {
   return queue_pair.post_send(request);
-}
-
-// case: write_before_connected
-// expect: this queue pair is not connected: nothing can be sent before
-// expect: std::move(queue_pair).handshake(remote_endpoint)
-using queue_pair = BAD(prepared_queue_pair) GOOD(connected_queue_pair)<transport::rc>;
-auto post(queue_pair& queue_pair, const write_operation& request) {
-  return queue_pair.post_write(request);
 }
 
 // case: receive_beside_shared_receive_queue

@@ -8,6 +8,20 @@
 using namespace verbspp;
 using enum queue_pair_state;
 
+// case: OPERATION_on_WITHOUT
+// columns: OPERATION | WITHOUT | WITH | REASON
+// row: compare_and_swap | ud | rc | UD carries nothing but sends: atomic operations need RC
+// row: fetch_and_add | uc | rc | UC carries no atomic operations, since it has no answers: they need RC
+// row: local_invalidate | uc | rc | only RC carries invalidations of an rkey
+// row: read | ud | rc | UD carries nothing but sends: an RDMA read needs RC
+// row: read | uc | rc | UC carries no RDMA reads, since it has no answers: they need RC
+// row: write | ud | uc | UD carries nothing but sends: an RDMA write needs RC or UC
+// expect: REASON
+using queue_pair_type = connected_queue_pair<BAD(transport::WITHOUT) GOOD(transport::WITH)>;
+auto post(queue_pair_type& queue_pair, const OPERATION_operation& request) {
+  return queue_pair.post_OPERATION(request);
+}
+
 // case: access_of_datagram
 // expect: a UD queue pair is connected to nobody: handshake, path and access flags are for RC and
 // expect: UC
@@ -24,20 +38,6 @@ auto builder() { return build_queue_pair<type>().ack_timeout(14); }
 // expect: RC and UC
 constexpr transport type = BAD(transport::rc) GOOD(transport::ud);
 auto activate(prepared_queue_pair<type> queue_pair) { return std::move(queue_pair).activate(); }
-
-// case: atomic_on_datagram
-// expect: UD carries nothing but sends: atomic operations need RC
-using queue_pair_type = connected_queue_pair<BAD(transport::ud) GOOD(transport::rc)>;
-auto post(queue_pair_type& queue_pair, const compare_and_swap_operation& request) {
-  return queue_pair.post_compare_and_swap(request);
-}
-
-// case: atomic_on_unreliable_connection
-// expect: UC carries no atomic operations, since it has no answers: they need RC
-using queue_pair_type = connected_queue_pair<BAD(transport::uc) GOOD(transport::rc)>;
-auto post(queue_pair_type& queue_pair, const fetch_and_add_operation& request) {
-  return queue_pair.post_fetch_and_add(request);
-}
 
 // case: bind_on_datagram
 // expect: UD carries nothing but sends, so nobody could access memory through a window: binding one
@@ -72,38 +72,10 @@ auto connect(prepared_queue_pair<type> queue_pair, const endpoint& remote) {
   return std::move(queue_pair).handshake(remote);
 }
 
-// case: invalidation_on_unreliable_connection
-// expect: only RC carries invalidations of an rkey
-using queue_pair_type = connected_queue_pair<BAD(transport::uc) GOOD(transport::rc)>;
-auto post(queue_pair_type& queue_pair, const local_invalidate_operation& request) {
-  return queue_pair.post_local_invalidate(request);
-}
-
 // case: multicast_on_connection
 // expect: only UD sends datagrams: the queue key, activate() and multicast groups do not exist on
 // expect: RC and UC
 constexpr transport type = BAD(transport::uc) GOOD(transport::ud);
 auto join(connected_queue_pair<type>& queue_pair, const gid& group) {
   return queue_pair.join_multicast(group);
-}
-
-// case: read_on_datagram
-// expect: UD carries nothing but sends: an RDMA read needs RC
-using queue_pair_type = connected_queue_pair<BAD(transport::ud) GOOD(transport::rc)>;
-auto post(queue_pair_type& queue_pair, const read_operation& request) {
-  return queue_pair.post_read(request);
-}
-
-// case: read_on_unreliable_connection
-// expect: UC carries no RDMA reads, since it has no answers: they need RC
-using queue_pair_type = connected_queue_pair<BAD(transport::uc) GOOD(transport::rc)>;
-auto post(queue_pair_type& queue_pair, const read_operation& request) {
-  return queue_pair.post_read(request);
-}
-
-// case: write_on_datagram
-// expect: UD carries nothing but sends: an RDMA write needs RC or UC
-using queue_pair_type = connected_queue_pair<BAD(transport::ud) GOOD(transport::uc)>;
-auto post(queue_pair_type& queue_pair, const write_operation& request) {
-  return queue_pair.post_write(request);
 }

@@ -11,50 +11,24 @@
 
 using namespace verbspp;
 
-// case: ack_timeout_out_of_range
+// case: NUMBER_out_of_range
+// columns: NUMBER | BEYOND | LAST | SHOWN
+// row: ack_timeout | 32 | 31 | ack_timeout
+// row: flow_label | 0x100000 | 0xfffff | /flow_label_traits|in call to 'bounded\(/
+// row: min_rnr_timer | 32 | 31 | min_rnr_timer
+// row: packet_sequence_number | 1 << 24 | (1 << 24) - 1 | /packet_sequence_number_traits|in call to 'bounded\(/
+// row: path_mtu | 1000 | 1024 | path_mtu
+// row: port_number | 0 | 1 | /port_number_traits|in call to 'bounded\(/
+// row: retry_count | 8 | 7 | /retry_count_traits|in call to 'bounded\(/
+// row: rnr_retry_count | 7 | 6 | rnr_retry_count
 // expect: value_is_out_of_range
-// expect: ack_timeout
-inline constexpr ack_timeout value = BAD(32) GOOD(31);
+// expect: SHOWN
+inline constexpr NUMBER value = BAD(BEYOND) GOOD(LAST);
 
 // case: ack_timeout_too_long
 // expect: value_is_out_of_range
 // expect: ack_timeout
 inline constexpr ack_timeout timeout = std::chrono::hours(BAD(3) GOOD(2));
-
-// case: flow_label_out_of_range
-// expect: value_is_out_of_range
-// expect: /flow_label_traits|in call to 'bounded\(/
-inline constexpr flow_label label = BAD(0x100000) GOOD(0xfffff);
-
-// case: min_rnr_timer_out_of_range
-// expect: value_is_out_of_range
-// expect: min_rnr_timer
-inline constexpr min_rnr_timer value = BAD(32) GOOD(31);
-
-// case: packet_sequence_number_out_of_range
-// expect: value_is_out_of_range
-// expect: /packet_sequence_number_traits|in call to 'bounded\(/
-inline constexpr packet_sequence_number value = BAD(1 << 24) GOOD((1 << 24) - 1);
-
-// case: path_mtu_out_of_range
-// expect: value_is_out_of_range
-// expect: path_mtu
-inline constexpr path_mtu value = BAD(1000) GOOD(1024);
-
-// case: port_number_out_of_range
-// expect: value_is_out_of_range
-// expect: /port_number_traits|in call to 'bounded\(/
-inline constexpr port_number value = BAD(0) GOOD(1);
-
-// case: retry_count_out_of_range
-// expect: value_is_out_of_range
-// expect: /retry_count_traits|in call to 'bounded\(/
-inline constexpr retry_count value = BAD(8) GOOD(7);
-
-// case: rnr_retry_count_out_of_range
-// expect: value_is_out_of_range
-// expect: rnr_retry_count
-inline constexpr rnr_retry_count value = BAD(7) GOOD(6);
 
 // case: no_number
 // expect: a truth value or a character is no number: write the number
