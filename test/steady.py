@@ -33,8 +33,8 @@ KINDS = [(kind, re.compile("|".join(patterns))) for kind, patterns in {
         rf"\bhtons ?\({PORT}", rf"--port[\s=\"',]+{PORT}",
         rf"(?:\b127(?:\.\d+){{3}}|\b0\.0\.0\.0|\blocalhost|\[::1?\]):{PORT}",
         rf"\b(?:bind|connect|connect_ex|create_server|create_connection)\(\([^()]*, {PORT}",
-        rf"\btcp_listener::open\(\"{PORT}", rf"\btcp_socket::connect\(.*, \"{PORT}\"",
-        r"(?<![a-z])(?:port|PORT)_? ?(?:=|\{) ?[\"']?[1-9]\d{2,4}\b",
+        rf"\btcp_listener::open\(\"{PORT}", rf"\btcp_socket::connect\(.*, \"[1-9]\d{{0,4}}\"",
+        r"(?<![a-z])(?:port|PORT)_? ?(?:=|\{) ?(?:[\"']|\$\(\()?[1-9]\d{2,4}\b",
     ],
     "a fixed name": [
         r"/tmp\b(?!.*XXXXXX)", r"/dev/shm/(?!.*XXXXXX)",

@@ -20,8 +20,9 @@ FOUND = {
     },
     "a fixed port": {
         "a.cpp": ["address.sin_port = htons(4711);", 'auto listener = tcp_listener::open("4711");',
-                  'tcp_socket::connect("localhost", "4711", 1s)', 'std::string port = "4711";', 'at("127.0.0.1:4711");'],
-        "a.sh": ["server --port 4711", "server --port=4711", "port=18700 number=0"],
+                  'tcp_socket::connect("localhost", "4711", 1s)', 'tcp_socket::connect(host, "1", 1s)',
+                  'std::string port = "4711";', 'at("127.0.0.1:4711");'],
+        "a.sh": ["server --port 4711", "server --port=4711", "port=18700 number=0", "port=$((20000 + RANDOM))"],
         "a.py": ['one.bind(("", 4711))', 'start("--port", "4711")', "FIRST_PORT = 18600"],
         "meson.build": ["args: ['--port', '4711'],"],
     },

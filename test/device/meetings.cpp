@@ -2,6 +2,7 @@
 /// \file
 /// Two ends that connect to each other.
 
+#include "../held_port.hpp"
 #include "channels.hpp"
 #include <verbspp/exchange.hpp>
 
@@ -82,14 +83,9 @@ TEST_CASE("two meet though only one can reach the other, or comes later") {
   testbed bed;
   const meeting_place left;
   meeting_place right;
-  const meeting_place nowhere;
-  std::string unreachable = nowhere.port;
-  {
-    auto closed = must(tcp_listener::open("0"));
-    unreachable = std::to_string(closed.port());
-  }
-  auto other =
-      std::async(std::launch::async, [&] { return meet_at(bed, right, unreachable, 2, patience); });
+  const held_port unreachable;
+  auto other = std::async(std::launch::async,
+                          [&] { return meet_at(bed, right, unreachable.text(), 2, patience); });
   // It has been refused before the first comes.
   // steady: the first attempt has likely been refused; they meet in either order
   std::this_thread::sleep_for(20ms);
@@ -105,17 +101,14 @@ TEST_CASE("a meeting passes over strangers, and ends at its limit with the reaso
   const meeting_place left;
   const auto stranger = must(tcp_socket::connect("127.0.0.1", left.port, patience));
   REQUIRE(::send(stranger.descriptor(), "GET / HTTP/1.1\r\n\r\n", 18, 0) == 18);
-  std::string closed;
-  {
-    auto listener = must(tcp_listener::open("0"));
-    closed = std::to_string(listener.port());
-  }
-  const error late = failure_of(meet_at(bed, left, closed, 1, 100ms));
+  const held_port closed;
+  const error late = failure_of(meet_at(bed, left, closed.text(), 1, 100ms));
   CHECK(late == error_kind::timed_out);
   CHECK(late.message().find("nobody listens there") != std::string::npos);
   std::stop_source stop;
   stop.request_stop();
-  CHECK(failure_of(meet_at(bed, left, closed, 1, stop.get_token())) == error_kind::cancelled);
+  CHECK(failure_of(meet_at(bed, left, closed.text(), 1, stop.get_token())) ==
+        error_kind::cancelled);
 }
 
 TEST_CASE("a meeting with oneself, or with who does not fit, is refused") {
@@ -197,12 +190,8 @@ TEST_CASE("an event loop drives many meetings at once, on one thread") {
 TEST_CASE("the descriptor of a meeting tells of its limit, and its failure stays") {
   testbed bed;
   const meeting_place own;
-  std::string closed;
-  {
-    auto listener = must(tcp_listener::open("0"));
-    closed = std::to_string(listener.port());
-  }
-  auto alone = start_at(bed, own, "127.0.0.1", closed, 1, 100ms);
+  const held_port closed;
+  auto alone = start_at(bed, own, "127.0.0.1", closed.text(), 1, 100ms);
   pollfd entry{.fd = alone.file_descriptor(), .events = POLLIN, .revents = 0};
   const auto deadline = clock::now() + patience;
   auto step = alone.advance();

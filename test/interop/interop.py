@@ -11,6 +11,7 @@ Every process has a deadline, and none outlives this script. Exit code 77: skipp
 import concurrent.futures
 import contextlib
 import os
+import pathlib
 import random
 import re
 import shutil
@@ -20,6 +21,9 @@ import subprocess
 import sys
 import threading
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from held_port import hold_port  # noqa: E402
 
 SKIPPED = 77
 DEADLINE = 90  # of any process: a bound for hangs on a busy machine, not for speed
@@ -102,12 +106,9 @@ class Process:
 
 
 def reserve_port(stack):
-    """A port that nobody else is given: it stays bound, but as nobody listens here, a server that
-    allows reuse can still have it."""
-    holder = stack.enter_context(socket.socket(socket.AF_INET6))
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("::", 0))
-    return holder.getsockname()[1]
+    held, port = hold_port()
+    stack.enter_context(held)
+    return port
 
 
 def wait_for_socket(port, server, state=LISTENS):

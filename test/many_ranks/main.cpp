@@ -16,7 +16,7 @@
 /// barrier is. With --csv, a line for each rank: its number, milliseconds until it was connected,
 /// and KiB of memory of its own. For a plot, run it for several sizes.
 
-#include <verbspp/exchange/tcp.hpp>
+#include "../held_port.hpp"
 #include <verbspp/ranks.hpp>
 #include <verbspp/verbspp.hpp>
 
@@ -83,18 +83,7 @@ void require(bool holds, const std::string& what) {
   if (!holds) throw std::runtime_error(what);
 }
 
-/// Where nobody listens now, below the ports that the kernel gives to who connects: no rank is to
-/// connect from there before the meeting point listens.
-std::string free_place() {
-  constexpr std::uint32_t first = 18'000;
-  constexpr std::uint32_t count = 14'000;
-  static std::uint32_t next = static_cast<std::uint32_t>(::getpid()) * 61;
-  for (std::uint32_t attempt = 0; attempt < count; ++attempt) {
-    const std::string port = std::to_string(first + next++ % count);
-    if (tcp_listener::open(port).has_value()) return "127.0.0.1:" + port;
-  }
-  throw std::runtime_error("there is no free port");
-}
+std::string place_at(const test::held_port& port) { return "127.0.0.1:" + port.text(); }
 
 /// Memory that this process does not share with others.
 std::uint64_t own_kib() {
@@ -318,7 +307,7 @@ class rank_process {
 class run_of_ranks {
  public:
   run_of_ranks(const options& given, const killing& kills) : given_(given), kills_(kills) {
-    const std::string place = free_place();
+    const std::string place = place_at(port_);
     make_pipe(tell_);
     make_pipe(stay_);
     ends_of_parent().push_back(stay_[1]);
@@ -405,6 +394,7 @@ class run_of_ranks {
 
   const options& given_;
   const killing& kills_;
+  test::held_port port_{};
   std::array<int, 2> tell_{-1, -1};
   std::array<int, 2> stay_{-1, -1};
   std::vector<pid_t> processes_{};
@@ -513,7 +503,8 @@ void connect_all(const options& given) {
 /// Ranks that are threads, which meet, tell all what a rank of a world does, and get to know as
 /// many as steps of all are with.
 void meet_all(const options& given) {
-  const std::string place = free_place();
+  const test::held_port port;
+  const std::string place = place_at(port);
   const std::uint64_t before = own_kib();
   const auto start = clock_type::now();
   std::vector<std::string> words(given.ranks);

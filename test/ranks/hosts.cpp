@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../held_port.hpp"
 #include "worlds.hpp"
-#include <verbspp/exchange/tcp.hpp>
 
 #include <unistd.h>
 
@@ -20,9 +20,6 @@ using namespace std::chrono_literals;
 
 namespace {
 
-[[nodiscard]] std::uint16_t free_port() {
-  return static_cast<std::uint16_t>(must(tcp_listener::open("0")).port());
-}
 [[nodiscard]] host_list list_of(std::vector<host_entry> hosts, std::uint16_t port) {
   return must(host_list::from(hosts, port));
 }
@@ -90,7 +87,8 @@ TEST_CASE("a list of hosts says where each rank runs") {
 
 TEST_CASE("ranks meet by a list of hosts, if all have the same one") {
   const testbed bed;
-  const host_list hosts = list_of({{"localhost", 3}}, free_port());
+  const held_port port;
+  const host_list hosts = list_of({{"localhost", 3}}, port.number());
   on_threads(3, [&](std::uint32_t rank) {
     auto launched = must(hosts_bootstrap::join(hosts, rank, patience));
     require(launched.rank() == rank && launched.size() == 3, "rank and size");
@@ -101,9 +99,8 @@ TEST_CASE("ranks meet by a list of hosts, if all have the same one") {
   });
   CHECK(failure_of(hosts_bootstrap::join(hosts, 3, patience)) == error_kind::invalid_input);
 
-  const std::uint16_t port = free_port();
-  const host_list first = list_of({{"localhost", 1}, {"node2", 1}}, port);
-  const host_list other = list_of({{"localhost", 1}, {"node3", 1}}, port);
+  const host_list first = list_of({{"localhost", 1}, {"node2", 1}}, port.number());
+  const host_list other = list_of({{"localhost", 1}, {"node3", 1}}, port.number());
   auto root = must(hosts_bootstrap::join(first, 0, patience));
   CHECK(failure_of(hosts_bootstrap::join(other, 1, patience)) == error_kind::mismatch);
   const auto right = must(hosts_bootstrap::join(first, 1, patience));
@@ -200,8 +197,9 @@ TEST_CASE("a process finds its rank by a list of hosts in a file") {
 
   std::array<char, 256> own{};
   REQUIRE(::gethostname(own.data(), own.size() - 1) == 0);
-  const auto with_hosts = [](const std::string& hosts) {
-    return "{\"port\": " + std::to_string(free_port()) + ", \"hosts\": [" + hosts + "]}";
+  const held_port port;
+  const auto with_hosts = [&](const std::string& hosts) {
+    return "{\"port\": " + port.text() + ", \"hosts\": [" + hosts + "]}";
   };
   {
     // Alone, by its name; then as the first of several.

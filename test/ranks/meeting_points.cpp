@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../held_port.hpp"
 #include "worlds.hpp"
 #include <verbspp/exchange/tcp.hpp>
 
@@ -25,14 +26,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-/// A port that was free a moment ago.
-[[nodiscard]] std::string free_place() {
-  const auto listener = must(tcp_listener::open("0"));
-  return "localhost:" + std::to_string(listener.port());
-}
-[[nodiscard]] std::string port_of(const std::string& place) {
-  return place.substr(place.find(':') + 1);
-}
+[[nodiscard]] std::string place_at(const held_port& port) { return "localhost:" + port.text(); }
 [[nodiscard]] tcp_launch launch(std::uint32_t rank, std::uint32_t size, const std::string& place) {
   return {.rank = rank, .size = size, .meeting_point = place};
 }
@@ -111,7 +105,8 @@ using socket_name = int (*)(int, sockaddr*, socklen_t*);
 
 TEST_CASE("ranks meet by TCP in any order") {
   const testbed bed;
-  const std::string place = free_place();
+  const held_port port;
+  const std::string place = place_at(port);
   constexpr std::uint32_t count = 4;
   on_threads(count, [&](std::uint32_t rank) {
     // The meeting point comes last.
@@ -127,7 +122,8 @@ TEST_CASE("ranks meet by TCP in any order") {
 }
 
 TEST_CASE("what ranks put, others get behind a fence, as it was put") {
-  const std::string place = free_place();
+  const held_port port;
+  const std::string place = place_at(port);
   on_threads(3, [&](std::uint32_t rank) {
     auto mine = must(tcp_bootstrap::join(launch(rank, 3, place), patience));
     const std::vector<std::byte> large = pattern(65'536, rank);
@@ -154,7 +150,8 @@ TEST_CASE("what ranks put, others get behind a fence, as it was put") {
 }
 
 TEST_CASE("a fence names who is missing, and who has left") {
-  const std::string place = free_place();
+  const held_port port;
+  const std::string place = place_at(port);
   std::atomic<bool> is_told{false};
   std::atomic<int> done{0};
   on_threads(4, [&](std::uint32_t rank) {
@@ -181,7 +178,8 @@ TEST_CASE("a fence names who is missing, and who has left") {
 }
 
 TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
-  const std::string place = free_place();
+  const held_port port;
+  const std::string place = place_at(port);
   std::optional<tcp_bootstrap> first(must(tcp_bootstrap::join(launch(0, 3, place), patience)));
   auto second = must(tcp_bootstrap::join(launch(1, 3, place), patience));
 
@@ -194,10 +192,10 @@ TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
   CHECK(why_not(named) == error_kind::mismatch);
 
   // Strangers: one that says nothing, one that says something else, one that says too much.
-  const auto silent = must(tcp_socket::connect("localhost", port_of(place), patience));
+  const auto silent = must(tcp_socket::connect("localhost", port.text(), patience));
   for (const std::string& words :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(100'000, '\1')}) {
-    const auto stranger = must(tcp_socket::connect("localhost", port_of(place), patience));
+    const auto stranger = must(tcp_socket::connect("localhost", port.text(), patience));
     static_cast<void>(::send(stranger.descriptor(), words.data(), words.size(), MSG_NOSIGNAL));
     std::array<char, 16> answer{};
     wait_until(
@@ -216,23 +214,25 @@ TEST_CASE("who is no rank of the world is told so, and disturbs nobody") {
 }
 
 TEST_CASE("ranks of a large world may connect all at once, before any says who it is") {
-  const std::string place = free_place();
+  const held_port port;
+  const std::string place = place_at(port);
   auto first = must(tcp_bootstrap::join(launch(0, 400, place), patience));
   std::vector<tcp_socket> silent;
   for (int i = 0; i < 300; ++i)
-    silent.push_back(must(tcp_socket::connect("localhost", port_of(place), patience)));
+    silent.push_back(must(tcp_socket::connect("localhost", port.text(), patience)));
   const auto second = must(tcp_bootstrap::join(launch(1, 400, place), patience));
   CHECK(second.rank() == 1);
 }
 
 TEST_CASE("who speaks another version is told so") {
-  const std::string place = free_place();
+  const held_port port;
+  const std::string place = place_at(port);
   const auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
   // What rank 1 says first, as a later version would: type, number, length of key and value, and
   // then what it speaks, which version, and how many ranks there are.
   const std::array<std::uint8_t, 23> hello{1,    0,    0,    0, 1, 0, 0, 0, 0, 0, 12, 0x76,
                                            0x78, 0x72, 0x77, 0, 0, 0, 2, 0, 0, 0, 2};
-  const auto later = must(tcp_socket::connect("localhost", port_of(place), patience));
+  const auto later = must(tcp_socket::connect("localhost", port.text(), patience));
   REQUIRE(::send(later.descriptor(), hello.data(), hello.size(), MSG_NOSIGNAL) == 23);
   // Refused, for its version.
   CHECK(receive(later, 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0});
@@ -305,7 +305,8 @@ TEST_CASE("what is no launch is refused, in words") {
   long_name.name = name;
   CHECK(why_not(long_name) == error_kind::invalid_input);
   // Nobody there.
-  CHECK(why_not(launch(1, 2, free_place()), 50ms) == error_kind::timed_out);
+  const held_port port;
+  CHECK(why_not(launch(1, 2, place_at(port)), 50ms) == error_kind::timed_out);
 
   const auto from_environment = [] { return failure_of(tcp_bootstrap::from_environment(50ms)); };
   for (const char* each : {"VERBSPP_RANK", "VERBSPP_WORLD_SIZE", "VERBSPP_MEETING_POINT"})
@@ -337,7 +338,8 @@ TEST_CASE("a process that nothing has started as a rank is told so") {
   ::setenv("VERBSPP_RANK", "0", 1);
   CHECK(failure_of(find_bootstrap(50ms)).message().find("VERBSPP_WORLD_SIZE") != std::string::npos);
   ::setenv("VERBSPP_WORLD_SIZE", "1", 1);
-  const std::string place = free_place();
+  const held_port port;
+  const std::string place = place_at(port);
   ::setenv("VERBSPP_MEETING_POINT", place.c_str(), 1);
   auto found = must(find_bootstrap(patience));
   CHECK(found.rank() == 0);

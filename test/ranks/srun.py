@@ -8,7 +8,6 @@ Takes Debian's slurmctld, slurmd, slurm-client and munge, and root, for slurmd; 
 skipped (exit code 77). PRELOAD in the environment is preloaded into the ranks, not into Slurm.
 """
 
-import contextlib
 import os
 import pathlib
 import shutil
@@ -17,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from held_port import hold_port  # noqa: E402
 
 SKIPPED = 77
 DAEMONS = ["munged", "slurmctld", "slurmd"]
@@ -58,14 +60,6 @@ def where(name):
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 
 
-def free_ports(count):
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-
-
 def wait_for(what, condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
@@ -75,12 +69,12 @@ def wait_for(what, condition, seconds=60):
         time.sleep(0.1)
 
 
-def run(folder, ranks, command):
+def run(folder, ranks, command, ports):
     host = socket.gethostname().split(".")[0]
     for name in ["state", "spool"]:
         (folder / name).mkdir()
     configuration = folder / "slurm.conf"
-    configuration.write_text(CONFIGURATION.format(host=host, folder=folder, ranks=ranks, ports=free_ports(2)))
+    configuration.write_text(CONFIGURATION.format(host=host, folder=folder, ranks=ranks, ports=ports))
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
     key.chmod(0o400)
@@ -137,7 +131,8 @@ def main():
         skip("slurmd takes root")
     with tempfile.TemporaryDirectory(prefix="slurm") as folder:
         # munged looks whether others could change what is in there.
-        return run(pathlib.Path(folder), ranks, command)
+        held = [hold_port() for _ in range(2)]
+        return run(pathlib.Path(folder), ranks, command, [port for _, port in held])
 
 
 if __name__ == "__main__":

@@ -12,11 +12,13 @@ import pathlib
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from held_port import hold_port  # noqa: E402
 
 PROGRAM = sys.argv[1]
 ENVIRONMENT = dict(os.environ, LD_PRELOAD=os.environ.get("PAIR_PRELOAD", ""))
@@ -40,7 +42,7 @@ def wait_until(condition, what):
 
 
 class Copy:
-    """A source, a target that is not there yet, and a port that is free."""
+    """A source, a target that is not there yet, and a port of its own."""
 
     def __init__(self, folder, size=SIZE):
         self.source = folder / "source"
@@ -49,9 +51,7 @@ class Copy:
         self.source.write_bytes(random.Random(7).randbytes(size))
         for path in (self.target, self.part):
             path.unlink(missing_ok=True)
-        with socket.socket(socket.AF_INET6) as probe:
-            probe.bind(("::", 0))
-            self.port = probe.getsockname()[1]
+        self.held, self.port = hold_port()
         self.running = []
 
     def start(self, *arguments):
@@ -93,6 +93,7 @@ class Copy:
             if process.poll() is None:
                 process.kill()
                 process.wait()
+        self.held.close()
 
 
 def kill(process):

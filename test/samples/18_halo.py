@@ -10,11 +10,14 @@ library to preload into all ranks of PROGRAM.
 """
 
 import os
+import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+from held_port import hold_port  # noqa: E402
 
 PROGRAM, LAUNCHERS = sys.argv[1], sys.argv[2:]
 PRELOAD = os.environ.get("PAIR_PRELOAD", "")
@@ -31,17 +34,11 @@ def fail(what):
     sys.exit(f"18_halo: {what}")
 
 
-def free_port():
-    with socket.socket(socket.AF_INET) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class World:
     """Ranks that meet by TCP; kills those that are left."""
 
     def __init__(self, size, arguments):
-        port = free_port()
+        self.held, port = hold_port()
         self.ranks = [
             subprocess.Popen(
                 [PROGRAM, *arguments],
@@ -58,6 +55,7 @@ class World:
         for rank in self.ranks:
             rank.kill()
             rank.communicate()
+        self.held.close()
 
     def ends(self, but=None):
         """Waits for all; of each its number, status, and what it printed."""

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 #include "../catch.hpp"
+#include "../held_port.hpp"
 #include "text.hpp"
 #include <verbspp/exchange/tcp.hpp>
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <semaphore>
@@ -22,6 +21,7 @@
 #include <vector>
 
 using namespace verbspp;
+using verbspp::test::held_port;
 using namespace std::chrono_literals;
 using verbspp::test::contains;
 
@@ -90,35 +90,6 @@ std::vector<tcp_socket> fill(const tcp_listener& listener, const char* address) 
   return waiting;
 }
 
-/// Listeners at one port of two addresses. A port that is free at one may be taken at the other.
-std::array<tcp_listener, 2> listeners_at(const char* one, const char* other) {
-  for (int i = 0; i < 100; ++i) {
-    auto first = tcp_listener::open("0", one).value();
-    auto second = tcp_listener::open(std::to_string(first.port()), other);
-    if (second.has_value()) return {std::move(first), std::move(second).value()};
-  }
-  FAIL("no port is free at both addresses");
-  return {};
-}
-
-/// A port of all addresses at which nobody listens, nor will.
-class port_without_listener {
- public:
-  port_without_listener() {
-    sockaddr_in6 any{};
-    any.sin6_family = AF_INET6;
-    REQUIRE(socket_.is_open());
-    REQUIRE(::bind(socket_.descriptor(), reinterpret_cast<sockaddr*>(&any), sizeof any) == 0);
-    socklen_t size = sizeof any;
-    REQUIRE(::getsockname(socket_.descriptor(), reinterpret_cast<sockaddr*>(&any), &size) == 0);
-    number = std::to_string(ntohs(any.sin6_port));
-  }
-  std::string number;
-
- private:
-  tcp_socket socket_ = tcp_socket::from_native(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
-};
-
 }  // namespace
 
 TEST_CASE("TCP connects by address and by name") {
@@ -138,8 +109,10 @@ TEST_CASE("TCP connects by address and by name") {
 }
 
 TEST_CASE("what became of each address is told") {
-  auto listener = tcp_listener::open("0", "127.0.0.1").value();
-  const std::string port = std::to_string(listener.port());
+  const held_port held;
+  const std::string port = held.text();
+  auto listener = tcp_listener::open(port, "127.0.0.1").value();
+  CHECK(listener.port() == held.number());
   listener.close();
   CHECK(listener.port() == 0);
   const auto refused = tcp_socket::connect("127.0.0.1", port, 10s).error();
@@ -195,12 +168,13 @@ TEST_CASE("a name server that does not answer holds up nobody") {
   // They are so many at most; addresses need none.
   // steady: the name is not resolved, so no socket is opened
   CHECK(tcp_socket::connect("some.name", "80", 1ms).error() == error_kind::resource_exhausted);
-  CHECK(tcp_socket::connect("127.0.0.1", "1", 10s).error() == error_kind::not_connected);
+  const held_port port;
+  CHECK(tcp_socket::connect("127.0.0.1", port.text(), 10s).error() == error_kind::not_connected);
   lookups_hang = false;
   go_on.release(16);
   const auto deadline = std::chrono::steady_clock::now() + 20s;
   while (std::chrono::steady_clock::now() < deadline) {
-    const auto late = tcp_socket::connect("localhost", "1", 10s).error();
+    const auto late = tcp_socket::connect("localhost", port.text(), 10s).error();
     if (late == error_kind::not_connected) return;
     CHECK(late == error_kind::resource_exhausted);
   }
@@ -208,8 +182,9 @@ TEST_CASE("a name server that does not answer holds up nobody") {
 }
 
 TEST_CASE("where nobody listens at a name's first address, the next one is tried") {
-  const auto listener = tcp_listener::open("0", "127.0.0.1").value();
-  const std::string port = std::to_string(listener.port());
+  const held_port held;
+  const std::string port = held.text();
+  const auto listener = tcp_listener::open(port, "127.0.0.1").value();
   const auto addresses =
       GENERATE(std::vector<const char*>{"127.0.0.2", "127.0.0.1"},
                std::vector<const char*>{"::1", "127.0.0.1"},
@@ -222,34 +197,36 @@ TEST_CASE("where nobody listens at a name's first address, the next one is tried
 }
 
 TEST_CASE("of a name's addresses the first one is taken at which somebody listens") {
-  const auto [first, second] = listeners_at("127.0.0.2", "127.0.0.1");
+  const held_port port;
+  const auto first = tcp_listener::open(port.text(), "127.0.0.2").value();
+  const auto second = tcp_listener::open(port.text(), "127.0.0.1").value();
   const addresses_of_name known({"127.0.0.3", "127.0.0.2", "127.0.0.1"});
-  const auto client =
-      tcp_socket::connect(addresses_of_name::name, std::to_string(first.port()), 60s);
+  const auto client = tcp_socket::connect(addresses_of_name::name, port.text(), 60s);
   REQUIRE(client.has_value());
   CHECK(host_that_was_reached(client.value()) == "::ffff:127.0.0.2");
   CHECK(!second.try_accept().value());
 }
 
 TEST_CASE("a name's first address that is silent has its share of the time only") {
-  const auto [silent, listener] = listeners_at("127.0.0.2", "127.0.0.1");
+  const held_port port;
+  const auto silent = tcp_listener::open(port.text(), "127.0.0.2").value();
+  const auto listener = tcp_listener::open(port.text(), "127.0.0.1").value();
   const auto waiting = fill(silent, "127.0.0.2");
   // The first of sixteen has two seconds, and the rest is for a machine that is busy.
   std::vector<const char*> addresses(16, "127.0.0.1");
   addresses.front() = "127.0.0.2";
   const addresses_of_name known(addresses);
-  const auto client =
-      tcp_socket::connect(addresses_of_name::name, std::to_string(listener.port()), 32s);
+  const auto client = tcp_socket::connect(addresses_of_name::name, port.text(), 32s);
   REQUIRE(client.has_value());
   CHECK(host_that_was_reached(client.value()) == "::ffff:127.0.0.1");
 }
 
 TEST_CASE("of a name of which no address answers, what became of each is told") {
-  const port_without_listener port;
+  const held_port port;
   const addresses_of_name known({"127.0.0.2", "::1", "127.0.0.1"});
-  const auto lost = tcp_socket::connect(addresses_of_name::name, port.number, 60s).error();
+  const auto lost = tcp_socket::connect(addresses_of_name::name, port.text(), 60s).error();
   CHECK(lost == error_kind::not_connected);
-  const std::string at_end = ":" + port.number + ": ";
+  const std::string at_end = ":" + port.text() + ": ";
   CHECK(contains(lost.message(), "127.0.0.2" + at_end + "nobody listens there; [::1]" + at_end));
   CHECK(contains(lost.message(), "; 127.0.0.1" + at_end + "nobody listens there"));
 }

@@ -38,28 +38,27 @@ both() {
 }
 
 . "$(dirname "$0")/ports.sh"
-next() { port=$((port + 1)); }
 
 for layer in ethernet infiniband; do
   SOFTVERBS_LINK_LAYER=$layer
   export SOFTVERBS_LINK_LAYER
   for address in 198.18.83.1 127.0.0.1 fd73:6f66:7476::1 ::1; do
-    next
+    next_port
     both "rping -s -a $address -p $port -C 10 -v" "rping -c -a $address -p $port -C 10 -v" || failures=1
   done
-  next
+  next_port
   both "ucmatose -p $port -c 4 -C 10" "ucmatose -p $port -c 4 -C 10 -s 198.18.83.1" || failures=1
-  next
+  next_port
   both "ucmatose -p $port -m" "ucmatose -p $port -m -s localhost" || failures=1
   both "udaddy -c 3 -C 10" "udaddy -c 3 -C 10 -s 198.18.83.1" || failures=1
-  next
+  next_port
   both "rdma_server -p $port" "rdma_client -p $port -s 198.18.83.1" || failures=1
   for service in r x; do
-    next
+    next_port
     both "rdma_xserver -p $port -c $service" "rdma_xclient -p $port -c $service -s 198.18.83.1" || failures=1
   done
   for program in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw; do
-    next
+    next_port
     both "$program -R -d soft0 -F -n 100 -p $port" "$program -R -d soft0 -F -n 100 -p $port 198.18.83.1" ||
       failures=1
   done
@@ -91,7 +90,7 @@ fi
 # As many connections as it is asked for, and the time that each step takes; its server stays.
 if command -v cmtime >/dev/null; then
   ran=1
-  next
+  next_port
   env LD_PRELOAD="$library" timeout 60 cmtime -p $port >"$log/server" 2>&1 &
   server=$!
   tries=0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced: sets $port to the one before a hundred that no other script uses meanwhile, below those
+# Sourced: next_port sets $port, to one of a hundred that no other script uses meanwhile, below those
 # that the kernel gives to outgoing connections (ip_local_port_range).
 
 port=
@@ -8,6 +8,7 @@ for attempt in $(seq 100); do
   # steady: a lock that all runs are meant to share
   exec 9>"${TMPDIR:-/tmp}/softverbs-test-ports-$block"
   if flock --nonblock 9; then
+    # steady: the lock is held, and next_port passes over ports of other programs
     port=$((20000 + block * 100))
     break
   fi
@@ -16,3 +17,11 @@ if [ "$port" = "" ]; then
   echo 'FAILED: every block of ports is in use'
   exit 1
 fi
+
+# next_port: sets $port to the next one that no TCP socket of this machine has.
+next_port() {
+  port=$((port + 1))
+  while grep -qs "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6; do
+    port=$((port + 1))
+  done
+}

@@ -196,7 +196,7 @@ measure() {
 measure_all() {
   options=$1
   shift
-  port=$((port + 1))
+  next_port
   : >"$log/server"
   env LD_PRELOAD="$library" timeout $((5 * limit)) qperf -D -lp $port >"$log/server" 2>&1 &
   server=$!
@@ -229,7 +229,7 @@ fi
 # disk LAYER VERB: fio's server takes what its client writes, or lets it read. Not "send": fio asks for no RNR
 # retries, so each receive has to be posted before the client's next send, and on a busy machine one is not.
 disk() {
-  port=$((port + 1))
+  next_port
   printf '[server]\nioengine=rdma\nport=%s\nbs=64k\nsize=20m\niodepth=64\nrw=read\n' $port >"$log/server.fio"
   printf '[client]\nioengine=rdma\nhostname=127.0.0.1\nport=%s\nverb=%s\nbs=64k\nsize=20m\niodepth=8\nrw=write\n' \
     $port "$2" >"$log/client.fio"
@@ -360,7 +360,7 @@ fi
 
 # fabric PROVIDER ENDPOINT DOMAIN: port options are the other way round here.
 fabric() {
-  port=$((port + 1))
+  next_port
   env LD_PRELOAD="$library" timeout $limit fi_pingpong -B $port -p "$1" -e "$2" -d "$3" -I 20 \
     >"$log/server" 2>&1 &
   server=$!
@@ -461,10 +461,10 @@ iser() (
   exit $status
 )
 if [ "$(id -u)" = 0 ] && command -v tgtadm tgtd >/dev/null && start 'iSER: tgt and libiscsi' iscsi-test-cu; then
-  port=$((port + 1))
+  next_port
   try iser ethernet Write16 Verify10
   if is_long; then
-    port=$((port + 1))
+    next_port
     try iser infiniband Write16 Verify10 WriteVerify10 OrWrite
   fi
 fi
@@ -501,7 +501,7 @@ if start 'QEMU: migration' qemu-system-x86_64; then
   for layer in ethernet infiniband; do
     for pinned in on off; do
       [ $layer-$pinned = ethernet-on ] || is_long || continue
-      port=$((port + 1))
+      next_port
       try migrates $layer $pinned $port
     done
   done

@@ -70,7 +70,7 @@ one_at_a_time() {
 two() {
   option=$1
   shift
-  port=$((port + 1))
+  next_port
   env LD_PRELOAD="$library" timeout "${limit:-60}" "$@" "$option" $port >"$log/server" 2>&1 &
   server=$!
   until env LD_PRELOAD="$library" timeout "${limit:-60}" "$@" "$option" $port localhost >"$log/client" 2>&1; do

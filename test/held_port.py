@@ -1,0 +1,35 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program while a TCP port is held for it, whose number is HELD_PORT in its environment.
+
+    held_port.py PROGRAM [ARGUMENTS]
+
+The kernel chooses the port, and gives it to nobody else. Nobody listens there until a server of the test
+does, which has to allow reuse.
+"""
+
+import os
+import socket
+import sys
+
+
+def hold_port():
+    """Returns a socket that holds a port as long as it is open, and the port."""
+    held = socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if held.family == socket.AF_INET6:
+        held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    held.bind(("", 0))
+    return held, held.getsockname()[1]
+
+
+def main():
+    held, port = hold_port()
+    # The program has the socket from now on.
+    held.set_inheritable(True)
+    os.environ["HELD_PORT"] = str(port)
+    os.execvp(sys.argv[1], sys.argv[1:])
+
+
+if __name__ == "__main__":
+    main()
