@@ -35,7 +35,14 @@ constexpr auto minus_one = convention::minus_one;
 }
 
 /// Not before a wait has asked for what fails, also if it gets no processor for a while.
-[[nodiscard]] clock::time_point soon() { return clock::now() + std::chrono::seconds(1); }
+/// A wait, which is given its limit, tells the failure long before that; and fails no more
+/// afterwards.
+template <class Wait, class... Pointer>
+void check_failing_wait(failing_call call, convention own, Wait wait, Pointer&... pointer) {
+  call.can_be_repeated = false;
+  check_failing(call, own, pointer..., [&] { return wait(clock::now() + patience); });
+  must(wait(clock::now() + std::chrono::milliseconds(20)));
+}
 
 constexpr auto fields = completion_feature::byte_count | completion_feature::queue_pair_number;
 using extended_queue = extended_completion_queue<fields>;
@@ -205,8 +212,9 @@ TEST_CASE("a poll that fails is an error of the driver, and never an empty range
     CHECK_THAT(failure_of(poll()).message(), Catch::Contains("sessions don't nest"));
   }
   const auto waitable = must(waitable_completion_queue::create(bed.context, 4));
-  check_failing(call, convention::negative_errno, pointer,
-                [&] { return waitable.wait(slots, soon()); });
+  check_failing_wait(
+      call, convention::negative_errno, [&](auto limit) { return waitable.wait(slots, limit); },
+      pointer);
 }
 
 TEST_CASE("a polling session that cannot start, or go on, is an error of the driver") {
@@ -275,8 +283,9 @@ TEST_CASE("a notification that cannot be requested says why") {
   std::array<work_completion, 1> slots;
   check_failing({"ibv_req_notify_cq"}, returns_errno, pointer,
                 [&] { return queue.request_notification(); });
-  check_failing({"ibv_req_notify_cq"}, returns_errno, pointer,
-                [&] { return queue.wait(slots, soon()); });
+  check_failing_wait(
+      {"ibv_req_notify_cq"}, returns_errno, [&](auto limit) { return queue.wait(slots, limit); },
+      pointer);
 }
 
 TEST_CASE("events that cannot be read end every wait for them, and say why") {
@@ -287,12 +296,14 @@ TEST_CASE("events that cannot be read end every wait for them, and say why") {
   const failing_call of_completions{.verb = "ibv_get_cq_event",
                                     .ways = {minus_one, convention::minus_one_alone}};
   check_failing(of_completions, minus_one, [&] { return channel.poll(); });
-  check_failing(of_completions, minus_one, [&] { return channel.wait(soon()); });
-  check_failing(of_completions, minus_one, [&] { return queue.wait(slots, soon()); });
+  check_failing_wait(of_completions, minus_one, [&](auto limit) { return channel.wait(limit); });
+  check_failing_wait(of_completions, minus_one,
+                     [&](auto limit) { return queue.wait(slots, limit); });
   const failing_call of_the_device{.verb = "ibv_get_async_event",
                                    .ways = {minus_one, convention::minus_one_alone}};
   check_failing(of_the_device, minus_one, [&] { return bed.context.poll_async_event(); });
-  check_failing(of_the_device, minus_one, [&] { return bed.context.wait_async_event(soon()); });
+  check_failing_wait(of_the_device, minus_one,
+                     [&](auto limit) { return bed.context.wait_async_event(limit); });
   const failing_verb gone("ibv_get_async_event", EIO);
   CHECK_THAT(failure_of(bed.context.poll_async_event()).message(),
              Catch::Contains("device is gone"));

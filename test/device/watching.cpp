@@ -236,6 +236,7 @@ TEST_CASE("a device that fails ends all the waits that watch, and is told to the
   std::array<std::atomic<bool>, count> ended{};
   std::atomic<int> told{0};
   std::vector<std::thread> waiters;
+  std::stop_source enough;
   const auto before = clock::now();
   {
     const failing_device failing("after:50ms=device-fatal");
@@ -249,10 +250,15 @@ TEST_CASE("a device that fails ends all the waits that watch, and is told to the
       });
     for (int i = 0; i < 2; ++i)
       waiters.emplace_back([&] {
-        const auto event = bed.context.wait_async_event(std::chrono::seconds(3));
+        const auto event = bed.context.wait_async_event(wait_limit(patience, enough.get_token()));
         if (event.has_value() && event.assume_value()) ++told;
       });
-    for (std::thread& each : waiters) each.join();
+    for (std::size_t i = 0; i < count; ++i) waiters[i].join();
+    while (told == 0 && clock::now() - before < soon) std::this_thread::yield();
+    const auto left = bed.context.poll_async_event();
+    enough.request_stop();
+    for (std::size_t i = count; i < waiters.size(); ++i) waiters[i].join();
+    CHECK(!must(left));
   }
   CHECK(clock::now() - before < soon);
   for (const auto& each : ended) CHECK(each);
