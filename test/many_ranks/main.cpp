@@ -36,6 +36,7 @@
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -54,7 +55,7 @@ constexpr std::uint32_t posted_receives = 16;
 struct options {
   std::uint32_t ranks = 64;
   std::chrono::seconds limit{120};
-  std::chrono::seconds limit_of_missing{5};
+  std::chrono::seconds limit_of_missing{10};
   std::string device = "soft0";
   bool is_csv = false;
   bool kills = false;
@@ -465,20 +466,35 @@ std::vector<planned> plans_for(const options& given) {
   return all;
 }
 
-/// Some at a time, since they mostly wait.
+std::vector<std::unique_ptr<run_of_ranks>> start(std::span<const planned> plans) {
+  std::vector<std::unique_ptr<run_of_ranks>> runs;
+  for (const planned& each : plans)
+    runs.push_back(std::make_unique<run_of_ranks>(each.given, each.kills));
+  return runs;
+}
+
+void finish(std::span<const planned> plans,
+            const std::vector<std::unique_ptr<run_of_ranks>>& runs) {
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    std::cout << plans[i].words << '\n' << std::flush;
+    static_cast<void>(runs[i]->reports());
+  }
+}
+
+/// Some at a time, since they mostly wait; beside all of them, those that wait until a limit.
 void kill_at_each_step(const options& given) {
   constexpr std::size_t at_a_time = 4;
-  const std::vector<planned> all = plans_for(given);
-  for (std::size_t first = 0; first < all.size(); first += at_a_time) {
-    const std::size_t end = std::min(first + at_a_time, all.size());
-    std::vector<std::unique_ptr<run_of_ranks>> runs;
-    for (std::size_t i = first; i < end; ++i)
-      runs.push_back(std::make_unique<run_of_ranks>(all[i].given, all[i].kills));
-    for (std::size_t i = first; i < end; ++i) {
-      std::cout << all[i].words << '\n' << std::flush;
-      static_cast<void>(runs[i - first]->reports());
-    }
+  std::vector<planned> all = plans_for(given);
+  const auto behind = std::ranges::stable_partition(
+      all, [&](const planned& each) { return each.given.limit == given.limit_of_missing; });
+  const std::span<const planned> until_limit(all.begin(), behind.begin());
+  const auto waiting = start(until_limit);
+  for (std::span<const planned> others(behind.begin(), behind.end()); !others.empty();) {
+    const auto some = others.first(std::min(at_a_time, others.size()));
+    finish(some, start(some));
+    others = others.subspan(some.size());
   }
+  finish(until_limit, waiting);
 }
 
 void connect_all(const options& given) {
