@@ -34,9 +34,7 @@ constexpr auto minus_one = convention::minus_one;
   return call;
 }
 
-/// Not before a wait has asked for what fails, also if it gets no processor for a while.
-/// A wait, which is given its limit, tells the failure long before that; and fails no more
-/// afterwards.
+/// That a wait tells of the failure long before its limit, and fails no more afterwards.
 template <class Wait, class... Pointer>
 void check_failing_wait(failing_call call, convention own, Wait wait, Pointer&... pointer) {
   call.can_be_repeated = false;
