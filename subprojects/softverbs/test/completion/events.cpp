@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "catch.hpp"
 #include "support/fabric.hpp"
+#include "support/waiting_call.hpp"
 
 #include <fcntl.h>
 
 #include <cerrno>
-#include <thread>
 
 namespace {
 
@@ -143,15 +143,10 @@ TEST_CASE("destroying a queue waits until its events are acknowledged") {
   void* user_context = nullptr;
   REQUIRE(ibv_get_cq_event(link.right.channel, &queue, &user_context) == 0);
   CHECK(link.right.wait().wr_id == 1);
-  std::thread acknowledger([queue] {
-    // steady: the call has likely begun to wait; it returns in the same way if not
-    std::this_thread::sleep_for(a_moment);
-    ibv_ack_cq_events(queue, 1);
-  });
   REQUIRE(ibv_destroy_qp(link.right.pair) == 0);
   link.right.pair = nullptr;
-  REQUIRE(ibv_destroy_cq(link.right.queue) == 0);
-  acknowledger.join();
+  REQUIRE(returns_only_after([&] { return ibv_destroy_cq(link.right.queue); },
+                             [&] { ibv_ack_cq_events(queue, 1); }) == 0);
   link.right.queue = ibv_create_cq(link.right.context, 1, nullptr, nullptr, 0);
 }
 

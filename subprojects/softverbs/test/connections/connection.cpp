@@ -2,6 +2,7 @@
 // Reliable connections by IP address: asking, accepting, rejecting, and what becomes of them.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
+#include "support/waiting_call.hpp"
 #include <softverbs/softverbs.h>
 
 #include <fcntl.h>
@@ -423,19 +424,9 @@ TEST_CASE("cm: an event that is not acknowledged keeps its identifier") {
   REQUIRE(rdma_resolve_addr(id.id, nullptr, of_c(target), 2000) == 0);
   rdma_cm_event* event = nullptr;
   REQUIRE(rdma_get_cm_event(events.channel, &event) == 0);
-  std::atomic<bool> gone = false;
-  int of_destroying = -1;
-  std::thread destroyer([&, own = std::exchange(id.id, nullptr)] {
-    of_destroying = rdma_destroy_id(own);
-    gone = true;
-  });
-  // It could only be seen to be wrong: nothing tells that it still waits.
-  // steady: gives a mistake time to show; without one the test passes at any speed
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  CHECK_FALSE(gone);
-  REQUIRE(rdma_ack_cm_event(event) == 0);
-  destroyer.join();
-  CHECK(of_destroying == 0);
+  rdma_cm_id* const own = std::exchange(id.id, nullptr);
+  CHECK(returns_only_after([&] { return rdma_destroy_id(own); },
+                           [&] { CHECK(rdma_ack_cm_event(event) == 0); }) == 0);
 }
 
 TEST_CASE("cm: a thread that asks a channel that another one has destroyed has time to exit") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queue pairs that spread frames over work queues.
 #include "support/faults.hpp"
+#include "support/waiting_call.hpp"
 #include "support/work_queues.hpp"
 
 #include <arpa/inet.h>
@@ -268,19 +269,8 @@ TEST_CASE("receive scaling: a queue whose completion is lost tells that it is lo
   CHECK(event.element.wq == end.queues[0]);
   // Who has got it may look at the queue until it is acknowledged.
   end.stop_spreading();
-  std::atomic<bool> begun{false};
-  std::atomic<bool> gone{false};
-  std::thread destroyer([&] {
-    begun = true;
-    ibv_destroy_wq(end.queues[0]);
-    gone = true;
-  });
-  CHECK(eventually([&] { return begun.load(); }));
-  // steady: gives a mistake time to show; without one the test passes at any speed
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  CHECK_FALSE(gone);
-  ibv_ack_async_event(&event);
-  destroyer.join();
+  CHECK(returns_only_after([&] { return ibv_destroy_wq(end.queues[0]); },
+                           [&] { ibv_ack_async_event(&event); }) == 0);
   end.queues.erase(end.queues.begin());
 }
 

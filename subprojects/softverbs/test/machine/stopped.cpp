@@ -5,12 +5,12 @@
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
 #include "support/tracee.hpp"
+#include "support/waiting_call.hpp"
 
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -127,19 +127,9 @@ TEST_CASE("a device is not closed before requests to it are done") {
   static endpoint* end = nullptr;
   end = new endpoint(patient());
   halted_writer writer(*end);
-  std::atomic<bool> closed{false};
-  int of_close = -1;
-  std::thread closer([&] {
-    of_close = ibv_close_device(end->context);
-    closed = true;
-  });
-  // Not at once; it would be there by now. It doesn't wait for ever, either.
-  // steady: gives a mistake time to show; without one the test passes at any speed
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  CHECK_FALSE(closed);
-  writer.thread->let_go();
-  closer.join();
-  CHECK(of_close == 0);
+  // It doesn't wait for ever, either.
+  CHECK(returns_only_after([&] { return ibv_close_device(end->context); },
+                           [&] { writer.thread->let_go(); }) == 0);
   CHECK(std::count(end->memory.begin(), end->memory.end(), 0x77) == 1 << 16);
 }
 
@@ -147,13 +137,8 @@ TEST_CASE("who dies within a request isn't waited for, and has written nothing")
   if (!may_be_traced()) return;
   endpoint end(patient());
   halted_writer writer(end);
-  int of_region = -1;
-  std::thread region([&] { of_region = ibv_dereg_mr(end.region); });
-  // Not before it waits, as far as that can be known.
-  // steady: the call has likely begun to wait; the kill may come at any point
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  writer.other.kill();
-  region.join();
+  const int of_region =
+      returns_only_after([&] { return ibv_dereg_mr(end.region); }, [&] { writer.other.kill(); });
   CHECK(of_region == 0);
   if (of_region == 0) end.region = nullptr;
   CHECK(std::count(end.memory.begin(), end.memory.end(), 1) ==

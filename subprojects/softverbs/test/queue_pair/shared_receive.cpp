@@ -2,10 +2,10 @@
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/intruder.hpp"
+#include "support/waiting_call.hpp"
 
 #include <algorithm>
 #include <cerrno>
-#include <thread>
 
 namespace {
 
@@ -349,12 +349,7 @@ TEST_CASE("destroying a shared queue waits until its events are acknowledged") {
   REQUIRE(ibv_get_async_event(host.context, &event) == 0);
   REQUIRE(ibv_destroy_qp(host.pair) == 0);
   host.pair = nullptr;
-  std::thread acknowledger([&event] {
-    // steady: the call has likely begun to wait; it returns in the same way if not
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ibv_ack_async_event(&event);
-  });
-  CHECK(ibv_destroy_srq(host.shared) == 0);
+  CHECK(returns_only_after([&] { return ibv_destroy_srq(host.shared); },
+                           [&] { ibv_ack_async_event(&event); }) == 0);
   host.shared = nullptr;
-  acknowledger.join();
 }

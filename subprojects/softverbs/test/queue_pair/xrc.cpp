@@ -6,6 +6,7 @@
 #include "support/forked.hpp"
 #include "support/intruder.hpp"
 #include "support/peer.hpp"
+#include "support/waiting_call.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -448,13 +449,8 @@ TEST_CASE("XRC: a queue pair goes with the last object that stands for it") {
   CHECK(event.event_type == IBV_EVENT_QP_REQ_ERR);
   CHECK(event.element.qp == shared);
   CHECK_FALSE(has_event(both.receiver.end.context, a_moment));
-  std::thread acknowledger([&event] {
-    // steady: the call has likely begun to wait; it returns in the same way if not
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    ibv_ack_async_event(&event);
-  });
-  CHECK(ibv_destroy_qp(shared) == 0);
-  acknowledger.join();
+  CHECK(returns_only_after([&] { return ibv_destroy_qp(shared); },
+                           [&] { ibv_ack_async_event(&event); }) == 0);
   errno = 0;
   CHECK(ibv_open_qp(second.verbs, &asked) == nullptr);
   CHECK(errno == EINVAL);

@@ -3,37 +3,17 @@
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
+#include "support/waiting_call.hpp"
 
-#include <atomic>
 #include <cerrno>
-#include <thread>
 
 namespace {
-
-constexpr auto a_while = std::chrono::milliseconds(20);
 
 /// With so many completions, of receives that were flushed.
 void complete(extended_endpoint& end, std::uint64_t count) {
   REQUIRE(end.initialize() == 0);
   for (std::uint64_t id = 0; id < count; ++id) REQUIRE(end.post_receive(id, {}) == 0);
   REQUIRE(end.change(IBV_QPS_ERR) == 0);
-}
-
-/// What `call` returns in another thread, which must not return before `end`.
-template <typename Call, typename End>
-int returns_only_after(Call call, End end) {
-  std::atomic<bool> returned{false};
-  int result = 0;
-  std::thread other([&] {
-    result = call();
-    returned = true;
-  });
-  // steady: gives a mistake time to show; without one the test passes at any speed
-  std::this_thread::sleep_for(a_while);
-  CHECK_FALSE(returned);
-  end();
-  other.join();
-  return result;
 }
 
 struct building_endpoint : endpoint {
