@@ -114,6 +114,7 @@ TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and o
   options few;
   few.cq_entries = 15;
   few.send_requests = 16;
+  few.channel = true;
   endpoint host(few);
   options guest = few;
   guest.host = &host;
@@ -126,10 +127,15 @@ TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and o
     REQUIRE(goes.initialize() == 0);
     if (round == 0) REQUIRE(stays.change(IBV_QPS_ERR) == 0);
     REQUIRE(goes.change(IBV_QPS_ERR) == 0);
-    const auto flush = [](endpoint& end, std::uint64_t id) {
+    const auto flush = [&host](endpoint& end, std::uint64_t id) {
+      REQUIRE(ibv_req_notify_cq(host.queue, 0) == 0);
       REQUIRE(end.post_receive(id, {}) == 0);
-      // steady: the completions likely take turns; any order has to pass
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      // It is in the queue before the next one is posted.
+      REQUIRE(is_readable(host.channel->fd, patience));
+      ibv_cq* queue = nullptr;
+      void* user_context = nullptr;
+      REQUIRE(ibv_get_cq_event(host.channel, &queue, &user_context) == 0);
+      ibv_ack_cq_events(queue, 1);
     };
     for (std::uint64_t id = 0; id < 7; ++id) {
       flush(goes, 100 + id);
