@@ -167,25 +167,21 @@ int target(ibv_qp_type type) {
   return 0;
 }
 
-/// Takes its memory back while it is being written to, and sees that nothing comes any more.
+/// Takes its memory back while it is being written to, once it is told to, and sees that nothing
+/// comes any more.
 int withdrawer() {
   endpoint end;
   swap(peer_descriptor, end);
-  volatile unsigned char* first = end.memory.data();
-  *first = 1;
-  while (*first == 1) {
-  }
-  // steady: writes have likely begun; the deregistration may come at any point
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  hear_order();
   if (ibv_dereg_mr(end.region) != 0) return 2;
   end.region = nullptr;
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
-  // steady: gives a mistake time to show; without one the test passes at any speed
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  if (std::count(end.memory.begin(), end.memory.end(), 2) !=
-      static_cast<std::ptrdiff_t>(end.memory.size()))
-    return 3;
-  return end.event().event_type == IBV_EVENT_QP_ACCESS_ERR ? 0 : 4;
+  // A write has been refused, and those before it are done.
+  if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 4;
+  return std::count(end.memory.begin(), end.memory.end(), 2) ==
+                 static_cast<std::ptrdiff_t>(end.memory.size())
+             ? 0
+             : 3;
 }
 
 /// Takes one message, and leaves at once.
@@ -279,8 +275,8 @@ int hold_device_memory() {
       if (ibv_dereg_mr(region) != 0) return 8;
       bytes.assign(bytes.size(), 2);
       if (ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) != 0) return 9;
-      // steady: gives a mistake time to show; without one the test passes at any speed
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      // A write has been refused, and those before it are done.
+      if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 12;
       if (ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) != 0) return 10;
       if (std::count(bytes.begin(), bytes.end(), 2) != static_cast<std::ptrdiff_t>(bytes.size()))
         return 11;
