@@ -15,7 +15,8 @@ verbspp::soak::options short_soak(std::chrono::seconds length) {
   verbspp::soak::options wanted;
   wanted.device = device_name();
   wanted.seed = std::random_device()();
-  wanted.operations = 20000;
+  wanted.operations = 10000;
+  wanted.at_least = 101;
   wanted.time = length;
   wanted.patience = patience;
   return wanted;

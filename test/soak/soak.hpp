@@ -18,6 +18,8 @@ struct options {
   /// Ends when this much was posted by both ends together, or this long has passed.
   std::uint64_t operations = 1'000'000;
   std::chrono::seconds time = std::chrono::hours(24);
+  /// But not before this much was done, on a machine that is busy.
+  std::uint64_t at_least = 0;
   /// The most that an end waits for a request of its own; an emulated machine is slow. For a step
   /// of the other end it waits three times as long.
   std::chrono::seconds patience{60};

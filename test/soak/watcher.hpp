@@ -80,7 +80,7 @@ class watcher {
       each_moment();
       const auto now = clock::now();
       const std::uint64_t count = operations();
-      if (now - started >= wanted_.time) shared_.is_over = true;
+      if (now - started >= wanted_.time && count >= wanted_.at_least) shared_.is_over = true;
       if (count != before) last_change = now;
       before = count;
       if (now - last_change > 4 * wanted_.patience + 30s) {
