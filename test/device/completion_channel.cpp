@@ -534,7 +534,10 @@ TEST_CASE("queues are destroyed while another thread takes the events of their c
       connected alone = connect_to_itself(must(bed.builder(*queue).access(all_rights).build()));
       must(alone.post_receive({.elements = memory.scatter()}, {.id = 1}));
       must(alone.post_send({}, {.id = 2}));
-      for (int i = 0; i < round; ++i) std::this_thread::yield();
+      // Long enough for the event to be there or not; who yields may get no processor for long.
+      for (const auto end = clock::now() + std::chrono::microseconds(2 * round);
+           clock::now() < end;) {
+      }
     }
     queue.reset();
   }
