@@ -466,13 +466,13 @@ TEST_CASE("a stop that is requested ends the wait of a channel") {
   channel_pair ends = connect_channels(bed);
   buffer<> to(bed.domain, 64);
   std::stop_source source;
+  auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
   std::thread other([&] {
     // steady: the wait has likely begun; it ends in the same way if not
     std::this_thread::sleep_for(short_limit);
     source.request_stop();
   });
-  const error stopped =
-      failure_of(ends.left.receive({.elements = to.scatter()}, source.get_token()));
+  const error stopped = failure_of(receive.wait(source.get_token()));
   other.join();
   CHECK(stopped == error_kind::cancelled);
   // More time would not have helped.

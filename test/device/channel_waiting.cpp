@@ -174,6 +174,8 @@ TEST_CASE("what ends a wait of a channel ends it however it waits") {
       std::stop_source source;
       sockets peer;
       ends.left.watch(peer.watched());
+      // Behind a request to stop nothing is posted any more.
+      auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
       const auto start = clock::now();
       std::thread other = later([&] {
         if (is_stop)
@@ -181,8 +183,7 @@ TEST_CASE("what ends a wait of a channel ends it however it waits") {
         else
           peer.hang_up();
       });
-      const error ended = failure_of(
-          ends.left.receive({.elements = to.scatter()}, wait_limit(patience, source.get_token())));
+      const error ended = failure_of(receive.wait(wait_limit(patience, source.get_token())));
       other.join();
       CHECK(ended == error_kind::cancelled);
       CHECK_THAT(ended.message(), Catch::Contains(is_stop ? "stop" : "descriptor"));
