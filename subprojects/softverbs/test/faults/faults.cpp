@@ -546,7 +546,7 @@ std::string order_of_steps(unsigned long long seed) {
     all.emplace_back(wants);
     all.back().connect(all.back().here());
   }
-  softverbs_hold(seed);
+  standstill held(seed);
   for (std::size_t number = 0; number < pairs; ++number)
     REQUIRE(all[number].write('a' + number, {all[number].piece(0, 8)}, all[number].here()) == 0);
   CHECK(host.quiet());
@@ -559,7 +559,7 @@ std::string order_of_steps(unsigned long long seed) {
       result += static_cast<char>(completion.wr_id);
     }
   }
-  softverbs_go_on();
+  held.go_on();
   softverbs_reset_faults();
   return result;
 }
@@ -577,7 +577,7 @@ TEST_CASE("step by step, the seed decides the order") {
 
 TEST_CASE("step by step, what waits for a time need not wait") {
   connection link(impatient());
-  softverbs_hold(1);
+  const standstill held;
   const faults set("packet:*=lost");
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   ibv_wc completion{};
@@ -588,7 +588,6 @@ TEST_CASE("step by step, what waits for a time need not wait") {
   while (ibv_poll_cq(link.left.queue, 1, &completion) == 0 && steps < 1000 && softverbs_step() == 1)
     ++steps;
   CHECK(static_cast<int>(completion.status) == IBV_WC_RETRY_EXC_ERR);
-  softverbs_go_on();
 }
 
 TEST_CASE("after the last step, requests take no packets again") {

@@ -19,6 +19,15 @@ struct faults {
   static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
 };
 
+/// Nothing moves but step by step, until it goes on, at the latest when the test has ended.
+struct standstill {
+  explicit standstill(unsigned long long seed = 1) { softverbs_hold(seed); }
+  standstill(const standstill&) = delete;
+  standstill& operator=(const standstill&) = delete;
+  ~standstill() { go_on(); }
+  void go_on() { softverbs_go_on(); }
+};
+
 /// How a fault names what has that number.
 inline std::string at(std::uint32_t number) { return "@" + std::to_string(number); }
 inline std::string at(const endpoint& end) { return at(end.pair->qp_num); }

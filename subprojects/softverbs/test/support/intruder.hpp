@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -49,9 +50,12 @@ class intruder {
   /// Connects without waiting to be let in, and leaves at once. False if too many others wait.
   static bool takes_a_place(std::uint32_t qpn) {
     const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    const bool connected = connect(socket, qpn) == 0;
+    const int error = connect(socket, qpn) == 0 ? 0 : errno;
     ::close(socket);
-    return connected;
+    // Another error says nothing about the others.
+    INFO(std::strerror(error));
+    REQUIRE((error == 0 || error == EAGAIN));
+    return error == 0;
   }
 
   /// A greeting with a descriptor, unless that is negative.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a process keeps of others, and what it does when there is no more of something.
 #include "support/descriptors.hpp"
+#include "support/faults.hpp"
 #include "support/hostile.hpp"
 #include "support/intruder.hpp"
 #include "support/peer.hpp"
@@ -86,6 +87,7 @@ class closed_door {
     constexpr std::chrono::milliseconds limit = patience;
     while (::poll(&own, 1, limit.count()) == 1) {
       const int accepted = ::accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC);
+      REQUIRE(accepted >= 0);
       std::byte first{};
       if (::recv(accepted, &first, sizeof(first), MSG_PEEK | MSG_DONTWAIT) != 0) return accepted;
       ::close(accepted);
@@ -318,11 +320,11 @@ TEST_CASE("strangers come in no faster than others can be served") {
   // end.
   constexpr int kept = 4;
   std::vector<std::unique_ptr<intruder>> strangers;
-  softverbs_hold(1);
+  standstill held;
   for (int made = 0; made < count; ++made)
     strangers.push_back(std::make_unique<intruder>(link.right.pair->qp_num));
   const auto start = std::chrono::steady_clock::now();
-  softverbs_go_on();
+  held.go_on();
   const auto have_ended = [&] {
     return std::ranges::count_if(strangers, [](const auto& each) { return each->has_ended(); });
   };
@@ -345,11 +347,11 @@ TEST_CASE("a peer whose answer waits to be accepted is not given up") {
   endpoint end(wanted);
   const address there = other.meet(end);
   // Each has a place before the peer, which connects to answer; at 16 in a millisecond.
-  softverbs_hold(1);
+  standstill held;
   // Fewer where an earlier test's are still in line.
   int in_line = 0;
   while (in_line < 2000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
-  softverbs_go_on();
+  held.go_on();
   REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
   CHECK(end.wait().status == IBV_WC_SUCCESS);
   other.tell('q');
@@ -380,7 +382,7 @@ TEST_CASE("who finds no place among those who wait to be accepted waits for one"
 TEST_CASE("a newcomer who finds no place among those who wait is served in the end") {
   const connection link;
   endpoint end(patient());
-  softverbs_hold(1);
+  standstill held;
   int in_line = 0;
   while (in_line < 1'000'000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
   CAPTURE(in_line);
@@ -389,7 +391,7 @@ TEST_CASE("a newcomer who finds no place among those who wait is served in the e
   newcomer.meet(end);
   newcomer.tell('w');
   CHECK_FALSE(intruder::takes_a_place(end.pair->qp_num));
-  softverbs_go_on();
+  held.go_on();
   CHECK(newcomer.hear() == '+');
   CHECK(end.memory.front() == 0x77);
   newcomer.tell('q');
@@ -420,11 +422,12 @@ TEST_CASE("who can't be looked up among those who wait is believed later") {
   message.payload.fill(0x5a);
   intruder from(end.pair->qp_num);
   other.fill();
-  softverbs_hold(1);
-  from.send(&message, sizeof(message));
-  while (softverbs_step() != 0) {
+  {
+    const standstill held;
+    from.send(&message, sizeof(message));
+    while (softverbs_step() != 0) {
+    }
   }
-  softverbs_go_on();
   // A place is waited for without being asked again, and then it is known who that is.
   const int found = other.let_in();
   REQUIRE(found >= 0);
