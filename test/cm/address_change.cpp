@@ -43,9 +43,8 @@ class address_that_changes {
 
 }  // namespace
 
-TEST_CASE("who is connected hears that the address has changed, and stays connected") {
-  cm_bed bed;
-  cm_pair pair = connect(bed);
+TEST_CASE_METHOD(two_cm_ends,
+                 "who is connected hears that the address has changed, and stays connected") {
   const address_that_changes moves(RDMA_CM_EVENT_DISCONNECTED);
   must(pair.client.connection.disconnect());
   cm_connection& hears = pair.server.connection;

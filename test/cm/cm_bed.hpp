@@ -64,6 +64,12 @@ struct cm_pair {
                               const cm_accept_options& answered = {});
 [[nodiscard]] cm_pair connect(cm_bed& bed);
 
+/// A fixture: both ends, and the listener by which they met.
+struct two_cm_ends {
+  cm_bed bed;
+  cm_pair pair = connect(bed);
+};
+
 /// So many clients ask at once; each gets its own answer.
 void connect_many(cm_bed& bed, int clients);
 

@@ -222,9 +222,7 @@ TEST_CASE("either end ends a connection, and the other hears of it") {
   must(first.connection.wait_for_end(patience));
 }
 
-TEST_CASE("time-wait ends") {
-  cm_bed bed;
-  cm_pair pair = connect(bed);
+TEST_CASE_METHOD(two_cm_ends, "time-wait ends") {
   must(pair.client.connection.disconnect());
   must(pair.server.connection.wait_for_end(patience));
   wait_until(
@@ -235,9 +233,8 @@ TEST_CASE("time-wait ends") {
       "the client's time-wait is over");
 }
 
-TEST_CASE("a channel that watches its connection doesn't wait for a peer that has left") {
-  cm_bed bed;
-  cm_pair pair = connect(bed);
+TEST_CASE_METHOD(two_cm_ends,
+                 "a channel that watches its connection doesn't wait for a peer that has left") {
   channel& waiting = pair.server.channel;
   waiting.watch(pair.server.connection.file_descriptor());
   const buffer<> inbox(bed.device.domain, 8);
@@ -249,17 +246,13 @@ TEST_CASE("a channel that watches its connection doesn't wait for a peer that ha
   CHECK(waiting.failure()->root() == error_kind::cancelled);
 }
 
-TEST_CASE("a connection that goes tells the peer so") {
-  cm_bed bed;
-  cm_pair pair = connect(bed);
+TEST_CASE_METHOD(two_cm_ends, "a connection that goes tells the peer so") {
   pair.client = {};
   CHECK(pair.client.connection.state() == cm_state::empty);
   must(pair.server.connection.wait_for_end(patience));
 }
 
-TEST_CASE("a channel outlives its connection manager's part") {
-  cm_bed bed;
-  cm_pair pair = connect(bed);
+TEST_CASE_METHOD(two_cm_ends, "a channel outlives its connection manager's part") {
   channel client = std::move(pair.client.channel);
   channel server = std::move(pair.server.channel);
   pair.client.connection = {};
@@ -309,9 +302,9 @@ TEST_CASE("a channel that was renewed connects in one call on each side") {
   check_talk(bed, left, right);
 }
 
-TEST_CASE("a channel that was not renewed is refused, and one that is rejected is prepared still") {
-  cm_bed bed;
-  cm_pair pair = connect(bed);
+TEST_CASE_METHOD(
+    two_cm_ends,
+    "a channel that was not renewed is refused, and one that is rejected is prepared still") {
   channel& connected = pair.client.channel;
   CHECK(bed.route().connect(connected, patience).error() == error_kind::busy);
   must(connected.close());

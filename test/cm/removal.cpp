@@ -21,9 +21,7 @@ void check_removed(const error& why) {
 
 }  // namespace
 
-TEST_CASE("both ends of a connection hear that their device is removed") {
-  cm_bed bed;
-  cm_pair pair = connect(bed);
+TEST_CASE_METHOD(two_cm_ends, "both ends of a connection hear that their device is removed") {
   const bool waits = GENERATE(true, false);
   const failing_device failing(waits ? "after:20ms=device-fatal" : "device-fatal");
   for (cm_connection* each : {&pair.client.connection, &pair.server.connection}) {
@@ -39,9 +37,8 @@ TEST_CASE("both ends of a connection hear that their device is removed") {
   }
 }
 
-TEST_CASE("a channel that watches its connection hears that the device is removed") {
-  cm_bed bed;
-  cm_pair pair = connect(bed);
+TEST_CASE_METHOD(two_cm_ends,
+                 "a channel that watches its connection hears that the device is removed") {
   channel& waiting = pair.server.channel;
   waiting.watch(pair.server.connection.file_descriptor());
   const buffer<> inbox(bed.device.domain, 8);

@@ -120,9 +120,7 @@ TEST_CASE("a protection domain is borrowed, taken and given away") {
   CHECK(live_objects() == objects);
 }
 
-TEST_CASE("a registration is borrowed, taken and given away") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a registration is borrowed, taken and given away") {
   const buffer<> source(bed.domain, pattern(32, 1));
   std::vector<std::byte> memory(32);
   using region_type = memory_region<all_rights>;
@@ -163,9 +161,8 @@ TEST_CASE("a registration is borrowed, taken and given away") {
 TEST_CASE("a memory window is borrowed, taken and given away") {
   const testbed bed;
   using window_type = memory_window<memory_window_type::type_2>;
-  auto created = window_type::create(bed.domain);
-  if (created.has_error()) SKIP("this device has no memory windows of type 2");
-  ibv_mw* const made = std::move(created.assume_value()).release();
+  ibv_mw* const made =
+      supported(window_type::create(bed.domain), "memory windows of type 2").release();
   REQUIRE(made != nullptr);
   {
     const auto borrowed = must(window_type::from_native(bed.domain, made, ownership::borrowed));

@@ -74,9 +74,8 @@ TEST_CASE("what is assigned to is destroyed in the assignment") {
   }
 }
 
-TEST_CASE("a region that is assigned over is out of the peer's reach at once") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a region that is assigned over is out of the peer's reach at once") {
   const buffer<> source(bed.domain, pattern(32, 1));
   std::array<std::byte, 32> before{};
   std::array<std::byte, 32> after{};

@@ -130,9 +130,7 @@ TEST_CASE("an event about a queue pair has its number, also when it is gone") {
   CHECK_THAT(text.str(), Catch::Contains("send queue drained, queue pair 0x"));
 }
 
-TEST_CASE("a peer's bad rkey is told at the queue pair that refused it") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a peer's bad rkey is told at the queue pair that refused it") {
   buffer<> memory(bed.domain, 64);
   const remote_memory<access::remote_write> wrong(
       memory.remote().address(), 64, remote_key(memory.remote().rkey().value() ^ 0xff00));
@@ -145,9 +143,7 @@ TEST_CASE("a peer's bad rkey is told at the queue pair that refused it") {
   CHECK_FALSE(event->concerns(left));
 }
 
-TEST_CASE("an asynchronous event ends a wait, a signal does not") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait, a signal does not") {
   struct sigaction before{};
   struct sigaction action{};
   action.sa_handler = [](int) {};  // and no SA_RESTART

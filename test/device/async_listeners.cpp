@@ -47,6 +47,12 @@ void keep_access_error(async_listener& listener, const connected& pair) {
   --pair.native_handle()->events_completed;
 }
 
+/// A fixture: a listener, which hears of nothing yet.
+struct one_listener {
+  const testbed bed{};
+  async_listener listener;
+};
+
 [[nodiscard]] std::optional<async_event_type> heard_by(const async_listener& listener) {
   const auto heard = listener.heard();
   CHECK(heard.has_value() == listener.has_heard());
@@ -72,9 +78,8 @@ void drain(const context& device, const connected& pair) {
 
 }  // namespace
 
-TEST_CASE("a listener hears of failures, and the program gets each event all the same") {
-  const testbed bed;
-  async_listener listener;
+TEST_CASE_METHOD(one_listener,
+                 "a listener hears of failures, and the program gets each event all the same") {
   listener.listen(bed.context, {.port = 1});
   async_listener other;
   other.listen(bed.context, {.completion_queue = bed.left_queue.native_handle()});
@@ -116,9 +121,8 @@ TEST_CASE("a listener hears of its own elements alone, and of the device") {
   CHECK(heard_by(of_right) == async_event_type::device_fatal);
 }
 
-TEST_CASE("a listener notes the gravest failure, and forgets a port that comes back") {
-  const testbed bed;
-  async_listener listener;
+TEST_CASE_METHOD(one_listener,
+                 "a listener notes the gravest failure, and forgets a port that comes back") {
   const detail::async_elements about{.completion_queue = bed.left_queue.native_handle(), .port = 1};
   listener.listen(bed.context, about);
   keep(listener, about_port(IBV_EVENT_LID_CHANGE));
@@ -138,9 +142,7 @@ TEST_CASE("a listener notes the gravest failure, and forgets a port that comes b
   CHECK_FALSE(listener.has_heard());
 }
 
-TEST_CASE("a listener hears of further ports") {
-  const testbed bed;
-  async_listener listener;
+TEST_CASE_METHOD(one_listener, "a listener hears of further ports") {
   listener.listen(bed.context, {.port = 1});
   keep(listener, about_port(IBV_EVENT_PORT_ERR, 2));
   CHECK_FALSE(listener.has_heard());
@@ -168,9 +170,8 @@ TEST_CASE("who begins to listen to a device that has failed hears of it") {
   CHECK(heard_by(late) == async_event_type::device_fatal);
 }
 
-TEST_CASE("kept events come in order, before those that the device has still") {
-  const testbed bed;
-  async_listener listener;
+TEST_CASE_METHOD(one_listener,
+                 "kept events come in order, before those that the device has still") {
   listener.listen(bed.context, {});
   for (const auto type : {IBV_EVENT_LID_CHANGE, IBV_EVENT_PORT_ERR, IBV_EVENT_PORT_ACTIVE})
     keep(listener, about_port(type));
@@ -184,9 +185,8 @@ TEST_CASE("kept events come in order, before those that the device has still") {
   CHECK_FALSE(must(bed.context.poll_async_event()));
 }
 
-TEST_CASE("of more events than are kept, the oldest of the least severity go") {
-  const testbed bed;
-  async_listener listener;
+TEST_CASE_METHOD(one_listener,
+                 "of more events than are kept, the oldest of the least severity go") {
   listener.listen(bed.context, {});
   keep(listener, about_port(IBV_EVENT_PORT_ERR));
   keep(listener, about_port(IBV_EVENT_SM_CHANGE));
@@ -202,9 +202,8 @@ TEST_CASE("of more events than are kept, the oldest of the least severity go") {
   CHECK(kept.back() == async_event_type::lid_change);
 }
 
-TEST_CASE("the file descriptor of asynchronous events tells of kept ones as well") {
-  const testbed bed;
-  async_listener listener;
+TEST_CASE_METHOD(one_listener,
+                 "the file descriptor of asynchronous events tells of kept ones as well") {
   listener.listen(bed.context, {});
   keep(listener, about_port(IBV_EVENT_PORT_ERR));
   const int watched = bed.context.async_event_file_descriptor();
@@ -227,9 +226,7 @@ TEST_CASE("the file descriptor of asynchronous events tells of kept ones as well
   CHECK_FALSE(is_readable(watched));
 }
 
-TEST_CASE("kept events of what is destroyed go with it") {
-  const testbed bed;
-  async_listener listener;
+TEST_CASE_METHOD(one_listener, "kept events of what is destroyed go with it") {
   listener.listen(bed.context, {});
   const auto [left, right] = connect(bed);
   {

@@ -128,9 +128,7 @@ TEST_CASE("a word is within its memory, and aligned") {
   CHECK(failure_of(remote_word::at(remote, UINT64_MAX - 3)) == error_kind::invalid_input);
 }
 
-TEST_CASE("the result of an atomic operation has eight bytes") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "the result of an atomic operation has eight bytes") {
   const words target(bed.domain, 8);
   const words result(bed.domain, 16);
   for (const std::size_t length : {0U, 4U, 16U}) {
@@ -157,12 +155,8 @@ void write_atomically(const testbed& bed, QueuePair& left, words& target) {
   const auto at = [&](std::uint64_t offset, std::uint64_t length) {
     return must(remote.slice(offset, length));
   };
-  const result<void> posted =
-      left.post_atomic_write({.value = after, .remote = at(16, 8)}, {.id = 1});
-  if (posted.has_error()) {
-    REQUIRE(posted.error() == error_kind::not_supported);
-    SKIP("the device has no atomic write");
-  }
+  supported(left.post_atomic_write({.value = after, .remote = at(16, 8)}, {.id = 1}),
+            "atomic write");
   CHECK(take_success(bed.left_queue, 1).operation() == work_operation::atomic_write);
   CHECK(word_at(target, 16) == after);
 
@@ -187,12 +181,7 @@ void write_atomically(const testbed& bed, QueuePair& left, words& target) {
 
 TEST_CASE("an atomic write writes eight bytes, alone and in a batch") {
   const testbed bed;
-  auto built = bed.left().extended_posting().build();
-  if (built.has_error()) {
-    REQUIRE(built.error() == error_kind::not_supported);
-    SKIP("the device has no extended posting interface");
-  }
-  auto prepared_left = must(std::move(built));
+  auto prepared_left = supported(bed.left().extended_posting().build(), extended_posting);
   prepared prepared_right = must(bed.right().build());
   const endpoint address = prepared_left.endpoint();
   auto left = must(std::move(prepared_left).handshake(prepared_right.endpoint()));

@@ -35,13 +35,8 @@ void with_each_interface(const testbed& bed, Test test) {
     INFO("linked lists");
     test(connected_alone(must(builder.build())));
   }
-  auto built = builder.extended_posting().build();
-  if (built.has_error()) {
-    REQUIRE(built.error() == error_kind::not_supported);
-    SKIP("the device has no extended posting interface");
-  }
   INFO("the extended interface");
-  test(connected_alone(std::move(built).assume_value()));
+  test(connected_alone(supported(builder.extended_posting().build(), extended_posting)));
 }
 
 }  // namespace

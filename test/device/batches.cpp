@@ -42,11 +42,8 @@ void with_each_interface(Test test) {
     INFO("linked lists");
     test(bed, connect_with<posting_interface::standard>(bed));
   }
-  if (const auto probe = bed.left().extended_posting().build(); probe.has_error()) {
-    REQUIRE(probe.error() == error_kind::not_supported);
-    SKIP("the device has no extended posting interface");
-  }
   INFO("the extended interface");
+  static_cast<void>(supported(bed.left().extended_posting().build(), extended_posting));
   test(bed, connect_with<posting_interface::extended>(bed));
 }
 
@@ -239,9 +236,7 @@ TEST_CASE("inline bytes are taken when they are added to a batch, and may be gon
 
 TEST_CASE("posting from within an extended batch of the same queue pair is an assertion") {
   const testbed bed;
-  if (bed.left().extended_posting().build().has_error()) {
-    SKIP("the device has no extended posting interface");
-  }
+  static_cast<void>(supported(bed.left().extended_posting().build(), extended_posting));
   auto pair = connect_with<posting_interface::extended>(bed);
   const auto told = assertion_in([&] {
     static_cast<void>(pair.left.post_batch<1>(
@@ -345,9 +340,7 @@ TEST_CASE("a device without the extended posting interface says so, and that lis
 
 TEST_CASE("an operation that the extended interface of a device lacks is refused, not called") {
   const testbed bed;
-  auto built = bed.left().extended_posting().build();
-  if (built.has_error()) SKIP("the device has no extended posting interface");
-  auto alone = std::move(built).assume_value();
+  auto alone = supported(bed.left().extended_posting().build(), extended_posting);
   const endpoint itself = alone.endpoint();
   auto pair = must(std::move(alone).handshake(itself));
   buffer<> memory(bed.domain, 64);

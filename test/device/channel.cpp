@@ -36,11 +36,7 @@ TEST_CASE("a channel needs nothing but its protection domain, and sends and rece
   CHECK(there.outstanding() == 0);
 }
 
-TEST_CASE("a channel's blocking calls do what they are named for") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "a channel's blocking calls do what they are named for") {
   buffer<all_rights | access::remote_atomic> theirs(bed.domain, pattern(64, 2));
   buffer<> mine(bed.domain, pattern(64, 3));
   must(left.write({.elements = mine.gather(0, 32), .remote = must(theirs.remote().slice(0, 32))}));
@@ -66,10 +62,7 @@ TEST_CASE("a channel's blocking calls do what they are named for") {
   CHECK(must(waiting.wait(patience)).byte_count() == 10);
 }
 
-TEST_CASE("a channel's blocking calls borrow memory that is given by itself") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
+TEST_CASE_METHOD(two_channels, "a channel's blocking calls borrow memory that is given by itself") {
   buffer<> theirs(bed.domain, pattern(64, 2));
   auto mine = must(registered_buffer<>::allocate(bed.domain, 64));
   auto pool = must(message_pool::create(bed.domain, 2, 64));
@@ -145,11 +138,7 @@ TEST_CASE("a full send queue is known without the driver, and has room again") {
   must(must(left.post_send({.elements = mine.gather()})).wait(patience));
 }
 
-TEST_CASE("a scope has seen everything finished when it returns") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "a scope has seen everything finished when it returns") {
   buffer<> mine(bed.domain, pattern(64, 6));
   buffer<> theirs(bed.domain, 64);
   must(left.scope([&](channel_scope& s) -> result<void> {
@@ -217,11 +206,7 @@ TEST_CASE("a scope has seen everything finished when it returns") {
   }
 }
 
-TEST_CASE("a manual scope tells what was left") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "a manual scope tells what was left") {
   buffer<> mine(bed.domain, 64);
   buffer<> theirs(bed.domain, 64);
   must(left.manual_scope([&](channel_scope& s) -> transport_result<void> {
@@ -239,11 +224,7 @@ TEST_CASE("a manual scope tells what was left") {
   CHECK(left.outstanding() == 0);
 }
 
-TEST_CASE("a stream keeps its queue filled, and has finished at the end") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "a stream keeps its queue filled, and has finished at the end") {
   buffer<> mine(bed.domain, pattern(256, 7));
   buffer<> theirs(bed.domain, 256);
   for (const std::uint32_t every : {1U, 3U, 16U, 1000U}) {
@@ -262,11 +243,7 @@ TEST_CASE("a stream keeps its queue filled, and has finished at the end") {
   }
 }
 
-TEST_CASE("a limit ends a wait, and gives everything back") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "a limit ends a wait, and gives everything back") {
   buffer<> to(bed.domain, 64);
   auto other = must(left.post_receive({.elements = to.scatter()}));
   const auto start = clock::now();
@@ -293,11 +270,8 @@ TEST_CASE("a limit ends a wait, and gives everything back") {
   CHECK(right.is_connected());
 }
 
-TEST_CASE("a failed request is the root, and what was flushed behind it is counted") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels,
+                 "a failed request is the root, and what was flushed behind it is counted") {
   buffer<> mine(bed.domain, 64);
   buffer<> theirs(bed.domain, 64);
   remote_memory<access::remote_write> gone = [&] {
@@ -324,11 +298,8 @@ TEST_CASE("a failed request is the root, and what was flushed behind it is count
   CHECK(left.state() == channel_state::broken);
 }
 
-TEST_CASE("a scope answers for its own requests, whatever is posted between them") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels,
+                 "a scope answers for its own requests, whatever is posted between them") {
   buffer<> mine(bed.domain, 64);
   std::optional<pending<>> between;
   // Nobody receives.
@@ -347,11 +318,7 @@ TEST_CASE("a scope answers for its own requests, whatever is posted between them
   CHECK(left.failure()->flushed() + failed.failed() == 4);
 }
 
-TEST_CASE("a broken channel is renewed, and connects to a renewed peer") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "a broken channel is renewed, and connects to a renewed peer") {
   buffer<> mine(bed.domain, pattern(64, 8));
   buffer<> theirs(bed.domain, 64);
   const endpoint before = left.endpoint();
@@ -446,9 +413,7 @@ TEST_CASE("a channel of UC carries sends and writes, and refuses the rest in wor
         error_kind::invalid_input);
 }
 
-TEST_CASE("an endpoint of an earlier connection is refused") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "an endpoint of an earlier connection is refused") {
   const endpoint yesterday = ends.right.endpoint();
   CHECK(yesterday.generation == 1);
   static_cast<void>(must(ends.left.renew()));
@@ -461,9 +426,7 @@ TEST_CASE("an endpoint of an earlier connection is refused") {
   must(ends.right.handshake(ends.left.endpoint()));
 }
 
-TEST_CASE("a stop that is requested ends the wait of a channel") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "a stop that is requested ends the wait of a channel") {
   buffer<> to(bed.domain, 64);
   std::stop_source source;
   auto receive = must(ends.left.post_receive({.elements = to.scatter()}));

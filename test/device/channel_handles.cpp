@@ -10,11 +10,7 @@
 using namespace verbspp;
 using namespace verbspp::test;
 
-TEST_CASE("a handle gives its result once, and is refused after that") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "a handle gives its result once, and is refused after that") {
   buffer<> mine(bed.domain, 8);
   buffer<> theirs(bed.domain, 8);
   auto work = must(left.post_write({.elements = mine.gather(), .remote = theirs.remote()}));
@@ -28,11 +24,8 @@ TEST_CASE("a handle gives its result once, and is refused after that") {
   CHECK(error(failure_of(*moved.poll())) == error_kind::invalid_input);
 }
 
-TEST_CASE("results that nobody took stay for their handles, whatever comes after") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels,
+                 "results that nobody took stay for their handles, whatever comes after") {
   buffer<> mine(bed.domain, pattern(64, 5));
   buffer<> theirs(bed.domain, 64);
   std::vector<pending<>> kept;
@@ -44,11 +37,7 @@ TEST_CASE("results that nobody took stay for their handles, whatever comes after
   for (std::uint32_t i = 0; i < 8; ++i) CHECK(must(kept[i].wait()).byte_count() == i);
 }
 
-TEST_CASE("a handle that outlives its scope says so") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "a handle that outlives its scope says so") {
   buffer<> mine(bed.domain, 64);
   buffer<> theirs(bed.domain, 64);
   std::optional<scoped_pending> escaped;
@@ -74,11 +63,7 @@ TEST_CASE("handles outlive their channel, and say so") {
   CHECK(error(failure_of(unfinished.wait())) == error_kind::not_connected);
 }
 
-TEST_CASE("dropping a handle waits for its request") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
-  [[maybe_unused]] channel& right = ends.right;
+TEST_CASE_METHOD(two_channels, "dropping a handle waits for its request") {
   buffer<> theirs(bed.domain, 1 << 20);
   {
     buffer<> mine(bed.domain, pattern(1 << 20, 9));
@@ -109,9 +94,7 @@ TEST_CASE("a drop that had to give up the connection says so") {
   CHECK(ends.left.outstanding() == 0);
 }
 
-TEST_CASE("a handle can leave its request alone, with its memory") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "a handle can leave its request alone, with its memory") {
   buffer<> theirs(bed.domain, 64);
   auto pool = must(message_pool::create(bed.domain, 1, 64));
 
@@ -145,9 +128,7 @@ TEST_CASE("a handle can leave its request alone, with its memory") {
   }
 }
 
-TEST_CASE("handles can be stored before they have a request") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "handles can be stored before they have a request") {
   std::array<pending<>, 2> stored;
   pending<message> owning;
   CHECK(!stored[0].has_request());
@@ -196,10 +177,7 @@ TEST_CASE("receives before the handshake take their memory with them as well") {
   }
 }
 
-TEST_CASE("memory that work owns comes back with the result, on failure too") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
+TEST_CASE_METHOD(two_channels, "memory that work owns comes back with the result, on failure too") {
   auto sent = must(registered_buffer<>::allocate(bed.domain, 64));
   auto filled = must(registered_buffer<>::allocate(bed.domain, 64));
   const std::byte* const where = filled.data();
@@ -247,10 +225,7 @@ TEST_CASE("memory that work owns comes back with the result, on failure too") {
   }
 }
 
-TEST_CASE("memory that work shares stays until the device has let go") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
-  channel& left = ends.left;
+TEST_CASE_METHOD(two_channels, "memory that work shares stays until the device has let go") {
   auto shared = must(must(registered_buffer<>::allocate(bed.domain, 64)).share());
   buffer<> message(bed.domain, pattern(64, 3));
 

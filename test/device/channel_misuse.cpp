@@ -14,9 +14,8 @@
 using namespace verbspp;
 using namespace verbspp::test;
 
-TEST_CASE("a buffer that ends before its scope does is found out by the device") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels,
+                 "a buffer that ends before its scope does is found out by the device") {
   buffer<> message(bed.domain, pattern(64, 1));
   std::atomic<bool> has_ended{false};
   std::thread peer([&] {
@@ -38,9 +37,8 @@ TEST_CASE("a buffer that ends before its scope does is found out by the device")
   CHECK(work->status() != work_status::flushed);
 }
 
-TEST_CASE("a channel that ends in the middle of its scope leaves nothing behind") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels,
+                 "a channel that ends in the middle of its scope leaves nothing behind") {
   buffer<> to(bed.domain, 64);
   std::optional<scoped_pending> kept;
   const scope_error failed = failure_of(ends.left.scope([&](channel_scope& s) -> result<void> {
@@ -56,9 +54,8 @@ TEST_CASE("a channel that ends in the middle of its scope leaves nothing behind"
   CHECK(error(failure_of(kept->wait())) == error_kind::invalid_input);
 }
 
-TEST_CASE("a scope whose function throws still reports nothing, but has finished") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels,
+                 "a scope whose function throws still reports nothing, but has finished") {
   buffer<> to(bed.domain, 64);
   const auto start = clock::now();
   CHECK_THROWS_AS(ends.left.scope(
@@ -74,9 +71,7 @@ TEST_CASE("a scope whose function throws still reports nothing, but has finished
   CHECK(ends.left.failure()->root() == error_kind::timed_out);
 }
 
-TEST_CASE("the tenth of a thousand requests fails") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "the tenth of a thousand requests fails") {
   buffer<> from(bed.domain, 64);
   buffer<> to(bed.domain, 64);
   remote_memory<access::remote_write> gone = [&] {
@@ -102,9 +97,7 @@ TEST_CASE("the tenth of a thousand requests fails") {
   CHECK(ends.left.outstanding() == 0);
 }
 
-TEST_CASE("a peer that is gone is noticed, by the limit or by the device") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "a peer that is gone is noticed, by the limit or by the device") {
   buffer<> from(bed.domain, 64);
   const auto there = buffer<>(bed.domain, 64).remote();
   must(ends.right.close());
@@ -117,9 +110,7 @@ TEST_CASE("a peer that is gone is noticed, by the limit or by the device") {
   CHECK_FALSE(failed.message().empty());
 }
 
-TEST_CASE("a handle is assigned to, which lets go of what it had") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "a handle is assigned to, which lets go of what it had") {
   buffer<> from(bed.domain, 64);
   buffer<> to(bed.domain, 64);
   auto work = must(ends.left.post_write({.elements = from.gather(), .remote = to.remote()}));
@@ -186,9 +177,7 @@ TEST_CASE("sends whose results nobody takes cost nothing") {
 
 // ThreadSanitizer, which would find that as well, has no threads in a process that was forked.
 #if !defined(VERBSPP_TEST_FOR_RACES)
-TEST_CASE("two threads at once are an assertion") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "two threads at once are an assertion") {
   const std::string told = assertion_in([&] {
     std::atomic<bool> stop{false};
     const auto poll = [&] {

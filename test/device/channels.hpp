@@ -33,6 +33,14 @@ template <class Builder>
       access::local_write | access::remote_read | access::remote_write | access::remote_atomic));
 }
 
+/// A fixture: both ends, with what they were made of.
+struct two_channels {
+  const testbed bed{};
+  channel_pair ends = connect_channels(bed);
+  channel& left = ends.left;
+  channel& right = ends.right;
+};
+
 /// All ways in which a channel can wait.
 inline constexpr std::array all_modes{wait_mode::spin(), wait_mode::sleep(),
                                       wait_mode::spin_then_sleep(std::chrono::microseconds(20))};

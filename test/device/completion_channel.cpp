@@ -51,6 +51,12 @@ struct waiting {
   std::vector<connected_pair> pairs;
 };
 
+/// A fixture: one queue that a test waits for.
+struct one_waiting {
+  const testbed bed{};
+  waiting ends{bed};
+};
+
 [[nodiscard]] clock::time_point deadline() { return clock::now() + patience; }
 
 /// Lets the completion of a send arrive before the test goes on.
@@ -69,9 +75,7 @@ void wait_readable(int file_descriptor) {
 
 }  // namespace
 
-TEST_CASE("waiting takes the completions that are there") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(one_waiting, "waiting takes the completions that are there") {
   ends.send(0, 1);
   ends.send(0, 2);
   static_cast<void>(take(bed.left_queue, 2));
@@ -85,9 +89,7 @@ TEST_CASE("waiting takes the completions that are there") {
   }
 }
 
-TEST_CASE("waiting sleeps until a completion comes") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(one_waiting, "waiting sleeps until a completion comes") {
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
       // steady: sends before, while and after the wait begins; each order has to pass
@@ -118,9 +120,7 @@ TEST_CASE("waiting with nothing to come ends at the deadline, empty") {
   CHECK_FALSE(must(queue.completion_channel().poll()));
 }
 
-TEST_CASE("a deadline in the past still takes what is there") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(one_waiting, "a deadline in the past still takes what is there") {
   ends.send(0, 7);
   let_arrive(bed);
   slots into;
@@ -132,9 +132,8 @@ TEST_CASE("a deadline in the past still takes what is there") {
       "the receive has to complete");
 }
 
-TEST_CASE("no completion is slept through, however it falls between poll and request") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(one_waiting,
+                 "no completion is slept through, however it falls between poll and request") {
   constexpr std::uint64_t rounds = 300;
   std::atomic<std::uint64_t> taken{0};
   std::thread sender([&] {
@@ -186,9 +185,7 @@ TEST_CASE("a completion right before the request for an event ends the wait") {
   CHECK(clock::now() < until);
 }
 
-TEST_CASE("a wait may be told how long it may take") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(one_waiting, "a wait may be told how long it may take") {
   slots into;
   const auto before = clock::now();
   CHECK(must(ends.queue().wait(into, moment)).empty());
@@ -252,9 +249,7 @@ TEST_CASE("waiting without a slot is refused") {
   CHECK(failure_of(queue.wait({}, deadline())) == error_kind::invalid_input);
 }
 
-TEST_CASE("signals do not end a wait") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(one_waiting, "signals do not end a wait") {
   struct sigaction before{};
   struct sigaction action{};
   action.sa_handler = [](int) {};  // and no SA_RESTART
@@ -278,9 +273,7 @@ TEST_CASE("signals do not end a wait") {
   CHECK(must(outcome).size() == 1);
 }
 
-TEST_CASE("waiting for solicited completions sleeps through the others") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(one_waiting, "waiting for solicited completions sleeps through the others") {
   const auto queue = ends.queue();
   must(queue.request_notification(notify_for::solicited_only));
   ends.send(0, 1);
@@ -297,9 +290,7 @@ TEST_CASE("waiting for solicited completions sleeps through the others") {
   CHECK(must(outcome).front().wr_id() == 3);
 }
 
-TEST_CASE("a failure is a solicited completion") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(one_waiting, "a failure is a solicited completion") {
   must(ends.queue().request_notification(notify_for::solicited_only));
   must(ends.pairs[0].right.post_receive({.elements = ends.memory.scatter()}, {.id = 1}));
   move_to_error(ends.pairs[0].right.native_handle());
@@ -424,9 +415,9 @@ TEST_CASE("threads that wait for one queue share its completions") {
   CHECK(sum == total * (total + 1) / 2);
 }
 
-TEST_CASE("a completion wakes every thread that waits for its queue, whoever reads the event") {
-  const testbed bed;
-  waiting ends(bed);
+TEST_CASE_METHOD(
+    one_waiting,
+    "a completion wakes every thread that waits for its queue, whoever reads the event") {
   std::atomic<std::uint64_t> got{0};
   const auto take_one_each = [&] {
     std::array<work_completion, 1> into;

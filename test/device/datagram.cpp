@@ -30,10 +30,8 @@ void check_addresses(const testbed& bed, const received_datagram& datagram, cons
 
 }  // namespace
 
-TEST_CASE("UD: a datagram reaches the queue pair of an endpoint, payload behind 40 bytes") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
+TEST_CASE_METHOD(two_datagram_ends,
+                 "UD: a datagram reaches the queue pair of an endpoint, payload behind 40 bytes") {
   CHECK(right.endpoint().qkey == test_key);
   const address_handle way = must(left.address_of(right.endpoint()));
   const auto to = way.destination(right.number(), right.endpoint().qkey);
@@ -58,11 +56,8 @@ TEST_CASE("UD: a datagram reaches the queue pair of an endpoint, payload behind 
   }
 }
 
-TEST_CASE("UD: an answer finds back to the sender by the datagram alone") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
-  const address_handle way = must(left.address_of(right.endpoint()));
+TEST_CASE_METHOD(two_datagram_ends,
+                 "UD: an answer finds back to the sender by the datagram alone") {
   datagram_inbox question(bed, right, 1, 64);
   datagram_inbox answer(bed, left, 2, 64);
   send(bed, left, way.destination(right.number(), test_key), pattern(20, 2));
@@ -108,11 +103,7 @@ TEST_CASE("UD: the sender's GID is the source address, for each GID of the port"
   }
 }
 
-TEST_CASE("UD: immediate data arrives, with a payload and without") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
-  const address_handle way = must(left.address_of(right.endpoint()));
+TEST_CASE_METHOD(two_datagram_ends, "UD: immediate data arrives, with a payload and without") {
   const auto to = way.destination(right.number(), test_key);
   datagram_inbox with_payload(bed, right, 1, 16);
   send(bed, left, to, pattern(16, 6), immediate_data(0x01020304));
@@ -127,11 +118,8 @@ TEST_CASE("UD: immediate data arrives, with a payload and without") {
   CHECK(empty.payload().empty());
 }
 
-TEST_CASE("UD: elements are gathered, and scattered over the header and the payload") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
-  const address_handle way = must(left.address_of(right.endpoint()));
+TEST_CASE_METHOD(two_datagram_ends,
+                 "UD: elements are gathered, and scattered over the header and the payload") {
   buffer<> outbox(bed.domain, pattern(50, 7));
   buffer<> arriving(bed.domain, 200);
   const std::array into{arriving.scatter(0, header), arriving.scatter(100, 30),
@@ -194,11 +182,7 @@ TEST_CASE("UD: one sender reaches several receivers, and itself") {
   check_addresses(bed, others.take(), alone.endpoint(), other.endpoint());
 }
 
-TEST_CASE("UD: what nobody can take is lost, and only that") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
-  const address_handle way = must(left.address_of(right.endpoint()));
+TEST_CASE_METHOD(two_datagram_ends, "UD: what nobody can take is lost, and only that") {
   const auto good = way.destination(right.number(), test_key);
   std::optional<datagram_inbox> arriving;
   SECTION("a wrong queue key") {
@@ -221,10 +205,7 @@ TEST_CASE("UD: what nobody can take is lost, and only that") {
   CHECK(copy_of(arriving->take().payload()) == pattern(16, 10));
 }
 
-TEST_CASE("UD: the queue key that is changed counts") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
+TEST_CASE_METHOD(two_datagram_ends, "UD: the queue key that is changed counts") {
   must(right.modify(attributes_for<transport::ud, queue_pair_state::ready_to_send,
                                    queue_pair_state::ready_to_send>()
                         .qkey(0x22222222)));
@@ -282,11 +263,9 @@ TEST_CASE("UD: a receive without room for the header is refused before the devic
   must(right.post_receive({.elements = split}, {.id = 3}));
 }
 
-TEST_CASE("UD: a datagram longer than its receive fails where it arrives, and nowhere else") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
-  const address_handle way = must(left.address_of(right.endpoint()));
+TEST_CASE_METHOD(
+    two_datagram_ends,
+    "UD: a datagram longer than its receive fails where it arrives, and nowhere else") {
   datagram_inbox arriving(bed, right, 1, 15);
   send(bed, left, way.destination(right.number(), test_key), pattern(16, 14));
   // Linux 6.1's rxe takes the receive for malformed.
@@ -297,10 +276,7 @@ TEST_CASE("UD: a datagram longer than its receive fails where it arrives, and no
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
 }
 
-TEST_CASE("UD: a datagram longer than the MTU does not arrive") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
+TEST_CASE_METHOD(two_datagram_ends, "UD: a datagram longer than the MTU does not arrive") {
   // One that knows nothing of the peer's endpoint, and so of its MTU.
   const address_handle way = must(
       address_handle::create(bed.domain, bed.port.number(), must(left.path_to(right.endpoint()))));
@@ -429,11 +405,9 @@ TEST_CASE("an address handle with a GID index that is empty is refused") {
   CHECK(std::string(e.operation()) == "ibv_create_ah");
 }
 
-TEST_CASE("a reply needs the memory of the whole receive, where the address is in the header") {
-  const testbed bed;
-  auto left = left_of(bed);
-  auto right = right_of(bed);
-  const address_handle way = must(left.address_of(right.endpoint()));
+TEST_CASE_METHOD(
+    two_datagram_ends,
+    "a reply needs the memory of the whole receive, where the address is in the header") {
   buffer<> memory(bed.domain, header + 8);
   must(right.post_receive({.elements = memory.scatter()}, {.id = 1}));
   send(bed, left, way.destination(right.number(), test_key), pattern(8, 18));

@@ -26,6 +26,14 @@ inline constexpr std::size_t header = datagram_header_size;
   return active_of(bed, bed.right_queue);
 }
 
+/// A fixture: two ends, and the way from the left to the right.
+struct two_datagram_ends {
+  const testbed bed{};
+  connected_datagram left = left_of(bed);
+  connected_datagram right = right_of(bed);
+  const address_handle way = must(left.address_of(right.endpoint()));
+};
+
 /// Memory for one datagram, which is posted as the receive `id`.
 class datagram_inbox {
  public:

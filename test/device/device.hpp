@@ -17,6 +17,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -54,6 +55,21 @@ template <class Outcome>
   if (outcome.has_value()) throw failure(file, line, "this succeeded, but has to fail");
   return outcome.error();
 }
+
+/// The value of a call that has to succeed where the device has `what`; elsewhere the test is
+/// skipped.
+template <class Outcome>
+[[nodiscard]] auto supported(Outcome outcome, std::string_view what) {
+  if (outcome.has_error()) {
+    INFO(outcome.error());
+    REQUIRE(outcome.error() == error_kind::not_supported);
+    SKIP("the device has no " << what);
+  }
+  if constexpr (!std::is_void_v<typename Outcome::value_type>)
+    return std::move(outcome).assume_value();
+}
+inline constexpr std::string_view extended_posting = "extended posting interface";
+inline constexpr std::string_view shared_receive_queues = "shared receive queues";
 
 /// Waits until `condition()` holds.
 template <class Condition>
@@ -178,6 +194,14 @@ struct connected_pair {
 /// A pair with nothing but defaults.
 [[nodiscard]] connected_pair connect(const testbed& bed, int line = __builtin_LINE(),
                                      const char* file = __builtin_FILE());
+/// A fixture: both ends, with what they were made of.
+struct two_queue_pairs {
+  const testbed bed{};
+  connected_pair pair = connect(bed);
+  connected& left = pair.left;
+  connected& right = pair.right;
+};
+
 /// Connects a queue pair to itself.
 [[nodiscard]] connected connect_to_itself(prepared alone, int line = __builtin_LINE(),
                                           const char* file = __builtin_FILE());

@@ -41,13 +41,18 @@ void run(Left& left, Right& right) {
   }
 }
 
+/// A fixture: what the sides of an exchange begin with.
+struct two_sides {
+  testbed bed;
+  socket_pair sockets;
+};
+
 using readable = remote_memory<access::remote_read>;
 
 }  // namespace
 
-TEST_CASE("one call on each side connects channels, and brings the peer's handles") {
-  testbed bed;
-  socket_pair sockets;
+TEST_CASE_METHOD(two_sides,
+                 "one call on each side connects channels, and brings the peer's handles") {
   buffer<access::remote_read> shown(bed.domain, pattern(64, 1));
   auto other = std::async(std::launch::async, [&] {
     return exchange<std::tuple<bounded_text<16>, readable>>(
@@ -66,9 +71,8 @@ TEST_CASE("one call on each side connects channels, and brings the peer's handle
   CHECK(left.channel.is_connected());
 }
 
-TEST_CASE("receives that were posted before an exchange take its first messages") {
-  testbed bed;
-  socket_pair sockets;
+TEST_CASE_METHOD(two_sides,
+                 "receives that were posted before an exchange take its first messages") {
   buffer<> sent(bed.domain, pattern(32, 2));
   buffer<> received(bed.domain, 32);
   auto receiver = must(bed.domain.build_channel().build());
@@ -86,9 +90,7 @@ TEST_CASE("receives that were posted before an exchange take its first messages"
   CHECK(received.bytes() == sent.bytes());
 }
 
-TEST_CASE("an exchange without values connects") {
-  testbed bed;
-  socket_pair sockets;
+TEST_CASE_METHOD(two_sides, "an exchange without values connects") {
   auto other = std::async(std::launch::async, [&] {
     return exchange(sockets[1], must(bed.domain.build_channel().build()), patience,
                     {.application = "test", .version = 2});
@@ -99,9 +101,7 @@ TEST_CASE("an exchange without values connects") {
   CHECK(left.channel.is_connected());
 }
 
-TEST_CASE("values go one way where only one side has some") {
-  testbed bed;
-  socket_pair sockets;
+TEST_CASE_METHOD(two_sides, "values go one way where only one side has some") {
   buffer<access::remote_read> shown(bed.domain, pattern(64, 1));
   const bool has_options = GENERATE(true, false);
   const exchange_options options{.application = "test", .version = 3};
@@ -121,9 +121,7 @@ TEST_CASE("values go one way where only one side has some") {
   CHECK(seen.bytes() == shown.bytes());
 }
 
-TEST_CASE("an exchange connects a channel that was renewed") {
-  testbed bed;
-  socket_pair sockets;
+TEST_CASE_METHOD(two_sides, "an exchange connects a channel that was renewed") {
   channel left(must(bed.domain.build_channel().build()));
   channel right(must(bed.domain.build_channel().build()));
   for (int i = 0; i < 3; ++i) {
@@ -140,9 +138,8 @@ TEST_CASE("an exchange connects a channel that was renewed") {
   }
 }
 
-TEST_CASE("a channel whose exchange fails early is prepared still, and closed later") {
-  testbed bed;
-  socket_pair sockets;
+TEST_CASE_METHOD(two_sides,
+                 "a channel whose exchange fails early is prepared still, and closed later") {
   channel left(must(bed.domain.build_channel().build()));
   SECTION("early") {
     CHECK(failure_of(exchange(sockets[0], left, 1ms)) == error_kind::timed_out);
@@ -192,9 +189,7 @@ TEMPLATE_TEST_CASE_SIG("an exchange connects queue pairs", "", ((transport Trans
   take_success(bed.right_queue, 1);
 }
 
-TEST_CASE("ends that do not fit say so at both") {
-  testbed bed;
-  socket_pair sockets;
+TEST_CASE_METHOD(two_sides, "ends that do not fit say so at both") {
   auto other = std::async(std::launch::async, [&] {
     return exchange(sockets[1], must(bed.domain.build_channel<transport::uc>().build()), patience);
   });
@@ -208,9 +203,7 @@ TEST_CASE("ends that do not fit say so at both") {
   CHECK(right.message().find("transport differs") != std::string::npos);
 }
 
-TEST_CASE("a stop request ends an exchange that waits") {
-  testbed bed;
-  socket_pair sockets;
+TEST_CASE_METHOD(two_sides, "a stop request ends an exchange that waits") {
   std::stop_source stop;
   auto waiting = std::async(std::launch::async, [&] {
     return exchange(sockets[0], must(bed.domain.build_channel().build()), stop.get_token());

@@ -22,12 +22,33 @@ constexpr auto timed_fields = plain_fields | completion_feature::timestamp;
 
 template <completion_features Fields>
 std::optional<extended_completion_queue<Fields>> extended_queue(const testbed& bed) {
-  auto queue = extended_completion_queue<Fields>::create(bed.context, 64);
-  if (queue.has_value()) return std::move(queue).assume_value();
-  INFO(queue.error());
-  REQUIRE(queue.error() == error_kind::not_supported);
-  SKIP("the device has no extended completion queues with these fields");
+  return supported(extended_completion_queue<Fields>::create(bed.context, 64),
+                   "extended completion queues with these fields");
 }
+
+template <completion_features Fields>
+struct extended_testbed {
+  const testbed bed{};
+  const std::optional<extended_completion_queue<Fields>> queue = extended_queue<Fields>(bed);
+
+  [[nodiscard]] prepared extended() const {
+    return must(bed.builder(*queue).access(all_rights).build());
+  }
+};
+
+/// Fixtures: the end whose work completes in the extended queue is the left one, which sends, or
+/// the right one, which receives.
+template <completion_features Fields>
+struct extended_sender : extended_testbed<Fields> {
+  connected_pair pair = connect(this->extended(), must(this->bed.right().build()));
+  buffer<> target{this->bed.domain, 8};
+};
+template <completion_features Fields>
+struct extended_receiver : extended_testbed<Fields> {
+  connected_pair pair = connect(must(this->bed.left().build()), this->extended());
+  buffer<> outbox{this->bed.domain, pattern(48, 1)};
+  buffer<> inbox{this->bed.domain, 64};
+};
 
 /// Polls until `count` completions have been visited.
 template <class Queue, class Visit>
@@ -39,14 +60,9 @@ void take_each(const Queue& queue, std::size_t count, Visit visit) {
 
 }  // namespace
 
-TEST_CASE("an extended completion queue tells the fields that were asked for") {
-  const testbed bed;
-  const auto queue = extended_queue<plain_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.left().build()), must(bed.builder(*queue).access(all_rights).build()));
+TEST_CASE_METHOD(extended_receiver<plain_fields>,
+                 "an extended completion queue tells the fields that were asked for") {
   CHECK(must(queue->poll_each([](const auto&) { FAIL("nothing was posted"); })) == 0);
-  buffer<> outbox(bed.domain, pattern(48, 1));
-  buffer<> inbox(bed.domain, 64);
   for (const std::uint64_t id : {1U, 2U, 3U})
     must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = id}));
   must(pair.left.post_send({.elements = outbox.gather()}, {.signaled = false}));
@@ -67,12 +83,8 @@ TEST_CASE("an extended completion queue tells the fields that were asked for") {
   CHECK(lengths == std::vector<std::uint32_t>{48, 7});
 }
 
-TEST_CASE("a polling session that took everything leaves nothing behind") {
-  const testbed bed;
-  const auto queue = extended_queue<plain_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
-  buffer<> target(bed.domain, 8);
+TEST_CASE_METHOD(extended_sender<plain_fields>,
+                 "a polling session that took everything leaves nothing behind") {
   std::uint64_t expected = 0;
   for (std::uint64_t id = 0; id < 300;) {
     for (const std::uint64_t end = id + 3; id < end; ++id)
@@ -91,12 +103,7 @@ TEST_CASE("a polling session that took everything leaves nothing behind") {
   }
 }
 
-TEST_CASE("an extended completion queue tells failures") {
-  const testbed bed;
-  const auto queue = extended_queue<plain_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.left().build()), must(bed.builder(*queue).access(all_rights).build()));
-  buffer<> inbox(bed.domain, 64);
+TEST_CASE_METHOD(extended_receiver<plain_fields>, "an extended completion queue tells failures") {
   must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = 9}));
   move_to_error(pair.right.native_handle());
   take_each(*queue, 1, [&](const auto& completion) {
@@ -109,14 +116,10 @@ TEST_CASE("an extended completion queue tells failures") {
   });
 }
 
-TEST_CASE("a polling session can't be nested, and ends with an exception") {
-  const testbed bed;
-  const auto queue = extended_queue<plain_fields>(bed);
+TEST_CASE_METHOD(extended_sender<plain_fields>,
+                 "a polling session can't be nested, and ends with an exception") {
   const auto other = extended_queue<plain_fields>(bed);
   REQUIRE(other);
-  connected_pair pair =
-      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
-  buffer<> target(bed.domain, 8);
   must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
   take_each(*queue, 1, [&](const auto&) {
     const error e = failure_of(queue->poll_each([](const auto&) {}));
@@ -138,13 +141,8 @@ TEST_CASE("a polling session can't be nested, and ends with an exception") {
   take_each(*queue, 1, [](const auto& completion) { CHECK(completion.wr_id() == 3); });
 }
 
-TEST_CASE("what a completion told can be kept when the session is over") {
-  const testbed bed;
-  const auto queue = extended_queue<timed_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.left().build()), must(bed.builder(*queue).access(all_rights).build()));
-  buffer<> outbox(bed.domain, pattern(48, 1));
-  buffer<> inbox(bed.domain, 64);
+TEST_CASE_METHOD(extended_receiver<timed_fields>,
+                 "what a completion told can be kept when the session is over") {
   constexpr std::uint32_t count = 4;
   for (std::uint32_t id = 0; id < count; ++id)
     must(pair.right.post_receive({.elements = inbox.scatter()}, {.id = id}));
@@ -167,11 +165,8 @@ TEST_CASE("what a completion told can be kept when the session is over") {
   }
 }
 
-TEST_CASE("what only sent has no byte count in an extended queue either") {
-  const testbed bed;
-  const auto queue = extended_queue<plain_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
+TEST_CASE_METHOD(extended_sender<plain_fields>,
+                 "what only sent has no byte count in an extended queue either") {
   buffer<> memory(bed.domain, 8);
   must(pair.left.post_write({.elements = memory.gather(), .remote = memory.remote()}));
   take_each(*queue, 1, [](const auto& completion) {
@@ -183,12 +178,8 @@ TEST_CASE("what only sent has no byte count in an extended queue either") {
             [](const auto& completion) { CHECK(completion.get().value().byte_count() == 8U); });
 }
 
-TEST_CASE("a visitor may take the completion by whatever it likes") {
-  const testbed bed;
-  const auto queue = extended_queue<plain_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
-  buffer<> target(bed.domain, 8);
+TEST_CASE_METHOD(extended_sender<plain_fields>,
+                 "a visitor may take the completion by whatever it likes") {
   std::uint64_t last = 0;
   std::uint64_t posted = 0;
   const auto check = [&](auto visit) {
@@ -203,12 +194,8 @@ TEST_CASE("a visitor may take the completion by whatever it likes") {
   check([&, calls = 0](auto& completion) mutable { last = completion.wr_id() + 0 * ++calls; });
 }
 
-TEST_CASE("polling a queue from within its own polling session is an assertion") {
-  const testbed bed;
-  const auto queue = extended_queue<plain_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
-  buffer<> target(bed.domain, 8);
+TEST_CASE_METHOD(extended_sender<plain_fields>,
+                 "polling a queue from within its own polling session is an assertion") {
   must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
   std::vector<work_completion> slots(1);
   take_each(*queue, 1, [&](const auto&) {
@@ -219,13 +206,8 @@ TEST_CASE("polling a queue from within its own polling session is an assertion")
   CHECK(must(queue->poll(slots)).empty());
 }
 
-TEST_CASE("completions have timestamps that don't go back") {
-  const testbed bed;
-  const auto queue = extended_queue<timed_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
+TEST_CASE_METHOD(extended_sender<timed_fields>, "completions have timestamps that don't go back") {
   CHECK(must(bed.context.device_clock_khz()) > 0);
-  buffer<> target(bed.domain, 8);
   for (std::uint64_t id = 0; id < 8; ++id)
     must(pair.left.post_write({.remote = target.remote()}, {.id = id}));
   std::uint64_t last = 0;
@@ -237,12 +219,8 @@ TEST_CASE("completions have timestamps that don't go back") {
   });
 }
 
-TEST_CASE("an extended completion queue can be polled like any other") {
-  const testbed bed;
-  const auto queue = extended_queue<plain_fields>(bed);
-  connected_pair pair =
-      connect(must(bed.builder(*queue).access(all_rights).build()), must(bed.right().build()));
-  buffer<> target(bed.domain, 8);
+TEST_CASE_METHOD(extended_sender<plain_fields>,
+                 "an extended completion queue can be polled like any other") {
   must(pair.left.post_write({.remote = target.remote()}, {.id = 1}));
   take_success(*queue, 1);
 }
@@ -260,6 +238,12 @@ namespace {
 
 constexpr auto waitable_fields = plain_fields | completion_feature::waitable;
 using waitable_extended_queue = completion_queue_with<waitable_fields>;
+
+template <class Place>
+waitable_extended_queue waitable_queue(const Place& place) {
+  return supported(waitable_extended_queue::create(place, 64),
+                   "extended completion queues that can be waited for");
+}
 
 /// A receiver that sleeps on an extended queue.
 struct sleeper {
@@ -286,31 +270,26 @@ struct sleeper {
   mutable connected_pair pair;
 };
 
-std::optional<sleeper> sleeper_on(const testbed& bed) {
-  auto queue = waitable_extended_queue::create(bed.context, 64);
-  if (queue.has_value()) return std::optional<sleeper>(std::in_place, bed, queue.assume_value());
-  INFO(queue.error());
-  REQUIRE(queue.error() == error_kind::not_supported);
-  SKIP("the device has no extended completion queues that can be waited for");
-}
+struct one_sleeper {
+  const testbed bed{};
+  const sleeper ends{bed, waitable_queue(bed.context)};
+};
 
 }  // namespace
 
-TEST_CASE("an extended completion queue can be slept on") {
-  const testbed bed;
-  const auto ends = sleeper_on(bed);
+TEST_CASE_METHOD(one_sleeper, "an extended completion queue can be slept on") {
   const auto before = clock::now();
-  CHECK(must(ends->queue.wait_each([](const auto&) { FAIL("nothing was sent"); }, moment)) == 0);
+  CHECK(must(ends.queue.wait_each([](const auto&) { FAIL("nothing was sent"); }, moment)) == 0);
   CHECK(clock::now() >= before + moment);
   for (std::uint64_t id = 0; id < 20; ++id) {
     std::thread sender([&] {
       // steady: sends before, while and after the wait begins; each order has to pass
       std::this_thread::sleep_for(std::chrono::milliseconds(id % 4));
-      ends->send(id);
+      ends.send(id);
     });
     std::uint64_t seen = 1000;
-    const auto outcome = ends->queue.wait_each([&](auto& completion) { seen = completion.wr_id(); },
-                                               clock::now() + patience);
+    const auto outcome = ends.queue.wait_each([&](auto& completion) { seen = completion.wr_id(); },
+                                              clock::now() + patience);
     sender.join();
     CHECK(must(outcome) == 1);
     CHECK(seen == id);
@@ -318,45 +297,39 @@ TEST_CASE("an extended completion queue can be slept on") {
   }
 }
 
-TEST_CASE("no completion of an extended queue is slept through") {
-  const testbed bed;
-  const auto ends = sleeper_on(bed);
+TEST_CASE_METHOD(one_sleeper, "no completion of an extended queue is slept through") {
   static void (*before_request)() = nullptr;
   static int (*original)(ibv_cq*, int) = nullptr;
   static const sleeper* sender = nullptr;
-  sender = &*ends;
+  sender = &ends;
   before_request = [] { sender->send_now(3); };
-  auto& operation = ends->queue.native_handle()->context->ops.req_notify_cq;
+  auto& operation = ends.queue.native_handle()->context->ops.req_notify_cq;
   original = std::exchange(operation, [](ibv_cq* queue, int solicited_only) {
     if (before_request != nullptr) std::exchange(before_request, nullptr)();
     return original(queue, solicited_only);
   });
   const auto until = clock::now() + patience;
-  const auto outcome = ends->queue.wait_each([](const auto&) {}, until);
+  const auto outcome = ends.queue.wait_each([](const auto&) {}, until);
   operation = original;
   CHECK(must(outcome) == 1);
   CHECK(clock::now() < until);
 }
 
-TEST_CASE("waiting takes at most as many as it is told, and no none") {
-  const testbed bed;
-  const auto ends = sleeper_on(bed);
-  for (const std::uint64_t id : {1U, 2U, 3U}) ends->send_now(id);
+TEST_CASE_METHOD(one_sleeper, "waiting takes at most as many as it is told, and no none") {
+  for (const std::uint64_t id : {1U, 2U, 3U}) ends.send_now(id);
   std::vector<std::uint64_t> seen;
   const auto visit = [&](const auto& completion) { seen.push_back(completion.wr_id()); };
-  CHECK(must(ends->queue.wait_each(visit, patience, 2)) == 2);
-  CHECK(must(ends->queue.wait_each(visit, patience, 2)) == 1);
+  CHECK(must(ends.queue.wait_each(visit, patience, 2)) == 2);
+  CHECK(must(ends.queue.wait_each(visit, patience, 2)) == 1);
   CHECK(seen == std::vector<std::uint64_t>{1, 2, 3});
-  CHECK(failure_of(ends->queue.wait_each(visit, patience, 0)) == error_kind::invalid_input);
+  CHECK(failure_of(ends.queue.wait_each(visit, patience, 0)) == error_kind::invalid_input);
 }
 
-TEST_CASE("waiting from within a polling session is refused") {
-  const testbed bed;
-  const auto ends = sleeper_on(bed);
-  ends->send_now(1);
-  CHECK(must(ends->queue.wait_each(
+TEST_CASE_METHOD(one_sleeper, "waiting from within a polling session is refused") {
+  ends.send_now(1);
+  CHECK(must(ends.queue.wait_each(
             [&](const auto&) {
-              CHECK(failure_of(ends->queue.wait_each([](const auto&) {}, patience)) ==
+              CHECK(failure_of(ends.queue.wait_each([](const auto&) {}, patience)) ==
                     error_kind::busy);
             },
             patience)) == 1);
@@ -366,12 +339,7 @@ TEST_CASE("an extended queue reports to a channel that other queues share") {
   const testbed bed;
   const auto channel = must(completion_channel::create(bed.context));
   const auto plain = must(waitable_completion_queue::create(channel, 8));
-  const auto made = waitable_extended_queue::create(channel, 8);
-  if (made.has_error()) {
-    REQUIRE(made.error() == error_kind::not_supported);
-    SKIP("the device has no extended completion queues that can be waited for");
-  }
-  const sleeper ends(bed, made.assume_value());
+  const sleeper ends(bed, waitable_queue(channel));
   CHECK(ends.queue.completion_channel() == channel);
   must(plain.request_notification());
   must(ends.queue.request_notification());
@@ -386,17 +354,16 @@ TEST_CASE("an extended queue reports to a channel that other queues share") {
   CHECK_FALSE(must(channel.poll()));
 }
 
-TEST_CASE("an extended queue that can be waited for is one without being extended, too") {
-  const testbed bed;
-  const auto ends = sleeper_on(bed);
-  const waitable_completion_queue waitable = ends->queue;
-  CHECK(waitable == ends->queue);
-  ends->send_now(4);
+TEST_CASE_METHOD(one_sleeper,
+                 "an extended queue that can be waited for is one without being extended, too") {
+  const waitable_completion_queue waitable = ends.queue;
+  CHECK(waitable == ends.queue);
+  ends.send_now(4);
   std::vector<work_completion> slots(2);
   CHECK(must(waitable.wait(slots, patience)).front().wr_id() == 4);
-  ends->send_now(5);
-  CHECK(must(ends->queue.wait(slots, patience)).front().wr_id() == 5);
-  const extended_completion_queue<plain_fields> extended = ends->queue;
+  ends.send_now(5);
+  CHECK(must(ends.queue.wait(slots, patience)).front().wr_id() == 5);
+  const extended_completion_queue<plain_fields> extended = ends.queue;
   CHECK(must(extended.poll_each([](const auto&) {})) == 0);
 }
 
@@ -427,12 +394,8 @@ TEST_CASE("a queue that was passed on without its features has them again") {
 TEST_CASE("a queue for a single thread works like every other") {
   const testbed bed;
   using single = completion_queue_with<completion_feature::single_threaded>;
-  const auto made = single::create(bed.context, 16);
-  if (made.has_error()) {
-    CHECK(made.error() == error_kind::not_supported);
-    SKIP("this device has no completion queues for a single thread");
-  }
-  const single& queue = made.assume_value();
+  const single queue =
+      supported(single::create(bed.context, 16), "completion queues for a single thread");
   buffer<> target(bed.domain, 8);
   const auto write = [&](const completion_queue& where, std::uint64_t id) {
     connected alone = connect_to_itself(must(bed.builder(where).access(all_rights).build()));

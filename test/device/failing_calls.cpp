@@ -294,9 +294,7 @@ TEST_CASE("a transition that fails says which, and destroys the queue pair") {
         [&] { return must(must(bed.left().build()).to_reset()).prepare(); });
 }
 
-TEST_CASE("what cannot be changed says why, and stays as it was") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "what cannot be changed says why, and stays as it was") {
   constexpr auto rts = queue_pair_state::ready_to_send;
   connected& pair = left;  // clang 14 captures no structured bindings
   check_failing({.verb = "ibv_modify_qp", .operation = "modify RTS -> RTS"}, returns_errno, [&] {

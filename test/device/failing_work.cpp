@@ -55,9 +55,8 @@ int give_up_batch(ibv_qp_ex* queue_pair) {
 
 }  // namespace
 
-TEST_CASE("a request that cannot be posted says why, and the next one can") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a request that cannot be posted says why, and the next one can") {
   connected& left = pair.left;
   buffer<> memory(bed.domain, 64);
   const auto part = memory.gather(0, 8);
@@ -105,11 +104,10 @@ TEST_CASE("a request that cannot be posted says why, and the next one can") {
 
 TEST_CASE("a memory window that cannot be bound says why, and is as it was") {
   const testbed bed;
-  auto made = memory_window<memory_window_type::type_1>::create(bed.domain);
-  if (made.has_error()) SKIP("this device has no memory windows of type 1");
+  auto window = supported(memory_window<memory_window_type::type_1>::create(bed.domain),
+                          "memory windows of type 1");
   connected_pair pair = connect(bed);
   buffer<access::local_write | access::window_bind> memory(bed.domain, 64);
-  auto& window = made.assume_value();
   const auto part = must(memory.region().window_part<access::remote_read>(0, 64));
   const remote_key before = window.rkey();
   check_failing(post_once("ibv_bind_mw"), returns_errno,
@@ -149,9 +147,7 @@ TEST_CASE("a receive that cannot be posted says why, and the next one can") {
 
 TEST_CASE("a batch that the extended interface cannot post says why, and the next one can") {
   const testbed bed;
-  auto built = bed.left().extended_posting().build();
-  if (built.has_error()) SKIP("the device has no extended posting interface");
-  auto alone = std::move(built).assume_value();
+  auto alone = supported(bed.left().extended_posting().build(), extended_posting);
   const endpoint itself = alone.endpoint();
   auto left = must(std::move(alone).handshake(itself));
   buffer<> target(bed.domain, 8);
@@ -217,9 +213,8 @@ TEST_CASE("a poll that fails is an error of the driver, and never an empty range
 
 TEST_CASE("a polling session that cannot start, or go on, is an error of the driver") {
   const testbed bed;
-  const auto made = extended_queue::create(bed.context, 64);
-  if (made.has_error()) SKIP("this device has no extended completion queues with these fields");
-  const extended_queue& queue = made.assume_value();
+  const auto queue = supported(extended_queue::create(bed.context, 64),
+                               "extended completion queues with these fields");
   connected_pair pair =
       connect(must(bed.builder(queue).access(all_rights).build()), must(bed.right().build()));
   connected& left = pair.left;

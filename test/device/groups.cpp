@@ -43,6 +43,15 @@ constexpr std::size_t block = 64;
   return made;
 }
 
+/// Fixtures: the members of a group; and memory that each of them has.
+struct four_members {
+  const testbed bed{};
+  std::vector<group> all = connect_groups(bed, count);
+};
+struct members_with_memory : four_members {
+  std::vector<buffer<>> memory = buffers(bed);
+};
+
 /// Breaks the connection between two members at both ends.
 void break_link(std::vector<group>& all, std::uint32_t one, std::uint32_t other) {
   move_to_error(all[one][other].native_handle());
@@ -59,9 +68,8 @@ void mend(std::vector<group>& all, std::uint32_t one, std::uint32_t other) {
 
 }  // namespace
 
-TEST_CASE("a group's channels are found by number, and complete in one queue") {
-  const testbed bed;
-  std::vector<group> all = connect_groups(bed, count);
+TEST_CASE_METHOD(four_members,
+                 "a group's channels are found by number, and complete in one queue") {
   for (group& each : all) {
     REQUIRE(each.size() == count);
     CHECK(each.all().size() == count);
@@ -85,10 +93,7 @@ TEST_CASE("a group's channels are found by number, and complete in one queue") {
   CHECK(text.str() == "group, numbers: 4, connected: 4, broken: 0");
 }
 
-TEST_CASE("scatter gives each peer a part of its own") {
-  const testbed bed;
-  std::vector<group> all = connect_groups(bed, count);
-  std::vector<buffer<>> memory = buffers(bed);
+TEST_CASE_METHOD(members_with_memory, "scatter gives each peer a part of its own") {
   buffer<> from(bed.domain, pattern(count * block, 2));
   const auto sent = [&](std::uint32_t peer) -> result<send_operation> {
     VERBSPP_TRY(part, from.region().gather(peer * block, block));
@@ -142,9 +147,7 @@ TEST_CASE("scatter gives each peer a part of its own") {
   for (std::uint32_t i = 0; i < count; ++i) CHECK(part_of(memory[i], 0) == part_of(from, i));
 }
 
-TEST_CASE("gather takes a part from each peer") {
-  const testbed bed;
-  std::vector<group> all = connect_groups(bed, count);
+TEST_CASE_METHOD(four_members, "gather takes a part from each peer") {
   buffer<> into(bed.domain, count * block);
   std::vector<buffer<>> theirs;
   for (std::uint32_t i = 0; i < count; ++i) theirs.emplace_back(bed.domain, pattern(block, i));
@@ -177,10 +180,7 @@ TEST_CASE("gather takes a part from each peer") {
   for (std::uint32_t i = 0; i < count; ++i) CHECK(part_of(into, i) == theirs[i].bytes());
 }
 
-TEST_CASE("multicast gives the same bytes to each of some peers") {
-  const testbed bed;
-  std::vector<group> all = connect_groups(bed, count);
-  std::vector<buffer<>> memory = buffers(bed);
+TEST_CASE_METHOD(members_with_memory, "multicast gives the same bytes to each of some peers") {
   buffer<> from(bed.domain, pattern(block, 3));
   const auto place = [&](std::uint32_t peer) { return memory[peer].remote(); };
   const std::vector<std::uint32_t> some{0, 3};
@@ -209,10 +209,8 @@ TEST_CASE("multicast gives the same bytes to each of some peers") {
     CHECK((part_of(memory[i], 0) == from.bytes()) == (i == 0 || i == 3));
 }
 
-TEST_CASE("a peer that fails is told by its number, and the others go on") {
-  const testbed bed;
-  std::vector<group> all = connect_groups(bed, count);
-  std::vector<buffer<>> memory = buffers(bed);
+TEST_CASE_METHOD(members_with_memory,
+                 "a peer that fails is told by its number, and the others go on") {
   buffer<> from(bed.domain, pattern(block, 4));
   const auto place = [&](std::uint32_t peer) { return memory[peer].remote(); };
   break_link(all, 0, 2);
@@ -268,10 +266,8 @@ TEST_CASE("a peer that fails is told by its number, and the others go on") {
   CHECK(part_of(memory[2], 0) == from.bytes());
 }
 
-TEST_CASE("a part that there is none of keeps no other from being posted") {
-  const testbed bed;
-  std::vector<group> all = connect_groups(bed, count);
-  std::vector<buffer<>> memory = buffers(bed);
+TEST_CASE_METHOD(members_with_memory,
+                 "a part that there is none of keeps no other from being posted") {
   buffer<> from(bed.domain, 2 * block);
   const auto part = [&](std::uint32_t peer) -> result<write_operation> {
     VERBSPP_TRY(source, from.region().gather(peer * block, block));
@@ -316,9 +312,8 @@ TEST_CASE("numbers beyond a group's size are refused before anything is posted")
   CHECK(failure_of(none.add(channel())) == error_kind::invalid_input);
 }
 
-TEST_CASE("a wait for several peers gives up those that are late, and them alone") {
-  const testbed bed;
-  std::vector<group> all = connect_groups(bed, count);
+TEST_CASE_METHOD(four_members,
+                 "a wait for several peers gives up those that are late, and them alone") {
   buffer<> into(bed.domain, count * block);
   buffer<> from(bed.domain, pattern(block, 5));
   const auto received = [&](std::uint32_t peer) {
@@ -531,9 +526,8 @@ TEST_CASE("handles of several peers outlive their group") {
   CHECK(done.failed() == 2);
 }
 
-TEST_CASE("a manual scope of a group tells with which peers results were left") {
-  const testbed bed;
-  std::vector<group> all = connect_groups(bed, count);
+TEST_CASE_METHOD(four_members,
+                 "a manual scope of a group tells with which peers results were left") {
   buffer<> from(bed.domain, pattern(block, 1));
   std::vector<buffer<>> into = buffers(bed);
   const auto write_to = [&](std::uint32_t peer) {

@@ -339,9 +339,7 @@ TEST_CASE("receives of a prepared queue pair do not complete before there is a m
   CHECK(must(pair.query_state()) == queue_pair_state::init);
 }
 
-TEST_CASE("the state that is queried follows the device into ERR") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "the state that is queried follows the device into ERR") {
   CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   move_to_error(left.native_handle());
   CHECK(must(left.query_state()) == queue_pair_state::error);

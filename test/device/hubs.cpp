@@ -38,11 +38,7 @@ namespace {
 /// that tests can end it first.
 [[nodiscard]] std::optional<channel_hub> hub_with(const testbed& bed, const message_pool& pool,
                                                   const hub_options& options) {
-  auto made = channel_hub::create(bed.domain, pool, options);
-  if (made.has_value()) return std::move(made).assume_value();
-  INFO(made.error());
-  REQUIRE(made.error() == error_kind::not_supported);
-  SKIP("the device has no shared receive queues");
+  return supported(channel_hub::create(bed.domain, pool, options), shared_receive_queues);
 }
 
 /// The next message; news are told to `told`, one after the other.
@@ -393,9 +389,7 @@ TEST_CASE("a hub knows what it has no room for") {
   }
 }
 
-TEST_CASE("a channel closes within its limit, under load") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels, "a channel closes within its limit, under load") {
   const auto pool = must(message_pool::create(bed.domain, 64, 4096));
   for (const int milliseconds : {0, 100}) {
     const std::chrono::milliseconds limit(milliseconds);

@@ -92,10 +92,8 @@ TEST_CASE("a region can go when the lease of it is over, however it ended") {
   });
 }
 
-TEST_CASE("a lease that is not waited for goes to the peer by the next message") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows,
+                 "a lease that is not waited for goes to the peer by the next message") {
   const buffer<> source(bed.domain, pattern(64, 10));
   buffer<> outbox(bed.domain, remote_memory<both_ways>::encoded_size);
   buffer<> inbox(bed.domain, outbox.size());
@@ -113,10 +111,7 @@ TEST_CASE("a lease that is not waited for goes to the peer by the next message")
   CHECK(memory.bytes() == source.bytes());
 }
 
-TEST_CASE("a lease can be dropped before the device has seen it") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device has seen it") {
   SECTION("dropped at once") {
     for (int i = 0; i < 50; ++i)
       static_cast<void>(
@@ -151,10 +146,9 @@ TEST_CASE("a lease can be dropped before the device has seen it") {
   }
 }
 
-TEST_CASE("limits that have passed, and stops that were requested, are found before a lease") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(
+    memory_for_windows,
+    "limits that have passed, and stops that were requested, are found before a lease") {
   std::stop_source source;
   source.request_stop();
   const auto part = must(memory.region().window_part<both_ways>(0, 64));
@@ -175,10 +169,8 @@ TEST_CASE("limits that have passed, and stops that were requested, are found bef
   check_closed(bed.peer, bed.domain, memory, far);
 }
 
-TEST_CASE("a limit that ends the wait for a lease ends the connection, and the lease") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows,
+                 "a limit that ends the wait for a lease ends the connection, and the lease") {
   const buffer<> message(bed.domain, 8);
   const auto part = must(memory.region().window_part<both_ways>(0, 64));
   SECTION("granted") {
@@ -231,10 +223,7 @@ TEST_CASE("a limit that ends the wait for a lease ends the connection, and the l
   }
 }
 
-TEST_CASE("the peer gives a lease back by a message") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows, "the peer gives a lease back by a message") {
   buffer<> inbox(bed.domain, 8);
   const buffer<> message(bed.domain, 8);
   auto other = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
@@ -268,13 +257,11 @@ TEST_CASE(
   lease_bed bed;
   bed.need_windows();
   const auto pool = must(message_pool::create(bed.domain, 8, 64));
-  const auto hub = channel_hub::create(
-      bed.domain, pool, {.channels = 2, .completions = 128, .receives = 4, .refill = 2});
-  if (!hub.has_value()) {
-    REQUIRE(hub.error() == error_kind::not_supported);
-    SKIP("the device has no shared receive queues");
-  }
-  auto served = must(bed.domain.build_channel().max_send_work_requests(8).hub(hub.value()).build());
+  const channel_hub hub = supported(
+      channel_hub::create(bed.domain, pool,
+                          {.channels = 2, .completions = 128, .receives = 4, .refill = 2}),
+      shared_receive_queues);
+  auto served = must(bed.domain.build_channel().max_send_work_requests(8).hub(hub).build());
   auto client = must(bed.domain.build_channel().build());
   const endpoint client_end = client.endpoint();
   channel peer = must(std::move(client).handshake(served.endpoint()));
@@ -288,7 +275,7 @@ TEST_CASE(
   auto sent = must(peer.post_send_with_invalidate({.elements = message.gather(), .rkey = key}));
   must(sent.wait(patience));
   std::array<arrival, 1> slot;
-  do static_cast<void>(must(hub.value().wait(slot, patience)));
+  do static_cast<void>(must(hub.wait(slot, patience)));
   while (!slot[0].message);
   const auto told = slot[0].message.received()->invalidated_rkey();
   // Linux' software driver sets the flag of something else.

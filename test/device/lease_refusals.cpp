@@ -106,10 +106,7 @@ TEST_CASE("where there are no windows to take back, the error names the other wa
   }
 }
 
-TEST_CASE("a bind that fails breaks the channel, and leaves no lease") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows, "a bind that fails breaks the channel, and leaves no lease") {
   const failing_device fails("send-completion=mw-bind-err");
   SECTION("waited for") {
     const error e = failure_of(bed.owner.lease<both_ways>(memory.region(), 0, 64));
@@ -122,10 +119,8 @@ TEST_CASE("a bind that fails breaks the channel, and leaves no lease") {
   CHECK(bed.owner.state() == channel_state::broken);
 }
 
-TEST_CASE("what the driver refuses to post leaves the channel as it was") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows,
+                 "what the driver refuses to post leaves the channel as it was") {
   auto lease = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   const auto far = must(lease.remote());
   {
@@ -172,10 +167,7 @@ TEST_CASE("a lease that is on its way is taken back when it has come, if not by 
   check_closed(bed.peer, bed.domain, memory, far);
 }
 
-TEST_CASE("a lease that the device does not take back says so") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows, "a lease that the device does not take back says so") {
   auto lease = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   ibv_mw* const window = lease.native_handle();
   reports.clear();

@@ -41,10 +41,7 @@ TEST_CASE("a lease lets the peer in, to that part, until it is revoked") {
   });
 }
 
-TEST_CASE("a lease of a part for a window is one by a window") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows, "a lease of a part for a window is one by a window") {
   const buffer<> source(bed.domain, pattern(64, 2));
   const auto part = must(memory.region().window_part<both_ways>(16, 32));
   auto lease = must(bed.owner.lease(part));
@@ -132,10 +129,7 @@ TEST_CASE("after revoke nothing of the peer's lands, although it goes on writing
   });
 }
 
-TEST_CASE("who uses a lease too late breaks the connection for both") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows, "who uses a lease too late breaks the connection for both") {
   auto lease = must(bed.owner.lease<both_ways>(memory.region(), 0, 64));
   auto second = must(bed.owner.lease<both_ways>(memory.region(), 0, 32));
   const auto far = must(lease.remote());
@@ -182,10 +176,7 @@ TEST_CASE("the next lease of the same bytes has another key, for a long time") {
   });
 }
 
-TEST_CASE("a window is replaced before its keys repeat") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows, "a window is replaced before its keys repeat") {
   std::uint32_t last = 0;
   int in_a_row = 0;
   for (int i = 0; i < 600; ++i) {
@@ -198,10 +189,7 @@ TEST_CASE("a window is replaced before its keys repeat") {
   }
 }
 
-TEST_CASE("there can be several leases of the same bytes at once") {
-  lease_bed bed;
-  bed.need_windows();
-  leased_memory memory(bed.domain, 64);
+TEST_CASE_METHOD(memory_for_windows, "there can be several leases of the same bytes at once") {
   const buffer<> source(bed.domain, pattern(64, 5));
   std::vector<lease<both_ways>> leases;
   for (int i = 0; i < 10; ++i)

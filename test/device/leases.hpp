@@ -43,6 +43,14 @@ struct lease_bed : testbed {
   channel owner;
 };
 
+/// A fixture: memory to lease by windows.
+struct memory_for_windows {
+  memory_for_windows() { bed.need_windows(); }
+
+  lease_bed bed;
+  leased_memory memory{bed.domain, 64};
+};
+
 /// Runs a test for each way to lease that the device has: `test.operator()<By>(bed)`.
 template <class Test>
 void for_each_way(Test test) {

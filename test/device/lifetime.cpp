@@ -253,9 +253,7 @@ TEST_CASE("a queue pair with work outstanding can be destroyed, and then its mem
   SUCCEED();
 }
 
-TEST_CASE("memory can be released while a peer still writes to it") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "memory can be released while a peer still writes to it") {
   constexpr std::size_t size = std::size_t{1} << 20;
   buffer<> near(bed.domain, size);
   auto far = std::make_unique<buffer<>>(bed.domain, size);

@@ -31,6 +31,13 @@ struct meeting_place {
   std::string port = std::to_string(listener.port());
 };
 
+/// A fixture: where two ends meet.
+struct two_places {
+  testbed bed;
+  const meeting_place left{};
+  const meeting_place right{};
+};
+
 auto meet_at(const testbed& bed, const meeting_place& own, const std::string& port, int number,
              const wait_limit& limit, const exchange_options& options = {}) {
   return meet<int>(own.listener, "127.0.0.1", port, must(bed.domain.build_channel().build()),
@@ -57,10 +64,7 @@ void check_connection(const testbed& bed, channel& from, channel& to) {
 
 }  // namespace
 
-TEST_CASE("two that connect to each other at once have one connection") {
-  testbed bed;
-  const meeting_place left;
-  const meeting_place right;
+TEST_CASE_METHOD(two_places, "two that connect to each other at once have one connection") {
   // The same listeners again and again: what an earlier meeting left there is passed over.
   for (int i = 0; i < 20; ++i) {
     auto other =
@@ -111,10 +115,7 @@ TEST_CASE("a meeting passes over strangers, and ends at its limit with the reaso
         error_kind::cancelled);
 }
 
-TEST_CASE("a meeting with oneself, or with who does not fit, is refused") {
-  testbed bed;
-  const meeting_place left;
-  const meeting_place right;
+TEST_CASE_METHOD(two_places, "a meeting with oneself, or with who does not fit, is refused") {
   SECTION("oneself") {
     const error alone = failure_of(meet_at(bed, left, left.port, 1, patience));
     CHECK(alone == error_kind::mismatch);
@@ -218,10 +219,7 @@ TEST_CASE("the descriptor of a meeting tells of its limit, and its failure stays
   CHECK(start("", "1") == error_kind::invalid_input);
 }
 
-TEST_CASE("who leaves a meeting tells the other, who goes on waiting for it") {
-  testbed bed;
-  const meeting_place left;
-  const meeting_place right;
+TEST_CASE_METHOD(two_places, "who leaves a meeting tells the other, who goes on waiting for it") {
   auto staying = start_at(bed, left, "127.0.0.1", right.port, 1);
   {
     auto leaving = start_at(bed, right, "127.0.0.1", left.port, 2);
@@ -235,10 +233,7 @@ TEST_CASE("who leaves a meeting tells the other, who goes on waiting for it") {
   CHECK(must(again.get()).met.theirs == 1);
 }
 
-TEST_CASE("a meeting connects channels that were renewed") {
-  testbed bed;
-  const meeting_place left;
-  const meeting_place right;
+TEST_CASE_METHOD(two_places, "a meeting connects channels that were renewed") {
   channel one(must(bed.domain.build_channel().build()));
   channel two(must(bed.domain.build_channel().build()));
   for (int i = 0; i < 3; ++i) {

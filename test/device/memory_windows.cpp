@@ -99,9 +99,8 @@ TEST_CASE("what is outside of a window is refused") {
   });
 }
 
-TEST_CASE("with the next bind of a window of type 1, its former handle is void") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "with the next bind of a window of type 1, its former handle is void") {
   shown_memory memory(bed.domain, 256);
   auto window = window_of<type_1>(bed.domain);
   const auto first = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -112,9 +111,7 @@ TEST_CASE("with the next bind of a window of type 1, its former handle is void")
   CHECK(memory.front(64) == std::vector<std::byte>(64));
 }
 
-TEST_CASE("a window of type 1 lets in whoever is connected to its domain") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a window of type 1 lets in whoever is connected to its domain") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_1>(bed.domain);
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -122,9 +119,9 @@ TEST_CASE("a window of type 1 lets in whoever is connected to its domain") {
   CHECK(memory.bytes() == written_by_another(64));
 }
 
-TEST_CASE("a window of type 1 that is bound to no bytes lets nobody in, and lets the region go") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(
+    two_queue_pairs,
+    "a window of type 1 that is bound to no bytes lets nobody in, and lets the region go") {
   std::vector<std::byte> bytes(64);
   auto region =
       must(register_memory < access::local_write | access::window_bind > (bed.domain, bytes));
@@ -138,9 +135,8 @@ TEST_CASE("a window of type 1 that is bound to no bytes lets nobody in, and lets
   CHECK_NOTHROW(must(std::move(region).deregister()));
 }
 
-TEST_CASE("a window that is assigned over lets nobody in, and lets the region go") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a window that is assigned over lets nobody in, and lets the region go") {
   std::vector<std::byte> bytes(64);
   auto region =
       must(register_memory < access::local_write | access::window_bind > (bed.domain, bytes));
@@ -158,9 +154,8 @@ TEST_CASE("a window that is assigned over lets nobody in, and lets the region go
   CHECK_NOTHROW(must(std::move(region).deregister()));
 }
 
-TEST_CASE("a window of type 2 is closed by its own side, and can be bound anew then") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a window of type 2 is closed by its own side, and can be bound anew then") {
   shown_memory memory(bed.domain, 128);
   auto window = window_of<type_2>(bed.domain);
   const auto first = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -177,9 +172,8 @@ TEST_CASE("a window of type 2 is closed by its own side, and can be bound anew t
   CHECK(memory.front(64) == std::vector<std::byte>(64));
 }
 
-TEST_CASE("a window of type 2 is closed by its peer, whose message names it") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a window of type 2 is closed by its peer, whose message names it") {
   shown_memory memory(bed.domain, 64);
   buffer<> inbox(bed.domain, 16);
   buffer<> source(bed.domain, pattern(64, 7));
@@ -201,9 +195,8 @@ TEST_CASE("a window of type 2 is closed by its peer, whose message names it") {
   CHECK(write(bed, pair.left, far, source) == work_status::remote_access_error);
 }
 
-TEST_CASE("a window of type 2 lets in only the peer of the queue pair that bound it") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a window of type 2 lets in only the peer of the queue pair that bound it") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);
   const auto far = bind(pair.right, *window, part_of<both_ways>(memory, 0, 64));
@@ -213,9 +206,8 @@ TEST_CASE("a window of type 2 lets in only the peer of the queue pair that bound
   CHECK(write(bed, pair.left, far, source) == work_status::success);
 }
 
-TEST_CASE("a window of type 2 that is bound still cannot be bound, by whatever queue pair") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a window of type 2 that is bound still cannot be bound, by whatever queue pair") {
   connected_pair other = connect(bed);
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);

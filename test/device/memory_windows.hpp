@@ -26,11 +26,8 @@ using shown_memory = buffer<access::local_write | access::window_bind>;
 /// gone before they are.
 template <memory_window_type Type>
 std::optional<memory_window<Type>> window_of(const protection_domain& domain) {
-  auto created = memory_window<Type>::create(domain);
-  if (created.has_value()) return std::move(created).assume_value();
-  INFO(created.error());
-  REQUIRE(created.error() == error_kind::not_supported);
-  SKIP("the device has no memory windows of " << to_string(Type));
+  return supported(memory_window<Type>::create(domain),
+                   "memory windows of " + std::string(to_string(Type)));
 }
 
 /// Runs a test for both types of window: `test.operator()<type>()`.
@@ -101,13 +98,8 @@ void with_each_interface(Test test) {
     INFO("linked lists");
     run(must(bed.right().build()));
   }
-  auto extended = bed.right().extended_posting().build();
-  if (extended.has_error()) {
-    REQUIRE(extended.error() == error_kind::not_supported);
-    SKIP("the device has no extended posting interface");
-  }
   INFO("the extended interface");
-  run(must(std::move(extended)));
+  run(supported(bed.right().extended_posting().build(), extended_posting));
 }
 
 /// Invalidates by the right end, and waits for it.

@@ -266,9 +266,8 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
   check_places(pool);
 }
 
-TEST_CASE("a message is as long as work has filled it, whatever it was before") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(two_channels,
+                 "a message is as long as work has filled it, whatever it was before") {
   const auto pool = must(message_pool::create(bed.domain, 1, 64));
   buffer<> theirs(bed.domain, pattern(64, 1));
   auto mine = must(pool.take());

@@ -335,13 +335,9 @@ TEST_CASE("another process writes to what it was leased, until that is taken bac
     peer_process peer("write");
     buffer<access::local_write | access::window_bind> memory(bed.domain, message_size);
     channel mine = connect_over(peer.connection(), must(bed.domain.build_channel().build()));
-    auto granted = mine.lease < access::remote_write |
-                   access::remote_read > (memory.region(), 0, message_size);
-    if (granted.has_error()) {
-      REQUIRE(granted.error() == error_kind::not_supported);
-      SKIP("the device has no memory windows of type 2");
-    }
-    auto lease = std::move(granted).value();
+    constexpr auto rights = access::remote_write | access::remote_read;
+    auto lease =
+        supported(mine.lease<rights>(memory.region(), 0, message_size), "memory windows of type 2");
     peer.connection().put(must(lease.remote()).encode());
     peer.connection().meet();
     if (is_killed) peer.kill();

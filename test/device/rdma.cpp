@@ -30,9 +30,8 @@ bool holds_at(const std::vector<std::byte>& memory, std::size_t offset,
 
 }  // namespace
 
-TEST_CASE("an RDMA write puts its bytes where it was told, and nowhere else") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "an RDMA write puts its bytes where it was told, and nowhere else") {
   const auto sizes = telling_sizes(bed);
   buffer<> from(bed.domain, pattern(sizes.back(), 20));
   for (const std::size_t size : sizes) {
@@ -51,9 +50,7 @@ TEST_CASE("an RDMA write puts its bytes where it was told, and nowhere else") {
   CHECK(count_within_a_moment(bed.right_queue) == 0);
 }
 
-TEST_CASE("an RDMA write leaves the peer's receives alone") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "an RDMA write leaves the peer's receives alone") {
   buffer<> memory(bed.domain, 64);
   must(right.post_receive({.elements = memory.scatter(0, 16)}, {.id = 1}));
   must(left.post_write(
@@ -66,9 +63,9 @@ TEST_CASE("an RDMA write leaves the peer's receives alone") {
   take_success(bed.right_queue, 1);
 }
 
-TEST_CASE("an RDMA write with immediate data uses up a receive, which tells the byte count") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(
+    two_queue_pairs,
+    "an RDMA write with immediate data uses up a receive, which tells the byte count") {
   const auto sizes = telling_sizes(bed);
   buffer<> from(bed.domain, pattern(sizes.back(), 21));
   buffer<> to(bed.domain, sizes.back());
@@ -94,9 +91,7 @@ TEST_CASE("an RDMA write with immediate data uses up a receive, which tells the 
   }
 }
 
-TEST_CASE("an RDMA read brings the peer's bytes") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "an RDMA read brings the peer's bytes") {
   const auto sizes = telling_sizes(bed);
   buffer<> from(bed.domain, pattern(sizes.back() + 10, 22));
   for (const std::size_t size : sizes) {
@@ -146,9 +141,8 @@ TEST_CASE("RDMA gathers and scatters several elements") {
   CHECK(std::equal(expected.begin() + 4000, expected.begin() + 6000, back.bytes().begin() + 7000));
 }
 
-TEST_CASE("remote memory that is too short is refused before the device is asked") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "remote memory that is too short is refused before the device is asked") {
   buffer<> near(bed.domain, 64);
   buffer<> far(bed.domain, 64);
   const auto shorter = must(far.remote().slice(0, 31));
@@ -185,9 +179,9 @@ TEST_CASE("more reads than may be outstanding at once complete all the same, in 
   CHECK(near.bytes() == far.bytes());
 }
 
-TEST_CASE("writes, reads and sends of one queue pair take effect in the order of their posts") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(
+    two_queue_pairs,
+    "writes, reads and sends of one queue pair take effect in the order of their posts") {
   buffer<> near(bed.domain, pattern(8192, 25));
   buffer<> far(bed.domain, 8192);
   buffer<> back(bed.domain, 8192);
@@ -203,9 +197,7 @@ TEST_CASE("writes, reads and sends of one queue pair take effect in the order of
   CHECK(back.bytes() == near.bytes());
 }
 
-TEST_CASE("both ends write to each other and read from each other") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "both ends write to each other and read from each other") {
   buffer<> left_memory(bed.domain, pattern(4096, 26));
   buffer<> right_memory(bed.domain, pattern(4096, 27));
   buffer<> left_copy(bed.domain, 4096);
@@ -220,9 +212,7 @@ TEST_CASE("both ends write to each other and read from each other") {
   CHECK(right_copy.bytes() == left_memory.bytes());
 }
 
-TEST_CASE("a remote handle that travelled as bytes works as the original") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a remote handle that travelled as bytes works as the original") {
   buffer<> near(bed.domain, pattern(100, 28));
   buffer<> far(bed.domain, 100);
   using handle = remote_memory<access::remote_write>;

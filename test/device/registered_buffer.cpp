@@ -102,9 +102,8 @@ TEST_CASE("a field of an element of a registered buffer is an element of its own
   }
 }
 
-TEST_CASE("registered buffers send, receive, and are written field by field") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "registered buffers send, receive, and are written field by field") {
   auto source = must(slots_buffer::allocate(bed.domain, 4));
   auto target = must(slots_buffer::allocate(bed.domain, 4));
   source[1] = {.state = 1, .count = 2, .marks = {3, 4, 5, 6}, .tail = {7, 8}};

@@ -35,9 +35,7 @@ std::vector<std::pair<std::size_t, std::size_t>> uneven_pieces(std::size_t count
 
 }  // namespace
 
-TEST_CASE("a message of any size arrives as it was sent") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a message of any size arrives as it was sent") {
   const auto sizes = telling_sizes(bed);
   buffer<> outbox(bed.domain, pattern(sizes.back(), 5));
   buffer<> inbox(bed.domain, sizes.back() + 1);
@@ -60,9 +58,7 @@ TEST_CASE("a message of any size arrives as it was sent") {
   }
 }
 
-TEST_CASE("a message of no elements needs a receive of none") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a message of no elements needs a receive of none") {
   must(right.post_receive({}, {.id = 1}));
   must(left.post_send({.immediate = immediate_data(3)}, {.id = 2}));
   take_success(bed.left_queue, 2);
@@ -115,9 +111,7 @@ TEST_CASE("elements of uneven lengths are gathered and scattered in order") {
   }
 }
 
-TEST_CASE("immediate data arrives as the same number, in both directions") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "immediate data arrives as the same number, in both directions") {
   buffer<> memory(bed.domain, 32);
   for (const std::uint32_t value : {0U, 1U, 0x01020304U, 0xffffffffU}) {
     must(right.post_receive({.elements = memory.scatter(16, 16)}, {.id = 1}));
@@ -140,9 +134,7 @@ TEST_CASE("immediate data arrives as the same number, in both directions") {
   }
 }
 
-TEST_CASE("immediate data is in network byte order on the wire") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "immediate data is in network byte order on the wire") {
   must(right.post_receive({}, {.id = 1}));
   must(left.post_send({.immediate = immediate_data(0x01020304)}, {.id = 2}));
   take_success(bed.left_queue, 2);
@@ -151,9 +143,7 @@ TEST_CASE("immediate data is in network byte order on the wire") {
   CHECK(received.native().imm_data == htonl(0x01020304));
 }
 
-TEST_CASE("a solicited send is a send") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a solicited send is a send") {
   buffer<> memory(bed.domain, pattern(32, 7));
   must(right.post_receive({.elements = memory.scatter(16, 16)}, {.id = 1}));
   must(left.post_send({.elements = memory.gather(0, 16), .solicited = true}, {.id = 2}));
@@ -161,9 +151,7 @@ TEST_CASE("a solicited send is a send") {
   CHECK(take_success(bed.right_queue, 1).byte_count() == 16U);
 }
 
-TEST_CASE("an unsignaled send gives no completion, but arrives") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "an unsignaled send gives no completion, but arrives") {
   buffer<> outbox(bed.domain, pattern(3 * 16, 8));
   buffer<> inbox(bed.domain, 3 * 16);
   for (std::size_t i = 0; i < 3; ++i)
@@ -298,9 +286,7 @@ TEST_CASE("two threads use queue pairs of their own and one completion queue") {
   for (const auto& each : completed) CHECK(each == count);
 }
 
-TEST_CASE("a fenced send carries what the read before it has brought") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a fenced send carries what the read before it has brought") {
   constexpr std::size_t size = 65536;
   for (unsigned round = 0; round < 10; ++round) {
     buffer<> far(bed.domain, pattern(size, 100 + round));

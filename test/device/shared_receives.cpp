@@ -16,11 +16,7 @@ namespace {
 
 /// A shared receive queue, if the device has them.
 std::optional<shared_receive_queue> shared_queue(const testbed& bed, work_request_count length) {
-  auto queue = shared_receive_queue::create(bed.domain, length);
-  if (queue.has_value()) return std::move(queue).assume_value();
-  INFO(queue.error());
-  REQUIRE(queue.error() == error_kind::not_supported);
-  SKIP("the device has no shared receive queues");
+  return supported(shared_receive_queue::create(bed.domain, length), shared_receive_queues);
 }
 
 }  // namespace

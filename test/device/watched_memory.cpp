@@ -27,9 +27,9 @@ void returns(const gather_element& element) { device_returns(element.address(), 
 
 }  // namespace
 
-TEST_CASE("a device writes where the program must not look: what it received, wrote and read") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(
+    two_queue_pairs,
+    "a device writes where the program must not look: what it received, wrote and read") {
   constexpr std::size_t size = 100'003;  // several packets, and no multiple of 8
   buffer<> from(bed.domain, pattern(size, 1));
   buffer<> received(bed.domain, size);
@@ -132,9 +132,9 @@ TEST_CASE(
   returns(element);
 }
 
-TEST_CASE("memory that a channel's work sends can be written to wherever that is no mistake") {
-  const testbed bed;
-  channel_pair ends = connect_channels(bed);
+TEST_CASE_METHOD(
+    two_channels,
+    "memory that a channel's work sends can be written to wherever that is no mistake") {
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t size = 8 * page;
   buffer<> theirs(bed.domain, size);

@@ -175,9 +175,8 @@ TEST_CASE("a part for a window lies within its region") {
              Catch::Contains("20") && Catch::Contains("10"));
 }
 
-TEST_CASE("a window shows memory at the address that it was registered with") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a window shows memory at the address that it was registered with") {
   struct alignas(4096) page {
     std::array<std::byte, 4096> bytes{};
   };

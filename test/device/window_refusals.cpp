@@ -93,9 +93,7 @@ TEST_CASE("a bind to a region that was not registered for it fails, whoever vouc
   });
 }
 
-TEST_CASE("a window of type 2 is not bound to no bytes") {
-  const testbed bed;
-  connected_pair pair = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a window of type 2 is not bound to no bytes") {
   shown_memory memory(bed.domain, 64);
   auto window = window_of<type_2>(bed.domain);
   const error e =

@@ -129,9 +129,7 @@ void check_receive_refused_there(const testbed& bed, const scatter_element& into
 
 }  // namespace
 
-TEST_CASE("a message longer than its receive fails on both ends") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a message longer than its receive fails on both ends") {
   buffer<> memory(bed.domain, 256);
   must(right.post_receive({.elements = memory.scatter(0, 63)}, {.id = 11}));
   must(right.post_receive({.elements = memory.scatter(0, 128)}, {.id = 12}));
@@ -272,9 +270,8 @@ TEST_CASE("a receive into memory that the device may not write fails on both end
   }
 }
 
-TEST_CASE("a read into memory that the device may not write is a local error") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a read into memory that the device may not write is a local error") {
   buffer<> far(bed.domain, 64);
   const buffer<access::local_read> near(bed.domain, 64);
   must(left.post_read(
@@ -308,9 +305,7 @@ TEST_CASE("a few retries for a receiver that is never ready end as well") {
                work_error_class::timeout);
 }
 
-TEST_CASE("with unlimited retries a send waits for its receive") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "with unlimited retries a send waits for its receive") {
   buffer<> outbox(bed.domain, pattern(9000, 40));
   buffer<> inbox(bed.domain, 9000);
   must(left.post_send({.elements = outbox.gather()}, {.id = 1}));
@@ -382,9 +377,7 @@ TEST_CASE("a peer that is destroyed in the middle of a stream is noticed") {
   must(near.region().gather());
 }
 
-TEST_CASE("moving to ERR flushes what is outstanding, in order") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "moving to ERR flushes what is outstanding, in order") {
   buffer<> memory(bed.domain, 64);
   constexpr std::uint64_t count = 8;
   // Nothing goes through: the peer has no receives, and the wait for them has no end.
@@ -406,9 +399,7 @@ TEST_CASE("moving to ERR flushes what is outstanding, in order") {
   check_whole(right);
 }
 
-TEST_CASE("what is posted in ERR is flushed") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "what is posted in ERR is flushed") {
   buffer<> memory(bed.domain, 64);
   move_to_error(left.native_handle());
   must(left.post_send({.elements = memory.gather()}, {.id = 1}));
@@ -424,9 +415,8 @@ TEST_CASE("what is posted in ERR is flushed") {
   check_failed(take_one(bed.left_queue), 4, left, {flushed}, work_error_class::flushed);
 }
 
-TEST_CASE("a failure of one queue pair leaves the others of its completion queue alone") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a failure of one queue pair leaves the others of its completion queue alone") {
   auto [other_left, other_right] = connect(bed);
   buffer<> memory(bed.domain, 64);
   must(left.post_write(

@@ -230,9 +230,8 @@ TEST_CASE("shared memory is freed when the last handle and the last work have le
   CHECK_FALSE(is_mapped(start));
 }
 
-TEST_CASE("a device fills shared memory of which only the work has a handle") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs,
+                 "a device fills shared memory of which only the work has a handle") {
   auto source = must(slots::allocate(bed.domain, 4));
   source[2].count = 22;
   auto target = std::optional(must(must(slots::allocate(bed.domain, 4)).share()));
@@ -249,9 +248,7 @@ TEST_CASE("a device fills shared memory of which only the work has a handle") {
   kept.let_go();
 }
 
-TEST_CASE("a shared buffer that is only for reading is sent") {
-  const testbed bed;
-  auto [left, right] = connect(bed);
+TEST_CASE_METHOD(two_queue_pairs, "a shared buffer that is only for reading is sent") {
   const auto source =
       must(must(registered_buffer<access::local_read>::allocate(bed.domain, 64)).share());
   source[5] = std::byte{5};
