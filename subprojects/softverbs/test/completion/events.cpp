@@ -9,11 +9,7 @@
 
 namespace {
 
-options with_channel() {
-  options result;
-  result.channel = true;
-  return result;
-}
+options with_channel() { return {.channel = true}; }
 
 void take_event(endpoint& end) {
   ibv_cq* queue = nullptr;
@@ -116,13 +112,9 @@ TEST_CASE("a completion queue is resized with what is in it, but not below that"
 }
 
 TEST_CASE("a completion queue isn't resized below what has been sent") {
-  options wants;
-  wants.type = IBV_QPT_UD;
-  endpoint end(wants);
+  endpoint end(options{.type = IBV_QPT_UD});
   end.connect(end.here());
-  ibv_ah_attr path = end.address_of(end.here());
-  ibv_ah* handle = ibv_create_ah(end.domain, &path);
-  REQUIRE(handle != nullptr);
+  const address_handle handle(end, end.here());
   // Each round, the device's thread may or may not have done it by itself.
   for (int round = 0; round < 20; ++round) {
     REQUIRE(ibv_resize_cq(end.queue, 7) == 0);
@@ -131,7 +123,6 @@ TEST_CASE("a completion queue isn't resized below what has been sent") {
     CHECK(ibv_resize_cq(end.queue, 1) == EINVAL);
     for (std::uint64_t id = 0; id < 6; ++id) CHECK(end.wait().wr_id == id);
   }
-  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("destroying a queue waits until its events are acknowledged") {
@@ -177,9 +168,7 @@ TEST_CASE("a drained send queue is reported to who asked for it") {
 
 TEST_CASE("a drained send queue is no news to who didn't ask, nor twice to who did") {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
-    options wanted;
-    wanted.type = type;
-    connection link(wanted);
+    connection link(options{.type = type});
     ibv_qp_attr attributes{};
     attributes.qp_state = IBV_QPS_SQD;
     for (const std::uint8_t notify : {1, 0}) {

@@ -100,9 +100,7 @@ TEST_CASE("one poll goes through all completions that are there") {
 }
 
 TEST_CASE("an extended completion queue is a completion queue, too") {
-  options wants;
-  wants.channel = true;
-  extended_endpoint end({}, wants);
+  extended_endpoint end({}, options{.channel = true});
   end.connect(end.here());
   REQUIRE(ibv_req_notify_cq(end.queue, 0) == 0);
   REQUIRE(end.write(1, {end.piece(0, 8)}, end.here()) == 0);

@@ -40,6 +40,13 @@ struct asking {
   one_id client;
 };
 
+/// Accepts a request, with a queue pair.
+int accept(one_id& server) {
+  if (server.id->qp == nullptr) server.create_queue_pair();
+  rdma_conn_param answer = parameters_with();
+  return rdma_accept(server.id, &answer);
+}
+
 bool holds(const void* data, std::uint8_t length, const char* text, std::size_t room) {
   const auto* const bytes = static_cast<const char*>(data);
   return length == room && std::strcmp(bytes, text) == 0 &&
@@ -239,9 +246,7 @@ TEST_CASE("cm: who asked and has gone can't be accepted any more") {
   REQUIRE(both.connect() == 0);
   both.client.destroy();
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
-  server.create_queue_pair();
-  rdma_conn_param answer = parameters_with();
-  CHECK(rdma_accept(server.id, &answer) == -1);
+  CHECK(accept(server) == -1);
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 4);
 }
 
@@ -249,9 +254,7 @@ TEST_CASE("cm: who was accepted and goes before it says so is noticed") {
   asking both;
   REQUIRE(both.connect() == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
-  server.create_queue_pair();
-  rdma_conn_param answer = parameters_with();
-  REQUIRE(rdma_accept(server.id, &answer) == 0);
+  REQUIRE(accept(server) == 0);
   both.client.destroy();
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
 }
@@ -268,9 +271,7 @@ TEST_CASE("cm: a queue pair that can't be set up ends the connection for both") 
   asking both;
   REQUIRE(both.connect() == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
-  server.create_queue_pair();
-  rdma_conn_param answer = parameters_with();
-  REQUIRE(rdma_accept(server.id, &answer) == 0);
+  REQUIRE(accept(server) == 0);
   REQUIRE(softverbs_inject("ibv_modify_qp:2=EINVAL") == 0);
   CHECK(both.client_events.next(RDMA_CM_EVENT_CONNECT_ERROR)->status == -EINVAL);
   softverbs_reset_faults();

@@ -21,10 +21,7 @@
 namespace {
 
 options at_port(std::uint8_t port, std::uint8_t gid_index) {
-  options result;
-  result.port = port;
-  result.gid_index = gid_index;
-  return result;
+  return {.port = port, .gid_index = gid_index};
 }
 
 ibv_port_attr port_of(ibv_context* verbs, std::uint8_t number) {
@@ -127,9 +124,7 @@ TEST_CASE("odd addresses are reached", "[.][differ]") {
     connection link(at_port(1, index));
     CHECK(writes(link.left, link.right));
   }
-  options infiniband;
-  infiniband.device = "soft2";
-  connection link(infiniband);
+  connection link(options{.device = "soft2"});
   CHECK(writes(link.left, link.right));
 }
 
@@ -224,15 +219,12 @@ TEST_CASE("a small MTU limits paths and datagrams", "[.][differ]") {
   datagrams.type = IBV_QPT_UD;
   endpoint sender(datagrams);
   sender.connect(sender.here());
-  ibv_ah_attr to = sender.address_of(sender.here());
-  ibv_ah* handle = ibv_create_ah(sender.domain, &to);
-  REQUIRE(handle != nullptr);
+  const address_handle handle(sender, sender.here());
   const std::uint32_t qpn = sender.pair->qp_num;
   REQUIRE(sender.send_to(handle, qpn, 1, {sender.piece(0, 1024)}) == 0);
   CHECK(sender.wait().status == IBV_WC_SUCCESS);
   REQUIRE(sender.send_to(handle, qpn, 2, {sender.piece(0, 1025)}) == 0);
   CHECK(sender.wait().status == IBV_WC_LOC_LEN_ERR);
-  ibv_destroy_ah(handle);
 }
 
 TEST_CASE("what is withheld is refused", "[.][differ]") {

@@ -5,13 +5,13 @@
 #include "support/work_queues.hpp"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <deque>
 #include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -20,16 +20,8 @@ using namespace std::chrono_literals;
 /// Three requests at once: the device can't fail one before the last is posted.
 void write_together(endpoint& from, const address& to) {
   ibv_sge piece = from.piece(0, 8);
-  std::array<ibv_send_wr, 3> requests{};
-  for (std::size_t at = 0; at < requests.size(); ++at) {
-    requests[at].wr_id = at + 1;
-    requests[at].next = at + 1 < requests.size() ? &requests[at + 1] : nullptr;
-    requests[at].sg_list = &piece;
-    requests[at].num_sge = 1;
-    requests[at].opcode = IBV_WR_RDMA_WRITE;
-    requests[at].send_flags = IBV_SEND_SIGNALED;
-    requests[at].wr.rdma = {to.memory + at * 8, to.rkey};
-  }
+  std::vector<ibv_send_wr> requests = list_of_writes(3, piece, to);
+  for (ibv_send_wr& each : requests) each.wr.rdma.remote_addr += (each.wr_id - 1) * 8;
   ibv_send_wr* bad = nullptr;
   REQUIRE(ibv_post_send(from.pair, requests.data(), &bad) == 0);
 }
@@ -253,9 +245,7 @@ TEST_CASE("completions are late, and in order", "[in front]") {
   CHECK(link.left.quiet());
 
   // Also for who doesn't poll.
-  options with_channel;
-  with_channel.channel = true;
-  endpoint end(with_channel);
+  endpoint end(options{.channel = true});
   end.connect(end.here());
   faults::add("completion=40ms");
   REQUIRE(ibv_req_notify_cq(end.queue, 0) == 0);
@@ -330,9 +320,7 @@ TEST_CASE("changes come after a time, without anybody's doing", "[in front]") {
 }
 
 TEST_CASE("a fatal device wakes who waits for completions, each thread", "[in front]") {
-  options with_channel;
-  with_channel.channel = true;
-  endpoint end(with_channel);
+  endpoint end(options{.channel = true});
   end.initialize();
   REQUIRE(end.post_receive(1, {end.piece(0, 8)}) == 0);
   REQUIRE(ibv_req_notify_cq(end.queue, 0) == 0);
@@ -365,10 +353,7 @@ TEST_CASE("a fatal device wakes who waits for completions, each thread", "[in fr
 }
 
 TEST_CASE("an overrun wakes who waits for a solicited completion") {
-  options small;
-  small.channel = true;
-  small.cq_entries = 1;
-  endpoint end(small);
+  endpoint end(options{.cq_entries = 1, .channel = true});
   end.connect(end.here());
   REQUIRE(ibv_req_notify_cq(end.queue, 1) == 0);
   for (std::uint64_t id = 1; id <= 3; ++id)
@@ -470,9 +455,7 @@ TEST_CASE("a process says which faults never struck, and may fail for it", "[in 
 
 TEST_CASE("skewed completions are overtaken by those of other queue pairs", "[in front]") {
   endpoint first;
-  options wants;
-  wants.host = &first;
-  endpoint second(wants);
+  endpoint second(options{.host = &first});
   first.connect(first.here());
   second.connect(second.here());
   const auto order = [&](const std::string& text) {
@@ -539,8 +522,7 @@ namespace {
 std::string order_of_steps(unsigned long long seed) {
   constexpr std::size_t pairs = 6;
   endpoint host;
-  options wants;
-  wants.host = &host;
+  const options wants{.host = &host};
   std::deque<endpoint> all;
   for (std::size_t number = 0; number < pairs; ++number) {
     all.emplace_back(wants);

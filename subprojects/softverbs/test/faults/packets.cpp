@@ -32,8 +32,7 @@ TEST_CASE("a lost packet is sent again, if somebody waits for it") {
   }
   endpoint end(of_type(IBV_QPT_UD));
   end.connect(end.here());
-  ibv_ah_attr to = end.address_of(end.here());
-  ibv_ah* handle = ibv_create_ah(end.domain, &to);
+  const address_handle handle(end, end.here());
   const faults set("packet=lost");
   for (std::uint64_t id = 1; id <= 2; ++id)
     REQUIRE(end.post_receive(id, {end.piece(100, 100)}) == 0);
@@ -45,7 +44,6 @@ TEST_CASE("a lost packet is sent again, if somebody waits for it") {
   completes(end, 1, IBV_WC_SUCCESS);
   CHECK(end.memory[140] == 4);
   CHECK(end.quiet());
-  ibv_destroy_ah(handle);
 }
 
 TEST_CASE("a lost peer exceeds the retries, unless it comes back") {
@@ -82,11 +80,9 @@ TEST_CASE("a packet comes twice") {
     CHECK(link.right.quiet());
   }
   {
-    options datagrams = of_type(IBV_QPT_UD);
-    endpoint end(datagrams);
+    endpoint end(of_type(IBV_QPT_UD));
     end.connect(end.here());
-    ibv_ah_attr to = end.address_of(end.here());
-    ibv_ah* handle = ibv_create_ah(end.domain, &to);
+    const address_handle handle(end, end.here());
     const faults set("packet=doubled");
     for (std::uint64_t id = 1; id <= 2; ++id)
       REQUIRE(end.post_receive(id, {end.piece(id * 100, 100)}) == 0);
@@ -96,7 +92,6 @@ TEST_CASE("a packet comes twice") {
     completes(end, 2, IBV_WC_SUCCESS);
     CHECK(end.memory[140] == 77);
     CHECK(end.memory[240] == 77);
-    ibv_destroy_ah(handle);
   }
   connection link;
   const faults set("packet:*=doubled");
@@ -112,8 +107,7 @@ TEST_CASE("a packet comes after the next one") {
   {
     endpoint end(of_type(IBV_QPT_UD));
     end.connect(end.here());
-    ibv_ah_attr to = end.address_of(end.here());
-    ibv_ah* handle = ibv_create_ah(end.domain, &to);
+    const address_handle handle(end, end.here());
     const faults set("packet=swapped");
     for (std::uint64_t id = 1; id <= 2; ++id)
       REQUIRE(end.post_receive(id, {end.piece(id * 100, 100)}) == 0);
@@ -126,7 +120,6 @@ TEST_CASE("a packet comes after the next one") {
     completes(end, 2, IBV_WC_SUCCESS);
     CHECK(end.memory[140] == 2);
     CHECK(end.memory[240] == 1);
-    ibv_destroy_ah(handle);
   }
   {
     connection link(of_type(IBV_QPT_UC));

@@ -386,9 +386,7 @@ TEST_CASE("flow: what makes no sense is refused") {
 
   rule plain;
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UD}) {
-    options wanted;
-    wanted.type = type;
-    endpoint other(wanted);
+    endpoint other(options{.type = type});
     errno = 0;
     CHECK(ibv_create_flow(other.pair, &plain.attributes()) == nullptr);
     CHECK(errno == (type == IBV_QPT_UD ? EOPNOTSUPP : EINVAL));

@@ -23,12 +23,7 @@
 namespace {
 
 /// Notices within milliseconds that the process of the peer has ended.
-options watchful() {
-  options result;
-  result.timeout = 8;
-  result.retry_count = 3;
-  return result;
-}
+options watchful() { return {.timeout = 8, .retry_count = 3}; }
 
 /// Nobody does by himself what takes packets otherwise, as long as there may be faults.
 struct only_packets {
@@ -221,9 +216,7 @@ TEST_CASE("a peer that is stopped for a while loses no packets") {
 
 TEST_CASE("UC: remote memory of another process is written") {
   peer other("unreliable target");
-  options wanted;
-  wanted.type = IBV_QPT_UC;
-  endpoint end(wanted);
+  endpoint end(options{.type = IBV_QPT_UC});
   const address there = other.meet(end);
   for (std::uint64_t id = 0; id < 20; ++id) {
     REQUIRE(end.write(id, {end.piece(0, 1 << 19)}, there) == 0);
@@ -237,13 +230,9 @@ TEST_CASE("UC: remote memory of another process is written") {
 
 TEST_CASE("UD: datagrams go to another process and back") {
   peer other("datagram echo");
-  options wanted;
-  wanted.type = IBV_QPT_UD;
-  endpoint end(wanted);
+  endpoint end(options{.type = IBV_QPT_UD});
   const address there = other.meet(end);
-  ibv_ah_attr attributes = end.address_of(there);
-  ibv_ah* handle = ibv_create_ah(end.domain, &attributes);
-  REQUIRE(handle != nullptr);
+  const address_handle handle(end, there);
   for (std::uint32_t size = 1; size <= 4096; size *= 2) {
     std::fill_n(end.memory.begin(), size, static_cast<unsigned char>(size % 251));
     REQUIRE(end.post_receive(1, {end.piece(1 << 19, 5000)}) == 0);
@@ -255,12 +244,10 @@ TEST_CASE("UD: datagrams go to another process and back") {
   REQUIRE(end.send_to(handle, there.qpn, 3, {}) == 0);
   CHECK(end.wait().status == IBV_WC_SUCCESS);
   CHECK(other.wait() == 0);
-  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("a multicast reaches members in several processes") {
-  options wanted;
-  wanted.type = IBV_QPT_UD;
+  const options wanted{.type = IBV_QPT_UD};
   endpoint first(wanted);
   endpoint second(wanted);
   peer one("member");
@@ -273,25 +260,19 @@ TEST_CASE("a multicast reaches members in several processes") {
   attributes.grh.dgid = group_of(::getpid());
   attributes.grh.sgid_index = on_ethernet() ? 5 : 0;
   attributes.dlid = on_ethernet() ? 0 : lid_of_group;
-  ibv_ah* handle = ibv_create_ah(first.domain, &attributes);
-  REQUIRE(handle != nullptr);
+  const address_handle handle(first, attributes);
   for (std::uint64_t id = 0; id < 10; ++id)
     REQUIRE(first.send_to(handle, 0xffffff, id, {first.piece(0, 100)}) == 0);
   for (std::uint64_t id = 0; id < 10; ++id) CHECK(first.wait().status == IBV_WC_SUCCESS);
   CHECK(one.wait() == 0);
   CHECK(two.wait() == 0);
-  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("UD: a process that doesn't read can't hold up the others") {
   peer stopped("datagram target");
-  options wanted;
-  wanted.type = IBV_QPT_UD;
-  endpoint end(wanted);
+  endpoint end(options{.type = IBV_QPT_UD});
   const address there = stopped.meet(end);
-  ibv_ah_attr attributes = end.address_of(there);
-  ibv_ah* handle = ibv_create_ah(end.domain, &attributes);
-  REQUIRE(handle != nullptr);
+  const address_handle handle(end, there);
   stopped.stop();
   // More than the socket takes.
   for (int round = 0; round < 10; ++round) {
@@ -299,7 +280,6 @@ TEST_CASE("UD: a process that doesn't read can't hold up the others") {
       REQUIRE(end.send_to(handle, there.qpn, id, {end.piece(0, 4096)}) == 0);
     for (std::uint64_t id = 0; id < 60; ++id) CHECK(end.wait().status == IBV_WC_SUCCESS);
   }
-  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("a send queue is drained when the peer has answered, and not touched before") {

@@ -111,10 +111,7 @@ TEST_CASE("a queue pair may be reset while another thread posts to it") {
 }
 
 TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and only that") {
-  options few;
-  few.cq_entries = 15;
-  few.send_requests = 16;
-  few.channel = true;
+  const options few{.cq_entries = 15, .send_requests = 16, .channel = true};
   endpoint host(few);
   options guest = few;
   guest.host = &host;

@@ -93,9 +93,7 @@ TEST_CASE("keys don't come back soon, and lkey and rkey differ") {
 }
 
 TEST_CASE("a region is registered anew, under its keys") {
-  options reading;
-  reading.region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
-  connection link({}, reading);
+  connection link({}, options{.region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ});
   ibv_mr* region = link.right.region;
   const std::uint32_t rkey = region->rkey;
   const auto again = [&](int flags, ibv_pd* where, void* address, std::size_t length, int access) {

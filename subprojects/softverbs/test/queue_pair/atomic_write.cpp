@@ -118,23 +118,17 @@ TEST_CASE("what an atomic write may not do fails as on hardware") {
   attempt({}, (1 << 20) - 4, 0, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
   for (const std::uint64_t offset : {60, 65, 68})
     attempt({}, offset, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
-  options no_depth;
-  no_depth.reads = 0;
-  writing_connection link({}, no_depth);
+  writing_connection link({}, options{.reads = 0});
   REQUIRE(link.write(1, link.right.here(), 0, large_word) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_INV_REQ_ERR);
 }
 
 TEST_CASE("an atomic write counts as a read") {
-  options none;
-  none.reads = 0;
-  writing_connection without_depth(none);
+  writing_connection without_depth(options{.reads = 0});
   REQUIRE(without_depth.write(1, without_depth.right.here(), 0, large_word) == 0);
   CHECK(without_depth.left.wait().status == IBV_WC_LOC_QP_OP_ERR);
 
-  options one;
-  one.reads = 1;
-  writing_connection link(one);
+  writing_connection link(options{.reads = 1});
   const address peer = link.right.here();
   ibv_wr_start(link.build);
   for (std::uint32_t id = 0; id < 16; ++id) link.add(id, peer, id * std::uint64_t{8}, id + 1);

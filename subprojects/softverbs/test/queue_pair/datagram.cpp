@@ -20,11 +20,7 @@ namespace {
 constexpr std::uint32_t multicast_qpn = 0xffffff;
 
 options datagrams(std::uint8_t gid_index = 3, const char* device = "soft0") {
-  options result;
-  result.type = IBV_QPT_UD;
-  result.gid_index = gid_index;
-  result.device = device;
-  return result;
+  return {.device = device, .type = IBV_QPT_UD, .gid_index = gid_index};
 }
 
 /// Two ends that can send to each other.
@@ -209,8 +205,7 @@ TEST_CASE("UD: traffic class, flow label, hop limit and service level arrive") {
   attributes.grh.flow_label = 0x12345;
   attributes.grh.hop_limit = 7;
   attributes.sl = 5;
-  ibv_ah* handle = ibv_create_ah(ends.left.domain, &attributes);
-  REQUIRE(handle != nullptr);
+  const address_handle handle(ends.left, attributes);
   REQUIRE(ends.receive(1, 5) == 0);
   REQUIRE(ends.left.send_to(handle, ends.right.pair->qp_num, 2, {ends.left.piece(0, 5)}) == 0);
   const ibv_wc received = ends.right.wait();
@@ -224,7 +219,6 @@ TEST_CASE("UD: traffic class, flow label, hop limit and service level arrive") {
   // Base and datagram headers, padded payload, checksum; UDP's header for RoCE v2.
   CHECK(be16toh(header.paylen) == 12 + 8 + 8 + 4 + (on_ethernet() ? 8 : 0));
   CHECK(std::memcmp(header.dgid.raw, attributes.grh.dgid.raw, 16) == 0);
-  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("UD: a completion tells which header was before the datagram") {
@@ -237,8 +231,7 @@ TEST_CASE("UD: a completion tells which header was before the datagram") {
     datagram_connection ends(each.index);
     ibv_ah_attr attributes = ends.left.address_of(ends.right.here());
     attributes.sl = 3;
-    ibv_ah* handle = ibv_create_ah(ends.left.domain, &attributes);
-    REQUIRE(handle != nullptr);
+    const address_handle handle(ends.left, attributes);
     REQUIRE(ends.receive(1, 5) == 0);
     REQUIRE(ends.left.send_to(handle, ends.right.pair->qp_num, 2, {ends.left.piece(0, 5)}) == 0);
     ibv_wc received = ends.right.wait();
@@ -247,7 +240,6 @@ TEST_CASE("UD: a completion tells which header was before the datagram") {
     REQUIRE(ibv_init_ah_from_wc(ends.right.context, 1, &received, header_of(ends.right, half),
                                 &back) == 0);
     CHECK(back.sl == 0);
-    CHECK(ibv_destroy_ah(handle) == 0);
   }
 }
 
@@ -654,8 +646,7 @@ TEST_CASE("a group is reached from addresses of the other IP version, too") {
       REQUIRE(end->post_receive(1, {end->piece(half, 100)}) == 0);
     ibv_ah_attr attributes = group_address(group);
     attributes.grh.sgid_index = each.from;
-    ibv_ah* handle = ibv_create_ah(one.end.domain, &attributes);
-    REQUIRE(handle != nullptr);
+    const address_handle handle(one.end, attributes);
     one.end.memory[0] = 43;
     REQUIRE(one.end.send_to(handle, multicast_qpn, 2, {one.end.piece(0, 60)}, 0) == 0);
     CHECK(two.end.wait().byte_len == header_bytes + 60);
@@ -667,7 +658,6 @@ TEST_CASE("a group is reached from addresses of the other IP version, too") {
     ibv_gid source{};
     REQUIRE(ibv_query_gid(one.end.context, 1, each.from, &source) == 0);
     CHECK(std::memcmp(header.sgid.raw, source.raw, sizeof(source.raw)) == 0);
-    CHECK(ibv_destroy_ah(handle) == 0);
   }
 }
 
@@ -676,12 +666,11 @@ TEST_CASE("the address of a multicast's sender can't be had from its completion"
   multicast_member one(group);
   REQUIRE(one.end.post_receive(1, {one.end.piece(half, 100)}) == 0);
   ibv_ah_attr attributes = group_address(group);
-  ibv_ah* handle = ibv_create_ah(one.end.domain, &attributes);
+  const address_handle handle(one.end, attributes);
   REQUIRE(one.end.send_to(handle, multicast_qpn, 2, {}, 0) == 0);
   ibv_wc received = one.end.wait();
   REQUIRE(received.status == IBV_WC_SUCCESS);
   CHECK(ibv_init_ah_from_wc(one.end.context, 1, &received, header_of(one.end, half), &attributes) ==
         -1);
   CHECK(errno == EINVAL);
-  CHECK(ibv_destroy_ah(handle) == 0);
 }

@@ -57,9 +57,7 @@ TEST_CASE("one-sided requests keep their place among those that need packets") {
 }
 
 TEST_CASE("packet sequence numbers that don't match show in one-sided requests, too") {
-  options wanted;
-  wanted.timeout = 8;
-  wanted.retry_count = 1;
+  const options wanted{.timeout = 8, .retry_count = 1};
   endpoint left(wanted);
   endpoint right(wanted);
   address wrong = left.here();
@@ -95,9 +93,7 @@ TEST_CASE("a queue of one-sided requests that aren't signaled fills up") {
 }
 
 TEST_CASE("completions of one-sided requests can be too many, too") {
-  options few;
-  few.cq_entries = 1;
-  connection link(few);
+  connection link(options{.cq_entries = 1});
   const address there = link.right.here();
   for (std::uint64_t id = 0; id < 3; ++id)
     REQUIRE(link.left.write(id, {link.left.piece(0, 8)}, there) == 0);

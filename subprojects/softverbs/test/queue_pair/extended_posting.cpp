@@ -189,8 +189,7 @@ TEST_CASE("built requests of all kinds are carried out") {
 }
 
 TEST_CASE("built datagrams go where they are addressed to") {
-  options wants;
-  wants.type = IBV_QPT_UD;
+  const options wants{.type = IBV_QPT_UD};
   endpoint end(wants);
   ibv_destroy_qp(end.pair);
   ibv_qp_init_attr_ex attributes = wish(end, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM);
@@ -200,9 +199,7 @@ TEST_CASE("built datagrams go where they are addressed to") {
   ibv_qp_ex* build = ibv_qp_to_qp_ex(end.pair);
   REQUIRE(build != nullptr);
   end.connect(end.here());
-  ibv_ah_attr path = end.address_of(end.here());
-  ibv_ah* handle = ibv_create_ah(end.domain, &path);
-  REQUIRE(handle != nullptr);
+  const address_handle handle(end, end.here());
   REQUIRE(end.post_receive(1, {end.piece(0, 100)}) == 0);
   end.memory[200] = 9;
   ibv_wr_start(build);
@@ -222,7 +219,6 @@ TEST_CASE("built datagrams go where they are addressed to") {
   ibv_wr_start(build);
   ibv_wr_send(build);
   CHECK(ibv_wr_complete(build) == EINVAL);
-  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("a batch with a mistake isn't posted at all") {

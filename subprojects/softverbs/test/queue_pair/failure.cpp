@@ -5,7 +5,6 @@
 
 #include <sys/mman.h>
 
-#include <array>
 #include <thread>
 
 namespace {
@@ -37,22 +36,13 @@ void failed(endpoint& end, std::uint64_t id, ibv_wc_status status) {
 TEST_CASE("the failed request completes first, the rest is flushed in order") {
   connection link;
   const address peer = link.right.here();
-  address wrong = peer;
-  wrong.rkey ^= 0x100;
   REQUIRE(link.left.post_receive(100, {}) == 0);
   REQUIRE(link.left.post_receive(101, {}) == 0);
   REQUIRE(link.right.post_receive(200, {}) == 0);
   // One list: the device must not fail the second before the last is posted.
   ibv_sge piece = link.left.piece(0, 8);
-  std::array<ibv_send_wr, 4> requests{};
-  for (std::size_t at = 0; at < requests.size(); ++at) {
-    requests[at].wr_id = at + 1;
-    requests[at].next = at + 1 < requests.size() ? &requests[at + 1] : nullptr;
-    requests[at].sg_list = &piece;
-    requests[at].num_sge = 1;
-    requests[at].opcode = IBV_WR_RDMA_WRITE;
-    requests[at].wr.rdma = {peer.memory, at == 1 ? wrong.rkey : peer.rkey};
-  }
+  std::vector<ibv_send_wr> requests = list_of_writes(4, piece, peer, 0);
+  requests[1].wr.rdma.rkey ^= 0x100;
   requests[0].send_flags = requests[3].send_flags = IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
   REQUIRE(ibv_post_send(link.left.pair, requests.data(), &bad) == 0);
@@ -126,17 +116,13 @@ TEST_CASE("requests before one that can't be executed still succeed") {
 }
 
 TEST_CASE("a read needs memory that may be written") {
-  options constant;
-  constant.region_access = 0;
-  connection link(constant, {});
+  connection link(options{.region_access = 0}, {});
   REQUIRE(link.left.read(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   failed(link.left, 1, IBV_WC_LOC_PROT_ERR);
 }
 
 TEST_CASE("a receive needs memory that may be written") {
-  options constant;
-  constant.region_access = 0;
-  connection link({}, constant);
+  connection link({}, options{.region_access = 0});
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   failed(link.right, 1, IBV_WC_LOC_PROT_ERR);
@@ -230,8 +216,7 @@ TEST_CASE("memory that was unmapped is an error, not a crash") {
 }
 
 TEST_CASE("a queue pair that takes no reads refuses them") {
-  options none;
-  none.reads = 0;
+  const options none{.reads = 0};
   connection link({}, none);
   REQUIRE(link.left.read(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   failed(link.left, 1, IBV_WC_REM_INV_REQ_ERR);
@@ -338,9 +323,7 @@ TEST_CASE("a peer that connects late is reached") {
 }
 
 TEST_CASE("a completion queue that overruns is broken") {
-  options small;
-  small.cq_entries = 1;
-  connection link(small);
+  connection link(options{.cq_entries = 1});
   for (std::uint64_t id = 0; id < 3; ++id)
     REQUIRE(link.left.write(id, {link.left.piece(0, 8)}, link.right.here()) == 0);
   const ibv_async_event event = link.left.event();

@@ -144,9 +144,7 @@ TEST_CASE("what a flush may not do fails as on the kernel's driver") {
 }
 
 TEST_CASE("a flush counts as a read") {
-  options none;
-  none.reads = 0;
-  flushing_connection link(none);
+  flushing_connection link(options{.reads = 0});
   REQUIRE(link.flush(1, link.right.here(), 0, 8) == 0);
   CHECK(link.left.wait().status == IBV_WC_LOC_QP_OP_ERR);
   options no_depth = with_flush();

@@ -43,9 +43,7 @@ TEST_CASE("a queue pair can be connected to itself") {
 }
 
 TEST_CASE("two devices reach each other") {
-  options there;
-  there.device = "soft1";
-  connection link({}, there);
+  connection link({}, options{.device = "soft1"});
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 100)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 100)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
@@ -166,9 +164,7 @@ TEST_CASE("unsignaled requests complete silently, unless all are signaled") {
   REQUIRE(link.left.write(2, {link.left.piece(0, 8)}, peer, 0, 0) == 0);
   REQUIRE(link.left.write(3, {link.left.piece(0, 8)}, peer) == 0);
   CHECK(link.left.wait().wr_id == 3);
-  options all;
-  all.signal_all = 1;
-  connection loud(all);
+  connection loud(options{.signal_all = 1});
   REQUIRE(loud.left.write(4, {loud.left.piece(0, 8)}, loud.right.here(), 0, 0) == 0);
   CHECK(loud.left.wait().wr_id == 4);
 }
@@ -184,30 +180,19 @@ TEST_CASE("work is not done inside post") {
 }
 
 TEST_CASE("a list is posted up to the first bad request") {
-  options few;
-  few.send_requests = 4;
-  connection link(few);
+  connection link(options{.send_requests = 4});
   REQUIRE(link.left.granted.max_send_wr == 4);
   ibv_sge piece = link.left.piece(0, 8);
-  std::vector<ibv_send_wr> requests(6);
-  for (std::size_t at = 0; at < requests.size(); ++at) {
-    requests[at].wr_id = at;
-    requests[at].next = at + 1 < requests.size() ? &requests[at + 1] : nullptr;
-    requests[at].sg_list = &piece;
-    requests[at].num_sge = 1;
-    requests[at].opcode = IBV_WR_RDMA_WRITE;
-    requests[at].send_flags = IBV_SEND_SIGNALED;
-    requests[at].wr.rdma = {link.right.here().memory, link.right.region->rkey};
-  }
+  std::vector<ibv_send_wr> requests = list_of_writes(6, piece, link.right.here());
   ibv_send_wr* bad = nullptr;
   CHECK(ibv_post_send(link.left.pair, requests.data(), &bad) == ENOMEM);
   CHECK(bad == &requests[4]);
-  for (std::uint64_t id = 0; id < 4; ++id) CHECK(link.left.wait().wr_id == id);
+  for (std::uint64_t id = 1; id <= 4; ++id) CHECK(link.left.wait().wr_id == id);
 
   requests[1].opcode = IBV_WR_TSO;
   CHECK(ibv_post_send(link.left.pair, requests.data(), &bad) == EINVAL);
   CHECK(bad == &requests[1]);
-  CHECK(link.left.wait().wr_id == 0);
+  CHECK(link.left.wait().wr_id == 1);
   requests[0].num_sge = static_cast<int>(link.left.granted.max_send_sge) + 1;
   CHECK(ibv_post_send(link.left.pair, requests.data(), &bad) == EINVAL);
   CHECK(bad == &requests[0]);
@@ -278,9 +263,7 @@ TEST_CASE("a fenced request waits for the reads before it") {
 }
 
 TEST_CASE("more reads than may be outstanding are queued") {
-  options one;
-  one.reads = 1;
-  connection link(one);
+  connection link(options{.reads = 1});
   fill(link.right, 0, 64 * 32, 5);
   for (std::uint32_t id = 0; id < 32; ++id)
     REQUIRE(link.left.read(id, {link.left.piece(half + id * 64, 64)}, link.right.here(), id * 64) ==
@@ -328,9 +311,7 @@ TEST_CASE("threads may use different queue pairs, and the same one") {
 
 TEST_CASE("nothing new starts while the send queue is drained") {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
-    options wanted;
-    wanted.type = type;
-    connection link(wanted);
+    connection link(options{.type = type});
     REQUIRE(link.left.change(IBV_QPS_SQD) == 0);
     CHECK(link.left.state() == IBV_QPS_SQD);
     REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
@@ -345,9 +326,7 @@ TEST_CASE("nothing new starts while the send queue is drained") {
 }
 
 TEST_CASE("a path is changed while the send queue is drained") {
-  options far;
-  far.device = "soft1";
-  connection link({}, far);
+  connection link({}, options{.device = "soft1"});
   address other = link.right.here();
   const std::uint8_t other_index = 5;
   if (on_ethernet()) REQUIRE(ibv_query_gid(link.right.context, 1, other_index, &other.gid) == 0);
@@ -362,9 +341,7 @@ TEST_CASE("a path is changed while the send queue is drained") {
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
 
   // The kernel takes a path for a port, too, which an unreliable connection can't change.
-  options unreliable;
-  unreliable.type = IBV_QPT_UC;
-  connection fixed(unreliable);
+  connection fixed(options{.type = IBV_QPT_UC});
   REQUIRE(fixed.left.change(IBV_QPS_SQD) == 0);
   attributes.ah_attr = fixed.left.address_of(fixed.right.here());
   CHECK(ibv_modify_qp(fixed.left.pair, &attributes, IBV_QP_STATE | IBV_QP_AV) == EINVAL);

@@ -50,9 +50,7 @@ struct two_frame_ends {
 
 TEST_CASE("raw packets: a queue pair goes through its states with a port alone") {
   if (!may_send_frames()) return;
-  options wanted;
-  wanted.type = IBV_QPT_RAW_PACKET;
-  endpoint end(wanted);
+  endpoint end(options{.type = IBV_QPT_RAW_PACKET});
   CHECK(change_with(end, IBV_QPS_INIT, 0) == EINVAL);
   CHECK(change_with(end, IBV_QPS_INIT, IBV_QP_PORT | IBV_QP_PKEY_INDEX) == EINVAL);
   CHECK(change_with(end, IBV_QPS_INIT, IBV_QP_PORT | IBV_QP_QKEY) == EINVAL);
@@ -153,8 +151,6 @@ TEST_CASE("raw packets: a frame that is too long for Ethernet stops its sender")
 TEST_CASE("raw packets: a frame that is too long for its receive is an error there") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
-  options wanted;
-  wanted.type = IBV_QPT_RAW_PACKET;
   frame_end small;
   small.hear(rule().to(own_mac(3)));
   REQUIRE(small.change(IBV_QPS_RESET) == 0);

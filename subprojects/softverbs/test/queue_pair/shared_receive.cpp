@@ -9,12 +9,7 @@
 
 namespace {
 
-options sharing(ibv_qp_type type = IBV_QPT_RC) {
-  options result;
-  result.type = type;
-  result.shared_receives = true;
-  return result;
-}
+options sharing(ibv_qp_type type = IBV_QPT_RC) { return {.type = type, .shared_receives = true}; }
 
 options guest_of(const endpoint& host) {
   options result = host.wanted;
@@ -22,11 +17,7 @@ options guest_of(const endpoint& host) {
   return result;
 }
 
-options plain(ibv_qp_type type = IBV_QPT_RC) {
-  options result;
-  result.type = type;
-  return result;
-}
+options plain(ibv_qp_type type = IBV_QPT_RC) { return {.type = type}; }
 
 void connect(endpoint& left, endpoint& right) {
   const address from_left = left.here();
@@ -110,9 +101,7 @@ TEST_CASE("UD: datagrams fill shared receives") {
   endpoint guest(guest_of(host));
   endpoint sender(plain(IBV_QPT_UD));
   for (endpoint* end : {&host, &guest, &sender}) end->connect(sender.here());
-  ibv_ah_attr attributes = sender.address_of(host.here());
-  ibv_ah* handle = ibv_create_ah(sender.domain, &attributes);
-  REQUIRE(handle != nullptr);
+  const address_handle handle(sender, host.here());
   for (std::uint64_t id = 0; id < 4; ++id)
     REQUIRE(host.post_receive(id, {host.piece(id << 10, 100)}) == 0);
   REQUIRE(sender.send_to(handle, guest.pair->qp_num, 1, {sender.piece(0, 60)}) == 0);
@@ -125,14 +114,11 @@ TEST_CASE("UD: datagrams fill shared receives") {
   CHECK(guest.state() == IBV_QPS_ERR);
   REQUIRE(sender.send_to(handle, host.pair->qp_num, 1, {sender.piece(0, 60)}) == 0);
   CHECK(host.wait().wr_id == 2);
-  CHECK(ibv_destroy_ah(handle) == 0);
 }
 
 TEST_CASE("a shared queue that is empty is a receiver that isn't ready") {
   endpoint host(sharing());
-  options impatient;
-  impatient.rnr_retry = 1;
-  endpoint sender(impatient);
+  endpoint sender(options{.rnr_retry = 1});
   connect(sender, host);
   REQUIRE(sender.send(1, {sender.piece(0, 8)}) == 0);
   CHECK(sender.wait().status == IBV_WC_RNR_RETRY_EXC_ERR);

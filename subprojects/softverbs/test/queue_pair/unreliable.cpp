@@ -11,11 +11,7 @@
 
 namespace {
 
-options unreliable() {
-  options result;
-  result.type = IBV_QPT_UC;
-  return result;
-}
+options unreliable() { return {.type = IBV_QPT_UC}; }
 
 struct unreliable_connection : connection {
   unreliable_connection() : connection(unreliable()) {}

@@ -546,10 +546,7 @@ TEST_CASE("XRC: each half of a connection takes what concerns it") {
 TEST_CASE("XRC: only a peer of XRC is heard") {
   xrc_receiver receiver;
   REQUIRE(receiver.post(receiver.shared, 1, 0, 64) == 0);
-  options impatient;
-  impatient.timeout = 8;
-  impatient.retry_count = 1;
-  endpoint sender(impatient);
+  endpoint sender(options{.timeout = 8, .retry_count = 1});
   sender.connect(receiver.here());
   REQUIRE(receiver.connect(sender.here()) == 0);
   REQUIRE(sender.send(1, {sender.piece(0, 8)}) == 0);

@@ -71,9 +71,7 @@ TEST_CASE("in front of a device, a port goes down, and comes up, for all who hav
           "[.][in front]") {
   endpoint one;
   endpoint two;
-  options elsewhere;
-  elsewhere.device = "soft1";
-  endpoint other(elsewhere);
+  endpoint other(options{.device = "soft1"});
   const faults set("port-down@soft0/1");
   for (endpoint* each : {&one, &two}) {
     CHECK(is_readable(each->context->async_fd));
@@ -100,9 +98,7 @@ TEST_CASE("in front of a device, a port goes down, and comes up, for all who hav
 }
 
 TEST_CASE("in front of a device, its own events come, too", "[.][in front]") {
-  options small;
-  small.cq_entries = 1;
-  endpoint end(small);
+  endpoint end(options{.cq_entries = 1});
   end.connect(end.here());
   ::fcntl(end.context->async_fd, F_SETFL, O_NONBLOCK);
   ibv_async_event event{};
@@ -202,9 +198,7 @@ TEST_CASE("in front of a device, completions are failed and held back one by one
 }
 
 TEST_CASE("in front of a device, who waits is told when a late completion comes", "[.][in front]") {
-  options wants;
-  wants.channel = true;
-  wants.host = nullptr;
+  options wants{.channel = true};
   endpoint first(wants);
   wants.host = &first;
   endpoint second(wants);
@@ -319,9 +313,7 @@ TEST_CASE("in front of a device, nothing is left when it closes", "[.][in front]
   }
   const int at_first = descriptors();
   for (int round = 0; round < 3; ++round) {
-    options wants;
-    wants.channel = true;
-    endpoint end(wants);
+    endpoint end(options{.channel = true});
     end.connect(end.here());
     const faults set("completion:*=10s");
     REQUIRE(end.write(1, {end.piece(0, 8)}, end.here()) == 0);

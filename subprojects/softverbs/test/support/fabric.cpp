@@ -45,18 +45,9 @@ ibv_context* open_device(const char* name) {
   return result;
 }
 
-options patient() {
-  options result;
-  result.timeout = 17;
-  return result;
-}
+options patient() { return {.timeout = 17}; }
 
-options impatient() {
-  options result;
-  result.timeout = 1;
-  result.retry_count = 2;
-  return result;
-}
+options impatient() { return {.timeout = 1, .retry_count = 2}; }
 
 options with_atomics() {
   options result;
@@ -192,6 +183,31 @@ int endpoint::change(ibv_qp_state next) {
 }
 
 ibv_qp_state endpoint::state() const { return attributes_of(pair).qp_state; }
+
+std::vector<ibv_send_wr> list_of_writes(std::size_t count, ibv_sge& piece, const address& to,
+                                        unsigned flags) {
+  std::vector<ibv_send_wr> requests(count);
+  for (std::size_t at = 0; at < count; ++at) {
+    requests[at].wr_id = at + 1;
+    requests[at].next = at + 1 < count ? &requests[at + 1] : nullptr;
+    requests[at].sg_list = &piece;
+    requests[at].num_sge = 1;
+    requests[at].opcode = IBV_WR_RDMA_WRITE;
+    requests[at].send_flags = flags;
+    requests[at].wr.rdma = {to.memory, to.rkey};
+  }
+  return requests;
+}
+
+address_handle::address_handle(const endpoint& from, ibv_ah_attr to)
+    : handle(ibv_create_ah(from.domain, &to)) {
+  REQUIRE(handle != nullptr);
+}
+
+address_handle::address_handle(const endpoint& from, const address& to)
+    : address_handle(from, from.address_of(to)) {}
+
+address_handle::~address_handle() { CHECK(ibv_destroy_ah(handle) == 0); }
 
 ibv_qp_attr attributes_of(ibv_qp* pair, int mask) {
   ibv_qp_attr attributes{};

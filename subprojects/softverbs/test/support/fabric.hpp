@@ -164,6 +164,24 @@ struct endpoint {
   std::uint32_t psn = 0;
 };
 
+/// Writes of one piece, linked: posted at once, so that the device can't carry out one before the
+/// last is there. Their identifiers begin with 1.
+std::vector<ibv_send_wr> list_of_writes(std::size_t count, ibv_sge& piece, const address& to,
+                                        unsigned flags = IBV_SEND_SIGNALED);
+
+/// The way of datagrams from an end; shorter-lived than that.
+struct address_handle {
+  address_handle(const endpoint& from, ibv_ah_attr to);
+  address_handle(const endpoint& from, const address& to);
+  address_handle(const address_handle&) = delete;
+  address_handle& operator=(const address_handle&) = delete;
+  ~address_handle();
+
+  operator ibv_ah*() const { return handle; }
+
+  ibv_ah* handle;
+};
+
 /// The attributes of a queue pair that the mask names.
 ibv_qp_attr attributes_of(ibv_qp* pair, int mask = IBV_QP_STATE);
 /// The number of the packet that an end sends next.

@@ -30,11 +30,7 @@ void set_capabilities(const capabilities& wanted) {
 constexpr unsigned net_raw = 1U << CAP_NET_RAW;
 
 options raw(const char* device, const endpoint* host) {
-  options result;
-  result.type = IBV_QPT_RAW_PACKET;
-  result.device = device;
-  result.host = host;
-  return result;
+  return {.device = device, .type = IBV_QPT_RAW_PACKET, .host = host};
 }
 
 /// What another process sends, who knows why, comes to who asks for all there is.

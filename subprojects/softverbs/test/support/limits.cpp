@@ -138,10 +138,7 @@ int seeker() {
   while (!take(kind + std::to_string(slot)) || !take("softverbs/2/" + std::to_string(slot)))
     if (++slot > 1022) return 3;
   listener_to_errors heard;
-  options impatient;
-  impatient.timeout = 1;
-  impatient.retry_count = 1;
-  endpoint end(impatient);
+  endpoint end(options{.timeout = 1, .retry_count = 1});
   address there = end.here();
   there.qpn = slot << 14 | 7;
   end.connect(there);

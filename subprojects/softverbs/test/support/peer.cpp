@@ -88,9 +88,7 @@ int echo() {
 
 /// The same with datagrams, to whoever sent it.
 int datagram_echo() {
-  options wanted;
-  wanted.type = IBV_QPT_UD;
-  endpoint end(wanted);
+  endpoint end(options{.type = IBV_QPT_UD});
   end.initialize();
   for (std::uint64_t id = 0; id < 16; ++id) end.post_receive(id, {end.piece(id << 13, 1 << 13)});
   swap(peer_descriptor, end);
@@ -115,9 +113,7 @@ int datagram_echo() {
 
 /// Joins a group and counts what comes.
 int member() {
-  options wanted;
-  wanted.type = IBV_QPT_UD;
-  endpoint end(wanted);
+  endpoint end(options{.type = IBV_QPT_UD});
   const ibv_gid group = group_of(::getppid());
   if (ibv_attach_mcast(end.pair, &group, lid_of_group) != 0) return 2;
   end.initialize();
@@ -157,9 +153,7 @@ int frame_echo() {
 
 /// Offers its memory and doesn't do anything.
 int target(ibv_qp_type type) {
-  options wanted;
-  wanted.type = type;
-  endpoint end(wanted);
+  endpoint end(options{.type = type});
   for (std::size_t at = 0; at < end.memory.size(); ++at)
     end.memory[at] = static_cast<unsigned char>(at * 13);
   swap(peer_descriptor, end);

@@ -251,9 +251,7 @@ TEST_CASE("windows and shared receives of a domain work with a queue pair of its
 }
 
 TEST_CASE("a datagram may go to an address handle of the domain below") {
-  options wants;
-  wants.type = IBV_QPT_UD;
-  endpoint end(wants);
+  endpoint end(options{.type = IBV_QPT_UD});
   ibv_pd* parent = parent_of(end.domain);
   move_to(end, parent);
   end.connect(end.here());

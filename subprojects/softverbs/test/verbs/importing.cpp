@@ -277,9 +277,7 @@ TEST_CASE("queue pairs of an imported context serve the regions of the other") {
     ibv_context* const context = std::exchange(owner.context, imported.verbs);
     ibv_pd* const own_domain = std::exchange(owner.domain, domain);
     ibv_cq* const own_queue = std::exchange(owner.queue, queue);
-    options wanted;
-    wanted.host = &owner;
-    endpoint server(wanted);
+    endpoint server(options{.host = &owner});
     owner.context = context;
     owner.domain = own_domain;
     owner.queue = own_queue;

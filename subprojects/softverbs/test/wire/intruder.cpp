@@ -111,8 +111,7 @@ TEST_CASE("random packets crash nothing") {
   std::mt19937 random(42);
   const ibv_qp_type types[] = {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD};
   for (int round = 0; round < 30; ++round) {
-    options wanted;
-    wanted.type = types[round % 3];
+    options wanted{.type = types[round % 3]};
     connection link(wanted);
     REQUIRE(link.right.post_receive(1, {link.right.piece(0, 1000)}) == 0);
     for (int count = 0; count < 200; ++count) {
@@ -148,8 +147,7 @@ TEST_CASE("random packets crash nothing") {
 }
 
 TEST_CASE("UC: a message with a gap is dropped as a whole") {
-  options unreliable;
-  unreliable.type = IBV_QPT_UC;
+  const options unreliable{.type = IBV_QPT_UC};
   connection link(unreliable);
   struct {
     packet_header header;

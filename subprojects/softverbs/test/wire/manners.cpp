@@ -362,10 +362,7 @@ TEST_CASE("a peer whose answer waits to be accepted is not given up") {
 
 TEST_CASE("who finds no place among those who wait to be accepted waits for one") {
   peer other("target");
-  options wanted;
-  wanted.timeout = 1;
-  wanted.retry_count = 1;
-  endpoint end(wanted);
+  endpoint end(options{.timeout = 1, .retry_count = 1});
   const address there = other.meet(end);
   other.stop();
   // Who has left still has a place.
@@ -402,8 +399,7 @@ TEST_CASE("a newcomer who finds no place among those who wait is served in the e
 
 TEST_CASE("who can't be looked up among those who wait is believed later") {
   const closed_door other;
-  options unreliable;
-  unreliable.type = IBV_QPT_UC;
+  const options unreliable{.type = IBV_QPT_UC};
   endpoint end(unreliable);
   address there = end.here();
   there.qpn = other.qpn();
