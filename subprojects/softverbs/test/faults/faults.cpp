@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/faults.hpp"
 
+#include "support/intruder.hpp"
 #include "support/peer.hpp"
 #include "support/work_queues.hpp"
 
@@ -528,6 +529,8 @@ std::string order_of_steps(unsigned long long seed) {
     all.emplace_back(wants);
     all.back().connect(all.back().here());
   }
+  // Nothing is under way.
+  let_everybody_in(host.pair->qp_num);
   standstill held(seed);
   for (std::size_t number = 0; number < pairs; ++number)
     REQUIRE(all[number].write('a' + number, {all[number].piece(0, 8)}, all[number].here()) == 0);
