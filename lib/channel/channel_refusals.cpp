@@ -90,7 +90,9 @@ error channel_core::not_extended(const char* operation) noexcept {
 }
 
 error channel_connection::ended_before(const wait_limit& limit) noexcept {
-  return limit.failure(waiting_on_channel, "the limit had passed before anything was posted");
+  return limit.failure(waiting_on_channel, limit.stop_requested()
+                                               ? "a stop was requested before anything was posted"
+                                               : "the limit had passed before anything was posted");
 }
 
 error channel_connection::ended_by(const wait_limit& limit) const noexcept {
