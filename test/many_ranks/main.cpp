@@ -484,15 +484,15 @@ void finish(std::span<const planned> plans,
 /// Some at a time, since they mostly wait; beside all of them, those that wait until a limit.
 void kill_at_each_step(const options& given) {
   constexpr std::size_t at_a_time = 4;
-  std::vector<planned> all = plans_for(given);
-  const auto behind = std::ranges::stable_partition(
-      all, [&](const planned& each) { return each.given.limit == given.limit_of_missing; });
-  const std::span<const planned> until_limit(all.begin(), behind.begin());
+  std::vector<planned> until_limit;
+  std::vector<planned> others;
+  for (const planned& each : plans_for(given))
+    (each.given.limit == given.limit_of_missing ? until_limit : others).push_back(each);
   const auto waiting = start(until_limit);
-  for (std::span<const planned> others(behind.begin(), behind.end()); !others.empty();) {
-    const auto some = others.first(std::min(at_a_time, others.size()));
+  for (std::span<const planned> left(others); !left.empty();) {
+    const auto some = left.first(std::min(at_a_time, left.size()));
     finish(some, start(some));
-    others = others.subspan(some.size());
+    left = left.subspan(some.size());
   }
   finish(until_limit, waiting);
 }
