@@ -44,6 +44,8 @@ class intruder {
   explicit intruder(std::uint32_t qpn)
       : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)) {
     REQUIRE(connect(socket_, qpn) == 0);
+    const timeval limit{patience.count(), 0};
+    ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
   }
   intruder(const intruder&) = delete;
   intruder& operator=(const intruder&) = delete;
@@ -85,10 +87,10 @@ class intruder {
     return ::poll(&own, 1, 0) == 1;
   }
 
+  /// Waits for room: what is sent before the connection is accepted must not be lost.
   void send(const void* bytes, std::size_t length) {
     // The device may have closed the connection by now.
-    [[maybe_unused]] const ssize_t sent =
-        ::send(socket_, bytes, length, MSG_NOSIGNAL | MSG_DONTWAIT);
+    [[maybe_unused]] const ssize_t sent = ::send(socket_, bytes, length, MSG_NOSIGNAL);
   }
 
  private:
@@ -120,7 +122,7 @@ inline void intruder::send_with(const void* bytes, std::size_t length,
     attached->cmsg_len = CMSG_LEN(size);
     std::memcpy(CMSG_DATA(attached), open.data(), size);
   }
-  [[maybe_unused]] const ssize_t sent = ::sendmsg(socket_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  [[maybe_unused]] const ssize_t sent = ::sendmsg(socket_, &message, MSG_NOSIGNAL);
 }
 
 inline std::optional<intruder::answer> intruder::hear() {
