@@ -105,7 +105,7 @@ choose() {
     ;;
   lint)
     packages+=("clang-$clang_newest" clang-format-19 clang-tidy-19)
-    # These build what they take; `meson test` would build all.
+    # Each of these tests builds its own targets; `meson test` would build all targets.
     tests=(--no-rebuild --suite lint --suite headers --suite compile_fail)
     # Each source alone, as clang-tidy and the check of headers want them.
     settings=(optimization=\'0\' unity=\'off\') compiler=clang-newest disabled=(mpi pmix bench) builds_all=
@@ -137,7 +137,7 @@ choose() {
     ;;
   *) die "no configuration $1; there are:$configurations" ;;
   esac
-  # What could not be installed is left out, but not where changes are tested before they land.
+  # A feature whose package is missing is disabled, except in CI, where it is an error.
   if [[ -z ${CI-} ]]; then
     pkg-config --exists pmix 2>/dev/null || disabled+=(pmix)
     pkg-config --exists ompi-cxx 2>/dev/null || disabled+=(mpi)

@@ -12,8 +12,9 @@
 
 namespace verbspp::test {
 
-/// A TCP port of all addresses, chosen by the kernel, which nobody else is given meanwhile. A
-/// connection to it is refused until a server of the test listens there, which has to allow reuse.
+/// A TCP port of all addresses. The kernel chooses it, and gives it to no other process while this
+/// object exists. A connection to it is refused until a server of the test listens there; the
+/// server has to allow reuse.
 class held_port {
  public:
   held_port() {

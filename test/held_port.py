@@ -4,8 +4,8 @@
 
     held_port.py PROGRAM [ARGUMENTS]
 
-The kernel chooses the port, and gives it to nobody else. Nobody listens there until a server of the test
-does, which has to allow reuse.
+The kernel chooses the port, and gives it to no other process. A connection to it is refused until a server of
+the test listens there; the server has to allow reuse.
 """
 
 import os

@@ -16,7 +16,7 @@ constexpr std::size_t rounded_up(std::size_t size, std::size_t unit) noexcept {
   return (size + unit - 1) & ~(unit - 1);
 }
 
-/// Makes whole pages zeros, and gives them back to the kernel.
+/// Fills whole pages with zeros and returns them to the kernel.
 void clear(std::span<std::byte> pages) noexcept {
   if (::madvise(pages.data(), pages.size(), MADV_REMOVE) != 0)
     std::memset(pages.data(), 0, pages.size());
@@ -41,7 +41,7 @@ std::span<std::byte> device_memory_pool::take(std::size_t length, std::size_t al
     at = rounded_up(end, step);
   }
   if (at > bytes_ || size > bytes_ - at) return {};
-  // Whoever shares it may have written where nobody has memory.
+  // Another process that shares the pool may have written to a part that was free.
   clear(memory_.bytes().subspan(at, size));
   taken_.emplace(at, at + size);
   return memory_.bytes().subspan(at, length);

@@ -77,7 +77,7 @@ TEST_CASE("opening and closing devices leaves no descriptor behind") {
   }
   const std::ptrdiff_t before = descriptors_open();
   for (int round = 0; round < 20; ++round) const open_context device;
-  // Those of peers of an earlier test come and go meanwhile.
+  // The device may open and close descriptors for an earlier test's peers at the same time.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 

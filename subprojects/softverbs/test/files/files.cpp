@@ -432,7 +432,7 @@ TEST_CASE("looking at files of a device leaves no descriptor behind, and errno a
     CHECK(text_of(of_device + "fw_ver"));
   }
   CHECK(errno == EDOM);
-  // Those of peers of an earlier test come and go meanwhile.
+  // The device may open and close descriptors for an earlier test's peers at the same time.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 

@@ -123,7 +123,7 @@ TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
   other.kill();
   ibv_wc completion = end.wait();
   std::uint64_t id = 1;
-  // However many are done before it is dead, others are under way then.
+  // Some writes may finish before the peer is dead; others are still in flight at that point.
   for (; completion.status == IBV_WC_SUCCESS; completion = end.wait()) {
     CHECK(completion.wr_id == id++);
     post();
@@ -168,7 +168,7 @@ TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing e
     std::uint64_t id = 0;
     do {
       REQUIRE(end.write(++id, {end.piece(0, 1 << 16)}, there) == 0);
-      // Its end takes a while, in which more requests are carried out.
+      // The peer takes a while to die; more requests are carried out until it has.
       if (id == last) other.kill();
       completion = end.wait();
       CHECK(completion.wr_id == id);

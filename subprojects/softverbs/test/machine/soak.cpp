@@ -228,7 +228,7 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
           count(all.total.withdrawn), count(all.total.busy), pages_before, pages_after);
     }
   }
-  // Those of peers of an earlier test may have been closed meanwhile.
+  // The device may have closed descriptors for an earlier test's peers during the soak.
   CHECK(eventually([&] { return descriptors_open() <= descriptors_before; }));
   CHECK(files_left() == files_before);
 }

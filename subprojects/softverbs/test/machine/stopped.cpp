@@ -127,7 +127,7 @@ TEST_CASE("a device is not closed before requests to it are done") {
   static endpoint* end = nullptr;
   end = new endpoint(patient());
   halted_writer writer(*end);
-  // It doesn't wait for ever, either.
+  // The call returns once the request is done.
   CHECK(returns_only_after([&] { return ibv_close_device(end->context); },
                            [&] { writer.thread->let_go(); }) == 0);
   CHECK(std::count(end->memory.begin(), end->memory.end(), 0x77) == 1 << 16);
@@ -145,7 +145,7 @@ TEST_CASE("who dies within a request isn't waited for, and has written nothing")
         static_cast<std::ptrdiff_t>(end.memory.size()));
 }
 
-TEST_CASE("who leaves while a thread of it writes is there until that is done", "[soak]") {
+TEST_CASE("a process that exits during a write stays until the write is done", "[soak]") {
   if (!may_be_traced()) return;
   endpoint end(patient());
   peer other("hasty writer");

@@ -19,7 +19,7 @@ struct faults {
   static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
 };
 
-/// Nothing moves but step by step, until it goes on, at the latest when the test has ended.
+/// Holds the device, which then moves only step by step, until go_on() or the end of the test.
 struct standstill {
   explicit standstill(unsigned long long seed = 1) { softverbs_hold(seed); }
   standstill(const standstill&) = delete;

@@ -87,7 +87,7 @@ class intruder {
     return ::poll(&own, 1, 0) == 1;
   }
 
-  /// Waits for room: what is sent before the connection is accepted must not be lost.
+  /// Waits until the socket has room, so that no packet is lost before the connection is accepted.
   void send(const void* bytes, std::size_t length) {
     // The device may have closed the connection by now.
     [[maybe_unused]] const ssize_t sent = ::send(socket_, bytes, length, MSG_NOSIGNAL);
@@ -145,8 +145,9 @@ inline std::optional<intruder::answer> intruder::hear() {
   return result;
 }
 
-/// Waits until all are accepted who have connected before, and the next one would be at once. Once
-/// a test has used librdmacm, which keeps devices open, those who wait outlive their test.
+/// Waits until the device has accepted all earlier connections and would accept the next one at
+/// once. Once a test has used librdmacm, which keeps devices open, waiting connections outlive
+/// their test.
 inline void let_everybody_in(std::uint32_t qpn) {
   intruder last(qpn);
   last.greet(-1);

@@ -161,8 +161,8 @@ int target(ibv_qp_type type) {
   return 0;
 }
 
-/// Takes its memory back while it is being written to, once it is told to, and sees that nothing
-/// comes any more.
+/// On an order, deregisters its memory while a peer writes to it, and checks that no later write
+/// arrives.
 int withdrawer() {
   endpoint end;
   swap(peer_descriptor, end);

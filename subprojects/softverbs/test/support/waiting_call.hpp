@@ -21,7 +21,7 @@ inline bool sleeps(pid_t thread) {
   return name_end != std::string::npos && line.compare(name_end + 2, 1, "S") == 0;
 }
 
-/// What `call` returns in another thread, where it has to sleep until `end` is called.
+/// Runs `call` in another thread and returns its result. It has to sleep until `end` is called.
 template <typename Call, typename End>
 int returns_only_after(Call call, End end) {
   std::atomic<pid_t> thread{0};

@@ -209,7 +209,7 @@ TEST_CASE("what a process says it is using holds up nobody but its peers") {
 }
 
 // SOFTVERBS_FUZZ_SECONDS and SOFTVERBS_FUZZ_SEED make it a long one.
-TEST_CASE("whatever a process writes to what it shares, others go on", "[soak]") {
+TEST_CASE("a process may write anything to shared memory, and others go on", "[soak]") {
   if (!shares_memory()) return;
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
@@ -247,7 +247,7 @@ TEST_CASE("whatever a process writes to what it shares, others go on", "[soak]")
     }
     link.other.kill();
   }
-  // Nor does it leave anything where nobody had memory.
+  // The parts of device memory that were free are still zeros for the next user.
   ibv_alloc_dm_attr all{4 << 20, 0, 0};
   ibv_dm* const memory = ibv_alloc_dm(friendly.end().context, &all);
   REQUIRE(memory != nullptr);

@@ -352,7 +352,7 @@ TEST_CASE("a peer whose answer waits to be accepted is not given up") {
   let_everybody_in(end.pair->qp_num);
   // Each has a place before the peer, which connects to answer; at 16 in a millisecond.
   standstill held;
-  // Fewer where an earlier test's are still in line.
+  // There is room for fewer if connections of an earlier test are still waiting.
   int in_line = 0;
   while (in_line < 2000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
   held.go_on();
