@@ -165,9 +165,7 @@ TEST_CASE("the extended interfaces don't allocate, but what the visitor does is 
   const auto& queue = made.assume_value();
   auto built = bed.builder(queue).access(all_rights).extended_posting().build();
   if (built.has_error()) SKIP("this device has no extended posting interface");
-  auto alone = std::move(built).assume_value();
-  const endpoint itself = alone.endpoint();
-  auto pair = must(std::move(alone).handshake(itself));
+  auto pair = connect_to_itself(std::move(built).assume_value());
   mark(*reinterpret_cast<ibv_cq_ex*>(queue.native_handle()));
   mark(*ibv_qp_to_qp_ex(pair.native_handle()));
   buffer<> memory(bed.domain, 16);
@@ -224,11 +222,7 @@ TEST_CASE("reading asynchronous events does not allocate") {
   const marked_testbed bed;
   connected_pair pair = connect(bed);
   std::optional<async_event> event;
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_SQD;
-  attributes.en_sqd_async_notify = 1;
-  REQUIRE(ibv_modify_qp(pair.left.native_handle(), &attributes,
-                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  start_draining(pair.left);
   std::optional<async_event> none;
   CHECK(allocations_in([&] {
           event = must(bed.context.wait_async_event(clock::now() + patience));

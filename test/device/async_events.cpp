@@ -48,15 +48,6 @@ struct overrun {
   }
 }
 
-/// Stops the send queue, which the device tells by an event.
-void drain(const connected& pair) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_SQD;
-  attributes.en_sqd_async_notify = 1;
-  REQUIRE(ibv_modify_qp(pair.native_handle(), &attributes,
-                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
-}
-
 ibv_async_event about_port(ibv_event_type type, int port) {
   ibv_async_event event{};
   event.event_type = type;
@@ -116,7 +107,7 @@ TEST_CASE("an event about a queue pair has its number, also when it is gone") {
   const queue_pair_number number = right.number();
   {
     const connected drained = std::move(right);
-    drain(drained);
+    start_draining(drained);
     event = event_of(bed.context, async_event_type::send_queue_drained);
     CHECK(event->concerns(drained));
     CHECK_FALSE(event->concerns(left));
@@ -155,7 +146,7 @@ TEST_CASE_METHOD(two_queue_pairs, "an asynchronous event ends a wait, a signal d
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
       ::pthread_kill(waiter, SIGUSR1);
     }
-    drain(drained);
+    start_draining(drained);
   });
   const auto outcome = bed.context.wait_async_event(deadline());
   disturber.join();
@@ -182,7 +173,7 @@ TEST_CASE("threads that wait for asynchronous events get each event once") {
   std::vector<connected_pair> pairs;
   for (int i = 0; i < total; ++i) {
     pairs.push_back(connect(bed));
-    drain(pairs.back().left);
+    start_draining(pairs.back().left);
   }
   for (std::thread& each : waiters) each.join();
   CHECK(got == total);

@@ -68,11 +68,7 @@ struct one_listener {
 /// Stops the send queue, which the device tells by an event.
 void drain(const context& device, const connected& pair) {
   const bool is_first = !is_readable(device.native_handle()->async_fd);
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_SQD;
-  attributes.en_sqd_async_notify = 1;
-  REQUIRE(ibv_modify_qp(pair.native_handle(), &attributes,
-                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
+  start_draining(pair);
   if (is_first) CHECK(is_readable(device.native_handle()->async_fd, patience));
 }
 

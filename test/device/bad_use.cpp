@@ -27,16 +27,12 @@ void check_above_limit(const error& e, const char* what, std::size_t asked, std:
 template <class Test>
 void with_each_interface(const testbed& bed, Test test) {
   const auto builder = bed.left().max_inline_data(32).max_send_elements(2);
-  const auto connected_alone = [](auto alone) {
-    const endpoint itself = alone.endpoint();
-    return must(std::move(alone).handshake(itself));
-  };
   {
     INFO("linked lists");
-    test(connected_alone(must(builder.build())));
+    test(connect_to_itself(must(builder.build())));
   }
   INFO("the extended interface");
-  test(connected_alone(supported(builder.extended_posting().build(), extended_posting)));
+  test(connect_to_itself(supported(builder.extended_posting().build(), extended_posting)));
 }
 
 }  // namespace

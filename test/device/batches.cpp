@@ -340,9 +340,7 @@ TEST_CASE("a device without the extended posting interface says so, and that lis
 
 TEST_CASE("an operation that the extended interface of a device lacks is refused, not called") {
   const testbed bed;
-  auto alone = supported(bed.left().extended_posting().build(), extended_posting);
-  const endpoint itself = alone.endpoint();
-  auto pair = must(std::move(alone).handshake(itself));
+  auto pair = connect_to_itself(supported(bed.left().extended_posting().build(), extended_posting));
   buffer<> memory(bed.domain, 64);
   buffer<access::local_write | access::remote_atomic> counter(bed.domain, 8);
   const remote_word word = must(remote_word::at(counter.remote()));

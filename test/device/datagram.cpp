@@ -347,11 +347,7 @@ TEST_CASE("UD: a peer's endpoint that does not fit gives no address") {
 TEST_CASE("an address handle for an address that nobody has") {
   const testbed bed;
   auto left = left_of(bed);
-  endpoint remote = right_of(bed).endpoint();
-  if (bed.is_ethernet())
-    remote.address.bytes[15] ^= 0x5a;
-  else
-    remote.lid = 0xbffe;
+  const endpoint remote = at_address_of_nobody(bed, right_of(bed).endpoint());
   const auto outcome = left.address_of(remote);
   if (!outcome.has_value()) {
     const error& e = outcome.error();

@@ -112,9 +112,9 @@ connected_pair connect(const testbed& bed, int line, const char* file) {
   return connect(std::move(left), must(bed.right().build(), line, file), line, file);
 }
 
-connected connect_to_itself(prepared alone, int line, const char* file) {
-  const endpoint end = alone.endpoint();
-  return must(std::move(alone).handshake(end), line, file);
+std::vector<std::size_t> telling_sizes(const testbed& bed) {
+  const std::size_t mtu = bed.port.active_mtu().bytes();
+  return {0, 1, mtu - 1, mtu, mtu + 1, std::size_t{1} << 20};
 }
 
 queried query(ibv_qp* queue_pair) {
@@ -132,6 +132,14 @@ void move_to_error(ibv_qp* queue_pair) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
   REQUIRE(ibv_modify_qp(queue_pair, &attributes, IBV_QP_STATE) == 0);
+}
+
+void start_draining(const connected& queue_pair) {
+  ibv_qp_attr attributes{};
+  attributes.qp_state = IBV_QPS_SQD;
+  attributes.en_sqd_async_notify = 1;
+  REQUIRE(ibv_modify_qp(queue_pair.native_handle(), &attributes,
+                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
 }
 
 void wait_for_error_state(const connected& queue_pair, int line, const char* file) {

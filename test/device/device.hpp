@@ -203,8 +203,15 @@ struct two_queue_pairs {
 };
 
 /// Connects a queue pair to itself.
-[[nodiscard]] connected connect_to_itself(prepared alone, int line = __builtin_LINE(),
-                                          const char* file = __builtin_FILE());
+template <class Prepared>
+[[nodiscard]] auto connect_to_itself(Prepared alone, int line = __builtin_LINE(),
+                                     const char* file = __builtin_FILE()) {
+  const endpoint itself = alone.endpoint();
+  return must(std::move(alone).handshake(itself), line, file);
+}
+
+/// Sizes around which messages are cut into packets.
+[[nodiscard]] std::vector<std::size_t> telling_sizes(const testbed& bed);
 
 struct queried {
   ibv_qp_attr attributes{};
@@ -216,6 +223,9 @@ struct queried {
 
 /// Moves a queue pair to ERR, as a failure would.
 void move_to_error(ibv_qp* queue_pair);
+
+/// Moves a queue pair to SQD: the device sends an event once the send queue is drained.
+void start_draining(const connected& queue_pair);
 
 /// Waits until the device has moved the queue pair to ERR by itself.
 void wait_for_error_state(const connected& queue_pair, int line = __builtin_LINE(),

@@ -147,9 +147,7 @@ TEST_CASE("a receive that cannot be posted says why, and the next one can") {
 
 TEST_CASE("a batch that the extended interface cannot post says why, and the next one can") {
   const testbed bed;
-  auto alone = supported(bed.left().extended_posting().build(), extended_posting);
-  const endpoint itself = alone.endpoint();
-  auto left = must(std::move(alone).handshake(itself));
+  auto left = connect_to_itself(supported(bed.left().extended_posting().build(), extended_posting));
   buffer<> target(bed.domain, 8);
   auto& pointer = ibv_qp_to_qp_ex(left.native_handle())->wr_complete;
   const auto fill = [&](auto& batch) { batch.post_write({.remote = target.remote()}, {.id = 1}); };

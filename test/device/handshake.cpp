@@ -25,14 +25,6 @@ error refused_before_the_device(const testbed& bed, const endpoint& remote) {
   return e;
 }
 
-void check_names_both(const error& e, const std::string& field, const std::string& local,
-                      const std::string& remote) {
-  INFO(e);
-  CHECK(e == error_kind::mismatch);
-  CHECK_THAT(e.message(),
-             Catch::Contains(field) && Catch::Contains(local) && Catch::Contains(remote));
-}
-
 /// One message each way.
 void check_traffic(const testbed& bed, connected& left, connected& right) {
   buffer<> outbox(bed.domain, pattern(64, 1));
@@ -227,11 +219,7 @@ TEST_CASE("a queue pair number that no connection can have is refused") {
 TEST_CASE("an address that nobody has is noticed, by the handshake or by the first send") {
   const testbed bed;
   prepared pair = must(bed.left().ack_timeout(14).ack_retry_count(1).build());
-  endpoint remote = must(bed.right().build()).endpoint();
-  if (bed.is_ethernet())
-    remote.address.bytes[15] ^= 0x5a;
-  else
-    remote.lid = 0xbffe;
+  const endpoint remote = at_address_of_nobody(bed, must(bed.right().build()).endpoint());
   auto outcome = std::move(pair).handshake(remote);
   if (!outcome.has_value()) {
     const error& e = outcome.error();

@@ -113,8 +113,7 @@ TEST_CASE("a queue pair that is taken in is destroyed as the library's own") {
     auto pair = must(parents<transport::rc>(bed).from_native<init>(
         prepared_by_c(bed, transport::rc), ownership::taken));
     CHECK(live_objects() == before + 1);
-    const endpoint self = pair.endpoint();
-    auto connected = must(std::move(pair).handshake(self));
+    auto connected = connect_to_itself(std::move(pair));
     // What it lets in is what it was made to let in, now and after it was prepared again.
     auto again = must(must(std::move(connected).to_reset()).prepare());
     CHECK(must(again.query()).access().contains(access::remote_write));

@@ -439,8 +439,7 @@ TEST_CASE("a send PSN that was given to the builder stays for every connection")
   CHECK(pair.endpoint().send_psn == packet_sequence_number(0xabcdef));
   auto again = must(must(std::move(pair).to_reset()).prepare());
   CHECK(again.endpoint().send_psn == packet_sequence_number(0xabcdef));
-  const endpoint self = again.endpoint();
-  const auto connected = must(std::move(again).handshake(self));
+  const auto connected = connect_to_itself(std::move(again));
   CHECK(must(connected.query()).send_psn() == packet_sequence_number(0xabcdef));
 }
 
@@ -591,8 +590,7 @@ TEST_CASE("a modification in ERR fails, and the queue pair can still be brought 
   CHECK_THAT(e.message(), Catch::Contains("another state than its type says"));
   auto again =
       must(must(std::move(pair).assume_state<queue_pair_state::error>().to_reset()).prepare());
-  const endpoint self = again.endpoint();
-  check_state(must(std::move(again).handshake(self)));
+  check_state(connect_to_itself(std::move(again)));
 }
 
 TEST_CASE("a state that is claimed wrongly makes the next transition fail") {
@@ -613,8 +611,7 @@ TEST_CASE("the type follows what C code did to a queue pair, when it is told") {
   auto idle = std::move(pair).assume_state_unchecked<reset>();
   check_state(idle);
   auto again = must(std::move(idle).prepare());
-  const endpoint self = again.endpoint();
-  check_state(must(std::move(again).handshake(self)));
+  check_state(connect_to_itself(std::move(again)));
 }
 
 TEST_CASE("an RC queue pair that was moved from fails each call") {

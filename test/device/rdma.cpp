@@ -8,11 +8,6 @@ using namespace verbspp::test;
 
 namespace {
 
-std::vector<std::size_t> telling_sizes(const testbed& bed) {
-  const std::size_t mtu = bed.port.active_mtu().bytes();
-  return {0, 1, mtu - 1, mtu, mtu + 1, std::size_t{1} << 20};
-}
-
 /// The part of the memory that is not where `size` bytes from `offset` on went.
 bool is_untouched_around(const std::vector<std::byte>& memory, std::size_t offset, std::size_t size,
                          std::byte value) {

@@ -14,12 +14,6 @@ using namespace verbspp::test;
 
 namespace {
 
-/// Sizes around which messages are cut into packets.
-std::vector<std::size_t> telling_sizes(const testbed& bed) {
-  const std::size_t mtu = bed.port.active_mtu().bytes();
-  return {0, 1, mtu - 1, mtu, mtu + 1, std::size_t{1} << 20};
-}
-
 /// Cuts `size` bytes at `from` into `count` pieces of uneven lengths, with gaps between them.
 std::vector<std::pair<std::size_t, std::size_t>> uneven_pieces(std::size_t count, std::size_t first,
                                                                std::size_t step) {

@@ -19,6 +19,18 @@ std::optional<shared_receive_queue> shared_queue(const testbed& bed, work_reques
   return supported(shared_receive_queue::create(bed.domain, length), shared_receive_queues);
 }
 
+/// Lets an event of the queue's limit come.
+/// \returns the queue pair that has taken the receive
+auto reach_limit_of(const testbed& bed, shared_receive_queue& shared) {
+  auto pair = connect_to_itself(must(bed.left().shared_receive_queue(shared).build()));
+  buffer<> inbox(bed.domain, 8);
+  must(shared.post_receive({.elements = inbox.scatter()}));
+  must(shared.arm_limit(1));
+  must(pair.post_send({}));
+  static_cast<void>(take(bed.left_queue, 2));
+  return pair;
+}
+
 }  // namespace
 
 TEST_CASE("queue pairs take receives from the queue that they share") {
@@ -180,14 +192,7 @@ TEST_CASE("the limit's event concerns no younger queue, though at the same addre
   auto shared = shared_queue(bed, 4);
   std::optional<async_event> event;
   {
-    auto alone = must(bed.left().shared_receive_queue(*shared).build());
-    const endpoint itself = alone.endpoint();
-    auto pair = must(std::move(alone).handshake(itself));
-    buffer<> inbox(bed.domain, 8);
-    must(shared->post_receive({.elements = inbox.scatter()}));
-    must(shared->arm_limit(1));
-    must(pair.post_send({}));
-    static_cast<void>(take(bed.left_queue, 2));
+    const auto pair = reach_limit_of(bed, *shared);
     event = must(bed.context.wait_async_event(clock::now() + patience));
   }
   REQUIRE(event);
@@ -204,14 +209,7 @@ TEST_CASE("a shared receive queue with an unread event of its limit can be destr
   const testbed bed;
   auto shared = shared_queue(bed, 4);
   {
-    auto alone = must(bed.left().shared_receive_queue(*shared).build());
-    const endpoint itself = alone.endpoint();
-    auto pair = must(std::move(alone).handshake(itself));
-    buffer<> inbox(bed.domain, 8);
-    must(shared->post_receive({.elements = inbox.scatter()}));
-    must(shared->arm_limit(1));
-    must(pair.post_send({}));
-    static_cast<void>(take(bed.left_queue, 2));
+    const auto pair = reach_limit_of(bed, *shared);
     pollfd readable{bed.context.async_event_file_descriptor(), POLLIN, 0};
     CHECK(::poll(&readable, 1, static_cast<int>(std::chrono::milliseconds(patience).count())) == 1);
   }

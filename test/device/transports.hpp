@@ -132,6 +132,24 @@ void check_messages(const testbed& bed, pair_of<Transport>& pair, int line = __b
   check_message<Transport>(bed, pair.right, pair.left, 2, line, file);
 }
 
+/// Checks that both ends' values of the field are named, as those that don't fit.
+inline void check_names_both(const error& e, const std::string& field, const std::string& local,
+                             const std::string& remote) {
+  INFO(e);
+  CHECK(e == error_kind::mismatch);
+  CHECK_THAT(e.message(),
+             Catch::Contains(field) && Catch::Contains(local) && Catch::Contains(remote));
+}
+
+/// The endpoint, but at an address that nobody has.
+[[nodiscard]] inline endpoint at_address_of_nobody(const testbed& bed, endpoint remote) {
+  if (bed.is_ethernet())
+    remote.address.bytes[15] ^= 0x5a;
+  else
+    remote.lid = 0xbffe;
+  return remote;
+}
+
 /// Memory that was registered once: a send from it fails on this side.
 [[nodiscard]] inline gather_element stale_element(const protection_domain& domain,
                                                   std::vector<std::byte>& bytes) {

@@ -43,15 +43,6 @@ std::vector<waitable_completion_queue> events_of(const completion_channel& chann
   return events;
 }
 
-/// Stops the send queue, which the device tells by an event.
-void drain(const connected& pair) {
-  ibv_qp_attr attributes{};
-  attributes.qp_state = IBV_QPS_SQD;
-  attributes.en_sqd_async_notify = 1;
-  REQUIRE(ibv_modify_qp(pair.native_handle(), &attributes,
-                        IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY) == 0);
-}
-
 /// A receiver whose messages arrive right after its program has asked for an event.
 struct late_arrivals {
   late_arrivals(const testbed& bed, const completion_channel& channel)
@@ -146,12 +137,12 @@ TEST_CASE("asynchronous events that nobody reads hold nothing up, and all are th
   const testbed bed;
   for (int round = 0; round < 50; ++round) {
     const connected_pair gone = connect(bed);
-    drain(gone.left);
+    start_draining(gone.left);
   }
   std::vector<connected_pair> pairs;
   for (int i = 0; i < 50; ++i) {
     pairs.push_back(connect(bed));
-    drain(pairs.back().left);
+    start_draining(pairs.back().left);
   }
   // Those of what is gone are gone with it.
   for (const connected_pair& each : pairs) {
@@ -162,5 +153,5 @@ TEST_CASE("asynchronous events that nobody reads hold nothing up, and all are th
   }
   CHECK_FALSE(must(bed.context.poll_async_event()));
   // And a context can be closed with some unread.
-  drain(pairs.front().right);
+  start_draining(pairs.front().right);
 }

@@ -24,23 +24,10 @@ prepared_unreliable right_unreliable(const testbed& bed) {
 }
 ends connected_ends(const testbed& bed) { return connect_both<transport::uc>(bed); }
 
-std::vector<std::size_t> telling_sizes(const testbed& bed) {
-  const std::size_t mtu = bed.port.active_mtu().bytes();
-  return {0, 1, mtu - 1, mtu, mtu + 1, std::size_t{1} << 20};
-}
-
 error refused_before_the_device(const testbed& bed, const endpoint& remote) {
   const error e = failure_of(left_unreliable(bed).handshake(remote));
   CHECK(e.native_errno() == 0);
   return e;
-}
-
-void check_names_both(const error& e, const std::string& field, const std::string& local,
-                      const std::string& remote) {
-  INFO(e);
-  CHECK(e == error_kind::mismatch);
-  CHECK_THAT(e.message(),
-             Catch::Contains(field) && Catch::Contains(local) && Catch::Contains(remote));
 }
 
 /// Both ends work as before.
@@ -307,11 +294,7 @@ TEST_CASE("UC: a peer that is not there is noticed by nobody, unless its address
     CHECK(must(left.query_state()) == queue_pair_state::ready_to_send);
   }
   SECTION("an address that nobody has") {
-    endpoint remote = right_unreliable(bed).endpoint();
-    if (bed.is_ethernet())
-      remote.address.bytes[15] ^= 0x5a;
-    else
-      remote.lid = 0xbffe;
+    const endpoint remote = at_address_of_nobody(bed, right_unreliable(bed).endpoint());
     auto outcome = left_unreliable(bed).handshake(remote);
     if (outcome.has_value()) {
       must(outcome.assume_value().post_send({}, {.id = 1}));
@@ -354,9 +337,7 @@ TEST_CASE("UC: a fence is refused, in a batch as well: there are no reads to wai
 
 TEST_CASE("UC: a queue pair can be connected to itself") {
   const testbed bed;
-  auto prepared = left_unreliable(bed);
-  const endpoint self = prepared.endpoint();
-  auto alone = must(std::move(prepared).handshake(self));
+  auto alone = connect_to_itself(left_unreliable(bed));
   buffer<> memory(bed.domain, pattern(64, 6));
   must(alone.post_receive({.elements = memory.scatter(32, 32)}, {.id = 1}));
   must(alone.post_send({.elements = memory.gather(0, 32)}, {.id = 2}));
