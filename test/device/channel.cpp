@@ -430,11 +430,7 @@ TEST_CASE_METHOD(two_channels, "a stop that is requested ends the wait of a chan
   buffer<> to(bed.domain, 64);
   std::stop_source source;
   auto receive = must(ends.left.post_receive({.elements = to.scatter()}));
-  std::thread other([&] {
-    // steady: the wait has likely begun; it ends in the same way if not
-    std::this_thread::sleep_for(short_limit);
-    source.request_stop();
-  });
+  std::thread other = later([&] { source.request_stop(); }, short_limit);
   const error stopped = failure_of(receive.wait(source.get_token()));
   other.join();
   CHECK(stopped == error_kind::cancelled);

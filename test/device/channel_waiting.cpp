@@ -4,12 +4,10 @@
 #include "../soak/punctuality.hpp"
 #include "channels.hpp"
 #include "failing_verb.hpp"
+#include "sockets.hpp"
 
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
 #include <ctime>
 #include <functional>
 #include <optional>
@@ -35,16 +33,6 @@ namespace {
   return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
-/// Calls it on another thread, after a moment in which this one has begun to wait.
-template <class Act>
-[[nodiscard]] std::thread later(Act act) {
-  return std::thread([act] {
-    // steady: the wait has likely begun; it ends in the same way if not
-    std::this_thread::sleep_for(moment);
-    act();
-  });
-}
-
 /// Calls a function when the next notification of a completion queue is asked for.
 class before_notification {
  public:
@@ -67,25 +55,21 @@ class before_notification {
   int (*&pointer_)(ibv_cq*, int);
 };
 
-class sockets {
- public:
-  sockets() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) == 0); }
-  sockets(const sockets&) = delete;
-  sockets& operator=(const sockets&) = delete;
-  ~sockets() {
-    ::close(ends_[0]);
-    hang_up();
+/// Checks that a fault that comes during a wait ends the wait, and that the error has the word.
+void check_ends_wait(const char* fault, const char* word) {
+  for (const wait_mode mode : all_modes) {
+    const testbed bed;
+    buffer<> to(bed.domain, 64);
+    channel_pair ends = connect_channels(bed, mode);
+    const auto start = clock::now();
+    const failing_device failing(fault);
+    const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
+    CHECK(clock::now() - start < soon);
+    CHECK_THAT(failed.message(), Catch::Contains(word));
+    CHECK(ends.left.state() == channel_state::broken);
+    CHECK(ends.left.outstanding() == 0);
   }
-  [[nodiscard]] int watched() const { return ends_[0]; }
-  void speak() const { CHECK(::write(ends_[1], "x", 1) == 1); }
-  void finish_speaking() const { CHECK(::shutdown(ends_[1], SHUT_WR) == 0); }
-  void hang_up() {
-    if (ends_[1] != -1) ::close(std::exchange(ends_[1], -1));
-  }
-
- private:
-  std::array<int, 2> ends_{};
-};
+}
 
 }  // namespace
 
@@ -388,33 +372,11 @@ TEST_CASE("an event loop sleeps on a channel's descriptor") {
 }
 
 TEST_CASE("a port that goes while a channel waits ends the wait, and says so") {
-  for (const wait_mode mode : all_modes) {
-    const testbed bed;
-    buffer<> to(bed.domain, 64);
-    channel_pair ends = connect_channels(bed, mode);
-    const auto start = clock::now();
-    const failing_device failing("after:50ms=port-down");
-    const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
-    CHECK(clock::now() - start < soon);
-    CHECK_THAT(failed.message(), Catch::Contains("port"));
-    CHECK(ends.left.state() == channel_state::broken);
-    CHECK(ends.left.outstanding() == 0);
-  }
+  check_ends_wait("after:50ms=port-down", "port");
 }
 
 TEST_CASE("a device that fails while a channel waits ends the wait, and says so") {
-  for (const wait_mode mode : all_modes) {
-    const testbed bed;
-    buffer<> to(bed.domain, 64);
-    channel_pair ends = connect_channels(bed, mode);
-    const auto start = clock::now();
-    const failing_device failing("after:50ms=device-fatal");
-    const error failed = failure_of(ends.left.receive({.elements = to.scatter()}, patience));
-    CHECK(clock::now() - start < soon);
-    CHECK_THAT(failed.message(), Catch::Contains("device"));
-    CHECK(ends.left.state() == channel_state::broken);
-    CHECK(ends.left.outstanding() == 0);
-  }
+  check_ends_wait("after:50ms=device-fatal", "device");
 }
 
 TEST_CASE("an inbox hears of what its channel watches") {

@@ -82,6 +82,16 @@ void wait_until(Condition condition, const char* what, std::chrono::nanoseconds 
   }
 }
 
+/// Calls it on another thread, after a moment in which this one has begun to wait.
+template <class Act>
+[[nodiscard]] std::thread later(Act act, std::chrono::nanoseconds after = moment) {
+  return std::thread([act, after] {
+    // steady: the wait has likely begun; it ends in the same way if not
+    std::this_thread::sleep_for(after);
+    act();
+  });
+}
+
 /// The next `count` completions of the queue, in order.
 [[nodiscard]] std::vector<work_completion> take(const completion_queue& queue, std::size_t count,
                                                 int line = __builtin_LINE(),

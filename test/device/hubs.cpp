@@ -265,11 +265,7 @@ TEST_CASE("a hub that sleeps is woken by what arrives, and so are its channels")
       kept.push_back(next_message(*hub, [&](channel_id) { there.poll(); }).message);
     }
     auto late = must(here.post_send({.elements = from.gather()}));
-    std::thread giver([&] {
-      // steady: the wait has likely begun; it ends in the same way if not
-      std::this_thread::sleep_for(short_limit);
-      kept.clear();
-    });
+    std::thread giver = later([&] { kept.clear(); }, short_limit);
     const arrival last = next_message(*hub, [&](channel_id) { there.poll(); });
     giver.join();
     CHECK(last.message.size() == 8);
@@ -319,11 +315,7 @@ TEST_CASE("a hub's wait ends when a stop is requested, however it waits") {
   for (const wait_mode mode : all_modes) {
     const auto hub = must(channel_hub::create(bed.domain, {.waiting = mode}));
     std::stop_source source;
-    std::thread other([&] {
-      // steady: the wait has likely begun; it ends in the same way if not
-      std::this_thread::sleep_for(moment);
-      source.request_stop();
-    });
+    std::thread other = later([&] { source.request_stop(); });
     std::array<arrival, 1> slot;
     const error stopped = failure_of(hub.wait(slot, wait_limit(patience, source.get_token())));
     other.join();

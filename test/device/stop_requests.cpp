@@ -27,12 +27,12 @@ template <class Wait>
 [[nodiscard]] clock::duration sleeps_on(Wait wait) {
   std::stop_source source;
   std::atomic<clock::rep> requested_at{0};
-  std::thread requester([&] {
-    // steady: the wait has likely begun; it ends in the same way if not
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
-    requested_at = clock::now().time_since_epoch().count();
-    source.request_stop();
-  });
+  std::thread requester = later(
+      [&] {
+        requested_at = clock::now().time_since_epoch().count();
+        source.request_stop();
+      },
+      std::chrono::milliseconds(30));
   const bool is_empty = wait(wait_limit(patience, source.get_token()));
   const auto ended = clock::now().time_since_epoch();
   requester.join();
@@ -142,11 +142,9 @@ TEST_CASE("a wait with a token that nobody asks to stop sleeps until a completio
   buffer<> memory(bed.domain, 8);
   connected alone = connect_to_itself(must(bed.builder(queue).access(all_rights).build()));
   const std::stop_source source;
-  std::thread writer([&] {
-    // steady: the wait has likely begun; it ends in the same way if not
-    std::this_thread::sleep_for(std::chrono::milliseconds(35));
-    must(alone.post_write({.remote = memory.remote()}, {.id = 3}));
-  });
+  std::thread writer =
+      later([&] { must(alone.post_write({.remote = memory.remote()}, {.id = 3})); },
+            std::chrono::milliseconds(35));
   slots into;
   const auto outcome = queue.wait(into, wait_limit(patience, source.get_token()));
   writer.join();

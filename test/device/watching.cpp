@@ -4,9 +4,7 @@
 
 #include "device.hpp"
 #include "failing_verb.hpp"
-
-#include <sys/socket.h>
-#include <unistd.h>
+#include "sockets.hpp"
 
 #include <array>
 #include <atomic>
@@ -24,26 +22,6 @@ using slots = std::array<work_completion, 8>;
 
 /// Far more than the 100 ms that are promised, for machines that are busy with other things.
 constexpr std::chrono::milliseconds soon{10000};
-
-/// Two sockets that are connected to each other.
-class sockets {
- public:
-  sockets() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) == 0); }
-  sockets(const sockets&) = delete;
-  sockets& operator=(const sockets&) = delete;
-  ~sockets() {
-    ::close(ends_[0]);
-    hang_up();
-  }
-  [[nodiscard]] int watched() const { return ends_[0]; }
-  void speak() const { CHECK(::write(ends_[1], "x", 1) == 1); }
-  void hang_up() {
-    if (ends_[1] != -1) ::close(std::exchange(ends_[1], -1));
-  }
-
- private:
-  std::array<int, 2> ends_{};
-};
 
 /// A queue pair that writes to itself, and completes in a queue of its own.
 struct writer {
@@ -91,22 +69,14 @@ TEST_CASE("a wait that watches takes completions, or ends at its limit or a requ
     CHECK(outcome.completions.empty());
     CHECK_FALSE(outcome.event);
     CHECK(clock::now() >= until);
-    std::thread later([&] {
-      // steady: the wait has likely begun; it ends in the same way if not
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      alone.write(7);
-    });
+    std::thread writes = later([&] { alone.write(7); });
     outcome = must(alone.queue.wait_watching(into, wait_limit::forever(), descriptor));
-    later.join();
+    writes.join();
     CHECK(outcome.ended_by == wait_end::completions);
     REQUIRE(outcome.completions.size() == 1);
     CHECK(outcome.completions.front().wr_id() == 7);
     std::stop_source source;
-    std::thread stops([&] {
-      // steady: the wait has likely begun; it ends in the same way if not
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      source.request_stop();
-    });
+    std::thread stops = later([&] { source.request_stop(); });
     const auto before = clock::now();
     outcome =
         must(alone.queue.wait_watching(into, wait_limit(patience, source.get_token()), descriptor));
@@ -122,9 +92,7 @@ TEST_CASE("a watched file descriptor ends the wait when it is readable, or hung 
   slots into;
   for (const bool hangs_up : {false, true}) {
     sockets peer;
-    std::thread other([&] {
-      // steady: the wait has likely begun; it ends in the same way if not
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::thread other = later([&] {
       if (hangs_up)
         peer.hang_up();
       else
@@ -167,11 +135,7 @@ TEST_CASE("a queue that overruns while it is slept on ends the wait, with the ev
   const testbed bed;
   writer alone(bed, 1);
   std::atomic<bool> enough{false};
-  std::thread overruns([&] {
-    // steady: the wait has likely begun; it ends in the same way if not
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    alone.overrun(enough);
-  });
+  std::thread overruns = later([&] { alone.overrun(enough); });
   const auto ended = wait_for_failure(alone.queue);
   enough = true;
   overruns.join();

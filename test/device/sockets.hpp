@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// A file descriptor for waits to watch, and its peer.
+#pragma once
+
+#include "../catch.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <utility>
+
+namespace verbspp::test {
+
+/// Two sockets that are connected to each other: a wait watches one, and the test acts by the
+/// other.
+class sockets {
+ public:
+  sockets() { REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) == 0); }
+  sockets(const sockets&) = delete;
+  sockets& operator=(const sockets&) = delete;
+  ~sockets() {
+    ::close(ends_[0]);
+    hang_up();
+  }
+  [[nodiscard]] int watched() const { return ends_[0]; }
+  void speak() const { CHECK(::write(ends_[1], "x", 1) == 1); }
+  void finish_speaking() const { CHECK(::shutdown(ends_[1], SHUT_WR) == 0); }
+  void hang_up() {
+    if (ends_[1] != -1) ::close(std::exchange(ends_[1], -1));
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+}  // namespace verbspp::test
