@@ -22,9 +22,7 @@ TEST_CASE("a channel needs nothing but its protection domain, and sends and rece
 
   // Before the handshake, so that the first message finds it.
   auto received = must(right.post_receive({.elements = to.scatter()}));
-  const endpoint left_end = left.endpoint();
-  channel here = must(std::move(left).handshake(right.endpoint()));
-  channel there = must(std::move(right).handshake(left_end));
+  auto [here, there] = connect_channels(std::move(left), std::move(right));
   CHECK(here.is_connected());
 
   CHECK(must(here.send({.elements = from.gather(), .immediate = immediate_data(7)})).operation() ==

@@ -130,11 +130,8 @@ TEST_CASE("a sleep misses nothing that comes before it, however much that is") {
   const auto hub =
       must(channel_hub::create(bed.domain, {.channels = 1, .waiting = wait_mode::sleep()}));
   auto left = is_of_hub ? must(builder.hub(hub).build()) : must(builder.build());
-  auto right = must(bed.domain.build_channel().build());
-  const endpoint left_end = left.endpoint();
-  const endpoint right_end = right.endpoint();
-  channel_pair ends{.left = must(std::move(left).handshake(right_end)),
-                    .right = must(std::move(right).handshake(left_end))};
+  channel_pair ends =
+      test::connect_channels(std::move(left), must(bed.domain.build_channel().build()));
   std::vector<pending<>> receives;
   for (int i = 0; i < 200; ++i) receives.push_back(must(ends.left.post_receive({})));
 

@@ -18,13 +18,16 @@ struct channel_pair {
   channel right;
 };
 
-template <class Builder>
-[[nodiscard]] channel_pair connect_channels(const Builder& builder) {
-  auto left = must(builder.build());
-  auto right = must(builder.build());
+[[nodiscard]] inline channel_pair connect_channels(prepared_channel left, prepared_channel right) {
   const endpoint left_end = left.endpoint();
   const endpoint right_end = right.endpoint();
   return {must(std::move(left).handshake(right_end)), must(std::move(right).handshake(left_end))};
+}
+
+template <class Builder>
+[[nodiscard]] channel_pair connect_channels(const Builder& builder) {
+  auto left = must(builder.build());
+  return connect_channels(std::move(left), must(builder.build()));
 }
 
 /// As long as nothing else is asked for.

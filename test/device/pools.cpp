@@ -174,9 +174,7 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
   const auto pool = must(message_pool::create(bed.domain, 24, 64));
   auto arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
   CHECK(arrivals.posted() == 8);
-  const endpoint left_end = left.endpoint();
-  channel here = must(std::move(left).handshake(right.endpoint()));
-  channel there = must(std::move(right).handshake(left_end));
+  auto [here, there] = connect_channels(std::move(left), std::move(right));
   CHECK_FALSE(arrivals.next());
 
   buffer<> from(bed.domain, pattern(64, 4));
@@ -358,9 +356,7 @@ TEST_CASE("whatever the order in which channels die, all places come back") {
     auto left = must(bed.domain.build_channel().max_send_work_requests(8).build());
     auto right = must(bed.domain.build_channel().max_receive_work_requests(8).build());
     std::optional<inbox> arrivals = must(inbox::open(right, pool, {.refill = 1 + random() % 8}));
-    const endpoint left_end = left.endpoint();
-    channel here = must(std::move(left).handshake(right.endpoint()));
-    channel there = must(std::move(right).handshake(left_end));
+    auto [here, there] = connect_channels(std::move(left), std::move(right));
     std::vector<message> kept;
     std::vector<kept_pending> handles;
     const unsigned steps = random() % 40;
