@@ -22,22 +22,22 @@ void set_word(words& memory, std::uint64_t word, std::size_t offset = 0) {
   std::memcpy(memory.content().data() + offset, &word, sizeof word);
 }
 
-/// Two ends that may do atomic operations at each other.
 connected_pair connect_for_atomics(const testbed& bed) {
+  if (bed.limits.atomic_cap == IBV_ATOMIC_NONE) SKIP("the device has no atomic operations");
   return connect(must(bed.builder(bed.left_queue).access(atomic_rights).build()),
                  must(bed.builder(bed.right_queue).access(atomic_rights).build()));
 }
 
-void need_atomics(const testbed& bed) {
-  if (bed.limits.atomic_cap == IBV_ATOMIC_NONE) SKIP("the device has no atomic operations");
-}
+/// A fixture: two ends that may do atomic operations at each other.
+struct atomic_pair {
+  const testbed bed{};
+  connected_pair pair = connect_for_atomics(bed);
+};
 
 }  // namespace
 
-TEST_CASE("compare and swap swaps only what is as expected, and gives what was there") {
-  const testbed bed;
-  need_atomics(bed);
-  connected_pair pair = connect_for_atomics(bed);
+TEST_CASE_METHOD(atomic_pair,
+                 "compare and swap swaps only what is as expected, and gives what was there") {
   words target(bed.domain, 64);
   words result(bed.domain, 8);
   constexpr std::uint64_t before = 0x0123456789abcdef, after = 0xfedcba9876543210;
@@ -60,10 +60,7 @@ TEST_CASE("compare and swap swaps only what is as expected, and gives what was t
   CHECK(word_at(target, 24) == 0);
 }
 
-TEST_CASE("fetch and add adds, wraps around, and gives what was there") {
-  const testbed bed;
-  need_atomics(bed);
-  connected_pair pair = connect_for_atomics(bed);
+TEST_CASE_METHOD(atomic_pair, "fetch and add adds, wraps around, and gives what was there") {
   words target(bed.domain, 8);
   words result(bed.domain, 8);
   set_word(target, UINT64_MAX - 1);
@@ -77,10 +74,7 @@ TEST_CASE("fetch and add adds, wraps around, and gives what was there") {
   CHECK(word_at(target) == 7);
 }
 
-TEST_CASE("atomic operations of two queue pairs don't lose one another's") {
-  const testbed bed;
-  need_atomics(bed);
-  connected_pair pair = connect_for_atomics(bed);
+TEST_CASE_METHOD(atomic_pair, "atomic operations of two queue pairs don't lose one another's") {
   words target(bed.domain, 8);
   const remote_word word = must(remote_word::at(target.remote()));
   constexpr std::uint64_t rounds = 200;
@@ -98,11 +92,8 @@ TEST_CASE("atomic operations of two queue pairs don't lose one another's") {
   CHECK(word_at(target) == 2 * rounds);
 }
 
-TEST_CASE("an atomic operation without the right is refused by the peer") {
-  const testbed bed;
-  need_atomics(bed);
+TEST_CASE_METHOD(atomic_pair, "an atomic operation without the right is refused by the peer") {
   // The queue pair allows it, the memory doesn't.
-  connected_pair pair = connect_for_atomics(bed);
   buffer<> target(bed.domain, 8);
   words result(bed.domain, 8);
   const remote_memory<access::remote_atomic> claimed(target.remote().address(), 8,
