@@ -68,8 +68,7 @@ TEST_CASE("the memory of a process that does nothing can be read and written") {
   CHECK(end.wait().wr_id == 3);
   CHECK(
       std::equal(end.memory.begin(), end.memory.begin() + 100000, end.memory.begin() + (1 << 19)));
-  other.tell('q');
-  CHECK(other.wait() == 0);
+  other.finish();
 }
 
 TEST_CASE("a process that leaves right after a message has acknowledged it") {
@@ -154,8 +153,7 @@ TEST_CASE("a peer that is stopped is served") {
                      end.memory.begin() + (1 << 18)));
   }
   other.resume();
-  other.tell('q');
-  CHECK(other.wait() == 0);
+  other.finish();
 }
 
 TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing else is written") {
@@ -210,8 +208,7 @@ TEST_CASE("a peer that is stopped for a while loses no packets") {
   CHECK(end.quiet());
   other.resume();
   for (std::uint64_t id = 0; id < 8; ++id) CHECK(end.wait().status == IBV_WC_SUCCESS);
-  other.tell('q');
-  CHECK(other.wait() == 0);
+  other.finish();
 }
 
 TEST_CASE("UC: remote memory of another process is written") {
@@ -222,8 +219,7 @@ TEST_CASE("UC: remote memory of another process is written") {
     REQUIRE(end.write(id, {end.piece(0, 1 << 19)}, there) == 0);
     CHECK(end.wait().status == IBV_WC_SUCCESS);
   }
-  other.tell('q');
-  CHECK(other.wait() == 0);
+  other.finish();
   REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
   CHECK(end.wait().status == IBV_WC_SUCCESS);
 }
@@ -313,8 +309,7 @@ TEST_CASE("a send queue is drained when the peer has answered, and not touched b
   CHECK(end.quiet());
   REQUIRE(end.change(IBV_QPS_RTS) == 0);
   CHECK(end.wait().wr_id == 2);
-  other.tell('q');
-  CHECK(other.wait() == 0);
+  other.finish();
 }
 
 #if !defined(NO_THREADS_AFTER_FORK)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/peer.hpp"
 
+#include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/frames.hpp"
 #include "support/hostile.hpp"
@@ -401,6 +402,12 @@ int peer::wait() {
   ::waitpid(process_, &status, 0);
   process_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+void peer::finish(int line) {
+  CAPTURE(line);
+  tell('q');
+  CHECK(wait() == 0);
 }
 
 ibv_gid group_of(pid_t process) {

@@ -123,8 +123,7 @@ TEST_CASE("nothing is kept of peers that are gone") {
   }
   // Nobody polls, nobody sends: the thread notices by itself.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
-  first.tell('q');
-  CHECK(first.wait() == 0);
+  first.finish();
 }
 
 // SOFTVERBS_CLIENTS makes it more of them, and SOFTVERBS_DESCRIPTORS the limit: 4100 and 1024, say.
@@ -252,8 +251,7 @@ TEST_CASE("who opens connection after connection shuts nobody out") {
   REQUIRE(link.left.send(1, {}) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
-  other.tell('q');
-  CHECK(other.wait() == 0);
+  other.finish();
 }
 
 TEST_CASE("two thousand connections that say nothing shut nobody out") {
@@ -306,11 +304,9 @@ TEST_CASE("two thousand connections that say nothing shut nobody out") {
       CHECK(own.wait().status == IBV_WC_SUCCESS);
       CHECK(newcomer.wait() == 0);
     }
-    stranger.tell('q');
-    CHECK(stranger.wait() == 0);
+    stranger.finish();
     CHECK(eventually([&] { return descriptors_open() <= alone + 2; }));
-    old.tell('q');
-    CHECK(old.wait() == 0);
+    old.finish();
   }
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
@@ -358,8 +354,7 @@ TEST_CASE("a peer whose answer waits to be accepted is not given up") {
   held.go_on();
   REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
   CHECK(end.wait().status == IBV_WC_SUCCESS);
-  other.tell('q');
-  CHECK(other.wait() == 0);
+  other.finish();
 }
 
 TEST_CASE("who finds no place among those who wait to be accepted waits for one") {
@@ -376,8 +371,7 @@ TEST_CASE("who finds no place among those who wait to be accepted waits for one"
   CHECK(end.quiet());
   other.resume();
   CHECK(end.wait().status == IBV_WC_SUCCESS);
-  other.tell('q');
-  CHECK(other.wait() == 0);
+  other.finish();
 }
 
 TEST_CASE("a newcomer who finds no place among those who wait is served in the end") {
@@ -395,8 +389,7 @@ TEST_CASE("a newcomer who finds no place among those who wait is served in the e
   held.go_on();
   CHECK(newcomer.hear() == '+');
   CHECK(end.memory.front() == 0x77);
-  newcomer.tell('q');
-  CHECK(newcomer.wait() == 0);
+  newcomer.finish();
 }
 
 TEST_CASE("who can't be looked up among those who wait is believed later") {
