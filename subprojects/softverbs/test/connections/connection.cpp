@@ -29,9 +29,7 @@ struct asking {
     resolve(client_events, client, listener.address(at));
   }
   int connect(const void* data = nullptr, std::size_t length = 0) {
-    if (client.id->qp == nullptr) client.create_queue_pair();
-    rdma_conn_param parameters = parameters_with(data, length);
-    return rdma_connect(client.id, &parameters);
+    return client.connect(data, length);
   }
 
   event_source client_events;
@@ -39,13 +37,6 @@ struct asking {
   cm_listener listener;
   one_id client;
 };
-
-/// Accepts a request, with a queue pair.
-int accept(one_id& server) {
-  if (server.id->qp == nullptr) server.create_queue_pair();
-  rdma_conn_param answer = parameters_with();
-  return rdma_accept(server.id, &answer);
-}
 
 bool holds(const void* data, std::uint8_t length, const char* text, std::size_t room) {
   const auto* const bytes = static_cast<const char*>(data);
@@ -114,9 +105,7 @@ TEST_CASE("cm: one listener at all addresses hears of each, on the device asked 
   cm_listener listener(server_events, all);
   one_id client(client_events);
   resolve(client_events, client, listener.address(one));
-  client.create_queue_pair();
-  rdma_conn_param asked = parameters_with();
-  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  REQUIRE(client.connect() == 0);
   const rdma_cm_event* const event = server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST);
   CHECK(event->listen_id == listener.id);
   const one_id server(event->id);
@@ -135,9 +124,7 @@ TEST_CASE("cm: private data is padded to what its message has room for") {
   CHECK(asked.retry_count == 7);
   one_id server(event->id);
   SECTION("of an answer") {
-    server.create_queue_pair();
-    rdma_conn_param answer = parameters_with("answer", 7);
-    REQUIRE(rdma_accept(server.id, &answer) == 0);
+    REQUIRE(server.accept("answer", 7) == 0);
     const rdma_conn_param& told = both.client_events.next(RDMA_CM_EVENT_ESTABLISHED)->param.conn;
     CHECK(holds(told.private_data, told.private_data_len, "answer", 196));
     CHECK(told.qp_num == server.id->qp->qp_num);
@@ -163,11 +150,8 @@ TEST_CASE("cm: private data for which there is no room is refused") {
   REQUIRE(both.connect(data.data(), 56) == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
   CHECK(rdma_reject(server.id, data.data(), 149) == -1);
-  server.create_queue_pair();
-  rdma_conn_param answer = parameters_with(data.data(), 197);
-  CHECK(rdma_accept(server.id, &answer) == -1);
-  answer.private_data_len = 196;
-  CHECK(rdma_accept(server.id, &answer) == 0);
+  CHECK(server.accept(data.data(), 197) == -1);
+  CHECK(server.accept(data.data(), 196) == 0);
 }
 
 TEST_CASE("cm: more reads than the device has are refused") {
@@ -191,9 +175,7 @@ TEST_CASE("cm: that nobody listens is told, by InfiniBand's number") {
   REQUIRE(rdma_bind_addr(silent.id, of_c(address)) == 0);
   one_id client(events);
   resolve(events, client, ip("198.18.83.1", port_of(silent.id)));
-  client.create_queue_pair();
-  rdma_conn_param asked = parameters_with();
-  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  REQUIRE(client.connect() == 0);
   CHECK(events.next(RDMA_CM_EVENT_REJECTED)->status == 8);
 }
 
@@ -205,9 +187,7 @@ TEST_CASE("cm: a listener that is opened again a little later is found") {
   first.destroy();
   one_id client(client_events);
   resolve(client_events, client, address);
-  client.create_queue_pair();
-  rdma_conn_param asked = parameters_with();
-  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  REQUIRE(client.connect() == 0);
   one_id second(server_events);
   REQUIRE(rdma_bind_addr(second.id, of_c(address)) == 0);
   REQUIRE(rdma_listen(second.id, 1) == 0);
@@ -221,9 +201,7 @@ TEST_CASE("cm: a request waits as long as there is no room for it") {
   event_source events;
   one_id second(events);
   resolve(events, second, first.listener.address());
-  second.create_queue_pair();
-  rdma_conn_param asked = parameters_with();
-  REQUIRE(rdma_connect(second.id, &asked) == 0);
+  REQUIRE(second.connect() == 0);
   const one_id one(first.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
   CHECK_FALSE(first.server_events.is_readable());
   look_until_readable(events, first.server_events);
@@ -246,7 +224,7 @@ TEST_CASE("cm: who asked and has gone can't be accepted any more") {
   REQUIRE(both.connect() == 0);
   both.client.destroy();
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
-  CHECK(accept(server) == -1);
+  CHECK(server.accept() == -1);
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 4);
 }
 
@@ -254,7 +232,7 @@ TEST_CASE("cm: who was accepted and goes before it says so is noticed") {
   asking both;
   REQUIRE(both.connect() == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
-  REQUIRE(accept(server) == 0);
+  REQUIRE(server.accept() == 0);
   both.client.destroy();
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
 }
@@ -271,7 +249,7 @@ TEST_CASE("cm: a queue pair that can't be set up ends the connection for both") 
   asking both;
   REQUIRE(both.connect() == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
-  REQUIRE(accept(server) == 0);
+  REQUIRE(server.accept() == 0);
   REQUIRE(softverbs_inject("ibv_modify_qp:2=EINVAL") == 0);
   CHECK(both.client_events.next(RDMA_CM_EVENT_CONNECT_ERROR)->status == -EINVAL);
   softverbs_reset_faults();
@@ -467,9 +445,7 @@ TEST_CASE("cm: several threads share a channel") {
   for (int each = 0; each < connections; ++each) {
     one_id client(events);
     resolve(events, client, listener.address());
-    client.create_queue_pair();
-    rdma_conn_param asked = parameters_with();
-    CHECK(rdma_connect(client.id, &asked) == 0);
+    CHECK(client.connect() == 0);
     CHECK(events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
   }
   for (std::thread& each : servers) each.join();

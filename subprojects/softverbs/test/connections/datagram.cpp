@@ -74,9 +74,7 @@ TEST_CASE("cm: a datagram service is asked for, and answers with its queue pair"
   CHECK(std::strcmp(static_cast<const char*>(event->param.ud.private_data), "question") == 0);
   one_id server(event->id);
   SECTION("by accepting") {
-    server.create_queue_pair();
-    rdma_conn_param answer = parameters_with("answer", 7);
-    REQUIRE(rdma_accept(server.id, &answer) == 0);
+    REQUIRE(server.accept("answer", 7) == 0);
     event = client_events.next(RDMA_CM_EVENT_ESTABLISHED);
     CHECK(event->param.ud.private_data_len == 136);
     CHECK(event->param.ud.qp_num == server.id->qp->qp_num);
@@ -96,9 +94,7 @@ TEST_CASE("cm: that nobody serves is told by the status of the answer") {
   event_source events;
   one_id client(events, RDMA_PS_UDP);
   resolve(events, client, ip("198.18.83.1", 1));
-  client.create_queue_pair();
-  rdma_conn_param asked = parameters_with();
-  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  REQUIRE(client.connect() == 0);
   CHECK(events.next(RDMA_CM_EVENT_UNREACHABLE)->status == 1);
 }
 

@@ -97,9 +97,7 @@ TEST_CASE("a broken device has no addresses, until it is repaired") {
   CHECK(rdma_bind_addr(bound.id, of_c(own)) == 0);
   one_id again(client_events);
   resolve(client_events, again, everywhere.address(own_address));
-  again.create_queue_pair();
-  rdma_conn_param parameters = parameters_with();
-  REQUIRE(rdma_connect(again.id, &parameters) == 0);
+  REQUIRE(again.connect() == 0);
   const one_id request(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
@@ -112,12 +110,9 @@ TEST_CASE("the peer of a device that broke hears of the end when its identifier 
   sockaddr_in6 own = ip(own_address);
   REQUIRE(rdma_bind_addr(client.id, of_c(own)) == 0);
   resolve(client_events, client, there.address(other_address));
-  client.create_queue_pair();
-  rdma_conn_param parameters = parameters_with();
-  REQUIRE(rdma_connect(client.id, &parameters) == 0);
+  REQUIRE(client.connect() == 0);
   one_id server(other_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
-  server.create_queue_pair();
-  REQUIRE(rdma_accept(server.id, &parameters) == 0);
+  REQUIRE(server.accept() == 0);
   client_events.next(RDMA_CM_EVENT_ESTABLISHED);
   other_events.next(RDMA_CM_EVENT_ESTABLISHED);
 

@@ -75,9 +75,7 @@ TEST_CASE("cm: what makes no sense is no request, and the listener goes on") {
   event_source client_events;
   one_id client(client_events);
   resolve(client_events, client, listener.address());
-  client.create_queue_pair();
-  rdma_conn_param asked = parameters_with();
-  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  REQUIRE(client.connect() == 0);
   const one_id server(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 

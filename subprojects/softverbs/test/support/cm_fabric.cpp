@@ -100,6 +100,18 @@ void one_id::create_queue_pair() {
   REQUIRE(rdma_create_qp(id, nullptr, &wanted) == 0);
 }
 
+int one_id::connect(const void* data, std::size_t length) {
+  if (id->qp == nullptr) create_queue_pair();
+  rdma_conn_param asked = parameters_with(data, length);
+  return rdma_connect(id, &asked);
+}
+
+int one_id::accept(const void* data, std::size_t length) {
+  if (id->qp == nullptr) create_queue_pair();
+  rdma_conn_param answer = parameters_with(data, length);
+  return rdma_accept(id, &answer);
+}
+
 cm_listener::cm_listener(event_source& events, const char* address, rdma_port_space space,
                          int backlog)
     : one_id(events, space) {
@@ -130,12 +142,9 @@ rdma_conn_param parameters_with(const void* data, std::size_t length) {
 
 cm_pair::cm_pair(const char* address) : listener(server_events, address), client(client_events) {
   resolve(client_events, client, listener.address(address));
-  client.create_queue_pair();
-  rdma_conn_param asked = parameters_with();
-  REQUIRE(rdma_connect(client.id, &asked) == 0);
+  REQUIRE(client.connect() == 0);
   server.id = server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id;
-  server.create_queue_pair();
-  REQUIRE(rdma_accept(server.id, &asked) == 0);
+  REQUIRE(server.accept() == 0);
   client_events.next(RDMA_CM_EVENT_ESTABLISHED);
   server_events.next(RDMA_CM_EVENT_ESTABLISHED);
 }

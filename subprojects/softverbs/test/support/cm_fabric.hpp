@@ -6,6 +6,7 @@
 #include <rdma/rdma_cma.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -52,6 +53,10 @@ struct one_id {
 
   void destroy();
   void create_queue_pair();
+  /// Asks for the connection, with a queue pair; returns as rdma_connect does.
+  int connect(const void* data = nullptr, std::size_t length = 0);
+  /// Accepts a request, with a queue pair; returns as rdma_accept does.
+  int accept(const void* data = nullptr, std::size_t length = 0);
 
   rdma_cm_id* id = nullptr;
 };
