@@ -313,12 +313,7 @@ const std::map<std::string, call>& calls() {
        }},
       {"ibv_open_qp",
        [](world& w) {
-         ibv_qp_open_attr attributes{};
-         attributes.comp_mask =
-             IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-         attributes.qp_num = w.target->qp_num;
-         attributes.xrcd = w.busy;
-         attributes.qp_type = IBV_QPT_XRC_RECV;
+         ibv_qp_open_attr attributes = to_open(w.target, w.busy);
          return is_there(ibv_open_qp(w.verbs, &attributes));
        }},
       {"ibv_open_xrcd", [](world& w) { return is_there(open_domain(w.verbs, -1, O_CREAT)); }},

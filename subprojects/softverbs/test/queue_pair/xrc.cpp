@@ -108,14 +108,8 @@ TEST_CASE("what belongs to a domain of XRC keeps it busy, and what it completes 
 
 TEST_CASE("shared receive queues and queue pairs of XRC are made of what they need") {
   xrc_receiver receiver;
-  ibv_srq_init_attr_ex wanted{};
-  wanted.attr = {4, 1, 0};
-  wanted.srq_type = IBV_SRQT_XRC;
-  wanted.pd = receiver.end.domain;
-  wanted.xrcd = receiver.domain;
-  wanted.cq = receiver.end.queue;
-  constexpr std::uint32_t all =
-      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  ibv_srq_init_attr_ex wanted = to_share(receiver.end.domain, receiver.domain, receiver.end.queue);
+  const std::uint32_t all = wanted.comp_mask;
   for (const std::uint32_t without :
        {IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQ_INIT_ATTR_CQ}) {
     wanted.comp_mask = all & ~without;
@@ -406,12 +400,8 @@ TEST_CASE("XRC: a queue pair goes with the last object that stands for it") {
   open_context second;
   ibv_xrcd* domain = open_domain(second.verbs, file.descriptor, 0);
   REQUIRE(domain != nullptr);
-  ibv_qp_open_attr asked{};
-  asked.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE |
-                    IBV_QP_OPEN_ATTR_CONTEXT;
-  asked.qp_num = both.receiver.target->qp_num;
-  asked.xrcd = domain;
-  asked.qp_type = IBV_QPT_XRC_RECV;
+  ibv_qp_open_attr asked = to_open(both.receiver.target, domain);
+  asked.comp_mask |= IBV_QP_OPEN_ATTR_CONTEXT;
   asked.qp_context = &second;
   const auto refused = [&](ibv_qp_open_attr wrong) {
     errno = 0;
@@ -465,11 +455,7 @@ TEST_CASE("XRC: a queue pair lives on when the device that it was made on is clo
   ibv_context* first = open_device("soft0");
   ibv_qp* made = create_target(open_domain(first, file.descriptor, 0));
   REQUIRE(made != nullptr);
-  ibv_qp_open_attr asked{};
-  asked.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-  asked.qp_num = made->qp_num;
-  asked.xrcd = domain;
-  asked.qp_type = IBV_QPT_XRC_RECV;
+  ibv_qp_open_attr asked = to_open(made, domain);
   ibv_qp* opened = ibv_open_qp(mine.verbs, &asked);
   REQUIRE(opened != nullptr);
   CHECK(ibv_close_device(first) == 0);
@@ -492,14 +478,7 @@ TEST_CASE("XRC: closing a device frees what is left of a domain") {
   ibv_pd* protection = ibv_alloc_pd(verbs);
   ibv_cq* queue = ibv_create_cq(verbs, 4, nullptr, nullptr, 0);
   ibv_xrcd* domain = open_domain(verbs, -1, O_CREAT);
-  ibv_srq_init_attr_ex wanted{};
-  wanted.attr = {4, 1, 0};
-  wanted.srq_type = IBV_SRQT_XRC;
-  wanted.pd = protection;
-  wanted.xrcd = domain;
-  wanted.cq = queue;
-  wanted.comp_mask =
-      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  ibv_srq_init_attr_ex wanted = to_share(protection, domain, queue);
   CHECK(ibv_create_srq_ex(verbs, &wanted) != nullptr);
   CHECK(create_target(domain) != nullptr);
   CHECK(ibv_close_device(verbs) == 0);
@@ -603,11 +582,7 @@ TEST_CASE("XRC: one object of a queue pair is destroyed while another one is use
   REQUIRE(theirs != nullptr);
   ibv_qp* used = create_target(mine);
   REQUIRE(used != nullptr);
-  ibv_qp_open_attr asked{};
-  asked.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-  asked.qp_num = used->qp_num;
-  asked.xrcd = theirs;
-  asked.qp_type = IBV_QPT_XRC_RECV;
+  ibv_qp_open_attr asked = to_open(used, theirs);
   std::atomic<bool> done{false};
   std::atomic<int> failures{0};
   std::thread user([&] {

@@ -332,11 +332,7 @@ TEST_CASE("in front of a device, nothing is left when it closes", "[.][in front]
 TEST_CASE("in front of a device, the last object of a queue pair of XRC has its faults",
           "[.][in front]") {
   xrc_connection both;
-  ibv_qp_open_attr asked{};
-  asked.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
-  asked.qp_num = both.receiver.target->qp_num;
-  asked.xrcd = both.receiver.domain;
-  asked.qp_type = IBV_QPT_XRC_RECV;
+  ibv_qp_open_attr asked = to_open(both.receiver.target, both.receiver.domain);
   ibv_qp* second = ibv_open_qp(both.receiver.end.context, &asked);
   REQUIRE(second != nullptr);
   const faults set("receive-completion@" + std::to_string(second->qp_num) +
@@ -369,14 +365,7 @@ TEST_CASE("in front of a device, what was received for XRC outlives the queue pa
 TEST_CASE("in front of a device, a shared receive queue of XRC can fail to be made",
           "[.][in front]") {
   xrc_receiver receiver;
-  ibv_srq_init_attr_ex wanted{};
-  wanted.attr = {4, 1, 0};
-  wanted.srq_type = IBV_SRQT_XRC;
-  wanted.pd = receiver.end.domain;
-  wanted.xrcd = receiver.domain;
-  wanted.cq = receiver.end.queue;
-  wanted.comp_mask =
-      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  ibv_srq_init_attr_ex wanted = to_share(receiver.end.domain, receiver.domain, receiver.end.queue);
   const faults set("ibv_create_srq=ENOSPC");
   errno = 0;
   CHECK(ibv_create_srq_ex(receiver.end.context, &wanted) == nullptr);

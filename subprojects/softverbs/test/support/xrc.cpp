@@ -57,6 +57,27 @@ xrc_receiver::xrc_receiver(const options& wanted, int descriptor)
   if (target == nullptr) throw std::runtime_error("can't make a queue pair that receives for XRC");
 }
 
+ibv_qp_open_attr to_open(const ibv_qp* made, ibv_xrcd* domain) {
+  ibv_qp_open_attr asked{};
+  asked.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+  asked.qp_num = made->qp_num;
+  asked.xrcd = domain;
+  asked.qp_type = IBV_QPT_XRC_RECV;
+  return asked;
+}
+
+ibv_srq_init_attr_ex to_share(ibv_pd* protection, ibv_xrcd* domain, ibv_cq* queue) {
+  ibv_srq_init_attr_ex asked{};
+  asked.attr = {4, 1, 0};
+  asked.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  asked.srq_type = IBV_SRQT_XRC;
+  asked.pd = protection;
+  asked.xrcd = domain;
+  asked.cq = queue;
+  return asked;
+}
+
 xrc_receiver::~xrc_receiver() {
   if (target != nullptr) ibv_destroy_qp(target);
   if (shared != nullptr) ibv_destroy_srq(shared);
@@ -107,14 +128,8 @@ ibv_qp_state xrc_receiver::state() const {
 }
 
 ibv_srq* xrc_receiver::create_shared() const {
-  ibv_srq_init_attr_ex asked{};
+  ibv_srq_init_attr_ex asked = to_share(end.domain, domain, end.queue);
   asked.attr = {end.wanted.receive_requests, end.wanted.entries, 0};
-  asked.comp_mask =
-      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
-  asked.srq_type = IBV_SRQT_XRC;
-  asked.pd = end.domain;
-  asked.xrcd = domain;
-  asked.cq = end.queue;
   ibv_srq* created = ibv_create_srq_ex(end.context, &asked);
   if (created == nullptr) throw std::runtime_error("can't make a shared receive queue of XRC");
   return created;

@@ -13,6 +13,10 @@
 ibv_xrcd* open_domain(ibv_context* verbs, int descriptor, int flags);
 ibv_qp* create_target(ibv_xrcd* domain);
 std::uint32_t number_of(ibv_srq* queue);
+/// The attributes to open that queue pair with.
+ibv_qp_open_attr to_open(const ibv_qp* made, ibv_xrcd* domain);
+/// The attributes to create a shared receive queue with.
+ibv_srq_init_attr_ex to_share(ibv_pd* protection, ibv_xrcd* domain, ibv_cq* queue);
 
 /// The sending half; with operations, one whose requests can be built by function calls.
 struct xrc_sender : endpoint {

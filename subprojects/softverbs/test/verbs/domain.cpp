@@ -488,15 +488,9 @@ TEST_CASE("XRC: a device is closed after the memory of completions is gone") {
   {
     xrc_connection connection;
     xrc_receiver& receiver = connection.receiver;
-    ibv_srq_init_attr_ex asked{};
-    asked.attr = {4, 1, 0};
-    asked.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
-                      IBV_SRQ_INIT_ATTR_CQ;
-    asked.srq_type = IBV_SRQT_XRC;
-    asked.pd = memory.parent_of(receiver.end.domain);
-    REQUIRE(asked.pd != nullptr);
-    asked.xrcd = receiver.domain;
-    asked.cq = completions_of(asked.pd);
+    ibv_pd* parent = memory.parent_of(receiver.end.domain);
+    REQUIRE(parent != nullptr);
+    ibv_srq_init_attr_ex asked = to_share(parent, receiver.domain, completions_of(parent));
     // It keeps all that it is made of, until the device is closed.
     ibv_srq* left = ibv_create_srq_ex(receiver.end.context, &asked);
     REQUIRE(left != nullptr);
