@@ -127,6 +127,16 @@ long is_there(const Object* object) {
   return object != nullptr ? 1 : 0;
 }
 
+/// Posts an empty request; whatever comes of it, the device has to name that one.
+template <typename Object, typename Request>
+long post_one(int (*post)(Object*, Request*, Request**), Object* to) {
+  Request request{};
+  Request* bad = nullptr;
+  const int error = post(to, &request, &bad);
+  CHECK(bad == &request);
+  return error;
+}
+
 const std::map<std::string, call>& calls() {
   static const std::map<std::string, call> result{
       {"ibv_advise_mr",
@@ -322,38 +332,10 @@ const std::map<std::string, call>& calls() {
          ibv_wc completion{};
          return ibv_poll_cq(w.queue, 1, &completion);
        }},
-      {"ibv_post_recv",
-       [](world& w) {
-         ibv_recv_wr request{};
-         ibv_recv_wr* bad = nullptr;
-         const int error = ibv_post_recv(w.pair, &request, &bad);
-         CHECK(bad == &request);
-         return error;
-       }},
-      {"ibv_post_send",
-       [](world& w) {
-         ibv_send_wr request{};
-         ibv_send_wr* bad = nullptr;
-         const int error = ibv_post_send(w.pair, &request, &bad);
-         CHECK(bad == &request);
-         return error;
-       }},
-      {"ibv_post_srq_recv",
-       [](world& w) {
-         ibv_recv_wr request{};
-         ibv_recv_wr* bad = nullptr;
-         const int error = ibv_post_srq_recv(w.shared, &request, &bad);
-         CHECK(bad == &request);
-         return error;
-       }},
-      {"ibv_post_wq_recv",
-       [](world& w) {
-         ibv_recv_wr request{};
-         ibv_recv_wr* bad = nullptr;
-         const int error = ibv_post_wq_recv(w.work_queue, &request, &bad);
-         CHECK(bad == &request);
-         return error;
-       }},
+      {"ibv_post_recv", [](world& w) { return post_one(ibv_post_recv, w.pair); }},
+      {"ibv_post_send", [](world& w) { return post_one(ibv_post_send, w.pair); }},
+      {"ibv_post_srq_recv", [](world& w) { return post_one(ibv_post_srq_recv, w.shared); }},
+      {"ibv_post_wq_recv", [](world& w) { return post_one(ibv_post_wq_recv, w.work_queue); }},
       {"ibv_qp_to_qp_ex", [](world& w) { return is_there(ibv_qp_to_qp_ex(w.pair)); }},
       {"ibv_query_device",
        [](world& w) {

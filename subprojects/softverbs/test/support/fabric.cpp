@@ -259,6 +259,18 @@ int endpoint::post_receive(std::uint64_t id, const std::vector<ibv_sge>& pieces)
                            : ibv_post_recv(pair, &request, &bad);
 }
 
+namespace {
+
+ibv_send_wr request_of(std::uint64_t id, ibv_wr_opcode opcode, unsigned flags) {
+  ibv_send_wr request{};
+  request.wr_id = id;
+  request.opcode = opcode;
+  request.send_flags = flags;
+  return request;
+}
+
+}  // namespace
+
 int endpoint::post(ibv_send_wr request, const std::vector<ibv_sge>& pieces) {
   request.sg_list = const_cast<ibv_sge*>(pieces.data());
   request.num_sge = static_cast<int>(pieces.size());
@@ -269,59 +281,40 @@ int endpoint::post(ibv_send_wr request, const std::vector<ibv_sge>& pieces) {
 }
 
 int endpoint::send(std::uint64_t id, const std::vector<ibv_sge>& pieces, unsigned flags) {
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.opcode = IBV_WR_SEND;
-  request.send_flags = flags;
-  return post(request, pieces);
+  return post(request_of(id, IBV_WR_SEND, flags), pieces);
 }
 
 int endpoint::write(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
                     std::uint64_t offset, unsigned flags) {
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.opcode = IBV_WR_RDMA_WRITE;
-  request.send_flags = flags;
+  ibv_send_wr request = request_of(id, IBV_WR_RDMA_WRITE, flags);
   request.wr.rdma = {peer.memory + offset, peer.rkey};
   return post(request, pieces);
 }
 
 int endpoint::read(std::uint64_t id, const std::vector<ibv_sge>& pieces, const address& peer,
                    std::uint64_t offset, unsigned flags) {
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.opcode = IBV_WR_RDMA_READ;
-  request.send_flags = flags;
+  ibv_send_wr request = request_of(id, IBV_WR_RDMA_READ, flags);
   request.wr.rdma = {peer.memory + offset, peer.rkey};
   return post(request, pieces);
 }
 
 int endpoint::fetch_and_add(std::uint64_t id, const ibv_sge& into, const address& peer,
                             std::uint64_t amount, std::uint64_t offset, unsigned flags) {
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  request.send_flags = flags;
+  ibv_send_wr request = request_of(id, IBV_WR_ATOMIC_FETCH_AND_ADD, flags);
   request.wr.atomic = {peer.memory + offset, amount, 0, peer.rkey};
   return post(request, {into});
 }
 
 int endpoint::compare_and_swap(std::uint64_t id, const ibv_sge& into, const address& peer,
                                std::uint64_t compare, std::uint64_t swap, std::uint64_t offset) {
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
-  request.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr request = request_of(id, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_SEND_SIGNALED);
   request.wr.atomic = {peer.memory + offset, compare, swap, peer.rkey};
   return post(request, {into});
 }
 
 int endpoint::send_to(ibv_ah* handle, std::uint32_t qpn, std::uint64_t id,
                       const std::vector<ibv_sge>& pieces, unsigned flags) {
-  ibv_send_wr request{};
-  request.wr_id = id;
-  request.opcode = IBV_WR_SEND;
-  request.send_flags = flags;
+  ibv_send_wr request = request_of(id, IBV_WR_SEND, flags);
   request.wr.ud = {handle, qpn, wanted.qkey};
   return post(request, pieces);
 }
