@@ -71,10 +71,7 @@ TEST_CASE("an event that nobody read goes with its queue") {
   ibv_comp_channel* channel = ibv_create_comp_channel(end.context);
   ibv_cq* queue = ibv_create_cq(end.context, 4, nullptr, channel, 0);
   REQUIRE(queue != nullptr);
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = queue;
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap = {4, 4, 1, 1, 0};
+  ibv_qp_init_attr attributes = pair_with(queue, {4, 4, 1, 1, 0});
   ibv_qp* pair = ibv_create_qp(end.domain, &attributes);
   REQUIRE(pair != nullptr);
   ibv_qp_attr state{};
@@ -130,9 +127,7 @@ TEST_CASE("destroying a queue waits until its events are acknowledged") {
   REQUIRE(ibv_req_notify_cq(link.right.queue, 0) == 0);
   REQUIRE(link.right.post_receive(1, {}) == 0);
   REQUIRE(link.right.change(IBV_QPS_ERR) == 0);
-  ibv_cq* queue = nullptr;
-  void* user_context = nullptr;
-  REQUIRE(ibv_get_cq_event(link.right.channel, &queue, &user_context) == 0);
+  ibv_cq* const queue = take_event_of(link.right.channel);
   CHECK(link.right.wait().wr_id == 1);
   REQUIRE(ibv_destroy_qp(link.right.pair) == 0);
   link.right.pair = nullptr;

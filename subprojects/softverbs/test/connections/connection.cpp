@@ -289,10 +289,7 @@ TEST_CASE("cm: an end that goes is one that has disconnected") {
 TEST_CASE("cm: a program that sets up its queue pair establishes the connection itself") {
   asking both;
   ibv_cq* const queue = ibv_create_cq(both.client.id->verbs, 16, nullptr, nullptr, 0);
-  ibv_qp_init_attr wanted{};
-  wanted.qp_type = IBV_QPT_RC;
-  wanted.send_cq = wanted.recv_cq = queue;
-  wanted.cap = {1, 1, 1, 1, 0};
+  ibv_qp_init_attr wanted = pair_with(queue, {1, 1, 1, 1, 0});
   ibv_qp* const own = ibv_create_qp(both.client.id->pd, &wanted);
   REQUIRE(own != nullptr);
   rdma_conn_param asked = parameters_with();

@@ -124,9 +124,7 @@ TEST_CASE("as many queue pairs are granted as are told, by each device") {
     ibv_device_attr told{};
     REQUIRE(ibv_query_device(device.verbs, &told) == 0);
     ibv_pd* domain = ibv_alloc_pd(device.verbs);
-    ibv_qp_init_attr wanted{};
-    wanted.send_cq = wanted.recv_cq = ibv_create_cq(device.verbs, 1, nullptr, nullptr, 0);
-    wanted.qp_type = IBV_QPT_RC;
+    ibv_qp_init_attr wanted = pair_with(ibv_create_cq(device.verbs, 1, nullptr, nullptr, 0));
     int granted = 0;
     while (ibv_create_qp(domain, &wanted) != nullptr) ++granted;
     CHECK(errno == ENOMEM);
@@ -239,10 +237,7 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
   ibv_pd* domain = ibv_alloc_pd(device.verbs);
   REQUIRE(domain != nullptr);
   const auto attempt = [&](ibv_qp_cap capacities) {
-    ibv_qp_init_attr attributes{};
-    attributes.send_cq = attributes.recv_cq = queue;
-    attributes.qp_type = IBV_QPT_RC;
-    attributes.cap = capacities;
+    ibv_qp_init_attr attributes = pair_with(queue, capacities);
     errno = 0;
     ibv_qp* pair = ibv_create_qp(domain, &attributes);
     if (pair == nullptr) return errno;
@@ -284,10 +279,7 @@ TEST_CASE("closing a device frees what is left on it") {
   ibv_comp_channel* channel = ibv_create_comp_channel(device);
   ibv_cq* queue = ibv_create_cq(device, 4, nullptr, channel, 0);
   REQUIRE(ibv_req_notify_cq(queue, 0) == 0);
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = queue;
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap = {4, 4, 1, 1, 0};
+  ibv_qp_init_attr attributes = pair_with(queue, {4, 4, 1, 1, 0});
   REQUIRE(ibv_create_qp(domain, &attributes) != nullptr);
   CHECK(ibv_close_device(device) == 0);
 }

@@ -363,10 +363,7 @@ TEST_CASE("limits are what is granted, and told", "[.][differ]") {
   CHECK(ibv_create_srq(domain, &receives) == nullptr);
   CHECK(errno == ENOMEM);
   const auto create = [&](std::uint32_t requests, std::uint32_t entries, std::uint32_t inlined) {
-    ibv_qp_init_attr wanted{};
-    wanted.send_cq = wanted.recv_cq = queue;
-    wanted.qp_type = IBV_QPT_RC;
-    wanted.cap = {requests, requests, entries, entries, inlined};
+    ibv_qp_init_attr wanted = pair_with(queue, {requests, requests, entries, entries, inlined});
     errno = 0;
     return ibv_create_qp(domain, &wanted);
   };

@@ -252,9 +252,7 @@ TEST_CASE("completions are late, and in order", "[in front]") {
   REQUIRE(ibv_req_notify_cq(end.queue, 0) == 0);
   const auto again = std::chrono::steady_clock::now();
   REQUIRE(end.write(3, {end.piece(0, 8)}, end.here()) == 0);
-  ibv_cq* queue = nullptr;
-  void* context = nullptr;
-  REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
+  ibv_cq* const queue = take_event_of(end.channel);
   CHECK(std::chrono::steady_clock::now() - again >= 40ms);
   ibv_ack_cq_events(queue, 1);
   completes(end, 3, IBV_WC_SUCCESS);
@@ -347,9 +345,7 @@ TEST_CASE("a fatal device wakes who waits for completions, each thread", "[in fr
   end.connect(end.here());
   REQUIRE(end.write(2, {end.piece(0, 8)}, end.here()) == 0);
   CHECK(is_readable(end.channel->fd, patience));
-  ibv_cq* queue = nullptr;
-  void* context = nullptr;
-  REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
+  ibv_cq* const queue = take_event_of(end.channel);
   ibv_ack_cq_events(queue, 1);
 }
 
@@ -360,9 +356,7 @@ TEST_CASE("an overrun wakes who waits for a solicited completion") {
   for (std::uint64_t id = 1; id <= 3; ++id)
     REQUIRE(end.write(id, {end.piece(0, 8)}, end.here()) == 0);
   REQUIRE(is_readable(end.channel->fd, patience));
-  ibv_cq* queue = nullptr;
-  void* context = nullptr;
-  REQUIRE(ibv_get_cq_event(end.channel, &queue, &context) == 0);
+  ibv_cq* const queue = take_event_of(end.channel);
   CHECK(queue == end.queue);
   ibv_ack_cq_events(queue, 1);
 }

@@ -206,9 +206,7 @@ const std::map<std::string, call>& calls() {
        }},
       {"ibv_create_qp",
        [](world& w) {
-         ibv_qp_init_attr attributes{};
-         attributes.send_cq = attributes.recv_cq = w.queue;
-         attributes.qp_type = IBV_QPT_RC;
+         ibv_qp_init_attr attributes = pair_with(w.queue);
          return is_there(ibv_create_qp(w.domain, &attributes));
        }},
       {"ibv_create_qp_ex",

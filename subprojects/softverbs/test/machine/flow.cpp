@@ -411,10 +411,7 @@ TEST_CASE("flow: a queue pair with rules is busy") {
     open_context other;
     ibv_pd* domain = ibv_alloc_pd(other.verbs);
     ibv_cq* queue = ibv_create_cq(other.verbs, 4, nullptr, nullptr, 0);
-    ibv_qp_init_attr attributes{};
-    attributes.send_cq = attributes.recv_cq = queue;
-    attributes.qp_type = IBV_QPT_RAW_PACKET;
-    attributes.cap = {1, 1, 1, 1, 0};
+    ibv_qp_init_attr attributes = pair_with(queue, {1, 1, 1, 1, 0}, IBV_QPT_RAW_PACKET);
     ibv_qp* pair = ibv_create_qp(domain, &attributes);
     REQUIRE(pair != nullptr);
     rule wanted;

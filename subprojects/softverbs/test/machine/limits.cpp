@@ -31,10 +31,7 @@ TEST_CASE("the limit of queue pairs of a process says that it was that one") {
     REQUIRE(ibv_query_device(device, &attributes) == 0);
     domains.push_back(ibv_alloc_pd(device));
     queues.push_back(ibv_create_cq(device, 1, nullptr, nullptr, 0));
-    ibv_qp_init_attr wanted{};
-    wanted.send_cq = wanted.recv_cq = queues.back();
-    wanted.qp_type = IBV_QPT_RC;
-    wanted.cap = {1, 1, 1, 1, 0};
+    ibv_qp_init_attr wanted = pair_with(queues.back(), {1, 1, 1, 1, 0});
     while (ibv_qp* pair = ibv_create_qp(domains.back(), &wanted)) {
       pairs.push_back(pair);
       ++granted;

@@ -320,10 +320,7 @@ ibv_cq* overrun_queue(ibv_context* verbs) {
   ibv_pd* const domain = ibv_alloc_pd(verbs);
   ibv_cq* const queue = ibv_create_cq(verbs, 1, nullptr, nullptr, 0);
   if (domain == nullptr || queue == nullptr) return nullptr;
-  ibv_qp_init_attr wanted{};
-  wanted.send_cq = wanted.recv_cq = queue;
-  wanted.cap = {1, 8, 1, 1, 0};
-  wanted.qp_type = IBV_QPT_UD;
+  ibv_qp_init_attr wanted = pair_with(queue, {1, 8, 1, 1, 0}, IBV_QPT_UD);
   ibv_qp* const pair = ibv_create_qp(domain, &wanted);
   if (pair == nullptr) return nullptr;
   ibv_qp_attr attributes{};
@@ -377,10 +374,7 @@ TEST_CASE("a child of fork can make new things on a device that its parent opene
     bool well = memory != nullptr && domain != nullptr && queue != nullptr && channel != nullptr;
     well = well && ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) == 0;
     ibv_mr* const region = well ? ibv_reg_mr(domain, bytes.data(), bytes.size(), 0) : nullptr;
-    ibv_qp_init_attr attributes{};
-    attributes.send_cq = attributes.recv_cq = queue;
-    attributes.qp_type = IBV_QPT_RC;
-    attributes.cap = {1, 1, 1, 1, 0};
+    ibv_qp_init_attr attributes = pair_with(queue, {1, 1, 1, 1, 0});
     ibv_qp* const pair = well ? ibv_create_qp(domain, &attributes) : nullptr;
     well = well && region != nullptr && pair != nullptr;
     // Of what the parent has made, nothing.

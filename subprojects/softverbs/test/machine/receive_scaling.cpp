@@ -179,9 +179,7 @@ TEST_CASE("receive scaling: completions tell the rule's tag, and may be waited f
   REQUIRE(ibv_req_notify_cq(attributes.cq, 0) == 0);
   // It is another thread that fills it then.
   REQUIRE(sender.send_frame(from("10.0.1.1")) == IBV_WC_SUCCESS);
-  ibv_cq* source = nullptr;
-  void* user_context = nullptr;
-  REQUIRE(ibv_get_cq_event(channel, &source, &user_context) == 0);
+  ibv_cq* const source = take_event_of(channel);
   CHECK(source == attributes.cq);
   ibv_ack_cq_events(source, 1);
   ibv_poll_cq_attr nothing{};

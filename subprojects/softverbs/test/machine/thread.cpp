@@ -129,9 +129,7 @@ TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and o
       REQUIRE(end.post_receive(id, {}) == 0);
       // It is in the queue before the next one is posted.
       REQUIRE(is_readable(host.channel->fd, patience));
-      ibv_cq* queue = nullptr;
-      void* user_context = nullptr;
-      REQUIRE(ibv_get_cq_event(host.channel, &queue, &user_context) == 0);
+      ibv_cq* const queue = take_event_of(host.channel);
       ibv_ack_cq_events(queue, 1);
     };
     for (std::uint64_t id = 0; id < 7; ++id) {

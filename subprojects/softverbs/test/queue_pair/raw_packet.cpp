@@ -188,10 +188,7 @@ TEST_CASE("raw packets: a frame that nobody waits for is lost") {
 TEST_CASE("raw packets: it takes privilege") {
   if (!may_send_frames()) return;
   frame_end end;
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = end.queue;
-  attributes.qp_type = IBV_QPT_RAW_PACKET;
-  attributes.cap = {1, 1, 1, 1, 0};
+  ibv_qp_init_attr attributes = pair_with(end.queue, {1, 1, 1, 1, 0}, IBV_QPT_RAW_PACKET);
   rule wanted;
   wanted.to(own_mac(1));
   {
@@ -211,9 +208,7 @@ TEST_CASE("raw packets: it takes privilege") {
 TEST_CASE("raw packets: InfiniBand has none") {
   if (on_ethernet()) return;
   endpoint end;
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = end.queue;
-  attributes.qp_type = IBV_QPT_RAW_PACKET;
+  ibv_qp_init_attr attributes = pair_with(end.queue, {}, IBV_QPT_RAW_PACKET);
   errno = 0;
   CHECK(ibv_create_qp(end.domain, &attributes) == nullptr);
   CHECK((errno == EOPNOTSUPP || errno == EPERM));

@@ -226,11 +226,8 @@ TEST_CASE("a queue pair in error flushes the shared receive that it was filling"
 TEST_CASE("memory of shared receives is that of the queue's domain") {
   endpoint host(sharing());
   ibv_pd* other = ibv_alloc_pd(host.context);
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = host.queue;
-  attributes.qp_type = IBV_QPT_RC;
+  ibv_qp_init_attr attributes = pair_with(host.queue, {4, 4, 1, 1, 0});
   attributes.srq = host.shared;
-  attributes.cap = {4, 4, 1, 1, 0};
   std::swap(host.domain, other);
   ibv_qp* pair = ibv_create_qp(host.domain, &attributes);
   REQUIRE(pair != nullptr);

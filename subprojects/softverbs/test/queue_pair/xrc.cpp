@@ -122,9 +122,7 @@ TEST_CASE("shared receive queues and queue pairs of XRC are made of what they ne
   REQUIRE(other != nullptr);
   CHECK(number_of(other) != number_of(receiver.shared));
   // It is for queue pairs of XRC alone.
-  ibv_qp_init_attr plain{};
-  plain.send_cq = plain.recv_cq = receiver.end.queue;
-  plain.qp_type = IBV_QPT_RC;
+  ibv_qp_init_attr plain = pair_with(receiver.end.queue, {1, 1, 1, 1, 0});
   plain.srq = other;
   plain.cap = {1, 1, 1, 1, 0};
   errno = 0;

@@ -209,6 +209,21 @@ address_handle::address_handle(const endpoint& from, const address& to)
 
 address_handle::~address_handle() { CHECK(ibv_destroy_ah(handle) == 0); }
 
+ibv_qp_init_attr pair_with(ibv_cq* queue, const ibv_qp_cap& capacities, ibv_qp_type type) {
+  ibv_qp_init_attr wanted{};
+  wanted.send_cq = wanted.recv_cq = queue;
+  wanted.qp_type = type;
+  wanted.cap = capacities;
+  return wanted;
+}
+
+ibv_cq* take_event_of(ibv_comp_channel* channel) {
+  ibv_cq* queue = nullptr;
+  void* context = nullptr;
+  REQUIRE(ibv_get_cq_event(channel, &queue, &context) == 0);
+  return queue;
+}
+
 ibv_qp_attr attributes_of(ibv_qp* pair, int mask) {
   ibv_qp_attr attributes{};
   ibv_qp_init_attr initial{};
@@ -371,10 +386,7 @@ extended_endpoint::extended_endpoint(ibv_cq_init_attr_ex asked, const options& w
   extended = ibv_create_cq_ex(context, &asked);
   if (extended == nullptr) throw std::runtime_error("ibv_create_cq_ex");
   queue = ibv_cq_ex_to_cq(extended);
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = queue;
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap = {64, 64, 4, 4, 64};
+  ibv_qp_init_attr attributes = pair_with(queue, {64, 64, 4, 4, 64});
   pair = ibv_create_qp(domain, &attributes);
   if (pair == nullptr) throw std::runtime_error("ibv_create_qp");
 }

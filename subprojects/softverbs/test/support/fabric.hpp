@@ -182,6 +182,12 @@ struct address_handle {
   ibv_ah* handle;
 };
 
+/// The attributes to create a queue pair with, whose requests all complete in that queue.
+ibv_qp_init_attr pair_with(ibv_cq* queue, const ibv_qp_cap& capacities = {},
+                           ibv_qp_type type = IBV_QPT_RC);
+/// Takes the next event of a channel.
+/// \returns the queue that it is about, whose event the caller acknowledges
+ibv_cq* take_event_of(ibv_comp_channel* channel);
 /// The attributes of a queue pair that the mask names.
 ibv_qp_attr attributes_of(ibv_qp* pair, int mask = IBV_QP_STATE);
 /// The number of the packet that an end sends next.

@@ -194,10 +194,7 @@ bool link::renew() {
   }
   ibv_wc left{};
   while (ibv_poll_cq(end_.queue, 1, &left) > 0) complain("a completion of a destroyed queue pair");
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = attributes.recv_cq = end_.queue;
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap = {16, 1, 1, 1, 0};
+  ibv_qp_init_attr attributes = pair_with(end_.queue, {16, 1, 1, 1, 0});
   end_.pair = ibv_create_qp(end_.domain, &attributes);
   if (end_.pair == nullptr) {
     complain("ibv_create_qp: errno %d", errno);

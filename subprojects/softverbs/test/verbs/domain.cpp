@@ -370,10 +370,7 @@ TEST_CASE("a queue that the program has no memory for isn't made") {
   ibv_cq* completions = ibv_create_cq(device.verbs, 4, nullptr, nullptr, 0);
   REQUIRE(completions != nullptr);
   memory.is_used_up = true;
-  ibv_qp_init_attr pair{};
-  pair.send_cq = pair.recv_cq = completions;
-  pair.qp_type = IBV_QPT_RC;
-  pair.cap = {4, 4, 1, 1, 0};
+  ibv_qp_init_attr pair = pair_with(completions, {4, 4, 1, 1, 0});
   errno = 0;
   CHECK(ibv_create_qp(parent, &pair) == nullptr);
   CHECK(errno == ENOMEM);

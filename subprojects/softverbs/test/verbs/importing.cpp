@@ -143,10 +143,7 @@ TEST_CASE("an imported domain is the same one: all that is made of it keeps it b
     receives.attr = {4, 1, 0};
     CHECK(refusal([&] { return ibv_create_srq(domain, &receives); }) == EINVAL);
     ibv_cq* const queue = ibv_create_cq(opened.verbs, 4, nullptr, nullptr, 0);
-    ibv_qp_init_attr pair{};
-    pair.qp_type = IBV_QPT_RC;
-    pair.send_cq = pair.recv_cq = queue;
-    pair.cap = {1, 1, 1, 1, 0};
+    ibv_qp_init_attr pair = pair_with(queue, {1, 1, 1, 1, 0});
     CHECK(refusal([&] { return ibv_create_qp(domain, &pair); }) == EINVAL);
     CHECK(ibv_destroy_cq(queue) == 0);
     ibv_parent_domain_init_attr parent{};
