@@ -351,18 +351,16 @@ TEST_CASE("cm: what is agreed on is what the queue pairs have") {
   answer.rnr_retry_count = 6;
   REQUIRE(rdma_accept(server.id, &answer) == 0);
   both.client_events.next(RDMA_CM_EVENT_ESTABLISHED);
-  ibv_qp_attr have{};
-  ibv_qp_init_attr initial{};
   constexpr int everything = IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                              IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC;
-  REQUIRE(ibv_query_qp(both.client.id->qp, &have, everything, &initial) == 0);
+  ibv_qp_attr have = attributes_of(both.client.id->qp, everything);
   CHECK(have.ah_attr.grh.traffic_class == 0x20);
   CHECK(have.timeout == 19);
   CHECK(have.retry_cnt == 4);
   CHECK(have.rnr_retry == 6);
   CHECK(have.max_rd_atomic == 5);
   CHECK(have.max_dest_rd_atomic == 2);
-  REQUIRE(ibv_query_qp(server.id->qp, &have, everything, &initial) == 0);
+  have = attributes_of(server.id->qp, everything);
   CHECK(have.retry_cnt == 4);
   CHECK(have.rnr_retry == 2);
   CHECK(have.max_rd_atomic == 2);

@@ -26,10 +26,7 @@ int take_rights(const endpoint& end) {
 }
 
 unsigned rights_of(const endpoint& end) {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  REQUIRE(ibv_query_qp(end.pair, &attributes, IBV_QP_ACCESS_FLAGS, &initial) == 0);
-  return attributes.qp_access_flags;
+  return attributes_of(end.pair, IBV_QP_ACCESS_FLAGS).qp_access_flags;
 }
 
 /// Another process, halted where it is about to write to the endpoint's memory.

@@ -119,13 +119,7 @@ int xrc_receiver::connect(const address& peer) const {
   return enter(IBV_QPS_RTS, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT);
 }
 
-ibv_qp_state xrc_receiver::state() const {
-  ibv_qp_attr attributes{};
-  ibv_qp_init_attr initial{};
-  if (ibv_query_qp(target, &attributes, IBV_QP_STATE, &initial) != 0)
-    throw std::runtime_error("ibv_query_qp");
-  return attributes.qp_state;
-}
+ibv_qp_state xrc_receiver::state() const { return attributes_of(target).qp_state; }
 
 ibv_srq* xrc_receiver::create_shared() const {
   ibv_srq_init_attr_ex asked = to_share(end.domain, domain, end.queue);

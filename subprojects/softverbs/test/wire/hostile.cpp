@@ -290,22 +290,16 @@ TEST_CASE("nobody speaks for somebody else") {
     CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   };
   unchanged();
-  const auto next_psn = [&] {
-    ibv_qp_attr attributes{};
-    ibv_qp_init_attr initial{};
-    REQUIRE(ibv_query_qp(link.left.pair, &attributes, IBV_QP_SQ_PSN, &initial) == 0);
-    return attributes.sq_psn;
-  };
   SECTION("of the test's own process") {
     softverbs::packet_header header = forged(link);
-    header.psn = next_psn();
+    header.psn = next_psn_of(link.left);
     header.payload = header.message = 64;
     header.key = link.right.region->rkey;
     header.address = link.right.here().memory + 5000;
     send(header);
     unchanged();
     header.key = 0;
-    header.psn = next_psn();
+    header.psn = next_psn_of(link.left);
     send(header);
     unchanged();
   }
