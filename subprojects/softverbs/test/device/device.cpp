@@ -195,17 +195,13 @@ TEST_CASE("what the device doesn't have is refused, not ignored") {
   wanted.cap = {4, 4, 1, 1, 0};
   wanted.pd = end.domain;
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_IND_TABLE;
-  errno = 0;
-  CHECK(ibv_create_qp_ex(end.context, &wanted) == nullptr);
-  CHECK(errno == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_create_qp_ex(end.context, &wanted); }) == EOPNOTSUPP);
   wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
   ibv_qp* pair = ibv_create_qp_ex(end.context, &wanted);
   REQUIRE(pair != nullptr);
   CHECK(ibv_destroy_qp(pair) == 0);
   wanted.qp_type = IBV_QPT_DRIVER;
-  errno = 0;
-  CHECK(ibv_create_qp_ex(end.context, &wanted) == nullptr);
-  CHECK(errno == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_create_qp_ex(end.context, &wanted); }) == EOPNOTSUPP);
 }
 
 TEST_CASE("there are no vendor's options of a connection") {
@@ -225,9 +221,8 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
   ibv_device_attr limits{};
   REQUIRE(ibv_query_device(device.verbs, &limits) == 0);
   for (const int entries : {0, -1, limits.max_cqe + 1}) {
-    errno = 0;
-    CHECK(ibv_create_cq(device.verbs, entries, nullptr, nullptr, 0) == nullptr);
-    CHECK(errno == EINVAL);
+    CHECK(refusal([&] { return ibv_create_cq(device.verbs, entries, nullptr, nullptr, 0); }) ==
+          EINVAL);
   }
   CHECK(ibv_create_cq(device.verbs, 1, nullptr, nullptr, device.verbs->num_comp_vectors) ==
         nullptr);

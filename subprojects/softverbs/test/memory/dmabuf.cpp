@@ -275,9 +275,9 @@ TEST_CASE("memory that /dev/udmabuf has made a dma-buf of is served") {
   asked.size = 2 * page;
   open_file buffer(::ioctl(device.descriptor, UDMABUF_CREATE, &asked));
   const buffer_region region(link.right.domain, buffer.descriptor, 8, 2 * page - 8, 8);
-  errno = 0;
-  CHECK(ibv_reg_dmabuf_mr(link.right.domain, 8, 2 * page, 8, buffer.descriptor, 0) == nullptr);
-  CHECK(errno == EINVAL);
+  CHECK(refusal([&] {
+          return ibv_reg_dmabuf_mr(link.right.domain, 8, 2 * page, 8, buffer.descriptor, 0);
+        }) == EINVAL);
   buffer.close();
   link.left.memory[0] = 'u';
   REQUIRE(link.left.write(1, {link.left.piece(0, 1)}, region.at(0, link.right), page + 8) == 0);

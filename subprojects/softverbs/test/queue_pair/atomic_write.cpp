@@ -199,9 +199,7 @@ TEST_CASE("an atomic write has its data by value, and is built by its function o
   unreliable.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   unreliable.pd = link.left.domain;
   unreliable.send_ops_flags = newer::qp_ex_with_atomic_write;
-  errno = 0;
-  CHECK(ibv_create_qp_ex(link.left.context, &unreliable) == nullptr);
-  CHECK(errno == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_create_qp_ex(link.left.context, &unreliable); }) == EOPNOTSUPP);
   endpoint other;
   CHECK(newer::functions_of(*build_requests_of(other, IBV_QP_EX_WITH_SEND)).wr_atomic_write ==
         nullptr);

@@ -32,13 +32,9 @@ TEST_CASE("receive scaling: InfiniBand has none") {
   attributes.max_wr = attributes.max_sge = 1;
   attributes.pd = end.domain;
   attributes.cq = end.queue;
-  errno = 0;
-  CHECK(ibv_create_wq(end.context, &attributes) == nullptr);
-  CHECK(errno == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_create_wq(end.context, &attributes); }) == EOPNOTSUPP);
   ibv_rwq_ind_table_init_attr table{};
-  errno = 0;
-  CHECK(ibv_create_rwq_ind_table(end.context, &table) == nullptr);
-  CHECK(errno == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_create_rwq_ind_table(end.context, &table); }) == EOPNOTSUPP);
 }
 
 TEST_CASE("receive scaling: the states of a work queue") {
@@ -106,9 +102,7 @@ TEST_CASE("receive scaling: work queues and tables that make no sense are refuse
   const auto refused = [&](int error, auto change_it) {
     ibv_wq_init_attr attributes = end.asked(0);
     change_it(attributes);
-    errno = 0;
-    CHECK(ibv_create_wq(end.context, &attributes) == nullptr);
-    CHECK(errno == error);
+    CHECK(refusal([&] { return ibv_create_wq(end.context, &attributes); }) == error);
   };
   refused(EINVAL, [](auto& of) { of.max_wr = 0; });
   refused(EINVAL, [](auto& of) { of.max_wr = 16385; });
@@ -137,9 +131,7 @@ TEST_CASE("receive scaling: work queues and tables that make no sense are refuse
 
   const auto no_table = [&](std::uint32_t size, ibv_wq** queues, std::uint32_t mask) {
     ibv_rwq_ind_table_init_attr attributes{size, queues, mask};
-    errno = 0;
-    CHECK(ibv_create_rwq_ind_table(end.context, &attributes) == nullptr);
-    CHECK(errno == EINVAL);
+    CHECK(refusal([&] { return ibv_create_rwq_ind_table(end.context, &attributes); }) == EINVAL);
   };
   no_table(1, end.queues.data(), 1);
   no_table(12, end.queues.data(), 0);
@@ -161,9 +153,7 @@ TEST_CASE("receive scaling: queue pairs that make no sense are refused") {
   const auto refused = [&](int error, auto change_it) {
     ibv_qp_init_attr_ex attributes = end.spreading(ipv4_addresses);
     change_it(attributes);
-    errno = 0;
-    CHECK(ibv_create_qp_ex(end.context, &attributes) == nullptr);
-    CHECK(errno == error);
+    CHECK(refusal([&] { return ibv_create_qp_ex(end.context, &attributes); }) == error);
   };
   refused(EINVAL, [](auto& of) { of.comp_mask &= ~std::uint32_t{IBV_QP_INIT_ATTR_RX_HASH}; });
   refused(EINVAL, [](auto& of) { of.comp_mask &= ~std::uint32_t{IBV_QP_INIT_ATTR_IND_TABLE}; });

@@ -76,14 +76,10 @@ TEST_CASE("a domain of XRC is opened with all that it needs") {
   for (const std::uint32_t mask :
        {0U, unsigned{IBV_XRCD_INIT_ATTR_FD}, unsigned{IBV_XRCD_INIT_ATTR_OFLAGS}}) {
     asked.comp_mask = mask;
-    errno = 0;
-    CHECK(ibv_open_xrcd(device.verbs, &asked) == nullptr);
-    CHECK(errno == EINVAL);
+    CHECK(refusal([&] { return ibv_open_xrcd(device.verbs, &asked); }) == EINVAL);
   }
   asked.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS | IBV_XRCD_INIT_ATTR_RESERVED;
-  errno = 0;
-  CHECK(ibv_open_xrcd(device.verbs, &asked) == nullptr);
-  CHECK(errno == EOPNOTSUPP);
+  CHECK(refusal([&] { return ibv_open_xrcd(device.verbs, &asked); }) == EOPNOTSUPP);
   ibv_device_attr described{};
   REQUIRE(ibv_query_device(device.verbs, &described) == 0);
   CHECK((described.device_cap_flags & IBV_DEVICE_XRC) != 0);
@@ -113,9 +109,7 @@ TEST_CASE("shared receive queues and queue pairs of XRC are made of what they ne
   for (const std::uint32_t without :
        {IBV_SRQ_INIT_ATTR_PD, IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQ_INIT_ATTR_CQ}) {
     wanted.comp_mask = all & ~without;
-    errno = 0;
-    CHECK(ibv_create_srq_ex(receiver.end.context, &wanted) == nullptr);
-    CHECK(errno == EINVAL);
+    CHECK(refusal([&] { return ibv_create_srq_ex(receiver.end.context, &wanted); }) == EINVAL);
   }
   wanted.comp_mask = all;
   ibv_srq* other = ibv_create_srq_ex(receiver.end.context, &wanted);
@@ -124,9 +118,7 @@ TEST_CASE("shared receive queues and queue pairs of XRC are made of what they ne
   // It is for queue pairs of XRC alone.
   ibv_qp_init_attr plain = pair_with(receiver.end.queue, {1, 1, 1, 1, 0});
   plain.srq = other;
-  errno = 0;
-  CHECK(ibv_create_qp(receiver.end.domain, &plain) == nullptr);
-  CHECK(errno == EINVAL);
+  CHECK(refusal([&] { return ibv_create_qp(receiver.end.domain, &plain); }) == EINVAL);
   CHECK(ibv_destroy_srq(other) == 0);
 
   ibv_qp_init_attr_ex target{};
@@ -134,9 +126,7 @@ TEST_CASE("shared receive queues and queue pairs of XRC are made of what they ne
   target.pd = receiver.end.domain;
   target.send_cq = target.recv_cq = receiver.end.queue;
   target.comp_mask = IBV_QP_INIT_ATTR_PD;
-  errno = 0;
-  CHECK(ibv_create_qp_ex(receiver.end.context, &target) == nullptr);
-  CHECK(errno == EINVAL);
+  CHECK(refusal([&] { return ibv_create_qp_ex(receiver.end.context, &target); }) == EINVAL);
   CHECK(receiver.target->pd == nullptr);
   CHECK(receiver.target->recv_cq == nullptr);
   CHECK(receiver.target->srq == nullptr);
@@ -438,9 +428,7 @@ TEST_CASE("XRC: a queue pair goes with the last object that stands for it") {
   CHECK_FALSE(has_event(both.receiver.end.context, a_moment));
   CHECK(returns_only_after([&] { return ibv_destroy_qp(shared); },
                            [&] { ibv_ack_async_event(&event); }) == 0);
-  errno = 0;
-  CHECK(ibv_open_qp(second.verbs, &asked) == nullptr);
-  CHECK(errno == EINVAL);
+  CHECK(refusal([&] { return ibv_open_qp(second.verbs, &asked); }) == EINVAL);
   CHECK(ibv_close_xrcd(domain) == 0);
 }
 

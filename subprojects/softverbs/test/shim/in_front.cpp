@@ -367,7 +367,5 @@ TEST_CASE("in front of a device, a shared receive queue of XRC can fail to be ma
   xrc_receiver receiver;
   ibv_srq_init_attr_ex wanted = to_share(receiver.end.domain, receiver.domain, receiver.end.queue);
   const faults set("ibv_create_srq=ENOSPC");
-  errno = 0;
-  CHECK(ibv_create_srq_ex(receiver.end.context, &wanted) == nullptr);
-  CHECK(errno == ENOSPC);
+  CHECK(refusal([&] { return ibv_create_srq_ex(receiver.end.context, &wanted); }) == ENOSPC);
 }

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -185,6 +186,12 @@ struct address_handle {
 /// The attributes to create a queue pair with, whose requests all complete in that queue.
 ibv_qp_init_attr pair_with(ibv_cq* queue, const ibv_qp_cap& capacities = {},
                            ibv_qp_type type = IBV_QPT_RC);
+/// Returns the errno that a call fails with which would make an object; 0 if it makes one.
+template <typename Call>
+int refusal(Call make) {
+  errno = 0;
+  return make() == nullptr ? errno : 0;
+}
 /// Takes the next event of a channel.
 /// \returns the queue that it is about, whose event the caller acknowledges
 ibv_cq* take_event_of(ibv_comp_channel* channel);

@@ -292,9 +292,7 @@ TEST_CASE("domains that can't be are refused") {
   open_context other;
   ibv_pd* domain = ibv_alloc_pd(device.verbs);
   ibv_td_init_attr unknown{1};
-  errno = 0;
-  CHECK(ibv_alloc_td(device.verbs, &unknown) == nullptr);
-  CHECK(errno == EINVAL);
+  CHECK(refusal([&] { return ibv_alloc_td(device.verbs, &unknown); }) == EINVAL);
   const auto attempt = [&](auto change) {
     ibv_parent_domain_init_attr attributes{};
     attributes.pd = domain;
@@ -371,21 +369,15 @@ TEST_CASE("a queue that the program has no memory for isn't made") {
   REQUIRE(completions != nullptr);
   memory.is_used_up = true;
   ibv_qp_init_attr pair = pair_with(completions, {4, 4, 1, 1, 0});
-  errno = 0;
-  CHECK(ibv_create_qp(parent, &pair) == nullptr);
-  CHECK(errno == ENOMEM);
+  CHECK(refusal([&] { return ibv_create_qp(parent, &pair); }) == ENOMEM);
   ibv_srq_init_attr shared{};
   shared.attr = {16, 1, 0};
-  errno = 0;
-  CHECK(ibv_create_srq(parent, &shared) == nullptr);
-  CHECK(errno == ENOMEM);
+  CHECK(refusal([&] { return ibv_create_srq(parent, &shared); }) == ENOMEM);
   ibv_cq_init_attr_ex queue{};
   queue.cqe = 4;
   queue.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
   queue.parent_domain = parent;
-  errno = 0;
-  CHECK(ibv_create_cq_ex(device.verbs, &queue) == nullptr);
-  CHECK(errno == ENOMEM);
+  CHECK(refusal([&] { return ibv_create_cq_ex(device.verbs, &queue); }) == ENOMEM);
   CHECK(memory.pieces.empty());
   CHECK(ibv_dealloc_pd(parent) == 0);
 }
@@ -508,9 +500,7 @@ TEST_CASE("a completion queue may belong to a parent domain") {
   attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_PD;
   for (ibv_pd* wrong : {static_cast<ibv_pd*>(nullptr), domain}) {
     attributes.parent_domain = wrong;
-    errno = 0;
-    CHECK(ibv_create_cq_ex(device.verbs, &attributes) == nullptr);
-    CHECK(errno == EINVAL);
+    CHECK(refusal([&] { return ibv_create_cq_ex(device.verbs, &attributes); }) == EINVAL);
   }
   attributes.parent_domain = parent;
   ibv_cq_ex* queue = ibv_create_cq_ex(device.verbs, &attributes);

@@ -36,12 +36,6 @@ struct imported_context {
   ibv_context* verbs;
 };
 
-template <typename Import>
-int refusal(Import import) {
-  errno = 0;
-  return import() == nullptr ? errno : 0;
-}
-
 constexpr int rights =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
 
