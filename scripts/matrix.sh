@@ -5,8 +5,8 @@
 # lib.sh, which sets $build and $options. docs/testing.md says which mistakes only one of them finds.
 
 configurations="
-default        the system's g++, the library optimized, on both link layers: the quick set
-slow           programs of others on softverbs, projects that use verbspp, valgrind, instructions
+default        the system's g++, on both link layers: the quick set
+slow           softverbs' own tests, programs of others, projects that use verbspp, valgrind, instructions
 lint           the newest clang: format, clang-tidy, headers alone, what must not compile
 gcc-oldest     the oldest g++, tests optimized, on ethernet; headers alone, what must not compile
 clang-oldest   the oldest clang, on infiniband; instructions
@@ -92,15 +92,15 @@ choose() {
   folder=$build/matrix/$1 packages=("${packages_to_build[@]}" "${packages_to_test[@]}") tests=() builds_all=yes
   if [[ $1 == default ]]; then
     folder=$build
-    setup=("${options[@]}" -Dtests=enabled)
-    tests=(--no-suite slow --no-suite long --no-suite soak --no-suite sockets --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
+    setup=("${options[@]}" -Dtests=enabled -Dsoftverbs:tests=disabled)
+    tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
     return
   fi
   [[ -n ${clang_newest-} ]] || load_versions
   case $1 in
   slow)
     packages+=("${programs_of_others[@]}")
-    tests=(--suite slow --suite long --suite soak --suite sockets --suite bench --no-suite lint)
+    tests=(--suite slow --suite long --suite softverbs --suite bench --no-suite lint)
     settings=(optimization=\'2\') optimized=0 builds_all=
     ;;
   lint)

@@ -141,7 +141,7 @@ constexpr bool memory_tells_something = true;
 }  // namespace
 
 // SOFTVERBS_SOAK_SECONDS and SOFTVERBS_SOAK_SEED make it a long one; it tells its figures then.
-TEST_CASE("one-sided traffic stays right while processes are killed and stopped", "[soak]") {
+TEST_CASE("one-sided traffic stays right while processes are killed and stopped") {
   const unsigned long seconds = setting("SOFTVERBS_SOAK_SECONDS", 4);
   const unsigned long seed = setting("SOFTVERBS_SOAK_SEED", 1);
   const std::ptrdiff_t descriptors_before = descriptors_open();

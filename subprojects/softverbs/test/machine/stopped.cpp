@@ -140,7 +140,7 @@ TEST_CASE("who dies within a request isn't waited for, and has written nothing")
         static_cast<std::ptrdiff_t>(end.memory.size()));
 }
 
-TEST_CASE("a process that exits during a write stays until the write is done", "[soak]") {
+TEST_CASE("a process that exits during a write stays until the write is done") {
   if (!may_be_traced()) return;
   endpoint end(patient());
   peer other("hasty writer");

@@ -208,7 +208,7 @@ TEST_CASE("what a process says it is using holds up nobody but its peers") {
 }
 
 // SOFTVERBS_FUZZ_SECONDS and SOFTVERBS_FUZZ_SEED make it a long one.
-TEST_CASE("a process may write anything to shared memory, and others go on", "[soak]") {
+TEST_CASE("a process may write anything to shared memory, and others go on") {
   if (!shares_memory()) return;
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
