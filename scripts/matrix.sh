@@ -92,7 +92,7 @@ choose() {
   folder=$build/matrix/$1 packages=("${packages_to_build[@]}" "${packages_to_test[@]}") tests=() builds_all=yes
   if [[ $1 == default ]]; then
     folder=$build
-    setup=("${options[@]}" -Dtests=enabled -Dsoftverbs:tests=disabled)
+    setup=("${options[@]}" -Dtests=enabled -Dsoftverbs_tests=disabled)
     tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
     return
   fi
@@ -113,12 +113,12 @@ choose() {
   gcc-oldest)
     packages+=("g++-$gcc_oldest" libpmix-dev)
     tests=(--suite unit --suite device --suite exports --suite headers --suite compile_fail --no-suite infiniband)
-    settings=(optimization=\'2\') compiler=gcc-oldest disabled=(mpi bench softverbs:tests)
+    settings=(optimization=\'2\') compiler=gcc-oldest disabled=(mpi bench softverbs_tests)
     ;;
   clang-oldest)
     packages+=("clang-$clang_oldest" libpmix-dev valgrind)
     tests=(--suite unit --suite device --suite exports --suite bench --no-suite ethernet)
-    settings=(optimization=\'2\') compiler=clang-oldest disabled=(mpi softverbs:tests) optimized=0
+    settings=(optimization=\'2\') compiler=clang-oldest disabled=(mpi softverbs_tests) optimized=0
     ;;
   asan-ubsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
@@ -168,11 +168,8 @@ describe_machine() {
   done
   printf "[project options]\ntest_optimization = '%s'\n" "$optimized"
   for feature in "${disabled[@]}"; do
-    [[ $feature == *:* ]] || echo "$feature = 'disabled'"
+    echo "$feature = 'disabled'"
   done | sort -u
-  for feature in "${disabled[@]}"; do
-    [[ $feature != *:* ]] || printf "[%s:project options]\n%s = 'disabled'\n" "${feature%:*}" "${feature#*:}"
-  done
 }
 
 # configure_chosen: configures the configuration that was chosen, unless it is configured.
