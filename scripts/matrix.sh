@@ -10,7 +10,7 @@ slow           softverbs' own tests, programs of others, projects that use verbs
 lint           the newest clang: format, clang-tidy, headers alone, what must not compile
 gcc-oldest     the oldest g++, tests optimized, on ethernet; headers alone, what must not compile
 clang-oldest   the oldest clang, on infiniband; instructions
-asan-ubsan     the newest clang, the newest Boost, AddressSanitizer and UBSan; fuzzing
+asan-ubsan     the newest clang, Boost and names of libibverbs, AddressSanitizer and UBSan; fuzzing
 tsan           the newest clang, ThreadSanitizer
 "
 
@@ -124,7 +124,7 @@ choose() {
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
     tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite exports --no-suite tree)
     # The lines are for the reports.
-    flags+=(-g1)
+    flags+=(-g1 "-isystem$PWD/$build/newer_verbs")
     settings=(optimization=\'1\' b_sanitize=\'address,undefined\' b_lundef=false)
     compiler=clang-newest boost=newest disabled=(mpi pmix bench) optimized=0
     ;;
@@ -185,6 +185,7 @@ configure_chosen() {
     printf '%s\n' "$machine_file" >"$folder.ini"
   fi
   [[ ! $machine_file == *boost_root* ]] || unpack_boost
+  [[ ! $machine_file == *newer_verbs* ]] || test/newer_verbs.py "$build/newer_verbs"
   [[ $folder != */slow ]] || unpack_pyverbs || say "rdma-core's Python tests are left out"
   configure "$folder" "${setup[@]}"
 }

@@ -256,6 +256,11 @@ std::uint64_t word(const endpoint& end, std::size_t offset) {
   return value;
 }
 
+std::uint64_t changing_word(const endpoint& end, std::size_t offset) {
+  return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(end.memory.data() + offset),
+                         __ATOMIC_SEQ_CST);
+}
+
 void set_word(endpoint& end, std::size_t offset, std::uint64_t value) {
   std::memcpy(end.memory.data() + offset, &value, sizeof(value));
 }

@@ -209,6 +209,8 @@ bool same(const endpoint& left, std::size_t from, const endpoint& right, std::si
 
 /// A word of an end's memory.
 std::uint64_t word(const endpoint& end, std::size_t offset);
+/// A word at a multiple of 8, which the device may be changing.
+std::uint64_t changing_word(const endpoint& end, std::size_t offset);
 void set_word(endpoint& end, std::size_t offset, std::uint64_t value);
 /// A word whose bytes all differ.
 inline constexpr std::uint64_t large_word = 0xfedcba9876543210;
