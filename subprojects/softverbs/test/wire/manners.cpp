@@ -359,7 +359,7 @@ TEST_CASE("a peer whose answer waits to be accepted is not given up") {
 
 TEST_CASE("who finds no place among those who wait to be accepted waits for one") {
   peer other("target");
-  endpoint end(options{.timeout = 1, .retry_count = 1});
+  endpoint end(patient());
   const address there = other.meet(end);
   other.stop();
   // Who has left still has a place.
