@@ -82,7 +82,7 @@ void wait_until(Condition condition, const char* what, std::chrono::nanoseconds 
   }
 }
 
-/// Calls it on another thread, after a moment in which this one has begun to wait.
+/// Calls `act` on another thread, after a moment in which this thread has likely begun to wait.
 template <class Act>
 [[nodiscard]] std::thread later(Act act, std::chrono::nanoseconds after = moment) {
   return std::thread([act, after] {

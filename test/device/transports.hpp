@@ -141,7 +141,7 @@ inline void check_names_both(const error& e, const std::string& field, const std
              Catch::Contains(field) && Catch::Contains(local) && Catch::Contains(remote));
 }
 
-/// The endpoint, but at an address that nobody has.
+/// The endpoint with another address, which no port has.
 [[nodiscard]] inline endpoint at_address_of_nobody(const testbed& bed, endpoint remote) {
   if (bed.is_ethernet())
     remote.address.bytes[15] ^= 0x5a;

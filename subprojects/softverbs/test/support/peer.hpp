@@ -27,7 +27,7 @@ class peer {
   void resume();
   /// Its exit code, once it has ended.
   int wait();
-  /// Tells it to end, and checks that it ends without a failure.
+  /// Asks it to end, and checks that it ends without a failure.
   void finish(int line = __builtin_LINE());
 
  private:
