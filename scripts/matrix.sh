@@ -88,21 +88,27 @@ unpack_pyverbs() {
 # `meson test` that choose its tests, and whether all of its targets are built ($builds_all). What
 # Meson has to know of it is left in $setup, the arguments of `meson setup`.
 choose() {
-  local compiler=system boost=system optimized='as the library' settings=() disabled=() flags=("$relative_names")
+  local compiler=system boost=system optimized='as the library' settings=() disabled=() flags=("$relative_names") needed=auto
   folder=$build/matrix/$1 packages=("${packages_to_build[@]}" "${packages_to_test[@]}") tests=() builds_all=yes
-  if [[ $1 == default ]]; then
+  case $1 in
+  default)
     folder=$build
     setup=("${options[@]}" -Dtests=enabled -Dsoftverbs_tests=disabled)
     tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite bench)
     return
-  fi
+    ;;
+  slow)
+    # In the folder of the quick set, of which it takes the most.
+    folder=$build builds_all=
+    packages+=("${programs_of_others[@]}")
+    [[ -z ${CI-} ]] || needed=enabled
+    setup=("${options[@]}" -Dtests=enabled -Dbench=enabled -Dpmix=$needed -Dmpi=$needed)
+    tests=(--suite slow --suite long --suite softverbs --suite bench --no-suite lint)
+    return
+    ;;
+  esac
   [[ -n ${clang_newest-} ]] || load_versions
   case $1 in
-  slow)
-    packages+=("${programs_of_others[@]}")
-    tests=(--suite slow --suite long --suite softverbs --suite bench --no-suite lint)
-    settings=(optimization=\'2\') optimized=0 builds_all=
-    ;;
   lint)
     packages+=("clang-$clang_newest" clang-format-19 clang-tidy-19)
     # Each of these tests builds its own targets; `meson test` would build all targets.
@@ -175,8 +181,14 @@ describe_machine() {
 # configure_chosen: configures the configuration that was chosen, unless it is configured.
 configure_chosen() {
   if [[ $folder == "$build" ]]; then
-    # The demo may have been here first.
-    if [[ -f $folder/build.ninja ]]; then meson configure "$folder" "${setup[@]}"; else meson setup "$folder" "${setup[@]}"; fi
+    # Without what Meson remembers of other options and of packages that were missing; objects that stay as
+    # they are remain.
+    if [[ ! -f $folder/build.ninja || "${setup[*]}" != "$(cat "$folder/setup" 2>/dev/null)" ]]; then
+      rm -rf "$folder"/{build.ninja,meson-private,setup}
+      meson setup "$folder" "${setup[@]}"
+      echo "${setup[*]}" >"$folder/setup"
+    fi
+    [[ ! ${programs_of_others[*]} == *perftest* ]] || unpack_pyverbs || say "rdma-core's Python tests are left out"
     return
   fi
   mkdir -p "$build/matrix"
@@ -186,6 +198,5 @@ configure_chosen() {
   fi
   [[ ! $machine_file == *boost_root* ]] || unpack_boost
   [[ ! $machine_file == *newer_verbs* ]] || test/newer_verbs.py "$build/newer_verbs"
-  [[ $folder != */slow ]] || unpack_pyverbs || say "rdma-core's Python tests are left out"
   configure "$folder" "${setup[@]}"
 }

@@ -73,7 +73,7 @@ class Parent:
             for name in sources():
                 tarball.add(TOP / name, f"verbspp/{name}")
         run("meson", "setup", self.build, self.folder, "--wrap-mode=nodownload",
-            f"--prefix={self.prefix}", "--libdir=lib")
+            f"--prefix={self.prefix}", "--libdir=lib", "-Dunity=subprojects", "-Dunity_size=32")
         run("meson", "install", "-C", self.build)
         state.write_text(digest.hexdigest())
 

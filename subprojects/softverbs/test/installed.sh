@@ -30,7 +30,7 @@ expect() {  # pattern, command...
 
 export CXX="$*"
 must meson setup "$folder/build" "$sources" --prefix=/usr --libdir=lib/elsewhere --buildtype=plain \
-  -Dtests=disabled -Dbench=disabled
+  -Dtests=disabled -Dbench=disabled -Dunity=on -Dunity_size=32
 must ninja -C "$folder/build"
 must env DESTDIR="$folder/staged" meson install -C "$folder/build" --no-rebuild
 # It doesn't matter where it is.
