@@ -22,88 +22,88 @@ struct transition {
   attributes taken;
 };
 
-constexpr int initial = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-constexpr int path_attributes = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-constexpr int with_path = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
-constexpr int connected =
+constexpr int initial_mask = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int path_mask = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+constexpr int with_path_mask = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
+constexpr int connected_mask =
     IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
-constexpr int drained = IBV_QP_AV | with_path | IBV_QP_PATH_MIG_STATE;
+constexpr int drained_mask = IBV_QP_AV | with_path_mask | IBV_QP_PATH_MIG_STATE;
 
-constexpr int repeating =
+constexpr int repeating_mask =
     IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-constexpr int reliable = connected | IBV_QP_MIN_RNR_TIMER;
+constexpr int reliable_mask = connected_mask | IBV_QP_MIN_RNR_TIMER;
 
-constexpr int unconnected = IBV_QP_CUR_STATE | IBV_QP_QKEY;
+constexpr int unconnected_mask = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 
 // But for those to RESET and ERR, which take nothing.
 
 constexpr std::array of_rc{
-    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
-    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial_mask, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial_mask}},
     transition{IBV_QPS_INIT,
                IBV_QPS_RTR,
-               {path_attributes | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path}},
-    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | repeating, reliable}},
-    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, reliable}},
+               {path_mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path_mask}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | repeating_mask, reliable_mask}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, reliable_mask}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
-    transition{
-        IBV_QPS_SQD,
-        IBV_QPS_SQD,
-        {0, drained | repeating | IBV_QP_PORT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER}},
-    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, reliable}},
+    transition{IBV_QPS_SQD,
+               IBV_QPS_SQD,
+               {0, drained_mask | repeating_mask | IBV_QP_PORT | IBV_QP_MAX_DEST_RD_ATOMIC |
+                       IBV_QP_MIN_RNR_TIMER}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, reliable_mask}},
 };
 
 constexpr std::array of_uc{
-    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
-    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
-    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path_attributes, with_path}},
-    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN, connected}},
-    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, connected}},
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial_mask, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial_mask}},
+    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path_mask, with_path_mask}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN, connected_mask}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, connected_mask}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
-    transition{IBV_QPS_SQD, IBV_QPS_SQD, {0, drained}},
-    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, connected}},
+    transition{IBV_QPS_SQD, IBV_QPS_SQD, {0, drained_mask}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, connected_mask}},
     transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS}},
 };
 
 // A queue pair of XRC is only one half of a connection, and takes what concerns that half.
 
 constexpr std::array of_xrc_send{
-    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
-    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
-    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path_attributes, with_path}},
-    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | repeating, connected}},
-    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, connected}},
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial_mask, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial_mask}},
+    transition{IBV_QPS_INIT, IBV_QPS_RTR, {path_mask, with_path_mask}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | repeating_mask, connected_mask}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, connected_mask}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
-    transition{IBV_QPS_SQD, IBV_QPS_SQD, {0, drained | repeating | IBV_QP_PORT}},
-    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, connected}},
+    transition{IBV_QPS_SQD, IBV_QPS_SQD, {0, drained_mask | repeating_mask | IBV_QP_PORT}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, connected_mask}},
 };
 
 constexpr std::array of_xrc_receive{
-    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial, 0}},
-    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial}},
+    transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial_mask, 0}},
+    transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, initial_mask}},
     transition{IBV_QPS_INIT,
                IBV_QPS_RTR,
-               {path_attributes | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path}},
-    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | IBV_QP_TIMEOUT, reliable}},
-    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, reliable}},
+               {path_mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER, with_path_mask}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN | IBV_QP_TIMEOUT, reliable_mask}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, reliable_mask}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
     transition{IBV_QPS_SQD,
                IBV_QPS_SQD,
-               {0, drained | IBV_QP_TIMEOUT | IBV_QP_PORT | IBV_QP_MAX_DEST_RD_ATOMIC |
+               {0, drained_mask | IBV_QP_TIMEOUT | IBV_QP_PORT | IBV_QP_MAX_DEST_RD_ATOMIC |
                        IBV_QP_MIN_RNR_TIMER}},
-    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, reliable}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, reliable_mask}},
 };
 
 constexpr std::array of_ud{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY, 0}},
     transition{IBV_QPS_INIT, IBV_QPS_INIT, {0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY}},
     transition{IBV_QPS_INIT, IBV_QPS_RTR, {0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
-    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN, unconnected}},
-    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, unconnected}},
+    transition{IBV_QPS_RTR, IBV_QPS_RTS, {IBV_QP_SQ_PSN, unconnected_mask}},
+    transition{IBV_QPS_RTS, IBV_QPS_RTS, {0, unconnected_mask}},
     transition{IBV_QPS_RTS, IBV_QPS_SQD, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
     transition{IBV_QPS_SQD, IBV_QPS_SQD, {0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
-    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, unconnected}},
-    transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, unconnected}},
+    transition{IBV_QPS_SQD, IBV_QPS_RTS, {0, unconnected_mask}},
+    transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, unconnected_mask}},
 };
 
 // What frames it sends and takes is said by programs and rules.
