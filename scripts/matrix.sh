@@ -102,7 +102,7 @@ choose() {
     folder=$build builds_all=
     packages+=("${programs_of_others[@]}")
     [[ -z ${CI-} ]] || needed=enabled
-    setup=("${options[@]}" -Dtests=enabled -Dbench=enabled -Dpmix=$needed -Dmpi=$needed)
+    setup=("${options[@]}" -Dtests=enabled -Dbench=enabled "-Dpmix=$needed" "-Dmpi=$needed")
     tests=(--suite slow --suite long --suite softverbs --suite bench --no-suite lint)
     return
     ;;
@@ -188,7 +188,7 @@ configure_chosen() {
       meson setup "$folder" "${setup[@]}"
       echo "${setup[*]}" >"$folder/setup"
     fi
-    [[ ! ${programs_of_others[*]} == *perftest* ]] || unpack_pyverbs || say "rdma-core's Python tests are left out"
+    [[ ${tests[*]} != *"--suite slow"* ]] || unpack_pyverbs || say "rdma-core's Python tests are left out"
     return
   fi
   mkdir -p "$build/matrix"
