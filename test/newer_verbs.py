@@ -41,8 +41,12 @@ def main():
                             text=True).stdout.strip()
     header = (pathlib.Path(system or "/usr/include") / "infiniband" / "verbs.h").read_text()
     folder.mkdir(parents=True, exist_ok=True)
-    if "wr_flush" not in header:
-        (folder / "verbs.h").write_text(with_flush(header))
+    file = folder / "verbs.h"
+    if "wr_flush" in header:
+        file.unlink(missing_ok=True)
+    # A file that stays as it is makes no object old.
+    elif not file.exists() or file.read_text() != with_flush(header):
+        file.write_text(with_flush(header))
 
 
 if __name__ == "__main__":

@@ -174,7 +174,10 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
   const auto pool = must(message_pool::create(bed.domain, 24, 64));
   auto arrivals = must(inbox::open(right, pool, {.depth = 8, .refill = 4}));
   CHECK(arrivals.posted() == 8);
-  auto [here, there] = connect_channels(std::move(left), std::move(right));
+  channel_pair ends = connect_channels(std::move(left), std::move(right));
+  // Lambdas capture them, which clang 14 allows of no structured binding.
+  channel& here = ends.left;
+  channel& there = ends.right;
   CHECK_FALSE(arrivals.next());
 
   buffer<> from(bed.domain, pattern(64, 4));
