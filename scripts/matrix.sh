@@ -181,8 +181,8 @@ describe_machine() {
 # configure_chosen: configures the configuration that was chosen, unless it is configured.
 configure_chosen() {
   if [[ $folder == "$build" ]]; then
-    # Without what Meson remembers of other options and of packages that were missing; objects that stay as
-    # they are remain.
+    # Meson remembers which packages were missing, so a change of options configures anew. Objects whose
+    # commands stay the same are not compiled again.
     if [[ ! -f $folder/build.ninja || "${setup[*]}" != "$(cat "$folder/setup" 2>/dev/null)" ]]; then
       rm -rf "$folder"/{build.ninja,meson-private,setup}
       meson setup "$folder" "${setup[@]}"
