@@ -181,11 +181,11 @@ describe_machine() {
 # configure_chosen: configures the configuration that was chosen, unless it is configured.
 configure_chosen() {
   if [[ $folder == "$build" ]]; then
-    # Meson remembers which packages were missing, so a change of options configures anew. Objects whose
-    # commands stay the same are not compiled again.
+    # Meson remembers which packages were missing, so other options start with an empty configuration. Objects
+    # whose commands stay the same are not compiled again.
     if [[ ! -f $folder/build.ninja || "${setup[*]}" != "$(cat "$folder/setup" 2>/dev/null)" ]]; then
       rm -rf "$folder"/{build.ninja,meson-private,setup}
-      meson setup "$folder" "${setup[@]}"
+      meson setup "$folder" "${setup[@]}" || return
       echo "${setup[*]}" >"$folder/setup"
     fi
     [[ ${tests[*]} != *"--suite slow"* ]] || unpack_pyverbs || say "rdma-core's Python tests are left out"
@@ -197,6 +197,6 @@ configure_chosen() {
     printf '%s\n' "$machine_file" >"$folder.ini"
   fi
   [[ ! $machine_file == *boost_root* ]] || unpack_boost
-  [[ ! $machine_file == *newer_verbs* ]] || test/newer_verbs.py "$build/newer_verbs"
+  [[ ! $machine_file == *newer_verbs* ]] || test/newer_verbs.py "$build/newer_verbs" || return
   configure "$folder" "${setup[@]}"
 }

@@ -44,9 +44,11 @@ def main():
     file = folder / "verbs.h"
     if "wr_flush" in header:
         file.unlink(missing_ok=True)
+        return
+    newer = with_flush(header)
     # A file that stays as it is makes no object old.
-    elif not file.exists() or file.read_text() != with_flush(header):
-        file.write_text(with_flush(header))
+    if not file.exists() or file.read_text() != newer:
+        file.write_text(newer)
 
 
 if __name__ == "__main__":
