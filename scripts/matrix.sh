@@ -150,20 +150,24 @@ choose() {
   fi
   setup=(--native-file "$folder.ini" -Ddebug=false "${werror[@]}" -Dunity_size="$unity_size")
   # Written where $setup is used; a change of it starts the folder from scratch.
-  machine_file=$(describe_machine)
+  machine_file=$(describe_machine "$1")
 }
 
-# describe_machine: what a configuration's compiler, Boost, features and options are, as Meson reads it.
+# describe_machine NAME: what a configuration's compiler, Boost, features and options are, as Meson reads it.
 # Takes choose's variables.
 describe_machine() {
-  local version='' setting feature
+  local version='' cache='' setting feature
   case $compiler in
   gcc-oldest) version=gcc-${gcc_oldest:?no g++ that is tested can be installed} ;;
   clang-oldest) version=clang-${clang_oldest:?no clang that is tested can be installed} ;;
   clang-newest) version=clang-${clang_newest:?no clang that is tested can be installed} ;;
   esac
   if [[ -n $version ]]; then
-    printf "[binaries]\nc = '%s'\ncpp = '%s'\n" "$version" "$(sed 's/gcc/g++/;s/clang/clang++/' <<<"$version")"
+    # Meson leaves out ccache where it is not installed.
+    [[ $1 == lint ]] || cache="'ccache', "
+    printf "[binaries]\nc = [$cache'%s']\ncpp = [$cache'%s']\n" "$version" "$(sed 's/gcc/g++/;s/clang/clang++/' <<<"$version")"
+    # A precompiled header of clang names files of its clone, so ccache must not give it to another one.
+    [[ $version != clang* || -z $cache ]] || settings+=(b_pch=false)
   fi
   [[ $boost == system || -z $boost_newest ]] || printf "[properties]\nboost_root = '%s'\n" "$PWD/$build/boost-$boost_newest/usr"
   printf "[built-in options]\nauto_features = 'enabled'\n"

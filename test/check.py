@@ -38,7 +38,7 @@ def compile_command(database, source):
         for argument in arguments:
             if argument in ("-o", "-MF", "-MQ", "-MT", "-c"):
                 next(arguments)
-            elif argument not in ("-MD", "-MMD"):
+            elif argument not in ("-MD", "-MMD", "ccache"):
                 command.append(argument)
         return command, directory
     sys.exit(f"{database} has no entry for {source}")
