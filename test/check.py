@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the checks share that call a compiler or a linter themselves.
 
-A check compiles a file with the real options of the build and judges the outcome. That
-takes a second or so each; so a verdict is kept, and stands until the command or one of
-the files that were read changes. A verdict of failure is never kept.
+A check compiles a file with the real options of the build and judges the outcome. Where that takes
+long, the verdict is kept in the user's cache. It stands, in any clone, until the command changes, or the
+content of a file that was read. A verdict of failure is never kept.
 """
 
-import argparse
+import contextlib
+import hashlib
 import json
+import os
 import pathlib
 import shlex
 import shutil
@@ -15,17 +17,9 @@ import subprocess
 import sys
 import tempfile
 
+TOP = pathlib.Path(__file__).resolve().parent.parent
+KEPT = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "verbspp" / "verdicts"
 EXIT_CODES = {"passed": 0, "failed": 1, "skipped": 77}
-
-
-def parse_arguments(description):
-    """The arguments of every check: what is checked, where the options are, where the verdict goes."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("source", type=pathlib.Path)
-    parser.add_argument("--database", type=pathlib.Path, required=True, help="compile_commands.json")
-    parser.add_argument("--verdict", type=pathlib.Path, required=True, help="where it is kept")
-    parser.add_argument("--tool", default="", help="the linter")
-    return parser.parse_args()
 
 
 def compile_command(database, source):
@@ -75,34 +69,41 @@ def compiler_output(command, directory):
     return done.returncode == 0, done.stdout + done.stderr, read
 
 
-def stamps(paths):
-    """What tells whether one of the files has changed."""
-    return {str(path): [path.stat().st_mtime_ns, path.stat().st_size] for path in paths}
+def digest(path):
+    """What tells whether a file has changed; empty where there is none."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
-def kept_verdict(path, command):
-    """The verdict of an earlier run, if it still stands."""
+def in_any_clone(word):
+    """A word of a command, or a path, as it is in any clone of the project."""
+    return str(word).replace(str(TOP), ".")
+
+
+def keep(path, verdict):
+    """Other runs may read it meanwhile. Where the user has no such folder, it is not kept."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as new:
+            json.dump(verdict, new)
+        os.replace(new.name, path)
+
+
+def run(words, judge):
+    """Exits with the verdict: the kept one, or that of judge(), which returns the word for it, a text, and
+    the files that it depends on. The words are the commands and the names of what is checked."""
+    key = json.dumps([in_any_clone(word) for word in words])
+    path = KEPT / hashlib.sha256(key.encode()).hexdigest()
     try:
         kept = json.loads(path.read_text())
-        files = stamps(map(pathlib.Path, kept["files"]))
-    except (OSError, ValueError):
-        return None
-    return kept if kept["command"] == command and kept["files"] == files else None
-
-
-def run(options, command, judge):
-    """Exits with the verdict: the kept one, or that of judge(), which returns the word for it, a
-    text, and the files that it depends on."""
-    command = [str(word) for word in command]
-    kept = kept_verdict(options.verdict, command)
-    if kept is None:
+        stands = all(digest(TOP / name) == was for name, was in kept["files"].items())
+    except (OSError, ValueError, KeyError):
+        stands = False
+    if not stands:
         word, text, files = judge()
-        kept = {"word": word, "text": text, "command": command}
-        compiler = pathlib.Path(shutil.which(command[0]))
-        scripts = [pathlib.Path(sys.argv[0]), pathlib.Path(__file__)]
-        kept["files"] = stamps({path.resolve() for path in [options.source, compiler, *scripts, *files]})
-        options.verdict.unlink(missing_ok=True)
+        tools = [found for found in map(shutil.which, map(str, words)) if found]
+        files = {pathlib.Path(file).resolve() for file in [*files, *tools, sys.argv[0], __file__]}
+        kept = {"word": word, "text": text, "files": {in_any_clone(file): digest(file) for file in files}}
         if word != "failed":
-            options.verdict.write_text(json.dumps(kept))
+            keep(path, kept)
     print(kept["text"])
     sys.exit(EXIT_CODES[kept["word"]])

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks sources of one target with clang-tidy, and that each of them compiles alone.
 
-    tidy.py --tool CLANG_TIDY --database FILE --verdict FILE SOURCE...
+    tidy.py --tool CLANG_TIDY --database FILE SOURCE...
 
 Clang-tidy spends most of its time on the headers, so it reads the sources as one, each included into a
 file that lives as long as the check does.
@@ -26,10 +26,7 @@ def parse_arguments():
     parser.add_argument("sources", type=pathlib.Path, nargs="+")
     parser.add_argument("--tool", required=True, help="the linter")
     parser.add_argument("--database", type=pathlib.Path, required=True, help="compile_commands.json")
-    parser.add_argument("--verdict", type=pathlib.Path, required=True, help="where it is kept")
-    options = parser.parse_args()
-    options.source = options.sources[0]
-    return options
+    return parser.parse_args()
 
 
 def write_joined(folder, sources, command, directory):
@@ -69,7 +66,7 @@ def main():
             said += done.stdout or done.stderr
         return "failed" if said else "passed", said, files
 
-    check.run(options, [*command, options.tool, *sources], judge)
+    check.run([*command, options.tool, *sources], judge)
 
 
 if __name__ == "__main__":
