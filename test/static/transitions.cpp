@@ -13,46 +13,39 @@ namespace {
 
 using namespace verbspp;
 
+/// How an attribute is set. Does not compile where there is no such setter.
+template <queue_pair_attribute Which>
+struct setter;
+
+#define SETTER(name, ...)                                                                \
+  template <>                                                                            \
+  struct setter<queue_pair_attribute::name> {                                            \
+    template <class Attributes>                                                          \
+    auto operator()(const Attributes& given) const -> decltype(given.name(__VA_ARGS__)); \
+  }
+SETTER(current_state);
+SETTER(notify_when_drained);
+SETTER(access, access_flags{});
+SETTER(pkey_index, pkey_index{});
+SETTER(port, port_number{});
+SETTER(qkey, queue_key{});
+SETTER(path, roce_path{});
+SETTER(path_mtu, path_mtu{});
+SETTER(ack_timeout, ack_timeout{});
+SETTER(ack_retry_count, retry_count{});
+SETTER(rnr_retry_count, rnr_retry_count{});
+SETTER(receive_psn, packet_sequence_number{});
+SETTER(max_reads_as_initiator, read_depth{});
+SETTER(alternate_path, std::declval<const alternate_path&>());
+SETTER(min_rnr_timer, min_rnr_timer{});
+SETTER(send_psn, packet_sequence_number{});
+SETTER(max_reads_as_target, read_depth{});
+SETTER(path_migration, path_migration_state::armed);
+SETTER(destination, queue_pair_number{});
+#undef SETTER
+
 template <class Attributes, queue_pair_attribute Which>
-concept Sets = requires(const Attributes& attributes) {
-  requires(Which == queue_pair_attribute::current_state &&
-           requires { attributes.current_state(); }) ||
-              (Which == queue_pair_attribute::notify_when_drained &&
-               requires { attributes.notify_when_drained(); }) ||
-              (Which == queue_pair_attribute::access &&
-               requires { attributes.access(access_flags{}); }) ||
-              (Which == queue_pair_attribute::pkey_index &&
-               requires { attributes.pkey_index(pkey_index{}); }) ||
-              (Which == queue_pair_attribute::port &&
-               requires { attributes.port(port_number{}); }) ||
-              (Which == queue_pair_attribute::qkey && requires { attributes.qkey(queue_key{}); }) ||
-              (Which == queue_pair_attribute::path && requires { attributes.path(roce_path{}); }) ||
-              (Which == queue_pair_attribute::path_mtu &&
-               requires { attributes.path_mtu(path_mtu{}); }) ||
-              (Which == queue_pair_attribute::ack_timeout &&
-               requires { attributes.ack_timeout(ack_timeout{}); }) ||
-              (Which == queue_pair_attribute::ack_retry_count &&
-               requires { attributes.ack_retry_count(retry_count{}); }) ||
-              (Which == queue_pair_attribute::rnr_retry_count &&
-               requires { attributes.rnr_retry_count(rnr_retry_count{}); }) ||
-              (Which == queue_pair_attribute::receive_psn &&
-               requires { attributes.receive_psn(packet_sequence_number{}); }) ||
-              (Which == queue_pair_attribute::max_reads_as_initiator &&
-               requires { attributes.max_reads_as_initiator(read_depth{}); }) ||
-              (Which == queue_pair_attribute::alternate_path &&
-               requires(const alternate_path& other) { attributes.alternate_path(other); }) ||
-              (Which == queue_pair_attribute::min_rnr_timer && requires {
-                attributes.min_rnr_timer(min_rnr_timer{});
-              }) || (Which == queue_pair_attribute::send_psn && requires {
-                attributes.send_psn(packet_sequence_number{});
-              }) || (Which == queue_pair_attribute::max_reads_as_target && requires {
-                attributes.max_reads_as_target(read_depth{});
-              }) || (Which == queue_pair_attribute::path_migration && requires {
-                attributes.path_migration(path_migration_state::armed);
-              }) || (Which == queue_pair_attribute::destination && requires {
-                attributes.destination(queue_pair_number{});
-              });
-};
+concept Sets = requires(const Attributes& given, const setter<Which>& set) { set(given); };
 
 template <class QueuePair, class Attributes>
 concept Transits = requires(QueuePair queue_pair, const Attributes& attributes) {
