@@ -26,6 +26,10 @@ std::string device_name() {
   return chosen != nullptr ? chosen : "soft0";
 }
 
+std::uint32_t repetitions(std::uint32_t on_softverbs) {
+  return device_name().starts_with("soft") ? on_softverbs : on_softverbs / 5;
+}
+
 std::vector<work_completion> take(const completion_queue& queue, std::size_t count, int line,
                                   const char* file) {
   std::vector<work_completion> taken(count);

@@ -34,6 +34,10 @@ inline constexpr std::chrono::milliseconds moment{20};
 /// From VERBSPP_TEST_DEVICE; soft0 if it is not set.
 [[nodiscard]] std::string device_name();
 
+/// How often a test repeats what it does at random: so many times on softverbs, a fifth of that
+/// elsewhere. The kernel's driver, emulated, takes 50 ms for each queue pair that comes and goes.
+[[nodiscard]] std::uint32_t repetitions(std::uint32_t on_softverbs);
+
 /// Ends the test case; unlike Catch's own macros it may be thrown on any thread.
 struct failure : std::runtime_error {
   failure(const char* file, int line, const std::string& what)

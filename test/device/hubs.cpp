@@ -465,7 +465,7 @@ TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any mome
     for (std::uint32_t i = 0; i < clients; ++i) all.push_back(join(i));
     std::mt19937 engine(11);
     std::uint64_t verified = 0;
-    for (std::uint32_t round = 0; round < 1500; ++round) {
+    for (std::uint32_t round = 0; round < repetitions(1500); ++round) {
       const std::uint32_t which = engine() % clients;
       client& one = all[which];
       if (engine() % 10 != 0) {
@@ -502,7 +502,7 @@ TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any mome
       }
       one = join(which);
     }
-    CHECK(verified > 1000);
+    CHECK(verified > repetitions(1000));
     // Under load.
     for (client& each : all)
       if (auto taken = inboxes.take(); taken.has_value())
@@ -519,7 +519,7 @@ TEST_CASE("fifty clients of a hub, echoed by two threads, are killed at any mome
   }
   stop = true;
   for (std::thread& each : threads) each.join();
-  CHECK(echoed > 1000);
+  CHECK(echoed > repetitions(1000));
   CHECK(inboxes.available() == inboxes.size());
   CHECK(hub->size() == 0);
   CHECK(hub->receives_posted() + pool.available() == pool.size());

@@ -277,12 +277,12 @@ TEST_CASE_METHOD(two_queue_pairs, "memory can be released while a peer still wri
 
 TEST_CASE("hundreds of queue pairs come and go") {
   const testbed bed;
-  for (int i = 0; i < 300; ++i) {
+  for (std::uint32_t i = 0; i < repetitions(300); ++i) {
     const prepared pair = must(bed.left().build());
     if (must(pair.query_state()) != queue_pair_state::init) FAIL("round " << i);
   }
   buffer<> memory(bed.domain, 64);
-  for (std::uint64_t i = 0; i < 100; ++i) {
+  for (std::uint64_t i = 0; i < repetitions(100); ++i) {
     auto [left, right] = connect(bed);
     must(right.post_receive({.elements = memory.scatter(0, 32)}, {.id = i}));
     must(left.post_send({.elements = memory.gather(32, 32)}, {.id = i}));

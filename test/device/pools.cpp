@@ -355,7 +355,7 @@ TEST_CASE("whatever the order in which channels die, all places come back") {
   const auto pool = must(message_pool::create(bed.domain, 64, 256));
   std::mt19937 engine(7);
   const auto random = [&engine] { return static_cast<unsigned>(engine()); };
-  for (int round = 0; round < 1000; ++round) {
+  for (std::uint32_t round = 0; round < repetitions(1000); ++round) {
     auto left = must(bed.domain.build_channel().max_send_work_requests(8).build());
     auto right = must(bed.domain.build_channel().max_receive_work_requests(8).build());
     std::optional<inbox> arrivals = must(inbox::open(right, pool, {.refill = 1 + random() % 8}));
