@@ -34,8 +34,9 @@ inline constexpr std::chrono::milliseconds moment{20};
 /// From VERBSPP_TEST_DEVICE; soft0 if it is not set.
 [[nodiscard]] std::string device_name();
 
-/// How often a test repeats what it does at random: so many times on softverbs, a fifth of that
-/// elsewhere. The kernel's driver, emulated, takes 50 ms for each queue pair that comes and goes.
+/// The number of rounds of a test that repeats its steps: the given number on softverbs, a fifth of
+/// it on other devices. The emulated kernel's driver takes 50 ms to create and destroy a queue
+/// pair.
 [[nodiscard]] std::uint32_t repetitions(std::uint32_t on_softverbs);
 
 /// Ends the test case; unlike Catch's own macros it may be thrown on any thread.
