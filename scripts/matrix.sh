@@ -124,21 +124,21 @@ choose() {
   clang-oldest)
     packages+=("clang-$clang_oldest" libpmix-dev valgrind)
     tests=(--suite unit --suite device --suite exports --suite bench --no-suite ethernet)
-    settings=(optimization=\'2\') compiler=clang-oldest disabled=(mpi softverbs_tests) optimized=0
+    settings=(optimization=\'2\' b_pch=false) compiler=clang-oldest disabled=(mpi softverbs_tests) optimized=0
     ;;
   asan-ubsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
     tests=(--no-suite slow --no-suite long --no-suite lint --no-suite headers --no-suite compile_fail --no-suite exports --no-suite tree)
     # The lines are for the reports.
     flags+=(-g1 "-isystem$PWD/$build/newer_verbs")
-    settings=(optimization=\'1\' b_sanitize=\'address,undefined\' b_lundef=false)
+    settings=(optimization=\'1\' b_sanitize=\'address,undefined\' b_lundef=false b_pch=false)
     compiler=clang-newest boost=newest disabled=(mpi pmix bench) optimized=0
     ;;
   tsan)
     packages+=("clang-$clang_newest" "libclang-rt-$clang_newest-dev")
     tests=(--suite device --suite cm --suite ranks --suite softverbs --no-suite infiniband --no-suite slow --no-suite long --no-suite sockets)
     flags+=(-g1)
-    settings=(optimization=\'1\' b_sanitize=\'thread\' b_lundef=false)
+    settings=(optimization=\'1\' b_sanitize=\'thread\' b_lundef=false b_pch=false)
     # The programs of other tests are asan-ubsan's to compile.
     compiler=clang-newest disabled=(mpi pmix bench) optimized=0 builds_all=
     ;;
@@ -151,10 +151,10 @@ choose() {
   fi
   setup=(--native-file "$folder.ini" -Ddebug=false "${werror[@]}" -Dunity_size="$unity_size")
   # Written where $setup is used; a change of it starts the folder from scratch.
-  machine_file=$(describe_machine "$1")
+  machine_file=$(describe_machine)
 }
 
-# describe_machine NAME: what a configuration's compiler, Boost, features and options are, as Meson reads it.
+# describe_machine: prints the configuration's machine file for Meson: compiler, Boost, features and options.
 # Takes choose's variables.
 describe_machine() {
   local version='' cache='' setting feature
@@ -164,11 +164,10 @@ describe_machine() {
   clang-newest) version=clang-${clang_newest:?no clang that is tested can be installed} ;;
   esac
   if [[ -n $version ]]; then
-    # Meson leaves out ccache where it is not installed.
-    [[ $1 == lint ]] || cache="'ccache', "
+    # A precompiled header of clang names files of its clone, so ccache must not give it to another one. Meson
+    # leaves out ccache where it is not installed.
+    [[ $version == clang* && " ${settings[*]} " != *" b_pch=false "* ]] || cache="'ccache', "
     printf "[binaries]\nc = [$cache'%s']\ncpp = [$cache'%s']\n" "$version" "$(sed 's/gcc/g++/;s/clang/clang++/' <<<"$version")"
-    # A precompiled header of clang names files of its clone, so ccache must not give it to another one.
-    [[ $version != clang* || -z $cache ]] || settings+=(b_pch=false)
   fi
   [[ $boost == system || -z $boost_newest ]] || printf "[properties]\nboost_root = '%s'\n" "$PWD/$build/boost-$boost_newest/usr"
   printf "[built-in options]\nauto_features = 'enabled'\n"
