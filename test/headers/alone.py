@@ -32,11 +32,11 @@ def main():
 
     # ccache takes no input from a pipe, and knows a source by its name within the clone.
     folder = directory / "alone"
-    folder.mkdir(exist_ok=True)
     cache = [found] if (found := shutil.which("ccache")) else []
 
     def judge(header):
-        source = folder / f"{header.replace('/', '_')}.cpp"
+        source = folder / f"{header}.cpp"
+        source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(f"#include <{header}>\n#include <{header}>\n")
         done = subprocess.run(
             [*cache, *command, "-fdiagnostics-color=never", "-c", source, "-o", source.with_suffix(".o")],
