@@ -185,14 +185,24 @@ bool wire::may_still_answer(std::uint32_t target_qpn) const noexcept {
   const std::uint32_t slot = target_qpn >> index_bits;
   if (!is_open() || slot >= slots || !outlets_[slot]) return false;
   if (outlets_[slot]->short_of_means) return true;
+  // The answer may be here, also that of a process that has ended since.
+  pollfd newcomers{listener_, POLLIN, 0};
+  if (has_unread_of(slot) || ::poll(&newcomers, 1, 0) == 1) return true;
   if (outlets_[slot]->socket < 0) return false;
   int unread = 0;
   pollfd peer{outlets_[slot]->socket, 0, 0};
   if (::poll(&peer, 1, 0) != 0) return false;  // only a closed connection shows up
   if (outlets_[slot]->ring && outlets_[slot]->ring->is_unread()) return true;
-  if (::ioctl(outlets_[slot]->socket, SIOCOUTQ, &unread) == 0 && unread > 0) return true;
-  pollfd newcomers{listener_, POLLIN, 0};
-  return ::poll(&newcomers, 1, 0) == 1;
+  return ::ioctl(outlets_[slot]->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
+}
+
+bool wire::has_unread_of(std::uint32_t slot) const noexcept {
+  return std::ranges::any_of(inlets_, [slot](const auto& from) {
+    if (from->slot != slot && from->slot != 0) return false;
+    if (from->ring && !from->ring->is_empty()) return true;
+    int unread = 0;
+    return ::ioctl(from->socket, SIOCINQ, &unread) == 0 && unread > 0;
+  });
 }
 
 }  // namespace softverbs

@@ -130,8 +130,8 @@ class wire {
   /// exchanged something.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
-  /// Whether the process behind `target_qpn` is there and has not read all that it was sent, or may
-  /// be one of those who wait to be accepted here.
+  /// Whether an answer of the process behind `target_qpn` may be unread here, or the process is
+  /// there and has not read all that it was sent.
   bool may_still_answer(std::uint32_t target_qpn) const noexcept;
 
  private:
@@ -166,6 +166,9 @@ class wire {
   void answer(inlet& from, int descriptor) noexcept;
   void close_inlet(inlet& from) noexcept;
   bool well_formed(std::span<const std::byte> message) noexcept;
+  /// Whether the process of this slot, or one that has not said who it is, has sent what nobody has
+  /// read.
+  bool has_unread_of(std::uint32_t slot) const noexcept;
   /// Whether who is connected there may say something in the name of this queue pair.
   bool speaks_for(inlet& from, std::uint32_t qpn);
 
