@@ -35,9 +35,10 @@ constexpr std::uint32_t send_places = 16;
 constexpr std::uint32_t receive_places = 112;
 
 /// A datagram: a word that all have, the rank that sends it, what it says, the errno of a refusal,
-/// the owner and generation of the endpoint that it speaks of, and its own endpoint.
-constexpr std::uint32_t first_word = 0x76787264;
-constexpr std::size_t beginning = 24;
+/// the owner and generation of the endpoint that it speaks of, the number of its own call and of
+/// the one that it has heard last, and its own endpoint.
+constexpr std::uint32_t first_word = 0x76787265;
+constexpr std::size_t beginning = 32;
 constexpr std::size_t length = beginning + endpoint::encoded_size;
 enum : std::uint32_t {
   wants_answer_bit = 1,
@@ -176,7 +177,9 @@ void first_contact::prepare(group& members, calls& those, const wait_limit& limi
   for (std::size_t i = 0; i < those.results.size(); ++i) {
     peer_result& each = those.results[i];
     if (!is_due(members, each.peer)) continue;
-    contacts_.get()[each.peer].refusal.reset();
+    contact& with = contacts_.get()[each.peer];
+    with.refusal.reset();
+    ++with.call;
     const result<void> made = make(members, each.peer, limit);
     if (!made.has_value()) each.result = made.assume_error();
     those.is_open[i] = made.has_value() && is_due(members, each.peer);
@@ -290,8 +293,9 @@ void first_contact::take(group& members, queue_pair_number source,
   contact& with = contacts_.get()[from];
   if (with.way && with.number != source) return;
   const mark spoken_of{number_at(datagram, 16), number_at(datagram, 20)};
+  with.heard_call = number_at(datagram, 24);
   if ((says & is_refused_bit) != 0) {
-    if (spoken_of == mark_of(members[from].endpoint()))
+    if (spoken_of == mark_of(members[from].endpoint()) && number_at(datagram, 28) == with.call)
       with.refusal = static_cast<int>(number_at(datagram, 12));
     return;
   }
@@ -360,6 +364,8 @@ bool first_contact::say(group& members, std::uint32_t to, bool wants_answer) noe
   put_number(bytes, 12, static_cast<std::uint32_t>(refusal.value_or(0)));
   put_number(bytes, 16, spoken_of.owner);
   put_number(bytes, 20, spoken_of.generation);
+  put_number(bytes, 24, with.call);
+  put_number(bytes, 28, with.heard_call);
   std::ranges::copy(members[to].endpoint().encode(), bytes.begin() + beginning);
   const auto from = memory_->gather(std::size_t{place} * place_size, length);
   if (!from.has_value()) return true;

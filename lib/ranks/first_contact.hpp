@@ -37,7 +37,8 @@ namespace verbspp::detail {
 /// calling for a while until the other is, too, which may not look for datagrams soon. So it does
 /// not matter who begins, nor whether both do, nor which datagrams get lost or come late: there is
 /// one channel at each end, what comes once more changes nothing, and what was said of an earlier
-/// connection is not taken for this one.
+/// connection is not taken for this one. Nor is a refusal of an earlier call taken for one of this
+/// call: calls are numbered, and each datagram names the last one that was heard.
 ///
 /// What has arrived is looked at while this rank connects, waits in a step, or asks for it. That
 /// may take as long as the bootstrap needs to introduce a rank that calls for the first time: a
@@ -110,6 +111,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     bool is_other_ready = false;   ///< it has said so
     int trouble = 0;               ///< the errno of what failed here, for the other end
     std::optional<int> refusal{};  ///< the other end can't: its errno
+    std::uint32_t call = 0;        ///< how often this end has begun to call
+    std::uint32_t heard_call = 0;  ///< the same of the other end, as it said last
     mark connected_to{};
     mark heard{};  ///< which connection the other end has spoken of last
     queue_pair_number number{};
