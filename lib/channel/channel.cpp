@@ -17,10 +17,10 @@ void print(std::ostream& out, const channel_core* core) {
     out << "channel, empty";
     return;
   }
-  out << "channel, " << to_string(core->state()) << ", " << core->local() << ", device "
-      << core->domain().context().device_name()
-      << ", requests outstanding: " << core->sends_outstanding() + core->receives_outstanding();
-  if (core->failure()) out << "; " << *core->failure();
+  out << "channel, " << to_string(core->state()) << ", " << core->connection().local()
+      << ", device " << core->connection().domain().context().device_name()
+      << ", requests outstanding: " << core->outstanding();
+  if (const auto& failure = core->connection().failure()) out << "; " << *failure;
 }
 
 }  // namespace detail
@@ -42,7 +42,7 @@ result<void> channel::close(const wait_limit& limit) noexcept {
 result<endpoint> channel::renew() noexcept {
   if (core_.get() == nullptr) return detail::channel_core::refusal_of_empty("renew of a channel");
   VERBSPP_TRYV(core_->renew(time_to_close));
-  return core_->local();
+  return core_->connection().local();
 }
 
 result<void> channel::handshake(const struct endpoint& remote) noexcept {
@@ -57,7 +57,7 @@ channel_id channel::id() const noexcept { return core().id(); }
 
 void channel::poll() noexcept {
   if (core_.get() == nullptr) return;
-  core_->stay_awake();
+  core_->connection().stay_awake();
   core_->collect();
 }
 
@@ -67,34 +67,36 @@ result<wait_end> channel::wait(const wait_limit& limit, int file_descriptor) noe
 
 int channel::file_descriptor() const noexcept {
   if (core_.get() == nullptr) return -1;
-  const auto queue = core_->queue().with<completion_feature::waitable>();
+  const auto queue = core_->connection().queue().with<completion_feature::waitable>();
   return queue.has_value() ? queue.assume_value().completion_channel().file_descriptor() : -1;
 }
 
 result<bool> channel::request_notification() noexcept { return core().ask_to_be_woken(); }
 
 void channel::watch(int file_descriptor, watch_for what) noexcept {
-  if (core_.get() != nullptr) core_->watch({.number = file_descriptor, .what = what});
+  if (core_.get() != nullptr) core_->connection().watch({.number = file_descriptor, .what = what});
 }
 
-std::optional<channel_failure> channel::failure() const noexcept { return core().failure(); }
-
-endpoint channel::endpoint() const noexcept { return core().local(); }
-
-queue_pair_capacities channel::capacities() const noexcept { return core().capacities(); }
-
-std::uint32_t channel::outstanding() const noexcept {
-  return core().sends_outstanding() + core().receives_outstanding();
+std::optional<channel_failure> channel::failure() const noexcept {
+  return core().connection().failure();
 }
 
-ibv_qp* channel::native_handle() const noexcept { return core().native(); }
+endpoint channel::endpoint() const noexcept { return core().connection().local(); }
+
+queue_pair_capacities channel::capacities() const noexcept {
+  return core().connection().capacities();
+}
+
+std::uint32_t channel::outstanding() const noexcept { return core().outstanding(); }
+
+ibv_qp* channel::native_handle() const noexcept { return core().connection().native(); }
 
 ibv_cq* channel::native_completion_queue() const noexcept {
-  return core_.get() != nullptr ? core_->queue().native_handle() : nullptr;
+  return core_.get() != nullptr ? core_->connection().queue().native_handle() : nullptr;
 }
 
 endpoint prepared_channel::endpoint() const noexcept {
-  return core_.get() != nullptr ? core_->local() : verbspp::endpoint();
+  return core_.get() != nullptr ? core_->connection().local() : verbspp::endpoint();
 }
 
 namespace {
@@ -118,11 +120,11 @@ result<channel> prepared_channel::handshake(const managed_attributes& by) && noe
 }
 
 queue_pair_capacities prepared_channel::capacities() const noexcept {
-  return core_.get() != nullptr ? core_->capacities() : queue_pair_capacities();
+  return core_.get() != nullptr ? core_->connection().capacities() : queue_pair_capacities();
 }
 
 ibv_qp* prepared_channel::native_handle() const noexcept {
-  return core_.get() != nullptr ? core_->native() : nullptr;
+  return core_.get() != nullptr ? core_->connection().native() : nullptr;
 }
 
 }  // namespace verbspp

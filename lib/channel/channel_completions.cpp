@@ -1,64 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How a channel's requests are found completed, and what becomes of their results.
 #include "channel/hub_state.hpp"
-#include "channel/waiting.hpp"
-#include <verbspp/channel/detail/channel_connection.hpp>
+#include "channel/lease_book.hpp"
+#include <verbspp/channel/detail/channel_core.hpp>
 
-#include <algorithm>
 #include <iterator>
 #include <optional>
 
 namespace verbspp::detail {
 
-namespace {
-
-// What a request was flushed because of, where the root of it has no words of its own.
-constexpr const char* broken_off =
-    "the queue pair went into the error state by itself, usually since the peer asked for what is "
-    "not allowed here";
-constexpr const char* too_late = "the limit of a wait had passed, which gave the connection up";
-constexpr const char* stopped = "a wait was asked to stop, which gave the connection up";
-
-}  // namespace
-
-bool channel_connection::collect_with_care() noexcept {
-  if (member_ != nullptr) {
+bool channel_core::collect_with_care() noexcept {
+  if (member_) {
     collect_from_hub();
     return false;
   }
   ibv_wc completions[16];
   const int filled = [&] {
     const one_thread only(users_);
-    return poll_native(completions);
+    return connection_.poll(completions);
   }();
-  return take_others(completions, filled);
+  return complete_all(completions, filled);
 }
 
-void channel_connection::collect_from_hub() noexcept {
+void channel_core::collect_from_hub() noexcept {
   const int failed = member_->hub ? member_->hub->look() : 0;
   {
     const one_thread only(users_);
     member_->take_each([this](const ibv_wc& completion) {
       if (is_shared_receive(completion.wr_id))
-        take_shared_failure(completion);
+        fail_shared_receive(completion);
       else
-        take_completion(completion);
+        complete(completion);
     });
   }
   if (failed < 0) lose_queue(failed);
 }
 
-/// A shared receive has failed, and the connection with it.
-void channel_connection::take_shared_failure(const ibv_wc& completion) noexcept {
-  if (!queue_pair_) return;
-  note_failure(work_error(static_cast<work_status>(number_of(completion.status)),
-                          completion.vendor_err, completion.wr_id, local_.number.value())
-                   .with_operation(work_operation::receive),
-               nullptr);
-}
-
 /// What polling has given, if it isn't just the success of one request of the send queue. \returns
 /// whether there may be more
-bool channel_connection::take_others(const ibv_wc (&completions)[16], int filled) noexcept {
+bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noexcept {
   if (filled < 0) {
     lose_queue(filled);
     return false;
@@ -68,122 +49,130 @@ bool channel_connection::take_others(const ibv_wc (&completions)[16], int filled
   const ibv_wc* next = completions;
   while (next != end && next->status == IBV_WC_SUCCESS && !is_receive(next->wr_id)) ++next;
   // Of requests of the send queue that have succeeded, the last one tells of all before it.
-  if (next != completions) take_sends_until(next[-1].wr_id);
-  for (; next != end; ++next) take_completion(*next);
+  if (next != completions) sends_.complete(next[-1].wr_id, guard_);
+  for (; next != end; ++next) complete(*next);
   return end == std::end(completions);
 }
 
-void channel_connection::take_failure(const ibv_wc& completion) noexcept {
+void channel_core::complete(const ibv_wc& completion) noexcept {
+  if (completion.status != IBV_WC_SUCCESS) return complete_failed(completion);
+  if (is_receive(completion.wr_id)) return complete_receive(completion);
+  sends_.complete(completion.wr_id, guard_);
+}
+
+void channel_core::complete_receive(const ibv_wc& completion) noexcept {
+  receive_slot* const slot = receives_.find(completion.wr_id);
+  if (slot == nullptr) return;
+  slot->status = IBV_WC_SUCCESS;
+  slot->opcode = number_of(completion.opcode);
+  slot->byte_count = completion.byte_len;
+  slot->flags = completion.wc_flags;
+  slot->immediate = completion.imm_data;
+  receives_.note_left();
+  if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr)
+    leases_->note_invalidated(completion.invalidated_rkey);
+  complete(*slot);
+}
+
+void channel_core::complete_failed(const ibv_wc& completion) noexcept {
   const std::uint32_t status = number_of(completion.status);
-  if (static_cast<std::int64_t>(completion.wr_id) < 0) {
-    receive_slot* const slot = slot_of(completion.wr_id);
+  if (is_receive(completion.wr_id)) {
+    receive_slot* const slot = receives_.find(completion.wr_id);
     if (slot == nullptr) return;
-    ++receive_room_;
+    receives_.note_left();
     return fail_receive(*slot, status, completion.vendor_err);
   }
   const std::uint64_t number = completion.wr_id & below_operation;
-  if (number < completed_) return;
+  if (sends_.is_done(number)) return;
   // Those before it had no failure of their own.
-  complete_sends(number);
-  fail_send(completed_, static_cast<work_operation>(completion.wr_id >> operation_at), status,
+  sends_.complete_until(number, guard_);
+  fail_send(number, static_cast<work_operation>(completion.wr_id >> operation_at), status,
             completion.vendor_err);
 }
 
-void channel_connection::fail_send(std::uint64_t number, work_operation operation,
-                                   std::uint32_t status, std::uint32_t vendor_code) noexcept {
-  lost_->first = std::min(lost_->first, number);
-  if (status != IBV_WC_WR_FLUSH_ERR && lost_->root == lost_sends::none) {
-    lost_->root = number;
-    lost_->status = status;
-    lost_->vendor_code = vendor_code;
-  }
-  note_failure(
-      work_error(static_cast<work_status>(status), vendor_code, number, local_.number.value())
-          .with_operation(operation),
-      scope_of_send(number));
-  complete_sends(number + 1);
+void channel_core::fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
+                             std::uint32_t vendor_code) noexcept {
+  sends_.fail(number, status, vendor_code);
+  note_failure(work_error(static_cast<work_status>(status), vendor_code, number,
+                          connection_.local().number.value())
+                   .with_operation(operation),
+               sends_.scope_of(number, scopes_));
+  sends_.complete_until(number + 1, guard_);
 }
 
-void channel_connection::fail_receive(receive_slot& slot, std::uint32_t status,
-                                      std::uint32_t vendor_code) noexcept {
+void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
+                                std::uint32_t vendor_code) noexcept {
   slot.status = status;
   slot.vendor_code = vendor_code;
-  slot.connection = static_cast<std::uint16_t>(generation_);
-  note_failure(
-      work_error(static_cast<work_status>(status), vendor_code, slot.id, local_.number.value())
-          .with_operation(work_operation::receive),
-      slot.scope);
-  finish(slot);
+  slot.connection = static_cast<std::uint16_t>(connection_.generation());
+  note_failure(work_error(static_cast<work_status>(status), vendor_code, slot.id,
+                          connection_.local().number.value())
+                   .with_operation(work_operation::receive),
+               slot.scope);
+  complete(slot);
 }
 
-void channel_connection::note_failure(const work_error& failure, scope_state* scope) noexcept {
+/// A shared receive has failed, and the connection with it.
+void channel_core::fail_shared_receive(const ibv_wc& completion) noexcept {
+  if (!connection_.has_queue_pair()) return;
+  note_failure(
+      work_error(static_cast<work_status>(number_of(completion.status)), completion.vendor_err,
+                 completion.wr_id, connection_.local().number.value())
+          .with_operation(work_operation::receive),
+      nullptr);
+}
+
+void channel_core::note_failure(const work_error& failure, scope_state* scope) noexcept {
   const bool was_flushed = failure.status() == work_status::flushed;
-  const bool is_first = !failure_;
-  note_root(failure, !was_flushed);
-  need_attention(true);
-  if (is_first) stop_device();
-  if (was_flushed) failure_->count_flushed();
+  const bool is_first = !connection_.failure();
+  fail(failure, !was_flushed);
+  sends_.set_suspect(true);
+  if (is_first) connection_.stop();
+  if (was_flushed) connection_.failure()->count_flushed();
   if (scope != nullptr) ++(was_flushed ? scope->flushed : scope->failed);
 }
 
-work_error channel_connection::explained(const work_error& failure) noexcept {
-  if (failure.status() != work_status::flushed || !failure_) return failure;
-  if (!root_is_certain_ && queue_pair_)
-    if (const auto told = failure_told_to(listener_)) {
-      note_root(*told, true);
-      failure_->note_end(wait_end::async_event);
-    }
-  const error& root = failure_->root();
-  const auto failed = work_error::from(root);
-  if (failed && failed->status() == work_status::flushed) return failure.with_cause(broken_off);
-  if (root.hint() != nullptr) return failure.with_cause(root.hint());
-  return failure.with_cause(root == error_kind::cancelled ? stopped : too_late);
+void channel_core::lose_queue(int returned) noexcept {
+  if (!connection_.lose_queue(returned)) return;
+  sends_.close();
+  receives_.close();
+  destroy_queue_pair();
 }
 
-std::optional<work_error> channel_connection::failure_of(request one) noexcept {
-  if (one.operation == work_operation::receive) {
-    if (one.slot->status == IBV_WC_SUCCESS) return std::nullopt;
-    const work_error failed = work_error(static_cast<work_status>(one.slot->status),
-                                         one.slot->vendor_code, one.slot->id, local_.number.value())
+std::optional<work_error> channel_core::failure_of(request one) noexcept {
+  if (one.is_receive()) {
+    const receive_slot& slot = *one.slot;
+    if (slot.status == IBV_WC_SUCCESS) return std::nullopt;
+    const work_error failed = work_error(static_cast<work_status>(slot.status), slot.vendor_code,
+                                         slot.id, connection_.local().number.value())
                                   .with_operation(one.operation);
-    const bool is_of_now = one.slot->connection == static_cast<std::uint16_t>(generation_);
-    return is_of_now ? explained(failed) : failed;
+    const bool is_of_now = slot.connection == static_cast<std::uint16_t>(connection_.generation());
+    return is_of_now ? connection_.explained(failed) : failed;
   }
-  for (const lost_sends* lost = lost_.get(); lost != nullptr; lost = lost->earlier.get()) {
-    if (one.number < lost->first || one.number >= lost->end) continue;
-    const bool is_root = one.number == lost->root;
-    const work_error failed =
-        work_error(is_root ? static_cast<work_status>(lost->status) : work_status::flushed,
-                   is_root ? lost->vendor_code : 0, one.number, lost->queue_pair)
-            .with_operation(one.operation);
-    return lost == lost_.get() ? explained(failed) : failed;
-  }
-  return std::nullopt;
+  const lost_sends* const lost = sends_.failure_of(one.number);
+  if (lost == nullptr) return std::nullopt;
+  const work_error failed = lost->error_of(one);
+  return sends_.is_of_this_connection(*lost) ? connection_.explained(failed) : failed;
 }
 
-transport_result<completed_work> channel_connection::take_with_attention(
-    request one, bool was_given_up) noexcept {
-  scope_state* const scope = open_scope_of(one);
+transport_result<completed_work> channel_core::take_with_attention(request one,
+                                                                   bool was_given_up) noexcept {
+  scope_state* const scope = scopes_.of(one);
   const std::optional<work_error> failure = failure_of(one);
-  std::optional<completed_work> done;
-  if (one.operation == work_operation::receive) {
-    done.emplace(one.slot->opcode, one.slot->byte_count, one.slot->flags, one.slot->immediate);
-    release(*one.slot);
-  } else {
-    done.emplace(number_of(one.operation), one.bytes, 0U, 0U);
-  }
+  const completed_work done = success_of(one);
   if (scope != nullptr) {
     ++scope->taken;
     if (failure) --(failure->status() == work_status::flushed ? scope->flushed : scope->failed);
   }
   const bool was_orphan = is_orphan_;
-  const std::optional<error> root =
-      was_given_up && failure_ ? std::optional(failure_->root()) : std::nullopt;
+  const std::optional<error> root = was_given_up && connection_.failure()
+                                        ? std::optional(connection_.failure()->root())
+                                        : std::nullopt;
   drop_handle();
   if (one.scope != 0 && scope == nullptr)
     return error(error_kind::invalid_input, "result of a request",
                  "the scope that it was posted in has ended, and reported how it went");
-  if (!failure) return *done;
+  if (!failure) return done;
   // The limit of the wait has ended the connection; the request itself was flushed.
   if (root) return *root;
   if (was_orphan)
@@ -192,19 +181,26 @@ transport_result<completed_work> channel_connection::take_with_attention(
   return *failure;
 }
 
-void channel_connection::leave_rarely(request one, bool must_wait) noexcept {
-  const scope_state* const scope = open_scope_of(one);
-  const bool is_receive = one.operation == work_operation::receive;
+transport_result<completed_work> channel_core::take_with_care(request one,
+                                                              const wait_limit* limit) noexcept {
+  if (is_done(one)) collect_broken();
+  const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
+  if (was_given_up) return take_with_attention(one, true);
+  return take_result(one);
+}
+
+void channel_core::drop_with_care(request one, bool must_wait) noexcept {
+  const scope_state* const scope = scopes_.of(one);
   if (is_done(one)) {
-    if (is_receive) release(*one.slot);
+    if (one.is_receive()) receives_.release(*one.slot);
   } else if ((scope != nullptr || one.keeps) && !must_wait) {
     // The scope sees to it, or nobody's memory depends on it.
-    if (is_receive) one.slot->notes |= receive_slot::unheld;
+    if (one.is_receive()) one.slot->notes |= receive_slot::unheld;
   } else {
     const auto ended = wait_for(one, scope != nullptr ? scope->limit : nullptr);
     const auto cause = ended ? ended_by_drop(*ended) : std::nullopt;
-    if (cause && failure_) failure_->replace_root(*cause);
-    if (is_receive) release(*one.slot);
+    if (cause && connection_.failure()) connection_.failure()->replace_root(*cause);
+    if (one.is_receive()) receives_.release(*one.slot);
   }
   drop_handle();
 }

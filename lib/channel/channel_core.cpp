@@ -1,14 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What connects a channel, and what ends that.
+#include "channel/hub_state.hpp"
+#include "channel/lease_book.hpp"
+#include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
+#include <sched.h>
+
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <new>
+#include <utility>
 
 namespace verbspp::detail {
 
+namespace {
+
+/// How long a device has for giving back what is outstanding after ERR. One that works takes
+/// microseconds; of one that doesn't, the queue pair is destroyed.
+constexpr auto time_to_flush = std::chrono::milliseconds(50);
+
+}  // namespace
+
+channel_core::channel_core(const channel_settings& settings) noexcept : connection_(settings) {}
+
+channel_core::~channel_core() {
+  delete leases_;
+  leave_hub();
+}
+
 channel_core& channel_core::empty() noexcept {
   thread_local channel_core none{channel_settings()};
-  none.state_ = channel_state::empty;
+  none.connection_.set_state(channel_state::empty);
   return none;
 }
 
@@ -16,7 +41,7 @@ result<channel_core*> channel_core::create(const channel_settings& settings) noe
   auto* const made = new (std::nothrow) channel_core(settings);
   if (made == nullptr) return error::from_errno(ENOMEM, "build a channel");
   auto ready = made->prepare();
-  if (ready.has_value()) ready = made->allocate(made->capacities_);
+  if (ready.has_value()) ready = made->allocate();
   if (!ready.has_value()) {
     delete made;
     return ready.assume_error();
@@ -24,26 +49,218 @@ result<channel_core*> channel_core::create(const channel_settings& settings) noe
   return made;
 }
 
-/// There is no handle any more.
-void channel_connection::go_if_unused() noexcept {
-  if (is_orphan_) {
-    delete static_cast<channel_core*>(this);
-  } else if (!failure_) {
-    lost_->earlier = {};
-    need_attention(false);
+/// Makes room for all that can be outstanding.
+result<void> channel_core::allocate() noexcept {
+  const queue_pair_capacities& granted = connection_.capacities();
+  VERBSPP_TRYV(receives_.allocate());
+  VERBSPP_TRYV(sends_.allocate());
+  if (!guard_.is_active()) return success();
+  sends_.need_care();
+  return guard_.allocate(receives_.size() + sends_.places(),
+                         std::max({granted.max_send_elements, granted.max_receive_elements, 1U}));
+}
+
+/// The channel's completions are in the hub's queue, and its receives, if the hub has a pool, in
+/// the hub's as well.
+result<void> channel_core::enter_hub() noexcept {
+  if (member_) return success();
+  constexpr const char* building = "build a channel of a hub";
+  const channel_settings& asked = connection_.settings();
+  hub_state& hub = *asked.hub.get();
+  if (hub.domain() != connection_.domain())
+    return error(error_kind::invalid_input, building,
+                 "the hub is of another protection domain than the channel");
+  if (asked.waiting.sleeps() && !hub.waiting().sleeps())
+    return error(error_kind::invalid_input, building,
+                 "the hub spins, so none of its channels can sleep: create it with another "
+                 "hub_options::waiting");
+  if (asked.queue_pair.receives)
+    return error(error_kind::invalid_input, building,
+                 "a channel of a hub takes its receives from the hub's pool: create the hub "
+                 "with one, instead of giving the channel a shared receive queue");
+  owned<hub_member> made(new (std::nothrow) hub_member);
+  if (!made) return error::from_errno(ENOMEM, building);
+  VERBSPP_TRYV(hub.join(*made.get()));
+  made->hub = asked.hub;
+  member_ = std::move(made);
+  sends_.need_care();
+  connection_.use_queues(hub.queue(), hub.receives());
+  return success();
+}
+
+void channel_core::leave_hub() noexcept {
+  if (!member_ || !member_->hub) return;
+  member_->hub->leave(*member_.get());
+  member_->hub = {};
+}
+
+channel_id channel_core::id() const noexcept { return member_ ? member_->id : channel_id(); }
+
+result<void> channel_core::prepare() noexcept {
+  const channel_settings& settings = connection_.settings();
+  if (settings.hub)
+    VERBSPP_TRYV(enter_hub());
+  else
+    VERBSPP_TRYV(connection_.make_queue());
+  VERBSPP_TRYV(sends_.begin_connection(handles_ != 0));
+  VERBSPP_TRYV(connection_.make_queue_pair());
+  const queue_pair_settings& asked = settings.queue_pair;
+  const queue_pair_capacities& granted = connection_.capacities();
+  const bool has_receives = !asked.receives;
+  const std::uint32_t asked_sends = asked.max_send_work_requests.value();
+  const std::uint32_t asked_receives = has_receives ? asked.max_receive_work_requests.value() : 0;
+  const std::uint32_t granted_receives = has_receives ? granted.max_receive_work_requests : 0;
+  const std::uint64_t all_granted =
+      std::uint64_t{granted.max_send_work_requests} + granted_receives;
+  // What was granted beyond what was asked for is used if the completion queue has room for it.
+  bool is_as_granted = all_granted <= connection_.queue().capacity();
+  if (member_) {
+    // The hub has room for what the queue pair may have outstanding, or the queue pair goes.
+    const auto attached =
+        settings.hub->attach(*member_.get(), connection_.native()->qp_num, connection_.port(),
+                             all_granted, std::uint64_t{asked_sends} + asked_receives);
+    if (!attached.has_value()) {
+      connection_.drop_queue_pair();
+      return attached.assume_error();
+    }
+    is_as_granted = attached.assume_value();
+  }
+  sends_.set_capacity(is_as_granted ? granted.max_send_work_requests : asked_sends);
+  receives_.set_capacity(is_as_granted ? granted_receives : asked_receives);
+  sends_.set_queue_pair(connection_.local().number.value());
+  connection_.begin();
+  if (has_receives)
+    receives_.open();
+  else
+    receives_.empty_queue();
+  return success();
+}
+
+/// What the queue pair's handshake has made of the channel.
+result<void> channel_core::settle(const result<void>& connected) noexcept {
+  if (!connected.has_value()) {
+    end_connection(connected.assume_error());
+    return connected.assume_error();
+  }
+  sends_.open();
+  return success();
+}
+
+result<void> channel_core::connect(const endpoint& remote) noexcept {
+  VERBSPP_TRYV(connection_.check_prepared());
+  // An endpoint of yesterday leaves the channel as it is.
+  VERBSPP_TRYV(connection_.check_newer(remote));
+  return settle(connection_.connect(remote));
+}
+
+result<void> channel_core::connect(const managed_attributes& by) noexcept {
+  VERBSPP_TRYV(connection_.check_prepared());
+  return settle(connection_.connect(by));
+}
+
+void channel_core::fail(const error& root, bool is_certain) noexcept {
+  sends_.close();
+  receives_.close();
+  connection_.fail(root, is_certain);
+}
+
+void channel_core::collect_until(const wait_limit& limit) noexcept {
+  for (unsigned round = 1; !is_idle(); ++round) {
+    collect();
+    if (round % 64 != 0) continue;
+    if (limit.has_passed()) return;
+    sched_yield();
   }
 }
 
-bool channel_core::find_send_room() noexcept {
-  if (may_send_) collect();
-  return next_send_ < send_end_;
+void channel_core::collect_tail() noexcept {
+  collect_until(time_to_flush);
+  if (!is_idle()) destroy_queue_pair();
 }
 
-void channel_core::open_stream(scope_state& stream) noexcept {
-  stream.is_stream = true;
-  for (const scope_state* outer = stream.outer; outer != nullptr; outer = outer->outer)
-    if (outer->is_stream) return;
-  note_signaled();
+/// What broke the channel is found, and so is the rest of what was outstanding.
+void channel_core::collect_broken() noexcept {
+  if (connection_.failure()) collect_tail();
+}
+
+void channel_core::break_off(const error& root) noexcept {
+  fail(root, true);
+  connection_.stop();
+  collect_tail();
+}
+
+void channel_core::end_connection(const error& root) noexcept {
+  if (state() == channel_state::closed) return;
+  break_off(root);
+  destroy_queue_pair();
+}
+
+void channel_core::destroy_queue_pair() noexcept {
+  const bool had_one = connection_.has_queue_pair();
+  if (had_one) {
+    if (leases_ != nullptr) leases_->before_destruction();
+    // With the queue pair some devices forget what it had completed, of which a hub counts on each.
+    if (member_) member_->hub->take_all();
+    const int errnum = connection_.destroy_queue_pair();
+    // Else it is tried again later, and the device may have the memory until then.
+    guard_.set_lost(errnum != 0);
+    if (leases_ != nullptr) leases_->after_destruction(errnum);
+  }
+  if (member_) {
+    if (had_one) member_->hub->detach(*member_.get(), !guard_.is_lost());
+    collect();
+  }
+  // What the device had told before counts; the rest it will never tell.
+  for (std::uint32_t before = ~0U; !is_idle() && before != outstanding();) {
+    before = outstanding();
+    collect();
+  }
+  while (sends_.outstanding() != 0)
+    fail_send(sends_.completed(), work_operation::send, IBV_WC_WR_FLUSH_ERR, 0);
+  receives_.for_each_posted([this](receive_slot& slot) {
+    if (guard_.is_lost()) slot.notes |= receive_slot::lost;
+    fail_receive(slot, IBV_WC_WR_FLUSH_ERR, 0);
+  });
+  receives_.empty_queue();
+}
+
+result<void> channel_core::renew(const wait_limit& limit) noexcept {
+  VERBSPP_TRYV(close(limit));
+  return prepare();
+}
+
+result<void> channel_core::close(const wait_limit& limit) noexcept {
+  if (state() == channel_state::closed && !connection_.has_queue_pair()) return success();
+  fail(error(error_kind::not_connected, "close of a channel", "the channel was closed"), true);
+  connection_.stop();
+  collect_until(limit);
+  destroy_queue_pair();
+  connection_.set_state(channel_state::closed);
+  if (guard_.is_lost())
+    return error(error_kind::driver, "ibv_destroy_qp",
+                 "the device did not let go of the queue pair: memory of its work is not "
+                 "freed");
+  return success();
+}
+
+void channel_core::abandon() noexcept {
+  static_cast<void>(close(time_to_flush));
+  // Reports it, if that is still there.
+  connection_.drop_queue_pair();
+  is_orphan_ = true;
+  sends_.set_suspect(true);
+  leave_hub();
+  if (handles_ == 0) go_if_unused();
+}
+
+/// There is no handle any more.
+void channel_core::go_if_unused() noexcept {
+  if (is_orphan_) {
+    delete this;
+  } else if (!connection_.failure()) {
+    sends_.forget_earlier();
+    sends_.set_suspect(false);
+  }
 }
 
 }  // namespace verbspp::detail

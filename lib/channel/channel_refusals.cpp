@@ -52,24 +52,12 @@ error channel_connection::refusal(const char* operation) const noexcept {
     case channel_state::empty:
       break;
   }
-  return refusal_of_empty(operation);
+  return channel_core::refusal_of_empty(operation);
 }
 
-error channel_connection::refusal_of_empty(const char* operation) noexcept {
+error channel_core::refusal_of_empty(const char* operation) noexcept {
   return {error_kind::not_connected, operation,
           "there is no channel here: it was moved from, or never built"};
-}
-
-error channel_core::no_room(const char* operation, bool is_send) const noexcept {
-  if (is_send ? send_room() == 0 : receive_room_ == 0)
-    return {error_kind::would_block, operation,
-            is_send ? "the send queue is full: wait for earlier work, or build the "
-                      "channel with more max_send_work_requests"
-                    : "the receive queue is full: wait for earlier receives, or build "
-                      "the channel with more max_receive_work_requests"};
-  return {error_kind::resource_exhausted, operation,
-          "too many finished requests wait for their results to be taken: poll their "
-          "handles, or drop them"};
 }
 
 error channel_core::not_carried(const char* operation) noexcept {
@@ -89,30 +77,26 @@ error channel_core::not_extended(const char* operation) noexcept {
           "extended_posting()"};
 }
 
-error channel_connection::ended_before(const wait_limit& limit) noexcept {
+error channel_core::ended_before(const wait_limit& limit) noexcept {
   return limit.failure(waiting_on_channel, limit.stop_requested()
                                                ? "a stop was requested before anything was posted"
                                                : "the limit had passed before anything was posted");
 }
 
-error channel_connection::ended_by(const wait_limit& limit) const noexcept {
+error channel_core::ended_by(const wait_limit& limit) const noexcept {
   return error_access::made(ended_by_limit, waiting_on_channel, nullptr,
-                            {sends_outstanding(), receives_outstanding(), 0},
+                            {sends_.outstanding(), receives_.outstanding(), 0},
                             limit.failure(waiting_on_channel).kind());
 }
 
-std::optional<error> channel_connection::ended_by_drop(const error& ended) noexcept {
+std::optional<error> channel_core::ended_by_drop(const error& ended) noexcept {
   if (!error_access::is_from(ended_by_limit, ended)) return std::nullopt;
   return error_access::made(ended_by_limit, "drop of a handle whose request was on its way",
                             nullptr, error_access::facts(ended), ended.kind());
 }
 
 error channel_core::refused_on_uc(const char* operation, const error& cause) const noexcept {
-  return may_send_ ? cause : refusal(operation);
-}
-
-error channel_core::no_send(const char* operation) const noexcept {
-  return may_send_ ? no_room(operation, true) : refusal(operation);
+  return sends_.is_open() ? cause : connection_.refusal(operation);
 }
 
 }  // namespace verbspp::detail

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/// \file
+/// How a channel waits, for room, for requests, for scopes and for news.
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/marker_operation.hpp>
-#include <verbspp/queue/completion_queue_with.hpp>
 
 #include <optional>
 
@@ -18,121 +19,48 @@ error ended_by_descriptor() noexcept {
 
 }  // namespace
 
-error channel_connection::reason_of(wait_end end, const wait_limit& until) noexcept {
+error channel_core::reason_of(wait_end end, const wait_limit& until) noexcept {
   if (end == wait_end::file_descriptor) return ended_by_descriptor();
   if (end == wait_end::limit) return ended_by(until);
-  // A port may have come back meanwhile.
-  return failure_told_to(listener_).value_or(
-      error(error_kind::driver, waiting_on_channel, "a port was down for a moment"));
+  return connection_.heard();
 }
 
 /// What ended a wait ends the connection. \returns why
-error channel_connection::give_up(wait_end end, const error& why) noexcept {
+error channel_core::give_up(wait_end end, const error& why) noexcept {
   break_off(why);
-  failure_->note_end(end);
+  connection_.failure()->note_end(end);
   return why;
 }
 
-/// The device may know why everything was flushed.
-std::optional<error> channel_connection::reason_of_flush() noexcept {
-  if (!failure_ || root_is_certain_ || !queue_pair_) return std::nullopt;
-  return failure_told_to(listener_, time_of_events);
-}
-
-result<wait_end> channel_connection::wait_as_told(const looking& look, const wait_limit& until,
-                                                  const watched_descriptor& another) noexcept {
-  return wait_looking({.mode = settings_.waiting,
-                       .queue = queue(),
-                       .listener = listener_,
-                       .until = until,
-                       .descriptor = watched_,
-                       .another = another},
-                      look);
-}
-
 template <class Done>
-std::optional<error> channel_connection::wait_until(Done done, const wait_limit* limit) noexcept {
+std::optional<error> channel_core::wait_until(Done done, const wait_limit* limit) noexcept {
   collect();
   if (done()) {
     collect_broken();
     return std::nullopt;
   }
-  const wait_limit until = limit != nullptr ? *limit : wait_limit(settings_.default_limit);
+  const wait_limit until =
+      limit != nullptr ? *limit : wait_limit(connection_.settings().default_limit);
   const auto look = [&] {
     while (collect() && !done()) {
     }
-    return done() || failure_ ? sight::enough : sight::nothing;
+    return done() || connection_.failure() ? sight::enough : sight::nothing;
   };
-  const auto ended = wait_as_told(look, until);
+  const auto ended = connection_.wait(look, until);
   if (!ended.has_value()) {
     break_off(ended.assume_error());
     return ended.assume_error();
   }
   const wait_end end = ended.assume_value();
   if (end != wait_end::completions) return give_up(end, reason_of(end, until));
-  if (queue_is_lost_) return failure_->root();
-  if (const auto why = reason_of_flush()) return give_up(wait_end::async_event, *why);
+  if (connection_.queue_is_lost()) return connection_.failure()->root();
+  if (const auto why = connection_.reason_of_flush()) return give_up(wait_end::async_event, *why);
   collect_broken();
   return std::nullopt;
 }
 
-result<wait_end> channel_connection::wait_for_message(const looking& look,
-                                                      const wait_limit& limit) noexcept {
-  VERBSPP_TRY(end, wait_as_told(look, limit));
-  if (end == wait_end::completions || end == wait_end::limit) return end;
-  static_cast<void>(give_up(end, reason_of(end, limit)));
-  return wait_end::completions;
-}
-
-result<wait_end> channel_connection::wait_for_news(const wait_limit& limit,
-                                                   int file_descriptor) noexcept {
-  if (state_ == channel_state::empty) return refusal_of_empty(waiting_on_channel);
-  const std::uint64_t sends_before = completed_;
-  const std::uint32_t receives_before = receives_outstanding();
-  const auto look = [&] {
-    collect();
-    const bool has_news =
-        failure_ || completed_ != sends_before || receives_outstanding() != receives_before;
-    return has_news ? sight::enough : sight::nothing;
-  };
-  VERBSPP_TRY(end, wait_as_told(look, limit, {.number = file_descriptor}));
-  if (end == wait_end::completions || end == wait_end::limit) return end;
-  if (end == wait_end::file_descriptor && !has_ended(watched_)) return end;
-  static_cast<void>(give_up(end, reason_of(end, limit)));
-  return wait_end::completions;
-}
-
-result<bool> channel_connection::ask_to_be_woken() noexcept {
-  if (state_ == channel_state::empty) return refusal_of_empty(waiting_on_channel);
-  if (!settings_.waiting.sleeps())
-    return error(error_kind::not_supported, waiting_on_channel,
-                 "this channel only spins, and has no descriptor: build it with "
-                 "waiting(wait_mode::sleep())");
-  const std::uint64_t sends_before = completed_;
-  const std::uint32_t receives_before = receives_outstanding();
-  completion_queue_state& state = *completion_queue_access::state_of(queue());
-  VERBSPP_TRYV(state.ask_to_be_woken(notify_for::every_completion));
-  collect();
-  if (listener_.has_heard() && !failure_)
-    static_cast<void>(
-        give_up(wait_end::async_event, reason_of(wait_end::async_event, wait_limit::forever())));
-  return failure_ || completed_ != sends_before || receives_outstanding() != receives_before;
-}
-
-void channel_connection::stay_awake() noexcept {
-  if (settings_.waiting.sleeps()) completion_queue_access::state_of(queue())->stay_awake();
-}
-
-std::optional<error> channel_connection::wait_for(request one, const wait_limit* limit) noexcept {
+std::optional<error> channel_core::wait_for(request one, const wait_limit* limit) noexcept {
   return wait_until([&] { return is_done(one); }, limit);
-}
-
-transport_result<completed_work> channel_connection::take_with_care(
-    request one, const wait_limit* limit) noexcept {
-  if (is_done(one)) collect_broken();
-  const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
-  if (was_given_up) return take_with_attention(one, true);
-  return take_result(one);
 }
 
 std::optional<error> channel_core::wait_for_all(const scope_state& scope) noexcept {
@@ -142,33 +70,98 @@ std::optional<error> channel_core::wait_for_all(const scope_state& scope) noexce
   return wait_until([&] { return has_finished(scope); }, scope.limit);
 }
 
-result<void> channel_connection::wait_for_send_room(std::uint32_t wanted,
-                                                    const wait_limit* limit) noexcept {
-  if (!may_send_) return refusal(waiting_on_channel);
-  const auto ended = wait_until([&] { return send_room() >= wanted; }, limit);
+result<void> channel_core::wait_for_send_room(std::uint32_t wanted,
+                                              const wait_limit* limit) noexcept {
+  if (!sends_.is_open()) return connection_.refusal(waiting_on_channel);
+  const auto ended = wait_until([&] { return sends_.room() >= wanted; }, limit);
   if (ended) return *ended;
-  if (!may_send_) return refusal(waiting_on_channel);
+  if (!sends_.is_open()) return connection_.refusal(waiting_on_channel);
   return success();
 }
 
-result<void> channel_connection::wait_for_receive_room(const wait_limit* limit) noexcept {
-  if (!may_receive_) return refusal(waiting_on_channel);
-  const auto ended = wait_until([&] { return receive_room_ != 0; }, limit);
-  if (ended) return *ended;
-  if (!may_receive_) return refusal(waiting_on_channel);
-  return success();
+result<void> channel_core::make_send_room(const char* operation, const room_wait& room) noexcept {
+  if (room.is_wanted) return wait_for_send_room(1, room.limit);
+  if (sends_.is_open()) collect();
+  if (sends_.has_room()) return success();
+  if (!sends_.is_open()) return connection_.refusal(operation);
+  return error(error_kind::would_block, operation,
+               "the send queue is full: wait for earlier work, or build the channel with more "
+               "max_send_work_requests");
+}
+
+result<void> channel_core::make_receive_room(const room_wait& room) noexcept {
+  const auto is_refused = [this] { return !receives_.is_open(); };
+  if (room.is_wanted && !is_refused() && receives_.room() == 0)
+    if (const auto ended = wait_until([&] { return receives_.room() != 0; }, room.limit))
+      return *ended;
+  if (!is_refused() && !receives_.has_room()) collect();
+  if (is_refused()) return connection_.refusal(posting_receive);
+  if (receives_.has_room()) return success();
+  if (receives_.room() == 0)
+    return error(error_kind::would_block, posting_receive,
+                 "the receive queue is full: wait for earlier receives, or build the channel "
+                 "with more max_receive_work_requests");
+  return error(error_kind::resource_exhausted, posting_receive,
+               "too many finished requests wait for their results to be taken: poll their "
+               "handles, or drop them");
+}
+
+result<wait_end> channel_core::wait_for_message(const looking& look,
+                                                const wait_limit& limit) noexcept {
+  VERBSPP_TRY(end, connection_.wait(look, limit));
+  if (end == wait_end::completions || end == wait_end::limit) return end;
+  static_cast<void>(give_up(end, reason_of(end, limit)));
+  return wait_end::completions;
+}
+
+result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
+                                             int file_descriptor) noexcept {
+  if (state() == channel_state::empty) return refusal_of_empty(waiting_on_channel);
+  const std::uint64_t sends_before = sends_.completed();
+  const std::uint32_t receives_before = receives_.outstanding();
+  const auto look = [&] {
+    collect();
+    const bool has_news = connection_.failure() || sends_.completed() != sends_before ||
+                          receives_.outstanding() != receives_before;
+    return has_news ? sight::enough : sight::nothing;
+  };
+  VERBSPP_TRY(end, connection_.wait(look, limit, {.number = file_descriptor}));
+  if (end == wait_end::completions || end == wait_end::limit) return end;
+  if (end == wait_end::file_descriptor && !connection_.watched_has_ended()) return end;
+  static_cast<void>(give_up(end, reason_of(end, limit)));
+  return wait_end::completions;
+}
+
+result<bool> channel_core::ask_to_be_woken() noexcept {
+  if (state() == channel_state::empty) return refusal_of_empty(waiting_on_channel);
+  const std::uint64_t sends_before = sends_.completed();
+  const std::uint32_t receives_before = receives_.outstanding();
+  VERBSPP_TRYV(connection_.ask_to_be_woken());
+  collect();
+  if (connection_.has_heard() && !connection_.failure())
+    static_cast<void>(
+        give_up(wait_end::async_event, reason_of(wait_end::async_event, wait_limit::forever())));
+  return connection_.failure() || sends_.completed() != sends_before ||
+         receives_.outstanding() != receives_before;
+}
+
+void channel_core::open_stream(scope_state& stream) noexcept {
+  stream.is_stream = true;
+  for (const scope_state* outer = stream.outer; outer != nullptr; outer = outer->outer)
+    if (outer->is_stream) return;
+  sends_.note_signaled();
 }
 
 void channel_core::mark_end(const scope_state& stream) noexcept {
-  if (signaled_end_ >= stream.sends_end || !may_send_) return;
-  if (send_room() == 0 && !wait_for_send_room(1, stream.limit).has_value()) return;
+  if (sends_.signaled_end() >= stream.sends_end || !sends_.is_open()) return;
+  if (!sends_.has_room() && !wait_for_send_room(1, stream.limit).has_value()) return;
   if (has_finished(stream)) return;
   // Where this fails, nothing will tell that those before it have finished, but the end of the
   // connection.
   request marker;
   if (const auto marked = post(marker_operation(), marker, nullptr); !marked.has_value())
     return break_off(marked.assume_error());
-  note_signaled();
+  sends_.note_signaled();
 }
 
 }  // namespace verbspp::detail

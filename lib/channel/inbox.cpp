@@ -12,7 +12,7 @@ namespace verbspp {
 
 namespace {
 
-constexpr std::uint32_t largest_refill = 64;
+constexpr std::uint32_t largest_refill = detail::channel_core::most_receives_together;
 constexpr const char* opening = "inbox::open";
 constexpr const char* taking = "next message of an inbox";
 
@@ -67,12 +67,12 @@ void inbox::leave() noexcept {
   while (count_ != 0) {
     const entry gone = pop();
     const detail::kept_memory memory{.keeper = pool_.places(), .place = gone.place};
-    if (gone.slot->is == detail::receive_slot::state::done) {
-      if (!core_->has_lost(*gone.slot)) detail::kept_memory(memory).let_go();
+    if (gone.slot->is_done()) {
+      if (!gone.slot->is_lost()) detail::kept_memory(memory).let_go();
     } else {
-      core_->keep(*gone.slot, memory);
+      detail::receive_slots::keep(*gone.slot, memory);
     }
-    core_->leave(request_of(gone.slot), false);
+    core_->drop(request_of(gone.slot), false);
   }
   std::exchange(core_, nullptr)->drop_handle();
 }
@@ -91,12 +91,12 @@ result<inbox> inbox::open(detail::channel_core* core, const message_pool& pool,
   if (core == nullptr) return detail::channel_core::refusal_of_empty(opening);
   if (pool.places() == nullptr)
     return error(error_kind::invalid_input, opening, "this pool was moved from");
-  if (pool.places()->domain() != core->domain())
+  if (pool.places()->domain() != core->connection().domain())
     return error(error_kind::invalid_input, opening,
                  "the pool's memory is registered with another protection domain than the "
                  "channel's");
-  if (!core->may_receive()) return core->refusal(detail::posting_receive);
-  const std::uint32_t capacity = core->receive_capacity();
+  if (!core->receives().is_open()) return core->connection().refusal(detail::posting_receive);
+  const std::uint32_t capacity = core->receives().capacity();
   if (options.depth > capacity)
     return error::above_limit(opening, "depth", options.depth, capacity,
                               "build the channel with more max_receive_work_requests");
@@ -120,45 +120,25 @@ VERBSPP_DATA_PATH inbox::entry inbox::pop() noexcept {
 result<std::uint32_t> inbox::post_some(std::uint32_t wanted) noexcept {
   detail::pool_places& places = *pool_.places();
   std::uint32_t taken[largest_refill];
-  detail::receive_slot* slots[largest_refill];
-  ibv_recv_wr requests[largest_refill];
   ibv_sge elements[largest_refill];
+  detail::receive_slot* slots[largest_refill];
   const std::uint32_t count =
-      places.take(taken, std::min({wanted, core_->receive_room(), largest_refill}));
-  std::uint32_t reserved = 0;
-  for (; reserved < count; ++reserved) {
-    slots[reserved] = core_->reserve_receive();
-    if (slots[reserved] == nullptr) break;
-    elements[reserved] = places.element(taken[reserved], places.place_size());
-    requests[reserved].wr_id = detail::wr_id_of(work_operation::receive, slots[reserved]->id);
-    requests[reserved].sg_list = &elements[reserved];
-    requests[reserved].num_sge = 1;
-    requests[reserved].next = &requests[reserved + 1 < largest_refill ? reserved + 1 : 0];
-  }
-  int returned = 0;
-  ibv_recv_wr* rejected = nullptr;
-  if (reserved != 0) {
-    requests[reserved - 1].next = nullptr;
-    returned = ibv_post_recv(core_->native(), requests, &rejected);
-  }
-  const auto accepted =
-      returned == 0 ? reserved
-                    : static_cast<std::uint32_t>(rejected != nullptr ? rejected - requests : 0);
-  for (std::uint32_t i = 0; i < accepted; ++i) {
-    core_->commit_receive(*slots[i], elements[i]);
+      places.take(taken, std::min({wanted, core_->receives().room(), largest_refill}));
+  for (std::uint32_t i = 0; i < count; ++i)
+    elements[i] = places.element(taken[i], places.place_size());
+  std::uint32_t posted = count;
+  const result<void> done = core_->post_receives(elements, slots, posted);
+  for (std::uint32_t i = 0; i < posted; ++i) {
     const std::uint32_t last = first_ + count_++;
     entries_.get()[last < depth_ ? last : last - depth_] = {.slot = slots[i], .place = taken[i]};
   }
-  for (std::uint32_t i = accepted; i < reserved; ++i) core_->give_back(*slots[i]);
-  for (std::uint32_t i = accepted; i < count; ++i) places.give_back(taken[i]);
-  if (returned != 0)
-    return detail::post_failure(returned, detail::posting_receive, 1,
-                                core_->capacities().max_receive_elements);
-  return accepted;
+  for (std::uint32_t i = posted; i < count; ++i) places.give_back(taken[i]);
+  VERBSPP_TRYV(done);
+  return posted;
 }
 
 result<void> inbox::fill() noexcept {
-  if (!core_->may_receive()) return core_->refusal(detail::posting_receive);
+  if (!core_->receives().is_open()) return core_->connection().refusal(detail::posting_receive);
   while (count_ < depth_ && is_due()) {
     VERBSPP_TRY(posted, post_some(std::min(refill_, depth_ - count_)));
     if (posted == 0) break;
@@ -169,14 +149,12 @@ result<void> inbox::fill() noexcept {
 std::optional<result<message>> inbox::next() noexcept {
   if (core_ == nullptr)
     return error(error_kind::invalid_input, taking, "this inbox was moved from");
-  const auto is_done = [this] {
-    return count_ != 0 && entries_.get()[first_].slot->is == detail::receive_slot::state::done;
-  };
+  const auto is_done = [this] { return count_ != 0 && entries_.get()[first_].slot->is_done(); };
   while (!is_done() && core_->collect()) {
   }
   while (is_done()) {
     const entry oldest = pop();
-    const bool is_lost = core_->has_lost(*oldest.slot);
+    const bool is_lost = oldest.slot->is_lost();
     const auto result = core_->take_result(request_of(oldest.slot));
     if (!result.has_value()) {
       if (!is_lost) pool_.places()->give_back(oldest.place);
@@ -197,7 +175,7 @@ std::optional<result<message>> inbox::next() noexcept {
 
 result<message> inbox::wait() noexcept {
   if (core_ == nullptr) return wait(wait_limit::forever());
-  return wait(core_->default_limit());
+  return wait(core_->connection().settings().default_limit);
 }
 
 result<message> inbox::wait(const wait_limit& limit) noexcept {

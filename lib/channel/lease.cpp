@@ -59,7 +59,7 @@ result<void> check(const channel_core& core, const lease_request& request) noexc
   if (request.registered == nullptr) return region_is_gone(granting);
   if (request.length == 0)
     return error(error_kind::invalid_input, granting, "there is no lease of 0 bytes");
-  if (!core.access().contains(request.rights))
+  if (!core.connection().settings().queue_pair.connection.access.contains(request.rights))
     return error(error_kind::permission, granting,
                  "peers may not do that through this channel: build it with .access(...) of these "
                  "rights");
@@ -76,10 +76,10 @@ result<lease_book*> book_of(channel_core& core) noexcept {
 result<lease_record*> grant_window(channel_core& core, lease_book& book,
                                    const lease_request& request, bool waits,
                                    const wait_limit* limit) noexcept {
-  if (core.type() != transport::rc) return without_windows("lease of memory on UC");
+  if (core.connection().type() != transport::rc) return without_windows("lease of memory on UC");
   VERBSPP_TRYV(book.check_windows(core));
-  if (waits && core.send_room() == 0) VERBSPP_TRYV(core.wait_for_send_room(1, limit));
-  VERBSPP_TRY(record, book.take_window(core.domain()));
+  if (waits && !core.sends().has_room()) VERBSPP_TRYV(core.wait_for_send_room(1, limit));
+  VERBSPP_TRY(record, book.take_window(core.connection().domain()));
   ibv_mw* const window = record->window.native();
   const ibv_mw_bind_info part{.mr = request.registered,
                               .addr = request.address,
@@ -109,7 +109,8 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
 }
 
 result<lease_record*> new_record(const channel_core& core, const lease_request& request) noexcept {
-  auto* const record = new (std::nothrow) lease_record(memory_window_owner(core.domain()));
+  auto* const record =
+      new (std::nothrow) lease_record(memory_window_owner(core.connection().domain()));
   if (record == nullptr) return error::from_errno(ENOMEM, granting);
   record->granted = request;
   return record;
@@ -119,7 +120,7 @@ result<lease_record*> grant_registration(channel_core& core, lease_book& book,
                                          const lease_request& request) noexcept {
   const access_flags to_write = access::remote_write | access::remote_atomic;
   VERBSPP_TRY(own, memory_registration::create(
-                       core.domain(), request.memory, request.length, request.address,
+                       core.connection().domain(), request.memory, request.length, request.address,
                        request.rights.intersects(to_write) ? request.rights | access::local_write
                                                            : request.rights));
   VERBSPP_TRY(record, new_record(core, request));
@@ -131,7 +132,7 @@ result<lease_record*> grant_registration(channel_core& core, lease_book& book,
 
 result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
                                           const lease_request& request) noexcept {
-  if (request.registered->pd != core.domain().below().native_handle())
+  if (request.registered->pd != core.connection().domain().below().native_handle())
     return error(error_kind::invalid_input, granting,
                  "the memory is registered in another protection domain than the channel's");
   VERBSPP_TRY(record, new_record(core, request));
@@ -142,7 +143,7 @@ result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
 
 result<lease_record*> grant_any(channel_core& core, const lease_request& request, bool waits,
                                 const wait_limit* limit) noexcept {
-  if (core.state() != channel_state::connected) return core.refusal(granting);
+  if (core.state() != channel_state::connected) return core.connection().refusal(granting);
   if (limit != nullptr && limit->has_passed()) return channel_core::ended_before(*limit);
   VERBSPP_TRYV(check(core, request));
   VERBSPP_TRY(book, book_of(core));
@@ -161,7 +162,7 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
 /// the connection with it
 std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit* limit) noexcept {
-  if (core.send_room() == 0) {
+  if (!core.sends().has_room()) {
     const auto room = core.wait_for_send_room(1, limit);
     if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
@@ -255,7 +256,7 @@ lease_book::~lease_book() {
 
 result<void> lease_book::check_windows(const channel_core& core) noexcept {
   if (is_checked_) return success();
-  VERBSPP_TRY(device, core.domain().context().query_device());
+  VERBSPP_TRY(device, core.connection().domain().context().query_device());
   constexpr unsigned of_type_2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   if ((device.device_cap_flags & of_type_2) == 0 ||
       (device.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) == 0)
@@ -362,7 +363,7 @@ bool lease_owner::drop() noexcept {
   lease_record& record = *std::exchange(record_, nullptr);
   lease_book* const book = book_of(record);
   const bool by_request =
-      record.core != nullptr && (record.core->sends_outstanding() == 0 || record.is_binding());
+      record.core != nullptr && (record.core->sends().outstanding() == 0 || record.is_binding());
   static_cast<void>(take_back(record, nullptr, by_request));
   if (record.outcome.has_error()) {
     const error& e = record.outcome.assume_error();

@@ -10,8 +10,8 @@ scope_error scope_base::describe(const std::optional<error>& ended,
   scope_error all;
   if (ended)
     all.add_work(*ended, state_.failed, state_.flushed);
-  else if (state_.failed + state_.flushed != 0 && core_.failure())
-    all.add_work(core_.failure()->root(), state_.failed, state_.flushed);
+  else if (state_.failed + state_.flushed != 0 && core_.connection().failure())
+    all.add_work(core_.connection().failure()->root(), state_.failed, state_.flushed);
   all.add_left(left);
   return all;
 }
@@ -19,9 +19,10 @@ scope_error scope_base::describe(const std::optional<error>& ended,
 }  // namespace detail
 
 result<void> channel_scope::make_room_for_batch(std::uint32_t wanted) noexcept {
-  if (wanted > core_.send_capacity())
+  if (wanted > core_.sends().capacity())
     return error::above_limit("ibv_post_send (batch)", "requests of the batch", wanted,
-                              core_.send_capacity(), "the limit is the length of the send queue");
+                              core_.sends().capacity(),
+                              "the limit is the length of the send queue");
   return core_.wait_for_send_room(wanted, state_.limit);
 }
 

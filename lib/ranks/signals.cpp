@@ -198,7 +198,7 @@ group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kin
 
 signals::ends signals::ends_of(const channel& of) noexcept {
   const channel_core& core = channel_access::core_of(of);
-  return {core.local().owner, core.peer_owner()};
+  return {core.connection().local().owner, core.connection().peer_owner()};
 }
 
 const signals::place* signals::place_at(const group& peers, std::uint32_t rank) const noexcept {
@@ -257,7 +257,7 @@ bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bo
     if (!into.has_value() || !from.has_value()) continue;
     // Behind other work, an answer may have to wait for what nobody knows.
     peers[rank].poll();
-    is_behind_.get()[i] = channel_access::core_of(peers[rank]).sends_outstanding() != 0;
+    is_behind_.get()[i] = channel_access::core_of(peers[rank]).sends().outstanding() != 0;
     asked[i] = post_unwaited(
         peers[rank], read_operation{.elements = into.assume_value(), .remote = from.assume_value()},
         memory_->keep());

@@ -60,7 +60,7 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   looks->next_probe = now + time_between_probes;
   // What is on its way already finds it out as well, and the limit tells, too.
   const auto left = limit_.remaining();
-  if (channel_access::core_of(with).sends_outstanding() != 0 ||
+  if (channel_access::core_of(with).sends().outstanding() != 0 ||
       (left && *left < time_between_probes))
     return;
   const auto nowhere = of_.theirs_.get()[for_rank]->slice(0, 0);
@@ -117,7 +117,7 @@ bool signals::step::has_send_room(std::uint32_t to) noexcept {
   channel& with = peers_[to];
   const channel_core& core = channel_access::core_of(with);
   // Where nothing is taken any more, posting tells why.
-  const auto takes = [&]() noexcept { return core.send_room() != 0 || !with.is_connected(); };
+  const auto takes = [&]() noexcept { return core.sends().has_room() || !with.is_connected(); };
   return wait_until(
       to, [&]() noexcept { return takes() || (with.poll(), takes()); },
       "this rank has not taken what was posted to it before");

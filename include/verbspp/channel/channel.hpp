@@ -222,7 +222,7 @@ class channel : public posting_operations<channel>,
   }
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t every(
       const stream_options& options) const noexcept {
-    return std::clamp(options.signal_every, 1U, std::max(core().longest_unsignaled(), 1U));
+    return std::clamp(options.signal_every, 1U, std::max(core().sends().longest_unsignaled(), 1U));
   }
 
   template <class Operation>

@@ -184,7 +184,7 @@ template <class Kept, class Memory, class Operation, class Post>
   if constexpr (is_given) core.keep(made, std::forward<Memory>(memory).give());
   if constexpr (!fills<Operation>)
     if (core.watches()) [[unlikely]]
-      core.guard(made.number, native_of(operation.elements));
+      core.protect(made.number, native_of(operation.elements));
   if constexpr (is_shared || is_given)
     return posted(std::in_place, &core, made);
   else

@@ -76,7 +76,7 @@ class pending_request {
   }
   /// Lets go of the request; with `must_wait`, when the device has let go of its memory.
   VERBSPP_DATA_PATH void drop(bool must_wait = false) noexcept {
-    if (core_ != nullptr) std::exchange(core_, nullptr)->leave(request_, must_wait);
+    if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_, must_wait);
   }
   [[nodiscard]] static error no_request() noexcept;
   /// Drops the request, which keeps that memory from now on. \pre there is one, on its way

@@ -37,7 +37,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
  public:
   /// For the library.
   VERBSPP_DATA_PATH channel_batch(detail::channel_core& core, List& list) noexcept
-      : core_(core), list_(list), first_(core.next_send()) {}
+      : core_(core), list_(list), first_(core.sends().next()) {}
   channel_batch(const channel_batch&) = delete;
   channel_batch& operator=(const channel_batch&) = delete;
   ~channel_batch() = default;
@@ -45,7 +45,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
   /// For the library: its requests have their numbers before they are posted, so nothing else may
   /// be posted meanwhile.
   VERBSPP_DATA_PATH void check_first() noexcept {
-    if (core_.next_send() != first_) [[unlikely]]
+    if (core_.sends().next() != first_) [[unlikely]]
       list_.refuse(detail::channel_core::posted_within_batch());
   }
   /// For the library.
@@ -64,8 +64,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
       return list_.refuse(*objection);
     const std::uint64_t number = first_ + list_.next_place();
     list_.add(traits::elements(operation), [&](ibv_send_wr& native) {
-      detail::fill(native, operation,
-                   {.id = detail::channel_core::send_id<traits::completes_as>(number)});
+      detail::fill(native, operation, {.id = detail::wr_id_of(traits::completes_as, number)});
     });
   }
 
@@ -164,19 +163,20 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
     fill(batch);
     batch.check_first();
     if (core_.watches()) [[unlikely]]
-      core_.remember_batch(core_.next_send(), storage.requests, batch.size());
-    if (batch.size() > core_.send_room()) [[unlikely]] {
+      core_.note_batch_memory(storage.requests, batch.size());
+    if (batch.size() > core_.sends().room()) [[unlikely]] {
       const result<void> waited = make_room_for_batch(batch.size());
       if (!waited.has_value()) return batch_error(waited.assume_error(), 0);
     }
     const batch_result posted =
-        list.post("ibv_post_send (batch)", core_.capacities(),
+        list.post("ibv_post_send (batch)", core_.connection().capacities(),
                   [this](auto* first, auto* rejected) __attribute__((always_inline)) {
-                    return ibv_post_send(core_.native(), first, rejected);
+                    return ibv_post_send(core_.connection().native(), first, rejected);
                   });
-    core_.commit(posted.has_value() ? batch.size()
-                                    : static_cast<std::uint32_t>(posted.assume_error().accepted()),
-                 state_);
+    core_.commit_batch(posted.has_value()
+                           ? batch.size()
+                           : static_cast<std::uint32_t>(posted.assume_error().accepted()),
+                       state_);
     return posted;
   }
 
@@ -238,10 +238,10 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
                                                     channel_tag /*tag*/) noexcept {
     detail::request made;
-    const bool signaled = core_.may_have_unsignaled(most_unsignaled_);
+    const bool signaled = core_.sends().may_have_unsignaled(most_unsignaled_);
     const result<void> posted = post(operation, made, false, signaled);
     if constexpr (!std::is_same_v<Operation, receive_operation>)
-      if (signaled && posted.has_value()) core_.note_signaled();
+      if (signaled && posted.has_value()) core_.sends().note_signaled();
     return posted;
   }
 

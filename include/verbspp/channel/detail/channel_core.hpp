@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/// \file
-/// What a channel is made of, with how its requests are posted.
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel_failure.hpp>
+#include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/channel_connection.hpp>
 #include <verbspp/channel/detail/channel_settings.hpp>
+#include <verbspp/channel/detail/memory_guard.hpp>
 #include <verbspp/channel/detail/one_thread.hpp>
-#include <verbspp/channel/detail/work_slot.hpp>
+#include <verbspp/channel/detail/open_scopes.hpp>
+#include <verbspp/channel/detail/receive_slots.hpp>
+#include <verbspp/channel/detail/request.hpp>
+#include <verbspp/channel/detail/send_window.hpp>
 #include <verbspp/channel/detail/wr_id.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/batch.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting.hpp>
 #include <verbspp/work/transport.hpp>
+#include <verbspp/work/transport_error.hpp>
+#include <verbspp/work/work_completion.hpp>
 
 #include <infiniband/verbs.h>
 
@@ -24,6 +32,9 @@
 
 namespace verbspp::detail {
 
+struct hub_member;
+class lease_book;
+
 /// What posting does where the queue is full.
 struct room_wait {
   bool is_wanted = false;
@@ -31,12 +42,40 @@ struct room_wait {
 };
 
 /// The state of a channel, at a place of its own: handles and scopes point to it. It outlives the
-/// channel while there are handles.
-class channel_core : public channel_connection {
+/// channel while there are handles, inboxes or scopes.
+///
+/// Its parts know nothing of each other; what happens to several of them happens here. A request is
+/// *posted*; a completion says that the device has *completed* it, which may be true of others
+/// before it as well; its result is *taken* by its handle, or the handle is *dropped*.
+class channel_core {
  public:
   [[nodiscard]] static result<channel_core*> create(const channel_settings& settings) noexcept;
   /// What an empty channel has, which refuses everything.
   [[nodiscard]] static channel_core& empty() noexcept;
+  channel_core(const channel_core&) = delete;
+  channel_core& operator=(const channel_core&) = delete;
+
+  // The parts, and what they say together.
+
+  [[nodiscard]] VERBSPP_DATA_PATH const send_window& sends() const noexcept { return sends_; }
+  [[nodiscard]] VERBSPP_DATA_PATH send_window& sends() noexcept { return sends_; }
+  [[nodiscard]] VERBSPP_DATA_PATH const receive_slots& receives() const noexcept {
+    return receives_;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH const channel_connection& connection() const noexcept {
+    return connection_;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH channel_connection& connection() noexcept { return connection_; }
+  /// Null until there was one.
+  [[nodiscard]] lease_book*& leases() noexcept { return leases_; }
+  /// Which channel of a hub it is; of generation 0 if it is in none.
+  [[nodiscard]] channel_id id() const noexcept;
+  [[nodiscard]] channel_state state() const noexcept { return connection_.state(); }
+  [[nodiscard]] std::uint32_t outstanding() const noexcept {
+    return sends_.outstanding() + receives_.outstanding();
+  }
+
+  // Posting.
 
   /// Posts one request of the send queue, for whoever counts it by `open_handle`, and tells a
   /// default `posted` of it, which is no part of the result so that it can be in registers. If the
@@ -49,28 +88,23 @@ class channel_core : public channel_connection {
                                                     room_wait room = {}) noexcept {
     using traits = operation_traits<Operation>;
     if constexpr (!traits::carried_by(transport::uc))
-      if (type_ != transport::rc) [[unlikely]]
+      if (connection_.type() != transport::rc) [[unlikely]]
         return refused(refused_on_uc(traits::name, not_carried(traits::name)), memory);
-    if ((traits::flags(operation) & IBV_SEND_FENCE) != 0 && type_ != transport::rc) [[unlikely]]
+    if ((traits::flags(operation) & IBV_SEND_FENCE) != 0 && connection_.type() != transport::rc)
+        [[unlikely]]
       return refused(refused_on_uc(traits::name, no_fence(traits::name)), memory);
-    if (next_send_ >= send_end_) [[unlikely]] {
-      if (!room.is_wanted) {
-        if (!find_send_room()) return refused(no_send(traits::name), memory);
-      } else if (const result<void> waited = wait_for_send_room(1, room.limit);
-                 !waited.has_value()) {
-        return refused(waited.assume_error(), memory);
-      }
-    }
+    if (!sends_.has_room()) [[unlikely]]
+      if (const result<void> made = make_send_room(traits::name, room); !made.has_value())
+        return refused(made.assume_error(), memory);
     const one_thread only(users_);
-    const std::uint64_t number = next_send_;
+    const std::uint64_t number = sends_.next();
     VERBSPP_TRYV(post_native(
-        operation, {.id = send_id<traits::completes_as>(number), .signaled = signaled}, memory));
-    next_send_ = number + 1;
-    if (scope != nullptr) note_run(*scope, number, 1);
+        operation, {.id = wr_id_of(traits::completes_as, number), .signaled = signaled}, memory));
+    sends_.advance(1, scope);
     if (memory.keeper != nullptr) [[unlikely]]
-      record(number, memory);
+      sends_.keep(number, memory);
     if constexpr (is_target<Operation>)
-      if (watches_) [[unlikely]]
+      if (guard_.is_active()) [[unlikely]]
         hide(number, traits::elements(operation));
     posted.number = number;
     posted.operation = traits::completes_as;
@@ -86,39 +120,22 @@ class channel_core : public channel_connection {
                                                     request& posted, scope_state* scope,
                                                     bool is_held = true, kept_memory memory = {},
                                                     room_wait room = {}) noexcept {
-    if (room.is_wanted && receive_room_ == 0) [[unlikely]]
-      if (const result<void> waited = wait_for_receive_room(room.limit); !waited.has_value())
-        return refused(waited.assume_error(), memory);
-    if (!may_receive_) [[unlikely]]
-      return refused(refusal(posting_receive), memory);
-    if (receive_room_ == 0 || free_ == no_slot) [[unlikely]] {
-      collect();
-      if (!may_receive_) return refused(refusal(posting_receive), memory);
-      if (receive_room_ == 0 || free_ == no_slot)
-        return refused(no_room(posting_receive, false), memory);
-    }
+    if (!receives_.is_open() || !receives_.has_room()) [[unlikely]]
+      if (const result<void> made = make_receive_room(room); !made.has_value())
+        return refused(made.assume_error(), memory);
     const one_thread only(users_);
-    receive_slot& slot = slots_[free_];
+    receive_slot& slot = receives_.next();
     const result<void> made = post_one_receive(
         operation, {.id = wr_id_of(work_operation::receive, slot.id)}, posting_receive,
-        capacities_.max_receive_elements,
-        [this](auto* list, auto* rejected) { return ibv_post_recv(native_, list, rejected); });
+        connection_.capacities().max_receive_elements, [this](auto* list, auto* rejected) {
+          return ibv_post_recv(connection_.native(), list, rejected);
+        });
     if (!made.has_value()) [[unlikely]]
       return refused(made.assume_error(), memory);
-    free_ = slot.next;
-    --receive_room_;
-    slot.is = receive_slot::state::posted;
-    slot.notes = is_held ? 0 : receive_slot::unheld;
-    slot.scope = scope;
-    if (scope != nullptr) {
-      slot.notes |= receive_slot::in_scope;
-      ++scope->receives;
-    }
-    if (memory.keeper != nullptr) [[unlikely]] {
-      slot.memory = memory;
-      slot.notes |= receive_slot::keeping;
-    }
-    if (watches_) [[unlikely]]
+    receives_.commit(slot, scope, is_held);
+    if (memory.keeper != nullptr) [[unlikely]]
+      receive_slots::keep(slot, memory);
+    if (guard_.is_active()) [[unlikely]]
       hide(slot, native_of(operation.elements));
     posted.slot = &slot;
     posted.operation = work_operation::receive;
@@ -127,39 +144,193 @@ class channel_core : public channel_connection {
     return success();
   }
 
-  // A batch, whose requests are posted together when it is complete.
+  /// How many receives can be posted together.
+  static constexpr std::uint32_t most_receives_together = 64;
+  /// Posts receives of one element each together, as many as there is room for, and tells their
+  /// slots. Each counts as one with a handle.
+  /// \param count how many are wanted; then how many were posted, also on failure
+  [[nodiscard]] result<void> post_receives(ibv_sge* elements, receive_slot** slots,
+                                           std::uint32_t& count) noexcept;
 
-  /// Whether a send queue's operation may be posted, but for the room.
+  /// Whether a send queue's operation may be part of a batch, but for the room.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<error> objection(
       const Operation& operation) const noexcept {
     using traits = operation_traits<Operation>;
-    if (!may_send_) [[unlikely]]
-      return refusal(traits::name);
+    if (!sends_.is_open()) [[unlikely]]
+      return connection_.refusal(traits::name);
     if constexpr (!traits::carried_by(transport::uc))
-      if (type_ != transport::rc) [[unlikely]]
+      if (connection_.type() != transport::rc) [[unlikely]]
         return not_carried(traits::name);
-    if ((traits::flags(operation) & IBV_SEND_FENCE) != 0 && type_ != transport::rc) [[unlikely]]
+    if ((traits::flags(operation) & IBV_SEND_FENCE) != 0 && connection_.type() != transport::rc)
+        [[unlikely]]
       return no_fence(traits::name);
     if (!is_sound<transport::rc>(operation)) [[unlikely]]
       return unsoundness<transport::rc>(operation);
     return std::nullopt;
   }
+  /// Notes what the requests of a batch, the first of which will be the next one of the send queue,
+  /// will have the device write to. \pre `watches`
+  void note_batch_memory(const ibv_send_wr* requests, std::uint32_t count) noexcept;
+  /// So many requests of a batch of a scope, all signaled, were posted to the send queue.
+  VERBSPP_DATA_PATH void commit_batch(std::uint32_t posted, scope_state& scope) noexcept {
+    if (posted == 0) return;
+    if (guard_.is_active()) [[unlikely]]
+      hide_batch(posted);
+    sends_.advance(posted, &scope);
+  }
+  [[nodiscard]] static error posted_within_batch() noexcept;
 
-  // Scopes and streams.
+  /// The request, which has not been found finished, keeps that memory from now on.
+  VERBSPP_DATA_PATH void keep(request& posted, const kept_memory& memory) noexcept {
+    posted.keeps = true;
+    if (posted.is_receive()) return receive_slots::keep(*posted.slot, memory);
+    sends_.keep(posted.number, memory);
+  }
+  /// Whether somebody has to be told what memory the device has.
+  [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }
+  /// Memory that the request of that number owns or shares, which was just posted to the send
+  /// queue, and is read by the device, is not to be written meanwhile. \pre `watches`
+  void protect(std::uint64_t number, const native_elements& sources) noexcept {
+    guard_.protect(sends_.place_of(number), sources);
+  }
 
-  /// Waits as `wait_for` does, for all of a scope.
-  [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
+  // Completing.
+
+  /// Takes completions that are there. \returns whether there may be more: who sleeps is woken by
+  /// new ones only, and has to take all before
+  VERBSPP_DATA_PATH bool collect() noexcept {
+    if (sends_.needs_care()) [[unlikely]]
+      return collect_with_care();
+    ibv_wc completions[16];
+    int filled = 0;
+    {
+      const one_thread only(users_);
+      filled = connection_.poll(completions);
+      // What is inline is what a program waits for that posts one request at a time: there, every
+      // instruction counts for each request.
+      if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id))
+          [[likely]] {
+        sends_.complete_plainly(completions->wr_id);
+        return false;
+      }
+    }
+    return complete_all(completions, filled);
+  }
+  /// Whether nothing is outstanding.
+  [[nodiscard]] bool is_idle() const noexcept { return outstanding() == 0; }
+
+  // Results, and the handles that take them.
+
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_done(const request& one) const noexcept {
+    return one.is_receive() ? one.slot->is_done() : sends_.is_done(one.number);
+  }
+  /// There is a handle of a request, or something else that needs the core.
+  VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
+  /// It is gone; so may be the core.
+  VERBSPP_DATA_PATH void drop_handle() noexcept {
+    if (--handles_ == 0 && sends_.is_suspect()) [[unlikely]]
+      go_if_unused();
+  }
+  /// The result of a request, waited for if it isn't there; its handle is gone then.
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_and_take(
+      const request& one, const wait_limit* limit) noexcept {
+    if (!has_succeeded(one)) {
+      collect();
+      if (!has_succeeded(one)) [[unlikely]]
+        return copy_of(take_with_care(one, limit));
+    }
+    return take_success(one);
+  }
+  /// The same of one that was just posted, and has no handle.
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_without_handle(
+      const request& one, const wait_limit* limit) noexcept {
+    collect();
+    if (!has_succeeded(one)) [[unlikely]] {
+      open_handle();
+      return copy_of(take_with_care(one, limit));
+    }
+    return success_of(one);
+  }
+  /// The result of a request that is done, which nothing is waited for.
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_result(
+      const request& one) noexcept {
+    if (!has_succeeded(one)) [[unlikely]]
+      return copy_of(take_with_attention(one, false));
+    return take_success(one);
+  }
+  /// The handle of the request is dropped, without having taken the result. The memory of one that
+  /// is not of a scope is the program's then, or `must_wait`.
+  VERBSPP_DATA_PATH void drop(const request& one, bool must_wait) noexcept {
+    if (!one.is_receive() && !sends_.is_suspect() &&
+        (((one.scope != 0 || one.keeps) && !must_wait) || sends_.is_done(one.number))) [[likely]]
+      --handles_;
+    else
+      drop_with_care(one, must_wait);
+  }
+
+  // Scopes. An open one needs the core as a handle does.
+
+  VERBSPP_DATA_PATH void open_scope(scope_state& scope) noexcept {
+    if (state() == channel_state::empty) [[unlikely]]
+      return;
+    scopes_.open(scope, sends_.next());
+    open_handle();
+  }
+  VERBSPP_DATA_PATH void close_scope(scope_state& scope) noexcept {
+    if (scope.serial == 0) [[unlikely]]
+      return;
+    scopes_.close(scope);
+    drop_handle();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_finished(const scope_state& scope) const noexcept {
+    return (sends_.is_done(scope.sends_end - 1) || !scope.has_sends()) && scope.receives == 0;
+  }
   /// The open scope is a stream, which posts unsignaled requests.
   void open_stream(scope_state& stream) noexcept;
-  /// Has the unsignaled requests at the end of a stream followed by a signaled one.
-  void mark_end(const scope_state& stream) noexcept;
+  /// Waits as `wait_for` does, for all of a scope.
+  [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
 
-  // What posting is refused with.
+  // Waiting.
 
-  [[nodiscard]] error no_room(const char* operation, bool is_send) const noexcept;
-  [[nodiscard]] static error not_carried(const char* operation) noexcept;
-  [[nodiscard]] static error posted_within_batch() noexcept;
+  /// Waits until the request has finished, which it has then in any case.
+  /// \returns the failure of the wait, if the limit ended it
+  [[nodiscard]] std::optional<error> wait_for(request one, const wait_limit* limit) noexcept;
+  /// The same for room in the send queue, for so many requests.
+  [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted,
+                                                const wait_limit* limit) noexcept;
+  /// Waits until there were completions, or for what else ends a wait; nothing is given up at the
+  /// limit.
+  [[nodiscard]] result<wait_end> wait_for_news(const wait_limit& limit,
+                                               int file_descriptor) noexcept;
+  /// Waits for what `look` sees, and for what else ends a wait; nothing is given up at the limit.
+  /// \returns `completions` if there is something to see, which may be that the channel broke
+  [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
+                                                  const wait_limit& limit) noexcept;
+  /// Asks for an event of the next completion, for event loops. \returns whether some came
+  /// meanwhile
+  [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
+
+  // From one handshake to the next.
+
+  [[nodiscard]] result<void> connect(const endpoint& remote) noexcept;
+  [[nodiscard]] result<void> connect(const managed_attributes& by) noexcept;
+  /// Closes what is left of the former connection, and prepares the next one.
+  [[nodiscard]] result<void> renew(const wait_limit& limit) noexcept;
+  [[nodiscard]] result<void> close(const wait_limit& limit) noexcept;
+  /// Ends the connection: ERR, and takes back all that is outstanding; if the device does not give
+  /// it in time, by destroying the queue pair. \pre no failure yet, or a request's
+  void break_off(const error& root) noexcept;
+  /// The same, and destroys the queue pair, so that nothing of the peer's lands any more.
+  void end_connection(const error& root) noexcept;
+  /// The channel is gone: gives up what is outstanding, and itself once the last handle is gone.
+  void abandon() noexcept;
+
+  // What requests are refused with.
+
+  [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
+  /// Nothing was posted, since the limit had passed.
+  [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
   [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
                                                        kept_memory& memory) noexcept {
     memory.let_go();
@@ -167,38 +338,146 @@ class channel_core : public channel_connection {
   }
 
  private:
-  using channel_connection::channel_connection;
-  ~channel_core() = default;
-  friend class channel_connection;
+  explicit channel_core(const channel_settings& settings) noexcept;
+  ~channel_core();
 
   template <class Operation>
   static constexpr bool is_target = std::is_same_v<Operation, read_operation> ||
                                     std::is_same_v<Operation, compare_and_swap_operation> ||
                                     std::is_same_v<Operation, fetch_and_add_operation>;
 
+  /// Whether the device has none of the program's memory once a request of these was posted.
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
+      const native_elements& elements) noexcept {
+    return elements.size == 0 || elements.is_inline;
+  }
+
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post_native(const Operation& operation, work_tag tag,
                                                            kept_memory& memory) noexcept {
     if constexpr (operation_traits<Operation>::only_extended) {
-      if (extended_ == nullptr) [[unlikely]]
+      if (connection_.native_extended() == nullptr) [[unlikely]]
         return refused(not_extended(operation_traits<Operation>::name), memory);
-      extended_posting<transport::rc, ibv_qp_ex> call(extended_);
+      extended_posting<transport::rc, ibv_qp_ex> call(connection_.native_extended());
       call.add(operation, tag);
-      const batch_result posted = call.post(capacities_, [] {});
+      const batch_result posted = call.post(connection_.capacities(), [] {});
       if (!posted.has_value()) [[unlikely]]
         return refused(posted.assume_error().cause(), memory);
     } else {
-      const result<void> posted = post_one<transport::rc>(native_, capacities_, operation, tag);
+      const result<void> posted =
+          post_one<transport::rc>(connection_.native(), connection_.capacities(), operation, tag);
       if (!posted.has_value()) [[unlikely]]
         return refused(posted.assume_error(), memory);
     }
     return success();
   }
 
+  /// Whether it is done, and nothing more is to be known than that it has succeeded.
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(const request& one) const noexcept {
+    if (!one.is_receive()) return sends_.has_succeeded(one.number);
+    return one.slot->is_done() && !sends_.is_suspect();
+  }
+  /// What a request without a failure tells. The slot of a receive is free then.
+  [[nodiscard]] VERBSPP_DATA_PATH completed_work success_of(const request& one) noexcept {
+    if (!one.is_receive()) return {number_of(one.operation), one.bytes, 0, 0};
+    const completed_work done = one.slot->work();
+    receives_.release(*one.slot);
+    return done;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_success(
+      const request& one) noexcept {
+    if (one.scope != 0) {
+      scope_state* const scope = scopes_.innermost();
+      if (scope == nullptr || scope->serial != one.scope) [[unlikely]]
+        return copy_of(take_with_attention(one, false));
+      ++scope->taken;
+    }
+    --handles_;
+    return success_of(one);
+  }
+  /// What a call has put into memory, for what may be in registers elsewhere. Part by part: of a
+  /// copy as a whole compilers make none, but have the call write to where it goes.
+  [[nodiscard]] VERBSPP_DATA_PATH static transport_result<completed_work> copy_of(
+      const transport_result<completed_work>& rare) noexcept {
+    if (rare.has_value()) return rare.assume_value();
+    return rare.assume_error();
+  }
+
+  // Out of line, since it happens rarely.
+
+  // Results. What these are told is copied: what is given by its address is in memory everywhere.
+  [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
+      request one, const wait_limit* limit) noexcept;
+  [[nodiscard]] transport_result<completed_work> take_with_attention(request one,
+                                                                     bool was_given_up) noexcept;
+  [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
+  void drop_with_care(request one, bool must_wait) noexcept;
+  void go_if_unused() noexcept;
+
+  // Completions.
+  bool collect_with_care() noexcept;
+  void collect_from_hub() noexcept;
+  [[gnu::noinline]] bool complete_all(const ibv_wc (&completions)[16], int filled) noexcept;
+  void complete(const ibv_wc& completion) noexcept;
+  void complete_receive(const ibv_wc& completion) noexcept;
+  void complete_failed(const ibv_wc& completion) noexcept;
+  void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }
+  void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
+                 std::uint32_t vendor_code) noexcept;
+  void fail_receive(receive_slot& slot, std::uint32_t status, std::uint32_t vendor_code) noexcept;
+  void fail_shared_receive(const ibv_wc& completion) noexcept;
+  void note_failure(const work_error& failure, scope_state* scope) noexcept;
+  void lose_queue(int returned) noexcept;
+
+  // The connection's life.
+  [[nodiscard]] result<void> prepare() noexcept;
+  [[nodiscard]] result<void> allocate() noexcept;
+  [[nodiscard]] result<void> settle(const result<void>& connected) noexcept;
+  void fail(const error& root, bool is_certain) noexcept;
+  void collect_until(const wait_limit& limit) noexcept;
+  void collect_tail() noexcept;
+  void collect_broken() noexcept;
+  void destroy_queue_pair() noexcept;
+  [[nodiscard]] result<void> enter_hub() noexcept;
+  void leave_hub() noexcept;
+
+  // Waits.
+  template <class Done>
+  [[nodiscard]] std::optional<error> wait_until(Done done, const wait_limit* limit) noexcept;
+  [[nodiscard]] error reason_of(wait_end end, const wait_limit& until) noexcept;
+  error give_up(wait_end end, const error& why) noexcept;
+  /// What outstanding work a limit has ended.
+  [[nodiscard]] error ended_by(const wait_limit& limit) const noexcept;
+  /// The same failure as that of a drop, if a limit ended the wait.
+  [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;
+  /// Has the unsignaled requests at the end of a stream followed by a signaled one.
+  void mark_end(const scope_state& stream) noexcept;
+
+  // Room, and refusals.
+  [[nodiscard]] result<void> make_send_room(const char* operation, const room_wait& room) noexcept;
+  [[nodiscard]] result<void> make_receive_room(const room_wait& room) noexcept;
   [[nodiscard]] error refused_on_uc(const char* operation, const error& cause) const noexcept;
-  [[nodiscard]] error no_send(const char* operation) const noexcept;
-  [[nodiscard]] bool find_send_room() noexcept;
+  [[nodiscard]] static error not_carried(const char* operation) noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
+
+  // What is told of the device's memory. In the guard, the places of receives come last.
+  [[nodiscard]] std::size_t place_of(const receive_slot& slot) const noexcept {
+    return sends_.places() + receive_slots::index_of(slot);
+  }
+  void hide(receive_slot& slot, const native_elements& elements) noexcept;
+  void hide(std::uint64_t number, const native_elements& elements) noexcept;
+  void hide_batch(std::uint32_t count) noexcept;
+
+  send_window sends_{};
+  channel_connection connection_;
+  std::uint32_t handles_ = 0;  ///< that exist, and scopes that are open
+  unsigned users_ = 0;         ///< for assertions
+  open_scopes scopes_{};
+  receive_slots receives_{};
+  memory_guard guard_{};
+  lease_book* leases_ = nullptr;
+  owned<hub_member> member_{};  ///< of a hub, if its completions are found there
+  bool is_orphan_ = false;      ///< its channel is gone
 };
 
 }  // namespace verbspp::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/config.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/detail/request.hpp>
+
+#include <cstdint>
+
+namespace verbspp::detail {
+
+/// The requests that a scope or stream has to see finished.
+struct scope_state {
+  const wait_limit* limit = nullptr;  ///< null: the channel's default
+  scope_state* outer = nullptr;       ///< the scope of the channel that was opened before
+  // Requests of the send queue whose numbers follow each other are a run, of which the last one is
+  // known here.
+  std::uint64_t run_first = 0;
+  std::uint64_t sends_end = 0;  ///< one more than the number of the last request of the send queue
+  std::uint32_t serial = 0;     ///< of the channel's scopes, from 1; 0: not open
+  std::uint32_t receives = 0;   ///< outstanding
+  std::uint32_t posted = 0;     ///< requests with a handle
+  std::uint32_t taken = 0;      ///< whose results were taken
+  // Of the requests whose results nobody took:
+  std::uint32_t failed = 0;
+  std::uint32_t flushed = 0;  ///< because of another failure
+  bool is_stream = false;
+
+  [[nodiscard]] std::uint32_t left() const noexcept { return posted - taken; }
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_sends() const noexcept { return sends_end != run_first; }
+};
+
+/// The open scopes of a channel, of which the innermost one is looked at first. Each lies where it
+/// was opened, and is closed before it goes.
+class open_scopes {
+ public:
+  [[nodiscard]] VERBSPP_DATA_PATH scope_state* innermost() const noexcept { return innermost_; }
+
+  /// \param next_send the number of the next request of the send queue
+  VERBSPP_DATA_PATH void open(scope_state& scope, std::uint64_t next_send) noexcept {
+    count_ = (count_ + 1) % scope_serials;
+    if (count_ == 0) [[unlikely]]
+      count_ = 1;
+    scope.serial = count_;
+    scope.outer = innermost_;
+    innermost_ = &scope;
+    scope.run_first = scope.sends_end = next_send;
+  }
+  VERBSPP_DATA_PATH void close(const scope_state& scope) noexcept {
+    if (innermost_ == &scope) [[likely]]
+      innermost_ = scope.outer;
+    else
+      close_outer(scope);
+  }
+  /// The scope that the request was posted in; null if that is closed, or there was none.
+  [[nodiscard]] scope_state* of(const request& one) const noexcept {
+    scope_state* scope = one.scope != 0 ? innermost_ : nullptr;
+    while (scope != nullptr && scope->serial != one.scope) scope = scope->outer;
+    return scope;
+  }
+
+ private:
+  void close_outer(const scope_state& scope) noexcept {
+    for (scope_state** inner = &innermost_; *inner != nullptr; inner = &(*inner)->outer)
+      if (*inner == &scope) {
+        *inner = scope.outer;
+        return;
+      }
+  }
+
+  scope_state* innermost_ = nullptr;
+  std::uint32_t count_ = 0;
+};
+
+}  // namespace verbspp::detail

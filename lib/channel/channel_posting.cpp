@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// What posting does that is not inline: several receives at once, and what is told of memory.
+#include <verbspp/channel/detail/channel_core.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace verbspp::detail {
+
+result<void> channel_core::post_receives(ibv_sge* elements, receive_slot** slots,
+                                         std::uint32_t& count) noexcept {
+  const std::uint32_t wanted =
+      std::min({std::exchange(count, 0), receives_.room(), most_receives_together});
+  ibv_recv_wr requests[most_receives_together];
+  std::uint32_t filled = 0;
+  receive_slot* slot = receives_.has_room() ? &receives_.next() : nullptr;
+  for (; filled < wanted && slot != nullptr; ++filled, slot = receives_.after(*slot)) {
+    slots[filled] = slot;
+    requests[filled] = {.wr_id = wr_id_of(work_operation::receive, slot->id),
+                        .next = nullptr,
+                        .sg_list = &elements[filled],
+                        .num_sge = 1};
+    if (filled != 0) requests[filled - 1].next = &requests[filled];
+  }
+  if (filled == 0) return success();
+  const one_thread only(users_);
+  ibv_recv_wr* rejected = nullptr;
+  const int returned = ibv_post_recv(connection_.native(), requests, &rejected);
+  if (returned == 0)
+    count = filled;
+  else if (rejected != nullptr)
+    count = static_cast<std::uint32_t>(rejected - requests);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    receives_.commit(*slots[i], nullptr, true);
+    open_handle();
+    if (guard_.is_active()) hide(*slots[i], native_of(elements[i], false));
+  }
+  if (returned == 0) return success();
+  return post_failure(returned, posting_receive, 1, connection_.capacities().max_receive_elements);
+}
+
+void channel_core::hide(receive_slot& slot, const native_elements& elements) noexcept {
+  if (guard_.hide(place_of(slot), elements)) slot.notes |= receive_slot::hidden;
+}
+
+void channel_core::hide(std::uint64_t number, const native_elements& elements) noexcept {
+  guard_.hide(sends_.place_of(number), elements);
+}
+
+void channel_core::note_batch_memory(const ibv_send_wr* requests, std::uint32_t count) noexcept {
+  // A batch longer than the queue is refused later.
+  const std::uint64_t end =
+      std::min<std::uint64_t>(sends_.next() + count, sends_.completed() + sends_.places());
+  for (std::uint64_t number = sends_.next(); number < end; ++number, ++requests) {
+    native_elements elements;
+    if (requests->opcode == IBV_WR_RDMA_READ || requests->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+        requests->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+      elements.range = requests->sg_list;
+      elements.size = static_cast<std::size_t>(requests->num_sge);
+    }
+    guard_.note(sends_.place_of(number), elements);
+  }
+}
+
+void channel_core::hide_batch(std::uint32_t count) noexcept {
+  for (std::uint32_t i = 0; i < count; ++i) guard_.hide(sends_.place_of(sends_.next() + i));
+}
+
+}  // namespace verbspp::detail

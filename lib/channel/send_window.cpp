@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <verbspp/channel/detail/send_window.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <new>
+#include <utility>
+
+namespace verbspp::detail {
+
+work_error lost_sends::error_of(const request& one) const noexcept {
+  const bool is_root = one.number == root;
+  return work_error(is_root ? static_cast<work_status>(status) : work_status::flushed,
+                    is_root ? vendor_code : 0, one.number, queue_pair)
+      .with_operation(one.operation);
+}
+
+result<void> send_window::allocate() noexcept {
+  // As many again for a batch, which is filled while all others may be on their way.
+  const std::size_t count = 2 * std::bit_ceil(std::size_t{std::max(capacity_, 1U)});
+  records_owner_ = owned<record[]>(new (std::nothrow) record[count]);
+  records_ = records_owner_.get();
+  if (records_ == nullptr) return error::from_errno(ENOMEM, "build a channel");
+  mask_ = count - 1;
+  return success();
+}
+
+void send_window::set_capacity(std::uint32_t requests) noexcept {
+  capacity_ = records_ == nullptr ? requests
+                                  : std::min(requests, static_cast<std::uint32_t>((mask_ + 1) / 2));
+}
+
+void send_window::open() noexcept {
+  is_open_ = true;
+  usable_ = capacity_;
+  signaled_end_ = next_;
+  end_ = completed_ + usable_;
+}
+
+void send_window::close() noexcept {
+  is_open_ = false;
+  usable_ = 0;
+  end_ = completed_;
+}
+
+/// The scope posts on, but not where it was.
+void send_window::begin_run(scope_state& scope) noexcept {
+  if (scope.has_sends() && scope.sends_end > completed_) {
+    record& last = record_of(scope.sends_end - 1);
+    last.scope = &scope;
+    last.run_first = scope.run_first;
+    runs_end_ = scope.sends_end;
+  }
+  scope.run_first = next_;
+}
+
+/// Of the requests from `completed` up to that number.
+void send_window::give_back_memory(std::uint64_t end, memory_guard& guard) noexcept {
+  for (std::uint64_t number = completed_; number != end; ++number) {
+    if (guard.is_active()) guard.show(place_of(number));
+    record& noted = records_[place_of(number)];
+    if (noted.number != number || noted.memory.keeper == nullptr) continue;
+    --care_;
+    guard.give_back(noted.memory);
+  }
+}
+
+void send_window::set_suspect(bool is_suspect) noexcept {
+  if (this->is_suspect() == is_suspect) return;
+  succeeded_ = is_suspect ? 0 : completed_;
+  if (is_suspect)
+    ++care_;
+  else
+    --care_;
+}
+
+result<void> send_window::begin_connection(bool has_handles) noexcept {
+  owned<lost_sends> made(new (std::nothrow) lost_sends);
+  if (!made) return error::from_errno(ENOMEM, "build a channel");
+  if (has_handles) {
+    lost_->end = next_;
+    made->earlier = std::move(lost_);
+  } else {
+    set_suspect(false);
+  }
+  lost_ = std::move(made);
+  return success();
+}
+
+void send_window::fail(std::uint64_t number, std::uint32_t status,
+                       std::uint32_t vendor_code) noexcept {
+  lost_->first = std::min(lost_->first, number);
+  if (status == IBV_WC_WR_FLUSH_ERR || lost_->root != lost_sends::none) return;
+  lost_->root = number;
+  lost_->status = status;
+  lost_->vendor_code = vendor_code;
+}
+
+const lost_sends* send_window::failure_of(std::uint64_t number) const noexcept {
+  const lost_sends* lost = lost_.get();
+  while (lost != nullptr && (number < lost->first || number >= lost->end))
+    lost = lost->earlier.get();
+  return lost;
+}
+
+scope_state* send_window::scope_of(std::uint64_t number, const open_scopes& scopes) const noexcept {
+  for (scope_state* scope = scopes.innermost(); scope != nullptr; scope = scope->outer)
+    if (number >= scope->run_first && number < scope->sends_end) return scope;
+  for (std::uint64_t last = number; last < runs_end_; ++last) {
+    const record& noted = records_[place_of(last)];
+    if (noted.number == last && noted.scope != nullptr)
+      return noted.run_first <= number ? noted.scope : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace verbspp::detail

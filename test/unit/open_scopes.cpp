@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../catch.hpp"
+#include <verbspp/channel/detail/open_scopes.hpp>
+
+#include <cstdint>
+
+using namespace verbspp::detail;
+
+namespace {
+
+request posted_in(const scope_state& scope) {
+  request one;
+  one.scope = scope.serial % scope_serials;
+  return one;
+}
+
+}  // namespace
+
+TEST_CASE("a request finds its scope among those that are open") {
+  open_scopes scopes;
+  scope_state outer;
+  scope_state inner;
+  CHECK(scopes.of(request()) == nullptr);
+  scopes.open(outer, 5);
+  scopes.open(inner, 7);
+  CHECK(scopes.innermost() == &inner);
+  CHECK(outer.run_first == 5);
+  CHECK_FALSE(inner.has_sends());
+  CHECK(scopes.of(posted_in(outer)) == &outer);
+  CHECK(scopes.of(posted_in(inner)) == &inner);
+  CHECK(scopes.of(request()) == nullptr);
+  const request late = posted_in(inner);
+  scopes.close(inner);
+  CHECK(scopes.innermost() == &outer);
+  CHECK(scopes.of(late) == nullptr);
+  // Opened again, it is another scope.
+  scopes.open(inner, 7);
+  CHECK(scopes.of(late) == nullptr);
+}
+
+TEST_CASE("scopes may be closed in any order") {
+  open_scopes scopes;
+  scope_state all[3];
+  for (scope_state& each : all) scopes.open(each, 1);
+  scopes.close(all[1]);
+  CHECK(scopes.of(posted_in(all[0])) == &all[0]);
+  CHECK(scopes.of(posted_in(all[1])) == nullptr);
+  scopes.close(all[0]);
+  CHECK(scopes.innermost() == &all[2]);
+  scopes.close(all[2]);
+  CHECK(scopes.innermost() == nullptr);
+}
+
+TEST_CASE("the serials of scopes go round, without the one that stands for none") {
+  open_scopes scopes;
+  scope_state one;
+  for (std::uint32_t count = 1; count < scope_serials; ++count) {
+    scopes.open(one, 1);
+    scopes.close(one);
+  }
+  CHECK(one.serial == scope_serials - 1);
+  scopes.open(one, 1);
+  CHECK(one.serial == 1);
+}

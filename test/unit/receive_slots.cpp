@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../catch.hpp"
+#include <verbspp/channel/detail/receive_slots.hpp>
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::detail;
+
+namespace {
+
+/// Slots for a queue of so many receives.
+struct open_slots {
+  explicit open_slots(std::uint32_t capacity) {
+    slots.set_capacity(capacity);
+    REQUIRE(slots.allocate().has_value());
+    slots.open();
+  }
+  receive_slot& post(scope_state* scope = nullptr, bool is_held = true) {
+    REQUIRE(slots.has_room());
+    receive_slot& slot = slots.next();
+    slots.commit(slot, scope, is_held);
+    return slot;
+  }
+  void complete(receive_slot& slot) {
+    slots.note_left();
+    slots.complete(slot, 0, guard);
+  }
+  static std::uint64_t wr_id(const receive_slot& slot) {
+    return wr_id_of(work_operation::receive, slot.id);
+  }
+
+  receive_slots slots{};
+  memory_guard guard{};
+};
+
+}  // namespace
+
+TEST_CASE("receives have slots of their own until their results are taken") {
+  open_slots receives(4);
+  std::set<receive_slot*> posted;
+  for (int i = 0; i < 4; ++i) posted.insert(&receives.post());
+  CHECK(posted.size() == 4);
+  CHECK(receives.slots.room() == 0);
+  CHECK(receives.slots.outstanding() == 4);
+  for (receive_slot* slot : posted) receives.complete(*slot);
+  CHECK(receives.slots.outstanding() == 0);
+  // Whoever has not asked for results yet still has the slots.
+  for (int i = 0; i < 4; ++i) CHECK_FALSE(posted.contains(&receives.post()));
+  for (receive_slot* slot : posted) {
+    CHECK(slot->is_done());
+    receives.slots.release(*slot);
+  }
+}
+
+TEST_CASE("there are slots for more receives than the queue holds, and an end to them") {
+  open_slots receives(4);
+  std::vector<receive_slot*> done;
+  while (receives.slots.has_room()) {
+    receive_slot& slot = receives.post();
+    receives.complete(slot);
+    done.push_back(&slot);
+  }
+  CHECK(done.size() == receives.slots.size());
+  CHECK(receives.slots.room() == 4);
+  receives.slots.release(*done.back());
+  CHECK(receives.slots.has_room());
+}
+
+TEST_CASE("a completion that comes late finds no slot") {
+  open_slots receives(1);
+  receive_slot& slot = receives.post();
+  const std::uint64_t first = open_slots::wr_id(slot);
+  CHECK(receives.slots.find(first) == &slot);
+  receives.complete(slot);
+  CHECK(receives.slots.find(first) == nullptr);
+  receives.slots.release(slot);
+  REQUIRE(&receives.post() == &slot);
+  CHECK(receives.slots.find(first) == nullptr);
+  CHECK(receives.slots.find(open_slots::wr_id(slot)) == &slot);
+  CHECK(receives.slots.find(wr_id_of(work_operation::receive, no_slot)) == nullptr);
+}
+
+TEST_CASE("a scope counts its receives until they complete") {
+  open_slots receives(4);
+  scope_state scope;
+  receive_slot& held = receives.post(&scope);
+  receive_slot& unheld = receives.post(&scope, false);
+  CHECK(scope.receives == 2);
+  receives.complete(held);
+  CHECK(scope.receives == 1);
+  CHECK(held.is_done());
+  // Of one that nobody holds, nobody takes the result.
+  receives.complete(unheld);
+  CHECK(scope.receives == 0);
+  CHECK(unheld.is == receive_slot::state::free);
+}
+
+TEST_CASE("a receive gives kept memory back when it completes, unless the device has it still") {
+  static int given_back = 0;
+  given_back = 0;
+  memory_keeper keeper{[](memory_keeper&, std::uint32_t place) noexcept { given_back += place; }};
+  open_slots receives(2);
+  receive_slot& slot = receives.post();
+  receive_slots::keep(slot, {.keeper = &keeper, .place = 3});
+  const bool is_lost = GENERATE(false, true);
+  receives.guard.set_lost(is_lost);
+  receives.complete(slot);
+  CHECK(given_back == (is_lost ? 0 : 3));
+}
+
+TEST_CASE("slots follow each other as they will be used") {
+  open_slots receives(2);
+  receive_slot* following = &receives.slots.next();
+  std::uint32_t count = 1;
+  while ((following = receives.slots.after(*following)) != nullptr) ++count;
+  CHECK(count == receives.slots.size());
+  following = receives.slots.after(receives.slots.next());
+  receives.post();
+  CHECK(&receives.slots.next() == following);
+}
+
+TEST_CASE("all receives that are outstanding can be visited") {
+  open_slots receives(4);
+  receive_slot& first = receives.post();
+  receive_slot& second = receives.post();
+  receives.complete(first);
+  std::vector<receive_slot*> visited;
+  receives.slots.for_each_posted([&](receive_slot& slot) { visited.push_back(&slot); });
+  CHECK(visited == std::vector<receive_slot*>{&second});
+}

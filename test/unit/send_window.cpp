@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "../catch.hpp"
+#include <verbspp/channel/detail/send_window.hpp>
+#include <verbspp/channel/detail/wr_id.hpp>
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::detail;
+
+namespace {
+
+/// Counts what it is given back.
+struct counting_keeper : memory_keeper {
+  counting_keeper() noexcept
+      : memory_keeper{[](memory_keeper& self, std::uint32_t place) noexcept {
+          static_cast<counting_keeper&>(self).places.push_back(place);
+        }} {}
+  std::vector<std::uint32_t> places{};
+};
+
+/// A window of a connection that takes so many requests.
+struct open_window {
+  explicit open_window(std::uint32_t capacity) {
+    REQUIRE(window.begin_connection(false).has_value());
+    window.set_capacity(capacity);
+    REQUIRE(window.allocate().has_value());
+    window.open();
+  }
+  void post(std::uint32_t count, scope_state* scope = nullptr) { window.advance(count, scope); }
+  void complete(std::uint64_t number) {
+    window.complete(wr_id_of(work_operation::send, number), guard);
+  }
+  request of(std::uint64_t number) const {
+    request one;
+    one.number = number;
+    one.operation = work_operation::rdma_write;
+    return one;
+  }
+
+  send_window window{};
+  memory_guard guard{};
+};
+
+}  // namespace
+
+TEST_CASE("a send window takes as many requests as the queue holds, and again as they complete") {
+  open_window sends(4);
+  CHECK(sends.window.next() == 1);
+  CHECK(sends.window.room() == 4);
+  sends.post(3);
+  CHECK(sends.window.room() == 1);
+  CHECK(sends.window.outstanding() == 3);
+  sends.post(1);
+  CHECK_FALSE(sends.window.has_room());
+  // The completion of a signaled request tells of those before it.
+  sends.complete(2);
+  CHECK(sends.window.room() == 2);
+  CHECK(sends.window.is_done(2));
+  CHECK(sends.window.has_succeeded(2));
+  CHECK_FALSE(sends.window.is_done(3));
+  sends.window.close();
+  CHECK(sends.window.room() == 0);
+  sends.complete(4);
+  CHECK(sends.window.room() == 0);
+  CHECK(sends.window.outstanding() == 0);
+}
+
+TEST_CASE("a send window ignores completions of a queue pair that the channel had before") {
+  open_window sends(4);
+  sends.post(3);
+  sends.complete(3);
+  for (const std::uint64_t late : {1U, 2U}) {
+    sends.complete(late);
+    sends.window.complete_plainly(wr_id_of(work_operation::send, late));
+    CHECK(sends.window.completed() == 4);
+  }
+}
+
+TEST_CASE("a send window gives kept memory back once, when its request has completed") {
+  open_window sends(8);
+  counting_keeper keeper;
+  sends.post(3);
+  sends.window.keep(1, {.keeper = &keeper, .place = 7});
+  sends.window.keep(3, {.keeper = &keeper, .place = 9});
+  CHECK(sends.window.needs_care());
+  sends.complete(2);
+  CHECK(keeper.places == std::vector<std::uint32_t>{7});
+  CHECK(sends.window.needs_care());
+  SECTION("of a device that lets go of it") {
+    sends.complete(3);
+    CHECK(keeper.places == std::vector<std::uint32_t>{7, 9});
+  }
+  SECTION("and never, where the device has not let go of the queue pair") {
+    sends.guard.set_lost(true);
+    sends.complete(3);
+    CHECK(keeper.places == std::vector<std::uint32_t>{7});
+  }
+  CHECK_FALSE(sends.window.needs_care());
+}
+
+TEST_CASE("a send window keeps records of a whole round of numbers apart") {
+  open_window sends(4);
+  counting_keeper keeper;
+  for (std::uint32_t number = 1; number <= 40; ++number) {
+    sends.post(1);
+    if (number % 3 == 0) sends.window.keep(number, {.keeper = &keeper, .place = number});
+    if (number % 4 == 0) sends.complete(number);
+  }
+  CHECK(keeper.places.size() == 13);
+  CHECK_FALSE(sends.window.needs_care());
+}
+
+TEST_CASE("a send window knows the scope of each request that is on its way") {
+  open_window sends(16);
+  open_scopes scopes;
+  scope_state outer;
+  scope_state inner;
+  scopes.open(outer, sends.window.next());
+  sends.post(2, &outer);
+  scopes.open(inner, sends.window.next());
+  sends.post(2, &inner);
+  sends.post(1);
+  sends.post(1, &outer);
+  sends.post(1, &inner);
+  const auto scope_of = [&](std::uint64_t number) { return sends.window.scope_of(number, scopes); };
+  for (const std::uint64_t number : {1U, 2U, 6U}) CHECK(scope_of(number) == &outer);
+  for (const std::uint64_t number : {3U, 4U, 7U}) CHECK(scope_of(number) == &inner);
+  CHECK(scope_of(5) == nullptr);
+}
+
+TEST_CASE("a send window knows from which number on requests have failed, and why the first did") {
+  open_window sends(8);
+  sends.post(4);
+  sends.complete(1);
+  sends.window.set_queue_pair(17);
+  sends.window.fail(2, IBV_WC_WR_FLUSH_ERR, 0);
+  sends.window.fail(3, IBV_WC_REM_ACCESS_ERR, 5);
+  sends.window.fail(4, IBV_WC_WR_FLUSH_ERR, 0);
+  CHECK(sends.window.failure_of(1) == nullptr);
+  const lost_sends* const lost = sends.window.failure_of(3);
+  REQUIRE(lost != nullptr);
+  CHECK(sends.window.failure_of(2) == lost);
+  CHECK(lost->error_of(sends.of(2)).status() == work_status::flushed);
+  CHECK(lost->error_of(sends.of(3)).status() == work_status::remote_access_error);
+  CHECK(lost->error_of(sends.of(3)).vendor_code() == 5);
+  CHECK(lost->error_of(sends.of(4)).status() == work_status::flushed);
+}
+
+TEST_CASE("a send window tells failures of an earlier connection while somebody may ask") {
+  open_window sends(8);
+  sends.post(2);
+  sends.window.fail(1, IBV_WC_RETRY_EXC_ERR, 0);
+  sends.window.set_suspect(true);
+  sends.window.complete_until(3, sends.guard);
+  const bool has_handles = GENERATE(true, false);
+  REQUIRE(sends.window.begin_connection(has_handles).has_value());
+  sends.window.open();
+  sends.post(2);
+  sends.complete(3);
+  CHECK((sends.window.failure_of(1) != nullptr) == has_handles);
+  CHECK((sends.window.failure_of(2) != nullptr) == has_handles);
+  CHECK(sends.window.failure_of(3) == nullptr);
+  // Without handles, a number that is done has succeeded.
+  CHECK(sends.window.is_suspect() == has_handles);
+  CHECK(sends.window.has_succeeded(3) != has_handles);
+  if (has_handles) {
+    CHECK_FALSE(sends.window.is_of_this_connection(*sends.window.failure_of(1)));
+    sends.window.forget_earlier();
+    sends.window.set_suspect(false);
+    CHECK(sends.window.failure_of(1) == nullptr);
+    CHECK(sends.window.has_succeeded(3));
+  }
+}
+
+TEST_CASE("a send window counts the unsignaled requests at its end") {
+  open_window sends(8);
+  sends.window.note_signaled();
+  CHECK(sends.window.longest_unsignaled() == 4);
+  CHECK_FALSE(sends.window.may_have_unsignaled(1));
+  sends.post(3);
+  CHECK(sends.window.may_have_unsignaled(3));
+  CHECK_FALSE(sends.window.may_have_unsignaled(4));
+  sends.window.note_signaled();
+  CHECK(sends.window.signaled_end() == 4);
+  CHECK_FALSE(sends.window.may_have_unsignaled(1));
+}
