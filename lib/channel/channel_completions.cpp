@@ -10,6 +10,28 @@
 
 namespace verbspp::detail {
 
+VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) noexcept {
+  receive_slot* const slot = receives_.find(completion.wr_id);
+  if (slot == nullptr) [[unlikely]]
+    return;
+  slot->status = IBV_WC_SUCCESS;
+  slot->opcode = number_of(completion.opcode);
+  slot->byte_count = completion.byte_len;
+  slot->flags = completion.wc_flags;
+  slot->immediate = completion.imm_data;
+  receives_.note_left();
+  if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
+    leases_->note_invalidated(completion.invalidated_rkey);
+  complete(*slot);
+}
+
+VERBSPP_DATA_PATH void channel_core::complete(const ibv_wc& completion) noexcept {
+  if (completion.status != IBV_WC_SUCCESS) [[unlikely]]
+    return complete_failed(completion);
+  if (is_receive(completion.wr_id)) return complete_receive(completion);
+  sends_.complete(completion.wr_id, guard_);
+}
+
 bool channel_core::collect_with_care() noexcept {
   if (member_) {
     collect_from_hub();
@@ -52,26 +74,6 @@ bool channel_core::complete_all(const ibv_wc (&completions)[16], int filled) noe
   if (next != completions) sends_.complete(next[-1].wr_id, guard_);
   for (; next != end; ++next) complete(*next);
   return end == std::end(completions);
-}
-
-void channel_core::complete(const ibv_wc& completion) noexcept {
-  if (completion.status != IBV_WC_SUCCESS) return complete_failed(completion);
-  if (is_receive(completion.wr_id)) return complete_receive(completion);
-  sends_.complete(completion.wr_id, guard_);
-}
-
-void channel_core::complete_receive(const ibv_wc& completion) noexcept {
-  receive_slot* const slot = receives_.find(completion.wr_id);
-  if (slot == nullptr) return;
-  slot->status = IBV_WC_SUCCESS;
-  slot->opcode = number_of(completion.opcode);
-  slot->byte_count = completion.byte_len;
-  slot->flags = completion.wc_flags;
-  slot->immediate = completion.imm_data;
-  receives_.note_left();
-  if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr)
-    leases_->note_invalidated(completion.invalidated_rkey);
-  complete(*slot);
 }
 
 void channel_core::complete_failed(const ibv_wc& completion) noexcept {

@@ -17,13 +17,14 @@ result<void> channel_core::post_receives(ibv_sge* elements, receive_slot** slots
   receive_slot* slot = receives_.has_room() ? &receives_.next() : nullptr;
   for (; filled < wanted && slot != nullptr; ++filled, slot = receives_.after(*slot)) {
     slots[filled] = slot;
-    requests[filled] = {.wr_id = wr_id_of(work_operation::receive, slot->id),
-                        .next = nullptr,
-                        .sg_list = &elements[filled],
-                        .num_sge = 1};
-    if (filled != 0) requests[filled - 1].next = &requests[filled];
+    ibv_recv_wr& request = requests[filled];
+    request.wr_id = wr_id_of(work_operation::receive, slot->id);
+    request.next = &request + 1;
+    request.sg_list = &elements[filled];
+    request.num_sge = 1;
   }
   if (filled == 0) return success();
+  requests[filled - 1].next = nullptr;
   const one_thread only(users_);
   ibv_recv_wr* rejected = nullptr;
   const int returned = ibv_post_recv(connection_.native(), requests, &rejected);
@@ -31,11 +32,10 @@ result<void> channel_core::post_receives(ibv_sge* elements, receive_slot** slots
     count = filled;
   else if (rejected != nullptr)
     count = static_cast<std::uint32_t>(rejected - requests);
-  for (std::uint32_t i = 0; i < count; ++i) {
-    receives_.commit(*slots[i], nullptr, true);
-    open_handle();
-    if (guard_.is_active()) hide(*slots[i], native_of(elements[i], false));
-  }
+  handles_ += count;
+  for (std::uint32_t i = 0; i < count; ++i) receives_.commit(*slots[i], nullptr, true);
+  if (guard_.is_active())
+    for (std::uint32_t i = 0; i < count; ++i) hide(*slots[i], native_of(elements[i], false));
   if (returned == 0) return success();
   return post_failure(returned, posting_receive, 1, connection_.capacities().max_receive_elements);
 }

@@ -79,8 +79,9 @@ result<void> channel_core::wait_for_send_room(std::uint32_t wanted,
   return success();
 }
 
-result<void> channel_core::make_send_room(const char* operation, const room_wait& room) noexcept {
-  if (room.is_wanted) return wait_for_send_room(1, room.limit);
+result<void> channel_core::make_send_room(const char* operation, bool waits,
+                                          const wait_limit* limit) noexcept {
+  if (waits) return wait_for_send_room(1, limit);
   if (sends_.is_open()) collect();
   if (sends_.has_room()) return success();
   if (!sends_.is_open()) return connection_.refusal(operation);
@@ -89,11 +90,10 @@ result<void> channel_core::make_send_room(const char* operation, const room_wait
                "max_send_work_requests");
 }
 
-result<void> channel_core::make_receive_room(const room_wait& room) noexcept {
+result<void> channel_core::make_receive_room(bool waits, const wait_limit* limit) noexcept {
   const auto is_refused = [this] { return !receives_.is_open(); };
-  if (room.is_wanted && !is_refused() && receives_.room() == 0)
-    if (const auto ended = wait_until([&] { return receives_.room() != 0; }, room.limit))
-      return *ended;
+  if (waits && !is_refused() && receives_.room() == 0)
+    if (const auto ended = wait_until([&] { return receives_.room() != 0; }, limit)) return *ended;
   if (!is_refused() && !receives_.has_room()) collect();
   if (is_refused()) return connection_.refusal(posting_receive);
   if (receives_.has_room()) return success();
@@ -159,7 +159,7 @@ void channel_core::mark_end(const scope_state& stream) noexcept {
   // Where this fails, nothing will tell that those before it have finished, but the end of the
   // connection.
   request marker;
-  if (const auto marked = post(marker_operation(), marker, nullptr); !marked.has_value())
+  if (const auto marked = post(marker_operation(), marker); !marked.has_value())
     return break_off(marked.assume_error());
   sends_.note_signaled();
 }

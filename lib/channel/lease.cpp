@@ -87,7 +87,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
                               .mw_access_flags = request.rights.bits};
   const bind_operation bind(window, part, {});
   record->bind = {};
-  const auto posted = core.post(bind, record->bind, nullptr);
+  const auto posted = core.post(bind, record->bind);
   if (!posted.has_value()) {
     book.put_back(*record);
     return posted.assume_error();
@@ -167,7 +167,7 @@ std::optional<error> invalidate(lease_record& record, channel_core& core,
     if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
   request posted;
-  if (!core.post(local_invalidate_operation{.rkey = record.key}, posted, nullptr).has_value())
+  if (!core.post(local_invalidate_operation{.rkey = record.key}, posted).has_value())
     return std::nullopt;
   pending<> invalidation(&core, posted);
   const auto done = limit != nullptr ? invalidation.wait(*limit) : invalidation.wait();

@@ -40,7 +40,7 @@ template <class Operation>
                                          const kept_memory& memory) noexcept {
   channel_core& core = channel_access::core_of(with);
   request made;
-  const auto posted = core.post(operation, made, nullptr, true, memory);
+  const auto posted = core.post(operation, made, {}, memory);
   return posted.has_value() ? kept_pending(&core, made) : kept_pending();
 }
 

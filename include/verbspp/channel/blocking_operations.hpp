@@ -4,6 +4,7 @@
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/memory/work_memory.hpp>
@@ -50,37 +51,37 @@ concept NotToBeFilled = BorrowedMemory<Memory> && !FillableMemory<Memory>;
 /// Without a limit, the channel's default one holds. If the limit has passed before, nothing is
 /// posted, and the channel stays as it was.
 ///
-/// `Poster` has `run(operation, limit, memory)`.
+/// `Poster` has `core()`.
 /// \errors as of posting and `pending::wait`; of memory, as its `gather` or `scatter`
 template <class Poster>
 class blocking_operations {
  public:
   VERBSPP_DATA_PATH transport_result<completed_work> send(
       const send_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
-    return poster().run(operation, limit);
+    return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> receive(
       const receive_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return poster().run(operation, limit);
+    return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> write(
       const write_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
-    return poster().run(operation, limit);
+    return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> read(
       const read_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
-    return poster().run(operation, limit);
+    return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> compare_and_swap(
       const compare_and_swap_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return poster().run(operation, limit);
+    return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> fetch_and_add(
       const fetch_and_add_operation& operation,
       const wait_limit& limit = detail::default_limit) noexcept {
-    return poster().run(operation, limit);
+    return run(operation, limit);
   }
 
   template <class Memory>
@@ -131,7 +132,20 @@ class blocking_operations {
   ~blocking_operations() = default;
 
  private:
-  [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept { return static_cast<Poster&>(*this); }
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run(
+      const Operation& operation, const wait_limit& limit, detail::kept_memory kept = {}) noexcept {
+    detail::channel_core& core = static_cast<Poster&>(*this).core();
+    const wait_limit* const until = detail::given(limit);
+    if (until != nullptr && until->has_passed()) [[unlikely]]
+      return detail::channel_core::refused(core.ended_before(*until), kept);
+    detail::request made;
+    const result<void> posted =
+        core.post(operation, made, {.waits_for_room = true, .limit = until}, kept);
+    if (!posted.has_value()) [[unlikely]]
+      return posted.assume_error();
+    return core.wait_without_handle(made, until);
+  }
   template <class Memory, class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run_with(
       Memory& memory, const Operation& rest, const wait_limit& limit) noexcept {
@@ -139,13 +153,13 @@ class blocking_operations {
     if (!detail::name_all(operation, memory)) [[unlikely]]
       return detail::element_for<Operation>(memory).assume_error();
     if constexpr (SharedMemory<Memory>) {
-      return poster().run(operation, limit, memory.keep());
+      return run(operation, limit, memory.keep());
     } else if constexpr (detail::NotesFilling<Memory> && detail::fills<Operation>) {
-      const auto done = poster().run(operation, limit);
+      const auto done = run(operation, limit);
       if (done.has_value()) memory.note_filled(done.assume_value());
       return done;
     } else {
-      return poster().run(operation, limit);
+      return run(operation, limit);
     }
   }
 };

@@ -211,11 +211,6 @@ class channel : public posting_operations<channel>,
  private:
   friend class inbox;
   friend detail::channel_access;
-  friend send_queue_operations<channel, transport::rc, queue_pair_state::ready_to_send,
-                               posting_interface::extended, channel_tag>;
-  friend receive_queue_operations<channel, queue_pair_state::ready_to_send, receive_queue_kind::own,
-                                  channel_tag>;
-
   /// That of an empty channel refuses everything.
   [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() const noexcept {
     return core_.get() != nullptr ? *core_.get() : detail::channel_core::empty();
@@ -225,46 +220,12 @@ class channel : public posting_operations<channel>,
     return std::clamp(options.signal_every, 1U, std::max(core().sends().longest_unsignaled(), 1U));
   }
 
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH result<pending<>> take(const Operation& operation,
-                                                         channel_tag /*tag*/) noexcept {
-    detail::channel_core& core = this->core();
-    detail::request made;
-    const result<void> posted = core.post(operation, made, nullptr);
-    if (!posted.has_value()) [[unlikely]]
-      return posted.assume_error();
-    return result<pending<>>(std::in_place, &core, made);
-  }
-
-  friend lease_operations<channel>;
-  friend memory_operations<channel>;
-  friend memory_receive_operations<channel>;
-  template <class Memory, class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
-    detail::channel_core& core = this->core();
-    return detail::post_with<kept_pending>(
-        core, std::forward<Memory>(memory), rest,
-        [&core](const Operation& operation, detail::request& made, detail::kept_memory kept)
-            __attribute__((always_inline)) {
-              return core.post(operation, made, nullptr, true, kept);
-            });
-  }
-
+  friend detail::handle_giver<channel>;
   friend blocking_operations<channel>;
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run(
-      const Operation& operation, const wait_limit& limit, detail::kept_memory kept = {}) noexcept {
-    detail::channel_core& core = this->core();
-    const wait_limit* const until = detail::given(limit);
-    if (until != nullptr && until->has_passed()) [[unlikely]]
-      return detail::channel_core::refused(core.ended_before(*until), kept);
-    detail::request made;
-    const result<void> posted =
-        core.post(operation, made, nullptr, true, kept, {.is_wanted = true, .limit = until});
-    if (!posted.has_value()) [[unlikely]]
-      return posted.assume_error();
-    return core.wait_without_handle(made, until);
-  }
+  friend lease_operations<channel>;
+  using borrowing_handle = pending<>;
+  using keeping_handle = kept_pending;
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::posting_terms terms() noexcept { return {}; }
 
   detail::core_owner core_;
 };
@@ -275,7 +236,8 @@ class channel : public posting_operations<channel>,
 /// A move-only owner. Thread rule: as a channel.
 class prepared_channel : public receive_queue_operations<prepared_channel, queue_pair_state::init,
                                                          receive_queue_kind::own, channel_tag>,
-                         public memory_receive_operations<prepared_channel> {
+                         public memory_receive_operations<prepared_channel>,
+                         public detail::handle_giver<prepared_channel> {
  public:
   using memory_receive_operations::post_receive;
   using receive_queue_operations::post_receive;
@@ -308,32 +270,10 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
  private:
   friend channel;
   friend class inbox;
-  friend receive_queue_operations<prepared_channel, queue_pair_state::init, receive_queue_kind::own,
-                                  channel_tag>;
-
-  [[nodiscard]] VERBSPP_DATA_PATH result<pending<>> take(const receive_operation& operation,
-                                                         channel_tag /*tag*/) noexcept {
-    if (core_.get() == nullptr) [[unlikely]]
-      return detail::channel_core::refusal_of_empty(detail::posting_receive);
-    detail::request made;
-    const result<void> posted = core_->post(operation, made, nullptr);
-    if (!posted.has_value()) [[unlikely]]
-      return posted.assume_error();
-    return result<pending<>>(std::in_place, core_.get(), made);
-  }
-
-  friend memory_receive_operations<prepared_channel>;
-  template <class Memory>
-  [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory,
-                                                 const receive_operation& rest) noexcept {
-    detail::channel_core& core = this->core();
-    return detail::post_with<kept_pending>(
-        core, std::forward<Memory>(memory), rest,
-        [&core](const receive_operation& operation, detail::request& made, detail::kept_memory kept)
-            __attribute__((always_inline)) {
-              return core.post(operation, made, nullptr, true, kept);
-            });
-  }
+  friend detail::handle_giver<prepared_channel>;
+  using borrowing_handle = pending<>;
+  using keeping_handle = kept_pending;
+  [[nodiscard]] VERBSPP_DATA_PATH static detail::posting_terms terms() noexcept { return {}; }
 
   /// That of one that was moved from refuses everything.
   [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() const noexcept {

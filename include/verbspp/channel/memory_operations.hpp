@@ -6,9 +6,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
-#include <verbspp/base/result.hpp>
-#include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
 #include <verbspp/memory/work_memory.hpp>
 #include <verbspp/work/operations.hpp>
@@ -51,7 +49,8 @@ class memory_receive_operations {
   template <class Memory>
     requires GoesWithWork<Memory> && FillableMemory<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto post_receive(Memory&& memory) noexcept {
-    return static_cast<Poster*>(this)->take_with(std::forward<Memory>(memory), receive_operation());
+    return static_cast<Poster&>(*this).take(receive_operation(), channel_tag(),
+                                            std::forward<Memory>(memory));
   }
 
   template <class Memory>
@@ -77,7 +76,7 @@ class memory_receive_operations {
 ///   pool by itself, whether the handle is kept or not; to what fills it, as memory that is owned.
 ///   If it can't be posted, it stays where it was.
 ///
-/// `Poster` has `take_with(memory, operation)`. The operation names no elements of its own.
+/// `Poster` has `take(operation, channel_tag, memory)`. The operation names no elements of its own.
 /// \errors as of the operation with elements; `invalid_input` for memory that was moved from, or
 /// above 2^32 - 1 bytes
 template <class Poster>
@@ -87,19 +86,19 @@ class memory_operations : public memory_receive_operations<Poster> {
     requires GoesWithWork<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto post_send(Memory&& memory,
                                                  const send_operation& rest = {}) noexcept {
-    return poster().take_with(std::forward<Memory>(memory), rest);
+    return poster().take(rest, channel_tag(), std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto post_write(Memory&& memory,
                                                   const write_operation& rest) noexcept {
-    return poster().take_with(std::forward<Memory>(memory), rest);
+    return poster().take(rest, channel_tag(), std::forward<Memory>(memory));
   }
   template <class Memory>
     requires GoesWithWork<Memory> && FillableMemory<Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto post_read(Memory&& memory,
                                                  const read_operation& rest) noexcept {
-    return poster().take_with(std::forward<Memory>(memory), rest);
+    return poster().take(rest, channel_tag(), std::forward<Memory>(memory));
   }
 
   template <class Memory>
@@ -160,35 +159,6 @@ template <class Operation, class Memory>
     operation.elements = all.assume_value();
   }
   return true;
-}
-
-/// Posts by `post(operation, made, memory)`, which tells `made` of the request. `Kept` is the
-/// handle of work that keeps its memory by itself.
-template <class Kept, class Memory, class Operation, class Post>
-[[nodiscard]] VERBSPP_DATA_PATH auto post_with(channel_core& core, Memory&& memory,
-                                               const Operation& rest, Post post) noexcept {
-  constexpr bool is_shared = SharedMemory<Memory>;
-  constexpr bool is_given = GivenAway<Memory> && !fills<Operation>;
-  using handle =
-      std::conditional_t<is_shared || is_given, Kept, pending<std::remove_cvref_t<Memory>>>;
-  using posted = result<handle>;
-  Operation operation = rest;
-  if (!name_all(operation, memory)) [[unlikely]]
-    return posted(element_for<Operation>(memory).assume_error());
-  kept_memory kept;
-  if constexpr (is_shared) kept = memory.keep();
-  request made;
-  const result<void> done = post(operation, made, kept);
-  if (!done.has_value()) [[unlikely]]
-    return posted(done.assume_error());
-  if constexpr (is_given) core.keep(made, std::forward<Memory>(memory).give());
-  if constexpr (!fills<Operation>)
-    if (core.watches()) [[unlikely]]
-      core.protect(made.number, native_of(operation.elements));
-  if constexpr (is_shared || is_given)
-    return posted(std::in_place, &core, made);
-  else
-    return posted(std::in_place, &core, made, std::forward<Memory>(memory));
 }
 
 }  // namespace detail

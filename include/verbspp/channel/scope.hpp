@@ -116,16 +116,10 @@ class scope_base {
   }
 
  protected:
-  /// Posts; waits for room first where there is none.
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
-                                                    bool is_held, bool signaled = true,
-                                                    kept_memory memory = {}) noexcept {
-    const room_wait room{.is_wanted = true, .limit = state_.limit};
-    if constexpr (std::is_same_v<Operation, receive_operation>)
-      return core_.post(operation, posted, &state_, is_held, memory, room);
-    else
-      return core_.post(operation, posted, &state_, signaled, memory, room);
+  [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept { return core_; }
+  /// Where a queue is full, it waits for room.
+  [[nodiscard]] VERBSPP_DATA_PATH posting_terms terms() noexcept {
+    return {.scope = &state_, .waits_for_room = true, .limit = state_.limit};
   }
 
   channel_core& core_;
@@ -181,35 +175,9 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   }
 
  private:
-  friend send_queue_operations<channel_scope, transport::rc, queue_pair_state::ready_to_send,
-                               posting_interface::extended, channel_tag>;
-  friend receive_queue_operations<channel_scope, queue_pair_state::ready_to_send,
-                                  receive_queue_kind::own, channel_tag>;
-
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH result<scoped_pending> take(const Operation& operation,
-                                                              channel_tag /*tag*/) noexcept {
-    detail::request made;
-    const result<void> posted = post(operation, made, true);
-    if (!posted.has_value()) [[unlikely]]
-      return posted.assume_error();
-    ++state_.posted;
-    return result<scoped_pending>(std::in_place, &core_, made);
-  }
-
-  friend memory_operations<channel_scope>;
-  friend memory_receive_operations<channel_scope>;
-  template <class Memory, class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH auto take_with(Memory&& memory, const Operation& rest) noexcept {
-    return detail::post_with<scoped_pending>(
-        core_, std::forward<Memory>(memory), rest,
-        [this](const Operation& operation, detail::request& made, detail::kept_memory kept)
-            __attribute__((always_inline)) {
-              const result<void> posted = post(operation, made, true, true, kept);
-              if (posted.has_value()) ++state_.posted;
-              return posted;
-            });
-  }
+  friend detail::handle_giver<channel_scope>;
+  using borrowing_handle = scoped_pending;
+  using keeping_handle = scoped_pending;
 
   [[nodiscard]] result<void> make_room_for_batch(std::uint32_t wanted) noexcept;
 };
@@ -238,10 +206,12 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
   [[nodiscard]] VERBSPP_DATA_PATH result<void> take(const Operation& operation,
                                                     channel_tag /*tag*/) noexcept {
     detail::request made;
-    const bool signaled = core_.sends().may_have_unsignaled(most_unsignaled_);
-    const result<void> posted = post(operation, made, false, signaled);
+    detail::posting_terms terms = this->terms();
+    terms.has_handle = false;
+    terms.is_signaled = core_.sends().may_have_unsignaled(most_unsignaled_);
+    const result<void> posted = core_.post(operation, made, terms);
     if constexpr (!std::is_same_v<Operation, receive_operation>)
-      if (signaled && posted.has_value()) core_.sends().note_signaled();
+      if (terms.is_signaled && posted.has_value()) core_.sends().note_signaled();
     return posted;
   }
 

@@ -222,18 +222,18 @@ class group : public group_operations<group> {
   /// Posts what the function has for each, and goes on where that fails.
   template <class Function>
   [[nodiscard]] result<group_pending> post_each(const peer_list& peers, Function& part_for,
-                                                detail::room_wait room = {}) {
+                                                detail::posting_terms terms = {}) {
     VERBSPP_TRY(made, group_pending::reserve(peers, size_));
     made.set_usual_limit(usual_limit());
     const auto post_part = [&](std::uint32_t place) {
       auto part = part_for(made.peer(place));
       if constexpr (detail::MayLackValue<decltype(part)>) {
         if (part.has_value())
-          post_one(made, place, part.assume_value(), room);
+          post_one(made, place, part.assume_value(), terms);
         else
           made.fail(place, part.assume_error());
       } else {
-        post_one(made, place, part, room);
+        post_one(made, place, part, terms);
       }
     };
     detail::owned<bool[]> is_due_at{};
@@ -245,10 +245,10 @@ class group : public group_operations<group> {
       if (!is_due_at || !is_due_at.get()[place]) post_part(place);
     if (!is_due_at) return made;
     const group_results reached =
-        connect(peers, room.limit != nullptr ? *room.limit : wait_limit(usual_limit()));
+        connect(peers, terms.limit != nullptr ? *terms.limit : wait_limit(usual_limit()));
     for (std::uint32_t place = 0; place < made.size(); ++place) {
       if (!is_due_at.get()[place]) continue;
-      if (const auto refused = why_not_reached(reached, place, room.limit))
+      if (const auto refused = why_not_reached(reached, place, terms.limit))
         made.fail(place, *refused);
       else
         post_part(place);
@@ -257,10 +257,10 @@ class group : public group_operations<group> {
   }
   template <class Operation>
   void post_one(group_pending& made, std::uint32_t place, const Operation& operation,
-                detail::room_wait room) noexcept {
+                const detail::posting_terms& terms) noexcept {
     detail::channel_core& core = detail::channel_access::core_of(channels_.get()[made.peer(place)]);
     detail::request posted;
-    const result<void> done = core.post(operation, posted, nullptr, true, {}, room);
+    const result<void> done = core.post(operation, posted, terms);
     if (done.has_value())
       made.begin(place, core, posted);
     else
@@ -282,7 +282,7 @@ class group : public group_operations<group> {
                                        const wait_limit& limit) {
     const wait_limit until = detail::given(limit) != nullptr ? limit : wait_limit(usual_limit());
     if (until.has_passed()) return detail::channel_core::ended_before(until);
-    auto posted = post_each(peers, part_for, {.is_wanted = true, .limit = &until});
+    auto posted = post_each(peers, part_for, {.waits_for_room = true, .limit = &until});
     if (!posted.has_value()) return posted.assume_error();
     return posted.assume_value().wait(until);
   }

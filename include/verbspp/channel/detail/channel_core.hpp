@@ -35,10 +35,13 @@ namespace verbspp::detail {
 struct hub_member;
 class lease_book;
 
-/// What posting does where the queue is full.
-struct room_wait {
-  bool is_wanted = false;
-  const wait_limit* limit = nullptr;  ///< null: the channel's default
+/// How a request is posted, and who sees to it then.
+struct posting_terms {
+  scope_state* scope = nullptr;       ///< that sees it finished; null: none
+  bool waits_for_room = false;        ///< where the queue is full
+  const wait_limit* limit = nullptr;  ///< of that wait; null: the channel's default
+  bool is_signaled = true;            ///< in the send queue
+  bool has_handle = true;             ///< else nobody takes its result
 };
 
 /// The state of a channel, at a place of its own: handles and scopes point to it. It outlives the
@@ -79,13 +82,11 @@ class channel_core {
 
   /// Posts one request of the send queue, for whoever counts it by `open_handle`, and tells a
   /// default `posted` of it, which is no part of the result so that it can be in registers. If the
-  /// request keeps memory, that is let go if this fails, too. Where the queue is full, it waits for
-  /// room if that is asked for.
+  /// request keeps memory, that is given back if this fails.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
-                                                    scope_state* scope, bool signaled = true,
-                                                    kept_memory memory = {},
-                                                    room_wait room = {}) noexcept {
+                                                    const posting_terms& terms = {},
+                                                    kept_memory memory = {}) noexcept {
     using traits = operation_traits<Operation>;
     if constexpr (!traits::carried_by(transport::uc))
       if (connection_.type() != transport::rc) [[unlikely]]
@@ -94,13 +95,22 @@ class channel_core {
         [[unlikely]]
       return refused(refused_on_uc(traits::name, no_fence(traits::name)), memory);
     if (!sends_.has_room()) [[unlikely]]
-      if (const result<void> made = make_send_room(traits::name, room); !made.has_value())
+      if (const result<void> made = make_send_room(traits::name, terms.waits_for_room, terms.limit);
+          !made.has_value())
         return refused(made.assume_error(), memory);
     const one_thread only(users_);
     const std::uint64_t number = sends_.next();
-    VERBSPP_TRYV(post_native(
-        operation, {.id = wr_id_of(traits::completes_as, number), .signaled = signaled}, memory));
-    sends_.advance(1, scope);
+    const work_tag tag{.id = wr_id_of(traits::completes_as, number), .signaled = terms.is_signaled};
+    if constexpr (traits::only_extended) {
+      if (const result<void> done = post_extended(operation, tag); !done.has_value()) [[unlikely]]
+        return refused(done.assume_error(), memory);
+    } else {
+      const result<void> done =
+          post_one<transport::rc>(connection_.native(), connection_.capacities(), operation, tag);
+      if (!done.has_value()) [[unlikely]]
+        return refused(done.assume_error(), memory);
+    }
+    sends_.advance(1, terms.scope);
     if (memory.keeper != nullptr) [[unlikely]]
       sends_.keep(number, memory);
     if constexpr (is_target<Operation>)
@@ -110,37 +120,38 @@ class channel_core {
     posted.operation = traits::completes_as;
     if constexpr (traits::completes_as == work_operation::rdma_read)
       posted.bytes = static_cast<std::uint32_t>(operation.elements.total_length());
-    if (scope != nullptr) posted.scope = scope->serial % scope_serials;
     posted.keeps = memory.keeper != nullptr || has_no_memory(traits::elements(operation));
+    note_scope(posted, terms);
     return success();
   }
 
-  /// The same of the receive queue. The slot of one without a handle is free when it has finished.
+  /// The same of the receive queue.
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const receive_operation& operation,
-                                                    request& posted, scope_state* scope,
-                                                    bool is_held = true, kept_memory memory = {},
-                                                    room_wait room = {}) noexcept {
+                                                    request& posted,
+                                                    const posting_terms& terms = {},
+                                                    kept_memory memory = {}) noexcept {
     if (!receives_.is_open() || !receives_.has_room()) [[unlikely]]
-      if (const result<void> made = make_receive_room(room); !made.has_value())
+      if (const result<void> made = make_receive_room(terms.waits_for_room, terms.limit);
+          !made.has_value())
         return refused(made.assume_error(), memory);
     const one_thread only(users_);
     receive_slot& slot = receives_.next();
-    const result<void> made = post_one_receive(
+    const result<void> done = post_one_receive(
         operation, {.id = wr_id_of(work_operation::receive, slot.id)}, posting_receive,
         connection_.capacities().max_receive_elements, [this](auto* list, auto* rejected) {
           return ibv_post_recv(connection_.native(), list, rejected);
         });
-    if (!made.has_value()) [[unlikely]]
-      return refused(made.assume_error(), memory);
-    receives_.commit(slot, scope, is_held);
+    if (!done.has_value()) [[unlikely]]
+      return refused(done.assume_error(), memory);
+    receives_.commit(slot, terms.scope, terms.has_handle);
     if (memory.keeper != nullptr) [[unlikely]]
       receive_slots::keep(slot, memory);
     if (guard_.is_active()) [[unlikely]]
       hide(slot, native_of(operation.elements));
     posted.slot = &slot;
     posted.operation = work_operation::receive;
-    if (scope != nullptr) posted.scope = scope->serial % scope_serials;
     posted.keeps = memory.keeper != nullptr || has_no_memory(native_of(operation.elements));
+    note_scope(posted, terms);
     return success();
   }
 
@@ -353,23 +364,22 @@ class channel_core {
   }
 
   template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH result<void> post_native(const Operation& operation, work_tag tag,
-                                                           kept_memory& memory) noexcept {
-    if constexpr (operation_traits<Operation>::only_extended) {
-      if (connection_.native_extended() == nullptr) [[unlikely]]
-        return refused(not_extended(operation_traits<Operation>::name), memory);
-      extended_posting<transport::rc, ibv_qp_ex> call(connection_.native_extended());
-      call.add(operation, tag);
-      const batch_result posted = call.post(connection_.capacities(), [] {});
-      if (!posted.has_value()) [[unlikely]]
-        return refused(posted.assume_error().cause(), memory);
-    } else {
-      const result<void> posted =
-          post_one<transport::rc>(connection_.native(), connection_.capacities(), operation, tag);
-      if (!posted.has_value()) [[unlikely]]
-        return refused(posted.assume_error(), memory);
-    }
+  [[nodiscard]] VERBSPP_DATA_PATH result<void> post_extended(const Operation& operation,
+                                                             work_tag tag) noexcept {
+    if (connection_.native_extended() == nullptr) [[unlikely]]
+      return not_extended(operation_traits<Operation>::name);
+    extended_posting<transport::rc, ibv_qp_ex> call(connection_.native_extended());
+    call.add(operation, tag);
+    const batch_result posted = call.post(connection_.capacities(), [] {});
+    if (!posted.has_value()) [[unlikely]]
+      return posted.assume_error().cause();
     return success();
+  }
+
+  VERBSPP_DATA_PATH static void note_scope(request& posted, const posting_terms& terms) noexcept {
+    if (terms.scope == nullptr) return;
+    posted.scope = terms.scope->serial % scope_serials;
+    if (terms.has_handle) ++terms.scope->posted;
   }
 
   /// Whether it is done, and nothing more is to be known than that it has succeeded.
@@ -454,8 +464,9 @@ class channel_core {
   void mark_end(const scope_state& stream) noexcept;
 
   // Room, and refusals.
-  [[nodiscard]] result<void> make_send_room(const char* operation, const room_wait& room) noexcept;
-  [[nodiscard]] result<void> make_receive_room(const room_wait& room) noexcept;
+  [[nodiscard]] result<void> make_send_room(const char* operation, bool waits,
+                                            const wait_limit* limit) noexcept;
+  [[nodiscard]] result<void> make_receive_room(bool waits, const wait_limit* limit) noexcept;
   [[nodiscard]] error refused_on_uc(const char* operation, const error& cause) const noexcept;
   [[nodiscard]] static error not_carried(const char* operation) noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
