@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How a channel's requests are found completed, and what becomes of their results.
+/// Completions of a channel's requests, and their results.
 #include "channel/hub_state.hpp"
 #include "channel/lease_book.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What connects a channel, and what ends that.
+/// The life of a channel's connection.
 #include "channel/hub_state.hpp"
 #include "channel/lease_book.hpp"
 #include "channel/waiting.hpp"
@@ -18,8 +18,8 @@ namespace verbspp::detail {
 
 namespace {
 
-/// How long a device has for giving back what is outstanding after ERR. One that works takes
-/// microseconds; of one that doesn't, the queue pair is destroyed.
+/// The time that a device has to flush all requests after ERR. A working device takes microseconds;
+/// after this time the queue pair is destroyed.
 constexpr auto time_to_flush = std::chrono::milliseconds(50);
 
 }  // namespace
@@ -49,7 +49,7 @@ result<channel_core*> channel_core::create(const channel_settings& settings) noe
   return made;
 }
 
-/// Makes room for all that can be outstanding.
+/// Allocates the state of all requests that can be outstanding.
 result<void> channel_core::allocate() noexcept {
   const queue_pair_capacities& granted = connection_.capacities();
   VERBSPP_TRYV(receives_.allocate());
@@ -60,8 +60,8 @@ result<void> channel_core::allocate() noexcept {
                          std::max({granted.max_send_elements, granted.max_receive_elements, 1U}));
 }
 
-/// The channel's completions are in the hub's queue, and its receives, if the hub has a pool, in
-/// the hub's as well.
+/// Joins the hub, whose completion queue, and shared receive queue if it has a pool, the channel
+/// uses.
 result<void> channel_core::enter_hub() noexcept {
   if (member_) return success();
   constexpr const char* building = "build a channel of a hub";
@@ -112,10 +112,11 @@ result<void> channel_core::prepare() noexcept {
   const std::uint32_t granted_receives = has_receives ? granted.max_receive_work_requests : 0;
   const std::uint64_t all_granted =
       std::uint64_t{granted.max_send_work_requests} + granted_receives;
-  // What was granted beyond what was asked for is used if the completion queue has room for it.
+  // The granted capacities may exceed those requested. They are used if the completion queue has
+  // room for them.
   bool is_as_granted = all_granted <= connection_.queue().capacity();
   if (member_) {
-    // The hub has room for what the queue pair may have outstanding, or the queue pair goes.
+    // Without room for its requests in the hub, the queue pair is destroyed.
     const auto attached =
         settings.hub->attach(*member_.get(), connection_.native()->qp_num, connection_.port(),
                              all_granted, std::uint64_t{asked_sends} + asked_receives);
@@ -136,7 +137,7 @@ result<void> channel_core::prepare() noexcept {
   return success();
 }
 
-/// What the queue pair's handshake has made of the channel.
+/// Completes a handshake: the channel takes requests, or is broken.
 result<void> channel_core::settle(const result<void>& connected) noexcept {
   if (!connected.has_value()) {
     end_connection(connected.assume_error());
@@ -178,7 +179,7 @@ void channel_core::collect_tail() noexcept {
   if (!is_idle()) destroy_queue_pair();
 }
 
-/// What broke the channel is found, and so is the rest of what was outstanding.
+/// Collects the remaining requests of a broken channel.
 void channel_core::collect_broken() noexcept {
   if (connection_.failure()) collect_tail();
 }
@@ -202,7 +203,7 @@ void channel_core::destroy_queue_pair() noexcept {
     // With the queue pair some devices forget what it had completed, of which a hub counts on each.
     if (member_) member_->hub->take_all();
     const int errnum = connection_.destroy_queue_pair();
-    // Else it is tried again later, and the device may have the memory until then.
+    // After a failure, the device may access the memory until the queue pair is destroyed.
     guard_.set_lost(errnum != 0);
     if (leases_ != nullptr) leases_->after_destruction(errnum);
   }
@@ -210,7 +211,7 @@ void channel_core::destroy_queue_pair() noexcept {
     if (had_one) member_->hub->detach(*member_.get(), !guard_.is_lost());
     collect();
   }
-  // What the device had told before counts; the rest it will never tell.
+  // Completions that the device has reported count; it will report no others.
   for (std::uint32_t before = ~0U; !is_idle() && before != outstanding();) {
     before = outstanding();
     collect();
@@ -253,7 +254,7 @@ void channel_core::abandon() noexcept {
   if (handles_ == 0) go_if_unused();
 }
 
-/// There is no handle any more.
+/// Called when the last handle is dropped.
 void channel_core::go_if_unused() noexcept {
   if (is_orphan_) {
     delete this;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What posting does that is not inline: several receives at once, and what is told of memory.
+/// Posting of several receives, and marks of guarded memory.
 #include <verbspp/channel/detail/channel_core.hpp>
 
 #include <algorithm>

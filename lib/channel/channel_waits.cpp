@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How a channel waits, for room, for requests, for scopes and for news.
+/// Waits of a channel: for room, requests, scopes and news.
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/marker_operation.hpp>

@@ -8,7 +8,7 @@
 namespace verbspp::detail {
 
 result<void> receive_slots::allocate() noexcept {
-  // One for each receive that can be outstanding, and some for results that nobody took yet.
+  // One for each receive that can be outstanding, and some for results that were not taken yet.
   size_ = std::min(capacity_ + std::clamp(capacity_, 16U, 1024U), no_slot);
   owner_ = owned<receive_slot[]>(new (std::nothrow) receive_slot[size_]);
   slots_ = owner_.get();
@@ -22,10 +22,10 @@ result<void> receive_slots::allocate() noexcept {
   return success();
 }
 
-void receive_slots::give_back_memory(receive_slot& slot, std::size_t place,
-                                     memory_guard& guard) noexcept {
+void receive_slots::release_memory(receive_slot& slot, std::size_t place,
+                                   memory_guard& guard) noexcept {
   if ((slot.notes & receive_slot::hidden) != 0) guard.show(place);
-  if ((slot.notes & receive_slot::keeping) != 0) guard.give_back(slot.memory);
+  if ((slot.notes & receive_slot::keeping) != 0) guard.release(slot.memory);
   slot.notes &= static_cast<std::uint8_t>(~(receive_slot::keeping | receive_slot::hidden));
 }
 

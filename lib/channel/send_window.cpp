@@ -19,7 +19,7 @@ work_error lost_sends::error_of(const request& one) const noexcept {
 }
 
 result<void> send_window::allocate() noexcept {
-  // As many again for a batch, which is filled while all others may be on their way.
+  // Twice the capacity: a batch is filled while the queue may be full.
   const std::size_t count = 2 * std::bit_ceil(std::size_t{std::max(capacity_, 1U)});
   records_owner_ = owned<record[]>(new (std::nothrow) record[count]);
   records_ = records_owner_.get();
@@ -46,7 +46,7 @@ void send_window::close() noexcept {
   end_ = completed_;
 }
 
-/// The scope posts on, but not where it was.
+/// Begins another run: the numbers of the scope are no longer consecutive.
 void send_window::begin_run(scope_state& scope) noexcept {
   if (scope.has_sends() && scope.sends_end > completed_) {
     record& last = record_of(scope.sends_end - 1);
@@ -57,14 +57,14 @@ void send_window::begin_run(scope_state& scope) noexcept {
   scope.run_first = next_;
 }
 
-/// Of the requests from `completed` up to that number.
-void send_window::give_back_memory(std::uint64_t end, memory_guard& guard) noexcept {
+/// Releases the memory of the requests from `completed` up to this number.
+void send_window::release_memory(std::uint64_t end, memory_guard& guard) noexcept {
   for (std::uint64_t number = completed_; number != end; ++number) {
     if (guard.is_active()) guard.show(place_of(number));
     record& noted = records_[place_of(number)];
     if (noted.number != number || noted.memory.keeper == nullptr) continue;
     --care_;
-    guard.give_back(noted.memory);
+    guard.release(noted.memory);
   }
 }
 

@@ -21,10 +21,10 @@ namespace verbspp {
 
 namespace detail {
 
-/// Posts to a channel, and gives handles of the requests.
+/// Posts requests to a channel, and returns handles for them.
 ///
-/// `Poster` has `core()`, and `terms()` by which it posts; it names the handle of work whose memory
-/// is borrowed, `borrowing_handle`, and of work that keeps its memory by itself, `keeping_handle`.
+/// `Poster` has the functions `core()` and `terms()`, and two types of handles: `borrowing_handle`
+/// for requests that borrow their memory, `keeping_handle` for those that keep it.
 template <class Poster>
 class handle_giver {
  protected:
@@ -55,7 +55,7 @@ class handle_giver {
     return posted(std::in_place, &core, made);
   }
 
-  /// The same with memory that is the operation's elements. It stays where it was if this fails.
+  /// Posts an operation whose elements are this memory, which is left unchanged if posting fails.
   template <class Operation, class Memory>
   [[nodiscard]] VERBSPP_DATA_PATH auto take(const Operation& rest, channel_tag /*tag*/,
                                             Memory&& memory) noexcept {

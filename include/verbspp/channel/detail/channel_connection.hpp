@@ -24,33 +24,33 @@ namespace verbspp::detail {
 
 class looking;
 
-/// What connects a channel, from one handshake to the next: a queue pair and the queue in which its
-/// work completes, both ends' endpoints, the failure, and what waits listen to besides completions.
+/// The connection of a channel, from one handshake to the next: a queue pair, its completion queue,
+/// the endpoints of both ends, the failure, and the other sources of events that end waits.
 ///
-/// It is prepared, then connected, then broken or closed. Once it has failed, its queue pair takes
-/// no requests any more; the first failure that is certain stays the root.
+/// It is prepared, then connected, then broken or closed. The first failure that is certain stays
+/// the root.
 class channel_connection {
  public:
   explicit channel_connection(const channel_settings& settings) noexcept;
   channel_connection(const channel_connection&) = delete;
   channel_connection& operator=(const channel_connection&) = delete;
 
-  // What it is.
+  // Properties.
 
   [[nodiscard]] channel_state state() const noexcept { return state_; }
   void set_state(channel_state state) noexcept { state_ = state; }
   /// This end, for the peer.
   [[nodiscard]] const endpoint& local() const noexcept { return local_; }
-  /// The owner of the endpoint that it was connected to last; 0 before that, and of an endpoint
-  /// without one.
+  /// The owner of the endpoint that it was last connected to; 0 before the first handshake, and for
+  /// an endpoint without an owner.
   [[nodiscard]] std::uint32_t peer_owner() const noexcept { return peer_owner_; }
-  /// How many queue pairs there have been.
+  /// The number of queue pairs that the channel has had.
   [[nodiscard]] std::uint32_t generation() const noexcept { return generation_; }
   [[nodiscard]] VERBSPP_DATA_PATH transport type() const noexcept { return settings_.type; }
   [[nodiscard]] VERBSPP_DATA_PATH ibv_qp* native() const noexcept { return native_; }
   /// Null without the extended posting interface.
   [[nodiscard]] VERBSPP_DATA_PATH ibv_qp_ex* native_extended() const noexcept { return extended_; }
-  /// What the device granted.
+  /// The granted capacities.
   [[nodiscard]] VERBSPP_DATA_PATH const queue_pair_capacities& capacities() const noexcept {
     return capacities_;
   }
@@ -62,32 +62,32 @@ class channel_connection {
   [[nodiscard]] const protection_domain& domain() const noexcept {
     return *settings_.queue_pair.domain;
   }
-  /// What was asked for.
+  /// The requested parameters.
   [[nodiscard]] const channel_settings& settings() const noexcept { return settings_; }
 
   // From one handshake to the next.
 
-  /// Makes a completion queue, unless there is one that works.
+  /// Creates a completion queue, unless there is one that works.
   [[nodiscard]] result<void> make_queue() noexcept;
-  /// Completes in that queue, and takes its receives from this one.
+  /// Uses the queues of a hub.
   void use_queues(const completion_queue& queue,
                   const std::optional<shared_receive_queue>& receives) noexcept;
-  /// Makes a queue pair, and an endpoint that is newer than the one before.
+  /// Creates a queue pair, and an endpoint that is newer than the last one.
   [[nodiscard]] result<void> make_queue_pair() noexcept;
-  /// It is prepared, and knows no failure.
+  /// Enters the state `prepared`, without a failure.
   void begin() noexcept;
-  /// Connects to the peer; a failure is the caller's to note.
+  /// Connects to the peer. After an error, the caller breaks the connection.
   /// \errors as `queue_pair::handshake`
   [[nodiscard]] result<void> connect(const endpoint& remote) noexcept;
   [[nodiscard]] result<void> connect(const managed_attributes& by) noexcept;
   /// Whether `connect` may be called.
   [[nodiscard]] result<void> check_prepared() const noexcept;
   [[nodiscard]] result<void> check_newer(const endpoint& remote) const noexcept;
-  /// ERR, so that all that is outstanding comes back.
+  /// Moves the queue pair to ERR, which flushes all outstanding requests.
   void stop() noexcept;
-  /// Destroys the queue pair. \returns an errno: it exists still, and has to be destroyed later
+  /// Destroys the queue pair. \returns 0, or an errno: the queue pair still exists
   [[nodiscard]] int destroy_queue_pair() noexcept;
-  /// The same of one that was never connected, or whose destruction is reported.
+  /// Destroys the queue pair, and reports a failure to the handler.
   void drop_queue_pair() noexcept;
 
   // How it failed.
@@ -95,16 +95,16 @@ class channel_connection {
   [[nodiscard]] const std::optional<channel_failure>& failure() const noexcept { return failure_; }
   [[nodiscard]] std::optional<channel_failure>& failure() noexcept { return failure_; }
   [[nodiscard]] bool root_is_certain() const noexcept { return root_is_certain_; }
-  /// It has failed. What is certain replaces a root that is not.
+  /// Notes a failure. A certain one replaces an uncertain root.
   void fail(const error& root, bool is_certain) noexcept;
-  /// The failure of one of its requests, and what it failed because of.
+  /// Adds the cause to the failure of a flushed request.
   [[nodiscard]] work_error explained(const work_error& failure) noexcept;
-  /// Why everything was flushed, if the device knows and nobody else does.
+  /// The cause of a flush that only the device has reported.
   [[nodiscard]] std::optional<error> reason_of_flush() noexcept;
-  /// Polling has failed. \returns false if that is known already
+  /// Notes that polling has failed. \returns false if it has failed before
   [[nodiscard]] bool lose_queue(int returned) noexcept;
   [[nodiscard]] bool queue_is_lost() const noexcept { return queue_is_lost_; }
-  /// Why `operation` is refused.
+  /// The error with which `operation` is refused in this state.
   [[nodiscard]] error refusal(const char* operation) const noexcept;
 
   // Completions, and waiting for them.
@@ -114,18 +114,19 @@ class channel_connection {
       return ibv_poll_cq(native_queue_, 16, completions);
     });
   }
-  /// Waits as the channel was told to, for what `look` sees, and for what else ends a wait.
+  /// Waits in the configured mode until `look` is satisfied, or another event ends the wait.
   [[nodiscard]] result<wait_end> wait(const looking& look, const wait_limit& until,
                                       const watched_descriptor& another = {}) noexcept;
-  /// A descriptor of the program's that ends waits, and the connection.
+  /// Sets the descriptor that ends waits, and with them the connection.
   void watch(const watched_descriptor& watched) noexcept { watched_ = watched; }
   [[nodiscard]] bool watched_has_ended() const noexcept;
   [[nodiscard]] bool has_heard() noexcept { return listener_.has_heard(); }
-  /// What has failed, as the device told.
+  /// The failure that the device has reported by an asynchronous event.
   [[nodiscard]] error heard() noexcept;
-  /// Asks for an event of the next completion. \errors `not_supported` of a channel that only spins
+  /// Requests an event for the next completion. \errors `not_supported` of a channel that only
+  /// spins
   [[nodiscard]] result<void> ask_to_be_woken() noexcept;
-  /// Reads the events that were asked for.
+  /// Reads the requested events.
   void stay_awake() noexcept;
 
  private:
@@ -143,7 +144,7 @@ class channel_connection {
   channel_settings settings_;
   std::optional<queue_pair_data> queue_pair_{};
 
-  async_listener listener_;  ///< of what fails while somebody waits
+  async_listener listener_;  ///< for failures during a wait
   watched_descriptor watched_{};
   std::uint32_t owner_;  ///< in endpoints
   std::uint32_t generation_ = 0;

@@ -35,21 +35,21 @@ namespace verbspp::detail {
 struct hub_member;
 class lease_book;
 
-/// How a request is posted, and who sees to it then.
+/// How a request is posted and tracked.
 struct posting_terms {
-  scope_state* scope = nullptr;       ///< that sees it finished; null: none
-  bool waits_for_room = false;        ///< where the queue is full
-  const wait_limit* limit = nullptr;  ///< of that wait; null: the channel's default
+  scope_state* scope = nullptr;       ///< the scope that waits for it; null: none
+  bool waits_for_room = false;        ///< instead of failing, if the queue is full
+  const wait_limit* limit = nullptr;  ///< for that wait; null: the channel's default
   bool is_signaled = true;            ///< in the send queue
-  bool has_handle = true;             ///< else nobody takes its result
+  bool has_handle = true;             ///< that takes its result
 };
 
 /// The state of a channel, at a place of its own: handles and scopes point to it. It outlives the
 /// channel while there are handles, inboxes or scopes.
 ///
-/// Its parts know nothing of each other; what happens to several of them happens here. A request is
-/// *posted*; a completion says that the device has *completed* it, which may be true of others
-/// before it as well; its result is *taken* by its handle, or the handle is *dropped*.
+/// Its parts are independent of each other; this class does whatever concerns several of them. A
+/// request is *posted*, then *completed* by the device; its handle *takes* the result, or is
+/// *dropped*.
 class channel_core {
  public:
   [[nodiscard]] static result<channel_core*> create(const channel_settings& settings) noexcept;
@@ -58,7 +58,7 @@ class channel_core {
   channel_core(const channel_core&) = delete;
   channel_core& operator=(const channel_core&) = delete;
 
-  // The parts, and what they say together.
+  // The parts, and their sums.
 
   [[nodiscard]] VERBSPP_DATA_PATH const send_window& sends() const noexcept { return sends_; }
   [[nodiscard]] VERBSPP_DATA_PATH send_window& sends() noexcept { return sends_; }
@@ -69,9 +69,9 @@ class channel_core {
     return connection_;
   }
   [[nodiscard]] VERBSPP_DATA_PATH channel_connection& connection() noexcept { return connection_; }
-  /// Null until there was one.
+  /// Null until the first lease.
   [[nodiscard]] lease_book*& leases() noexcept { return leases_; }
-  /// Which channel of a hub it is; of generation 0 if it is in none.
+  /// Its id in the hub; of generation 0 without a hub.
   [[nodiscard]] channel_id id() const noexcept;
   [[nodiscard]] channel_state state() const noexcept { return connection_.state(); }
   [[nodiscard]] std::uint32_t outstanding() const noexcept {
@@ -80,9 +80,9 @@ class channel_core {
 
   // Posting.
 
-  /// Posts one request of the send queue, for whoever counts it by `open_handle`, and tells a
-  /// default `posted` of it, which is no part of the result so that it can be in registers. If the
-  /// request keeps memory, that is given back if this fails.
+  /// Posts one request to the send queue, and fills `posted`, which has its default value before.
+  /// That is no part of the result so that it can stay in registers. The caller makes a handle, or
+  /// waits. If posting fails, `memory` is released.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
                                                     const posting_terms& terms = {},
@@ -125,7 +125,7 @@ class channel_core {
     return success();
   }
 
-  /// The same of the receive queue.
+  /// Posts one receive, likewise.
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const receive_operation& operation,
                                                     request& posted,
                                                     const posting_terms& terms = {},
@@ -155,11 +155,11 @@ class channel_core {
     return success();
   }
 
-  /// How many receives can be posted together.
+  /// The largest number of receives that `post_receives` posts.
   static constexpr std::uint32_t most_receives_together = 64;
-  /// Posts receives of one element each together, as many as there is room for, and tells their
-  /// slots. Each counts as one with a handle.
-  /// \param count how many are wanted; then how many were posted, also on failure
+  /// Posts receives of one element each with one doorbell, as many as there is room for, and
+  /// returns their slots. Each counts as a request with a handle.
+  /// \param count in: the number wanted; out: the number posted, on failure too
   [[nodiscard]] result<void> post_receives(ibv_sge* elements, receive_slot** slots,
                                            std::uint32_t& count) noexcept;
 
@@ -180,10 +180,10 @@ class channel_core {
       return unsoundness<transport::rc>(operation);
     return std::nullopt;
   }
-  /// Notes what the requests of a batch, the first of which will be the next one of the send queue,
-  /// will have the device write to. \pre `watches`
+  /// Notes the memory to which the device will write for the requests of a batch, before they are
+  /// posted. \pre `watches`
   void note_batch_memory(const ibv_send_wr* requests, std::uint32_t count) noexcept;
-  /// So many requests of a batch of a scope, all signaled, were posted to the send queue.
+  /// Counts the requests of a scope's batch that were posted, all of them signaled.
   VERBSPP_DATA_PATH void commit_batch(std::uint32_t posted, scope_state& scope) noexcept {
     if (posted == 0) return;
     if (guard_.is_active()) [[unlikely]]
@@ -192,24 +192,24 @@ class channel_core {
   }
   [[nodiscard]] static error posted_within_batch() noexcept;
 
-  /// The request, which has not been found finished, keeps that memory from now on.
+  /// Has a request that is not done keep this memory.
   VERBSPP_DATA_PATH void keep(request& posted, const kept_memory& memory) noexcept {
     posted.keeps = true;
     if (posted.is_receive()) return receive_slots::keep(*posted.slot, memory);
     sends_.keep(posted.number, memory);
   }
-  /// Whether somebody has to be told what memory the device has.
+  /// Whether AddressSanitizer or Valgrind watches the device's memory.
   [[nodiscard]] VERBSPP_DATA_PATH bool watches() const noexcept { return guard_.is_active(); }
-  /// Memory that the request of that number owns or shares, which was just posted to the send
-  /// queue, and is read by the device, is not to be written meanwhile. \pre `watches`
+  /// Reports writes to the memory that this request, which was just posted, owns or shares, while
+  /// the device reads it. \pre `watches`
   void protect(std::uint64_t number, const native_elements& sources) noexcept {
     guard_.protect(sends_.place_of(number), sources);
   }
 
-  // Completing.
+  // Completions.
 
-  /// Takes completions that are there. \returns whether there may be more: who sleeps is woken by
-  /// new ones only, and has to take all before
+  /// Processes the available completions. \returns whether there may be more. A caller has to
+  /// process all of them before it sleeps, since only new ones wake it.
   VERBSPP_DATA_PATH bool collect() noexcept {
     if (sends_.needs_care()) [[unlikely]]
       return collect_with_care();
@@ -218,8 +218,8 @@ class channel_core {
     {
       const one_thread only(users_);
       filled = connection_.poll(completions);
-      // What is inline is what a program waits for that posts one request at a time: there, every
-      // instruction counts for each request.
+      // A program that posts one request at a time takes this path for each request, so only this
+      // part is inline.
       if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id))
           [[likely]] {
         sends_.complete_plainly(completions->wr_id);
@@ -236,14 +236,14 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done(const request& one) const noexcept {
     return one.is_receive() ? one.slot->is_done() : sends_.is_done(one.number);
   }
-  /// There is a handle of a request, or something else that needs the core.
+  /// Counts a handle of a request, or another object that refers to the core.
   VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
-  /// It is gone; so may be the core.
+  /// Uncounts it. This may destroy the core.
   VERBSPP_DATA_PATH void drop_handle() noexcept {
     if (--handles_ == 0 && sends_.is_suspect()) [[unlikely]]
       go_if_unused();
   }
-  /// The result of a request, waited for if it isn't there; its handle is gone then.
+  /// Takes the result of a request, and waits for it if necessary. This uncounts its handle.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_and_take(
       const request& one, const wait_limit* limit) noexcept {
     if (!has_succeeded(one)) {
@@ -253,7 +253,7 @@ class channel_core {
     }
     return take_success(one);
   }
-  /// The same of one that was just posted, and has no handle.
+  /// Waits for a request that was just posted, without a handle.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_without_handle(
       const request& one, const wait_limit* limit) noexcept {
     collect();
@@ -263,15 +263,15 @@ class channel_core {
     }
     return success_of(one);
   }
-  /// The result of a request that is done, which nothing is waited for.
+  /// Takes the result of a request that is done, without waiting. This uncounts its handle.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_result(
       const request& one) noexcept {
     if (!has_succeeded(one)) [[unlikely]]
       return copy_of(take_with_attention(one, false));
     return take_success(one);
   }
-  /// The handle of the request is dropped, without having taken the result. The memory of one that
-  /// is not of a scope is the program's then, or `must_wait`.
+  /// Drops the handle of a request. Waits if the request borrows memory and has no scope, or if
+  /// `must_wait`.
   VERBSPP_DATA_PATH void drop(const request& one, bool must_wait) noexcept {
     if (!one.is_receive() && !sends_.is_suspect() &&
         (((one.scope != 0 || one.keeps) && !must_wait) || sends_.is_done(one.number))) [[likely]]
@@ -280,7 +280,7 @@ class channel_core {
       drop_with_care(one, must_wait);
   }
 
-  // Scopes. An open one needs the core as a handle does.
+  // Scopes. An open scope counts as a handle.
 
   VERBSPP_DATA_PATH void open_scope(scope_state& scope) noexcept {
     if (state() == channel_state::empty) [[unlikely]]
@@ -297,50 +297,53 @@ class channel_core {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_finished(const scope_state& scope) const noexcept {
     return (sends_.is_done(scope.sends_end - 1) || !scope.has_sends()) && scope.receives == 0;
   }
-  /// The open scope is a stream, which posts unsignaled requests.
+  /// Makes an open scope a stream, which posts unsignaled requests.
   void open_stream(scope_state& stream) noexcept;
-  /// Waits as `wait_for` does, for all of a scope.
+  /// Waits until all requests of a scope have finished, as `wait_for` does.
   [[nodiscard]] std::optional<error> wait_for_all(const scope_state& scope) noexcept;
 
   // Waiting.
 
-  /// Waits until the request has finished, which it has then in any case.
-  /// \returns the failure of the wait, if the limit ended it
+  /// Waits until the request has finished; if something else ends the wait, breaks the connection,
+  /// which finishes all requests.
+  /// \returns the reason in that case
   [[nodiscard]] std::optional<error> wait_for(request one, const wait_limit* limit) noexcept;
-  /// The same for room in the send queue, for so many requests.
+  /// Waits until the send queue has room for this number of requests.
   [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted,
                                                 const wait_limit* limit) noexcept;
-  /// Waits until there were completions, or for what else ends a wait; nothing is given up at the
-  /// limit.
+  /// Waits until requests have completed, or another event ends the wait. The connection survives
+  /// the limit.
   [[nodiscard]] result<wait_end> wait_for_news(const wait_limit& limit,
                                                int file_descriptor) noexcept;
-  /// Waits for what `look` sees, and for what else ends a wait; nothing is given up at the limit.
-  /// \returns `completions` if there is something to see, which may be that the channel broke
+  /// Waits until `look` is satisfied, or another event ends the wait. The connection survives the
+  /// limit.
+  /// \returns `completions` if `look` has news, or the channel broke
   [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
                                                   const wait_limit& limit) noexcept;
-  /// Asks for an event of the next completion, for event loops. \returns whether some came
-  /// meanwhile
+  /// Requests an event for the next completion, for event loops. \returns whether requests have
+  /// completed before the request took effect
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
 
   // From one handshake to the next.
 
   [[nodiscard]] result<void> connect(const endpoint& remote) noexcept;
   [[nodiscard]] result<void> connect(const managed_attributes& by) noexcept;
-  /// Closes what is left of the former connection, and prepares the next one.
+  /// Closes the connection, and prepares the next one.
   [[nodiscard]] result<void> renew(const wait_limit& limit) noexcept;
   [[nodiscard]] result<void> close(const wait_limit& limit) noexcept;
-  /// Ends the connection: ERR, and takes back all that is outstanding; if the device does not give
-  /// it in time, by destroying the queue pair. \pre no failure yet, or a request's
+  /// Breaks the connection: moves the queue pair to ERR and collects all outstanding requests. If
+  /// the device does not complete them in time, destroys the queue pair.
   void break_off(const error& root) noexcept;
-  /// The same, and destroys the queue pair, so that nothing of the peer's lands any more.
+  /// Breaks the connection and destroys the queue pair, which ends all access of the peer.
   void end_connection(const error& root) noexcept;
-  /// The channel is gone: gives up what is outstanding, and itself once the last handle is gone.
+  /// Closes the connection for a channel that is destroyed, and destroys the core with the last
+  /// handle.
   void abandon() noexcept;
 
-  // What requests are refused with.
+  // Errors.
 
   [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
-  /// Nothing was posted, since the limit had passed.
+  /// The error of a call whose limit had passed before it posted anything.
   [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
   [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
                                                        kept_memory& memory) noexcept {
@@ -357,7 +360,7 @@ class channel_core {
                                     std::is_same_v<Operation, compare_and_swap_operation> ||
                                     std::is_same_v<Operation, fetch_and_add_operation>;
 
-  /// Whether the device has none of the program's memory once a request of these was posted.
+  /// Whether the device accesses no memory of the program after such a request was posted.
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
       const native_elements& elements) noexcept {
     return elements.size == 0 || elements.is_inline;
@@ -382,12 +385,12 @@ class channel_core {
     if (terms.has_handle) ++terms.scope->posted;
   }
 
-  /// Whether it is done, and nothing more is to be known than that it has succeeded.
+  /// Whether it has finished, certainly without a failure.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_succeeded(const request& one) const noexcept {
     if (!one.is_receive()) return sends_.has_succeeded(one.number);
     return one.slot->is_done() && !sends_.is_suspect();
   }
-  /// What a request without a failure tells. The slot of a receive is free then.
+  /// The result of a request that has succeeded. This frees the slot of a receive.
   [[nodiscard]] VERBSPP_DATA_PATH completed_work success_of(const request& one) noexcept {
     if (!one.is_receive()) return {number_of(one.operation), one.bytes, 0, 0};
     const completed_work done = one.slot->work();
@@ -405,17 +408,17 @@ class channel_core {
     --handles_;
     return success_of(one);
   }
-  /// What a call has put into memory, for what may be in registers elsewhere. Part by part: of a
-  /// copy as a whole compilers make none, but have the call write to where it goes.
+  /// Copies the result of a call member by member, so that the destination can stay in registers. A
+  /// compiler would elide the copy of the whole object, and pass the destination to the call.
   [[nodiscard]] VERBSPP_DATA_PATH static transport_result<completed_work> copy_of(
       const transport_result<completed_work>& rare) noexcept {
     if (rare.has_value()) return rare.assume_value();
     return rare.assume_error();
   }
 
-  // Out of line, since it happens rarely.
+  // The rest is out of line, since it is rare.
 
-  // Results. What these are told is copied: what is given by its address is in memory everywhere.
+  // Results. These take requests by value: an object whose address is taken stays in memory.
   [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
       request one, const wait_limit* limit) noexcept;
   [[nodiscard]] transport_result<completed_work> take_with_attention(request one,
@@ -456,11 +459,11 @@ class channel_core {
   [[nodiscard]] std::optional<error> wait_until(Done done, const wait_limit* limit) noexcept;
   [[nodiscard]] error reason_of(wait_end end, const wait_limit& until) noexcept;
   error give_up(wait_end end, const error& why) noexcept;
-  /// What outstanding work a limit has ended.
+  /// The error of a wait that a limit ended, with the number of outstanding requests.
   [[nodiscard]] error ended_by(const wait_limit& limit) const noexcept;
-  /// The same failure as that of a drop, if a limit ended the wait.
+  /// Turns such an error into the one of a dropped handle; empty for other errors.
   [[nodiscard]] static std::optional<error> ended_by_drop(const error& ended) noexcept;
-  /// Has the unsignaled requests at the end of a stream followed by a signaled one.
+  /// Posts a signaled request after the unsignaled requests at the end of a stream.
   void mark_end(const scope_state& stream) noexcept;
 
   // Room, and refusals.
@@ -471,7 +474,7 @@ class channel_core {
   [[nodiscard]] static error not_carried(const char* operation) noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
 
-  // What is told of the device's memory. In the guard, the places of receives come last.
+  // Guarded memory. In the guard, the places of receives follow those of the send queue.
   [[nodiscard]] std::size_t place_of(const receive_slot& slot) const noexcept {
     return sends_.places() + receive_slots::index_of(slot);
   }
@@ -481,14 +484,14 @@ class channel_core {
 
   send_window sends_{};
   channel_connection connection_;
-  std::uint32_t handles_ = 0;  ///< that exist, and scopes that are open
+  std::uint32_t handles_ = 0;  ///< handles, inboxes and open scopes
   unsigned users_ = 0;         ///< for assertions
   open_scopes scopes_{};
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;
-  owned<hub_member> member_{};  ///< of a hub, if its completions are found there
-  bool is_orphan_ = false;      ///< its channel is gone
+  owned<hub_member> member_{};  ///< null without a hub
+  bool is_orphan_ = false;      ///< the channel was destroyed
 };
 
 }  // namespace verbspp::detail

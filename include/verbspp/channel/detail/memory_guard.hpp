@@ -11,39 +11,39 @@
 
 namespace verbspp::detail {
 
-/// The memory that the device has: what requests keep is let go through this, unless the device
-/// has not let go of it, and where AddressSanitizer or Valgrind looks on, they are told what the
-/// program may not touch meanwhile. Elsewhere it has no memory of its own, and `is_active` is
-/// false.
+/// Guards memory while the device may access it.
 ///
-/// Each request that can be outstanding has a place here.
+/// It releases the memory that requests keep, unless the device still holds a queue pair. Under
+/// AddressSanitizer or Valgrind it also marks the memory that the program must not touch; each
+/// request that can be outstanding has a place for this. Without these tools `is_active` is false,
+/// and the guard allocates nothing.
 class memory_guard {
  public:
-  /// Finds out whether somebody looks on.
+  /// Detects AddressSanitizer and Valgrind.
   memory_guard() noexcept;
 
   [[nodiscard]] bool is_active() const noexcept { return is_active_; }
-  /// Makes room for so many requests of so many elements, if it is active.
+  /// Allocates the places, each for this number of elements, if the guard is active.
   [[nodiscard]] result<void> allocate(std::size_t places, std::uint32_t elements) noexcept;
 
-  /// Notes the memory of a request that is about to be posted.
+  /// Notes the memory of a request before it is posted.
   void note(std::size_t place, const native_elements& elements) noexcept;
-  /// The request was posted: the device writes to what was noted. \returns whether that is anything
+  /// Marks the noted memory as written by the device. \returns false if there is none
   bool hide(std::size_t place) noexcept;
   bool hide(std::size_t place, const native_elements& elements) noexcept {
     note(place, elements);
     return hide(place);
   }
-  /// The same of memory that the device reads.
+  /// Marks memory as read by the device: the program must not write to it.
   void protect(std::size_t place, const native_elements& elements) noexcept;
-  /// The request has finished: the program may touch its memory.
+  /// Removes the mark after the request has finished.
   void show(std::size_t place) noexcept;
 
-  /// Lets memory go that a finished request has kept, if the device has let go of it.
-  void give_back(kept_memory& memory) const noexcept {
+  /// Releases memory that a finished request has kept, unless `is_lost`.
+  void release(kept_memory& memory) const noexcept {
     if (!is_lost_) memory.let_go();
   }
-  /// Whether the device has not let go of a queue pair, and with it of all memory.
+  /// Whether the queue pair could not be destroyed, so that the device may access all memory.
   [[nodiscard]] bool is_lost() const noexcept { return is_lost_; }
   void set_lost(bool is_lost) noexcept { is_lost_ = is_lost; }
 

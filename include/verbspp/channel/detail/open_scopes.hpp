@@ -13,15 +13,15 @@ namespace verbspp::detail {
 struct scope_state {
   const wait_limit* limit = nullptr;  ///< null: the channel's default
   scope_state* outer = nullptr;       ///< the scope of the channel that was opened before
-  // Requests of the send queue whose numbers follow each other are a run, of which the last one is
-  // known here.
+  // A run is a sequence of requests of the send queue with consecutive numbers. These two members
+  // describe the last run.
   std::uint64_t run_first = 0;
   std::uint64_t sends_end = 0;  ///< one more than the number of the last request of the send queue
-  std::uint32_t serial = 0;     ///< of the channel's scopes, from 1; 0: not open
+  std::uint32_t serial = 0;     ///< from 1 within a channel; 0: not open
   std::uint32_t receives = 0;   ///< outstanding
   std::uint32_t posted = 0;     ///< requests with a handle
-  std::uint32_t taken = 0;      ///< whose results were taken
-  // Of the requests whose results nobody took:
+  std::uint32_t taken = 0;      ///< requests whose handle has taken the result
+  // Requests without a taken result:
   std::uint32_t failed = 0;
   std::uint32_t flushed = 0;  ///< because of another failure
   bool is_stream = false;
@@ -30,8 +30,8 @@ struct scope_state {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_sends() const noexcept { return sends_end != run_first; }
 };
 
-/// The open scopes of a channel, of which the innermost one is looked at first. Each lies where it
-/// was opened, and is closed before it goes.
+/// The open scopes of a channel, as a list that starts with the innermost scope. The scopes belong
+/// to their functions, which close them before they return.
 class open_scopes {
  public:
   [[nodiscard]] VERBSPP_DATA_PATH scope_state* innermost() const noexcept { return innermost_; }

@@ -9,12 +9,12 @@ namespace verbspp::detail {
 
 struct receive_slot;
 
-/// The serials of scopes are counted modulo this. One that has the same as another is so many
-/// scopes later; a handle kept as long finds its result where it would be told that it is too late.
+/// The number of serials of scopes; a channel reuses a serial after this number of scopes. A handle
+/// kept for that long is taken for one of the newer scope.
 inline constexpr std::uint32_t scope_serials = std::uint32_t{1} << 23;
 
-/// What a handle knows of its request. Two words, which calls take in registers: compilers keep
-/// what has to be in memory for one call, however rare, there for all.
+/// The part of a handle that identifies its request. It has two words, which are passed in
+/// registers: a value whose address one call takes, however rarely, stays in memory for all calls.
 struct request {
   constexpr request() noexcept : number(0) {}
 
@@ -26,9 +26,9 @@ struct request {
     std::uint64_t number;  ///< in the send queue, from 1
     receive_slot* slot;    ///< in the receive queue
   };
-  std::uint32_t bytes = 0;       ///< of an RDMA read
+  std::uint32_t bytes = 0;       ///< the length of an RDMA read
   std::uint32_t scope : 23 = 0;  ///< the serial of its scope; 0: none
-  bool keeps : 1 = false;        ///< it has none of the program's memory, so nobody has to wait
+  bool keeps : 1 = false;        ///< dropping the handle needs no wait: no memory is borrowed
   work_operation operation : 8 = work_operation::send;
 };
 
