@@ -23,8 +23,8 @@ constexpr const char* stopped = "a wait was asked to stop, which gave the connec
 
 }  // namespace
 
-channel_connection::channel_connection(const channel_settings& settings) noexcept
-    : settings_(settings),
+channel_connection::channel_connection(channel_settings settings) noexcept
+    : settings_(std::move(settings)),
       // Zero would be the owner of nothing.
       owner_(std::max(random_number(), 1U)) {}
 

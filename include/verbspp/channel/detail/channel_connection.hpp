@@ -31,7 +31,7 @@ class looking;
 /// the root.
 class channel_connection {
  public:
-  explicit channel_connection(const channel_settings& settings) noexcept;
+  explicit channel_connection(channel_settings settings) noexcept;
   channel_connection(const channel_connection&) = delete;
   channel_connection& operator=(const channel_connection&) = delete;
 
