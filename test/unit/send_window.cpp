@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -98,6 +99,13 @@ TEST_CASE("a send window gives kept memory back once, when its request has compl
     sends.guard.set_lost(true);
     sends.complete(3);
     CHECK(keeper.places == std::vector<std::uint32_t>{7});
+    // Nor with a request whose record is in the same place, one round later.
+    sends.guard.set_lost(false);
+    sends.window.need_care();
+    sends.post(20);
+    sends.complete(23);
+    CHECK(keeper.places == std::vector<std::uint32_t>{7});
+    return;
   }
   CHECK_FALSE(sends.window.needs_care());
 }
@@ -132,6 +140,38 @@ TEST_CASE("a send window knows the scope of each request that is on its way") {
   CHECK(scope_of(5) == nullptr);
 }
 
+TEST_CASE("a send window takes no scope of an earlier request for that of a later one") {
+  open_window sends(4);
+  open_scopes scopes;
+  counting_keeper keeper;
+  scope_state first;
+  scope_state second;
+  // Two runs of each scope, the first of which has a record.
+  scopes.open(first, sends.window.next());
+  sends.post(1, &first);
+  sends.post(1);
+  sends.post(1, &first);
+  sends.complete(3);
+  scopes.close(first);
+  sends.post(static_cast<std::uint32_t>(sends.window.places()) - 3);
+  sends.complete(sends.window.next() - 1);
+  const std::uint64_t unscoped = sends.window.next();
+  sends.post(1);
+  sends.window.keep(unscoped, {.keeper = &keeper, .place = 0});
+  scopes.open(second, sends.window.next());
+  sends.post(1, &second);
+  sends.post(1);
+  sends.post(1, &second);
+  CHECK(sends.window.place_of(unscoped) == sends.window.place_of(1));
+  CHECK(sends.window.scope_of(unscoped, scopes) == nullptr);
+  CHECK(sends.window.scope_of(unscoped + 1, scopes) == &second);
+}
+
+TEST_CASE("a batch may be filled while the send window is full") {
+  for (const std::uint32_t capacity : {1U, 3U, 4U, 100U})
+    CHECK(open_window(capacity).window.places() >= 2 * std::size_t{capacity});
+}
+
 TEST_CASE("a send window knows from which number on requests have failed, and why the first did") {
   open_window sends(8);
   sends.post(4);
@@ -139,7 +179,7 @@ TEST_CASE("a send window knows from which number on requests have failed, and wh
   sends.window.set_queue_pair(17);
   sends.window.fail(2, IBV_WC_WR_FLUSH_ERR, 0);
   sends.window.fail(3, IBV_WC_REM_ACCESS_ERR, 5);
-  sends.window.fail(4, IBV_WC_WR_FLUSH_ERR, 0);
+  sends.window.fail(4, IBV_WC_RETRY_EXC_ERR, 0);
   CHECK(sends.window.failure_of(1) == nullptr);
   const lost_sends* const lost = sends.window.failure_of(3);
   REQUIRE(lost != nullptr);
@@ -186,5 +226,11 @@ TEST_CASE("a send window counts the unsignaled requests at its end") {
   CHECK_FALSE(sends.window.may_have_unsignaled(4));
   sends.window.note_signaled();
   CHECK(sends.window.signaled_end() == 4);
+  CHECK_FALSE(sends.window.may_have_unsignaled(1));
+  // The requests of an earlier connection do not count.
+  sends.post(2);
+  sends.window.close();
+  sends.complete(5);
+  sends.window.open();
   CHECK_FALSE(sends.window.may_have_unsignaled(1));
 }
