@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wrapped.hpp"
 
+#include <chrono>
 #include <utility>
 
 namespace {
@@ -31,6 +32,16 @@ bool loop_verbspp_blocking(wrapped_ends& ends, std::uint64_t operations) noexcep
   for (; operations > 0; --operations) {
     const auto element = element_of(ends);
     if (!ends.channel.write({.elements = element, .remote = remote_of(ends)})) return false;
+  }
+  return true;
+}
+
+bool loop_verbspp_limited(wrapped_ends& ends, std::uint64_t operations) noexcept {
+  for (; operations > 0; --operations) {
+    const auto element = element_of(ends);
+    const auto done = ends.channel.write({.elements = element, .remote = remote_of(ends)},
+                                         std::chrono::seconds(5));
+    if (!done) return false;
   }
   return true;
 }

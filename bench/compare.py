@@ -30,9 +30,10 @@ CASES = {
     "unsignaled": "(l) every 16th signaled",
     "owned": "(m) owned buffer",
     "inbox": "(n) receives in bulk",
+    "limited": "(o) (i), its own limit",
 }
 # Of those that in C are the same as another.
-RAW = {"pending": "write", "blocking": "write", "scope": "send", "doorbell": "list"}
+RAW = {"pending": "write", "blocking": "write", "limited": "write", "scope": "send", "doorbell": "list"}
 # Elsewhere a request that was built before would not have the same checks.
 PREBUILT = ["write", "send", "receive", "list"]
 VARIANTS = ["raw", "verbspp", "prebuilt"]
@@ -41,7 +42,7 @@ BATCH = 16
 # Instructions relative to raw C, where more than 1.00 are allowed: a channel knows what is in flight.
 # An inbox takes a place of a pool for each message and gives it back, from any thread: what counts
 # there is the device.
-MOST = {"pending": 1.5, "blocking": 1.5, "scope": 1.75, "doorbell": 1.75,
+MOST = {"pending": 1.5, "blocking": 1.5, "limited": 1.5, "scope": 1.75, "doorbell": 1.75,
         "unsignaled": 1.25, "owned": 1.75, "inbox": 7.0}
 # What the device counts, of which there may be as many as in raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]

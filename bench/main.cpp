@@ -136,6 +136,7 @@ std::vector<loop> all_loops(wrapped_ends& wrapped, const raw_ends& raw) {
       {"verbspp_stream", bind(loop_verbspp_stream, wrapped)},
       {"verbspp_pending", bind(loop_verbspp_pending, wrapped)},
       {"verbspp_blocking", bind(loop_verbspp_blocking, wrapped)},
+      {"verbspp_limited", bind(loop_verbspp_limited, wrapped)},
       {"verbspp_scope", bind(loop_verbspp_scope, wrapped)},
       {"verbspp_doorbell", bind(loop_verbspp_doorbell, wrapped)},
       {"raw_unsignaled", in_c(loop_raw_unsignaled)},

@@ -39,6 +39,7 @@ bool loop_verbspp_checked(wrapped_ends& ends, std::uint64_t operations) noexcept
 bool loop_verbspp_stream(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_pending(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_blocking(wrapped_ends& ends, std::uint64_t operations) noexcept;
+bool loop_verbspp_limited(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_scope(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_doorbell(wrapped_ends& ends, std::uint64_t operations) noexcept;
 bool loop_verbspp_unsignaled(wrapped_ends& ends, std::uint64_t operations) noexcept;

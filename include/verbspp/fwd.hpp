@@ -184,6 +184,7 @@ struct unusable_addresses;
 
 // channel
 struct arrival;
+class call_limit;
 class channel;
 class channel_failure;
 class channel_hub;

@@ -184,7 +184,7 @@ transport_result<completed_work> channel_core::take_with_attention(request one,
 }
 
 transport_result<completed_work> channel_core::take_with_care(request one,
-                                                              const wait_limit* limit) noexcept {
+                                                              call_limit limit) noexcept {
   if (is_done(one)) collect_broken();
   const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
   if (was_given_up) return take_with_attention(one, true);
@@ -199,7 +199,7 @@ void channel_core::drop_with_care(request one, bool must_wait) noexcept {
     // The scope sees to it, or nobody's memory depends on it.
     if (one.is_receive()) one.slot->notes |= receive_slot::unheld;
   } else {
-    const auto ended = wait_for(one, scope != nullptr ? scope->limit : nullptr);
+    const auto ended = wait_for(one, scope != nullptr ? scope->limit : call_limit::of_channel());
     const auto cause = ended ? ended_by_drop(*ended) : std::nullopt;
     if (cause && connection_.failure()) connection_.failure()->replace_root(*cause);
     if (one.is_receive()) receives_.release(*one.slot);

@@ -33,14 +33,13 @@ error channel_core::give_up(wait_end end, const error& why) noexcept {
 }
 
 template <class Done>
-std::optional<error> channel_core::wait_until(Done done, const wait_limit* limit) noexcept {
+std::optional<error> channel_core::wait_until(Done done, call_limit limit) noexcept {
   collect();
   if (done()) {
     collect_broken();
     return std::nullopt;
   }
-  const wait_limit until =
-      limit != nullptr ? *limit : wait_limit(connection_.settings().default_limit);
+  const wait_limit until = limit.begin(connection_.settings().default_limit);
   const auto look = [&] {
     while (collect() && !done()) {
     }
@@ -59,7 +58,7 @@ std::optional<error> channel_core::wait_until(Done done, const wait_limit* limit
   return std::nullopt;
 }
 
-std::optional<error> channel_core::wait_for(request one, const wait_limit* limit) noexcept {
+std::optional<error> channel_core::wait_for(request one, call_limit limit) noexcept {
   return wait_until([&] { return is_done(one); }, limit);
 }
 
@@ -70,8 +69,7 @@ std::optional<error> channel_core::wait_for_all(const scope_state& scope) noexce
   return wait_until([&] { return has_finished(scope); }, scope.limit);
 }
 
-result<void> channel_core::wait_for_send_room(std::uint32_t wanted,
-                                              const wait_limit* limit) noexcept {
+result<void> channel_core::wait_for_send_room(std::uint32_t wanted, call_limit limit) noexcept {
   if (!sends_.is_open()) return connection_.refusal(waiting_on_channel);
   const auto ended = wait_until([&] { return sends_.room() >= wanted; }, limit);
   if (ended) return *ended;
@@ -80,7 +78,7 @@ result<void> channel_core::wait_for_send_room(std::uint32_t wanted,
 }
 
 result<void> channel_core::make_send_room(const char* operation, bool waits,
-                                          const wait_limit* limit) noexcept {
+                                          call_limit limit) noexcept {
   if (waits) return wait_for_send_room(1, limit);
   if (sends_.is_open()) collect();
   if (sends_.has_room()) return success();
@@ -90,7 +88,7 @@ result<void> channel_core::make_send_room(const char* operation, bool waits,
                "max_send_work_requests");
 }
 
-result<void> channel_core::make_receive_room(bool waits, const wait_limit* limit) noexcept {
+result<void> channel_core::make_receive_room(bool waits, call_limit limit) noexcept {
   const auto is_refused = [this] { return !receives_.is_open(); };
   if (waits && !is_refused() && receives_.room() == 0)
     if (const auto ended = wait_until([&] { return receives_.room() != 0; }, limit)) return *ended;

@@ -78,7 +78,8 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
                                    const wait_limit* limit) noexcept {
   if (core.connection().type() != transport::rc) return without_windows("lease of memory on UC");
   VERBSPP_TRYV(book.check_windows(core));
-  if (waits && !core.sends().has_room()) VERBSPP_TRYV(core.wait_for_send_room(1, limit));
+  if (waits && !core.sends().has_room())
+    VERBSPP_TRYV(core.wait_for_send_room(1, call_limit::from(limit)));
   VERBSPP_TRY(record, book.take_window(core.connection().domain()));
   ibv_mw* const window = record->window.native();
   const ibv_mw_bind_info part{.mr = request.registered,
@@ -100,7 +101,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
   book.open(*record, core);
   if (!waits) return record;
   pending<> binding(&core, record->bind);
-  const auto bound = limit != nullptr ? binding.wait(*limit) : binding.wait();
+  const auto bound = binding.wait(call_limit::from(limit));
   if (bound.has_value()) return record;
   // What key the window has now, nobody knows.
   if (record->core != nullptr) book.close(*record);
@@ -163,14 +164,14 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
 std::optional<error> invalidate(lease_record& record, channel_core& core,
                                 const wait_limit* limit) noexcept {
   if (!core.sends().has_room()) {
-    const auto room = core.wait_for_send_room(1, limit);
+    const auto room = core.wait_for_send_room(1, call_limit::from(limit));
     if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
   request posted;
   if (!core.post(local_invalidate_operation{.rkey = record.key}, posted).has_value())
     return std::nullopt;
   pending<> invalidation(&core, posted);
-  const auto done = limit != nullptr ? invalidation.wait(*limit) : invalidation.wait();
+  const auto done = invalidation.wait(call_limit::from(limit));
   record.is_void = done.has_value();
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
@@ -187,7 +188,7 @@ std::optional<error> close_window(lease_record& record, const wait_limit* limit,
     ended = invalidate(record, core, limit);
   // A window that is gone when its bind is carried out would break the connection.
   if (record.core != nullptr && record.is_binding()) {
-    const auto ended_now = core.wait_for(record.bind, limit);
+    const auto ended_now = core.wait_for(record.bind, call_limit::from(limit));
     if (!ended && ended_now) ended = end_by_limit(&*ended_now);
   }
   if (record.core != nullptr && !record.is_void) record.deallocate_window();

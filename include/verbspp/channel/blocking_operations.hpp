@@ -3,7 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
-#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
@@ -17,14 +17,6 @@
 namespace verbspp {
 
 namespace detail {
-
-/// Stands where the caller gives no limit, so that the channel's default one holds, and is known by
-/// its address.
-inline constexpr wait_limit default_limit = wait_limit::forever();
-/// Null if none was given. Inline in what has the default argument, so that it costs nothing.
-[[nodiscard]] VERBSPP_DATA_PATH const wait_limit* given(const wait_limit& limit) noexcept {
-  return &limit == &default_limit ? nullptr : &limit;
-}
 
 /// What a call could borrow, but not fill.
 template <class Memory>
@@ -57,37 +49,36 @@ template <class Poster>
 class blocking_operations {
  public:
   VERBSPP_DATA_PATH transport_result<completed_work> send(
-      const send_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+      const send_operation& operation, call_limit limit = call_limit::of_channel()) noexcept {
     return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> receive(
-      const receive_operation& operation,
-      const wait_limit& limit = detail::default_limit) noexcept {
+      const receive_operation& operation, call_limit limit = call_limit::of_channel()) noexcept {
     return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> write(
-      const write_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+      const write_operation& operation, call_limit limit = call_limit::of_channel()) noexcept {
     return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> read(
-      const read_operation& operation, const wait_limit& limit = detail::default_limit) noexcept {
+      const read_operation& operation, call_limit limit = call_limit::of_channel()) noexcept {
     return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> compare_and_swap(
       const compare_and_swap_operation& operation,
-      const wait_limit& limit = detail::default_limit) noexcept {
+      call_limit limit = call_limit::of_channel()) noexcept {
     return run(operation, limit);
   }
   VERBSPP_DATA_PATH transport_result<completed_work> fetch_and_add(
       const fetch_and_add_operation& operation,
-      const wait_limit& limit = detail::default_limit) noexcept {
+      call_limit limit = call_limit::of_channel()) noexcept {
     return run(operation, limit);
   }
 
   template <class Memory>
     requires BorrowedMemory<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> send(
-      Memory&& memory, const wait_limit& limit = detail::default_limit) noexcept {
+      Memory&& memory, call_limit limit = call_limit::of_channel()) noexcept {
     return run_with(memory, send_operation(), limit);
   }
   /// The operation names no elements of its own, here and below.
@@ -95,35 +86,35 @@ class blocking_operations {
     requires BorrowedMemory<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> send(
       Memory&& memory, const send_operation& rest,
-      const wait_limit& limit = detail::default_limit) noexcept {
+      call_limit limit = call_limit::of_channel()) noexcept {
     return run_with(memory, rest, limit);
   }
   template <class Memory>
     requires BorrowedMemory<Memory> && FillableMemory<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> receive(
-      Memory&& memory, const wait_limit& limit = detail::default_limit) noexcept {
+      Memory&& memory, call_limit limit = call_limit::of_channel()) noexcept {
     return run_with(memory, receive_operation(), limit);
   }
   template <class Memory>
     requires BorrowedMemory<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> write(
       Memory&& memory, const write_operation& rest,
-      const wait_limit& limit = detail::default_limit) noexcept {
+      call_limit limit = call_limit::of_channel()) noexcept {
     return run_with(memory, rest, limit);
   }
   template <class Memory>
     requires BorrowedMemory<Memory> && FillableMemory<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> read(
       Memory&& memory, const read_operation& rest,
-      const wait_limit& limit = detail::default_limit) noexcept {
+      call_limit limit = call_limit::of_channel()) noexcept {
     return run_with(memory, rest, limit);
   }
 
   template <class Memory>
-  void receive(Memory&&, const wait_limit& = detail::default_limit) VERBSPP_DETAIL_NOT_TO_BE_FILLED;
+  void receive(Memory&&, call_limit = call_limit::of_channel()) VERBSPP_DETAIL_NOT_TO_BE_FILLED;
   template <class Memory>
   void read(Memory&&, const read_operation&,
-            const wait_limit& = detail::default_limit) VERBSPP_DETAIL_NOT_TO_BE_FILLED;
+            call_limit = call_limit::of_channel()) VERBSPP_DETAIL_NOT_TO_BE_FILLED;
 
  protected:
   blocking_operations() noexcept = default;
@@ -134,21 +125,20 @@ class blocking_operations {
  private:
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run(
-      const Operation& operation, const wait_limit& limit, detail::kept_memory kept = {}) noexcept {
+      const Operation& operation, call_limit limit, detail::kept_memory kept = {}) noexcept {
     detail::channel_core& core = static_cast<Poster&>(*this).core();
-    const wait_limit* const until = detail::given(limit);
-    if (until != nullptr && until->has_passed()) [[unlikely]]
-      return detail::channel_core::refused(core.ended_before(*until), kept);
+    if (limit.has_passed()) [[unlikely]]
+      return detail::channel_core::refused(core.ended_before(limit.begin({})), kept);
     detail::request made;
     const result<void> posted =
-        core.post(operation, made, {.waits_for_room = true, .limit = until}, kept);
+        core.post(operation, made, {.waits_for_room = true, .limit = limit}, kept);
     if (!posted.has_value()) [[unlikely]]
       return posted.assume_error();
-    return core.wait_without_handle(made, until);
+    return core.wait_without_handle(made, limit);
   }
   template <class Memory, class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> run_with(
-      Memory& memory, const Operation& rest, const wait_limit& limit) noexcept {
+      Memory& memory, const Operation& rest, call_limit limit) noexcept {
     Operation operation = rest;
     if (!detail::name_all(operation, memory)) [[unlikely]]
       return detail::element_for<Operation>(memory).assume_error();

@@ -9,6 +9,7 @@
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/detail/given_limit.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>

@@ -3,7 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/work/transport_error.hpp>
@@ -67,8 +67,7 @@ class pending_request {
     return is_done();
   }
   /// Takes the result, which is there, or waits for it.
-  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(
-      const wait_limit* limit) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(call_limit limit) noexcept {
     if (core_ == nullptr) [[unlikely]]
       return no_request();
     channel_core& core = *std::exchange(core_, nullptr);
@@ -103,14 +102,14 @@ class borrowing_request : public pending_request {
     if (!has_request()) [[unlikely]]
       return no_request();
     if (!look()) return std::nullopt;
-    return take(nullptr);
+    return take(call_limit::of_channel());
   }
   /// The result, waited for. If the limit comes first, the connection is given up and all of its
   /// requests with it, since only so the memory is the program's again.
   /// \errors as `poll`; `timed_out`, or that a stop was requested
-  VERBSPP_DATA_PATH transport_result<completed_work> wait() noexcept { return take(nullptr); }
-  VERBSPP_DATA_PATH transport_result<completed_work> wait(const wait_limit& limit) noexcept {
-    return take(&limit);
+  VERBSPP_DATA_PATH transport_result<completed_work> wait(
+      call_limit limit = call_limit::of_channel()) noexcept {
+    return take(limit);
   }
 };
 
@@ -210,12 +209,11 @@ class [[nodiscard]] pending : public detail::pending_request {
   /// The result and the memory, if the request has finished; never blocks.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {
     if (has_request() && !look()) return std::nullopt;
-    return finish(nullptr);
+    return finish(call_limit::of_channel());
   }
   /// The same, waited for, as by `pending<>::wait`.
-  VERBSPP_DATA_PATH finished<Memory> wait() noexcept { return finish(nullptr); }
-  VERBSPP_DATA_PATH finished<Memory> wait(const wait_limit& limit) noexcept {
-    return finish(&limit);
+  VERBSPP_DATA_PATH finished<Memory> wait(call_limit limit = call_limit::of_channel()) noexcept {
+    return finish(limit);
   }
 
   /// Leaves the request to itself, without waiting: it goes on, and its memory is destroyed when
@@ -239,7 +237,7 @@ class [[nodiscard]] pending : public detail::pending_request {
   void detach() & = delete;  // the handle gives the request away: write std::move(work).detach()
 
  private:
-  [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> finish(const wait_limit* limit) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> finish(call_limit limit) noexcept {
     if constexpr (detail::NotesFilling<Memory>) {
       const auto done = take(limit);
       if (done.has_value()) memory_.note_filled(done.assume_value());

@@ -79,7 +79,7 @@ namespace detail {
 class scope_base {
  public:
   VERBSPP_DATA_PATH scope_base(channel_core& core, const wait_limit* limit) noexcept : core_(core) {
-    state_.limit = limit;
+    state_.limit = call_limit::from(limit);
     core_.open_scope(state_);
   }
   scope_base(const scope_base&) = delete;
@@ -119,7 +119,7 @@ class scope_base {
   [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept { return core_; }
   /// Where a queue is full, it waits for room.
   [[nodiscard]] VERBSPP_DATA_PATH posting_terms terms() noexcept {
-    return {.scope = &state_, .waits_for_room = true, .limit = state_.limit};
+    return {.scope = &state_, .waits_for_room = true};
   }
 
   channel_core& core_;

@@ -4,10 +4,10 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
-#include <verbspp/channel/blocking_operations.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/detail/given_limit.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/channel_access.hpp>
 #include <verbspp/group/detail/member_connector.hpp>
@@ -219,10 +219,13 @@ class group : public group_operations<group> {
   friend group_operations<group>;
   friend class prepared_group;
 
-  /// Posts what the function has for each, and goes on where that fails.
+  /// Posts what the function has for each, and goes on where that fails. With a limit, it waits for
+  /// room where a queue is full.
   template <class Function>
   [[nodiscard]] result<group_pending> post_each(const peer_list& peers, Function& part_for,
-                                                detail::posting_terms terms = {}) {
+                                                const wait_limit* limit = nullptr) {
+    const detail::posting_terms terms{.waits_for_room = limit != nullptr,
+                                      .limit = call_limit::from(limit)};
     VERBSPP_TRY(made, group_pending::reserve(peers, size_));
     made.set_usual_limit(usual_limit());
     const auto post_part = [&](std::uint32_t place) {
@@ -245,10 +248,10 @@ class group : public group_operations<group> {
       if (!is_due_at || !is_due_at.get()[place]) post_part(place);
     if (!is_due_at) return made;
     const group_results reached =
-        connect(peers, terms.limit != nullptr ? *terms.limit : wait_limit(usual_limit()));
+        connect(peers, limit != nullptr ? *limit : wait_limit(usual_limit()));
     for (std::uint32_t place = 0; place < made.size(); ++place) {
       if (!is_due_at.get()[place]) continue;
-      if (const auto refused = why_not_reached(reached, place, terms.limit))
+      if (const auto refused = why_not_reached(reached, place, limit))
         made.fail(place, *refused);
       else
         post_part(place);
@@ -282,7 +285,7 @@ class group : public group_operations<group> {
                                        const wait_limit& limit) {
     const wait_limit until = detail::given(limit) != nullptr ? limit : wait_limit(usual_limit());
     if (until.has_passed()) return detail::channel_core::ended_before(until);
-    auto posted = post_each(peers, part_for, {.waits_for_room = true, .limit = &until});
+    auto posted = post_each(peers, part_for, &until);
     if (!posted.has_value()) return posted.assume_error();
     return posted.assume_value().wait(until);
   }

@@ -5,6 +5,7 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/channel_connection.hpp>
@@ -37,11 +38,11 @@ class lease_book;
 
 /// How a request is posted and tracked.
 struct posting_terms {
-  scope_state* scope = nullptr;       ///< the scope that waits for it; null: none
-  bool waits_for_room = false;        ///< instead of failing, if the queue is full
-  const wait_limit* limit = nullptr;  ///< for that wait; null: the channel's default
-  bool is_signaled = true;            ///< in the send queue
-  bool has_handle = true;             ///< that takes its result
+  scope_state* scope = nullptr;                 ///< the scope that waits for it; null: none
+  bool waits_for_room = false;                  ///< instead of failing, if the queue is full
+  call_limit limit = call_limit::of_channel();  ///< for that wait, without a scope
+  bool is_signaled = true;                      ///< in the send queue
+  bool has_handle = true;                       ///< that takes its result
 };
 
 /// The state of a channel, at a place of its own: handles and scopes point to it. It outlives the
@@ -95,7 +96,8 @@ class channel_core {
         [[unlikely]]
       return refused(refused_on_uc(traits::name, no_fence(traits::name)), memory);
     if (!sends_.has_room()) [[unlikely]]
-      if (const result<void> made = make_send_room(traits::name, terms.waits_for_room, terms.limit);
+      if (const result<void> made =
+              make_send_room(traits::name, terms.waits_for_room, limit_of(terms));
           !made.has_value())
         return refused(made.assume_error(), memory);
     const one_thread only(users_);
@@ -131,7 +133,7 @@ class channel_core {
                                                     const posting_terms& terms = {},
                                                     kept_memory memory = {}) noexcept {
     if (!receives_.is_open() || !receives_.has_room()) [[unlikely]]
-      if (const result<void> made = make_receive_room(terms.waits_for_room, terms.limit);
+      if (const result<void> made = make_receive_room(terms.waits_for_room, limit_of(terms));
           !made.has_value())
         return refused(made.assume_error(), memory);
     const one_thread only(users_);
@@ -245,7 +247,7 @@ class channel_core {
   }
   /// Takes the result of a request, and waits for it if necessary. This uncounts its handle.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_and_take(
-      const request& one, const wait_limit* limit) noexcept {
+      const request& one, call_limit limit) noexcept {
     if (!has_succeeded(one)) {
       collect();
       if (!has_succeeded(one)) [[unlikely]]
@@ -255,7 +257,7 @@ class channel_core {
   }
   /// Waits for a request that was just posted, without a handle.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_without_handle(
-      const request& one, const wait_limit* limit) noexcept {
+      const request& one, call_limit limit) noexcept {
     collect();
     if (!has_succeeded(one)) [[unlikely]] {
       open_handle();
@@ -307,10 +309,9 @@ class channel_core {
   /// Waits until the request has finished; if something else ends the wait, breaks the connection,
   /// which finishes all requests.
   /// \returns the reason in that case
-  [[nodiscard]] std::optional<error> wait_for(request one, const wait_limit* limit) noexcept;
+  [[nodiscard]] std::optional<error> wait_for(request one, call_limit limit) noexcept;
   /// Waits until the send queue has room for this number of requests.
-  [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted,
-                                                const wait_limit* limit) noexcept;
+  [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted, call_limit limit) noexcept;
   /// Waits until requests have completed, or another event ends the wait. The connection survives
   /// the limit.
   [[nodiscard]] result<wait_end> wait_for_news(const wait_limit& limit,
@@ -379,6 +380,10 @@ class channel_core {
     return success();
   }
 
+  /// The limit of a wait for room.
+  [[nodiscard]] VERBSPP_DATA_PATH static call_limit limit_of(const posting_terms& terms) noexcept {
+    return terms.scope != nullptr ? terms.scope->limit : terms.limit;
+  }
   VERBSPP_DATA_PATH static void note_scope(request& posted, const posting_terms& terms) noexcept {
     if (terms.scope == nullptr) return;
     posted.scope = terms.scope->serial % scope_serials;
@@ -420,7 +425,7 @@ class channel_core {
 
   // Results. These take requests by value: an object whose address is taken stays in memory.
   [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
-      request one, const wait_limit* limit) noexcept;
+      request one, call_limit limit) noexcept;
   [[nodiscard]] transport_result<completed_work> take_with_attention(request one,
                                                                      bool was_given_up) noexcept;
   [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
@@ -456,7 +461,7 @@ class channel_core {
 
   // Waits.
   template <class Done>
-  [[nodiscard]] std::optional<error> wait_until(Done done, const wait_limit* limit) noexcept;
+  [[nodiscard]] std::optional<error> wait_until(Done done, call_limit limit) noexcept;
   [[nodiscard]] error reason_of(wait_end end, const wait_limit& until) noexcept;
   error give_up(wait_end end, const error& why) noexcept;
   /// The error of a wait that a limit ended, with the number of outstanding requests.
@@ -468,8 +473,8 @@ class channel_core {
 
   // Room, and refusals.
   [[nodiscard]] result<void> make_send_room(const char* operation, bool waits,
-                                            const wait_limit* limit) noexcept;
-  [[nodiscard]] result<void> make_receive_room(bool waits, const wait_limit* limit) noexcept;
+                                            call_limit limit) noexcept;
+  [[nodiscard]] result<void> make_receive_room(bool waits, call_limit limit) noexcept;
   [[nodiscard]] error refused_on_uc(const char* operation, const error& cause) const noexcept;
   [[nodiscard]] static error not_carried(const char* operation) noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;

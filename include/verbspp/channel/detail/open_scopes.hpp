@@ -2,7 +2,7 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
-#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/detail/request.hpp>
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace verbspp::detail {
 
 /// The requests that a scope or stream has to see finished.
 struct scope_state {
-  const wait_limit* limit = nullptr;  ///< null: the channel's default
-  scope_state* outer = nullptr;       ///< the scope of the channel that was opened before
+  call_limit limit = call_limit::of_channel();
+  scope_state* outer = nullptr;  ///< the scope of the channel that was opened before
   // A run is a sequence of requests of the send queue with consecutive numbers. These two members
   // describe the last run.
   std::uint64_t run_first = 0;

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "../catch.hpp"
+#include <verbspp/channel/call_limit.hpp>
+
+#include <chrono>
+#include <limits>
+#include <stop_token>
+#include <type_traits>
+
+using namespace verbspp;
+using namespace std::chrono_literals;
+
+namespace {
+
+bool has_passed(call_limit limit) { return limit.has_passed(); }
+wait_limit begun(call_limit limit) { return limit.begin(30s); }
+
+}  // namespace
+
+static_assert(std::is_convertible_v<std::chrono::seconds, call_limit>);
+static_assert(std::is_convertible_v<wait_limit, call_limit>);
+static_assert(std::is_convertible_v<wait_limit::time_point, call_limit>);
+static_assert(std::is_convertible_v<std::stop_token, call_limit>);
+static_assert(!std::is_convertible_v<int, call_limit>);
+static_assert(!std::is_default_constructible_v<call_limit>);
+
+TEST_CASE("the limit of a call begins when the call begins to wait") {
+  const auto before = wait_limit::time_point::clock::now();
+  const wait_limit limit = begun(5s);
+  CHECK(limit.deadline() >= before + 5s);
+  CHECK(limit.deadline() <= wait_limit::time_point::clock::now() + 5s);
+  // Others have a time or a token of their own.
+  CHECK(begun(before).deadline() == before);
+  CHECK(begun(wait_limit(before)).deadline() == before);
+  CHECK(begun(wait_limit::forever()).is_forever());
+  std::stop_source source;
+  CHECK_FALSE(begun(source.get_token()).has_passed());
+  source.request_stop();
+  CHECK(begun(source.get_token()).stop_requested());
+}
+
+TEST_CASE("without a limit of its own, a call has that of the channel") {
+  CHECK_FALSE(has_passed(call_limit::of_channel()));
+  CHECK_FALSE(has_passed(call_limit::from(nullptr)));
+  CHECK(begun(call_limit::of_channel()).deadline() > wait_limit::time_point::clock::now() + 20s);
+  const wait_limit own = wait_limit::time_point();
+  CHECK(begun(call_limit::from(&own)).deadline() == own.deadline());
+}
+
+TEST_CASE("the limit of a call has passed before if it is no time at all") {
+  CHECK_FALSE(has_passed(1ns));
+  CHECK_FALSE(has_passed(std::chrono::duration<double>(0.5)));
+  CHECK(has_passed(0s));
+  CHECK(has_passed(-1s));
+  CHECK(has_passed(std::chrono::duration<double>(std::numeric_limits<double>::quiet_NaN())));
+  CHECK(has_passed(wait_limit::time_point::clock::now()));
+  CHECK(has_passed(wait_limit(0s)));
+  std::stop_source source;
+  CHECK_FALSE(has_passed(source.get_token()));
+  source.request_stop();
+  CHECK(has_passed(source.get_token()));
+}
