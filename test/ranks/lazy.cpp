@@ -517,7 +517,7 @@ TEST_CASE("a refusal of an earlier call is not taken for one of this call") {
   CHECK(kind_of(unanswered[0]) == error_kind::timed_out);
   {
     const failing_device failing("ibv_create_qp:1+=ENOMEM");
-    // steady: time for a mistake to show; without one, it passes whatever was refused by then
+    // Time for a mistake to show: without one, it passes whatever was refused by then.
     const wait_limit until = 50ms;
     while (!until.has_passed()) all.ranks[1].serve();
   }
