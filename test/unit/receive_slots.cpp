@@ -16,6 +16,7 @@ struct open_slots {
   explicit open_slots(std::uint32_t capacity) {
     slots.set_capacity(capacity);
     REQUIRE(slots.allocate().has_value());
+    REQUIRE(guard.allocate(slots.size(), 1).has_value());
     slots.open();
   }
   receive_slot& post(scope_state* scope = nullptr, bool is_held = true) {

@@ -29,6 +29,7 @@ struct open_window {
     REQUIRE(window.begin_connection(false).has_value());
     window.set_capacity(capacity);
     REQUIRE(window.allocate().has_value());
+    REQUIRE(guard.allocate(window.places(), 1).has_value());
     window.open();
   }
   void post(std::uint32_t count, scope_state* scope = nullptr) { window.advance(count, scope); }
