@@ -35,8 +35,8 @@ constexpr std::uint32_t send_places = 16;
 constexpr std::uint32_t receive_places = 112;
 
 /// A datagram: a word that all have, the rank that sends it, what it says, the errno of a refusal,
-/// the owner and generation of the endpoint that it speaks of, the number of its own call and of
-/// the one that it has heard last, and its own endpoint.
+/// the owner and generation of the endpoint that it speaks of, the numbers of its own last call and
+/// of the receiver's, and its own endpoint.
 constexpr std::uint32_t first_word = 0x76787265;
 constexpr std::size_t beginning = 32;
 constexpr std::size_t length = beginning + endpoint::encoded_size;

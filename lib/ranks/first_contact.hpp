@@ -111,8 +111,8 @@ class [[gnu::visibility("hidden")]] first_contact final : public member_connecto
     bool is_other_ready = false;   ///< it has said so
     int trouble = 0;               ///< the errno of what failed here, for the other end
     std::optional<int> refusal{};  ///< the other end can't: its errno
-    std::uint32_t call = 0;        ///< how often this end has begun to call
-    std::uint32_t heard_call = 0;  ///< the same of the other end, as it said last
+    std::uint32_t call = 0;        ///< the number of this end's last call
+    std::uint32_t heard_call = 0;  ///< the number of the other end's last call
     mark connected_to{};
     mark heard{};  ///< which connection the other end has spoken of last
     queue_pair_number number{};

@@ -94,7 +94,6 @@ class channel_connection {
 
   [[nodiscard]] const std::optional<channel_failure>& failure() const noexcept { return failure_; }
   [[nodiscard]] std::optional<channel_failure>& failure() noexcept { return failure_; }
-  [[nodiscard]] bool root_is_certain() const noexcept { return root_is_certain_; }
   /// Notes a failure. A certain one replaces an uncertain root.
   void fail(const error& root, bool is_certain) noexcept;
   /// Adds the cause to the failure of a flushed request.

@@ -82,8 +82,8 @@ class channel_core {
   // Posting.
 
   /// Posts one request to the send queue, and fills `posted`, which has its default value before.
-  /// That is no part of the result so that it can stay in registers. The caller makes a handle, or
-  /// waits. If posting fails, `memory` is released.
+  /// Outside the result, `posted` can stay in registers. The caller makes a handle, or waits. If
+  /// posting fails, `memory` is released.
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH result<void> post(const Operation& operation, request& posted,
                                                     const posting_terms& terms = {},

@@ -166,8 +166,8 @@ class wire {
   void answer(inlet& from, int descriptor) noexcept;
   void close_inlet(inlet& from) noexcept;
   bool well_formed(std::span<const std::byte> message) noexcept;
-  /// Whether the process of this slot, or one that has not said who it is, has sent what nobody has
-  /// read.
+  /// Whether there are unread packets from the process of this slot, or from one whose slot is not
+  /// known yet.
   bool has_unread_of(std::uint32_t slot) const noexcept;
   /// Whether who is connected there may say something in the name of this queue pair.
   bool speaks_for(inlet& from, std::uint32_t qpn);
