@@ -13,8 +13,7 @@ import sys
 # definitions of others; bases, traits and parameters, which nobody mentions by themselves.
 NOT_THERE = {
     "blocking_operations", "channel_operations", "cm_session", "exchange_session", "flags", "group_operations", "meeting_session",
-    "lease_operations", "memory_operations",
-    "memory_receive_operations", "operation_traits", "optional_immediate_data", "optional_setting",
+    "lease_operations", "operation_traits", "optional_immediate_data", "optional_setting",
     "posting_operations", "queue_pair_parameters", "receive_queue_operations", "registered_buffer", "remote_array", "remote_object",
     "send_queue_operations", "shared_buffer", "shared_part",
 }

@@ -14,7 +14,6 @@
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/lease.hpp>
-#include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
 #include <verbspp/channel/pending.hpp>

@@ -157,8 +157,10 @@ std::optional<work_error> channel_core::failure_of(request one) noexcept {
   return sends_.is_of_this_connection(*lost) ? connection_.explained(failed) : failed;
 }
 
-transport_result<completed_work> channel_core::take_with_attention(request one,
-                                                                   bool was_given_up) noexcept {
+transport_result<completed_work> channel_core::take_with_care(request one,
+                                                              call_limit limit) noexcept {
+  if (is_done(one)) collect_broken();
+  const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
   scope_state* const scope = scopes_.of(one);
   const std::optional<work_error> failure = failure_of(one);
   const completed_work done = success_of(one);
@@ -181,14 +183,6 @@ transport_result<completed_work> channel_core::take_with_attention(request one,
     return error(error_kind::not_connected, "result of a request",
                  "its channel was destroyed before the request had finished");
   return *failure;
-}
-
-transport_result<completed_work> channel_core::take_with_care(request one,
-                                                              call_limit limit) noexcept {
-  if (is_done(one)) collect_broken();
-  const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
-  if (was_given_up) return take_with_attention(one, true);
-  return take_result(one);
 }
 
 void channel_core::drop_with_care(request one, bool must_wait) noexcept {

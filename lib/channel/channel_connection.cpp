@@ -2,7 +2,7 @@
 #include "channel/waiting.hpp"
 #include "qp/addressing.hpp"
 #include <verbspp/base/destroy_failure.hpp>
-#include <verbspp/channel/detail/channel_connection.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/queue/completion_queue_with.hpp>
 
 #include <algorithm>
@@ -82,9 +82,11 @@ void channel_connection::note_endpoint() noexcept {
 }
 
 result<void> channel_connection::check_prepared() const noexcept {
+  constexpr const char* handshake = "handshake of a channel";
   if (state_ == channel_state::prepared) return success();
+  if (state_ == channel_state::empty) return channel_core::refusal_of_empty(handshake);
   return error(state_ == channel_state::connected ? error_kind::busy : error_kind::not_connected,
-               "handshake of a channel",
+               handshake,
                state_ == channel_state::connected
                    ? "the channel is connected already: renew it before another handshake"
                    : "the channel is not prepared: renew it first, and give the peer its new "

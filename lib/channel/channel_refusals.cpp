@@ -60,11 +60,6 @@ error channel_core::refusal_of_empty(const char* operation) noexcept {
           "there is no channel here: it was moved from, or never built"};
 }
 
-error channel_core::not_carried(const char* operation) noexcept {
-  return {error_kind::not_supported, operation,
-          "this channel is of transport UC, which carries sends and RDMA writes only"};
-}
-
 error channel_core::posted_within_batch() noexcept {
   return {error_kind::busy, "ibv_post_send (batch)",
           "something else was posted to the channel while the batch was filled: post it "
@@ -95,8 +90,11 @@ std::optional<error> channel_core::ended_by_drop(const error& ended) noexcept {
                             nullptr, error_access::facts(ended), ended.kind());
 }
 
-error channel_core::refused_on_uc(const char* operation, const error& cause) const noexcept {
-  return sends_.is_open() ? cause : connection_.refusal(operation);
+error channel_core::uncarried(const char* operation, bool is_for_its_fence) const noexcept {
+  if (!sends_.is_open()) return connection_.refusal(operation);
+  if (is_for_its_fence) return no_fence(operation);
+  return {error_kind::not_supported, operation,
+          "this channel is of transport UC, which carries sends and RDMA writes only"};
 }
 
 }  // namespace verbspp::detail

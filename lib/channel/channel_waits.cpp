@@ -3,9 +3,41 @@
 /// Waits of a channel: for room, requests, scopes and news.
 #include "channel/waiting.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/marker_operation.hpp>
+#include <verbspp/work/operations.hpp>
 
 #include <optional>
+
+namespace verbspp::detail {
+
+/// A write of no bytes, which needs no memory of the peer. Its completion shows that all earlier
+/// requests have completed.
+struct marker_operation {};
+
+}  // namespace verbspp::detail
+
+namespace verbspp {
+template <>
+struct operation_traits<detail::marker_operation> : detail::usual_operation {
+  static constexpr const char* name = "ibv_post_send (RDMA write of no bytes)";
+  static constexpr work_operation completes_as = work_operation::rdma_write;
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc || type == transport::uc;
+  }
+  [[nodiscard]] static detail::native_elements elements(
+      const detail::marker_operation& /*operation*/) noexcept {
+    return {};
+  }
+  [[nodiscard]] static unsigned flags(const detail::marker_operation& /*operation*/) noexcept {
+    return 0;
+  }
+  static void describe(ibv_send_wr& native,
+                       const detail::marker_operation& /*operation*/) noexcept {
+    native.opcode = IBV_WR_RDMA_WRITE;
+    native.wr.rdma.remote_addr = 0;
+    native.wr.rdma.rkey = 0;
+  }
+};
+}  // namespace verbspp
 
 namespace verbspp::detail {
 

@@ -78,17 +78,17 @@ void inbox::leave() noexcept {
 }
 
 result<inbox> inbox::open(channel& of, const message_pool& pool, inbox_options options) noexcept {
-  return open(of.core_.get(), pool, options);
+  return open(&of.core(), pool, options);
 }
 
 result<inbox> inbox::open(prepared_channel& of, const message_pool& pool,
                           inbox_options options) noexcept {
-  return open(of.core_.get(), pool, options);
+  return open(&of.core(), pool, options);
 }
 
 result<inbox> inbox::open(detail::channel_core* core, const message_pool& pool,
                           const inbox_options& options) noexcept {
-  if (core == nullptr) return detail::channel_core::refusal_of_empty(opening);
+  if (core->state() == channel_state::empty) return detail::channel_core::refusal_of_empty(opening);
   if (pool.places() == nullptr)
     return error(error_kind::invalid_input, opening, "this pool was moved from");
   if (pool.places()->domain() != core->connection().domain())
@@ -155,7 +155,7 @@ std::optional<result<message>> inbox::next() noexcept {
   while (is_done()) {
     const entry oldest = pop();
     const bool is_lost = oldest.slot->is_lost();
-    const auto result = core_->take_result(request_of(oldest.slot));
+    const auto result = core_->take(request_of(oldest.slot), call_limit::of_channel());
     if (!result.has_value()) {
       if (!is_lost) pool_.places()->give_back(oldest.place);
       continue;

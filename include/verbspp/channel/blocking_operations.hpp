@@ -2,33 +2,16 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
-#include <verbspp/base/detail/because.hpp>
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
+#include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/memory/work_memory.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>
 
-#include <type_traits>
-
 namespace verbspp {
-
-namespace detail {
-
-/// What a call could borrow, but not fill.
-template <class Memory>
-concept NotToBeFilled = BorrowedMemory<Memory> && !FillableMemory<Memory>;
-
-}  // namespace detail
-
-// Said in one sentence wherever it is met.
-#define VERBSPP_DETAIL_NOT_TO_BE_FILLED                                                   \
-  VERBSPP_DETAIL_REFUSED(detail::NotToBeFilled<Memory>,                                   \
-                         "the device writes there: only memory that was registered with " \
-                         "access::local_write can be filled")
 
 /// Blocking calls: each posts one request, waits for it, and returns its result. Where the queue is
 /// full, it waits for room, too.
@@ -110,12 +93,6 @@ class blocking_operations {
     return run_with(memory, rest, limit);
   }
 
-  template <class Memory>
-  void receive(Memory&&, call_limit = call_limit::of_channel()) VERBSPP_DETAIL_NOT_TO_BE_FILLED;
-  template <class Memory>
-  void read(Memory&&, const read_operation&,
-            call_limit = call_limit::of_channel()) VERBSPP_DETAIL_NOT_TO_BE_FILLED;
-
  protected:
   blocking_operations() noexcept = default;
   blocking_operations(blocking_operations&&) noexcept = default;
@@ -153,7 +130,5 @@ class blocking_operations {
     }
   }
 };
-
-#undef VERBSPP_DETAIL_NOT_TO_BE_FILLED
 
 }  // namespace verbspp

@@ -85,7 +85,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
       settings.queue_pair.connection.access =
           access::local_write | access::remote_read | access::remote_write;
     VERBSPP_TRY(core, detail::channel_core::create(settings));
-    return prepared_channel(detail::core_owner(core));
+    return prepared_channel(core);
   }
 
  private:

@@ -39,6 +39,15 @@ inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Peri
     },
 };
 
+/// The default argument of functions whose limit is a `wait_limit`. It stands for the channel's
+/// default limit, and is recognized by its address.
+inline constexpr wait_limit default_limit = wait_limit::forever();
+/// The limit, or null for the channel's default one. Inline where the default argument is, so that
+/// it costs nothing.
+[[nodiscard]] VERBSPP_DATA_PATH const wait_limit* given(const wait_limit& limit) noexcept {
+  return &limit == &default_limit ? nullptr : &limit;
+}
+
 }  // namespace detail
 
 /// The parameter type for the limit of one call: a duration, or anything else that a `wait_limit`

@@ -6,12 +6,11 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/blocking_operations.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/detail/given_limit.hpp>
 #include <verbspp/channel/lease.hpp>
-#include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope.hpp>
@@ -44,34 +43,55 @@ namespace detail {
 
 struct channel_access;
 
-/// Owns a channel's core.
+/// The owner of a channel's core, before the first handshake and after; or empty.
 class core_owner {
  public:
-  core_owner() noexcept = default;
-  explicit core_owner(channel_core* core) noexcept : core_(core) {}
   core_owner(const core_owner&) = delete;
   core_owner& operator=(const core_owner&) = delete;
+
+  /// This end, for the peer; an empty one if there is no channel.
+  [[nodiscard]] struct endpoint endpoint() const noexcept;
+  /// The capacities that the device granted.
+  [[nodiscard]] queue_pair_capacities capacities() const noexcept;
+  /// Null if there is none: empty, broken beyond repair, closed.
+  [[nodiscard]] ibv_qp* native_handle() const noexcept;
+
+  friend std::ostream& operator<<(std::ostream& out, const core_owner& owner) {
+    owner.print(out);
+    return out;
+  }
+
+ protected:
+  using borrowing_handle = pending<>;
+  using keeping_handle = kept_pending;
+
+  core_owner() noexcept = default;
+  explicit core_owner(channel_core* core) noexcept : core_(core) {}
   core_owner(core_owner&& other) noexcept : core_(std::exchange(other.core_, nullptr)) {}
   core_owner& operator=(core_owner&& other) noexcept {
     if (this != &other) {
-      drop();
+      abandon();
       core_ = std::exchange(other.core_, nullptr);
     }
     return *this;
   }
-  ~core_owner() { drop(); }
+  ~core_owner() { abandon(); }
 
-  [[nodiscard]] channel_core* get() const noexcept { return core_; }
-  channel_core* operator->() const noexcept { return core_; }
+  [[nodiscard]] bool is_empty() const noexcept { return core_ == nullptr; }
+  /// The core of an empty owner refuses everything.
+  [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept {
+    return core_ != nullptr ? *core_ : channel_core::empty();
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static posting_terms terms() noexcept { return {}; }
 
  private:
-  void drop() noexcept {
+  void abandon() noexcept {
     if (core_ != nullptr) core_->abandon();
   }
+  void print(std::ostream& out) const;
+
   channel_core* core_ = nullptr;
 };
-
-void print(std::ostream& out, const channel_core* core);
 
 }  // namespace detail
 
@@ -101,7 +121,8 @@ void print(std::ostream& out, const channel_core* core);
 /// has finished, by other means, before the channel goes. Thread rule: as a container: one thread
 /// at a time for it, its handles and its scopes, which debug builds assert; it may go from thread
 /// to thread.
-class channel : public posting_operations<channel>,
+class channel : public detail::core_owner,
+                public posting_operations<channel>,
                 public blocking_operations<channel>,
                 public lease_operations<channel> {
  public:
@@ -110,7 +131,7 @@ class channel : public posting_operations<channel>,
   /// one way for its first connection and those that `renew` prepares.
   explicit channel(prepared_channel&& prepared) noexcept;
   /// For the library.
-  explicit channel(detail::core_owner core) noexcept : core_(std::move(core)) {}
+  explicit channel(detail::channel_core* core) noexcept : core_owner(core) {}
 
   /// Calls `function` with a `channel_scope&`, and returns when all that was posted through it has
   /// finished: also when it returns an error, or throws. The limit is that of the scope as a whole:
@@ -184,70 +205,44 @@ class channel : public posting_operations<channel>,
   [[nodiscard]] result<void> handshake(const managed_attributes& by) noexcept;
 
   [[nodiscard]] channel_state state() const noexcept {
-    return core_.get() != nullptr ? core_->state() : channel_state::empty;
+    return is_empty() ? channel_state::empty : core().state();
   }
   /// Which channel of its hub it is, as arrivals there say; of generation 0 if it is in none.
   [[nodiscard]] channel_id id() const noexcept;
   [[nodiscard]] bool is_connected() const noexcept { return state() == channel_state::connected; }
   /// Why it is broken; empty if it isn't.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
-  /// This end, for the peer; an empty one if there is no channel.
-  [[nodiscard]] struct endpoint endpoint() const noexcept;
-  /// What the device granted.
-  [[nodiscard]] queue_pair_capacities capacities() const noexcept;
   /// Requests that have not been found finished. None once a wait, a blocking call or the end of a
   /// scope has found the channel broken, since these collect all that is outstanding then; `poll`,
   /// which waits for nothing, takes what is there, and may have to be called again.
   [[nodiscard]] std::uint32_t outstanding() const noexcept;
-  /// Null if there is none: empty, broken beyond repair, closed.
-  [[nodiscard]] ibv_qp* native_handle() const noexcept;
   /// Null if the channel is empty.
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
-
-  friend std::ostream& operator<<(std::ostream& out, const channel& c) {
-    detail::print(out, c.core_.get());
-    return out;
-  }
 
  private:
   friend class inbox;
   friend detail::channel_access;
-  /// That of an empty channel refuses everything.
-  [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() const noexcept {
-    return core_.get() != nullptr ? *core_.get() : detail::channel_core::empty();
-  }
+  friend posting_operations<channel>;
+  friend blocking_operations<channel>;
+  friend lease_operations<channel>;
+  using core_owner::core;
+
   [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t every(
       const stream_options& options) const noexcept {
     return std::clamp(options.signal_every, 1U, std::max(core().sends().longest_unsignaled(), 1U));
   }
-
-  friend detail::handle_giver<channel>;
-  friend blocking_operations<channel>;
-  friend lease_operations<channel>;
-  using borrowing_handle = pending<>;
-  using keeping_handle = kept_pending;
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::posting_terms terms() noexcept { return {}; }
-
-  detail::core_owner core_;
 };
 
 /// A channel between its building and its first handshake: it has an endpoint to give to the peer,
 /// and takes receives, which the peer's first messages find then.
 ///
 /// A move-only owner. Thread rule: as a channel.
-class prepared_channel : public receive_queue_operations<prepared_channel, queue_pair_state::init,
-                                                         receive_queue_kind::own, channel_tag>,
-                         public memory_receive_operations<prepared_channel>,
-                         public detail::handle_giver<prepared_channel> {
+class prepared_channel : public detail::core_owner,
+                         public posting_operations<prepared_channel, queue_pair_state::init> {
  public:
-  using memory_receive_operations::post_receive;
-  using receive_queue_operations::post_receive;
-
   /// For the library.
-  explicit prepared_channel(detail::core_owner core) noexcept : core_(std::move(core)) {}
+  explicit prepared_channel(detail::channel_core* core) noexcept : core_owner(core) {}
 
-  /// This end, for the peer.
-  [[nodiscard]] struct endpoint endpoint() const noexcept;
   /// Connects to the peer. It consumes the prepared channel: on failure that is destroyed, with the
   /// receives posted to it, whose handles say so.
   /// \errors as `queue_pair::handshake`
@@ -259,29 +254,11 @@ class prepared_channel : public receive_queue_operations<prepared_channel, queue
       VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
                              "the handshake consumes the prepared channel: write "
                              "std::move(prepared).handshake(remote_endpoint)");
-  /// What the device granted.
-  [[nodiscard]] queue_pair_capacities capacities() const noexcept;
-  [[nodiscard]] ibv_qp* native_handle() const noexcept;
-
-  friend std::ostream& operator<<(std::ostream& out, const prepared_channel& c) {
-    detail::print(out, c.core_.get());
-    return out;
-  }
 
  private:
   friend channel;
   friend class inbox;
-  friend detail::handle_giver<prepared_channel>;
-  using borrowing_handle = pending<>;
-  using keeping_handle = kept_pending;
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::posting_terms terms() noexcept { return {}; }
-
-  /// That of one that was moved from refuses everything.
-  [[nodiscard]] VERBSPP_DATA_PATH detail::channel_core& core() const noexcept {
-    return core_.get() != nullptr ? *core_.get() : detail::channel_core::empty();
-  }
-
-  detail::core_owner core_;
+  friend posting_operations<prepared_channel, queue_pair_state::init>;
 };
 
 }  // namespace verbspp

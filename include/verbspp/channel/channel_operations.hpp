@@ -18,13 +18,13 @@ struct channel_tag {};
 /// operations. What a channel of transport UC does not carry is an error there (`not_supported`),
 /// since a channel is one type whatever its transport.
 ///
-/// `Poster` has `take(operation, channel_tag)` for operations of both queues.
-template <class Poster>
+/// `Poster` has `take(operation, channel_tag)` for operations of both queues. In a `State` before
+/// `ready_to_send` it takes receives only.
+template <class Poster, queue_pair_state State = queue_pair_state::ready_to_send>
 class channel_operations
-    : public send_queue_operations<Poster, transport::rc, queue_pair_state::ready_to_send,
-                                   posting_interface::extended, channel_tag>,
-      public receive_queue_operations<Poster, queue_pair_state::ready_to_send,
-                                      receive_queue_kind::own, channel_tag> {
+    : public send_queue_operations<Poster, transport::rc, State, posting_interface::extended,
+                                   channel_tag>,
+      public receive_queue_operations<Poster, State, receive_queue_kind::own, channel_tag> {
  public:
   template <class... Arguments>
   void post_bind(Arguments&&...) VERBSPP_DETAIL_REFUSED(

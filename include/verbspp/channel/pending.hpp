@@ -31,7 +31,7 @@ struct [[nodiscard]] finished {
 
 namespace detail {
 
-/// What the handles of all kinds are: a request of a channel, or none.
+/// A handle of a request whose memory it does not own, or of none.
 class pending_request {
  public:
   /// None.
@@ -59,6 +59,22 @@ class pending_request {
   /// default constructed.
   [[nodiscard]] bool has_request() const noexcept { return core_ != nullptr; }
 
+  /// The result, if it is there; never blocks.
+  /// \errors of the request; of the channel, if that was destroyed
+  [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
+    if (!has_request()) [[unlikely]]
+      return no_request();
+    if (!look()) return std::nullopt;
+    return take(call_limit::of_channel());
+  }
+  /// Waits for the result. If the limit comes first, this breaks the connection, and all of its
+  /// requests end: only then is the memory the program's again.
+  /// \errors as `poll`; `timed_out`, or that a stop was requested
+  VERBSPP_DATA_PATH transport_result<completed_work> wait(
+      call_limit limit = call_limit::of_channel()) noexcept {
+    return take(limit);
+  }
+
  protected:
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept { return core_->is_done(request_); }
   /// Looks for completions, if there is a need to.
@@ -71,7 +87,7 @@ class pending_request {
     if (core_ == nullptr) [[unlikely]]
       return no_request();
     channel_core& core = *std::exchange(core_, nullptr);
-    return core.wait_and_take(request_, limit);
+    return core.take(request_, limit);
   }
   /// Lets go of the request; with `must_wait`, when the device has let go of its memory.
   VERBSPP_DATA_PATH void drop(bool must_wait = false) noexcept {
@@ -85,32 +101,6 @@ class pending_request {
   // The handle's address is not given away, so that it can be in registers.
   channel_core* core_ = nullptr;  ///< null: no request
   request request_{};
-};
-
-}  // namespace detail
-
-namespace detail {
-
-/// A request whose memory is borrowed.
-class borrowing_request : public pending_request {
- public:
-  using pending_request::pending_request;
-
-  /// The result, if it is there; never blocks.
-  /// \errors of the request; of the channel, if that is gone
-  [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
-    if (!has_request()) [[unlikely]]
-      return no_request();
-    if (!look()) return std::nullopt;
-    return take(call_limit::of_channel());
-  }
-  /// The result, waited for. If the limit comes first, the connection is given up and all of its
-  /// requests with it, since only so the memory is the program's again.
-  /// \errors as `poll`; `timed_out`, or that a stop was requested
-  VERBSPP_DATA_PATH transport_result<completed_work> wait(
-      call_limit limit = call_limit::of_channel()) noexcept {
-    return take(limit);
-  }
 };
 
 }  // namespace detail
@@ -133,9 +123,9 @@ class borrowing_request : public pending_request {
 ///
 /// A move-only owner of a few words. Thread rule: as its channel: one thread at a time for both.
 template <>
-class [[nodiscard]] pending<void> : public detail::borrowing_request {
+class [[nodiscard]] pending<void> : public detail::pending_request {
  public:
-  using borrowing_request::borrowing_request;
+  using pending_request::pending_request;
   void detach() = delete;  // its memory is borrowed, so someone has to wait: own it, or share it
 };
 
@@ -143,9 +133,9 @@ class [[nodiscard]] pending<void> : public detail::borrowing_request {
 ///
 /// As a `pending`, but it need not be kept: dropping it waits for nothing, and leaves the result to
 /// the scope. After the end of the scope, asking for the result is an error (`invalid_input`).
-class scoped_pending : public detail::borrowing_request {
+class scoped_pending : public detail::pending_request {
  public:
-  using borrowing_request::borrowing_request;
+  using pending_request::pending_request;
 };
 
 /// A request on its way that keeps its memory by itself: what posting a shared buffer, or a place
@@ -153,9 +143,9 @@ class scoped_pending : public detail::borrowing_request {
 ///
 /// As a `pending`, but it need not be kept: dropping it waits for nothing, since the memory stays
 /// until the device has let go of it. What goes wrong then, the channel's `failure` tells.
-class kept_pending : public detail::borrowing_request {
+class kept_pending : public detail::pending_request {
  public:
-  using borrowing_request::borrowing_request;
+  using pending_request::pending_request;
 };
 
 namespace detail {

@@ -2,82 +2,195 @@
 #pragma once
 
 #include <verbspp/base/config.hpp>
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
+#include <verbspp/memory/scatter_gather.hpp>
 #include <verbspp/memory/work_memory.hpp>
 #include <verbspp/work/operation_traits.hpp>
+#include <verbspp/work/operations.hpp>
+#include <verbspp/work/posting_interface.hpp>
 #include <verbspp/work/queue_pair_state.hpp>
-#include <verbspp/work/receive_queue_operations.hpp>
-#include <verbspp/work/send_queue_operations.hpp>
+#include <verbspp/work/transport.hpp>
 
 #include <type_traits>
 #include <utility>
 
 namespace verbspp {
 
+/// Memory that a request can own, which is moved, or share, which is copied or moved.
+template <class Memory>
+concept GoesWithWork = SharedMemory<Memory> || WorkMemory<Memory>;
+
 namespace detail {
 
-/// Posts requests to a channel, and returns handles for them.
+/// Memory with one owner, which is not moved.
+template <class Memory>
+concept LeftBehind =
+    std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>;
+/// Memory that goes with work, but that the device must not write.
+template <class Memory>
+concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
+
+/// Memory that belongs to its request after it was posted, and that the request releases.
+template <class Memory>
+concept GivenAway = requires(Memory&& memory) { std::move(memory).give().let_go(); };
+
+/// Whether the device writes to the operation's elements.
+template <class Operation>
+inline constexpr bool fills = std::is_same_v<decltype(Operation::elements), scatter_list>;
+
+/// All of the memory as an element of the operation, or an error.
+template <class Operation, class Memory>
+[[nodiscard]] VERBSPP_DATA_PATH auto element_for(const Memory& memory) noexcept {
+  if constexpr (fills<Operation>)
+    return memory.scatter();
+  else
+    return memory.gather();
+}
+
+/// Makes all of the memory the operation's elements.
+/// \returns false if that is impossible; `element_for` has the error
+template <class Operation, class Memory>
+[[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, const Memory& memory) noexcept {
+  if constexpr (requires { memory.is_one_element(); }) {
+    // A result stays in memory where a call may write to it, so this path has none.
+    if (!memory.is_one_element()) [[unlikely]]
+      return false;
+    using element = std::conditional_t<fills<Operation>, scatter_element, gather_element>;
+    operation.elements = memory.template all<element>();
+  } else {
+    const auto all = element_for<Operation>(memory);
+    if (!all.has_value()) [[unlikely]]
+      return false;
+    operation.elements = all.assume_value();
+  }
+  return true;
+}
+
+}  // namespace detail
+
+// Overloads, since the functions that these hide would take any argument.
+#define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
+  VERBSPP_DETAIL_REFUSED(detail::LeftBehind<Memory>,                                              \
+                         "work that owns its memory takes it over: write std::move(buffer); it "  \
+                         "comes back with the result. To keep it, share it, or name elements of " \
+                         "it: .elements = buffer.gather().value()")
+#define VERBSPP_DETAIL_ONLY_TO_BE_SENT                                                    \
+  VERBSPP_DETAIL_REFUSED(detail::OnlyToBeSent<Memory>,                                    \
+                         "the device writes there: only memory that was registered with " \
+                         "access::local_write can be filled")
+
+/// All that channels and their scopes post, and return handles for. The memory of a request is
+/// named by elements, or is given by itself: then all of it is sent, written or filled, and the
+/// operation names no elements. A part of a buffer is memory, too (`registered_buffer::part`).
+///
+/// - Memory with one owner, such as a `registered_buffer`, is moved into the handle, and comes back
+///   with the result, on failure too. If posting fails, it stays where it was.
+/// - Shared memory, such as a `shared_buffer`, is kept alive until the request has finished,
+///   whether the handle is kept or not.
+/// - A `message` of a pool is given to the request that sends or writes it, and its place returns
+///   to the pool by itself, whether the handle is kept or not. A request that fills it owns it. If
+///   posting fails, it stays where it was.
 ///
 /// `Poster` has the functions `core()` and `terms()`, and two types of handles: `borrowing_handle`
-/// for requests that borrow their memory, `keeping_handle` for those that keep it.
-template <class Poster>
-class handle_giver {
+/// for requests that borrow their memory, `keeping_handle` for those that keep it. In a `State`
+/// before `ready_to_send` it takes receives only.
+/// \errors of memory given by itself: as of the operation with elements; `invalid_input` for
+/// memory that was moved from, and for more than 2^32 - 1 bytes
+template <class Poster, queue_pair_state State = queue_pair_state::ready_to_send>
+class posting_operations : public channel_operations<Poster, State> {
+ public:
+  using channel_operations<Poster, State>::post_receive;
+  using channel_operations<Poster, State>::post_send;
+  using channel_operations<Poster, State>::post_write;
+  using channel_operations<Poster, State>::post_read;
+
+  template <class Memory>
+    requires GoesWithWork<Memory> && FillableMemory<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_receive(Memory&& memory) noexcept {
+    return take(receive_operation(), std::forward<Memory>(memory));
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory> && AcceptsSends<State>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_send(Memory&& memory,
+                                                 const send_operation& rest = {}) noexcept {
+    return take(rest, std::forward<Memory>(memory));
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory> && AcceptsSends<State>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_write(Memory&& memory,
+                                                  const write_operation& rest) noexcept {
+    return take(rest, std::forward<Memory>(memory));
+  }
+  template <class Memory>
+    requires GoesWithWork<Memory> && FillableMemory<Memory> && AcceptsSends<State>
+  [[nodiscard]] VERBSPP_DATA_PATH auto post_read(Memory&& memory,
+                                                 const read_operation& rest) noexcept {
+    return take(rest, std::forward<Memory>(memory));
+  }
+
+  template <class Memory>
+  void post_receive(Memory&&) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_receive(Memory&&) VERBSPP_DETAIL_ONLY_TO_BE_SENT;
+  template <class Memory>
+  void post_send(Memory&&, const send_operation& = {}) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_write(Memory&&, const write_operation&) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_read(Memory&&, const read_operation&) VERBSPP_DETAIL_LEFT_BEHIND;
+  template <class Memory>
+  void post_read(Memory&&, const read_operation&) VERBSPP_DETAIL_ONLY_TO_BE_SENT;
+
  protected:
-  handle_giver() noexcept = default;
-  handle_giver(handle_giver&&) noexcept = default;
-  handle_giver& operator=(handle_giver&&) noexcept = default;
-  ~handle_giver() = default;
+  posting_operations() noexcept = default;
+  posting_operations(posting_operations&&) noexcept = default;
+  posting_operations& operator=(posting_operations&&) noexcept = default;
+  ~posting_operations() = default;
 
  private:
-  friend send_queue_operations<Poster, transport::rc, queue_pair_state::ready_to_send,
-                               posting_interface::extended, channel_tag>;
-  friend receive_queue_operations<Poster, queue_pair_state::ready_to_send, receive_queue_kind::own,
-                                  channel_tag>;
-  friend receive_queue_operations<Poster, queue_pair_state::init, receive_queue_kind::own,
-                                  channel_tag>;
-  friend memory_operations<Poster>;
-  friend memory_receive_operations<Poster>;
+  friend send_queue_operations<Poster, transport::rc, State, posting_interface::extended,
+                               channel_tag>;
+  friend receive_queue_operations<Poster, State, receive_queue_kind::own, channel_tag>;
 
   template <class Operation>
   [[nodiscard]] VERBSPP_DATA_PATH auto take(const Operation& operation,
                                             channel_tag /*tag*/) noexcept {
     using posted = result<typename Poster::borrowing_handle>;
-    channel_core& core = poster().core();
-    request made;
+    detail::channel_core& core = poster().core();
+    detail::request made;
     const result<void> done = core.post(operation, made, poster().terms());
     if (!done.has_value()) [[unlikely]]
       return posted(done.assume_error());
     return posted(std::in_place, &core, made);
   }
 
-  /// Posts an operation whose elements are this memory, which is left unchanged if posting fails.
   template <class Operation, class Memory>
-  [[nodiscard]] VERBSPP_DATA_PATH auto take(const Operation& rest, channel_tag /*tag*/,
-                                            Memory&& memory) noexcept {
+    requires GoesWithWork<Memory>
+  [[nodiscard]] VERBSPP_DATA_PATH auto take(const Operation& rest, Memory&& memory) noexcept {
     constexpr bool is_shared = SharedMemory<Memory>;
-    constexpr bool is_given = GivenAway<Memory> && !fills<Operation>;
+    constexpr bool is_given = detail::GivenAway<Memory> && !detail::fills<Operation>;
     using handle = std::conditional_t<is_shared || is_given, typename Poster::keeping_handle,
                                       pending<std::remove_cvref_t<Memory>>>;
     using posted = result<handle>;
-    channel_core& core = poster().core();
+    detail::channel_core& core = poster().core();
     Operation operation = rest;
-    if (!name_all(operation, memory)) [[unlikely]]
-      return posted(element_for<Operation>(memory).assume_error());
-    kept_memory kept;
+    if (!detail::name_all(operation, memory)) [[unlikely]]
+      return posted(detail::element_for<Operation>(memory).assume_error());
+    detail::kept_memory kept;
     if constexpr (is_shared) kept = memory.keep();
-    request made;
+    detail::request made;
     const result<void> done = core.post(operation, made, poster().terms(), kept);
     if (!done.has_value()) [[unlikely]]
       return posted(done.assume_error());
     if constexpr (is_given) core.keep(made, std::forward<Memory>(memory).give());
-    if constexpr (!fills<Operation>)
+    if constexpr (!detail::fills<Operation>)
       if (core.watches()) [[unlikely]]
-        core.protect(made.number, native_of(operation.elements));
+        core.protect(made.number, detail::native_of(operation.elements));
     if constexpr (is_shared || is_given)
       return posted(std::in_place, &core, made);
     else
@@ -87,31 +200,7 @@ class handle_giver {
   [[nodiscard]] VERBSPP_DATA_PATH Poster& poster() noexcept { return static_cast<Poster&>(*this); }
 };
 
-}  // namespace detail
-
-/// All that channels and their scopes post, and give handles of: operations whose memory is named
-/// by elements, and those that take their memory with them.
-///
-/// `Poster` has what `detail::handle_giver` asks for.
-template <class Poster>
-class posting_operations : public channel_operations<Poster>,
-                           public memory_operations<Poster>,
-                           public detail::handle_giver<Poster> {
- public:
-  using channel_operations<Poster>::post_receive;
-  using channel_operations<Poster>::post_send;
-  using channel_operations<Poster>::post_write;
-  using channel_operations<Poster>::post_read;
-  using memory_operations<Poster>::post_receive;
-  using memory_operations<Poster>::post_send;
-  using memory_operations<Poster>::post_write;
-  using memory_operations<Poster>::post_read;
-
- protected:
-  posting_operations() noexcept = default;
-  posting_operations(posting_operations&&) noexcept = default;
-  posting_operations& operator=(posting_operations&&) noexcept = default;
-  ~posting_operations() = default;
-};
+#undef VERBSPP_DETAIL_LEFT_BEHIND
+#undef VERBSPP_DETAIL_ONLY_TO_BE_SENT
 
 }  // namespace verbspp

@@ -7,7 +7,6 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel_operations.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
-#include <verbspp/channel/memory_operations.hpp>
 #include <verbspp/channel/pending.hpp>
 #include <verbspp/channel/posting_operations.hpp>
 #include <verbspp/channel/scope_error.hpp>
@@ -175,7 +174,7 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   }
 
  private:
-  friend detail::handle_giver<channel_scope>;
+  friend posting_operations<channel_scope>;
   using borrowing_handle = scoped_pending;
   using keeping_handle = scoped_pending;
 

@@ -4,10 +4,10 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
-#include <verbspp/channel/detail/given_limit.hpp>
 #include <verbspp/channel/scope.hpp>
 #include <verbspp/group/detail/channel_access.hpp>
 #include <verbspp/group/detail/member_connector.hpp>

@@ -6,12 +6,15 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel_failure.hpp>
-#include <verbspp/channel/detail/channel_settings.hpp>
+#include <verbspp/channel/detail/hub_reference.hpp>
+#include <verbspp/channel/waiting.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
+#include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
 #include <verbspp/qp/queue_pair_data.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
+#include <verbspp/work/transport.hpp>
 #include <verbspp/work/work_error.hpp>
 
 #include <infiniband/verbs.h>
@@ -23,6 +26,15 @@
 namespace verbspp::detail {
 
 class looking;
+
+/// The parameters of a channel, which its builder collects.
+struct channel_settings {
+  hub_reference hub{};  ///< first, so that it is destroyed after the queues
+  transport type = transport::rc;
+  queue_pair_settings queue_pair{};
+  std::chrono::nanoseconds default_limit = std::chrono::seconds(30);
+  wait_mode waiting = wait_mode::spin();
+};
 
 /// The connection of a channel, from one handshake to the next: a queue pair, its completion queue,
 /// the endpoints of both ends, the failure, and the other sources of events that end waits.

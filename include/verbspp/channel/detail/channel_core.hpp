@@ -9,7 +9,6 @@
 #include <verbspp/channel/channel_failure.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/channel_connection.hpp>
-#include <verbspp/channel/detail/channel_settings.hpp>
 #include <verbspp/channel/detail/memory_guard.hpp>
 #include <verbspp/channel/detail/one_thread.hpp>
 #include <verbspp/channel/detail/open_scopes.hpp>
@@ -89,12 +88,8 @@ class channel_core {
                                                     const posting_terms& terms = {},
                                                     kept_memory memory = {}) noexcept {
     using traits = operation_traits<Operation>;
-    if constexpr (!traits::carried_by(transport::uc))
-      if (connection_.type() != transport::rc) [[unlikely]]
-        return refused(refused_on_uc(traits::name, not_carried(traits::name)), memory);
-    if ((traits::flags(operation) & IBV_SEND_FENCE) != 0 && connection_.type() != transport::rc)
-        [[unlikely]]
-      return refused(refused_on_uc(traits::name, no_fence(traits::name)), memory);
+    if (!carries(operation)) [[unlikely]]
+      return refused(uncarried(traits::name, traits::carried_by(transport::uc)), memory);
     if (!sends_.has_room()) [[unlikely]]
       if (const result<void> made =
               make_send_room(traits::name, terms.waits_for_room, limit_of(terms));
@@ -172,12 +167,8 @@ class channel_core {
     using traits = operation_traits<Operation>;
     if (!sends_.is_open()) [[unlikely]]
       return connection_.refusal(traits::name);
-    if constexpr (!traits::carried_by(transport::uc))
-      if (connection_.type() != transport::rc) [[unlikely]]
-        return not_carried(traits::name);
-    if ((traits::flags(operation) & IBV_SEND_FENCE) != 0 && connection_.type() != transport::rc)
-        [[unlikely]]
-      return no_fence(traits::name);
+    if (!carries(operation)) [[unlikely]]
+      return uncarried(traits::name, traits::carried_by(transport::uc));
     if (!is_sound<transport::rc>(operation)) [[unlikely]]
       return unsoundness<transport::rc>(operation);
     return std::nullopt;
@@ -246,14 +237,16 @@ class channel_core {
       go_if_unused();
   }
   /// Takes the result of a request, and waits for it if necessary. This uncounts its handle.
-  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_and_take(
-      const request& one, call_limit limit) noexcept {
-    if (!has_succeeded(one)) {
-      collect();
-      if (!has_succeeded(one)) [[unlikely]]
-        return copy_of(take_with_care(one, limit));
-    }
-    return take_success(one);
+  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(const request& one,
+                                                                        call_limit limit) noexcept {
+    if (!has_succeeded(one)) collect();
+    scope_state* const scope = scopes_.innermost();
+    const bool is_known = one.scope == 0 || (scope != nullptr && scope->serial == one.scope);
+    if (!is_known || !has_succeeded(one)) [[unlikely]]
+      return copy_of(take_with_care(one, limit));
+    if (one.scope != 0) ++scope->taken;
+    --handles_;
+    return success_of(one);
   }
   /// Waits for a request that was just posted, without a handle.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> wait_without_handle(
@@ -264,13 +257,6 @@ class channel_core {
       return copy_of(take_with_care(one, limit));
     }
     return success_of(one);
-  }
-  /// Takes the result of a request that is done, without waiting. This uncounts its handle.
-  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_result(
-      const request& one) noexcept {
-    if (!has_succeeded(one)) [[unlikely]]
-      return copy_of(take_with_attention(one, false));
-    return take_success(one);
   }
   /// Drops the handle of a request. Waits if the request borrows memory and has no scope, or if
   /// `must_wait`.
@@ -361,6 +347,15 @@ class channel_core {
                                     std::is_same_v<Operation, compare_and_swap_operation> ||
                                     std::is_same_v<Operation, fetch_and_add_operation>;
 
+  /// Whether the channel's transport carries the operation: UC has no fence, nor what has an
+  /// answer.
+  template <class Operation>
+  [[nodiscard]] VERBSPP_DATA_PATH bool carries(const Operation& operation) const noexcept {
+    using traits = operation_traits<Operation>;
+    return (traits::carried_by(transport::uc) &&
+            (traits::flags(operation) & IBV_SEND_FENCE) == 0) ||
+           connection_.type() == transport::rc;
+  }
   /// Whether the device accesses no memory of the program after such a request was posted.
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_no_memory(
       const native_elements& elements) noexcept {
@@ -402,17 +397,6 @@ class channel_core {
     receives_.release(*one.slot);
     return done;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take_success(
-      const request& one) noexcept {
-    if (one.scope != 0) {
-      scope_state* const scope = scopes_.innermost();
-      if (scope == nullptr || scope->serial != one.scope) [[unlikely]]
-        return copy_of(take_with_attention(one, false));
-      ++scope->taken;
-    }
-    --handles_;
-    return success_of(one);
-  }
   /// Copies the result of a call member by member, so that the destination can stay in registers. A
   /// compiler would elide the copy of the whole object, and pass the destination to the call.
   [[nodiscard]] VERBSPP_DATA_PATH static transport_result<completed_work> copy_of(
@@ -426,8 +410,6 @@ class channel_core {
   // Results. These take requests by value: an object whose address is taken stays in memory.
   [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
       request one, call_limit limit) noexcept;
-  [[nodiscard]] transport_result<completed_work> take_with_attention(request one,
-                                                                     bool was_given_up) noexcept;
   [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
   void drop_with_care(request one, bool must_wait) noexcept;
   void go_if_unused() noexcept;
@@ -475,8 +457,8 @@ class channel_core {
   [[nodiscard]] result<void> make_send_room(const char* operation, bool waits,
                                             call_limit limit) noexcept;
   [[nodiscard]] result<void> make_receive_room(bool waits, call_limit limit) noexcept;
-  [[nodiscard]] error refused_on_uc(const char* operation, const error& cause) const noexcept;
-  [[nodiscard]] static error not_carried(const char* operation) noexcept;
+  /// The refusal of an operation that the channel's transport does not carry.
+  [[nodiscard]] error uncarried(const char* operation, bool is_for_its_fence) const noexcept;
   [[nodiscard]] static error not_extended(const char* operation) noexcept;
 
   // Guarded memory. In the guard, the places of receives follow those of the send queue.
