@@ -239,12 +239,17 @@ class channel_core {
   /// Takes the result of a request, and waits for it if necessary. This uncounts its handle.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(const request& one,
                                                                         call_limit limit) noexcept {
-    if (!has_succeeded(one)) collect();
-    scope_state* const scope = scopes_.innermost();
-    const bool is_known = one.scope == 0 || (scope != nullptr && scope->serial == one.scope);
-    if (!is_known || !has_succeeded(one)) [[unlikely]]
-      return copy_of(take_with_care(one, limit));
-    if (one.scope != 0) ++scope->taken;
+    if (!has_succeeded(one)) {
+      collect();
+      if (!has_succeeded(one)) [[unlikely]]
+        return copy_of(take_with_care(one, limit));
+    }
+    if (one.scope != 0) {
+      scope_state* const scope = scopes_.innermost();
+      if (scope == nullptr || scope->serial != one.scope) [[unlikely]]
+        return copy_of(take_with_care(one, limit));
+      ++scope->taken;
+    }
     --handles_;
     return success_of(one);
   }
