@@ -7,16 +7,6 @@
 
 namespace softverbs {
 
-std::byte* receive_memory::start_of(const ibv_sge& piece) const noexcept {
-  return regions_.local(domain_, piece.lkey, piece.addr, piece.length, true);
-}
-
-bool receive_memory::may_be_filled() const noexcept {
-  return std::all_of(work_.entries, work_.entries + work_.count, [this](const ibv_sge& piece) {
-    return piece.length == 0 || start_of(piece) != nullptr;
-  });
-}
-
 bool receive_memory::fill(std::uint64_t offset, const std::byte* from,
                           std::uint32_t length) const noexcept {
   for (std::uint32_t entry = 0; entry < work_.count && length > 0; ++entry) {
@@ -28,7 +18,7 @@ bool receive_memory::fill(std::uint64_t offset, const std::byte* from,
     piece.addr += offset;
     piece.length =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
-    std::byte* to = start_of(piece);
+    std::byte* const to = regions_.local(domain_, piece.lkey, piece.addr, piece.length, true);
     if (to == nullptr || !user_memory::copy(to, from, piece.length)) return false;
     from += piece.length;
     length -= piece.length;

@@ -18,13 +18,12 @@ class receive_memory {
                  const receive_queue::receive& work) noexcept
       : regions_(regions), domain_(domain), work_(work) {}
 
-  bool may_be_filled() const noexcept;
-  /// From that place on; false if it may not be.
+  /// Writes the bytes from an offset on, piece by piece. Checks only the bytes that it writes.
+  /// \returns false at the first piece whose bytes may not be written; the pieces before it have
+  /// theirs
   bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) const noexcept;
 
  private:
-  std::byte* start_of(const ibv_sge& piece) const noexcept;
-
   const region_table& regions_;
   const ibv_pd* domain_;
   const receive_queue::receive& work_;

@@ -94,8 +94,7 @@ void receive_work_queue::take(const packet& frame) {
   const std::uint32_t length = frame.header.payload;
   if (length > waiting_.front().length) return fail(IBV_WC_LOC_LEN_ERR);
   const receive_memory memory(owner_.machine().regions, pd, waiting_.front());
-  if (!memory.may_be_filled() || !memory.fill(0, frame.payload, length))
-    return fail(IBV_WC_LOC_PROT_ERR);
+  if (!memory.fill(0, frame.payload, length)) return fail(IBV_WC_LOC_PROT_ERR);
   const faults::verdict fault = faults::judge(wq_num, true);
   if (fault.status != IBV_WC_SUCCESS) return fail(fault.status, fault);
   complete(IBV_WC_SUCCESS, &frame, fault);

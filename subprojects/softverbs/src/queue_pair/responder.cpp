@@ -159,9 +159,7 @@ void responder::on_send(const packet& incoming) {
   const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
   if (end > current().length)
     return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  const receive_memory memory = current_memory();
-  if ((message_.arrived == 0 && !memory.may_be_filled()) ||
-      !memory.fill(message_.arrived, incoming.payload, header.payload))
+  if (!current_memory().fill(message_.arrived, incoming.payload, header.payload))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::remote_operation, IBV_EVENT_QP_FATAL);
   message_.arrived = static_cast<std::uint32_t>(end);
   if (last && (header.flags & packet_flag::invalidate) != 0 &&
@@ -179,9 +177,7 @@ void responder::on_datagram(const packet& incoming) {
   // Without a network header, the room for it stays as it is. Frames begin with what they have.
   const bool whole = header.kind == packet_kind::frame || (header.flags & packet_flag::global) != 0;
   const std::uint32_t skipped = whole ? 0 : sizeof(network_header);
-  const receive_memory memory = current_memory();
-  if (!memory.may_be_filled() ||
-      !memory.fill(skipped, incoming.payload + skipped, header.payload - skipped))
+  if (!current_memory().fill(skipped, incoming.payload + skipped, header.payload - skipped))
     return fail_receive(IBV_WC_LOC_PROT_ERR, refusal::none, IBV_EVENT_QP_FATAL);
   receive_message(IBV_WC_RECV, header.payload, header);
 }

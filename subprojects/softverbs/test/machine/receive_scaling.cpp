@@ -198,6 +198,22 @@ TEST_CASE("receive scaling: completions tell the rule's tag, and may be waited f
   // All that is left goes with the device.
 }
 
+TEST_CASE("receive scaling: a receive that runs past its region takes the frames that end before") {
+  if (!may_send_frames()) return;
+  frame_end sender;
+  two_queues end;
+  const auto bytes = static_cast<std::uint32_t>(end.first.size());
+  ibv_sge place = end.piece(0, 2 * bytes);
+  place.addr = reinterpret_cast<std::uintptr_t>(end.memory.data()) + end.memory.size() - bytes;
+  REQUIRE(change(end.queues[0], IBV_WQS_RESET) == 0);
+  REQUIRE(change(end.queues[0], IBV_WQS_RDY) == 0);
+  REQUIRE(post(end.queues[0], 8, place) == 0);
+  REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
+  const ibv_wc received = end.next(0);
+  CHECK(received.status == IBV_WC_SUCCESS);
+  CHECK(received.wr_id == 8);
+}
+
 TEST_CASE("receive scaling: a queue that fails takes no other with it, and can be reset") {
   if (!may_send_frames()) return;
   frame_end sender;

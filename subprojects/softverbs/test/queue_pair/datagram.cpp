@@ -434,6 +434,22 @@ TEST_CASE("UD: a receive that the datagram doesn't fit in fails") {
   CHECK(ends.right.wait().status == IBV_WC_LOC_PROT_ERR);
 }
 
+TEST_CASE("UD: a receive that runs past its region takes the datagrams that end before") {
+  datagram_connection ends;
+  const std::size_t room = ends.right.memory.size();
+  REQUIRE(ends.right.post_receive(1, {ends.right.piece(room - header_bytes - 8, 4096)}) == 0);
+  REQUIRE(ends.right.post_receive(2, {ends.right.piece(room - header_bytes - 8, 4096)}) == 0);
+  REQUIRE(ends.send(3, {ends.left.piece(0, 8)}) == 0);
+  CHECK(ends.left.wait().status == IBV_WC_SUCCESS);
+  const ibv_wc received = ends.right.wait();
+  CHECK(received.status == IBV_WC_SUCCESS);
+  CHECK(received.byte_len == header_bytes + 8);
+  REQUIRE(ends.send(4, {ends.left.piece(0, 9)}) == 0);
+  CHECK(ends.left.wait().status == IBV_WC_SUCCESS);
+  CHECK(ends.right.wait().status == IBV_WC_LOC_PROT_ERR);
+  CHECK(ends.right.state() == IBV_QPS_ERR);
+}
+
 TEST_CASE("UD: a datagram to nobody is sent") {
   datagram_connection ends;
   for (const std::uint32_t qpn : {0U, 1U, ends.right.pair->qp_num ^ 1, 0xffffffU}) {

@@ -129,6 +129,45 @@ TEST_CASE("a receive needs memory that may be written") {
   failed(link.left, 2, IBV_WC_REM_OP_ERR);
 }
 
+TEST_CASE("a receive that runs past its region takes the messages that end before") {
+  // An end has as many bytes as its region.
+  const options wanted{.type = GENERATE(IBV_QPT_RC, IBV_QPT_UC),
+                       .shared_receives = GENERATE(false, true)};
+  connection link({.type = wanted.type}, wanted);
+  const std::size_t room = link.right.memory.size();
+  fill(link.left, 0, 64, 5);
+  ibv_sge foreign = link.right.piece(0, 64);
+  foreign.lkey ^= 0x100;
+  REQUIRE(link.right.post_receive(1, {link.right.piece(room - 64, 128)}) == 0);
+  REQUIRE(link.right.post_receive(2, {link.right.piece(0, 64), foreign}) == 0);
+  for (const std::uint64_t id : {1U, 2U}) {
+    REQUIRE(link.left.send(id, {link.left.piece(0, 64)}) == 0);
+    CHECK(link.left.wait().status == IBV_WC_SUCCESS);
+    const ibv_wc received = link.right.wait();
+    CHECK(received.wr_id == id);
+    CHECK(received.status == IBV_WC_SUCCESS);
+    CHECK(received.byte_len == 64);
+  }
+  CHECK(same(link.left, 0, link.right, room - 64, 64));
+  CHECK(same(link.left, 0, link.right, 0, 64));
+}
+
+TEST_CASE("a message that runs past the region of its receive fails, after the pieces before it") {
+  connection link;
+  const std::size_t room = link.right.memory.size();
+  constexpr std::size_t packet = 32768;
+  fill(link.left, 0, half, 5);
+  const endpoint untouched;
+  // The first packet, and of the second one the first piece; nothing of the piece that runs past.
+  REQUIRE(link.right.post_receive(
+              1, {link.right.piece(0, packet + 100), link.right.piece(room - 64, 128)}) == 0);
+  REQUIRE(link.left.send(2, {link.left.piece(0, packet + 100 + 65)}) == 0);
+  failed(link.right, 1, IBV_WC_LOC_PROT_ERR);
+  failed(link.left, 2, IBV_WC_REM_OP_ERR);
+  CHECK(same(link.left, 0, link.right, 0, packet + 100));
+  CHECK(same(untouched, room - 64, link.right, room - 64, 64));
+}
+
 TEST_CASE("a message longer than the receive fails on both sides") {
   connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 99)}) == 0);
