@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 
 namespace softverbs {
 namespace {
 
-/// Of looks without an event, after which it is somebody else's turn to get the lock.
+/// The most looks without an event, so that a peer that keeps talking keeps nobody from an event.
 constexpr int longest_look = 64;
 
 std::unordered_set<event_channel*>& channels() {
@@ -147,28 +148,43 @@ void event_channel::ring() const noexcept {
 }
 
 void event_channel::post(std::unique_ptr<connection_event> event) {
-  events_.push_back(std::move(event));
+  auto place = events_.end();
+  while (place != events_.begin()) {
+    const connection_event& before = **std::prev(place);
+    if (before.caused_at <= event->caused_at || before.id == event->id) break;
+    --place;
+  }
+  events_.insert(place, std::move(event));
   ring();
 }
 
-void event_channel::progress() {
-  for (int looks = 0; looks < longest_look && events_.empty(); ++looks) {
-    epoll_event ready{};
-    // One at a time: serving it may end others.
-    if (::epoll_wait(fd, &ready, 1, 0) != 1) return;
-    if (ready.data.ptr == &bell_) {
-      std::uint64_t rings = 0;
-      [[maybe_unused]] const ssize_t got = ::read(bell_, &rings, sizeof(rings));
-    } else if (ready.data.ptr == &timer_) {
-      serve_timer();
-    } else {
-      static_cast<channel_member*>(ready.data.ptr)->on_ready();
-    }
+bool event_channel::look() {
+  epoll_event ready{};
+  // One at a time: serving it may end others.
+  if (::epoll_wait(fd, &ready, 1, 0) != 1) return false;
+  if (ready.data.ptr == &bell_) {
+    std::uint64_t rings = 0;
+    [[maybe_unused]] const ssize_t got = ::read(bell_, &rings, sizeof(rings));
+  } else if (ready.data.ptr == &timer_) {
+    serve_timer();
+  } else {
+    static_cast<channel_member*>(ready.data.ptr)->on_ready();
   }
+  return true;
+}
+
+void event_channel::progress() {
+  for (int looks = 0; looks < longest_look; ++looks) {
+    const std::size_t before = events_.size();
+    // When the descriptors have nothing more, all is there that was sent before what was read.
+    if (!look()) break;
+    if (events_.size() > before) looks = 0;
+  }
+  if (!events_.empty()) ring();
 }
 
 std::unique_ptr<connection_event> event_channel::take() {
-  if (events_.empty()) progress();
+  progress();
   if (events_.empty()) return nullptr;
   auto first = std::move(events_.front());
   events_.pop_front();

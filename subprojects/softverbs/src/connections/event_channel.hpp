@@ -42,6 +42,8 @@ struct connection_event final : rdma_cm_event {
   /// Whoever is not destroyed before this is acknowledged: of a request, who listens.
   identifier* owner = nullptr;
   multicast_membership* membership = nullptr;
+  /// When its cause was: the sending of a message, or else when the event was made.
+  nanoseconds caused_at = now();
   std::array<std::uint8_t, most_private_data> private_data{};
 };
 
@@ -83,8 +85,9 @@ class event_channel final : public rdma_event_channel {
   /// Calls `on_time` then; 0 for never.
   void wake_at(channel_member& member, nanoseconds when);
 
+  /// Puts the event behind those with an earlier cause, and behind those of the same identifier.
   void post(std::unique_ptr<connection_event> event);
-  /// The next event, after a look at what has come if there is none; null if there is none then.
+  /// Reads what has come, and returns the event with the earliest cause; null if there is none.
   std::unique_ptr<connection_event> take();
   /// Those that the predicate says yes to are moved behind each other to the sink.
   void extract(const std::function<bool(const connection_event&)>& which,
@@ -100,7 +103,9 @@ class event_channel final : public rdma_event_channel {
   event_channel();
   bool watch(int descriptor, channel_member& member, std::uint32_t what) noexcept;
   void abandon() noexcept;
+  /// Reads until nothing is left that came before anything that it has read.
   void progress();
+  bool look();
   void serve_timer();
   void set_timer() noexcept;
 

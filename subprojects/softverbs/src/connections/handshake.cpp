@@ -161,8 +161,10 @@ void identifier::on_time() {
 
 bool identifier::send(const message& said) {
   const int error = errno;
-  const bool sent = ::send(socket_, &said, sizeof(said), MSG_DONTWAIT | MSG_NOSIGNAL) ==
-                    static_cast<ssize_t>(sizeof(said));
+  message stamped = said;
+  stamped.sent_at = now();
+  const bool sent = ::send(socket_, &stamped, sizeof(stamped), MSG_DONTWAIT | MSG_NOSIGNAL) ==
+                    static_cast<ssize_t>(sizeof(stamped));
   errno = error;
   return sent;
 }
@@ -348,16 +350,16 @@ void identifier::take(const message& said) {
       if (stage_ != stage::answered) break;
       stage_ = stage::connected;
       events().wake_at(*this, 0);
-      return post(RDMA_CM_EVENT_ESTABLISHED);
+      return events().post(make_event(RDMA_CM_EVENT_ESTABLISHED, 0, said));
     case message_kind::disconnect:
       if (stage_ != stage::answered && stage_ != stage::connected && stage_ != stage::leaving)
         break;
       static_cast<void>(say(message_kind::disconnected));
-      post(RDMA_CM_EVENT_DISCONNECTED);
+      events().post(make_event(RDMA_CM_EVENT_DISCONNECTED, 0, said));
       return enter_time_wait();
     case message_kind::disconnected:
       if (stage_ != stage::leaving) break;
-      post(RDMA_CM_EVENT_DISCONNECTED);
+      events().post(make_event(RDMA_CM_EVENT_DISCONNECTED, 0, said));
       return enter_time_wait();
     case message_kind::request:
       break;

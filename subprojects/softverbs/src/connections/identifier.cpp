@@ -114,6 +114,7 @@ void identifier::post(rdma_cm_event_type type, int error) {
 std::unique_ptr<connection_event> identifier::make_event(rdma_cm_event_type type, int error,
                                                          const message& said) {
   auto made = make_event(type, error);
+  if (said.sent_at != 0) made->caused_at = std::min(made->caused_at, said.sent_at);
   const std::size_t room = private_room(said.kind, said.is_datagram != 0);
   std::copy_n(said.private_data.begin(), said.private_length, made->private_data.begin());
   if (is_datagram()) {

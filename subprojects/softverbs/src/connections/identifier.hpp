@@ -75,6 +75,8 @@ class identifier final : public channel_member, public public_identifier {
   int resolve(const sockaddr* source, const sockaddr* target);
   int resolve_route();
   int listen(int backlog);
+  /// The program gets the last request, so that the next one may become an event.
+  void take_next_request();
   int connect(const rdma_conn_param* parameters);
   int accept(const rdma_conn_param* parameters);
   int establish();

@@ -140,6 +140,12 @@ void identifier::take_request(int socket, const message& said) {
   told->owner = this;
   told->id = made.release();  // the program's from here on, or the event's
   events().post(std::move(told));
+  // The others wait in the backlog.
+  watch_reserved(false);
+}
+
+void identifier::take_next_request() {
+  if (stage_ == stage::listening) watch_reserved(true);
 }
 
 }  // namespace softverbs

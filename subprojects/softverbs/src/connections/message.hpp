@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "base/clock.hpp"
+
 #include <infiniband/verbs.h>
 
 #include <array>
@@ -52,8 +54,10 @@ struct message {
   std::uint8_t transport = 0;
   std::uint8_t reserved = 0;
   std::array<std::uint8_t, most_private_data> private_data{};
+  /// When it was sent, by the clock that all processes of the host share.
+  nanoseconds sent_at = 0;
 };
-static_assert(sizeof(message) == 272);
+static_assert(sizeof(message) == 280);
 
 /// What a message of that kind has room for, as InfiniBand's; the request's also holds the IP
 /// addresses. Who receives it gets all of that, with zeros behind what was given.

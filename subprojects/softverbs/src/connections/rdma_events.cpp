@@ -60,6 +60,7 @@ std::unique_ptr<connection_event> take(event_channel& channel) {
   for (;;) {
     auto event = channel.take();
     if (!event) return nullptr;
+    if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) event->owner->take_next_request();
     if (give_own_channel(*event) != 0) {
       identifier::of(event->id).destroy();
       continue;

@@ -113,6 +113,51 @@ TEST_CASE("cm: one listener at all addresses hears of each, on the device asked 
   CHECK(text_of(rdma_get_local_addr(server.id)) == one);
 }
 
+TEST_CASE("cm: a server gets the events of a host in the order in which it caused them") {
+  asking first;
+  one_id second(first.client_events);
+  one_id third(first.client_events);
+  resolve(first.client_events, second, first.listener.address());
+  resolve(first.client_events, third, first.listener.address());
+  REQUIRE(first.connect() == 0);
+  one_id server(first.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  REQUIRE(server.accept() == 0);
+  first.client_events.next(RDMA_CM_EVENT_ESTABLISHED);
+  REQUIRE(second.connect() == 0);
+  SECTION("a connection is established before the next request") {
+    first.server_events.next(RDMA_CM_EVENT_ESTABLISHED);
+    const one_id next(first.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  }
+  SECTION("a connection ends between two requests") {
+    REQUIRE(rdma_disconnect(first.client.id) == 0);
+    REQUIRE(third.connect() == 0);
+    first.server_events.next(RDMA_CM_EVENT_ESTABLISHED);
+    const one_id next(first.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+    CHECK(first.server_events.next(RDMA_CM_EVENT_DISCONNECTED)->id == server.id);
+    const one_id last(first.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+  }
+}
+
+TEST_CASE("cm: two listeners of a channel get their requests in the order of these") {
+  asking first;
+  const cm_listener other(first.server_events);
+  one_id to_other(first.client_events);
+  one_id again(first.client_events);
+  resolve(first.client_events, to_other, other.address());
+  resolve(first.client_events, again, first.listener.address());
+  const auto is_asked = [&](rdma_cm_id* listener) {
+    const rdma_cm_event* const event = first.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST);
+    const one_id server(event->id);
+    CHECK(event->listen_id == listener);
+  };
+  REQUIRE(first.connect() == 0);
+  is_asked(first.listener.id);
+  REQUIRE(to_other.connect() == 0);
+  REQUIRE(again.connect() == 0);
+  is_asked(other.id);
+  is_asked(first.listener.id);
+}
+
 TEST_CASE("cm: private data is padded to what its message has room for") {
   asking both;
   REQUIRE(both.connect("question", 9) == 0);
