@@ -2,9 +2,17 @@
 // Memory windows, and requests that take their keys back.
 #include "catch.hpp"
 #include "support/fabric.hpp"
+#include "support/held_page.hpp"
+#include "support/peer.hpp"
+
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <ctime>
+#include <thread>
+#include <utility>
 
 namespace {
 
@@ -27,7 +35,9 @@ struct windowed : connection {
   }
   windowed(const windowed&) = delete;
   windowed& operator=(const windowed&) = delete;
-  ~windowed() { ibv_dealloc_mw(window); }
+  ~windowed() {
+    if (window != nullptr) ibv_dealloc_mw(window);
+  }
 
   ibv_mw_bind_info part(std::size_t offset, std::size_t length, unsigned access) const {
     return {right.region, right.here().memory + offset, length, access};
@@ -96,6 +106,15 @@ struct windowed : connection {
 
 constexpr unsigned window_rights =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+
+/// Whether a thread has worked longer than any call takes that doesn't wait.
+bool works_on(std::thread& thread) {
+  clockid_t clock{};
+  timespec worked{};
+  REQUIRE(::pthread_getcpuclockid(thread.native_handle(), &clock) == 0);
+  REQUIRE(::clock_gettime(clock, &worked) == 0);
+  return worked.tv_sec > 0 || worked.tv_nsec > 50'000'000;
+}
 
 }  // namespace
 
@@ -334,4 +353,34 @@ TEST_CASE("windows keep their domain busy, and need a type") {
       IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B | IBV_DEVICE_MEM_MGT_EXTENSIONS;
   CHECK((attributes.device_cap_flags & flags) == flags);
   CHECK(attributes.max_mw > 0);
+}
+
+TEST_CASE("a window goes after the write that is in the middle of it") {
+  windowed ends(IBV_MW_TYPE_2);
+  ends.must_bind(ends.part(0, 4096, window_rights));
+  const held_page source(ends.left.domain);
+  // Packets are no matter of the window's: their writes hold the device's lock.
+  if (!source.may_hold() || !becomes_direct(ends.left, ends.there())) {
+    SUCCEED("nothing can be stopped in the middle of a write here");
+    return;
+  }
+  std::thread writer([&] { ends.left.write(7, {source.piece(64)}, ends.there()); });
+  source.wait_for_reader();
+  std::atomic<bool> is_gone{false};
+  std::atomic<bool> may_end{false};
+  std::thread remover([&] {
+    ibv_dealloc_mw(std::exchange(ends.window, nullptr));
+    is_gone = true;
+    // Its clock is looked at.
+    while (!may_end) std::this_thread::yield();
+  });
+  // It waits by looking again and again.
+  CHECK(eventually([&] { return is_gone || works_on(remover); }));
+  CHECK_FALSE(is_gone);
+  source.let_go(0x5a);
+  may_end = true;
+  remover.join();
+  writer.join();
+  CHECK(ends.left.wait().status == IBV_WC_SUCCESS);
+  CHECK(ends.right.memory[63] == 0x5a);
 }

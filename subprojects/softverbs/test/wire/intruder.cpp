@@ -146,6 +146,35 @@ TEST_CASE("random packets crash nothing") {
   still_works(link);
 }
 
+TEST_CASE("a write whose last packet comes short is refused") {
+  const bool is_long = GENERATE(false, true);
+  connection link;
+  struct {
+    packet_header header;
+    unsigned char payload[packet_bytes];
+  } message{};
+  intruder from(link.right.pair->qp_num);
+  const std::uint32_t last_offset = is_long ? packet_bytes : 0;
+  const auto send = [&](std::uint8_t flags, std::uint32_t number, std::uint32_t offset,
+                        std::uint32_t payload) {
+    message.header = forged(link);
+    message.header.flags = flags;
+    message.header.psn = (link.left.psn + number) & psn_mask;
+    message.header.key = link.right.region->rkey;
+    message.header.address = link.right.here().memory;
+    message.header.message = last_offset + 64;
+    message.header.offset = offset;
+    message.header.payload = payload;
+    from.send(&message, sizeof(packet_header) + payload);
+  };
+  if (is_long) send(packet_flag::first, 0, 0, packet_bytes);
+  const std::uint8_t first = is_long ? 0 : packet_flag::first;
+  send(first | packet_flag::last, is_long ? 1 : 0, last_offset, 63);
+  CHECK(eventually([&] { return link.right.state() == IBV_QPS_ERR; }));
+  REQUIRE(has_event(link.right.context));
+  CHECK(link.right.event().event_type == IBV_EVENT_QP_REQ_ERR);
+}
+
 TEST_CASE("UC: a message with a gap is dropped as a whole") {
   const options unreliable{.type = IBV_QPT_UC};
   connection link(unreliable);
