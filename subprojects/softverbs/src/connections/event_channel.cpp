@@ -15,7 +15,7 @@
 namespace softverbs {
 namespace {
 
-/// The most looks without an event, so that a peer that keeps talking keeps nobody from an event.
+/// The limit of looks without an event. A peer that keeps sending can't delay the other events.
 constexpr int longest_look = 64;
 
 std::unordered_set<event_channel*>& channels() {

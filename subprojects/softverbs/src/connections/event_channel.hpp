@@ -87,7 +87,7 @@ class event_channel final : public rdma_event_channel {
 
   /// Puts the event behind those with an earlier cause, and behind those of the same identifier.
   void post(std::unique_ptr<connection_event> event);
-  /// Reads what has come, and returns the event with the earliest cause; null if there is none.
+  /// Reads the messages that have arrived, and returns the event with the earliest cause, or null.
   std::unique_ptr<connection_event> take();
   /// Those that the predicate says yes to are moved behind each other to the sink.
   void extract(const std::function<bool(const connection_event&)>& which,

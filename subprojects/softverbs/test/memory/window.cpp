@@ -355,11 +355,11 @@ TEST_CASE("windows keep their domain busy, and need a type") {
   CHECK(attributes.max_mw > 0);
 }
 
-TEST_CASE("a window goes after the write that is in the middle of it") {
+TEST_CASE("a window is deallocated after a write through it has finished") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(0, 4096, window_rights));
   const held_page source(ends.left.domain);
-  // Packets are no matter of the window's: their writes hold the device's lock.
+  // A write by packets holds the device's lock, so the deallocation waits for that.
   if (!source.may_hold() || !becomes_direct(ends.left, ends.there())) {
     SUCCEED("nothing can be stopped in the middle of a write here");
     return;
@@ -371,10 +371,10 @@ TEST_CASE("a window goes after the write that is in the middle of it") {
   std::thread remover([&] {
     ibv_dealloc_mw(std::exchange(ends.window, nullptr));
     is_gone = true;
-    // Its clock is looked at.
+    // The test reads the clock of this thread.
     while (!may_end) std::this_thread::yield();
   });
-  // It waits by looking again and again.
+  // The deallocation waits in a loop.
   CHECK(eventually([&] { return is_gone || works_on(remover); }));
   CHECK_FALSE(is_gone);
   source.let_go(0x5a);

@@ -158,7 +158,7 @@ TEST_CASE("a message that runs past the region of its receive fails, after the p
   constexpr std::size_t packet = 32768;
   fill(link.left, 0, half, 5);
   const endpoint untouched;
-  // The first packet, and of the second one the first piece; nothing of the piece that runs past.
+  // The first packet and the second packet's part of the first piece are written, and no byte else.
   REQUIRE(link.right.post_receive(
               1, {link.right.piece(0, packet + 100), link.right.piece(room - 64, 128)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, packet + 100 + 65)}) == 0);

@@ -17,7 +17,7 @@
 #include <cstdint>
 #include <cstring>
 
-/// A page at which whoever reads it stops, until the test lets it go on.
+/// A page that stops the thread that reads it, until the test fills the page.
 class held_page {
  public:
   static constexpr std::size_t size = 4096;
@@ -47,14 +47,14 @@ class held_page {
 
   bool may_hold() const noexcept { return may_hold_; }
   ibv_sge piece(std::uint32_t length) const noexcept { return {place(), length, region_->lkey}; }
-  /// Waits until somebody has stopped at the page.
+  /// Waits until a thread has stopped at the page.
   void wait_for_reader() const {
     REQUIRE(is_readable(faults_, patience));
     uffd_msg fault{};
     REQUIRE(::read(faults_, &fault, sizeof(fault)) == sizeof(fault));
     CHECK(fault.event == UFFD_EVENT_PAGEFAULT);
   }
-  /// Fills the page with that byte, and lets whoever reads it go on.
+  /// Fills the page with that byte; the stopped thread continues.
   void let_go(unsigned char content) const {
     std::array<unsigned char, size> bytes{};
     bytes.fill(content);
