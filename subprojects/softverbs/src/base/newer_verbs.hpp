@@ -24,6 +24,10 @@ inline constexpr std::uint64_t qp_ex_with_flush = 1U << 11;
 /// As above, one for each placement.
 inline constexpr std::uint64_t device_flush = std::uint64_t{3} << 38;
 
+/// Of ibv_device_attr_ex::odp_caps, also of rdma-core 45 and newer.
+inline constexpr std::uint32_t odp_flush = 1U << 6;
+inline constexpr std::uint32_t odp_atomic_write = 1U << 7;
+
 /// What a flush makes sure of: bits of ibv_placement_type.
 inline constexpr std::uint8_t flush_global = 1;
 inline constexpr std::uint8_t flush_persistent = 2;
@@ -33,6 +37,29 @@ inline constexpr std::uint8_t flush_region = 1;
 
 /// The bits of ibv_access_flags that a flush with these placements needs.
 constexpr unsigned access_to_flush(unsigned placements) noexcept { return placements << 8; }
+
+// Of IBVERBS_1.15 and newer: what ibv_reg_mr_ex takes.
+inline constexpr std::uint64_t mr_iova = 1U << 0;
+inline constexpr std::uint64_t mr_address = 1U << 1;
+inline constexpr std::uint64_t mr_descriptor = 1U << 2;
+inline constexpr std::uint64_t mr_offset = 1U << 3;
+inline constexpr std::uint64_t mr_buffer = 1U << 5;
+inline constexpr std::uint64_t known_mr_fields =
+    mr_iova | mr_address | mr_descriptor | mr_offset | mr_buffer;
+
+/// ibv_mr_init_attr. Programs built with older headers end it before `buffer`, which is there if
+/// the mask names it.
+struct mr_init_attr {
+  std::size_t length;
+  int access;
+  std::uint64_t comp_mask;
+  std::uint64_t iova;
+  void* address;
+  int descriptor;
+  std::uint64_t offset;
+  void* dma_handle;
+  void* buffer;
+};
 
 /// How ibv_qp_ex goes on behind wr_abort.
 struct qp_functions {

@@ -8,6 +8,7 @@
 #include "queue_pair/shared_receive_queue.hpp"
 #include "queue_pair/xrc_parting.hpp"
 #include "verbs/inline_calls.hpp"
+#include "verbs/libibverbs_operations.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -42,6 +43,7 @@ device_context::~device_context() {
 }
 
 void device_context::fill_operations() noexcept {
+  priv = unsupported_operations();
   query_port = inline_calls::query_port;
   // verbs.h tells what is missing by itself.
   if (device().description().has_extended) {

@@ -4,6 +4,7 @@
 #include "support/cm_fabric.hpp"
 
 #include <arpa/inet.h>
+#include <dlfcn.h>
 #include <fcntl.h>
 
 #include <algorithm>
@@ -228,4 +229,28 @@ TEST_CASE("cm: an identifier takes its events to another channel") {
   CHECK(id.id->channel == after.channel);
   CHECK_FALSE(before.is_readable());
   CHECK(after.next(RDMA_CM_EVENT_ADDR_RESOLVED)->id == id.id);
+}
+
+TEST_CASE("cm: newer functions are refused, and don't reach librdmacm with an identifier of ours") {
+  event_source events;
+  const one_id own(events);
+  const auto found = [](const char* name) {
+    void* const function = ::dlsym(RTLD_DEFAULT, name);
+    REQUIRE(function != nullptr);
+    return function;
+  };
+  const auto resolve_info =
+      reinterpret_cast<int (*)(rdma_cm_id*, const char*, const char*, const rdma_addrinfo*)>(
+          found("rdma_resolve_addrinfo"));
+  const auto query_info =
+      reinterpret_cast<int (*)(rdma_cm_id*, rdma_addrinfo**)>(found("rdma_query_addrinfo"));
+  const auto write_event =
+      reinterpret_cast<int (*)(rdma_cm_id*, rdma_cm_event_type, int, std::uint64_t)>(
+          found("rdma_write_cm_event"));
+  rdma_addrinfo* information = nullptr;
+  CHECK(failure([&] { return resolve_info(own.id, "198.18.83.1", "7", nullptr); }) == EOPNOTSUPP);
+  CHECK(failure([&] { return query_info(own.id, &information); }) == EOPNOTSUPP);
+  CHECK(failure([&] { return write_event(own.id, RDMA_CM_EVENT_ADDR_CHANGE, 0, 0); }) ==
+        EOPNOTSUPP);
+  CHECK(information == nullptr);
 }

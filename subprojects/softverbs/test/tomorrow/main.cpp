@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program calls verbs that softverbs doesn't know, on a soft device: each of them says that it
+// isn't supported. The process ends with the number of the calls that say something else.
+#include "tomorrow/tomorrow.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+int failures = 0;
+
+void check(bool is_so, const char* what) {
+  if (is_so) return;
+  std::printf("FAILED: %s\n", what);
+  ++failures;
+}
+
+}  // namespace
+
+int main() {
+  int count = 0;
+  ibv_device** const list = ibv_get_device_list(&count);
+  ibv_context* const context =
+      list != nullptr && count > 0 ? ibv_open_device(list[count - 1]) : nullptr;
+  ibv_pd* const domain = context != nullptr ? ibv_alloc_pd(context) : nullptr;
+  ibv_cq* const queue =
+      context != nullptr ? ibv_create_cq(context, 4, nullptr, nullptr, 0) : nullptr;
+  if (domain == nullptr || queue == nullptr) {
+    std::perror("no soft device");
+    return 1;
+  }
+  ibv_qp_init_attr attributes{};
+  attributes.qp_type = IBV_QPT_RC;
+  attributes.send_cq = attributes.recv_cq = queue;
+  attributes.cap = {1, 1, 1, 1, 0};
+  ibv_qp* const pair = ibv_create_qp(domain, &attributes);
+  alignas(8) char memory[8];
+  ibv_mr* const region = ibv_reg_mr(domain, memory, sizeof(memory), 0);
+  if (pair == nullptr || region == nullptr) {
+    std::perror("no queue pair or no region");
+    return 1;
+  }
+  int value = 0;
+  check(ibv_tomorrow_query(context, &value) == EOPNOTSUPP, "a number that is an errno: query");
+  check(ibv_tomorrow_change(pair) == EOPNOTSUPP, "a number that is an errno: change");
+  ibv_tomorrow_release(region);
+  // Without libibverbs' own operations, a refusal is the same number for all of them.
+  const char* const with = std::getenv("SOFTVERBS_TOMORROW");
+  if (with != nullptr && std::strcmp(with, "with") == 0) {
+    errno = 0;
+    check(ibv_tomorrow_export(domain) == -1 && errno == EOPNOTSUPP, "-1 and errno: export");
+    errno = 0;
+    check(ibv_tomorrow_register(domain) == nullptr && errno == EOPNOTSUPP,
+          "a null pointer and errno: register");
+  } else {
+    errno = 0;
+    check(ibv_tomorrow_export(domain) != 0 && errno == EOPNOTSUPP, "a number: export");
+  }
+  check(ibv_dereg_mr(region) == 0 && ibv_destroy_qp(pair) == 0 && ibv_destroy_cq(queue) == 0 &&
+            ibv_dealloc_pd(domain) == 0 && ibv_close_device(context) == 0,
+        "the end");
+  ibv_free_device_list(list);
+  return failures;
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A libibverbs to come, as far as its verbs are new. Without `SOFTVERBS_TOMORROW=with` it can't
+// make a context for a driver, as if that function had another name.
+#include "tomorrow/tomorrow.hpp"
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+/// The new verbs' operations, with others before and between them. No release has this layout.
+struct verbs_ex_private {
+  std::uint64_t bits[5];
+  void (*others_before[90])();
+  int (*change)(ibv_qp* pair);
+  int (*export_descriptor)(ibv_pd* domain);
+  void (*others_between[40])();
+  int (*query)(ibv_context* context, int* value);
+  ibv_mr* (*register_memory)(ibv_pd* domain);
+  void (*release)(ibv_mr* region);
+};
+
+namespace {
+
+verbs_ex_private& table_of(ibv_context* context) { return *verbs_get_ctx(context)->priv; }
+
+}  // namespace
+
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED int ibv_tomorrow_query(ibv_context* context, int* value) {
+  return table_of(context).query(context, value);
+}
+EXPORTED int ibv_tomorrow_export(ibv_pd* domain) {
+  return table_of(domain->context).export_descriptor(domain);
+}
+EXPORTED ibv_mr* ibv_tomorrow_register(ibv_pd* domain) {
+  return table_of(domain->context).register_memory(domain);
+}
+EXPORTED void ibv_tomorrow_release(ibv_mr* region) { table_of(region->context).release(region); }
+EXPORTED int ibv_tomorrow_change(ibv_qp* pair) { return table_of(pair->context).change(pair); }
+
+EXPORTED void* _verbs_init_and_alloc_context(ibv_device*, int, std::size_t size,
+                                             verbs_context* offset, std::uint32_t);
+void* _verbs_init_and_alloc_context(ibv_device*, int, std::size_t size, verbs_context* offset,
+                                    std::uint32_t) {
+  const char* const with = std::getenv("SOFTVERBS_TOMORROW");
+  if (with == nullptr || std::strcmp(with, "with") != 0) return nullptr;
+  void* const made = std::calloc(1, size);
+  auto* const context = reinterpret_cast<verbs_context*>(static_cast<char*>(made) +
+                                                         reinterpret_cast<std::uintptr_t>(offset));
+  auto* const table = static_cast<verbs_ex_private*>(std::calloc(1, sizeof(verbs_ex_private)));
+  table->change = [](ibv_qp*) { return EOPNOTSUPP; };
+  table->export_descriptor = [](ibv_pd*) {
+    errno = EOPNOTSUPP;
+    return -1;
+  };
+  table->query = [](ibv_context*, int*) { return EOPNOTSUPP; };
+  table->register_memory = [](ibv_pd*) -> ibv_mr* {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  };
+  table->release = [](ibv_mr*) {};
+  context->priv = table;
+  return made;
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <infiniband/verbs.h>
+
+/// Verbs that no libibverbs has. A stand-in for a libibverbs to come defines them, as libibverbs
+/// defines its own: by an operation behind `verbs_context::priv`, in a table of its own layout.
+extern "C" {
+int ibv_tomorrow_query(ibv_context* context, int* value);
+int ibv_tomorrow_export(ibv_pd* domain);
+ibv_mr* ibv_tomorrow_register(ibv_pd* domain);
+void ibv_tomorrow_release(ibv_mr* region);
+int ibv_tomorrow_change(ibv_qp* pair);
+}

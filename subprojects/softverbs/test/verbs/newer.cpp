@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Verbs that the headers are too old to declare: programs find them by name.
+#include "base/newer_verbs.hpp"
+#include "catch.hpp"
+#include "support/fabric.hpp"
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+
+namespace newer = softverbs::newer;
+
+namespace {
+
+template <typename Function>
+Function* verb(const char* name) {
+  auto* const found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
+  REQUIRE(found != nullptr);
+  return found;
+}
+
+using register_extended = ibv_mr*(ibv_pd*, newer::mr_init_attr*);
+
+}  // namespace
+
+TEST_CASE("newer verbs: a region is registered by a structure") {
+  const open_context device;
+  ibv_pd* const domain = ibv_alloc_pd(device.verbs);
+  alignas(64) std::array<std::byte, 64> memory{};
+  // The device translates whole pages.
+  const std::uint64_t offset = reinterpret_cast<std::uintptr_t>(memory.data()) % 4096;
+  auto* const extended = verb<register_extended>("ibv_reg_mr_ex");
+  const auto attempt = [&](std::uint64_t fields) {
+    newer::mr_init_attr asked{};
+    asked.length = memory.size();
+    asked.access = IBV_ACCESS_LOCAL_WRITE;
+    asked.comp_mask = fields;
+    asked.iova = 4096 + offset;
+    asked.address = memory.data();
+    errno = 0;
+    ibv_mr* const region = extended(domain, &asked);
+    if (region == nullptr) return errno;
+    CHECK(region->addr == memory.data());
+    CHECK(region->length == memory.size());
+    CHECK(region->context == device.verbs);
+    CHECK(ibv_dereg_mr(region) == 0);
+    return 0;
+  };
+  CHECK(attempt(newer::mr_address) == 0);
+  CHECK(attempt(newer::mr_address | newer::mr_iova) == 0);
+  CHECK(attempt(0) == EINVAL);
+  CHECK(attempt(newer::mr_address | newer::mr_offset) == EINVAL);
+  CHECK(attempt(newer::mr_address | newer::mr_descriptor) == EINVAL);
+  // DMA handles, and what isn't known.
+  CHECK(attempt(newer::mr_address | 1U << 4) == EOPNOTSUPP);
+  CHECK(attempt(newer::mr_address | std::uint64_t{1} << 40) == EOPNOTSUPP);
+  CHECK(ibv_dealloc_pd(domain) == 0);
+}
+
+TEST_CASE("newer verbs: a buffer is allocated, and registered in part") {
+  const open_context device;
+  ibv_pd* const domain = ibv_alloc_pd(device.verbs);
+  ibv_pd* const other = ibv_alloc_pd(device.verbs);
+  auto* const allocate = verb<void*(ibv_pd*, std::size_t, void**)>("ibv_alloc_buf");
+  auto* const release = verb<void(void*)>("ibv_free_buf");
+  auto* const part = verb<ibv_mr*(ibv_pd*, void*, void*, std::size_t, int)>("ibv_reg_buf_mr");
+  auto* const descriptor_of = verb<int(void*)>("ibv_export_buf_dmabuf_fd");
+  constexpr std::size_t size = 10'000;
+  void* buffer = nullptr;
+  auto* const start = static_cast<std::byte*>(allocate(domain, size, &buffer));
+  REQUIRE(start != nullptr);
+  CHECK(reinterpret_cast<std::uintptr_t>(start) % 4096 == 0);
+  const auto attempt = [&](ibv_pd* of, std::byte* from, std::size_t length) {
+    errno = 0;
+    ibv_mr* const region = part(of, buffer, from, length, IBV_ACCESS_LOCAL_WRITE);
+    if (region == nullptr) return errno;
+    CHECK(region->addr == from);
+    CHECK(ibv_dereg_mr(region) == 0);
+    return 0;
+  };
+  CHECK(attempt(domain, start, size) == 0);
+  CHECK(attempt(domain, start + 100, size - 100) == 0);
+  CHECK(attempt(domain, start + 100, size) == EINVAL);
+  CHECK(attempt(domain, start - 1, 1) == EINVAL);
+  CHECK(attempt(other, start, size) == EINVAL);
+  CHECK(descriptor_of(buffer) == -1);
+  CHECK(errno == ENODATA);
+  release(buffer);
+  CHECK(ibv_dealloc_pd(other) == 0);
+  CHECK(ibv_dealloc_pd(domain) == 0);
+}
+
+TEST_CASE("newer verbs: a port has its speed, in units of 100 Mb/s") {
+  const open_context device;
+  auto* const query =
+      verb<int(ibv_context*, std::uint32_t, std::uint64_t*)>("ibv_query_port_speed");
+  std::uint64_t speed = 0;
+  CHECK(query(device.verbs, 1, &speed) == 0);
+  CHECK(speed == 1000);
+  CHECK(query(device.verbs, 0, &speed) == EINVAL);
+  CHECK(query(device.verbs, 2, &speed) == EINVAL);
+}
