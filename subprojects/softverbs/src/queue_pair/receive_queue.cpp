@@ -17,13 +17,21 @@ int receive_queue::grant(const device_limits& most, std::uint32_t& capacity,
   return 0;
 }
 
+int receive_queue::grant_shared(const device_limits& most, std::uint32_t& capacity,
+                                std::uint32_t& entries) noexcept {
+  const std::uint32_t asked = capacity;
+  if (const int error = grant(most, capacity, entries)) return error;
+  capacity = std::min(std::bit_ceil(asked + 1) - 1, most.work_requests);
+  return 0;
+}
+
 receive_queue::receive_queue(std::uint32_t capacity, std::uint32_t max_entries,
                              protection_domain* domain)
     : capacity_(capacity),
-      mask_(capacity == 0 ? 0 : capacity - 1),
+      mask_(capacity == 0 ? 0 : std::bit_ceil(capacity) - 1),
       max_entries_(max_entries),
-      ring_(capacity, domain),
-      entries_(std::size_t{capacity} * max_entries, domain) {}
+      ring_(capacity == 0 ? 0 : mask_ + 1, domain),
+      entries_(capacity == 0 ? 0 : std::size_t{mask_ + 1} * max_entries, domain) {}
 
 int receive_queue::post(const ibv_recv_wr& request) noexcept {
   if (request.num_sge < 0 || static_cast<std::uint32_t>(request.num_sge) > max_entries_)

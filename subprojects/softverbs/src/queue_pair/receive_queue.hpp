@@ -29,8 +29,11 @@ class receive_queue {
   /// Rounds up what is asked for; 0 or an errno.
   static int grant(const device_limits& most, std::uint32_t& capacity,
                    std::uint32_t& entries) noexcept;
+  /// The same for a shared queue: one less than a power of two, as network cards and as completion
+  /// queues have it. A completion queue of the requested size takes all that the shared one holds.
+  static int grant_shared(const device_limits& most, std::uint32_t& capacity,
+                          std::uint32_t& entries) noexcept;
 
-  /// The capacity is a power of two, or 0.
   receive_queue(std::uint32_t capacity, std::uint32_t max_entries, protection_domain* domain);
 
   /// As ibv_post_recv.
@@ -58,6 +61,7 @@ class receive_queue {
 
  private:
   std::uint32_t capacity_;
+  /// Of the ring, whose size is the capacity rounded up to a power of two.
   std::uint32_t mask_;
   std::uint32_t max_entries_;
   queue_array<receive, queue_content::receives> ring_;

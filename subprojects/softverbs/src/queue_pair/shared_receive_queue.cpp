@@ -53,7 +53,7 @@ int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
     ibv_srq_attr granted = query();
     granted.max_wr = asked.max_wr;
     if (const int error =
-            receive_queue::grant(owner_.device().most(), granted.max_wr, granted.max_sge))
+            receive_queue::grant_shared(owner_.device().most(), granted.max_wr, granted.max_sge))
       return error;
     resized.emplace(granted.max_wr, granted.max_sge, static_cast<protection_domain*>(pd));
   }

@@ -66,8 +66,8 @@ ibv_pd* inline_calls::alloc_parent_domain(ibv_context* verbs,
     return (attributes->comp_mask & attribute) != 0;
   };
   const bool allocates = given(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS);
-  if ((attributes->comp_mask & ~known) != 0 || attributes->pd == nullptr ||
-      attributes->pd->context != verbs ||
+  if ((attributes->comp_mask & ~known) != 0) return failed<ibv_pd>(EOPNOTSUPP);
+  if (attributes->pd == nullptr || attributes->pd->context != verbs ||
       (attributes->td != nullptr && attributes->td->context != verbs) ||
       (allocates && (attributes->alloc == nullptr || attributes->free == nullptr)))
     return failed<ibv_pd>(EINVAL);

@@ -38,8 +38,8 @@ int enter_domain(shared_receive_queue& queue, const xrc_part& xrc) {
 ibv_srq* create_queue(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& xrc) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable()
-                  ? receive_queue::grant(device.device().most(), attributes->attr.max_wr,
-                                         attributes->attr.max_sge)
+                  ? receive_queue::grant_shared(device.device().most(), attributes->attr.max_wr,
+                                                attributes->attr.max_sge)
                   : EIO;
   if (error == 0) try {
       auto& owner = *static_cast<protection_domain*>(domain);

@@ -155,17 +155,18 @@ TEST_CASE("a shared queue changes its size, and keeps what waits in it") {
   endpoint host(sharing());
   endpoint sender;
   connect(sender, host);
-  REQUIRE(query(host).max_wr == 64);
-  for (std::uint64_t id = 0; id < 64; ++id) REQUIRE(host.post_receive(id, {host.piece(0, 8)}) == 0);
-  CHECK(host.post_receive(64, {}) == ENOMEM);
-  CHECK(resize(host, 32) == EINVAL);
+  REQUIRE(resize(host, 40) == 0);
+  REQUIRE(query(host).max_wr == 63);
+  for (std::uint64_t id = 0; id < 63; ++id) REQUIRE(host.post_receive(id, {host.piece(0, 8)}) == 0);
+  CHECK(host.post_receive(63, {}) == ENOMEM);
+  CHECK(resize(host, 31) == EINVAL);
   CHECK(resize(host, 0) == EINVAL);
   CHECK(resize(host, 1 << 20) == EINVAL);
-  REQUIRE(resize(host, 65) == 0);
-  CHECK(query(host).max_wr == 128);
-  CHECK(set_limit(host, 129) == EINVAL);
-  REQUIRE(host.post_receive(64, {host.piece(0, 8)}) == 0);
-  for (std::uint64_t id = 0; id < 65; ++id) {
+  REQUIRE(resize(host, 64) == 0);
+  CHECK(query(host).max_wr == 127);
+  CHECK(set_limit(host, 128) == EINVAL);
+  REQUIRE(host.post_receive(63, {host.piece(0, 8)}) == 0);
+  for (std::uint64_t id = 0; id < 64; ++id) {
     REQUIRE(sender.send(id, {sender.piece(0, 8)}) == 0);
     CHECK(sender.wait().status == IBV_WC_SUCCESS);
     CHECK(host.wait().wr_id == id);
@@ -281,6 +282,24 @@ TEST_CASE("shared queues have limits, and are busy while they are used") {
   CHECK(attempt(0, 1) == EINVAL);
   CHECK(attempt(requests + 1, 1) == EINVAL);
   CHECK(attempt(1, entries + 1) == EINVAL);
+}
+
+TEST_CASE("a completion queue of the size of a shared queue takes all that it holds") {
+  endpoint end;
+  for (const std::uint32_t size : {1U, 2U, 63U, 64U, 4095U, 4096U}) {
+    ibv_srq_init_attr wanted{};
+    wanted.attr = {size, 1, 0};
+    ibv_srq* const receives = ibv_create_srq(end.domain, &wanted);
+    ibv_cq* const completions =
+        ibv_create_cq(end.context, static_cast<int>(size), nullptr, nullptr, 0);
+    REQUIRE(receives != nullptr);
+    REQUIRE(completions != nullptr);
+    ibv_srq_attr granted{};
+    CHECK(ibv_query_srq(receives, &granted) == 0);
+    CHECK(granted.max_wr == static_cast<std::uint32_t>(completions->cqe));
+    CHECK(ibv_destroy_cq(completions) == 0);
+    CHECK(ibv_destroy_srq(receives) == 0);
+  }
 }
 
 TEST_CASE("the extended verb makes shared queues of the basic type, and none of the tagged one") {
