@@ -65,7 +65,8 @@ expect 'nonsense' "$file:2: the MTU" "$(run env SOFTVERBS_CONFIG="$file" ibv_dev
 expect_none 'nonsense' 'soft0' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
 expect 'no file' 'No such file' "$(run env SOFTVERBS_CONFIG="$file.none" ibv_devices)"
 expect_none 'no file' 'soft0' "$(run env SOFTVERBS_CONFIG="$file.none" ibv_devices)"
-for place in "$(dirname "$file")" /dev/zero ''; do
+expect 'an empty name' 'soft1' "$(run env SOFTVERBS_DEVICES=2 SOFTVERBS_CONFIG= ibv_devices)"
+for place in "$(dirname "$file")" /dev/zero; do
   expect "\"$place\"" 'SOFTVERBS_CONFIG: ' "$(run env SOFTVERBS_CONFIG="$place" ibv_devices)"
   expect_none "\"$place\"" 'soft0' "$(run env SOFTVERBS_CONFIG="$place" ibv_devices)"
 done

@@ -52,7 +52,7 @@ inline constexpr int outstanding_reads = 16;
 inline constexpr int address_handles = 1 << 20;
 inline constexpr int multicast_groups = 256;
 inline constexpr int multicast_members = 64;
-inline constexpr int completion_vectors = 1;
+inline constexpr int completion_vectors = 4;
 inline constexpr unsigned gid_entries = 16;
 /// Linux can't have more.
 inline constexpr std::uint32_t numa_nodes = 1024;

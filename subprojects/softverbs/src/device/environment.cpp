@@ -118,6 +118,8 @@ environment read_environment() {
     valid = false;
   }
   const char* file = std::getenv("SOFTVERBS_CONFIG");
+  // A program that can't unset the variable for another one sets it to nothing.
+  if (file != nullptr && *file == '\0') file = nullptr;
   if (file != nullptr && count != nullptr) {
     std::fprintf(stderr,
                  "softverbs: SOFTVERBS_CONFIG and SOFTVERBS_DEVICES are both set, and both say how "

@@ -159,8 +159,9 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
   }
   constexpr std::uint32_t by_datagrams =
       IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
-  constexpr std::uint32_t reliably =
-      by_datagrams | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+  std::uint32_t reliably = by_datagrams | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                           IBV_ODP_SUPPORT_ATOMIC | newer::odp_flush;
+  if (soft.description().has_atomics) reliably |= newer::odp_atomic_write;
   full.odp_caps.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
   full.odp_caps.per_transport_caps.rc_odp_caps = reliably;
   full.odp_caps.per_transport_caps.uc_odp_caps = by_datagrams | IBV_ODP_SUPPORT_WRITE;

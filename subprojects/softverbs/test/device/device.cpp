@@ -43,7 +43,7 @@ TEST_CASE("an opened device outlives the list") {
   open_context device;
   CHECK(std::string(ibv_get_device_name(device.verbs->device)) == "soft0");
   CHECK(device.verbs->async_fd >= 0);
-  CHECK(device.verbs->num_comp_vectors >= 1);
+  CHECK(device.verbs->num_comp_vectors > 1);
 }
 
 TEST_CASE("the command descriptor can be duplicated, and takes no command") {
@@ -226,7 +226,8 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
   }
   CHECK(ibv_create_cq(device.verbs, 1, nullptr, nullptr, device.verbs->num_comp_vectors) ==
         nullptr);
-  ibv_cq* queue = ibv_create_cq(device.verbs, 100, nullptr, nullptr, 0);
+  ibv_cq* queue =
+      ibv_create_cq(device.verbs, 100, nullptr, nullptr, device.verbs->num_comp_vectors - 1);
   REQUIRE(queue != nullptr);
   CHECK(queue->cqe >= 100);
   ibv_pd* domain = ibv_alloc_pd(device.verbs);

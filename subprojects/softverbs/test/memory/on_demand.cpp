@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/newer_verbs.hpp"
 #include "catch.hpp"
 #include "support/fabric.hpp"
 
@@ -81,7 +82,8 @@ TEST_CASE("the device says that it pages on demand") {
   CHECK(described.odp_caps.general_caps == (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT));
   constexpr std::uint32_t all = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                 IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
-                                IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+                                IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV |
+                                softverbs::newer::odp_flush | softverbs::newer::odp_atomic_write;
   CHECK(described.odp_caps.per_transport_caps.rc_odp_caps == all);
   CHECK(described.xrc_odp_caps == all);
   CHECK((described.odp_caps.per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_READ) == 0);
