@@ -33,7 +33,7 @@ result<void> channel_core::post_receives(ibv_sge* elements, receive_slot** slots
   else if (rejected != nullptr)
     count = static_cast<std::uint32_t>(rejected - requests);
   handles_ += count;
-  for (std::uint32_t i = 0; i < count; ++i) receives_.commit(*slots[i], nullptr, true);
+  receives_.commit(slots, count);
   if (guard_.is_active())
     for (std::uint32_t i = 0; i < count; ++i) hide(*slots[i], native_of(elements[i], false));
   if (returned == 0) return success();

@@ -387,9 +387,9 @@ result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
   }
   for (; count < into.size() && !received_.is_empty(); ++count) {
     const received_message next = received_.pop();
-    message what(pool_->places(), next.place, next.work.byte_count().value_or(0));
-    what.note_received(next.work, next.source);
-    into[count] = {.source = next.source, .message = std::move(what)};
+    into[count] = {.source = next.source,
+                   .message = message(pool_->places(), next.place,
+                                      next.work.byte_count().value_or(0), next.work, next.source)};
   }
   refill();
   if (count == 0 && lost_ != 0) return poll_failure(lost_);

@@ -160,13 +160,12 @@ std::optional<result<message>> inbox::next() noexcept {
       if (!is_lost) pool_.places()->give_back(oldest.place);
       continue;
     }
-    std::optional<verbspp::result<message>> arrived(std::in_place, std::in_place, pool_.places(),
-                                                    oldest.place,
-                                                    result.assume_value().byte_count().value_or(0));
-    arrived->assume_value().note_received(result.assume_value(), channel_id());
     // If that fails, the last message that there is will be followed by the reason.
     if (is_due()) static_cast<void>(fill());
-    return arrived;
+    const completed_work done = result.assume_value();
+    return std::optional<verbspp::result<message>>(std::in_place, std::in_place, pool_.places(),
+                                                   oldest.place, done.byte_count().value_or(0),
+                                                   done, channel_id());
   }
   const auto filled = fill();
   if (count_ == 0 && !filled.has_value()) return filled.assume_error();

@@ -2,7 +2,6 @@
 #include <verbspp/channel/detail/pool_places.hpp>
 #include <verbspp/memory/detail/watched_memory.hpp>
 
-#include <cassert>
 #include <cerrno>
 #include <new>
 #include <utility>
@@ -10,9 +9,6 @@
 namespace verbspp::detail {
 
 namespace {
-
-constexpr std::uint32_t none = UINT32_MAX;
-constexpr std::uint32_t taken = UINT32_MAX - 1;
 
 constexpr std::size_t cache_line = 64;
 /// What a shared receive's `wr_id` has room for.
@@ -80,14 +76,8 @@ std::uint32_t pool_places::take(std::uint32_t* into, std::uint32_t wanted) noexc
   return count;
 }
 
-void pool_places::give_back(std::uint32_t place) noexcept {
-  if (is_watched_) device_takes(reinterpret_cast<std::uintptr_t>(at(place)), size_);
-  lock_.lock();
-  assert(place < count_ && next_.get()[place] == taken && "a place came back twice");
-  next_.get()[place] = first_;
-  first_ = place;
-  ++available_;
-  unlock();
+void pool_places::hide(std::uint32_t place) noexcept {
+  device_takes(reinterpret_cast<std::uintptr_t>(at(place)), size_);
 }
 
 }  // namespace verbspp::detail

@@ -132,3 +132,27 @@ TEST_CASE("all receives that are outstanding can be visited") {
   receives.slots.for_each_posted([&](receive_slot& slot) { visited.push_back(&slot); });
   CHECK(visited == std::vector<receive_slot*>{&second});
 }
+
+TEST_CASE("receives that are committed together have handles, and no scope of an earlier use") {
+  open_slots receives(4);
+  scope_state scope;
+  std::vector<receive_slot*> used;
+  for (int i = 0; i < 4; ++i) used.push_back(&receives.post(&scope, false));
+  for (receive_slot* slot : used) receives.complete(*slot);
+  receive_slot* together[3];
+  together[0] = &receives.slots.next();
+  together[1] = receives.slots.after(*together[0]);
+  together[2] = receives.slots.after(*together[1]);
+  receives.slots.commit(together, 3);
+  CHECK(receives.slots.room() == 1);
+  for (receive_slot* slot : together) {
+    CHECK(slot->scope == nullptr);
+    CHECK(receives.slots.find(open_slots::wr_id(*slot)) == slot);
+    receives.complete(*slot);
+    CHECK(slot->is_done());
+    receives.slots.release(*slot);
+  }
+  CHECK(scope.receives == 0);
+  receives.slots.commit(together, 0);
+  CHECK(receives.slots.room() == 4);
+}

@@ -41,6 +41,10 @@ class [[nodiscard]] message {
   /// For the library: takes over a place that was taken.
   message(detail::pool_places* places, std::uint32_t place, std::uint32_t size) noexcept
       : places_(places), place_(place), size_(size) {}
+  /// For the library: takes over a place that a receive has filled.
+  message(detail::pool_places* places, std::uint32_t place, std::uint32_t size,
+          const completed_work& work, channel_id source) noexcept
+      : places_(places), place_(place), size_(size), received_(work), source_(source) {}
   message(const message&) = delete;
   message& operator=(const message&) = delete;
   message(message&& other) noexcept
@@ -124,11 +128,6 @@ class [[nodiscard]] message {
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory give() && noexcept {
     size_ = 0;
     return {.keeper = std::exchange(places_, nullptr), .place = place_};
-  }
-  /// For the library.
-  VERBSPP_DATA_PATH void note_received(const completed_work& work, channel_id source) noexcept {
-    received_ = work;
-    source_ = source;
   }
   /// For the library: work has filled the place, and this is how far.
   VERBSPP_DATA_PATH void note_filled(const completed_work& work) noexcept {

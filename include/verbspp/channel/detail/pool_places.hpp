@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -43,7 +44,16 @@ class pool_places : public memory_keeper {
   /// Takes places, up to so many. \returns how many there were
   [[nodiscard]] std::uint32_t take(std::uint32_t* into, std::uint32_t wanted) noexcept;
   /// Takes one back; may delete this, if no handle is left.
-  void give_back(std::uint32_t place) noexcept;
+  void give_back(std::uint32_t place) noexcept {
+    if (is_watched_) [[unlikely]]
+      hide(place);
+    lock_.lock();
+    assert(place < count_ && next_.get()[place] == taken && "a place came back twice");
+    next_.get()[place] = first_;
+    first_ = place;
+    ++available_;
+    unlock();
+  }
 
   [[nodiscard]] std::byte* at(std::uint32_t place) noexcept {
     return buffer_.data() + std::size_t{place} * distance_;
@@ -66,12 +76,16 @@ class pool_places : public memory_keeper {
   pool_places(registered_buffer<>&& buffer, owned<std::uint32_t[]>&& next, std::uint32_t count,
               std::uint32_t size, std::size_t distance) noexcept;
   ~pool_places();
+  void hide(std::uint32_t place) noexcept;
   /// Ends what has the lock, and perhaps all of this.
   void unlock() noexcept {
     const bool is_last = handles_ == 0 && available_ == count_;
     lock_.unlock();
     if (is_last) delete this;
   }
+
+  static constexpr std::uint32_t none = UINT32_MAX;
+  static constexpr std::uint32_t taken = UINT32_MAX - 1;
 
   registered_buffer<> buffer_;
   std::uint32_t lkey_;

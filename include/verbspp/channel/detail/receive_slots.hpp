@@ -112,6 +112,18 @@ class receive_slots {
     slot.notes |= receive_slot::in_scope;
     ++scope->receives;
   }
+  /// Notes that the receives of the first free slots were posted, each with a handle and without a
+  /// scope.
+  VERBSPP_DATA_PATH void commit(receive_slot* const* slots, std::uint32_t count) noexcept {
+    if (count == 0) return;
+    free_ = slots[count - 1]->next;
+    room_ -= count;
+    for (std::uint32_t i = 0; i < count; ++i) {
+      slots[i]->is = receive_slot::state::posted;
+      slots[i]->notes = 0;
+      slots[i]->scope = nullptr;
+    }
+  }
   /// Has a posted receive keep this memory.
   VERBSPP_DATA_PATH static void keep(receive_slot& slot, const kept_memory& memory) noexcept {
     slot.memory = memory;
