@@ -233,6 +233,35 @@ TEST_CASE("collective steps work again when what broke is mended") {
   }
 }
 
+TEST_CASE("after a mend, values arrive though one rank had come to steps alone") {
+  // The root, which gives values that nobody takes; and the other one, which expects them.
+  for (const std::uint32_t ahead : {0U, 1U}) {
+    local_worlds all(2);
+    const auto comes_alone = [&] {
+      for (std::uint32_t round = 0; round < 3; ++round)
+        static_cast<void>(all.ranks[ahead].broadcast(1000 + round, 0, 50ms));
+    };
+    comes_alone();
+    static_cast<void>(all.ranks[ahead].all_gather(ahead, 50ms));
+    on_threads(2, [&](std::uint32_t rank) {
+      world& mine = all.ranks[rank];
+      must(mine.mend(patience));
+      require(must(mine.all_gather(rank + 5, patience)) == std::vector<std::uint32_t>{5, 6},
+              "the values of both");
+      for (std::uint32_t round = 0; round < 5; ++round)
+        require(must(mine.broadcast(round, 0, patience)) == round, "the root's value");
+    });
+    // The other one comes too late to some steps, or the root does, and has room for the rest.
+    comes_alone();
+    for (std::uint32_t round = 0; round < 3; ++round)
+      static_cast<void>(all.ranks[1 - ahead].broadcast(2000 + round, 0, patience));
+    on_threads(2, [&](std::uint32_t rank) {
+      for (std::uint32_t round = 0; round < 5; ++round)
+        require(must(all.ranks[rank].broadcast(round, 0, patience)) == round, "the next value");
+    });
+  }
+}
+
 namespace {
 
 /// What combining throws here; not what tells of a failed requirement.

@@ -244,6 +244,28 @@ TEST_CASE(
     CHECK(kind_of(last) == error_kind::timed_out);
   }
 }
+TEST_CASE("a late rank notices at once that another one has gone on") {
+  for (const bool has_been_told : {true, false}) {
+    local_worlds all(3);
+    const numbers list{1, 2, 0};
+    const auto give_up = [&] {
+      CHECK(kind_of(all.ranks[1].barrier(list, 50ms, barrier_kind::binary_tree)) ==
+            error_kind::timed_out);
+    };
+    // 1 gives the step up because of 2, and tells 0. A step on, there is news of both steps; two
+    // steps on, the news of the last step has replaced that of the first, and of the second there
+    // is none.
+    give_up();
+    if (!has_been_told) CHECK(must(all.ranks[1].broadcast(7U, 1, patience)) == 7);
+    give_up();
+    const auto start = clock::now();
+    const group_results late = all.ranks[0].barrier(list, 3 * patience, barrier_kind::binary_tree);
+    require_blamed(late, {has_been_told ? 2U : 1U});
+    CHECK(kind_of(late) == error_kind::timed_out);
+    CHECK(clock::now() < start + 2 * patience);
+  }
+}
+
 TEST_CASE("who was lost once, and is back, is not named when another one leaves", "[long]") {
   local_worlds all(4);
   break_link(all.ranks[1], all.ranks[2]);
