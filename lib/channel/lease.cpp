@@ -75,11 +75,10 @@ result<lease_book*> book_of(channel_core& core) noexcept {
 
 result<lease_record*> grant_window(channel_core& core, lease_book& book,
                                    const lease_request& request, bool waits,
-                                   const wait_limit* limit) noexcept {
+                                   const wait_limit& until) noexcept {
   if (core.connection().type() != transport::rc) return without_windows("lease of memory on UC");
   VERBSPP_TRYV(book.check_windows(core));
-  if (waits && !core.sends().has_room())
-    VERBSPP_TRYV(core.wait_for_send_room(1, call_limit::from(limit)));
+  if (waits && !core.sends().has_room()) VERBSPP_TRYV(core.wait_for_send_room(1, until));
   VERBSPP_TRY(record, book.take_window(core.connection().domain()));
   ibv_mw* const window = record->window.native();
   const ibv_mw_bind_info part{.mr = request.registered,
@@ -101,7 +100,7 @@ result<lease_record*> grant_window(channel_core& core, lease_book& book,
   book.open(*record, core);
   if (!waits) return record;
   pending<> binding(&core, record->bind);
-  const auto bound = binding.wait(call_limit::from(limit));
+  const auto bound = binding.wait(until);
   if (bound.has_value()) return record;
   // What key the window has now, nobody knows.
   if (record->core != nullptr) book.close(*record);
@@ -143,14 +142,16 @@ result<lease_record*> grant_by_connection(channel_core& core, lease_book& book,
 }
 
 result<lease_record*> grant_any(channel_core& core, const lease_request& request, bool waits,
-                                const wait_limit* limit) noexcept {
+                                call_limit limit) noexcept {
   if (core.state() != channel_state::connected) return core.connection().refusal(granting);
-  if (limit != nullptr && limit->has_passed()) return channel_core::ended_before(*limit);
+  // One beginning for all waits of this call.
+  const wait_limit until = limit.begin(core.connection().settings().default_limit);
+  if (limit.has_passed()) return channel_core::ended_before(until);
   VERBSPP_TRYV(check(core, request));
   VERBSPP_TRY(book, book_of(core));
   switch (request.by) {
     case lease_by::window:
-      return grant_window(core, *book, request, waits, limit);
+      return grant_window(core, *book, request, waits, until);
     case lease_by::registration:
       return grant_registration(core, *book, request);
     case lease_by::connection:
@@ -162,33 +163,33 @@ result<lease_record*> grant_any(channel_core& core, const lease_request& request
 /// Closes the window by a request. \returns the failure of the wait, if the limit ended that, and
 /// the connection with it
 std::optional<error> invalidate(lease_record& record, channel_core& core,
-                                const wait_limit* limit) noexcept {
+                                const wait_limit& until) noexcept {
   if (!core.sends().has_room()) {
-    const auto room = core.wait_for_send_room(1, call_limit::from(limit));
+    const auto room = core.wait_for_send_room(1, until);
     if (!room.has_value()) return end_by_limit(&room.assume_error());
   }
   request posted;
   if (!core.post(local_invalidate_operation{.rkey = record.key}, posted).has_value())
     return std::nullopt;
   pending<> invalidation(&core, posted);
-  const auto done = invalidation.wait(call_limit::from(limit));
+  const auto done = invalidation.wait(until);
   record.is_void = done.has_value();
   return record.is_void ? std::nullopt : end_by_limit(done.assume_error().call());
 }
 
 /// Takes back what a window let in. \returns as `invalidate`
-std::optional<error> close_window(lease_record& record, const wait_limit* limit,
+std::optional<error> close_window(lease_record& record, const wait_limit& until,
                                   bool by_request) noexcept {
   channel_core& core = *record.core;
   // Maybe the peer has made the key void already.
   core.collect();
   std::optional<error> ended;
   if (by_request && !record.is_void && core.leases()->invalidates() &&
-      core.state() == channel_state::connected && (limit == nullptr || !limit->has_passed()))
-    ended = invalidate(record, core, limit);
+      core.state() == channel_state::connected && !until.has_passed())
+    ended = invalidate(record, core, until);
   // A window that is gone when its bind is carried out would break the connection.
   if (record.core != nullptr && record.is_binding()) {
-    const auto ended_now = core.wait_for(record.bind, call_limit::from(limit));
+    const auto ended_now = core.wait_for(record.bind, until);
     if (!ended && ended_now) ended = end_by_limit(&*ended_now);
   }
   if (record.core != nullptr && !record.is_void) record.deallocate_window();
@@ -196,14 +197,14 @@ std::optional<error> close_window(lease_record& record, const wait_limit* limit,
 }
 
 /// Ends the access. \returns as `invalidate`
-std::optional<error> take_back(lease_record& record, const wait_limit* limit,
-                               bool by_request) noexcept {
+std::optional<error> take_back(lease_record& record, call_limit limit, bool by_request) noexcept {
   std::optional<error> ended;
   channel_core* const core = record.core;
   if (core == nullptr) return ended;
   switch (record.granted.by) {
     case lease_by::window:
-      ended = close_window(record, limit, by_request);
+      ended = close_window(record, limit.begin(core->connection().settings().default_limit),
+                           by_request);
       break;
     case lease_by::registration:
       record.give_up();
@@ -336,7 +337,7 @@ void lease_book::note_invalidated(std::uint32_t rkey) noexcept {
 }
 
 result<lease_owner> lease_owner::grant(channel_core& core, const lease_request& request, bool waits,
-                                       const wait_limit* limit, kept_memory memory) noexcept {
+                                       call_limit limit, kept_memory memory) noexcept {
   const auto granted = grant_any(core, request, waits, limit);
   if (!granted.has_value()) {
     memory.let_go();
@@ -346,7 +347,7 @@ result<lease_owner> lease_owner::grant(channel_core& core, const lease_request& 
   return lease_owner(granted.assume_value());
 }
 
-result<void> lease_owner::revoke(const wait_limit* limit) noexcept {
+result<void> lease_owner::revoke(call_limit limit) noexcept {
   if (record_ == nullptr)
     return error(error_kind::invalid_input, revoking,
                  "there is no lease here: it was revoked before, or moved from");
@@ -365,7 +366,7 @@ bool lease_owner::drop() noexcept {
   lease_book* const book = book_of(record);
   const bool by_request =
       record.core != nullptr && (record.core->sends().outstanding() == 0 || record.is_binding());
-  static_cast<void>(take_back(record, nullptr, by_request));
+  static_cast<void>(take_back(record, call_limit::of_channel(), by_request));
   if (record.outcome.has_error()) {
     const error& e = record.outcome.assume_error();
     report_destroy(e.native_errno() != 0 ? e.native_errno() : EIO, e.operation(), e.hint());

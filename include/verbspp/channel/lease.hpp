@@ -5,7 +5,7 @@
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/memory_region.hpp>
@@ -105,11 +105,10 @@ struct lease_request {
 /// A lease, whatever its rights and memory.
 class lease_owner {
  public:
-  /// \param limit of the wait, null for the channel's
   /// \param waits whether to wait until the peer has access
   /// \param memory is let go when the lease is over, and if this fails
   [[nodiscard]] static result<lease_owner> grant(channel_core& core, const lease_request& request,
-                                                 bool waits, const wait_limit* limit,
+                                                 bool waits, call_limit limit,
                                                  kept_memory memory) noexcept;
   /// None.
   lease_owner() noexcept = default;
@@ -120,7 +119,7 @@ class lease_owner {
   ~lease_owner() { static_cast<void>(drop()); }
 
   void swap(lease_owner& other) noexcept { std::swap(record_, other.record_); }
-  [[nodiscard]] result<void> revoke(const wait_limit* limit) noexcept;
+  [[nodiscard]] result<void> revoke(call_limit limit) noexcept;
   /// Revokes without being asked to, and reports it if that fails.
   /// \returns whether the memory is the program's again
   bool drop() noexcept;
@@ -289,12 +288,9 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
   /// \errors `timed_out`, `cancelled` if the limit ended the wait, and with it the connection: the
   /// peer has no access either way; `driver` if the device did not take it back; `invalid_input` if
   /// it was revoked before, or moved from
-  VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> revoke() noexcept {
-    return this->owner_.revoke(nullptr);
-  }
   VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> revoke(
-      const wait_limit& limit) noexcept {
-    return this->owner_.revoke(&limit);
+      call_limit limit = call_limit::of_channel()) noexcept {
+    return this->owner_.revoke(limit);
   }
 };
 
@@ -322,15 +318,12 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 
   /// Takes it back, as `lease<Rights>::revoke` does, and gives the memory back with what came of
   /// it.
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES revoked<Memory> revoke() && noexcept {
-    return {this->owner_.revoke(nullptr), std::move(memory_)};
-  }
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES revoked<Memory> revoke(
-      const wait_limit& limit) && noexcept {
-    return {this->owner_.revoke(&limit), std::move(memory_)};
+      call_limit limit = call_limit::of_channel()) && noexcept {
+    return {this->owner_.revoke(limit), std::move(memory_)};
   }
-  void revoke() & = delete;                   // gives the memory back: std::move(lease).revoke()
-  void revoke(const wait_limit&) & = delete;  // gives it back: std::move(lease).revoke(limit)
+  // This returns the memory: write std::move(lease).revoke().
+  void revoke(call_limit = call_limit::of_channel()) & = delete;
 
   /// The memory, while the peer has access to it: for what both sides look at, such as words that
   /// the peer changes by atomics.
@@ -380,38 +373,25 @@ class lease_operations {
  public:
   template <access_flags Rights>
     requires LeaseRights<Rights>
-  [[nodiscard]] result<verbspp::lease<Rights>> lease(const window_part<Rights>& part) noexcept {
-    return borrow<Rights>(request_of(part), true, nullptr);
-  }
-  template <access_flags Rights>
-    requires LeaseRights<Rights>
-  [[nodiscard]] result<verbspp::lease<Rights>> lease(const window_part<Rights>& part,
-                                                     const wait_limit& limit) noexcept {
-    return borrow<Rights>(request_of(part), true, &limit);
+  [[nodiscard]] result<verbspp::lease<Rights>> lease(
+      const window_part<Rights>& part, call_limit limit = call_limit::of_channel()) noexcept {
+    return borrow<Rights>(request_of(part), true, limit);
   }
   template <access_flags Rights>
     requires LeaseRights<Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> post_lease(
       const window_part<Rights>& part) noexcept {
-    return borrow<Rights>(request_of(part), false, nullptr);
+    return borrow<Rights>(request_of(part), false, call_limit::of_channel());
   }
 
   /// `length` bytes from `offset` on.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
     requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
-  [[nodiscard]] result<verbspp::lease<Rights>> lease(const memory_region<OfRegion>& region,
-                                                     std::size_t offset,
-                                                     std::size_t length) noexcept {
+  [[nodiscard]] result<verbspp::lease<Rights>> lease(
+      const memory_region<OfRegion>& region, std::size_t offset, std::size_t length,
+      call_limit limit = call_limit::of_channel()) noexcept {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
-    return borrow<Rights>(part, true, nullptr);
-  }
-  template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
-    requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
-  [[nodiscard]] result<verbspp::lease<Rights>> lease(const memory_region<OfRegion>& region,
-                                                     std::size_t offset, std::size_t length,
-                                                     const wait_limit& limit) noexcept {
-    VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
-    return borrow<Rights>(part, true, &limit);
+    return borrow<Rights>(part, true, limit);
   }
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
     requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
@@ -419,12 +399,12 @@ class lease_operations {
                                                           std::size_t offset,
                                                           std::size_t length) noexcept {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
-    return borrow<Rights>(part, false, nullptr);
+    return borrow<Rights>(part, false, call_limit::of_channel());
   }
   // Of a temporary region, which is gone when these have returned, there is no lease.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
-             const wait_limit& limit = wait_limit::forever())
+             call_limit limit = call_limit::of_channel())
       VERBSPP_DETAIL_REFUSED(LeaseRights<Rights>,
                              "this region is a temporary, which ends before the lease does: name "
                              "it, and keep it until the lease is over");
@@ -439,20 +419,14 @@ class lease_operations {
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
     requires KeptByLease<Memory> && LeaseRights<Rights> &&
              LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
-  [[nodiscard]] auto lease(Memory&& memory) noexcept {
-    return keep<Rights, By>(std::forward<Memory>(memory), true, nullptr);
-  }
-  template <access_flags Rights, lease_by By = lease_by::window, class Memory>
-    requires KeptByLease<Memory> && LeaseRights<Rights> &&
-             LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
-  [[nodiscard]] auto lease(Memory&& memory, const wait_limit& limit) noexcept {
-    return keep<Rights, By>(std::forward<Memory>(memory), true, &limit);
+  [[nodiscard]] auto lease(Memory&& memory, call_limit limit = call_limit::of_channel()) noexcept {
+    return keep<Rights, By>(std::forward<Memory>(memory), true, limit);
   }
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
     requires KeptByLease<Memory> && LeaseRights<Rights> &&
              LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
   [[nodiscard]] auto post_lease(Memory&& memory) noexcept {
-    return keep<Rights, By>(std::forward<Memory>(memory), false, nullptr);
+    return keep<Rights, By>(std::forward<Memory>(memory), false, call_limit::of_channel());
   }
 
  protected:
@@ -474,14 +448,13 @@ class lease_operations {
 
   template <access_flags Rights>
   [[nodiscard]] result<verbspp::lease<Rights>> borrow(const detail::lease_request& request,
-                                                      bool waits,
-                                                      const wait_limit* limit) noexcept {
+                                                      bool waits, call_limit limit) noexcept {
     VERBSPP_TRY(owner, detail::lease_owner::grant(core(), request, waits, limit, {}));
     return verbspp::lease<Rights>(std::move(owner));
   }
 
   template <access_flags Rights, lease_by By, class Memory>
-  [[nodiscard]] auto keep(Memory&& memory, bool waits, const wait_limit* limit) noexcept {
+  [[nodiscard]] auto keep(Memory&& memory, bool waits, call_limit limit) noexcept {
     const auto request = detail::whole_of<Rights>(memory, By);
     if constexpr (SharedMemory<Memory>) {
       using granted = result<verbspp::lease<Rights>>;
