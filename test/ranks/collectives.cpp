@@ -234,7 +234,7 @@ TEST_CASE("collective steps work again when what broke is mended") {
 }
 
 TEST_CASE("after a mend, values arrive though one rank had come to steps alone") {
-  // The root, which gives values that nobody takes; and the other one, which expects them.
+  // The root, whose values are not taken; and the other rank, whose expected values do not come.
   for (const std::uint32_t ahead : {0U, 1U}) {
     local_worlds all(2);
     const auto comes_alone = [&] {
@@ -251,7 +251,7 @@ TEST_CASE("after a mend, values arrive though one rank had come to steps alone")
       for (std::uint32_t round = 0; round < 5; ++round)
         require(must(mine.broadcast(round, 0, patience)) == round, "the root's value");
     });
-    // The other one comes too late to some steps, or the root does, and has room for the rest.
+    // Each rank comes to three more steps alone, and there is still room for later values.
     comes_alone();
     for (std::uint32_t round = 0; round < 3; ++round)
       static_cast<void>(all.ranks[1 - ahead].broadcast(2000 + round, 0, patience));

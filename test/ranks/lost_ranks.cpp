@@ -245,22 +245,22 @@ TEST_CASE(
   }
 }
 TEST_CASE("a late rank notices at once that another one has gone on") {
-  for (const bool has_been_told : {true, false}) {
+  for (const bool has_report : {true, false}) {
     local_worlds all(3);
     const numbers list{1, 2, 0};
     const auto give_up = [&] {
       CHECK(kind_of(all.ranks[1].barrier(list, 50ms, barrier_kind::binary_tree)) ==
             error_kind::timed_out);
     };
-    // 1 gives the step up because of 2, and tells 0. A step on, there is news of both steps; two
-    // steps on, the news of the last step has replaced that of the first, and of the second there
-    // is none.
+    // Rank 1 abandons the step because of rank 2, and reports this to rank 0. After one more step,
+    // rank 0 has reports of both steps. After two more, the last report has replaced the first one,
+    // and there was none of the second step, which went well.
     give_up();
-    if (!has_been_told) CHECK(must(all.ranks[1].broadcast(7U, 1, patience)) == 7);
+    if (!has_report) CHECK(must(all.ranks[1].broadcast(7U, 1, patience)) == 7);
     give_up();
     const auto start = clock::now();
     const group_results late = all.ranks[0].barrier(list, 3 * patience, barrier_kind::binary_tree);
-    require_blamed(late, {has_been_told ? 2U : 1U});
+    require_blamed(late, {has_report ? 2U : 1U});
     CHECK(kind_of(late) == error_kind::timed_out);
     CHECK(clock::now() < start + 2 * patience);
   }
