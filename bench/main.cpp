@@ -5,8 +5,10 @@
 //     loops count BATCHES          each loop with so many batches, then with twice as many
 //     loops time ROUNDS BATCHES    so many rounds, in each of them all loops with so many batches
 #include "allocations.hpp"
+#include "loop.hpp"
 #include "loops.h"
 #include "null_device.h"
+#include "usual_loops.hpp"
 #include "wrapped.hpp"
 #include <verbspp/verbspp.hpp>
 
@@ -15,20 +17,14 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
 #include <iostream>
-#include <string>
+#include <iterator>
 #include <string_view>
 #include <vector>
 
 namespace {
 
 using namespace verbspp;
-
-struct loop {
-  std::string name;  ///< that of the function, without "loop_": what by, and what
-  std::function<bool(std::uint64_t)> run;
-};
 
 const volatile std::uint32_t length_at_run_time = message_size;
 
@@ -236,7 +232,13 @@ int main(int argc, char** argv) {
   raw_state state{.owned = ends.value().owned.native_handle()};
   for (std::uint32_t& place : state.free_places) place = state.free_count++;
   const raw_ends raw = raw_ends_of(ends.value(), state);
-  const auto loops = all_loops(ends.value(), raw);
+  auto loops = all_loops(ends.value(), raw);
+  auto others = usual_loops();
+  if (!others) {
+    std::cerr << others.error() << '\n';
+    return 1;
+  }
+  std::ranges::move(others.value(), std::back_inserter(loops));
   if (arguments.size() == 1 && arguments[0] == "list") {
     for (const loop& each : loops) std::cout << each.name << '\n';
   } else if (arguments.size() == 2 && arguments[0] == "count") {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A verbs device that does nothing, at once: posting puts the completion into the completion queue,
-// and no data moves. So what a loop over it costs is what the program itself costs.
+// and no data moves. So what a loop over it costs is what the program itself costs. Receives of shared
+// receive queues, and of queue pairs that the program chooses, wait for `device_deliver` instead.
 //
 // Like softverbs it defines libibverbs' entry points in front of libibverbs, but it is the only
 // device then, and has only what the loops need. For one thread.
@@ -22,6 +23,7 @@
 #define EXPORT __attribute__((visibility("default")))
 
 enum { only_port = 1, most_completions = 1 << 16, most_requests = 1 << 14, most_elements = 16 };
+enum { most_waiting = 512 };
 
 static struct ibv_device device = {
     .node_type = IBV_NODE_CA, .transport_type = IBV_TRANSPORT_IB, .name = "null0"};
@@ -156,12 +158,25 @@ EXPORT int ibv_destroy_cq(struct ibv_cq* cq) {
 
 // Queue pairs
 
+// Receives that are posted and wait for a message, in order: what there is of each is its `wr_id`.
+struct waiting {
+  uint64_t ids[most_waiting];
+  unsigned first, end;  // which count on for ever
+};
+
+static int add_waiting(struct waiting* to, uint64_t id) {
+  if (to->end - to->first == most_waiting) return ENOMEM;
+  to->ids[to->end++ % most_waiting] = id;
+  return 0;
+}
+
 struct pair {
   union {
     struct ibv_qp plain;
     struct ibv_qp_ex extended;
   } verbs;
   int has_extended;
+  struct waiting* waiting;  // NULL: receives complete at once
   // Between wr_start and wr_complete: where the next completion goes, and the first failure.
   unsigned end;
   int failure;
@@ -192,18 +207,60 @@ static int post_send(struct ibv_qp* qp, struct ibv_send_wr* request, struct ibv_
 
 static int post_recv(struct ibv_qp* qp, struct ibv_recv_wr* request, struct ibv_recv_wr** bad) {
   struct queue* queue = (struct queue*)qp->recv_cq;
+  struct waiting* waiting = ((struct pair*)qp)->waiting;
   ++counts.locks;
   ++counts.doorbells;
   for (; request != NULL; request = request->next) {
-    uint32_t length = 0;
-    for (int i = 0; i < request->num_sge; ++i) length += request->sg_list[i].length;
-    const int failure = put(queue, queue->end, request->wr_id, IBV_WC_RECV, length, qp->qp_num);
+    int failure;
+    if (waiting != NULL) {
+      failure = add_waiting(waiting, request->wr_id);
+    } else {
+      uint32_t length = 0;
+      for (int i = 0; i < request->num_sge; ++i) length += request->sg_list[i].length;
+      failure = put(queue, queue->end, request->wr_id, IBV_WC_RECV, length, qp->qp_num);
+      if (failure == 0) ++queue->end;
+    }
     if (failure != 0) {
       *bad = request;
       return failure;
     }
-    ++queue->end;
   }
+  return 0;
+}
+
+struct shared_receives {
+  struct ibv_srq verbs;
+  struct waiting waiting;
+};
+
+static int post_srq_recv(struct ibv_srq* srq, struct ibv_recv_wr* request,
+                         struct ibv_recv_wr** bad) {
+  ++counts.locks;
+  ++counts.doorbells;
+  for (; request != NULL; request = request->next)
+    if (add_waiting(&((struct shared_receives*)srq)->waiting, request->wr_id) != 0) {
+      *bad = request;
+      return ENOMEM;
+    }
+  return 0;
+}
+
+EXPORT int device_hold_receives(struct ibv_qp* qp) {
+  struct pair* pair = (struct pair*)qp;
+  pair->waiting = calloc(1, sizeof *pair->waiting);
+  return pair->waiting == NULL ? ENOMEM : 0;
+}
+
+EXPORT int device_deliver(struct ibv_qp* qp, uint32_t length) {
+  struct waiting* const waiting = qp->srq != NULL ? &((struct shared_receives*)qp->srq)->waiting
+                                                  : ((struct pair*)qp)->waiting;
+  struct queue* queue = (struct queue*)qp->recv_cq;
+  if (waiting == NULL || waiting->first == waiting->end) return ENOENT;
+  const int failure = put(queue, queue->end, waiting->ids[waiting->first % most_waiting],
+                          IBV_WC_RECV, length, qp->qp_num);
+  if (failure != 0) return failure;
+  ++waiting->first;
+  ++queue->end;
   return 0;
 }
 
@@ -260,7 +317,7 @@ static struct ibv_qp* create_qp_ex(struct ibv_context* context,
                               IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
                               IBV_QP_EX_WITH_RDMA_READ;
   const int extended = (attributes->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0;
-  if (attributes->qp_type != IBV_QPT_RC || attributes->srq != NULL || attributes->sq_sig_all ||
+  if (attributes->qp_type != IBV_QPT_RC || attributes->sq_sig_all ||
       (extended && (attributes->send_ops_flags & ~operations) != 0))
     return refuse();
   struct pair* pair = calloc(1, sizeof *pair);
@@ -273,6 +330,7 @@ static struct ibv_qp* create_qp_ex(struct ibv_context* context,
                   .pd = attributes->pd,
                   .send_cq = attributes->send_cq,
                   .recv_cq = attributes->recv_cq,
+                  .srq = attributes->srq,
                   .qp_num = ++numbers,
                   .state = IBV_QPS_RESET,
                   .qp_type = attributes->qp_type},
@@ -315,7 +373,22 @@ EXPORT int ibv_modify_qp(struct ibv_qp* qp, struct ibv_qp_attr* attributes, int 
 }
 
 EXPORT int ibv_destroy_qp(struct ibv_qp* qp) {
+  free(((struct pair*)qp)->waiting);
   free(qp);
+  return 0;
+}
+
+EXPORT struct ibv_srq* ibv_create_srq(struct ibv_pd* pd, struct ibv_srq_init_attr* attributes) {
+  if (attributes->attr.max_wr > most_waiting) return refuse();
+  struct shared_receives* made = calloc(1, sizeof *made);
+  if (made == NULL) return NULL;
+  made->verbs = (struct ibv_srq){
+      .context = pd->context, .srq_context = attributes->srq_context, .pd = pd};
+  return &made->verbs;
+}
+
+EXPORT int ibv_destroy_srq(struct ibv_srq* srq) {
+  free(srq);
   return 0;
 }
 
@@ -361,10 +434,6 @@ EXPORT int ibv_dereg_mr(struct ibv_mr* mr) {
 
 EXPORT struct ibv_comp_channel* ibv_create_comp_channel(struct ibv_context* context) {
   (void)context;
-  return refuse();
-}
-EXPORT struct ibv_srq* ibv_create_srq(struct ibv_pd* pd, struct ibv_srq_init_attr* attributes) {
-  (void)pd, (void)attributes;
   return refuse();
 }
 EXPORT struct ibv_ah* ibv_create_ah(struct ibv_pd* pd, struct ibv_ah_attr* attributes) {
@@ -434,6 +503,9 @@ EXPORT int ibv_query_device(struct ibv_context* context, struct ibv_device_attr*
                                          .max_qp_rd_atom = 16,
                                          .max_qp_init_rd_atom = 16,
                                          .atomic_cap = IBV_ATOMIC_NONE,
+                                         .max_srq = 16,
+                                         .max_srq_wr = most_waiting,
+                                         .max_srq_sge = 1,
                                          .max_pkeys = 1,
                                          .phys_port_cnt = 1};
   return 0;
@@ -454,6 +526,7 @@ EXPORT struct ibv_context* ibv_open_device(struct ibv_device* opened) {
                                     .context = {.device = opened,
                                                 .ops = {.poll_cq = poll_cq,
                                                         .req_notify_cq = req_notify_cq,
+                                                        .post_srq_recv = post_srq_recv,
                                                         .post_send = post_send,
                                                         .post_recv = post_recv},
                                                 .cmd_fd = -1,

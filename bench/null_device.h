@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What null_device.c counts of its use: what real devices spend their time with.
+// What null_device.c counts of its use: what real devices spend their time with; and messages for its
+// receives.
 #pragma once
 
+#include <infiniband/verbs.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -16,6 +18,12 @@ struct device_counts {
 
 // Since the program began.
 struct device_counts device_counts_now(void);
+
+// From now on, receives of the queue pair wait for a message. Returns 0, or an errno value.
+int device_hold_receives(struct ibv_qp* qp);
+// A message of `length` bytes arrives for the queue pair, and completes the oldest receive: that of
+// its shared receive queue, if it has one. Returns 0, ENOENT if no receive waits, or ENOMEM.
+int device_deliver(struct ibv_qp* qp, uint32_t length);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+/// A measured loop, as main.cpp runs it.
+struct loop {
+  std::string name;  ///< of its function, without "loop_": the side, and the case
+  std::function<bool(std::uint64_t)> run;
+};

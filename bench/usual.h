@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program as users write it: functions that each do one thing with a connection, called one after
+// another from elsewhere. This is the C of it (usual.c), which checks what a careful programmer
+// checks: parts of buffers at both ends, room in the send queue, and each completion. usual.hpp has
+// the same in verbspp.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#ifdef __cplusplus
+#include <cstddef>
+#include <cstdint>
+extern "C" {
+#else
+#include <stddef.h>
+#include <stdint.h>
+#endif
+
+enum { clients_of_hub = 64, slots_of_hub = 16, signal_every = 16, most_in_flight = 64 };
+
+// The part of a buffer to write, and the offset in the peer's memory to write it to.
+struct piece {
+  size_t offset;
+  size_t length;
+  size_t remote_offset;
+};
+
+struct c_remote {
+  uint64_t address;
+  uint64_t length;
+  uint32_t rkey;
+};
+
+// A connection, whose requests complete in order: those from `done` to `posted` are in flight. All
+// functions return 0, or an errno value; EIO if a request has failed with `status`.
+struct c_link {
+  struct ibv_qp* qp;
+  struct ibv_cq* cq;
+  uint64_t posted;
+  uint64_t done;
+  uint64_t limit;  // of waits, in nanoseconds
+  enum ibv_wc_status status;
+};
+
+// Memory that several may use; the last one deregisters it.
+struct c_shared {
+  struct ibv_mr* memory;
+  unsigned references;
+};
+
+// Places of one size in one buffer; the first `available` numbers of `free` are of unused ones.
+struct c_pool {
+  struct ibv_mr* memory;
+  uint32_t place_size;
+  uint32_t available;
+  uint32_t* free;
+};
+
+// The receives of one queue pair, each into a place of a buffer; its `wr_id` is the place.
+struct c_inbox {
+  struct ibv_qp* qp;
+  struct ibv_cq* cq;
+  struct ibv_mr* places;
+  uint32_t place_size;
+  uint64_t limit;
+};
+
+struct c_client {
+  struct ibv_qp* qp;
+  uint64_t messages;
+  uint64_t bytes;
+};
+
+enum { rows_of_table = 256 };
+
+// Queue pairs that share receives and a completion queue. `table` finds a client by the number of
+// its queue pair, from the row of the number's lower bits on; an empty row ends the search.
+struct c_hub {
+  struct ibv_srq* srq;
+  struct ibv_cq* cq;
+  struct ibv_mr* places;
+  uint32_t place_size;
+  uint64_t limit;
+  struct c_client* table[rows_of_table];
+};
+
+int c_write(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
+            const struct piece* piece);
+int c_write_within(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
+                   const struct piece* piece, uint64_t limit);
+int c_post_and_wait(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
+                    const struct piece* piece);
+int c_write_all(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
+                const struct piece* pieces, size_t count, uint64_t* requests);
+int c_write_list(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
+                 const struct piece* pieces, size_t count);
+int c_write_stream(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
+                   const struct piece* pieces, size_t count, size_t rounds);
+int c_write_owned(struct c_link* link, struct ibv_mr** from, const struct c_remote* to,
+                  size_t remote_offset);
+int c_write_shared(struct c_link* link, struct c_shared* from, const struct c_remote* to,
+                   const struct piece* piece);
+int c_send_message(struct c_link* link, struct c_pool* pool, const void* bytes, size_t length);
+int c_put_record(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
+                 const struct piece* piece);
+int c_receive(struct c_inbox* from, uint64_t* value);
+int c_serve(struct c_hub* hub, size_t* served);
+
+// At first: posts receives for all places.
+int c_fill_inbox(struct c_inbox* inbox, uint32_t count);
+int c_fill_hub(struct c_hub* hub, uint32_t count);
+void c_add_client(struct c_hub* hub, struct c_client* client);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of usual.h in verbspp.
+#pragma once
+
+#include "usual.h"
+#include <verbspp/channel.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace usual {
+
+using remote = verbspp::remote_memory<verbspp::access::remote_write>;
+
+/// A client of a server, which the server finds by the index of its channel.
+struct client {
+  verbspp::channel link;
+  std::uint64_t messages = 0;
+  std::uint64_t bytes = 0;
+};
+
+verbspp::result<void> write(verbspp::channel& link, const verbspp::registered_buffer<>& from,
+                            const remote& to, const piece& part);
+verbspp::result<void> write_within(verbspp::channel& link, const verbspp::registered_buffer<>& from,
+                                   const remote& to, const piece& part, std::chrono::seconds limit);
+verbspp::result<void> post_and_wait(verbspp::channel& link,
+                                    const verbspp::registered_buffer<>& from, const remote& to,
+                                    const piece& part);
+verbspp::result<void> write_all(verbspp::channel& link, const verbspp::registered_buffer<>& from,
+                                const remote& to, std::span<const piece> parts,
+                                std::vector<verbspp::pending<>>& requests);
+verbspp::result<void> write_list(verbspp::channel& link, const verbspp::registered_buffer<>& from,
+                                 const remote& to, std::span<const piece> parts);
+verbspp::result<void> write_stream(verbspp::channel& link, const verbspp::registered_buffer<>& from,
+                                   const remote& to, std::span<const piece> parts,
+                                   std::size_t rounds);
+verbspp::result<void> write_owned(verbspp::channel& link, verbspp::registered_buffer<>& from,
+                                  const remote& to, std::size_t remote_offset);
+verbspp::result<void> write_shared(verbspp::channel& link, const verbspp::shared_buffer<>& from,
+                                   const remote& to, const piece& part);
+verbspp::result<void> send_message(verbspp::channel& link, const verbspp::message_pool& pool,
+                                   std::span<const std::byte> bytes);
+verbspp::result<void> put_record(verbspp::channel& link, const verbspp::registered_buffer<>& from,
+                                 const remote& to, const piece& part);
+verbspp::result<std::uint64_t> receive(verbspp::inbox& from);
+verbspp::result<std::size_t> serve(const verbspp::channel_hub& hub, std::vector<client>& clients,
+                                   std::span<verbspp::arrival> slots);
+
+}  // namespace usual

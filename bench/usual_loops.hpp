@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "loop.hpp"
+#include <verbspp/base/result.hpp>
+
+#include <vector>
+
+/// The loops over the functions of usual.h, in C and in verbspp, with what they work on.
+verbspp::result<std::vector<loop>> usual_loops();
