@@ -42,6 +42,12 @@ bool channel_core::collect_with_care() noexcept {
     const one_thread only(users_);
     return connection_.poll(completions);
   }();
+  // As in `collect`, but the request may keep memory.
+  if (filled == 1 && completions->status == IBV_WC_SUCCESS && !is_receive(completions->wr_id)) {
+    const one_thread only(users_);
+    sends_.complete(completions->wr_id, guard_);
+    return false;
+  }
   return complete_all(completions, filled);
 }
 

@@ -403,7 +403,8 @@ result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
 }
 
 result<std::size_t> hub_state::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
-  result<found> seen = found();
+  result<found> seen = look_for(into);
+  if (seen.has_value() && seen.assume_value().count != 0) return seen.assume_value().count;
   const auto look = [&] {
     seen = look_for(into);
     if (!seen.has_value() || seen.assume_value().count != 0) return sight::enough;

@@ -172,24 +172,20 @@ std::optional<result<message>> inbox::next() noexcept {
   return std::nullopt;
 }
 
-result<message> inbox::wait() noexcept {
-  if (core_ == nullptr) return wait(wait_limit::forever());
-  return wait(core_->connection().settings().default_limit);
-}
-
-result<message> inbox::wait(const wait_limit& limit) noexcept {
+result<message> inbox::wait(call_limit limit) noexcept {
   std::optional<result<message>> arrived = next();
   if (arrived) return std::move(*arrived);
+  const wait_limit until = limit.begin(core_->connection().settings().default_limit);
   const auto look = [&] {
     arrived = next();
     if (arrived) return detail::sight::enough;
     // That places have come back to the pool wakes nobody.
     return is_due() ? detail::sight::nothing_yet : detail::sight::nothing;
   };
-  VERBSPP_TRY(end, core_->wait_for_message(look, limit));
+  VERBSPP_TRY(end, core_->wait_for_message(look, until));
   if (!arrived && end == wait_end::completions) arrived = next();
   if (arrived) return std::move(*arrived);
-  return limit.failure(taking, count_ != 0 ? "no message has arrived"
+  return until.failure(taking, count_ != 0 ? "no message has arrived"
                                            : "the pool has no place for a message to arrive in");
 }
 

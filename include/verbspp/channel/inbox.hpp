@@ -3,7 +3,7 @@
 
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/message.hpp>
 #include <verbspp/channel/message_pool.hpp>
 
@@ -64,11 +64,10 @@ class inbox {
   /// The next message, if one has arrived; never blocks.
   /// \errors why the channel is broken; `invalid_input` if the inbox was moved from
   [[nodiscard]] std::optional<result<message>> next() noexcept;
-  /// The next message, waited for: until the limit, or the channel's default one. That it passes
-  /// changes nothing: what is posted stays, since the memory is the pool's.
-  /// \errors as `next`; `timed_out`, or that a stop was requested
-  [[nodiscard]] result<message> wait() noexcept;
-  [[nodiscard]] result<message> wait(const wait_limit& limit) noexcept;
+  /// Waits for the next message, until the limit, or the channel's default one. The limit ends this
+  /// call only: the receives stay posted, since their memory is the pool's.
+  /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested
+  [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 
   /// How many receives are posted.
   [[nodiscard]] std::uint32_t posted() const noexcept { return count_; }
