@@ -72,19 +72,19 @@ class Limit(typing.NamedTuple):
 
 
 LIMITS = {
-    "usual_write": Limit("ratio", 1.25, {"clang": 1.26}),
+    "usual_write": Limit("ratio", 1.25),
     "usual_within": Limit("more_than_default", 2, {"g++": 10, "clang": 15.4}),
-    "usual_pending": Limit("ratio", 1.25, {"g++": 1.27, "clang": 1.29}),
-    "usual_vector": Limit("ratio", 1.5, {"g++": 1.61, "clang": 2.03}),
-    "usual_scope": Limit("ratio", 1.25, {"g++": 1.39, "clang": 1.4}),
+    "usual_pending": Limit("ratio", 1.25),
+    "usual_vector": Limit("ratio", 1.5, {"clang": 1.62}),
+    "usual_scope": Limit("ratio", 1.25),
     "usual_stream": Limit("ratio", 1.25),
     "usual_owned": Limit("ratio", 1.25),
-    "usual_shared": Limit("ratio", 1.5, {"g++": 2.43, "clang": 2.76}),
-    "usual_put": Limit("ratio", 1.25, {"g++": 1.31, "clang": 1.39}),
-    "usual_message": Limit("more", 60, {"g++": 237, "clang": 254}),
-    "usual_receive": Limit("more", 60, {"g++": 411, "clang": 412}),
-    "usual_one_busy": Limit("more", 60, {"g++": 657, "clang": 624}),
-    "usual_all_busy": Limit("more", 60, {"g++": 261, "clang": 242}),
+    "usual_shared": Limit("ratio", 1.5, {"g++": 1.92, "clang": 2.15}),
+    "usual_put": Limit("ratio", 1.25),
+    "usual_message": Limit("more", 60, {"g++": 200, "clang": 216}),
+    "usual_receive": Limit("more", 60, {"g++": 334, "clang": 349}),
+    "usual_one_busy": Limit("more", 60, {"g++": 500, "clang": 486}),
+    "usual_all_busy": Limit("more", 60, {"g++": 240, "clang": 236}),
 }
 # What the device counts, of which there may be as many as in raw C.
 OF_DEVICE = ["doorbells", "completions", "locks"]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A verbs device that does nothing, at once: posting puts the completion into the completion queue,
-// and no data moves. So what a loop over it costs is what the program itself costs. Receives of shared
-// receive queues, and of queue pairs that the program chooses, wait for `device_deliver` instead.
+// and no data moves. So what a loop over it costs is what the program itself costs. Receives of
+// shared receive queues, and of queue pairs that the program chooses, wait for `device_deliver`
+// instead.
 //
 // Like softverbs it defines libibverbs' entry points in front of libibverbs, but it is the only
 // device then, and has only what the loops need. For one thread.
@@ -252,8 +253,8 @@ EXPORT int device_hold_receives(struct ibv_qp* qp) {
 }
 
 EXPORT int device_deliver(struct ibv_qp* qp, uint32_t length) {
-  struct waiting* const waiting = qp->srq != NULL ? &((struct shared_receives*)qp->srq)->waiting
-                                                  : ((struct pair*)qp)->waiting;
+  struct waiting* const waiting =
+      qp->srq != NULL ? &((struct shared_receives*)qp->srq)->waiting : ((struct pair*)qp)->waiting;
   struct queue* queue = (struct queue*)qp->recv_cq;
   if (waiting == NULL || waiting->first == waiting->end) return ENOENT;
   const int failure = put(queue, queue->end, waiting->ids[waiting->first % most_waiting],
@@ -382,8 +383,8 @@ EXPORT struct ibv_srq* ibv_create_srq(struct ibv_pd* pd, struct ibv_srq_init_att
   if (attributes->attr.max_wr > most_waiting) return refuse();
   struct shared_receives* made = calloc(1, sizeof *made);
   if (made == NULL) return NULL;
-  made->verbs = (struct ibv_srq){
-      .context = pd->context, .srq_context = attributes->srq_context, .pd = pd};
+  made->verbs =
+      (struct ibv_srq){.context = pd->context, .srq_context = attributes->srq_context, .pd = pd};
   return &made->verbs;
 }
 

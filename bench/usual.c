@@ -16,7 +16,8 @@ static uint64_t now(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-// What a poll that found nothing, or failed, means to who waits. The limit begins with the first one.
+// What a poll that found nothing, or failed, means to who waits. The limit begins with the first
+// one.
 static __attribute__((noinline, cold)) int nothing_yet(int count, uint64_t* begin, uint64_t limit) {
   if (count < 0) return EIO;
   const uint64_t time = now();

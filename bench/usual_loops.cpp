@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls the functions of usual.h and usual.hpp, which are compiled elsewhere, so that none is inlined
-// here: each loop is the same on both sides but for the function that it calls.
+// Calls the functions of usual.h and usual.hpp, which are compiled elsewhere, so that none is
+// inlined here: each loop is the same on both sides but for the function that it calls.
 #include "usual_loops.hpp"
 
 #include "loops.h"
@@ -263,58 +263,80 @@ extern "C" {
 
 static bool loop_raw_usual_write(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_piece(p, operations, [&](const piece& part) { return c_write(&c.link, c.buffer, &c.remote, &part) == 0; });
+  return each_piece(p, operations, [&](const piece& part) {
+    return c_write(&c.link, c.buffer, &c.remote, &part) == 0;
+  });
 }
 
 static bool loop_verbspp_usual_write(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return each_piece(p, operations, [&](const piece& part) { return usual::write(w.link, w.buffer, w.remote, part).has_value(); });
+  return each_piece(p, operations, [&](const piece& part) {
+    return usual::write(w.link, w.buffer, w.remote, part).has_value();
+  });
 }
 
 static bool loop_raw_usual_within(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_piece(p, operations, [&](const piece& part) { return c_write_within(&c.link, c.buffer, &c.remote, &part, limit_of_c) == 0; });
+  return each_piece(p, operations, [&](const piece& part) {
+    return c_write_within(&c.link, c.buffer, &c.remote, &part, limit_of_c) == 0;
+  });
 }
 
 static bool loop_verbspp_usual_within(program& p, std::uint64_t operations) {
   using namespace std::chrono_literals;
   wrapped_side& w = *p.wrapped;
-  return each_piece(p, operations, [&](const piece& part) { return usual::write_within(w.link, w.buffer, w.remote, part, 5s).has_value(); });
+  return each_piece(p, operations, [&](const piece& part) {
+    return usual::write_within(w.link, w.buffer, w.remote, part, 5s).has_value();
+  });
 }
 
 static bool loop_raw_usual_pending(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_piece(p, operations, [&](const piece& part) { return c_post_and_wait(&c.link, c.buffer, &c.remote, &part) == 0; });
+  return each_piece(p, operations, [&](const piece& part) {
+    return c_post_and_wait(&c.link, c.buffer, &c.remote, &part) == 0;
+  });
 }
 
 static bool loop_verbspp_usual_pending(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return each_piece(p, operations, [&](const piece& part) { return usual::post_and_wait(w.link, w.buffer, w.remote, part).has_value(); });
+  return each_piece(p, operations, [&](const piece& part) {
+    return usual::post_and_wait(w.link, w.buffer, w.remote, part).has_value();
+  });
 }
 
 static bool loop_raw_usual_vector(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_batch(operations, [&] { return c_write_all(&c.link, c.buffer, &c.remote, p.pieces.data(), batch, c.requests.data()) == 0; });
+  return each_batch(operations, [&] {
+    return c_write_all(&c.link, c.buffer, &c.remote, p.pieces.data(), batch, c.requests.data()) ==
+           0;
+  });
 }
 
 static bool loop_verbspp_usual_vector(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return each_batch(operations, [&] { return usual::write_all(w.link, w.buffer, w.remote, p.pieces, w.requests).has_value(); });
+  return each_batch(operations, [&] {
+    return usual::write_all(w.link, w.buffer, w.remote, p.pieces, w.requests).has_value();
+  });
 }
 
 static bool loop_raw_usual_scope(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_batch(operations, [&] { return c_write_list(&c.link, c.buffer, &c.remote, p.pieces.data(), batch) == 0; });
+  return each_batch(operations, [&] {
+    return c_write_list(&c.link, c.buffer, &c.remote, p.pieces.data(), batch) == 0;
+  });
 }
 
 static bool loop_verbspp_usual_scope(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return each_batch(operations, [&] { return usual::write_list(w.link, w.buffer, w.remote, p.pieces).has_value(); });
+  return each_batch(operations, [&] {
+    return usual::write_list(w.link, w.buffer, w.remote, p.pieces).has_value();
+  });
 }
 
 static bool loop_raw_usual_stream(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return c_write_stream(&c.link, c.buffer, &c.remote, p.pieces.data(), batch, operations / batch) == 0;
+  return c_write_stream(&c.link, c.buffer, &c.remote, p.pieces.data(), batch, operations / batch) ==
+         0;
 }
 
 static bool loop_verbspp_usual_stream(program& p, std::uint64_t operations) {
@@ -324,42 +346,58 @@ static bool loop_verbspp_usual_stream(program& p, std::uint64_t operations) {
 
 static bool loop_raw_usual_owned(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_piece(p, operations, [&](const piece& part) { return c_write_owned(&c.link, &c.owned, &c.remote, part.remote_offset) == 0; });
+  return each_piece(p, operations, [&](const piece& part) {
+    return c_write_owned(&c.link, &c.owned, &c.remote, part.remote_offset) == 0;
+  });
 }
 
 static bool loop_verbspp_usual_owned(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return each_piece(p, operations, [&](const piece& part) { return usual::write_owned(w.link, w.owned, w.remote, part.remote_offset).has_value(); });
+  return each_piece(p, operations, [&](const piece& part) {
+    return usual::write_owned(w.link, w.owned, w.remote, part.remote_offset).has_value();
+  });
 }
 
 static bool loop_raw_usual_shared(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_piece(p, operations, [&](const piece& part) { return c_write_shared(&c.link, &c.shared, &c.remote, &part) == 0; });
+  return each_piece(p, operations, [&](const piece& part) {
+    return c_write_shared(&c.link, &c.shared, &c.remote, &part) == 0;
+  });
 }
 
 static bool loop_verbspp_usual_shared(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return each_piece(p, operations, [&](const piece& part) { return usual::write_shared(w.link, w.shared, w.remote, part).has_value(); });
+  return each_piece(p, operations, [&](const piece& part) {
+    return usual::write_shared(w.link, w.shared, w.remote, part).has_value();
+  });
 }
 
 static bool loop_raw_usual_put(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_piece(p, operations, [&](const piece& part) { return c_put_record(&c.link, c.buffer, &c.remote, &part) == 0; });
+  return each_piece(p, operations, [&](const piece& part) {
+    return c_put_record(&c.link, c.buffer, &c.remote, &part) == 0;
+  });
 }
 
 static bool loop_verbspp_usual_put(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return each_piece(p, operations, [&](const piece& part) { return usual::put_record(w.link, w.buffer, w.remote, part).has_value(); });
+  return each_piece(p, operations, [&](const piece& part) {
+    return usual::put_record(w.link, w.buffer, w.remote, part).has_value();
+  });
 }
 
 static bool loop_raw_usual_message(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
-  return each_piece(p, operations, [&](const piece& part) { return c_send_message(&c.link, &c.pool, p.text.data(), part.length) == 0; });
+  return each_piece(p, operations, [&](const piece& part) {
+    return c_send_message(&c.link, &c.pool, p.text.data(), part.length) == 0;
+  });
 }
 
 static bool loop_verbspp_usual_message(program& p, std::uint64_t operations) {
   wrapped_side& w = *p.wrapped;
-  return each_piece(p, operations, [&](const piece& part) { return usual::send_message(w.link, w.pool, std::span(p.text).first(part.length)).has_value(); });
+  return each_piece(p, operations, [&](const piece& part) {
+    return usual::send_message(w.link, w.pool, std::span(p.text).first(part.length)).has_value();
+  });
 }
 
 static bool loop_raw_usual_receive(program& p, std::uint64_t operations) {
@@ -420,7 +458,8 @@ result<std::vector<loop>> usual_loops() {
   auto p = std::make_shared<program>();
   VERBSPP_TRY(device, open_device("null0"));
   VERBSPP_TRY(domain, protection_domain::allocate(device));
-  VERBSPP_TRY(target, registered_buffer<access::local_write | access::remote_write>::allocate(domain, 4096));
+  VERBSPP_TRY(target, registered_buffer < access::local_write |
+                          access::remote_write > ::allocate(domain, 4096));
   p->target = std::move(target);
   VERBSPP_TRY(remote, p->target->remote());
   VERBSPP_TRY(wrapped, open_wrapped(domain, remote));
@@ -429,7 +468,8 @@ result<std::vector<loop>> usual_loops() {
   p->c = std::move(c);
   std::vector<loop> loops;
   const auto add = [&](const char* name, auto function) {
-    loops.push_back({name, [p, function](std::uint64_t operations) { return function(*p, operations); }});
+    loops.push_back(
+        {name, [p, function](std::uint64_t operations) { return function(*p, operations); }});
   };
   add("raw_usual_write", loop_raw_usual_write);
   add("verbspp_usual_write", loop_verbspp_usual_write);

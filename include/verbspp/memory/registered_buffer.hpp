@@ -224,15 +224,16 @@ class VERBSPP_CONSUMABLE registered_buffer {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather()
       const noexcept {
     if (!is_one_element()) [[unlikely]]
-      return no_element("registered_buffer::gather");
+      return no_element("registered_buffer::gather", 0, size());
     return all<gather_element>();
   }
   /// `count` elements from the one of index `first` on.
   /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<gather_element> gather(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<gather_element> gather(
       std::size_t first, std::size_t count) const noexcept {
-    VERBSPP_TRYV(check_part("registered_buffer::gather", first, count));
-    return pages_->region.gather(first * sizeof(Element), count * sizeof(Element));
+    if (!has_element(first, count)) [[unlikely]]
+      return no_element("registered_buffer::gather", first, count);
+    return element<gather_element>(first, count);
   }
   /// The whole buffer, for the device to write.
   /// \errors `invalid_input` above 2^32 - 1 bytes
@@ -241,17 +242,18 @@ class VERBSPP_CONSUMABLE registered_buffer {
     requires LocallyWritable<Rights>
   {
     if (!is_one_element()) [[unlikely]]
-      return no_element("registered_buffer::scatter");
+      return no_element("registered_buffer::scatter", 0, size());
     return all<scatter_element>();
   }
   /// `count` elements from the one of index `first` on.
   /// \errors `invalid_input` if they are not within the buffer, or above 2^32 - 1 bytes
-  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<scatter_element> scatter(
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_DATA_PATH result<scatter_element> scatter(
       std::size_t first, std::size_t count) const noexcept
     requires LocallyWritable<Rights>
   {
-    VERBSPP_TRYV(check_part("registered_buffer::scatter", first, count));
-    return pages_->region.scatter(first * sizeof(Element), count * sizeof(Element));
+    if (!has_element(first, count)) [[unlikely]]
+      return no_element("registered_buffer::scatter", first, count);
+    return element<scatter_element>(first, count);
   }
   /// The same for hot paths: the bounds are only asserted, in debug builds.
   /// \pre the buffer was not moved from
@@ -374,10 +376,20 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return success();
   }
 
-  /// Why one element can't have all of it.
-  [[nodiscard]] error no_element(const char* operation) const noexcept {
-    const std::size_t length = size() * sizeof(Element);
-    return detail::no_such_part({.length = length}, operation, 0, length);
+  /// Whether one element of a request can have this part.
+  [[nodiscard]] VERBSPP_DATA_PATH bool has_element(std::size_t first,
+                                                   std::size_t count) const noexcept {
+    const std::size_t size = this->size();
+    return size != 0 && first <= size && count <= size - first &&
+           count <= UINT32_MAX / sizeof(Element);
+  }
+  /// Why one element can't have this part.
+  [[nodiscard, gnu::noinline]] error no_element(const char* operation, std::size_t first,
+                                                std::size_t count) const noexcept {
+    const result<void> checked = check_part(operation, first, count);
+    if (!checked.has_value()) return checked.assume_error();
+    return detail::no_such_part({.length = size() * sizeof(Element)}, operation,
+                                first * sizeof(Element), count * sizeof(Element));
   }
   /// \pre they are within the buffer
   template <class Part>
