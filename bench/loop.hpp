@@ -7,6 +7,6 @@
 
 /// A measured loop, as main.cpp runs it.
 struct loop {
-  std::string name;  ///< of its function, without "loop_": the side, and the case
+  std::string name;  ///< the name of its function without "loop_": the side, and the case
   std::function<bool(std::uint64_t)> run;
 };

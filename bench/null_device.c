@@ -159,10 +159,10 @@ EXPORT int ibv_destroy_cq(struct ibv_cq* cq) {
 
 // Queue pairs
 
-// Receives that are posted and wait for a message, in order: what there is of each is its `wr_id`.
+// Receives that are posted and wait for a message, in order; only the `wr_id` of each is kept.
 struct waiting {
   uint64_t ids[most_waiting];
-  unsigned first, end;  // which count on for ever
+  unsigned first, end;  // which only increase
 };
 
 static int add_waiting(struct waiting* to, uint64_t id) {

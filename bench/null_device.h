@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What null_device.c counts of its use: what real devices spend their time with; and messages for
-// its receives.
+// The use of null_device.c, counted by the calls that cost time with real devices, and the delivery
+// of messages to its receives.
 #pragma once
 
 #include <infiniband/verbs.h>

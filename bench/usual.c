@@ -16,8 +16,7 @@ static uint64_t now(void) {
   return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
-// What a poll that found nothing, or failed, means to who waits. The limit begins with the first
-// one.
+// Judges a poll that found nothing, or failed. The limit begins with the first one.
 static __attribute__((noinline, cold)) int nothing_yet(int count, uint64_t* begin, uint64_t limit) {
   if (count < 0) return EIO;
   const uint64_t time = now();
@@ -93,10 +92,10 @@ int c_write(struct c_link* link, const struct ibv_mr* from, const struct c_remot
 }
 
 int c_write_within(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
-                   const struct piece* piece, uint64_t limit) {
+                   const struct piece* piece) {
   const int failure = post_write(link, from, to, piece, IBV_SEND_SIGNALED);
   if (failure != 0) return failure;
-  return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, limit);
+  return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, UINT64_C(5000000000));
 }
 
 // A request is known by how many have been posted with it.
@@ -153,7 +152,7 @@ int c_write_stream(struct c_link* link, const struct ibv_mr* from, const struct 
   return wait_for(link, link->posted, IBV_WC_RDMA_WRITE, link->limit);
 }
 
-// The buffer is the request's meanwhile: its place is NULL.
+// While the request owns the buffer, `*from` is NULL.
 int c_write_owned(struct c_link* link, struct ibv_mr** from, const struct c_remote* to,
                   size_t remote_offset) {
   struct ibv_mr* const buffer = *from;

@@ -3,6 +3,7 @@
 // passed on, nothing said to the compiler but that `put` is a function.
 #include "usual.hpp"
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -20,10 +21,10 @@ result<void> write(channel& link, const registered_buffer<>& from, const remote&
 }
 
 result<void> write_within(channel& link, const registered_buffer<>& from, const remote& to,
-                          const piece& part, std::chrono::seconds limit) {
+                          const piece& part) {
   VERBSPP_TRY(source, from.gather(part.offset, part.length));
   VERBSPP_TRY(target, to.slice(part.remote_offset, part.length));
-  VERBSPP_TRYV(link.write({.elements = source, .remote = target}, limit));
+  VERBSPP_TRYV(link.write({.elements = source, .remote = target}, 5s));
   return success();
 }
 

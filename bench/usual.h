@@ -38,7 +38,7 @@ struct c_link {
   struct ibv_cq* cq;
   uint64_t posted;
   uint64_t done;
-  uint64_t limit;  // of waits, in nanoseconds
+  uint64_t limit;  // the longest wait, in nanoseconds
   enum ibv_wc_status status;
 };
 
@@ -87,7 +87,7 @@ struct c_hub {
 int c_write(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
             const struct piece* piece);
 int c_write_within(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
-                   const struct piece* piece, uint64_t limit);
+                   const struct piece* piece);
 int c_post_and_wait(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,
                     const struct piece* piece);
 int c_write_all(struct c_link* link, const struct ibv_mr* from, const struct c_remote* to,

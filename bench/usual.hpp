@@ -5,7 +5,6 @@
 #include "usual.h"
 #include <verbspp/channel.hpp>
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,7 +24,7 @@ struct client {
 verbspp::result<void> write(verbspp::channel& link, const verbspp::registered_buffer<>& from,
                             const remote& to, const piece& part);
 verbspp::result<void> write_within(verbspp::channel& link, const verbspp::registered_buffer<>& from,
-                                   const remote& to, const piece& part, std::chrono::seconds limit);
+                                   const remote& to, const piece& part);
 verbspp::result<void> post_and_wait(verbspp::channel& link,
                                     const verbspp::registered_buffer<>& from, const remote& to,
                                     const piece& part);

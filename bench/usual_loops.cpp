@@ -10,7 +10,6 @@
 #include <verbspp/verbspp.hpp>
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,7 +39,7 @@ std::array<piece, batch> pieces_to_write() {
   return pieces;
 }
 
-/// What the functions in verbspp work on.
+/// The objects that the functions in verbspp use.
 struct wrapped_side {
   channel link;
   registered_buffer<> buffer;
@@ -60,7 +59,7 @@ struct wrapped_side {
 using pair = connected_queue_pair<transport::rc>;
 using sharing_pair = connected_queue_pair<transport::rc, receive_queue_kind::shared>;
 
-/// What the functions in C work on, and its owners.
+/// The objects that the functions in C use, and their owners.
 struct c_side {
   completion_queue queue;
   pair link_pair;
@@ -88,10 +87,10 @@ struct c_side {
 struct program {
   std::array<piece, batch> pieces = pieces_to_write();
   std::array<std::byte, place_size> text{};
-  std::uint64_t sum = 0;  ///< of what was received
+  std::uint64_t sum = 0;  ///< the sum of the received values
   std::optional<registered_buffer<access::local_write | access::remote_write>> target{};
   std::unique_ptr<wrapped_side> wrapped{};
-  std::unique_ptr<c_side> c{};  ///< after what it borrows from the other side
+  std::unique_ptr<c_side> c{};  ///< borrows memory from `wrapped`, and so is destroyed first
 };
 
 result<wrapped_side> open_wrapped(const protection_domain& domain, const usual::remote& remote) {
@@ -278,15 +277,14 @@ static bool loop_verbspp_usual_write(program& p, std::uint64_t operations) {
 static bool loop_raw_usual_within(program& p, std::uint64_t operations) {
   c_side& c = *p.c;
   return each_piece(p, operations, [&](const piece& part) {
-    return c_write_within(&c.link, c.buffer, &c.remote, &part, limit_of_c) == 0;
+    return c_write_within(&c.link, c.buffer, &c.remote, &part) == 0;
   });
 }
 
 static bool loop_verbspp_usual_within(program& p, std::uint64_t operations) {
-  using namespace std::chrono_literals;
   wrapped_side& w = *p.wrapped;
   return each_piece(p, operations, [&](const piece& part) {
-    return usual::write_within(w.link, w.buffer, w.remote, part, 5s).has_value();
+    return usual::write_within(w.link, w.buffer, w.remote, part).has_value();
   });
 }
 

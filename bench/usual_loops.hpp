@@ -6,5 +6,6 @@
 
 #include <vector>
 
-/// The loops over the functions of usual.h, in C and in verbspp, with what they work on.
+/// The loops over the functions of usual.h, in C and in verbspp. They own the objects that they
+/// use.
 verbspp::result<std::vector<loop>> usual_loops();
