@@ -96,7 +96,7 @@ transport_result<std::vector<borrower>> serve(Acceptor& acceptor,
 }
 
 /// A client. It borrows a place, writes to it, and sends a message. When the server has revoked a
-/// lease, it writes again. The slow client writes only then.
+/// lease, it writes again. The slow client skips the first write and the message.
 transport_result<void> borrow(const protection_domain& domain, const std::string& port,
                               std::uint32_t number, std::latch& revoked) {
   VERBSPP_TRY(prepared, domain.build_channel().max_inline_data(place_size).build());

@@ -65,7 +65,7 @@ class inbox {
   /// \errors why the channel is broken; `invalid_input` if the inbox was moved from
   [[nodiscard]] std::optional<result<message>> next() noexcept;
   /// Waits for the next message, until the limit, or the channel's default one. The limit ends this
-  /// call only: the receives stay posted, since their memory is the pool's.
+  /// call only: the receives stay posted, since the pool owns their memory.
   /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 

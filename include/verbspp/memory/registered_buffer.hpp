@@ -383,7 +383,7 @@ class VERBSPP_CONSUMABLE registered_buffer {
     return size != 0 && first <= size && count <= size - first &&
            count <= UINT32_MAX / sizeof(Element);
   }
-  /// Why one element can't have this part.
+  /// The error for a part that one element can't have.
   [[nodiscard, gnu::noinline]] error no_element(const char* operation, std::size_t first,
                                                 std::size_t count) const noexcept {
     const result<void> checked = check_part(operation, first, count);

@@ -24,7 +24,7 @@ inline constexpr std::uint64_t qp_ex_with_flush = 1U << 11;
 /// As above, one for each placement.
 inline constexpr std::uint64_t device_flush = std::uint64_t{3} << 38;
 
-/// Of ibv_device_attr_ex::odp_caps, also of rdma-core 45 and newer.
+/// Bits of ibv_device_attr_ex::odp_caps in rdma-core 45 and newer.
 inline constexpr std::uint32_t odp_flush = 1U << 6;
 inline constexpr std::uint32_t odp_atomic_write = 1U << 7;
 
@@ -38,7 +38,7 @@ inline constexpr std::uint8_t flush_region = 1;
 /// The bits of ibv_access_flags that a flush with these placements needs.
 constexpr unsigned access_to_flush(unsigned placements) noexcept { return placements << 8; }
 
-// Of IBVERBS_1.15 and newer: what ibv_reg_mr_ex takes.
+// Fields of the argument of ibv_reg_mr_ex, since IBVERBS_1.15.
 inline constexpr std::uint64_t mr_iova = 1U << 0;
 inline constexpr std::uint64_t mr_address = 1U << 1;
 inline constexpr std::uint64_t mr_descriptor = 1U << 2;

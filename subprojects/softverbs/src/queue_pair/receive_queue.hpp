@@ -29,8 +29,8 @@ class receive_queue {
   /// Rounds up what is asked for; 0 or an errno.
   static int grant(const device_limits& most, std::uint32_t& capacity,
                    std::uint32_t& entries) noexcept;
-  /// The same for a shared queue: one less than a power of two, as network cards and as completion
-  /// queues have it. A completion queue of the requested size takes all that the shared one holds.
+  /// Rounds the capacity of a shared queue up to one less than a power of two, as network cards do.
+  /// Completion queues are rounded likewise, so one of the same requested size cannot overrun.
   static int grant_shared(const device_limits& most, std::uint32_t& capacity,
                           std::uint32_t& entries) noexcept;
 
@@ -61,7 +61,7 @@ class receive_queue {
 
  private:
   std::uint32_t capacity_;
-  /// Of the ring, whose size is the capacity rounded up to a power of two.
+  /// The mask of the ring, whose size is the capacity rounded up to a power of two.
   std::uint32_t mask_;
   std::uint32_t max_entries_;
   queue_array<receive, queue_content::receives> ring_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The entry points of IBVERBS_1.15 to IBVERBS_1.18 that the device has. They are defined by the
-// names of their symbols, as older headers don't declare them. Those that it hasn't are libibverbs'
-// own, which refuse by way of libibverbs_operations.hpp.
+// names of their symbols, since older headers don't declare them. libibverbs itself refuses the
+// others, through the table in libibverbs_operations.hpp.
 #include "base/newer_verbs.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
@@ -33,7 +33,7 @@ struct domain_buffer {
   std::size_t size;
 };
 
-/// All of them, by which they are told from libibverbs' own. Thread-safe.
+/// All such buffers, to distinguish them from those of libibverbs. Thread-safe.
 class buffer_list {
  public:
   void add(domain_buffer* buffer) {
