@@ -61,6 +61,8 @@ result<void> acceptor_core::open(tcp_listener listener) noexcept {
 }
 
 result<void> acceptor_core::advance() noexcept {
+  if (is_preparing_)
+    return error(error_kind::busy, serving, "advance was called by the function that it calls");
   std::array<epoll_event, 64> events{};
   const int count = ::epoll_wait(events_.descriptor(), events.data(), events.size(), 0);
   if (count < 0 && errno != EINTR) return error::from_errno(errno, "epoll_wait");
@@ -75,7 +77,13 @@ result<void> acceptor_core::advance() noexcept {
   while (shaking_hands_ < options_.handshakes && waiting_.first != none) {
     const std::uint32_t place = pop(waiting_);
     client& next = clients_.get()[place];
+    is_preparing_ = true;
     const result<void> prepared = prepare(place, *next.core.get());
+    is_preparing_ = false;
+    if (is_stopped()) {
+      stop();
+      return success();
+    }
     if (!prepared.has_value()) {
       fail(place, next.core->refuse(prepared.assume_error()));
       continue;
@@ -118,6 +126,8 @@ void acceptor_core::free_place(std::uint32_t place) noexcept {
 
 void acceptor_core::stop() noexcept {
   listener_.close();
+  // `advance` goes on with it: the program's function may stop the acceptor that calls it.
+  if (is_preparing_) return;
   while (oldest_ != none) fail(oldest_, clients_.get()[oldest_].core->refuse(stopping()));
 }
 

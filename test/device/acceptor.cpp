@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <future>
 #include <optional>
 #include <stop_token>
@@ -224,6 +225,47 @@ TEST_CASE("an acceptor stops, tells those under way, and keeps those that are co
   CHECK(failure_of(serving.clients->next(patience)) == error_kind::not_connected);
   CHECK(failure_of(tcp_socket::connect("127.0.0.1", serving.port, patience)) ==
         error_kind::not_connected);
+}
+
+TEST_CASE("an acceptor that its function stops tells the clients") {
+  struct stopping {
+    const protection_domain* domain;
+    std::function<void()>* in_the_middle;
+    result<exchange_offer<prepared_channel, std::uint32_t>> operator()() const noexcept {
+      VERBSPP_TRY(prepared, domain->build_channel().build());
+      (*in_the_middle)();
+      return exchange_offer{std::move(prepared), std::uint32_t{1}};
+    }
+  };
+  testbed bed;
+  std::function<void()> in_the_middle;
+  auto listener = must(tcp_listener::open("0"));
+  const std::string port = std::to_string(listener.port());
+  auto clients = must(
+      accept_exchanges<std::uint32_t>(std::move(listener), stopping{&bed.domain, &in_the_middle}));
+  std::optional<error> nested;
+  in_the_middle = [&] {
+    clients.stop();
+    nested = failure_of(clients.advance());
+  };
+  const auto socket = must(tcp_socket::connect("127.0.0.1", port, patience));
+  auto client = must(
+      session::start(socket.descriptor(), must(bed.domain.build_channel().build()), 1U, patience));
+  std::optional<error> told;
+  serve_until(
+      clients,
+      [&] {
+        const auto step = client.advance();
+        if (!step.has_value()) told = failure_of(step);
+        return told.has_value();
+      },
+      "the refusal");
+  CHECK(told->message().find("the server stops") != std::string::npos);
+  CHECK(clients.is_stopped());
+  CHECK(clients.under_way() == 0);
+  REQUIRE(nested);
+  CHECK(*nested == error_kind::busy);
+  CHECK(failure_of(clients.next(patience)) == error_kind::not_connected);
 }
 
 TEST_CASE("an acceptor takes so many in a second") {

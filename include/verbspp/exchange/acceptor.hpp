@@ -178,7 +178,8 @@ class exchange_acceptor {
     }
   }
 
-  /// Closes the listener, and tells those under way. Who is connected already can still be taken.
+  /// Closes the listener, and refuses the clients under way; clients that are connected can still
+  /// be taken. The function that prepares a client may call this, too: then that client is refused.
   void stop() noexcept { core_->stop(); }
   [[nodiscard]] bool is_stopped() const noexcept { return core_->is_stopped(); }
 

@@ -93,6 +93,7 @@ class acceptor_core {
   tcp_socket events_{};  ///< of epoll
   tcp_socket timer_{};
   bool listens_ = false;  ///< epoll watches the listener
+  bool is_preparing_ = false;
   owned<client[]> clients_{};
   place_queue free_{};
   place_queue waiting_{};
