@@ -462,6 +462,24 @@ TEST_CASE("members come and go while the others work") {
         error_kind::resource_exhausted);
 }
 
+TEST_CASE("a scope of a group refuses members that were added after it began") {
+  const testbed bed;
+  std::vector<group> all = connect_groups(bed, 2, {.spare = 1});
+  group& mine = all[0];
+  auto added = must(bed.domain.build_channel()
+                        .max_send_work_requests(8)
+                        .max_receive_work_requests(8)
+                        .hub(mine.hub())
+                        .build());
+  const auto done = mine.scope([&](group_scope& scope) {
+    CHECK(must(mine.add(channel(std::move(added)))) == 2);
+    CHECK(failure_of(scope[2].post_receive({})) == error_kind::not_connected);
+    CHECK(scope[1].post_receive({}).has_value());
+    must(all[1][0].send({}));
+  });
+  CHECK(done.has_value());
+}
+
 TEST_CASE("a handshake of a group connects whom it can") {
   const testbed bed;
   const auto prepare = [&] { return must(prepare_group(bed.domain.build_channel(), 2)); };

@@ -36,7 +36,8 @@ class group;
 /// `scope[peer]` is a channel's scope, opened where it is used first. Where a queue is full,
 /// posting waits for room, until the limit of the scope. A peer that is still to be connected is,
 /// where it is used first; where that fails, `scope[peer]` refuses what is posted, as that of a
-/// channel that is empty, and the next use calls the peer again.
+/// channel that is empty, and the next use calls the peer again. A member that was added to
+/// the group after the scope began is refused likewise.
 /// Belongs to the function: it can be neither copied nor moved. Thread rule: as the group.
 class group_scope : public group_operations<group_scope> {
  public:
@@ -48,8 +49,11 @@ class group_scope : public group_operations<group_scope> {
   group_scope& operator=(const group_scope&) = delete;
   ~group_scope() = default;
 
-  /// The scope of that peer's channel. \pre the number is below the group's size
+  /// The scope of that peer's channel. It refuses what is posted if the number is not below the
+  /// size that the group had when the scope began.
   [[nodiscard]] channel_scope& operator[](std::uint32_t peer) noexcept {
+    if (peer >= size_) [[unlikely]]
+      return refusing();
     std::optional<channel_scope>& opened = scopes_[peer];
     if (!opened) {
       if (connects_ != nullptr && !is_reached(peer)) [[unlikely]]
