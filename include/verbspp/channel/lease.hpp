@@ -322,8 +322,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
       call_limit limit = call_limit::of_channel()) && noexcept {
     return {this->owner_.revoke(limit), std::move(memory_)};
   }
-  // This returns the memory: write std::move(lease).revoke().
-  void revoke(call_limit = call_limit::of_channel()) & = delete;
+  // It returns the memory, so it consumes the lease.
+  void revoke(call_limit = call_limit::of_channel()) & = delete;  // std::move(lease).revoke()
 
   /// The memory, while the peer has access to it: for what both sides look at, such as words that
   /// the peer changes by atomics.
