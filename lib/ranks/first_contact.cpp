@@ -34,9 +34,9 @@ constexpr auto time_between_failures = std::chrono::seconds(1);
 constexpr std::uint32_t send_places = 16;
 constexpr std::uint32_t receive_places = 112;
 
-/// A datagram: a word that all have, the rank that sends it, what it says, the errno of a refusal,
-/// the owner and generation of the endpoint that it speaks of, the numbers of its own last call and
-/// of the receiver's, and its own endpoint.
+/// The layout of a datagram: the common first word, the sender's rank, the kind of message, the
+/// errno of a refusal, owner and generation of the endpoint in question, the number of the sender's
+/// last call, the number of the receiver's last call, and the sender's endpoint.
 constexpr std::uint32_t first_word = 0x76787265;
 constexpr std::size_t beginning = 32;
 constexpr std::size_t length = beginning + endpoint::encoded_size;

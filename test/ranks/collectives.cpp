@@ -233,7 +233,7 @@ TEST_CASE("collective steps work again when what broke is mended") {
   }
 }
 
-TEST_CASE("after a mend, values arrive even if one rank had come to steps alone") {
+TEST_CASE("after a mend, values arrive at ranks that have entered different numbers of steps") {
   // The root, whose values are not taken; and the other rank, whose expected values do not come.
   for (const std::uint32_t ahead : {0U, 1U}) {
     local_worlds all(2);

@@ -34,10 +34,10 @@ class group;
 /// when the scope returns.
 ///
 /// `scope[peer]` is a channel's scope, opened where it is used first. Where a queue is full,
-/// posting waits for room, until the limit of the scope. A peer that is still to be connected is,
-/// where it is used first; where that fails, `scope[peer]` refuses what is posted, as that of a
-/// channel that is empty, and the next use calls the peer again. A member that was added to
-/// the group after the scope began is refused likewise.
+/// posting waits for room, until the limit of the scope. The first use of a peer that is not yet
+/// connected connects it. If that fails, `scope[peer]` refuses requests, as an empty channel does,
+/// and the next use calls the peer again. Requests for a member that was added to the group after
+/// the scope began are refused likewise.
 /// Belongs to the function: it can be neither copied nor moved. Thread rule: as the group.
 class group_scope : public group_operations<group_scope> {
  public:
