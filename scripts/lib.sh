@@ -194,9 +194,10 @@ progress() {
 }
 
 # use_ccache: where ccache is installed, Meson takes it. It finds what any clone of the project has
-# compiled before, precompiled headers included.
+# compiled before, precompiled headers included. It compares files, not what the preprocessor makes of them:
+# g++ finds a file in a precompiled header only if the file is the same in every byte, comments included.
 use_ccache() {
-  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true CCACHE_DEPEND=true
   export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
 }
 use_ccache
