@@ -130,6 +130,7 @@ result<void> channel_core::prepare() noexcept {
   receives_.set_capacity(is_as_granted ? granted_receives : asked_receives);
   sends_.set_queue_pair(connection_.local().number.value());
   connection_.begin();
+  known_ = completed();
   if (has_receives)
     receives_.open();
   else

@@ -144,18 +144,22 @@ result<wait_end> channel_core::wait_for_message(const looking& look,
   return wait_end::completions;
 }
 
+bool channel_core::has_news(std::uint64_t known) const noexcept {
+  const std::uint32_t without_result = inboxes_ + scopes_.count();
+  return connection_.failure() || handles_ > without_result + outstanding() || completed() != known;
+}
+
 result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
                                              int file_descriptor) noexcept {
   if (state() == channel_state::empty) return refusal_of_empty(waiting_on_channel);
-  const std::uint64_t sends_before = sends_.completed();
-  const std::uint32_t receives_before = receives_.outstanding();
+  const std::uint64_t known_before = known();
   const auto look = [&] {
-    collect();
-    const bool has_news = connection_.failure() || sends_.completed() != sends_before ||
-                          receives_.outstanding() != receives_before;
-    return has_news ? sight::enough : sight::nothing;
+    while (collect()) {
+    }
+    return has_news(known_before) ? sight::enough : sight::nothing;
   };
   VERBSPP_TRY(end, connection_.wait(look, limit, {.number = file_descriptor}));
+  known_ = completed();
   if (end == wait_end::completions || end == wait_end::limit) return end;
   if (end == wait_end::file_descriptor && !connection_.watched_has_ended()) return end;
   static_cast<void>(give_up(end, reason_of(end, limit)));
@@ -164,15 +168,16 @@ result<wait_end> channel_core::wait_for_news(const wait_limit& limit,
 
 result<bool> channel_core::ask_to_be_woken() noexcept {
   if (state() == channel_state::empty) return refusal_of_empty(waiting_on_channel);
-  const std::uint64_t sends_before = sends_.completed();
-  const std::uint32_t receives_before = receives_.outstanding();
+  const std::uint64_t known_before = known();
   VERBSPP_TRYV(connection_.ask_to_be_woken());
-  collect();
+  while (collect()) {
+  }
   if (connection_.has_heard() && !connection_.failure())
     static_cast<void>(
         give_up(wait_end::async_event, reason_of(wait_end::async_event, wait_limit::forever())));
-  return connection_.failure() || sends_.completed() != sends_before ||
-         receives_.outstanding() != receives_before;
+  const bool is_news = has_news(known_before);
+  known_ = completed();
+  return is_news;
 }
 
 void channel_core::open_stream(scope_state& stream) noexcept {

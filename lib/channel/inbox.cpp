@@ -35,7 +35,7 @@ inbox::inbox(detail::channel_core* core, message_pool pool, detail::owned<entry[
       depth_(depth),
       refill_(refill) {
   // It may outlive the channel, as a handle may.
-  core_->open_handle();
+  core_->open_inbox();
 }
 
 inbox::inbox(inbox&& other) noexcept
@@ -74,7 +74,7 @@ void inbox::leave() noexcept {
     }
     core_->drop(request_of(gone.slot), false);
   }
-  std::exchange(core_, nullptr)->drop_handle();
+  std::exchange(core_, nullptr)->drop_inbox();
 }
 
 result<inbox> inbox::open(channel& of, const message_pool& pool, inbox_options options) noexcept {

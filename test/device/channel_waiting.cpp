@@ -338,6 +338,75 @@ TEST_CASE("a wait for anything of a channel tells what came, and gives nothing u
   CHECK(failure_of(none.wait(short_limit)) == error_kind::not_connected);
 }
 
+TEST_CASE("a wait ends at once while there is a result that nobody has taken") {
+  const testbed bed;
+  const message_pool pool = must(message_pool::create(bed.domain, 16, 64));
+  buffer<> from(bed.domain, 64);
+  buffer<> to(bed.domain, 64);
+  for (const wait_mode mode : all_modes) {
+    channel_pair ends = connect_channels(bed, mode);
+    inbox messages = must(inbox::open(ends.left, pool, {.depth = 4}));
+    const auto has_news = [&] {
+      if (mode.sleeps() && !must(ends.left.request_notification())) return false;
+      return must(ends.left.wait(wait_limit(patience))) == wait_end::completions;
+    };
+    const auto post_write = [&] {
+      return must(ends.left.post_write({.elements = from.gather(), .remote = to.remote()}));
+    };
+    const auto until = [](auto condition) {
+      const wait_limit limit = patience;
+      while (!condition() && !limit.has_passed()) {
+      }
+    };
+    CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
+
+    auto first = post_write();
+    until([&] {
+      ends.left.poll();
+      return ends.left.outstanding() == 4;
+    });
+    CHECK(has_news());
+    CHECK(has_news());
+    must(first.wait(patience));
+    static_cast<void>(ends.left.wait(short_limit));
+    CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
+
+    auto second = post_write();
+    auto third = post_write();
+    must(third.wait(patience));
+    CHECK(has_news());
+    must(second.wait(patience));
+
+    auto fourth = post_write();
+    until([&] { return messages.next() || ends.left.outstanding() == 4; });
+    CHECK(has_news());
+    must(fourth.wait(patience));
+
+    auto fifth = post_write();
+    must(ends.right.send({.elements = from.gather()}, patience));
+    must(fifth.wait(patience));
+    must(ends.left.write({.elements = from.gather(), .remote = to.remote()}, patience));
+    CHECK(has_news());
+    CHECK(has_news());
+    CHECK(messages.next().has_value());
+    static_cast<void>(ends.left.wait(short_limit));
+    CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
+
+    // Of a write without a handle, one wait reports the completion.
+    must(ends.left.post_write(must(pool.take()), {.remote = to.remote()}));
+    until([&] {
+      ends.left.poll();
+      return ends.left.outstanding() == 4;
+    });
+    CHECK(must(ends.left.wait(patience)) == wait_end::completions);
+
+    must(ends.right.close());
+    CHECK_FALSE(ends.left.write({.elements = from.gather(), .remote = to.remote()}, patience));
+    CHECK(must(ends.left.wait(patience)) == wait_end::completions);
+    CHECK(must(ends.left.wait(patience)) == wait_end::completions);
+  }
+}
+
 TEST_CASE("an event loop sleeps on a channel's descriptor") {
   const testbed bed;
   channel_pair ends = connect_channels(bed, wait_mode::sleep());

@@ -164,9 +164,11 @@ class channel : public detail::core_owner,
   /// Takes the completions that are there; handles have their results then. Never blocks. Handles
   /// look for themselves: this is for loops that wait for something else.
   void poll() noexcept;
-  /// Waits until requests have finished, whose handles have their results then; as the channel's
-  /// `wait_mode` says. Nothing is given up at the limit. A channel that broke meanwhile, which what
-  /// it watches may do to it, counts as one whose requests have finished; `failure` tells.
+  /// Waits for news, as the channel's `wait_mode` says: a result that no handle has taken, a
+  /// message that its inbox has not handed out, or the channel's failure. It ends at once while
+  /// there is such news, whichever call has collected it. While requests are outstanding, it also
+  /// ends once for completions whose results were taken, or that have no handle. At the limit,
+  /// nothing is given up. What the channel watches may break it during the wait.
   /// \param file_descriptor of the program's, which also ends the wait by being readable, or hung
   /// up, and nothing besides; below 0 for none
   /// \returns what ended it
@@ -175,11 +177,11 @@ class channel : public detail::core_owner,
   /// For epoll and poll, of a channel that sleeps: readable after `request_notification`, when a
   /// request has finished. -1 of one that only spins.
   ///
-  /// In an event loop: 1. `request_notification`; if it says that there are results, look at the
-  /// handles, and begin anew. 2. Sleep until this is readable. 3. `poll`, look at the handles.
+  /// In an event loop: 1. `request_notification`; if it returns true, look at the handles, and
+  /// begin anew. 2. Sleep until this is readable. 3. `poll`, look at the handles.
   [[nodiscard]] int file_descriptor() const noexcept;
   /// Asks for the descriptor to become readable with the next request that finishes.
-  /// \returns whether some have finished meanwhile, for which it does not
+  /// \returns whether there is news already, as for `wait`, for which it may not become readable
   /// \errors `not_supported` of a channel that only spins; `not_connected` if the channel is empty
   [[nodiscard]] result<bool> request_notification() noexcept;
   /// Watches a descriptor of the program's, such as the TCP socket by which the peer was found:

@@ -231,7 +231,17 @@ class channel_core {
   }
   /// Counts a handle of a request, or another object that refers to the core.
   VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
+  /// Counts an inbox, which has no result of its own.
+  void open_inbox() noexcept {
+    ++inboxes_;
+    open_handle();
+  }
   /// Uncounts it. This may destroy the core.
+  void drop_inbox() noexcept {
+    --inboxes_;
+    drop_handle();
+  }
+  /// Uncounts a handle. This may destroy the core.
   VERBSPP_DATA_PATH void drop_handle() noexcept {
     if (--handles_ == 0 && sends_.is_suspect()) [[unlikely]]
       go_if_unused();
@@ -303,8 +313,7 @@ class channel_core {
   [[nodiscard]] std::optional<error> wait_for(request one, call_limit limit) noexcept;
   /// Waits until the send queue has room for this number of requests.
   [[nodiscard]] result<void> wait_for_send_room(std::uint32_t wanted, call_limit limit) noexcept;
-  /// Waits until requests have completed, or another event ends the wait. The connection survives
-  /// the limit.
+  /// Waits until there is news, or another event ends the wait. The connection survives the limit.
   [[nodiscard]] result<wait_end> wait_for_news(const wait_limit& limit,
                                                int file_descriptor) noexcept;
   /// Waits until `look` is satisfied, or another event ends the wait. The connection survives the
@@ -312,8 +321,8 @@ class channel_core {
   /// \returns `completions` if `look` has news, or the channel broke
   [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
                                                   const wait_limit& limit) noexcept;
-  /// Requests an event for the next completion, for event loops. \returns whether requests have
-  /// completed before the request took effect
+  /// Requests an event for the next completion, for event loops. \returns whether there is news
+  /// already
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;
 
   // From one handshake to the next.
@@ -447,6 +456,15 @@ class channel_core {
   void leave_hub() noexcept;
 
   // Waits.
+  /// The number of requests that have ever completed.
+  [[nodiscard]] std::uint64_t completed() const noexcept {
+    return sends_.completed() + receives_.completed();
+  }
+  /// From this number of completed requests on, `has_news` holds.
+  [[nodiscard]] std::uint64_t known() const noexcept { return is_idle() ? completed() : known_; }
+  /// Whether a handle or an inbox has a result that was not taken, the channel is broken, or
+  /// requests have completed beyond those that are known.
+  [[nodiscard]] bool has_news(std::uint64_t known) const noexcept;
   template <class Done>
   [[nodiscard]] std::optional<error> wait_until(Done done, call_limit limit) noexcept;
   [[nodiscard]] error reason_of(wait_end end, const wait_limit& until) noexcept;
@@ -477,7 +495,9 @@ class channel_core {
   send_window sends_{};
   channel_connection connection_;
   std::uint32_t handles_ = 0;  ///< handles, inboxes and open scopes
-  unsigned users_ = 0;         ///< for assertions
+  std::uint32_t inboxes_ = 0;
+  unsigned users_ = 0;       ///< for assertions
+  std::uint64_t known_ = 0;  ///< completed requests that a wait for news has reported
   open_scopes scopes_{};
   receive_slots receives_{};
   memory_guard guard_{};

@@ -38,10 +38,10 @@ class open_scopes {
 
   /// \param next_send the number of the next request of the send queue
   VERBSPP_DATA_PATH void open(scope_state& scope, std::uint64_t next_send) noexcept {
-    count_ = (count_ + 1) % scope_serials;
-    if (count_ == 0) [[unlikely]]
-      count_ = 1;
-    scope.serial = count_;
+    serials_ = (serials_ + 1) % scope_serials;
+    if (serials_ == 0) [[unlikely]]
+      serials_ = 1;
+    scope.serial = serials_;
     scope.outer = innermost_;
     innermost_ = &scope;
     scope.run_first = scope.sends_end = next_send;
@@ -59,6 +59,12 @@ class open_scopes {
     return scope;
   }
 
+  [[nodiscard]] std::uint32_t count() const noexcept {
+    std::uint32_t open = 0;
+    for (const scope_state* each = innermost_; each != nullptr; each = each->outer) ++open;
+    return open;
+  }
+
  private:
   void close_outer(const scope_state& scope) noexcept {
     for (scope_state** inner = &innermost_; *inner != nullptr; inner = &(*inner)->outer)
@@ -69,7 +75,7 @@ class open_scopes {
   }
 
   scope_state* innermost_ = nullptr;
-  std::uint32_t count_ = 0;
+  std::uint32_t serials_ = 0;
 };
 
 }  // namespace verbspp::detail

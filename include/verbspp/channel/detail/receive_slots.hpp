@@ -142,7 +142,12 @@ class receive_slots {
     return &slots_[index];
   }
   /// Notes that a receive has left the queue.
-  VERBSPP_DATA_PATH void note_left() noexcept { ++room_; }
+  VERBSPP_DATA_PATH void note_left() noexcept {
+    ++room_;
+    ++completed_;
+  }
+  /// The number of receives that have ever left the queue.
+  [[nodiscard]] std::uint64_t completed() const noexcept { return completed_; }
   /// Makes the slot, which holds the result, done.
   /// \param place its place in the memory guard
   VERBSPP_DATA_PATH void complete(receive_slot& slot, std::size_t place,
@@ -178,6 +183,7 @@ class receive_slots {
   std::uint32_t room_ = 0;
   std::uint32_t capacity_ = 0;
   bool is_open_ = false;
+  std::uint64_t completed_ = 0;
   owned<receive_slot[]> owner_{};
 };
 
