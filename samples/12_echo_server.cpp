@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A server of many clients on several threads, which echoes out of a pool. Some clients are gone
-/// in the middle, and the server stops while others are still asking.
+/// A whole server: an acceptor, a hub with a pool, a table of clients, and several threads. It
+/// echoes messages, each from the place of the pool that it was received into.
 ///
-/// The clients are threads of this program; if they were programs, `admit` would get and give the
-/// endpoints by TCP.
+/// Clients finish, are killed, come back, are slow, or silent; at last the server stops while some
+/// are still asking. The clients are threads of this program, which connect by TCP.
 
 #include <verbspp/channel.hpp>
+#include <verbspp/exchange.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <iostream>
-#include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -28,129 +28,172 @@ namespace {
 using namespace verbspp;
 using namespace std::chrono_literals;
 
+constexpr auto patience = 30s;
+constexpr exchange_options protocol{.application = "echo", .version = 1};
+constexpr unsigned server_threads = 3, most_clients = 64;
+
+/// The server's data of a client. Only the thread that has the client's turn uses it.
+struct account {
+  std::uint32_t number;
+  tcp_socket socket;  ///< the channel watches it, and breaks when the client has gone
+  std::uint64_t echoed = 0;
+};
+
 class echo_server {
  public:
-  echo_server(const protection_domain& domain, const channel_hub& hub, unsigned threads)
-      : domain_(domain), hub_(hub), table_(hub.capacity()) {
-    for (unsigned i = 0; i < threads; ++i)
-      threads_.emplace_back([this](const std::stop_token& stop) { serve(stop); });
+  static result<void> open(const protection_domain& domain, const message_pool& pool,
+                           tcp_listener listener, std::optional<echo_server>& made) {
+    VERBSPP_TRY(hub, channel_hub::create(
+                         domain, pool,
+                         {.channels = most_clients, .waiting = wait_mode::spin_then_sleep(20us)}));
+    VERBSPP_TRY(clients, hub_clients<account>::create(hub));
+    made.emplace(std::move(clients));
+    made->start(domain, std::move(listener));
+    return success();
   }
+  explicit echo_server(hub_clients<account> clients) : clients_(std::move(clients)) {}
 
-  /// Connects a client. \returns this end, for the client's handshake
-  result<endpoint> admit(const endpoint& client) {
-    VERBSPP_TRY(prepared, domain_.build_channel().hub(hub_).build());
-    const endpoint own = prepared.endpoint();
-    VERBSPP_TRY(link, std::move(prepared).handshake(client));
-    row& mine = table_[link.id().index];
-    const std::lock_guard guard(mine.lock);
-    mine.link = std::move(link);
-    return own;
-  }
-
-  /// Stops the threads and ends all connections, whatever the clients are doing.
+  /// Stops the threads and closes all connections, whatever the clients are doing.
   void stop() {
     for (std::jthread& each : threads_) each.request_stop();
     threads_.clear();
-    for (row& each : table_) each.link = channel();
+    const hub_clients<account> closed = std::move(clients_);
   }
 
+  [[nodiscard]] std::uint32_t clients() const { return clients_.size(); }
+  [[nodiscard]] std::uint32_t accepted() const { return accepted_; }
   [[nodiscard]] std::uint64_t echoed() const { return echoed_; }
 
  private:
-  /// What there is of a client. A channel is the business of one thread at a time, and any thread
-  /// may have a message of it.
-  struct row {
-    std::mutex lock;
-    channel link;
-  };
+  void start(const protection_domain& domain, tcp_listener listener) {
+    threads_.emplace_back(
+        [this, domain, listener = std::move(listener)](const std::stop_token& stop) mutable {
+          report(accept(domain, std::move(listener), stop));
+        });
+    for (unsigned i = 0; i < server_threads; ++i)
+      threads_.emplace_back([this](const std::stop_token& stop) { report(serve(stop)); });
+  }
 
-  void serve(const std::stop_token& stop) {
-    std::array<arrival, 16> slots;
-    while (!stop.stop_requested()) {
-      const auto arrived = hub_.wait(slots, wait_limit(100ms, stop));
-      if (!arrived.has_value()) {
-        if (arrived.error() == error_kind::timed_out) continue;
-        if (arrived.error() != error_kind::cancelled) std::cerr << arrived.error() << '\n';
-        return;  // it is the stop, or the device has failed
-      }
-      for (arrival& each : arrived.value()) {
-        row& client = table_[each.source.index];
-        const std::lock_guard guard(client.lock);
-        if (client.link.id() != each.source) continue;  // of a client that is gone
-        // Sends that have finished give their places back.
-        client.link.poll();
-        // The place that was received into is sent from. If the client has more under way than its
-        // queue holds, the message is dropped.
-        if (each.message && client.link.post_send(std::move(each.message)).has_value()) ++echoed_;
-        // An echo that nobody took tells that the client is gone. Its index is for another one now.
-        if (client.link.state() == channel_state::broken) client.link = channel();
+  /// Connects clients. Their first messages wait until `add`.
+  result<void> accept(const protection_domain& domain, tcp_listener listener,
+                      const std::stop_token& stop) {
+    const auto prepare = [&]() noexcept -> result<exchange_offer<prepared_channel, std::uint32_t>> {
+      VERBSPP_TRY(prepared, domain.build_channel().hub(clients_.hub()).build());
+      return exchange_offer{std::move(prepared), most_clients};
+    };
+    VERBSPP_TRY(acceptor, accept_exchanges<std::uint32_t>(std::move(listener), prepare,
+                                                          {.exchange = protocol}));
+    for (;;) {
+      VERBSPP_TRY(next, acceptor.next(wait_limit(std::chrono::hours(24), stop)));
+      next.met.channel.watch(next.socket.descriptor(), watch_for::hang_up);
+      VERBSPP_TRYV(clients_.add(std::move(next.met.channel),
+                                account{next.met.theirs, std::move(next.socket)}));
+      ++accepted_;
+    }
+  }
+
+  /// Serves one client after the other. A client whose channel has broken is removed after its
+  /// turn.
+  result<void> serve(const std::stop_token& stop) {
+    for (;;) {
+      VERBSPP_TRY(client, clients_.wait(wait_limit(std::chrono::hours(24), stop)));
+      while (auto request = client.next()) {
+        // A client that sends faster than it receives loses echoes: its queue is full.
+        if (!client.link().post_send(std::move(*request)).has_value()) continue;
+        ++client.data().echoed;
+        ++echoed_;
       }
     }
   }
 
-  protection_domain domain_;
-  channel_hub hub_;
-  std::vector<row> table_;
+  static void report(const result<void>& ended) {
+    if (ended.error() != error_kind::cancelled) std::cerr << ended.error() << '\n';
+  }
+
+  hub_clients<account> clients_;
+  std::atomic<std::uint32_t> accepted_{0};
   std::atomic<std::uint64_t> echoed_{0};
   std::vector<std::jthread> threads_;
 };
 
-/// How a client's life ends.
-enum class end { after_its_work, in_the_middle, with_the_server };
+/// The behaviour of a client.
+enum class manner { finishes, is_killed, comes_back, is_slow, is_silent, stays };
 
-/// Asks, and checks the answers.
-result<void> ask(echo_server& server, const protection_domain& domain, const message_pool& pool,
-                 unsigned number, end how) {
+/// Connects, asks, and checks the answers.
+result<void> ask(const protection_domain& domain, const message_pool& pool, const std::string& port,
+                 std::uint32_t number, manner how) {
   VERBSPP_TRY(prepared, domain.build_channel().build());
   VERBSPP_TRY(answers, inbox::open(prepared, pool));
-  VERBSPP_TRY(remote, server.admit(prepared.endpoint()));
-  VERBSPP_TRY(link, std::move(prepared).handshake(remote));
-  for (unsigned i = 0; i < 200 || how == end::with_the_server; ++i) {
+  VERBSPP_TRY(socket, tcp_socket::connect("127.0.0.1", port, patience));
+  VERBSPP_TRY(met, exchange<std::uint32_t>(socket.descriptor(), std::move(prepared), number,
+                                           patience, protocol));
+  channel& link = met.channel;
+  // When the server stops, the waits here end.
+  link.watch(socket.descriptor(), watch_for::hang_up);
+  if (how == manner::is_silent) {
+    VERBSPP_TRYV(answers.wait(patience));
+    return error(error_kind::mismatch, "echo", "an answer came without a request");
+  }
+  for (unsigned i = 0; i < 200 || how == manner::stays; ++i) {
     const std::string text = "message " + std::to_string(i) + " of " + std::to_string(number);
     VERBSPP_TRY(request, pool.take());
     VERBSPP_TRYV(request.assign(std::as_bytes(std::span(text))));
     VERBSPP_TRYV(link.post_send(std::move(request)));
-    // Its channel goes, while the answer is on its way.
-    if (how == end::in_the_middle && i == 100) return success();
-    VERBSPP_TRY(answer, answers.wait(1s));
+    // The channel and the socket are destroyed while the answer is in flight.
+    if (how == manner::is_killed && i == 100) return success();
+    if (how == manner::is_slow && i % 50 == 0) std::this_thread::sleep_for(20ms);
+    VERBSPP_TRY(answer, answers.wait(patience));
     if (!std::ranges::equal(answer.bytes(), std::as_bytes(std::span(text))))
       return error(error_kind::mismatch, "echo", "the answer is not what was sent");
   }
   return success();
 }
 
+result<void> be_client(const protection_domain& domain, const message_pool& pool,
+                       const std::string& port, std::uint32_t number, manner how) {
+  if (how != manner::comes_back) return ask(domain, pool, port, number, how);
+  VERBSPP_TRYV(ask(domain, pool, port, number, manner::is_killed));
+  return ask(domain, pool, port, number, manner::finishes);
+}
+
 result<void> run(std::string_view device_name) {
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   VERBSPP_TRY(pool, message_pool::create(domain, 512, 256));
-  VERBSPP_TRY(clients_pool, message_pool::create(domain, 1024, 256));
+  VERBSPP_TRY(clients_pool, message_pool::create(domain, 2048, 256));
+  VERBSPP_TRY(listener, tcp_listener::open("0"));
+  const std::string port = std::to_string(listener.port());
   {
-    // All of the server's channels receive from one queue, which the hub keeps filled.
-    VERBSPP_TRY(hub,
-                channel_hub::create(domain, pool,
-                                    {.channels = 64, .waiting = wait_mode::spin_then_sleep(20us)}));
-    echo_server server(domain, hub, 3);
+    std::optional<echo_server> server;
+    VERBSPP_TRYV(echo_server::open(domain, pool, std::move(listener), server));
 
-    std::vector<result<void>> outcomes(24, success());
-    std::vector<std::thread> clients;
-    const auto end_of = [](unsigned number) {
-      return number % 4 == 0 ? end::in_the_middle
-             : number < 20   ? end::after_its_work
-                             : end::with_the_server;
+    constexpr std::uint32_t count = 24;
+    const auto manner_of = [](std::uint32_t number) { return static_cast<manner>(number % 6); };
+    const auto ends_by_itself = [&](std::uint32_t number) {
+      return manner_of(number) != manner::is_silent && manner_of(number) != manner::stays;
     };
-    for (unsigned i = 0; i < outcomes.size(); ++i)
+    std::vector<result<void>> outcomes(count, success());
+    std::vector<std::thread> clients;
+    for (std::uint32_t i = 0; i < count; ++i)
       clients.emplace_back(
-          [&, i] { outcomes[i] = ask(server, domain, clients_pool, i, end_of(i)); });
-    for (unsigned i = 0; i < outcomes.size(); ++i)
-      if (end_of(i) != end::with_the_server) clients[i].join();
-    server.stop();
+          [&, i] { outcomes[i] = be_client(domain, clients_pool, port, i, manner_of(i)); });
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (ends_by_itself(i)) clients[i].join();
+    // The clients that have gone leave the table; those that stay, or are silent, are in it.
+    constexpr std::uint32_t staying = count / 3;
+    for (const wait_limit limit = patience; server->clients() != staying;) {
+      if (limit.has_passed())
+        return error(error_kind::timed_out, "server", "a client that has gone is still there");
+      std::this_thread::sleep_for(1ms);
+    }
+    server->stop();
     for (std::thread& each : clients)
       if (each.joinable()) each.join();
 
-    for (unsigned i = 0; i < outcomes.size(); ++i)
-      if (end_of(i) != end::with_the_server) VERBSPP_TRYV(outcomes[i]);
-    std::cout << server.echoed() << " messages of " << outcomes.size() << " clients were echoed\n"
-              << "the last client was told: " << outcomes.back().error() << '\n';
+    for (std::uint32_t i = 0; i < count; ++i)
+      if (ends_by_itself(i)) VERBSPP_TRYV(outcomes[i]);
+    std::cout << server->accepted() << " connections, " << server->echoed() << " echoes\n"
+              << "the error of the last client: " << outcomes.back().error() << '\n';
   }
   std::cout << pool << '\n' << clients_pool << '\n';
   if (pool.available() != pool.size() || clients_pool.available() != clients_pool.size())

@@ -12,6 +12,7 @@
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/channel_operations.hpp>
+#include <verbspp/channel/hub_clients.hpp>
 #include <verbspp/channel/inbox.hpp>
 #include <verbspp/channel/lease.hpp>
 #include <verbspp/channel/message.hpp>

@@ -193,6 +193,8 @@ class channel_scope;
 enum class channel_state : std::uint8_t;
 class channel_stream;
 struct channel_tag;
+template <class>
+class hub_clients;
 struct hub_options;
 class inbox;
 struct inbox_options;
@@ -245,7 +247,7 @@ template <std::size_t Most>
 class private_data;
 
 // exchange
-template <class Outcome>
+template <class Outcome, class Kept>
 struct accepted_exchange;
 struct acceptor_options;
 template <std::size_t Maximum>
@@ -254,7 +256,7 @@ template <std::size_t Maximum>
 class bounded_text;
 template <class Theirs, class Prepare>
 class exchange_acceptor;
-template <class End, class Mine>
+template <class End, class Mine, class Kept>
 struct exchange_offer;
 struct exchange_options;
 template <class Theirs>

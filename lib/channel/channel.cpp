@@ -20,6 +20,10 @@ queue_pair_capacities core_owner::capacities() const noexcept {
 
 ibv_qp* core_owner::native_handle() const noexcept { return core().connection().native(); }
 
+void core_owner::hold_arrivals() const noexcept { core().hold_arrivals(); }
+
+void core_owner::release_arrivals() const noexcept { core().release_arrivals(); }
+
 void core_owner::print(std::ostream& out) const {
   if (is_empty()) {
     out << "channel, empty";
@@ -83,7 +87,7 @@ int channel::file_descriptor() const noexcept {
 result<bool> channel::request_notification() noexcept { return core().ask_to_be_woken(); }
 
 void channel::watch(int file_descriptor, watch_for what) noexcept {
-  if (!is_empty()) core().connection().watch({.number = file_descriptor, .what = what});
+  if (!is_empty()) core().watch({.number = file_descriptor, .what = what});
 }
 
 std::optional<channel_failure> channel::failure() const noexcept {

@@ -63,6 +63,8 @@ void channel_core::collect_from_hub() noexcept {
     });
   }
   if (failed < 0) lose_queue(failed);
+  if (member_->take_hang_up() && !connection_.failure())
+    give_up(wait_end::file_descriptor, reason_of(wait_end::file_descriptor, wait_limit::forever()));
 }
 
 /// What polling has given, if it isn't just the success of one request of the send queue. \returns

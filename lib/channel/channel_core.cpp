@@ -90,8 +90,22 @@ result<void> channel_core::enter_hub() noexcept {
 
 void channel_core::leave_hub() noexcept {
   if (!member_ || !member_->hub) return;
+  member_->hub->watch(*member_.get(), connection_.watched(), {});
   member_->hub->leave(*member_.get());
   member_->hub = {};
+}
+
+void channel_core::watch(const watched_descriptor& watched) noexcept {
+  if (member_) member_->hub->watch(*member_.get(), connection_.watched(), watched);
+  connection_.watch(watched);
+}
+
+void channel_core::hold_arrivals() const noexcept {
+  if (member_) member_->hub->hold(*member_.get());
+}
+
+void channel_core::release_arrivals() const noexcept {
+  if (member_) member_->hub->release(*member_.get());
 }
 
 channel_id channel_core::id() const noexcept { return member_ ? member_->id : channel_id(); }

@@ -2,6 +2,7 @@
 #include "channel/hub_state.hpp"
 #include <verbspp/channel/channel_hub.hpp>
 
+#include <optional>
 #include <ostream>
 
 namespace verbspp {
@@ -10,8 +11,14 @@ namespace {
 
 constexpr const char* polling = "poll of a hub";
 
-error moved_from() noexcept {
-  return {error_kind::invalid_input, polling, "this hub was moved from"};
+/// The reason not to hand out arrivals.
+std::optional<error> objection(detail::hub_state* hub, std::span<arrival> into) noexcept {
+  if (hub == nullptr) return error(error_kind::invalid_input, polling, "this hub was moved from");
+  if (into.empty()) return detail::no_slots(polling);
+  if (hub->has_table())
+    return error(error_kind::invalid_input, polling,
+                 "its channels are in a table of clients: wait there for their turns");
+  return std::nullopt;
 }
 
 }  // namespace
@@ -30,16 +37,14 @@ result<channel_hub> channel_hub::create(const class protection_domain& domain,
 }
 
 result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noexcept {
-  if (!state_) return moved_from();
-  if (into.empty()) return detail::no_slots(polling);
+  if (const auto refused = objection(state_.get(), into)) return *refused;
   VERBSPP_TRY(count, state_->poll(into));
   return into.first(count);
 }
 
 result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
                                              const wait_limit& limit) const noexcept {
-  if (!state_) return moved_from();
-  if (into.empty()) return detail::no_slots(polling);
+  if (const auto refused = objection(state_.get(), into)) return *refused;
   VERBSPP_TRY(count, state_->wait(into, limit));
   return into.first(count);
 }

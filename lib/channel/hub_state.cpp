@@ -21,7 +21,6 @@ namespace verbspp::detail {
 
 namespace {
 
-constexpr std::uint32_t no_index = UINT32_MAX;
 /// An index plus 1 has 16 bits in the table of numbers.
 constexpr std::uint32_t most_channels = UINT16_MAX;
 constexpr std::uint32_t largest_refill = 64;
@@ -42,6 +41,20 @@ std::uint64_t shared_request(std::uint32_t place) noexcept {
 std::uint32_t place_of(std::uint64_t request) noexcept {
   return static_cast<std::uint32_t>(request);
 }
+
+/// Counts a thread that waits, while it does.
+class waiting_thread {
+ public:
+  explicit waiting_thread(std::uint32_t& threads) noexcept : threads_(threads) {
+    __atomic_fetch_add(&threads_, 1U, __ATOMIC_SEQ_CST);
+  }
+  waiting_thread(const waiting_thread&) = delete;
+  waiting_thread& operator=(const waiting_thread&) = delete;
+  ~waiting_thread() { __atomic_fetch_sub(&threads_, 1U, __ATOMIC_SEQ_CST); }
+
+ private:
+  std::uint32_t& threads_;
+};
 
 }  // namespace
 
@@ -68,14 +81,6 @@ void hub_member::put(const ibv_wc& completion) noexcept {
   assert(end_ - __atomic_load_n(&first_, __ATOMIC_ACQUIRE) <= mask_);
   completions_.get()[end_ & mask_] = completion;
   __atomic_store_n(&end_, end_ + 1, __ATOMIC_RELEASE);
-}
-
-template <class Value>
-bool hub_state::ring<Value>::allocate(std::uint64_t most) noexcept {
-  const std::uint64_t length = std::bit_ceil(most);
-  cells_ = owned<cell[]>(new (std::nothrow) cell[length]);
-  mask_ = length - 1;
-  return static_cast<bool>(cells_);
 }
 
 hub_state::number_table::~number_table() {
@@ -130,9 +135,8 @@ hub_state::~hub_state() {
     take_back(place);
     pool_->places()->give_back(place);
   };
-  while (!received_.is_empty()) pool_->places()->give_back(received_.pop().place);
   for (std::uint32_t place = 0; place < pool_->size(); ++place)
-    if (is_posted_.get()[place]) give_back(place);
+    if (places_.get()[place].is_posted) give_back(place);
 }
 
 result<hub_reference> hub_state::create(const protection_domain& domain, const message_pool* pool,
@@ -153,11 +157,9 @@ result<hub_reference> hub_state::create(const protection_domain& domain, const m
 
 result<void> hub_state::start(const message_pool* pool, const hub_options& options) noexcept {
   rows_ = owned<row[]>(new (std::nothrow) row[channels_]);
-  if (!rows_ || !numbers_.allocate() || !news_.allocate(channels_))
-    return error::from_errno(ENOMEM, creating_hub);
-  for (std::uint32_t i = 0; i < channels_; ++i)
-    rows_.get()[i] = {
-        .member = nullptr, .generation = 0, .next_free = i + 1 < channels_ ? i + 1 : no_index};
+  if (!rows_ || !numbers_.allocate()) return error::from_errno(ENOMEM, creating_hub);
+  for (std::uint32_t i = 0; i + 1 < channels_; ++i) rows_.get()[i].next_free = i + 1;
+  VERBSPP_TRYV(events_.open());
   if (pool == nullptr) return success();
   if (pool->places() == nullptr)
     return error(error_kind::invalid_input, creating_hub, "this pool was moved from");
@@ -173,9 +175,8 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
                               "their completions are in the hub's queue as well: give it more");
   VERBSPP_TRY(wanted, work_request_count::from(depth_));
   VERBSPP_TRY(made, shared_receive_queue::create(domain_, wanted));
-  is_posted_ = owned<bool[]>(new (std::nothrow) bool[pool->size()]());
-  if (!is_posted_ || !received_.allocate(pool->size()))
-    return error::from_errno(ENOMEM, creating_hub);
+  places_ = owned<place_state[]>(new (std::nothrow) place_state[pool->size()]);
+  if (!places_) return error::from_errno(ENOMEM, creating_hub);
   receives_ = std::move(made);
   pool_ = *pool;
   const std::lock_guard guard(lock_);
@@ -193,7 +194,7 @@ void hub_state::listen() noexcept {
 
 result<void> hub_state::join(hub_member& member) noexcept {
   const std::lock_guard guard(lock_);
-  if (first_free_ == no_index)
+  if (first_free_ == none)
     return error(error_kind::resource_exhausted, building_in_hub,
                  "the hub has as many channels as it can have: create it for more "
                  "(hub_options::channels)");
@@ -201,6 +202,7 @@ result<void> hub_state::join(hub_member& member) noexcept {
   member.id = {.index = first_free_, .generation = ++mine.generation};
   first_free_ = mine.next_free;
   mine.member = &member;
+  mine.is_held = has_table();
   ++size_;
   return success();
 }
@@ -265,23 +267,174 @@ void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
   if (is_destroyed) room_.give_back(member.expected_);
   member.expected_ = 0;
   member.number_ = 0;
-  member.has_news_ = false;
-  news_.erase_if([&](const channel_id& id) { return id == member.id; });
-  received_.erase_if([&](const received_message& each) {
-    if (each.source != member.id) return false;
-    pool_->places()->give_back(each.place);
-    return true;
-  });
+  drop_arrivals(rows_.get()[member.id.index]);
   refill();
 }
 
 void hub_state::leave(hub_member& member) noexcept {
   const std::lock_guard guard(lock_);
-  news_.erase_if([&](const channel_id& id) { return id == member.id; });
-  row& mine = rows_.get()[member.id.index];
+  const std::uint32_t index = member.id.index;
+  row& mine = rows_.get()[index];
+  drop_arrivals(mine);
   mine.member = nullptr;
-  mine.next_free = std::exchange(first_free_, member.id.index);
   --size_;
+  if (!mine.is_in_turn) free_index(index);
+}
+
+void hub_state::hold(const hub_member& member) noexcept {
+  const std::lock_guard guard(lock_);
+  rows_.get()[member.id.index].is_held = true;
+}
+
+void hub_state::release(const hub_member& member) noexcept {
+  {
+    const std::lock_guard guard(lock_);
+    if (has_table()) return;
+    row& of = rows_.get()[member.id.index];
+    of.is_held = false;
+    note_ready(member.id.index);
+    if (!of.is_ready) return;
+  }
+  wake_waiting();
+}
+
+void hub_state::watch(hub_member& member, const watched_descriptor& before,
+                      const watched_descriptor& watched) noexcept {
+  const std::lock_guard guard(lock_);
+  events_.stop_watching(before.number);
+  __atomic_store_n(&member.is_hung_up_, false, __ATOMIC_RELAXED);
+  events_.watch(watched, member.id);
+}
+
+result<void> hub_state::keep(owned<hub_table> table) noexcept {
+  const std::lock_guard guard(lock_);
+  if (has_table() || size_ != 0)
+    return error(error_kind::busy, "hub_clients::create",
+                 "the hub has channels, or a table, already: make the table of a new hub");
+  table_ = std::move(table);
+  return success();
+}
+
+void hub_state::admit(std::uint32_t index) noexcept {
+  {
+    const std::lock_guard guard(lock_);
+    rows_.get()[index].is_held = false;
+    note_news(index);
+  }
+  wake_waiting();
+}
+
+void hub_state::close_table() noexcept {
+  const std::lock_guard guard(lock_);
+  is_table_closed_ = true;
+}
+
+hub_turn hub_state::turn_of(std::uint32_t index) noexcept {
+  const std::lock_guard guard(lock_);
+  row& wanted = rows_.get()[index];
+  hub_turn taken;
+  if (wanted.member == nullptr || wanted.is_held) return taken;
+  if (!wanted.is_in_turn) return begin_turn(index);
+  taken.id = wanted.member->id;
+  return taken;
+}
+
+hub_turn hub_state::begin_turn(std::uint32_t index) noexcept {
+  row& mine = rows_.get()[index];
+  mine.is_in_turn = true;
+  mine.has_news = false;
+  hub_turn made;
+  add_reference();
+  made.hub = hub_reference(this);
+  made.id = mine.member->id;
+  made.first_message = mine.messages.first;
+  made.last_message = mine.messages.last;
+  mine.messages = {};
+  return made;
+}
+
+message hub_state::next_message(hub_turn& turn) noexcept {
+  message_list left{.first = turn.first_message, .last = turn.last_message};
+  message taken = take_first(left, turn.id);
+  turn.first_message = left.first;
+  return taken;
+}
+
+bool hub_state::end_turn(hub_turn& turn) noexcept {
+  const std::uint32_t index = turn.id.index;
+  {
+    const std::lock_guard guard(lock_);
+    row& mine = rows_.get()[index];
+    const bool exists = mine.member != nullptr;
+    if (exists && is_table_closed_) return false;
+    mine.is_in_turn = false;
+    // The messages that the turn has left come first.
+    message_list left{.first = turn.first_message, .last = turn.last_message};
+    append(left, mine.messages);
+    mine.messages = left;
+    if (!exists) {
+      drop_arrivals(mine);
+      free_index(index);
+      return true;
+    }
+    note_ready(index);
+    if (!mine.is_ready) return true;
+  }
+  wake_waiting();
+  return true;
+}
+
+void hub_state::wake_waiting() noexcept {
+  if (waiting_.sleeps() && __atomic_load_n(&waiting_threads_, __ATOMIC_SEQ_CST) != 0)
+    events_.wake();
+}
+
+void hub_state::note_news(std::uint32_t index) noexcept {
+  rows_.get()[index].has_news = true;
+  note_ready(index);
+}
+
+/// Puts the channel into the list, if it has arrivals, and belongs there.
+void hub_state::note_ready(std::uint32_t index) noexcept {
+  row& one = rows_.get()[index];
+  if (one.is_ready || !one.is_due()) return;
+  one.is_ready = true;
+  one.next_ready = none;
+  (first_ready_ == none ? first_ready_ : rows_.get()[last_ready_].next_ready) = index;
+  last_ready_ = index;
+}
+
+std::uint32_t hub_state::pop_ready() noexcept {
+  const std::uint32_t index = first_ready_;
+  row& first = rows_.get()[index];
+  first_ready_ = first.next_ready;
+  first.is_ready = false;
+  return index;
+}
+
+void hub_state::free_index(std::uint32_t index) noexcept {
+  row& old = rows_.get()[index];
+  old.is_held = false;
+  old.next_free = std::exchange(first_free_, index);
+}
+
+void hub_state::drop_arrivals(row& of) noexcept {
+  of.has_news = false;
+  while (of.messages.first != none) static_cast<void>(take_first(of.messages, {}));
+}
+
+void hub_state::append(message_list& to, const message_list& more) noexcept {
+  if (more.first == none) return;
+  (to.first == none ? to.first : places_.get()[to.last].next) = more.first;
+  to.last = more.last;
+}
+
+message hub_state::take_first(message_list& from, channel_id source) noexcept {
+  const std::uint32_t place = from.first;
+  if (place == none) return {};
+  const place_state& taken = places_.get()[place];
+  from.first = taken.next;
+  return {pool_->places(), place, taken.work.byte_count().value_or(0), taken.work, source};
 }
 
 hub_member* hub_state::member_of(std::uint32_t number) noexcept {
@@ -299,7 +452,7 @@ void hub_state::take_those_there() noexcept {
     lost_ = filled;
     // Each channel has to see that.
     for (std::uint32_t i = 0; i < channels_; ++i)
-      if (rows_.get()[i].member != nullptr) note_news(*rows_.get()[i].member);
+      if (rows_.get()[i].member != nullptr) note_news(i);
   }
 }
 
@@ -309,33 +462,30 @@ void hub_state::hand_out(const ibv_wc& completion) noexcept {
   hub_member* const member = member_of(completion.qp_num);
   if (member == nullptr) return;
   member->put(completion);
-  note_news(*member);
+  note_news(member->id.index);
 }
 
 void hub_state::hand_out_shared(const ibv_wc& completion) noexcept {
   const std::uint32_t place = place_of(completion.wr_id);
   take_back(place);
   hub_member* const member = member_of(completion.qp_num);
-  const bool is_success = number_of(completion.status) == IBV_WC_SUCCESS;
-  if (member != nullptr && is_success) {
-    received_.push({.source = member->id, .place = place, .work = completed_work(completion)});
-    return;
+  if (member != nullptr && number_of(completion.status) == IBV_WC_SUCCESS) {
+    place_state& filled = places_.get()[place];
+    filled.work = completed_work(completion);
+    filled.next = none;
+    append(rows_.get()[member->id.index].messages, {.first = place, .last = place});
+    return note_ready(member->id.index);
   }
   pool_->places()->give_back(place);
   if (member == nullptr || std::exchange(member->knows_failure_, true)) return;
   member->put(completion);
-  note_news(*member);
-}
-
-void hub_state::note_news(hub_member& member) noexcept {
-  if (std::exchange(member.has_news_, true)) return;
-  news_.push(member.id);
+  note_news(member->id.index);
 }
 
 void hub_state::take_back(std::uint32_t place) noexcept {
   pool_places& places = *pool_->places();
-  assert(is_posted_.get()[place]);
-  is_posted_.get()[place] = false;
+  assert(places_.get()[place].is_posted);
+  places_.get()[place].is_posted = false;
   --posted_;
   if (places.is_watched())
     device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
@@ -363,7 +513,7 @@ void hub_state::refill() noexcept {
                               ? (returned == 0 ? count : 0)
                               : static_cast<std::uint32_t>(rejected - requests);
     for (std::uint32_t i = 0; i < accepted; ++i) {
-      is_posted_.get()[taken[i]] = true;
+      places_.get()[taken[i]].is_posted = true;
       if (places.is_watched()) device_takes(elements[i].addr, elements[i].length);
     }
     posted_ += accepted;
@@ -376,20 +526,14 @@ void hub_state::refill() noexcept {
   }
 }
 
-result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
+template <class Take>
+result<hub_state::found> hub_state::look_for(Take take) noexcept {
   std::size_t count = 0;
   const std::lock_guard guard(lock_);
   take_those_there();
-  for (; count < into.size() && !news_.is_empty(); ++count) {
-    const channel_id id = news_.pop();
-    rows_.get()[id.index].member->has_news_ = false;
-    into[count] = {.source = id, .message = {}};
-  }
-  for (; count < into.size() && !received_.is_empty(); ++count) {
-    const received_message next = received_.pop();
-    into[count] = {.source = next.source,
-                   .message = message(pool_->places(), next.place,
-                                      next.work.byte_count().value_or(0), next.work, next.source)};
+  while (first_ready_ != none) {
+    const std::uint32_t index = pop_ready();
+    if (rows_.get()[index].is_due() && !take(index, count)) break;
   }
   refill();
   if (count == 0 && lost_ != 0) return poll_failure(lost_);
@@ -397,28 +541,87 @@ result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
   return found{.count = count, .is_short = receives_ && depth_ - posted_ >= refill_};
 }
 
+result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
+  return look_for([&](std::uint32_t index, std::size_t& count) {
+    row& ready = rows_.get()[index];
+    const channel_id source = ready.member->id;
+    if (std::exchange(ready.has_news, false)) into[count++] = {.source = source, .message = {}};
+    while (count < into.size() && ready.messages.first != none)
+      into[count++] = {.source = source, .message = take_first(ready.messages, source)};
+    // A channel with more arrivals comes after the others.
+    note_ready(index);
+    return count < into.size();
+  });
+}
+
 result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
-  VERBSPP_TRY(seen, look_for(into));
-  return seen.count;
+  result<found> seen = look_for(into);
+  if (events_.is_watching() && seen.has_value() && seen.assume_value().count == 0) {
+    take_events();
+    seen = look_for(into);
+  }
+  VERBSPP_TRYV(seen);
+  return seen.assume_value().count;
 }
 
 result<std::size_t> hub_state::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
-  result<found> seen = look_for(into);
+  return wait_until([&] { return look_for(into); }, limit);
+}
+
+result<hub_turn> hub_state::wait_for_turn(const wait_limit& limit) noexcept {
+  hub_turn taken;
+  VERBSPP_TRYV(wait_until(
+      [&] {
+        return look_for([&](std::uint32_t index, std::size_t& count) {
+          taken = begin_turn(index);
+          ++count;
+          return false;
+        });
+      },
+      limit));
+  return taken;
+}
+
+/// Waits until `find` has found something.
+template <class Find>
+result<std::size_t> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
+  result<found> seen = find();
   if (seen.has_value() && seen.assume_value().count != 0) return seen.assume_value().count;
   const auto look = [&] {
-    seen = look_for(into);
+    seen = find();
     if (!seen.has_value() || seen.assume_value().count != 0) return sight::enough;
     // That places have come back wakes nobody.
     return seen.assume_value().is_short ? sight::nothing_yet : sight::nothing;
   };
-  VERBSPP_TRY(
-      end, wait_looking({.mode = waiting_, .queue = queue_, .listener = listener_, .until = limit},
-                        look));
-  if (end == wait_end::limit) return limit.failure("wait of a hub", "nothing has arrived");
-  if (end == wait_end::async_event || !seen.has_value())
-    if (const auto told = failure_told_to(listener_)) return *told;
-  VERBSPP_TRYV(seen);
-  return seen.assume_value().count;
+  const waiting_thread counted(waiting_threads_);
+  for (;;) {
+    const int descriptor = waiting_.sleeps() || events_.is_watching() ? events_.descriptor() : -1;
+    VERBSPP_TRY(end, wait_looking({.mode = waiting_,
+                                   .queue = queue_,
+                                   .listener = listener_,
+                                   .until = limit,
+                                   .descriptor = {.number = descriptor}},
+                                  look));
+    if (end == wait_end::file_descriptor) {
+      take_events();
+      continue;
+    }
+    if (end == wait_end::limit) return limit.failure("wait of a hub", "nothing has arrived");
+    if (end == wait_end::async_event || !seen.has_value())
+      if (const auto told = failure_told_to(listener_)) return *told;
+    VERBSPP_TRYV(seen);
+    return seen.assume_value().count;
+  }
+}
+
+void hub_state::take_events() noexcept {
+  const std::lock_guard guard(lock_);
+  events_.take([this](std::uint32_t index, std::uint32_t generation) {
+    hub_member* const member = rows_.get()[index].member;
+    if (member == nullptr || member->id.generation != generation) return;
+    __atomic_store_n(&member->is_hung_up_, true, __ATOMIC_RELAXED);
+    note_news(index);
+  });
 }
 
 std::uint32_t hub_state::size() noexcept {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "channel/hub_events.hpp"
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
+#include <verbspp/channel/detail/hub_turn.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/queue/queue_accounting.hpp>
@@ -37,6 +39,11 @@ struct [[gnu::visibility("hidden")]] hub_member {
       take(completions_.get()[first_ & mask_]);
   }
 
+  /// Whether what the channel watches has ended, which no one has asked before.
+  [[nodiscard]] bool take_hang_up() noexcept {
+    return __atomic_exchange_n(&is_hung_up_, false, __ATOMIC_RELAXED);
+  }
+
   hub_reference hub{};
   channel_id id{};
 
@@ -49,8 +56,9 @@ struct [[gnu::visibility("hidden")]] hub_member {
   // The hub's lock guards these.
   std::uint32_t number_ = 0;  ///< of the queue pair; none has this one
   std::uint64_t expected_ = 0;
-  bool has_news_ = false;
   bool knows_failure_ = false;  ///< of a shared receive
+
+  bool is_hung_up_ = false;
 
   owned<ibv_wc[]> completions_{};  ///< a ring
   std::uint32_t mask_ = 0;
@@ -86,8 +94,33 @@ class [[gnu::visibility("hidden")]] hub_state {
   void take_all() noexcept;
   /// Its queue pair is gone, unless the device has kept it; so are messages that it had received.
   void detach(hub_member& member, bool is_destroyed) noexcept;
-  /// Its index may be another's.
+  /// Its index may be another's, once no turn has it.
   void leave(hub_member& member) noexcept;
+  /// Keeps arrivals of the channel until `release`.
+  void hold(const hub_member& member) noexcept;
+  /// Hands out the arrivals of a channel that was held. Where channels are in a table, the table
+  /// does this.
+  void release(const hub_member& member) noexcept;
+  /// Gives the channel news if the descriptor ends. Replaces the one before; below 0 for none.
+  void watch(hub_member& member, const watched_descriptor& before,
+             const watched_descriptor& watched) noexcept;
+
+  // For the table of clients.
+
+  /// The hub keeps the table, and holds all channels from now on, until the table releases each.
+  [[nodiscard]] result<void> keep(owned<hub_table> table) noexcept;
+  [[nodiscard]] bool has_table() const noexcept { return static_cast<bool>(table_); }
+  /// Releases a channel that is in the table now, with news, so that it gets a turn.
+  void admit(std::uint32_t index) noexcept;
+  /// From now on, `end_turn` refuses for channels that exist.
+  void close_table() noexcept;
+  [[nodiscard]] result<hub_turn> wait_for_turn(const wait_limit& limit) noexcept;
+  /// As `hub_turn::of`.
+  [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
+  /// The next message that had come before the turn.
+  [[nodiscard]] message next_message(hub_turn& turn) noexcept;
+  /// \returns false if the table is closed: destroy the channel, and call this again
+  [[nodiscard]] bool end_turn(hub_turn& turn) noexcept;
 
   // What others ask.
 
@@ -106,40 +139,35 @@ class [[gnu::visibility("hidden")]] hub_state {
   }
 
  private:
-  /// What a shared receive has brought, until somebody is given it.
-  struct received_message {
-    channel_id source;
-    std::uint32_t place;
-    completed_work work;
-  };
-  /// A queue in an array whose size is a power of 2, with room for all that there can be.
-  template <class Value>
-  class ring {
-   public:
-    [[nodiscard]] bool allocate(std::uint64_t most) noexcept;
-    [[nodiscard]] bool is_empty() const noexcept { return first_ == end_; }
-    void push(const Value& value) noexcept { at(end_++) = value; }
-    Value pop() noexcept { return at(first_++); }
-    /// Takes out those of which `leaves` holds.
-    template <class Leaves>
-    void erase_if(Leaves leaves) noexcept {
-      std::uint64_t kept = first_;
-      for (std::uint64_t i = first_; i != end_; ++i)
-        if (!leaves(at(i))) at(kept++) = at(i);
-      end_ = kept;
-    }
+  static constexpr std::uint32_t none = UINT32_MAX;
 
-   private:
-    struct cell {
-      alignas(Value) std::byte bytes[sizeof(Value)];
-    };
-    [[nodiscard]] Value& at(std::uint64_t index) noexcept {
-      return *reinterpret_cast<Value*>(cells_.get()[index & mask_].bytes);
+  /// A place of the pool, while it is posted, or has a message that was not handed out.
+  struct place_state {
+    completed_work work{0, 0, 0, 0};
+    std::uint32_t next = none;  ///< the next message of the channel
+    bool is_posted = false;
+  };
+  /// Messages of one channel, in order.
+  struct message_list {
+    std::uint32_t first = none;
+    std::uint32_t last = none;
+  };
+  /// The channel of an index, and its arrivals.
+  struct row {
+    hub_member* member = nullptr;
+    std::uint32_t generation = 0;
+    std::uint32_t next_free = none;
+    std::uint32_t next_ready = none;
+    message_list messages{};
+    bool has_news = false;
+    bool is_ready = false;    ///< in the list, where a destroyed channel may be, too
+    bool is_held = false;     ///< until `release`
+    bool is_in_turn = false;  ///< until `end_turn`
+
+    /// Whether it has arrivals that may be handed out.
+    [[nodiscard]] bool is_due() const noexcept {
+      return member != nullptr && !is_held && !is_in_turn && (has_news || messages.first != none);
     }
-    owned<cell[]> cells_{};
-    std::uint64_t mask_ = 0;
-    std::uint64_t first_ = 0;
-    std::uint64_t end_ = 0;
   };
   /// From a queue pair's number, of 24 bits, to the index of its channel: two arrays, of which the
   /// second one is there if a channel had such a number.
@@ -169,7 +197,15 @@ class [[gnu::visibility("hidden")]] hub_state {
     std::size_t count = 0;
     bool is_short = false;  ///< the pool has had too few places
   };
+  /// Calls `take` for each ready channel until that returns false.
+  template <class Take>
+  [[nodiscard]] result<found> look_for(Take take) noexcept;
   [[nodiscard]] result<found> look_for(std::span<arrival> into) noexcept;
+  template <class Find>
+  [[nodiscard]] result<std::size_t> wait_until(Find find, const wait_limit& limit) noexcept;
+  /// Wakes the threads that wait for arrivals: some are there without a completion.
+  void wake_waiting() noexcept;
+  void take_events() noexcept;
 
   // \pre the lock is taken, from here on.
 
@@ -177,7 +213,14 @@ class [[gnu::visibility("hidden")]] hub_state {
   void take_those_there() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
   void hand_out_shared(const ibv_wc& completion) noexcept;
-  void note_news(hub_member& member) noexcept;
+  void note_news(std::uint32_t index) noexcept;
+  void note_ready(std::uint32_t index) noexcept;
+  [[nodiscard]] std::uint32_t pop_ready() noexcept;
+  [[nodiscard]] hub_turn begin_turn(std::uint32_t index) noexcept;
+  void append(message_list& to, const message_list& more) noexcept;
+  [[nodiscard]] message take_first(message_list& from, channel_id source) noexcept;
+  void drop_arrivals(row& of) noexcept;
+  void free_index(std::uint32_t index) noexcept;
   void refill() noexcept;
   /// Takes a place back that the device has filled, or not.
   void take_back(std::uint32_t place) noexcept;
@@ -197,20 +240,20 @@ class [[gnu::visibility("hidden")]] hub_state {
   int lost_ = 0;  ///< what polling has failed with
   completion_queue_accounting room_;
   std::uint32_t size_ = 0;
-  struct row {
-    hub_member* member;  ///< null if the index is free
-    std::uint32_t generation;
-    std::uint32_t next_free;
-  };
   owned<row[]> rows_{};
   std::uint32_t first_free_ = 0;
+  std::uint32_t first_ready_ = none;
+  std::uint32_t last_ready_ = none;
   number_table numbers_{};
-  ring<channel_id> news_{};
-  ring<received_message> received_{};
-  owned<bool[]> is_posted_{};  ///< of each place
+  owned<place_state[]> places_{};
   std::uint32_t posted_ = 0;
   std::optional<error> refill_failure_{};
-  async_listener listener_;  ///< of what fails while somebody waits
+  owned<hub_table> table_{};
+  bool is_table_closed_ = false;
+
+  async_listener listener_;            ///< for failures during a wait
+  hub_events events_{};                ///< other than completions
+  std::uint32_t waiting_threads_ = 0;  ///< atomic
 };
 
 }  // namespace verbspp::detail

@@ -42,6 +42,7 @@ struct stream_options {
 namespace detail {
 
 struct channel_access;
+struct hub_turn;
 
 /// The owner of a channel's core, before the first handshake and after; or empty.
 class core_owner {
@@ -55,6 +56,10 @@ class core_owner {
   [[nodiscard]] queue_pair_capacities capacities() const noexcept;
   /// Null if there is none: empty, broken beyond repair, closed.
   [[nodiscard]] ibv_qp* native_handle() const noexcept;
+
+  /// For the library: keeps arrivals of a channel of a hub until `release_arrivals`.
+  void hold_arrivals() const noexcept;
+  void release_arrivals() const noexcept;
 
   friend std::ostream& operator<<(std::ostream& out, const core_owner& owner) {
     owner.print(out);
@@ -224,6 +229,7 @@ class channel : public detail::core_owner,
  private:
   friend class inbox;
   friend detail::channel_access;
+  friend detail::hub_turn;
   friend posting_operations<channel>;
   friend blocking_operations<channel>;
   friend lease_operations<channel>;

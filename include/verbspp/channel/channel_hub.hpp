@@ -118,6 +118,8 @@ class channel_hub {
  private:
   template <transport, queue_pair_parameter_set>
   friend class channel_builder;
+  template <class>
+  friend class hub_clients;
 
   explicit channel_hub(detail::hub_reference state) noexcept : state_(std::move(state)) {}
 

@@ -12,6 +12,7 @@
 #include <verbspp/exchange/tcp.hpp>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdint>
 #include <new>
 #include <optional>
@@ -20,19 +21,35 @@
 
 namespace verbspp {
 
-/// What a client is to be connected to, and what it is sent: a prepared channel or queue pair, and
-/// a value or std::tuple.
-template <class End, class Mine>
+/// An offer to a client: the prepared channel or queue pair for it, and a value or std::tuple that
+/// it is sent. Also an object that the acceptor keeps until the client is taken, such as an inbox
+/// that was opened before the handshake.
+template <class End, class Mine, class Kept = void>
 struct exchange_offer {
+  End prepared;
+  Mine mine;
+  Kept kept;
+};
+template <class End, class Mine>
+struct exchange_offer<End, Mine, void> {
   End prepared;
   Mine mine;
 };
 template <class End, class Mine>
 exchange_offer(End, Mine) -> exchange_offer<End, Mine>;
+template <class End, class Mine, class Kept>
+exchange_offer(End, Mine, Kept) -> exchange_offer<End, Mine, Kept>;
 
-/// A client that is connected: its socket, which is the program's now, and what the exchange gave.
-template <class Outcome>
+/// A client that is connected: its socket, which is the program's now, the outcome of the exchange,
+/// and the object that the acceptor has kept.
+template <class Outcome, class Kept = void>
 struct accepted_exchange {
+  tcp_socket socket;
+  Outcome met;
+  Kept kept;
+};
+template <class Outcome>
+struct accepted_exchange<Outcome, void> {
   tcp_socket socket;
   Outcome met;
 };
@@ -43,11 +60,12 @@ template <class Offer>
 struct offer_parts {
   static constexpr bool exists = false;
 };
-template <class End, class Mine>
-struct offer_parts<result<exchange_offer<End, Mine>>> {
+template <class End, class Mine, class Kept>
+struct offer_parts<result<exchange_offer<End, Mine, Kept>>> {
   static constexpr bool exists = true;
   using end = End;
   using mine = Mine;
+  using kept = Kept;
 };
 
 /// What a program is to call for a client.
@@ -65,7 +83,7 @@ class typed_acceptor final : public acceptor_core {
   using values = exchanged_values<Theirs>;
 
  public:
-  using outcome = typename end::template outcome<Theirs>;
+  using accepted = accepted_exchange<typename end::template outcome<Theirs>, typename parts::kept>;
 
   typed_acceptor(Prepare&& prepare, const acceptor_options& options) noexcept
       : acceptor_core(options, {.mine = sent::description,
@@ -83,22 +101,32 @@ class typed_acceptor final : public acceptor_core {
     if (!places_) return error::from_errno(ENOMEM, "exchange_acceptor");
     return open(std::move(listener));
   }
-  [[nodiscard]] std::optional<accepted_exchange<outcome>> take() noexcept {
+  [[nodiscard]] std::optional<accepted> take() noexcept {
     const std::optional<std::uint32_t> place = next_done();
     if (!place) return std::nullopt;
     client_end& done = places_.get()[*place];
-    std::optional<accepted_exchange<outcome>> taken(accepted_exchange<outcome>{
-        take_socket(*place), end::made(std::move(*done.connected), std::move(*done.theirs))});
+    if constexpr (is_channel) done.connected->release_arrivals();
+    std::optional<accepted> taken([&] {
+      auto met = end::made(std::move(*done.connected), std::move(*done.theirs));
+      if constexpr (keeps)
+        return accepted{take_socket(*place), std::move(met), std::move(*done.kept)};
+      else
+        return accepted{take_socket(*place), std::move(met)};
+    }());
     drop(*place);
     free_place(*place);
     return taken;
   }
 
  private:
+  static constexpr bool is_channel = std::is_same_v<typename parts::end, prepared_channel>;
+  static constexpr bool keeps = !std::is_void_v<typename parts::kept>;
+
   struct client_end {
     std::optional<typename parts::end> prepared{};
     std::optional<typename end::connected> connected{};
     std::optional<Theirs> theirs{};
+    std::optional<std::conditional_t<keeps, typename parts::kept, std::nullptr_t>> kept{};
   };
 
   result<void> prepare(std::uint32_t place, exchange_core& core) noexcept override {
@@ -106,7 +134,10 @@ class typed_acceptor final : public acceptor_core {
     field_writer out(core.values());
     sent::write(out, offer.mine);
     core.set_mine(end::local(offer.prepared), out.size());
+    // A client may send before the program has taken its channel.
+    if constexpr (is_channel) offer.prepared.hold_arrivals();
     places_.get()[place].prepared.emplace(std::move(offer.prepared));
+    if constexpr (keeps) places_.get()[place].kept.emplace(std::move(offer.kept));
     return success();
   }
   result<void> connect(std::uint32_t place, exchange_core& core) noexcept override {
@@ -123,6 +154,7 @@ class typed_acceptor final : public acceptor_core {
     leaving.prepared.reset();
     leaving.connected.reset();
     leaving.theirs.reset();
+    leaving.kept.reset();
   }
 
   Prepare prepare_;
@@ -145,9 +177,11 @@ class typed_acceptor final : public acceptor_core {
 ///       client.socket, client.met.channel, client.met.theirs
 ///     }
 ///
-/// What the function gives is made when a client has said what it is, and is the one to be served
-/// next. Whoever waits for more than clients waits for `file_descriptor`, and calls `advance`, then
-/// `take` until that has nothing. It has no thread: between the calls nothing goes on.
+/// The function is called when a client has introduced itself, and is the next to be served. If it
+/// offers a channel of a hub, arrivals of that channel wait until the client is taken, or, where
+/// the hub has a table (`hub_clients`), until it is added there. A program that waits for other
+/// things, too, waits for `file_descriptor`, and calls `advance`, then `take` until it returns
+/// nothing. The acceptor has no thread: between the calls nothing happens.
 ///
 /// A move-only owner. Destroying it refuses those under way, and drops those that nobody took.
 /// Thread rule: as a container.
@@ -156,7 +190,7 @@ class exchange_acceptor {
   using core = detail::typed_acceptor<Theirs, Prepare>;
 
  public:
-  using accepted = accepted_exchange<typename core::outcome>;
+  using accepted = typename core::accepted;
 
   /// For `accept_exchanges`.
   explicit exchange_acceptor(detail::owned<core> made) noexcept : core_(std::move(made)) {}

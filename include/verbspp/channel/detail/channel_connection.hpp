@@ -130,6 +130,7 @@ class channel_connection {
                                       const watched_descriptor& another = {}) noexcept;
   /// Sets the descriptor that ends waits, and with them the connection.
   void watch(const watched_descriptor& watched) noexcept { watched_ = watched; }
+  [[nodiscard]] const watched_descriptor& watched() const noexcept { return watched_; }
   [[nodiscard]] bool watched_has_ended() const noexcept;
   [[nodiscard]] bool has_heard() noexcept { return listener_.has_heard(); }
   /// The failure that the device has reported by an asynchronous event.

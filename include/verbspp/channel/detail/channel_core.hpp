@@ -321,6 +321,11 @@ class channel_core {
   /// \returns `completions` if `look` has news, or the channel broke
   [[nodiscard]] result<wait_end> wait_for_message(const looking& look,
                                                   const wait_limit& limit) noexcept;
+  /// Sets the descriptor that ends waits, and with them the connection.
+  void watch(const watched_descriptor& watched) noexcept;
+  /// Has the hub keep the channel's arrivals, or hand them out again. Does nothing without a hub.
+  void hold_arrivals() const noexcept;
+  void release_arrivals() const noexcept;
   /// Requests an event for the next completion, for event loops. \returns whether there is news
   /// already
   [[nodiscard]] result<bool> ask_to_be_woken() noexcept;

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/detail/hub_reference.hpp>
+#include <verbspp/channel/message.hpp>
+
+#include <cstdint>
+
+namespace verbspp {
+
+class channel;
+
+namespace detail {
+
+/// The rows of a table of clients, which the hub owns.
+class hub_table {
+ public:
+  hub_table() noexcept = default;
+  hub_table(const hub_table&) = delete;
+  hub_table& operator=(const hub_table&) = delete;
+  virtual ~hub_table();
+};
+
+/// The turn of a thread with one channel of a hub: until it ends, no other thread gets that
+/// channel. Without a hub, it is none.
+struct hub_turn {
+  hub_reference hub{};
+  channel_id id{};
+  // The messages that had come before, which no other thread touches.
+  std::uint32_t first_message = UINT32_MAX;
+  std::uint32_t last_message = UINT32_MAX;
+
+  /// Whether the channel is one of the hub.
+  [[nodiscard]] static bool has(const hub_reference& hub, const channel& one) noexcept;
+  [[nodiscard]] static result<void> keep(const hub_reference& hub, owned<hub_table> table) noexcept;
+  static void close_table(const hub_reference& hub) noexcept;
+  static void admit(const hub_reference& hub, std::uint32_t index) noexcept;
+  [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub,
+                                             const wait_limit& limit) noexcept;
+  /// The turn of the channel with this index. If a thread has it, only the channel's id; if there
+  /// is no such channel, not even that.
+  [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;
+  [[nodiscard]] message next_message() noexcept;
+  /// \returns false if the table is closed: destroy the channel, and call this again
+  [[nodiscard]] bool end() noexcept;
+};
+
+}  // namespace detail
+
+}  // namespace verbspp

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/result.hpp>
+#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/channel.hpp>
+#include <verbspp/channel/channel_hub.hpp>
+#include <verbspp/channel/channel_id.hpp>
+#include <verbspp/channel/detail/hub_turn.hpp>
+#include <verbspp/channel/message.hpp>
+
+#include <cassert>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <new>
+#include <optional>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace verbspp {
+
+/// The clients of a server: for each, its channel, and what the program knows about it. It belongs
+/// to a hub, and gives each client to one thread at a time.
+///
+///     VERBSPP_TRY(clients, hub_clients<account>::create(hub));
+///     ... for each client that comes
+///     VERBSPP_TRYV(clients.add(std::move(channel), account{...}));
+///     ... on each thread
+///     VERBSPP_TRY(client, clients.wait(100ms));
+///     while (std::optional<message> request = client.next())
+///       client.link().post_send(...), client.data()
+///
+/// Arrivals of a channel wait, in order, until `add`. Then the client gets its first turn, with
+/// messages or without. A client gets a turn whenever it has messages, completions, or its channel
+/// has failed. While a thread has the turn, other threads get other clients; so the messages of a
+/// client stay in order, and its channel and data need no lock. Turns go round: a client that
+/// sends much does not hold up the others.
+///
+/// A client whose channel is broken, closed or empty at the end of its turn is removed.
+///
+/// A move-only owner. Destroying it removes all clients; a client in a turn is removed when the
+/// turn ends. After a move, the old object is empty, and refuses everything (`invalid_input`). A
+/// hub has one table, made before its first channel. Thread-safe, except that no other call may be
+/// under way when the table is moved or destroyed.
+template <class Data>
+class hub_clients {
+  static_assert(std::is_nothrow_move_constructible_v<Data>,
+                "the data of a client moves into the table, so moving it must not throw");
+
+  struct client {
+    channel link{};
+    std::optional<Data> data{};
+  };
+  struct table final : detail::hub_table {
+    void drop(std::uint32_t index) noexcept {
+      client& old = clients.get()[index];
+      if (!old.data) return;
+      // The data may have the socket that the channel watches.
+      old.link = channel();
+      old.data.reset();
+      __atomic_fetch_sub(&size, 1U, __ATOMIC_RELAXED);
+    }
+    detail::owned<client[]> clients{};
+    std::uint32_t size = 0;
+  };
+
+ public:
+  /// The turn of this thread with one client. It ends with the object, which may outlive the table.
+  ///
+  /// A move-only owner. After a move, the old object has no client: only `operator bool`,
+  /// assignment and destruction are allowed.
+  class [[nodiscard]] turn {
+   public:
+    turn(const turn&) = delete;
+    turn& operator=(const turn&) = delete;
+    turn(turn&& other) noexcept : turn_(std::exchange(other.turn_, {})), table_(other.table_) {}
+    turn& operator=(turn&& other) noexcept {
+      if (this == &other) return *this;
+      end();
+      turn_ = std::exchange(other.turn_, {});
+      table_ = other.table_;
+      return *this;
+    }
+    ~turn() { end(); }
+
+    /// Whether it has a client.
+    explicit operator bool() const noexcept { return static_cast<bool>(turn_.hub); }
+    [[nodiscard]] channel_id id() const noexcept { return turn_.id; }
+    [[nodiscard]] channel& link() const noexcept { return self().link; }
+    [[nodiscard]] Data& data() const noexcept { return *self().data; }
+    /// The next of the messages that had come before the turn; those that come during the turn are
+    /// for the next one. Messages that are not taken are the first ones of the next turn.
+    [[nodiscard]] std::optional<message> next() noexcept {
+      assert(turn_.hub);
+      message taken = turn_.next_message();
+      if (!taken) return std::nullopt;
+      return taken;
+    }
+    /// Ends the turn, and removes the client.
+    void remove() noexcept {
+      if (!turn_.hub) return;
+      table_->drop(turn_.id.index);
+      end();
+    }
+
+   private:
+    friend hub_clients;
+
+    turn(detail::hub_turn&& turn, table* of) noexcept : turn_(std::move(turn)), table_(of) {
+      // Collects completions, which return the memory of sends, and finds out about failures.
+      self().link.poll();
+    }
+    [[nodiscard]] client& self() const noexcept {
+      assert(turn_.hub);
+      return table_->clients.get()[turn_.id.index];
+    }
+    void end() noexcept {
+      if (!turn_.hub) return;
+      const channel_state state = self().link.state();
+      if (state != channel_state::connected && state != channel_state::prepared)
+        table_->drop(turn_.id.index);
+      while (!turn_.end()) table_->drop(turn_.id.index);
+      turn_.hub = {};
+    }
+
+    detail::hub_turn turn_;
+    table* table_;
+  };
+
+  /// \errors `busy` if the hub has channels, or has had a table; `invalid_input` if it was moved
+  /// from; `resource_exhausted`
+  [[nodiscard]] static result<hub_clients> create(channel_hub hub) noexcept {
+    if (hub.capacity() == 0) return refusal("the hub was moved from");
+    auto* const made = new (std::nothrow) table;
+    detail::owned<detail::hub_table> owner(made);
+    if (made != nullptr)
+      made->clients = detail::owned<client[]>(new (std::nothrow) client[hub.capacity()]);
+    if (made == nullptr || !made->clients) return error::from_errno(ENOMEM, what);
+    VERBSPP_TRYV(detail::hub_turn::keep(hub.state_, std::move(owner)));
+    return hub_clients(std::move(hub), made);
+  }
+
+  hub_clients(const hub_clients&) = delete;
+  hub_clients& operator=(const hub_clients&) = delete;
+  hub_clients(hub_clients&& other) noexcept
+      : hub_(std::move(other.hub_)), table_(std::exchange(other.table_, nullptr)) {}
+  hub_clients& operator=(hub_clients&& other) noexcept {
+    if (this == &other) return *this;
+    close();
+    hub_ = std::move(other.hub_);
+    table_ = std::exchange(other.table_, nullptr);
+    return *this;
+  }
+  ~hub_clients() { close(); }
+
+  /// Adds a client, whose channel is one of the hub. It gets its first turn at once.
+  /// \returns the id of its channel
+  /// \errors `invalid_input` for an empty channel, or one that is not of this hub; it is destroyed
+  result<channel_id> add(channel link, Data data = Data()) noexcept {
+    if (table_ == nullptr) return refusal("the table was moved from");
+    const channel_id id = link.id();
+    if (!detail::hub_turn::has(hub_.state_, link))
+      return refusal("the channel is in another hub, or in none: give the builder this one");
+    client& added = table_->clients.get()[id.index];
+    added.link = std::move(link);
+    added.data.emplace(std::move(data));
+    __atomic_fetch_add(&table_->size, 1U, __ATOMIC_RELAXED);
+    detail::hub_turn::admit(hub_.state_, id.index);
+    return id;
+  }
+
+  /// Waits for a client that has arrivals, as the hub waits.
+  /// \errors as `channel_hub::wait`
+  [[nodiscard]] result<turn> wait(const wait_limit& limit) noexcept {
+    if (table_ == nullptr) return refusal("the table was moved from");
+    VERBSPP_TRY(taken, detail::hub_turn::wait(hub_.state_, limit));
+    return turn(std::move(taken), table_);
+  }
+  /// Waits until no other thread has the turn of this client, and takes it. A thread that has a
+  /// turn itself may wait here for one that waits for its client, so the limit should be short.
+  /// \errors `not_connected` if there is no such client (any more); `timed_out`; `cancelled`
+  [[nodiscard]] result<turn> find(channel_id id, const wait_limit& limit) noexcept {
+    if (table_ == nullptr) return refusal("the table was moved from");
+    for (;;) {
+      detail::hub_turn taken = id.index < hub_.capacity()
+                                   ? detail::hub_turn::of(hub_.state_, id.index)
+                                   : detail::hub_turn();
+      if (taken.id != id) {
+        if (taken.hub) static_cast<void>(taken.end());
+        return error(error_kind::not_connected, what, "no client has this id, or no longer");
+      }
+      if (taken.hub) return turn(std::move(taken), table_);
+      if (limit.has_passed()) return limit.failure(what, "another thread has the client's turn");
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+  /// Calls `function` with the turn of each client in the table, one after the other.
+  /// \errors as `find`, for a client that another thread does not leave until the limit; the
+  /// clients after it are left out
+  template <class Function>
+  result<void> for_each(Function&& function, const wait_limit& limit) noexcept(
+      std::is_nothrow_invocable_v<Function&, turn&>) {
+    if (table_ == nullptr) return refusal("the table was moved from");
+    for (std::uint32_t index = 0; index < hub_.capacity(); ++index) {
+      detail::hub_turn taken = detail::hub_turn::of(hub_.state_, index);
+      if (taken.id.generation == 0) continue;
+      result<turn> one =
+          taken.hub ? result<turn>(turn(std::move(taken), table_)) : find(taken.id, limit);
+      if (one.has_value())
+        function(one.assume_value());
+      else if (one.assume_error() != error_kind::not_connected)
+        return one.assume_error();
+    }
+    return success();
+  }
+
+  /// The number of clients.
+  [[nodiscard]] std::uint32_t size() const noexcept {
+    return table_ != nullptr ? __atomic_load_n(&table_->size, __ATOMIC_RELAXED) : 0;
+  }
+  [[nodiscard]] const channel_hub& hub() const noexcept { return hub_; }
+
+ private:
+  static constexpr const char* what = "hub_clients";
+  static error refusal(const char* why) noexcept { return {error_kind::invalid_input, what, why}; }
+
+  hub_clients(channel_hub hub, table* kept) noexcept : hub_(std::move(hub)), table_(kept) {}
+
+  void close() noexcept {
+    if (table_ == nullptr) return;
+    detail::hub_turn::close_table(hub_.state_);
+    for (std::uint32_t index = 0; index < hub_.capacity(); ++index) {
+      detail::hub_turn taken = detail::hub_turn::of(hub_.state_, index);
+      // Ending the turn removes the client, since the table is closed.
+      if (taken.hub) static_cast<void>(turn(std::move(taken), table_));
+    }
+    table_ = nullptr;
+  }
+
+  channel_hub hub_;
+  table* table_;  ///< the hub keeps it, for turns that outlive this
+};
+
+}  // namespace verbspp

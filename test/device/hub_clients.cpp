@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+/// \file
+/// Tables of the clients of a hub: turns, the order of messages, and how clients come and go.
+#include "channels.hpp"
+#include "sockets.hpp"
+#include <verbspp/exchange.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+using namespace verbspp;
+using namespace verbspp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// The data of a client in these tests.
+struct note {
+  std::uint32_t number = 0;
+  std::uint32_t seen = 0;
+  std::shared_ptr<int> alive{};
+};
+using table = hub_clients<note>;
+
+/// A hub with a pool, and its table. Skips the test where the device has no shared receive queues.
+struct served_hub {
+  explicit served_hub(wait_mode mode = wait_mode::spin(), std::uint32_t places = 64)
+      : pool(must(message_pool::create(bed.domain, places, 64))),
+        hub(supported(channel_hub::create(bed.domain, pool,
+                                          {.channels = 8, .receives = places / 2, .waiting = mode}),
+                      shared_receive_queues)),
+        clients(must(table::create(*hub))) {}
+
+  [[nodiscard]] auto builder() const {
+    return bed.domain.build_channel().max_send_work_requests(32).max_receive_work_requests(4);
+  }
+  /// A channel of the hub, and its peer.
+  [[nodiscard]] channel_pair connect() const {
+    auto served = must(builder().hub(*hub).build());
+    return connect_channels(std::move(served), must(builder().build()));
+  }
+
+  const testbed bed{};
+  message_pool pool;
+  std::optional<channel_hub> hub;
+  table clients;
+  buffer<> from{bed.domain, pattern(64, 3)};
+};
+
+void send(channel& by, const buffer<>& from, std::uint32_t number) {
+  must(by.send({.elements = from.gather(0, 8), .immediate = immediate_data(number)}, patience));
+}
+
+[[nodiscard]] std::uint32_t number_of(const message& received) {
+  return received.immediate().value().value();
+}
+
+/// A turn with messages; those without are passed over.
+[[nodiscard]] std::pair<table::turn, message> turn_with_message(table& clients) {
+  for (;;) {
+    table::turn taken = must(clients.wait(patience));
+    if (auto first = taken.next()) return {std::move(taken), std::move(*first)};
+  }
+}
+
+}  // namespace
+
+TEST_CASE("messages of a client wait in order until it is in the table") {
+  served_hub serving;
+  channel_pair ends = serving.connect();
+  for (std::uint32_t i = 0; i < 5; ++i) send(ends.right, serving.from, i);
+  CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::timed_out);
+  CHECK(serving.clients.size() == 0);
+  const channel_id id = must(serving.clients.add(std::move(ends.left), {.number = 7}));
+  CHECK(serving.clients.size() == 1);
+  {
+    table::turn first = must(serving.clients.wait(patience));
+    CHECK(first.id() == id);
+    CHECK(first.data().number == 7);
+    CHECK(first.link().is_connected());
+    for (std::uint32_t i = 0; i < 3; ++i) CHECK(number_of(first.next().value()) == i);
+    // The next turn has the other messages, and a new one.
+    send(ends.right, serving.from, 5);
+    CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::timed_out);
+  }
+  table::turn second = must(serving.clients.wait(patience));
+  for (std::uint32_t i = 3; i < 6; ++i) CHECK(number_of(second.next().value()) == i);
+  CHECK_FALSE(second.next());
+}
+
+TEST_CASE("a silent client gets a first turn, which wakes a sleeping thread") {
+  served_hub serving(wait_mode::sleep());
+  channel_pair ends = serving.connect();
+  auto waiting = std::async(std::launch::async, [&] {
+    table::turn first = must(serving.clients.wait(patience));
+    return std::pair(first.id(), first.next().has_value());
+  });
+  std::thread adder = later([&] { must(serving.clients.add(std::move(ends.left))); });
+  CHECK(waiting.get().second == false);
+  adder.join();
+}
+
+TEST_CASE("a turn that ends with messages left wakes a sleeping thread") {
+  served_hub serving(wait_mode::sleep());
+  channel_pair ends = serving.connect();
+  must(serving.clients.add(std::move(ends.left)));
+  send(ends.right, serving.from, 1);
+  auto taken = turn_with_message(serving.clients);
+  CHECK(number_of(taken.second) == 1);
+  send(ends.right, serving.from, 2);
+  auto waiting = std::async(std::launch::async,
+                            [&] { return number_of(turn_with_message(serving.clients).second); });
+  std::thread ender = later([&] { const table::turn ended = std::move(taken.first); });
+  CHECK(waiting.get() == 2);
+  ender.join();
+}
+
+TEST_CASE("with several threads each client's messages are served in order, by one at a time") {
+  for (const wait_mode mode : all_modes) {
+    served_hub serving(mode);
+    constexpr std::uint32_t clients = 4;
+    constexpr std::uint32_t messages = 200;
+    std::vector<channel> peers;
+    for (std::uint32_t i = 0; i < clients; ++i) {
+      channel_pair ends = serving.connect();
+      must(serving.clients.add(std::move(ends.left), {.number = i}));
+      peers.push_back(std::move(ends.right));
+    }
+    std::atomic<std::uint32_t> left{clients * messages};
+    std::atomic<std::uint32_t> out_of_order{0};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i)
+      threads.emplace_back([&] {
+        while (left != 0) {
+          auto taken = serving.clients.wait(short_limit);
+          if (!taken.has_value()) continue;
+          table::turn& client = taken.assume_value();
+          while (auto next = client.next()) {
+            if (number_of(*next) != client.data().seen) ++out_of_order;
+            ++client.data().seen;
+            --left;
+          }
+        }
+      });
+    for (std::uint32_t i = 0; i < messages; ++i)
+      for (channel& each : peers) send(each, serving.from, i);
+    for (std::thread& each : threads) each.join();
+    std::uint32_t seen = 0;
+    must(serving.clients.for_each([&](table::turn& each) { seen += each.data().seen; }, patience));
+    CHECK(seen == clients * messages);
+    CHECK(out_of_order == 0);
+  }
+}
+
+TEST_CASE("a client is found by its id, unless another thread has its turn") {
+  served_hub serving;
+  channel_pair ends = serving.connect();
+  const channel_id coming = ends.left.id();
+  CHECK(failure_of(serving.clients.find(coming, short_limit)) == error_kind::not_connected);
+  const channel_id id = must(serving.clients.add(std::move(ends.left), {.number = 3}));
+  CHECK(id == coming);
+  {
+    table::turn mine = must(serving.clients.find(id, patience));
+    CHECK(mine.data().number == 3);
+    CHECK(failure_of(serving.clients.find(id, short_limit)) == error_kind::timed_out);
+    CHECK(failure_of(serving.clients.for_each([](table::turn&) {}, short_limit)) ==
+          error_kind::timed_out);
+    std::stop_source stop;
+    stop.request_stop();
+    CHECK(failure_of(serving.clients.find(id, wait_limit(patience, stop.get_token()))) ==
+          error_kind::cancelled);
+    table::turn moved = std::move(mine);
+    CHECK_FALSE(mine);  // NOLINT(bugprone-use-after-move): it is defined
+    moved.remove();
+    CHECK_FALSE(moved);
+  }
+  CHECK(failure_of(serving.clients.find(id, short_limit)) == error_kind::not_connected);
+  CHECK(failure_of(serving.clients.find({.index = 99, .generation = 1}, short_limit)) ==
+        error_kind::not_connected);
+  CHECK(serving.clients.size() == 0);
+  CHECK(serving.hub->size() == 0);
+}
+
+TEST_CASE("an index is not another client's before the turn with it has ended") {
+  served_hub serving;
+  channel_pair ends = serving.connect();
+  const channel_id id = must(serving.clients.add(std::move(ends.left)));
+  table::turn mine = must(serving.clients.find(id, patience));
+  mine.link() = channel();
+  channel_pair others = serving.connect();
+  CHECK(others.left.id().index != id.index);
+  {
+    const table::turn ended = std::move(mine);
+  }
+  CHECK(serving.clients.size() == 0);
+  channel_pair more = serving.connect();
+  CHECK(more.left.id().index == id.index);
+  CHECK(more.left.id() != id);
+}
+
+TEST_CASE("a client whose channel has broken is removed after a turn") {
+  served_hub serving;
+  const auto alive = std::make_shared<int>();
+  channel_pair ends = serving.connect();
+  const channel_id id = must(serving.clients.add(std::move(ends.left), {.alive = alive}));
+  ends.right = channel();
+  {
+    table::turn mine = must(serving.clients.find(id, patience));
+    CHECK_FALSE(mine.link().send({.elements = serving.from.gather()}, patience).has_value());
+    CHECK(mine.link().state() == channel_state::broken);
+    CHECK(alive.use_count() == 2);
+  }
+  CHECK(alive.use_count() == 1);
+  CHECK(serving.clients.size() == 0);
+  CHECK(serving.hub->size() == 0);
+}
+
+TEST_CASE("a client that was renewed in its turn stays") {
+  served_hub serving;
+  channel_pair ends = serving.connect();
+  const channel_id id = must(serving.clients.add(std::move(ends.left)));
+  {
+    table::turn mine = must(serving.clients.find(id, patience));
+    const endpoint again = must(mine.link().renew());
+    must(ends.right.renew());
+    must(ends.right.handshake(again));
+    must(mine.link().handshake(ends.right.endpoint()));
+  }
+  send(ends.right, serving.from, 9);
+  CHECK(number_of(turn_with_message(serving.clients).second) == 9);
+}
+
+TEST_CASE("a table that goes takes its clients along, those in a turn at its end") {
+  auto serving = std::make_optional<served_hub>();
+  const auto alive = std::make_shared<int>();
+  channel_pair first = serving->connect();
+  channel_pair second = serving->connect();
+  const channel_id id = must(serving->clients.add(std::move(first.left), {.alive = alive}));
+  must(serving->clients.add(std::move(second.left), {.alive = alive}));
+  send(first.right, serving->from, 4);
+  std::optional<table::turn> mine = must(serving->clients.find(id, patience));
+  {
+    const table gone = std::move(serving->clients);
+  }
+  CHECK(alive.use_count() == 2);
+  CHECK(serving->hub->size() == 1);
+  serving->hub.reset();
+  CHECK(mine->link().is_connected());
+  mine.reset();
+  CHECK(alive.use_count() == 1);
+  CHECK(serving->pool.available() == serving->pool.size());
+}
+
+TEST_CASE("a table of clients explains its refusals") {
+  served_hub serving;
+  CHECK_THAT(failure_of(table::create(*serving.hub)).message(), Catch::Contains("already"));
+  std::array<arrival, 1> slot;
+  CHECK_THAT(failure_of(serving.hub->poll(slot)).message(), Catch::Contains("table of clients"));
+  CHECK_THAT(failure_of(serving.hub->wait(slot, patience)).message(),
+             Catch::Contains("table of clients"));
+  channel_pair others = connect_channels(serving.bed);
+  CHECK_THAT(failure_of(serving.clients.add(std::move(others.left))).message(),
+             Catch::Contains("another hub"));
+  CHECK(failure_of(serving.clients.add(channel())) == error_kind::invalid_input);
+  const channel_hub with_channels = must(channel_hub::create(serving.bed.domain));
+  auto early = must(serving.builder().hub(with_channels).build());
+  CHECK(failure_of(table::create(with_channels)) == error_kind::busy);
+
+  table moved = std::move(serving.clients);
+  CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::invalid_input);
+  CHECK(failure_of(serving.clients.add(channel())) == error_kind::invalid_input);
+  CHECK(failure_of(serving.clients.find({}, short_limit)) == error_kind::invalid_input);
+  CHECK(serving.clients.size() == 0);
+  channel_hub hub = std::move(*serving.hub);
+  CHECK(failure_of(table::create(*serving.hub)) == error_kind::invalid_input);
+}
+
+TEST_CASE("a hub reports a channel whose watched descriptor ends") {
+  for (const wait_mode mode : all_modes) {
+    served_hub serving(mode);
+    sockets peer;
+    channel_pair ends = serving.connect();
+    ends.left.watch(peer.watched(), watch_for::hang_up);
+    must(serving.clients.add(std::move(ends.left)));
+    static_cast<void>(must(serving.clients.wait(patience)));
+    peer.speak();
+    CHECK(failure_of(serving.clients.wait(short_limit)) == error_kind::timed_out);
+    std::thread quits = later([&] { peer.hang_up(); });
+    {
+      table::turn last = must(serving.clients.wait(patience));
+      CHECK(last.link().state() == channel_state::broken);
+      REQUIRE(last.link().failure());
+      CHECK_THAT(last.link().failure()->root().message(), Catch::Contains("watches"));
+    }
+    quits.join();
+    CHECK(serving.clients.size() == 0);
+  }
+  // Arrivals report it, too.
+  const testbed bed;
+  const channel_hub hub = must(channel_hub::create(bed.domain));
+  sockets peer;
+  sockets another;
+  auto served = must(bed.domain.build_channel().hub(hub).build());
+  channel_pair ends = connect_channels(std::move(served), must(bed.domain.build_channel().build()));
+  ends.left.watch(another.watched());
+  ends.left.watch(peer.watched());
+  another.hang_up();
+  std::array<arrival, 4> slots;
+  CHECK(must(hub.poll(slots)).empty());
+  peer.speak();
+  wait_until([&] { return !must(hub.poll(slots)).empty(); }, "the news");
+  CHECK(slots[0].source == ends.left.id());
+  ends.left.poll();
+  CHECK(ends.left.state() == channel_state::broken);
+}
+
+TEST_CASE("a message that comes before the acceptor's client is taken is not lost") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 16, 64));
+  const auto hub =
+      supported(channel_hub::create(bed.domain, pool, {.receives = 8}), shared_receive_queues);
+  buffer<> from(bed.domain, pattern(64, 3));
+  auto listener = must(tcp_listener::open("0"));
+  const std::string port = std::to_string(listener.port());
+  auto clients = must(accept_exchanges<std::uint32_t>(
+      std::move(listener), [&]() noexcept -> result<exchange_offer<prepared_channel, int>> {
+        VERBSPP_TRY(prepared, bed.domain.build_channel().hub(hub).build());
+        return exchange_offer{std::move(prepared), 1};
+      }));
+  const tcp_socket socket = must(tcp_socket::connect("127.0.0.1", port, patience));
+  auto session = must(exchange_session<int, prepared_channel>::start(
+      socket.descriptor(), must(bed.domain.build_channel().build()), std::uint32_t{5}, patience));
+  wait_until(
+      [&] {
+        must(clients.advance());
+        return must(session.advance()) && clients.under_way() == 0;
+      },
+      "the exchange");
+  auto met = must(std::move(session).finish());
+  send(met.channel, from, 11);
+  std::array<arrival, 4> slots;
+  CHECK(failure_of(hub.wait(slots, short_limit)) == error_kind::timed_out);
+  auto taken = clients.take();
+  REQUIRE(taken);
+  REQUIRE(must(hub.wait(slots, patience)).size() == 1);
+  CHECK(slots[0].source == taken->met.channel.id());
+  CHECK(number_of(slots[0].message) == 11);
+}
+
+TEST_CASE("an acceptor keeps an inbox that was opened before the handshake") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 16, 64));
+  buffer<> from(bed.domain, pattern(64, 3));
+  auto listener = must(tcp_listener::open("0"));
+  const std::string port = std::to_string(listener.port());
+  using offer = exchange_offer<prepared_channel, int, inbox>;
+  auto clients =
+      must(accept_exchanges<std::uint32_t>(std::move(listener), [&]() noexcept -> result<offer> {
+        VERBSPP_TRY(prepared, bed.domain.build_channel().build());
+        VERBSPP_TRY(messages, inbox::open(prepared, pool, {.depth = 4}));
+        return offer{std::move(prepared), 1, std::move(messages)};
+      }));
+  const tcp_socket socket = must(tcp_socket::connect("127.0.0.1", port, patience));
+  auto session = must(exchange_session<int, prepared_channel>::start(
+      socket.descriptor(), must(bed.domain.build_channel().build()), std::uint32_t{5}, patience));
+  wait_until(
+      [&] {
+        must(clients.advance());
+        return must(session.advance()) && clients.under_way() == 0;
+      },
+      "the exchange");
+  auto met = must(std::move(session).finish());
+  send(met.channel, from, 12);
+  auto taken = clients.take();
+  REQUIRE(taken);
+  CHECK(number_of(must(taken->kept.wait(patience))) == 12);
+  taken.reset();
+  CHECK(pool.available() == pool.size());
+}
