@@ -125,8 +125,8 @@ void channel_connection::stop() noexcept {
 
 int channel_connection::destroy_queue_pair() noexcept {
   listener_.stop();
-  const int errnum = errno_of(ibv_destroy_qp(queue_pair_->owner.native()));
-  if (errnum != 0) return errnum;
+  destroy_errnum_ = errno_of(ibv_destroy_qp(queue_pair_->owner.native()));
+  if (destroy_errnum_ != 0) return destroy_errnum_;
   static_cast<void>(queue_pair_->owner.release());
   drop_queue_pair();
   return 0;

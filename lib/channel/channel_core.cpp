@@ -116,7 +116,8 @@ result<void> channel_core::prepare() noexcept {
     VERBSPP_TRYV(enter_hub());
   else
     VERBSPP_TRYV(connection_.make_queue());
-  VERBSPP_TRYV(sends_.begin_connection(handles_ != 0));
+  const std::uint32_t not_of_sends = inboxes_ + scopes_.count() + receives_.held();
+  VERBSPP_TRYV(sends_.begin_connection(handles_ != 0, handles_ > not_of_sends));
   VERBSPP_TRYV(connection_.make_queue_pair());
   const queue_pair_settings& asked = settings.queue_pair;
   const queue_pair_capacities& granted = connection_.capacities();
@@ -253,9 +254,9 @@ result<void> channel_core::close(const wait_limit& limit) noexcept {
   destroy_queue_pair();
   connection_.set_state(channel_state::closed);
   if (guard_.is_lost())
-    return error(error_kind::driver, "ibv_destroy_qp",
-                 "the device did not let go of the queue pair: memory of its work is not "
-                 "freed");
+    return error::from_errno(connection_.destroy_errnum(), "ibv_destroy_qp",
+                             "the device has kept the queue pair: the memory of its work is not "
+                             "freed");
   return success();
 }
 

@@ -7,8 +7,10 @@
 #include <verbspp/device/context.hpp>
 #include <verbspp/work/operations.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cinttypes>
 #include <cstdio>
 #include <new>
@@ -234,6 +236,15 @@ bool finish(lease_record& record, lease_book* book) noexcept {
   return is_free;
 }
 
+/// How long a drop waits for a bind that is queued behind other requests. After that, the
+/// connection is given up.
+constexpr std::chrono::nanoseconds longest_drop = std::chrono::seconds(1);
+
+std::chrono::nanoseconds limit_of_drop(const lease_record& record) noexcept {
+  if (record.core == nullptr) return longest_drop;
+  return std::min(longest_drop, record.core->connection().settings().default_limit);
+}
+
 lease_book* book_of(const lease_record& record) noexcept {
   return record.core != nullptr ? record.core->leases() : nullptr;
 }
@@ -366,7 +377,8 @@ bool lease_owner::drop() noexcept {
   lease_book* const book = book_of(record);
   const bool by_request =
       record.core != nullptr && (record.core->sends().outstanding() == 0 || record.is_binding());
-  static_cast<void>(take_back(record, call_limit::of_channel(), by_request));
+  const std::chrono::nanoseconds limit = limit_of_drop(record);
+  static_cast<void>(take_back(record, limit, by_request));
   if (record.outcome.has_error()) {
     const error& e = record.outcome.assume_error();
     report_destroy(e.native_errno() != 0 ? e.native_errno() : EIO, e.operation(), e.hint());

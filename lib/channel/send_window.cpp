@@ -77,15 +77,14 @@ void send_window::set_suspect(bool is_suspect) noexcept {
     --care_;
 }
 
-result<void> send_window::begin_connection(bool has_handles) noexcept {
+result<void> send_window::begin_connection(bool has_handles, bool has_send_handles) noexcept {
   owned<lost_sends> made(new (std::nothrow) lost_sends);
   if (!made) return error::from_errno(ENOMEM, "build a channel");
-  if (has_handles) {
+  if (has_send_handles) {
     lost_->end = next_;
     made->earlier = std::move(lost_);
-  } else {
-    set_suspect(false);
   }
+  if (!has_handles) set_suspect(false);
   lost_ = std::move(made);
   return success();
 }
@@ -104,6 +103,12 @@ const lost_sends* send_window::failure_of(std::uint64_t number) const noexcept {
   while (lost != nullptr && (number < lost->first || number >= lost->end))
     lost = lost->earlier.get();
   return lost;
+}
+
+std::uint32_t send_window::kept_connections() const noexcept {
+  std::uint32_t count = 0;
+  for (const lost_sends* each = lost_.get(); each != nullptr; each = each->earlier.get()) ++count;
+  return count;
 }
 
 scope_state* send_window::scope_of(std::uint64_t number, const open_scopes& scopes) const noexcept {

@@ -136,6 +136,16 @@ TEST_CASE_METHOD(memory_for_windows, "a lease can be dropped before the device h
     bed.owner = channel();
     must(lease.revoke());
   }
+  SECTION("behind a send that does not finish: the drop ends the connection soon") {
+    const buffer<> message(bed.domain, 8);
+    auto blocking = block(bed.owner, message);
+    const auto start = clock::now();
+    static_cast<void>(must(bed.owner.post_lease<both_ways>(memory.region(), 0, 64)));
+    // The channel's default limit is 30 s.
+    CHECK(clock::now() - start < patience);
+    CHECK(bed.owner.state() == channel_state::broken);
+    CHECK_FALSE(blocking.wait(patience).has_value());
+  }
   SECTION("its channel breaks before") {
     const buffer<> message(bed.domain, 8);
     auto blocking = block(bed.owner, message);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channels.hpp"
+#include <verbspp/group/detail/channel_access.hpp>
 
 #include <algorithm>
 #include <array>
@@ -303,6 +304,27 @@ TEST_CASE_METHOD(two_channels,
     CHECK(done.memory.size() == 5);
     CHECK_FALSE(done.memory.received());
   }
+}
+
+TEST_CASE("a channel that is renewed again and again, with an inbox, keeps no earlier connection") {
+  const testbed bed;
+  const auto pool = must(message_pool::create(bed.domain, 8, 64));
+  channel_pair ends = connect_channels(bed);
+  inbox messages = must(inbox::open(ends.left, pool, {.depth = 4}));
+  const detail::channel_core& core = detail::channel_access::core_of(ends.left);
+  buffer<> from(bed.domain, 64);
+  for (int i = 0; i < 8; ++i) {
+    must(ends.left.renew());
+    static_cast<void>(messages.next());
+    CHECK(core.sends().kept_connections() == 1);
+  }
+  // With a handle of a send, its connection is kept.
+  must(ends.right.renew());
+  must(ends.left.handshake(ends.right.endpoint()));
+  const auto kept = must(ends.left.post_send({.elements = from.gather()}));
+  must(ends.left.renew());
+  CHECK(core.sends().kept_connections() == 2);
+  CHECK(messages.posted() == 4);
 }
 
 TEST_CASE("an inbox that can't be is refused in words") {

@@ -26,7 +26,7 @@ struct counting_keeper : memory_keeper {
 /// A window of a connection that takes so many requests.
 struct open_window {
   explicit open_window(std::uint32_t capacity) {
-    REQUIRE(window.begin_connection(false).has_value());
+    REQUIRE(window.begin_connection(false, false).has_value());
     window.set_capacity(capacity);
     REQUIRE(window.allocate().has_value());
     REQUIRE(guard.allocate(window.places(), 1).has_value());
@@ -198,7 +198,7 @@ TEST_CASE("a send window tells failures of an earlier connection while somebody 
   sends.window.set_suspect(true);
   sends.window.complete_until(3, sends.guard);
   const bool has_handles = GENERATE(true, false);
-  REQUIRE(sends.window.begin_connection(has_handles).has_value());
+  REQUIRE(sends.window.begin_connection(has_handles, has_handles).has_value());
   sends.window.open();
   sends.post(2);
   sends.complete(3);
@@ -215,6 +215,19 @@ TEST_CASE("a send window tells failures of an earlier connection while somebody 
     CHECK(sends.window.failure_of(1) == nullptr);
     CHECK(sends.window.has_succeeded(3));
   }
+}
+
+TEST_CASE("a send window keeps failures of earlier connections only for handles of its requests") {
+  open_window sends(8);
+  for (int i = 0; i < 10; ++i) CHECK(sends.window.begin_connection(true, false).has_value());
+  CHECK(sends.window.kept_connections() == 1);
+  // Destroying so many must not recurse.
+  constexpr std::uint32_t renewals = 300'000;
+  bool has_begun = true;
+  for (std::uint32_t i = 0; i < renewals; ++i)
+    has_begun = sends.window.begin_connection(true, true).has_value() && has_begun;
+  CHECK(has_begun);
+  CHECK(sends.window.kept_connections() == renewals + 1);
 }
 
 TEST_CASE("a send window counts the unsignaled requests at its end") {

@@ -197,7 +197,8 @@ class channel : public detail::core_owner,
 
   /// Ends the connection: ERR, collects all that is outstanding, and destroys the queue pair. What
   /// the device has not given back when the limit comes is taken back by that.
-  /// \errors `driver` if the device does not let go; memory of its work is never freed then
+  /// \errors those of `ibv_destroy_qp`: the device keeps the queue pair, and the memory of its work
+  /// is never freed
   result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;
   /// Prepares the next connection: closes this one, if it is not broken already, and makes a queue
   /// pair with the same parameters. Then it takes receives, and has a fresh endpoint, whose

@@ -234,8 +234,10 @@ class VERBSPP_CONSUMABLE lease_base {
 /// invalidation, which waits for what is in the send queue before it. Where a request can't be
 /// posted, or its limit has passed, the window is deallocated instead, by a system call; and so it
 /// is where a lease is dropped while requests are in the send queue, since a destructor should not
-/// wait for these. What `revoke` returns is whether the device took it back, and what became of the
-/// wait; only if it says `driver` the peer may have access still, and the memory must not be freed.
+/// wait for these. A lease that is dropped before its bind has been carried out waits for the bind,
+/// at most for a second; then the connection is given up. What `revoke` returns is whether the
+/// device took it back, and what became of the wait; only if it says `driver` the peer may have
+/// access still, and the memory must not be freed.
 ///
 /// **Who uses it too late**, a peer that still writes, reads, or does atomics: its request fails
 /// with a remote access error, and its channel breaks. So does this side's, since a queue pair that

@@ -99,6 +99,8 @@ class channel_connection {
   void stop() noexcept;
   /// Destroys the queue pair. \returns 0, or an errno: the queue pair still exists
   [[nodiscard]] int destroy_queue_pair() noexcept;
+  /// The result of the last call of that.
+  [[nodiscard]] int destroy_errnum() const noexcept { return destroy_errnum_; }
   /// Destroys the queue pair, and reports a failure to the handler.
   void drop_queue_pair() noexcept;
 
@@ -147,6 +149,7 @@ class channel_connection {
   channel_state state_ = channel_state::prepared;
   bool root_is_certain_ = false;
   bool queue_is_lost_ = false;
+  int destroy_errnum_ = 0;
   ibv_qp* native_ = nullptr;
   ibv_cq* native_queue_ = nullptr;
   ibv_qp_ex* extended_ = nullptr;

@@ -167,6 +167,15 @@ class receive_slots {
     slot.next = free_;
     free_ = index;
   }
+  /// The number of receives, outstanding or done, that a handle has.
+  [[nodiscard]] std::uint32_t held() const noexcept {
+    std::uint32_t count = 0;
+    for (std::uint32_t i = 0; i < size_; ++i)
+      if (slots_[i].is != receive_slot::state::free &&
+          (slots_[i].notes & receive_slot::unheld) == 0)
+        ++count;
+    return count;
+  }
   /// Calls `function` with the slot of each outstanding receive.
   template <class Function>
   void for_each_posted(Function function) noexcept {

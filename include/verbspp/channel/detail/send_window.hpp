@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace verbspp::detail {
 
@@ -26,6 +27,13 @@ struct lost_sends {
   std::uint32_t queue_pair = 0;
   owned<lost_sends> earlier{};
 
+  lost_sends() noexcept = default;
+  lost_sends(const lost_sends&) = delete;
+  lost_sends& operator=(const lost_sends&) = delete;
+  /// Destroys the earlier ones in a loop: a channel may have been renewed a million times.
+  ~lost_sends() {
+    while (earlier) earlier = std::move(earlier->earlier);
+  }
   [[nodiscard]] work_error error_of(const request& one) const noexcept;
 };
 
@@ -146,8 +154,9 @@ class send_window {
   void set_suspect(bool is_suspect) noexcept;
 
   /// Begins a connection.
-  /// \param has_handles whether handles of earlier connections exist, whose failures are kept
-  [[nodiscard]] result<void> begin_connection(bool has_handles) noexcept;
+  /// \param has_handles whether handles of earlier connections exist, or inboxes
+  /// \param has_send_handles whether any of them is of the send queue; failures are kept for these
+  [[nodiscard]] result<void> begin_connection(bool has_handles, bool has_send_handles) noexcept;
   void set_queue_pair(std::uint32_t number) noexcept { lost_->queue_pair = number; }
   /// Forgets the failures of earlier connections.
   void forget_earlier() noexcept { lost_->earlier = {}; }
@@ -155,6 +164,8 @@ class send_window {
   void fail(std::uint64_t number, std::uint32_t status, std::uint32_t vendor_code) noexcept;
   /// The failure that this request is part of; null if it has succeeded.
   [[nodiscard]] const lost_sends* failure_of(std::uint64_t number) const noexcept;
+  /// The number of connections whose failures are kept, this one included.
+  [[nodiscard]] std::uint32_t kept_connections() const noexcept;
   [[nodiscard]] bool is_of_this_connection(const lost_sends& lost) const noexcept {
     return &lost == lost_.get();
   }
