@@ -5,9 +5,10 @@
     consumer.py subproject   a parent project finds verbspp by dependency(), through a wrap file
     consumer.py pkg-config   the installed library, found through pkg-config
     consumer.py cmake        the installed library, found through CMake
+    consumer.py components   all installed libraries, shared and static, found through CMake
 
 The parent project is built offline from a tarball of the sources as they are. What it
-installs is what the other two use: so they need the first, and whoever comes first builds it.
+installs is what the others use: so they need the first, and whoever comes first builds it.
 """
 
 import argparse
@@ -35,6 +36,14 @@ def run(*command, **options):
     if done.returncode != 0:
         sys.exit(f"{done.stdout}\n{shlex.join(command)}: exit status {done.returncode}")
     return done.stdout
+
+
+def refuse(words, *command):
+    """Runs a command, which has to fail and to say the words, however its lines are broken."""
+    command = [str(word) for word in command]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if done.returncode == 0 or words not in " ".join(done.stdout.split()):
+        sys.exit(f"{done.stdout}\n{shlex.join(command)}: exit status {done.returncode}, and wanted is: {words}")
 
 
 def sources():
@@ -72,10 +81,13 @@ class Parent:
         with tarfile.open(packages / "verbspp.tar", "w") as tarball:
             for name in sources():
                 tarball.add(TOP / name, f"verbspp/{name}")
-        run("meson", "setup", self.build, self.folder, "--wrap-mode=nodownload",
-            f"--prefix={self.prefix}", "--libdir=lib", "-Dunity=subprojects", "-Dunity_size=32")
-        run("meson", "install", "-C", self.build)
+        self.install(self.build, self.prefix)
         state.write_text(digest.hexdigest())
+
+    def install(self, build, prefix, *options):
+        run("meson", "setup", build, self.folder, "--wrap-mode=nodownload", f"--prefix={prefix}",
+            "--libdir=lib", "-Dunity=subprojects", "-Dunity_size=32", *options)
+        run("meson", "install", "-C", build)
 
     def introspect(self, what):
         return json.loads(run("meson", "introspect", f"--{what}", self.build))
@@ -112,7 +124,39 @@ class Parent:
         build = self.folder / "build-cmake"
         run("cmake", "-G", "Ninja", "-S", self.folder, "-B", build, f"-DCMAKE_PREFIX_PATH={self.prefix}")
         run("cmake", "--build", build)
+        # Neither what there is not, nor what was not built.
+        refuse('The component "cm" is not installed: configure verbspp\'s own build with -Dcm=enabled.',
+               *self.cmake_components("none", self.prefix))
         return build / "quick_start"
+
+    def cmake_components(self, folder, prefix, *options):
+        return ["cmake", "-G", "Ninja", "-S", self.folder / "components", "-B", self.folder / "build-components" / folder,
+                f"-DCMAKE_PREFIX_PATH={prefix}", *options]
+
+    def build_components(self):
+        """Both kinds of all libraries, after the installation was moved; then the static ones alone."""
+        everything, moved = self.folder / "everything", self.folder / "moved"
+        if not moved.exists():
+            self.install(self.folder / "build-everything", everything, "-Ddefault_library=both",
+                         "-Dverbspp:cm=enabled", "-Dverbspp:ranks=enabled")
+            everything.rename(moved)
+        refuse('verbspp has no component "rank"; its components are cm and ranks.',
+               *self.cmake_components("wrong", moved, "-DCOMPONENTS=cm;rank"))
+        programs = [self.build_components_as(kind, moved) for kind in ("shared", "static")]
+        if "libverbspp" in run("ldd", programs[1]):
+            sys.exit("the static libraries were to be linked, not the shared ones")
+        alone = self.folder / "alone"
+        if not alone.exists():
+            shutil.copytree(moved, alone, ignore=shutil.ignore_patterns("*.so*"))
+        programs.append(self.build_components_as("static-alone", alone))
+        for program in programs[1:]:
+            run(program)
+        return programs[0]
+
+    def build_components_as(self, kind, prefix):
+        run(*self.cmake_components(kind, prefix, f"-Dverbspp_USE_STATIC_LIBS={'ON' if kind == 'static' else 'OFF'}"))
+        run("cmake", "--build", self.folder / "build-components" / kind)
+        return self.folder / "build-components" / kind / "components"
 
 
 def expect(what, got, wanted):
@@ -122,12 +166,12 @@ def expect(what, got, wanted):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("how", choices=["subproject", "pkg-config", "cmake"])
+    parser.add_argument("how", choices=["subproject", "pkg-config", "cmake", "components"])
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="to work in")
     parser.add_argument("--quick-start", type=pathlib.Path, required=True, help="the program's source")
     parser.add_argument("--softverbs", default="", help="the library to preload when it runs")
     options = parser.parse_args()
-    if options.how == "cmake" and not shutil.which("cmake"):
+    if options.how in ("cmake", "components") and not shutil.which("cmake"):
         print("there is no cmake")
         sys.exit(77)
 
@@ -140,6 +184,7 @@ def main():
             "subproject": parent.check_subproject,
             "pkg-config": parent.build_with_pkg_config,
             "cmake": parent.build_with_cmake,
+            "components": parent.build_components,
         }[options.how]()
     print(run("env", f"LD_PRELOAD={options.softverbs}", program))
 
