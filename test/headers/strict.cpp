@@ -8,3 +8,7 @@
 #include <verbspp/group.hpp>
 #include <verbspp/ranks.hpp>
 #include <verbspp/verbspp.hpp>
+
+// g++ warns about a defaulted constructor of a template where it is used.
+[[nodiscard]] verbspp::pending<verbspp::message> empty_request();
+verbspp::pending<verbspp::message> empty_request() { return {}; }

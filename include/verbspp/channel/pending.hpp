@@ -237,7 +237,7 @@ class [[nodiscard]] pending : public detail::pending_request {
     }
   }
 
-  Memory memory_;
+  Memory memory_{};
 };
 
 }  // namespace verbspp
