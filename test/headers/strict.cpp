@@ -9,6 +9,15 @@
 #include <verbspp/ranks.hpp>
 #include <verbspp/verbspp.hpp>
 
+#include <tuple>
+
 // g++ warns about a defaulted constructor of a template where it is used.
 [[nodiscard]] verbspp::pending<verbspp::message> empty_request();
 verbspp::pending<verbspp::message> empty_request() { return {}; }
+
+// A program pays for an exchange only if it has one: the headers instantiate none, or these
+// specializations would come too late.
+template <>
+class verbspp::exchange_session<std::tuple<>, verbspp::detail::channel_in_place>;
+template <>
+class verbspp::meeting_session<std::tuple<>, verbspp::detail::channel_in_place>;

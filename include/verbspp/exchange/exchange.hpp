@@ -321,11 +321,7 @@ template <class Theirs, class Mine>
                           options);
 }
 /// The same without values.
-[[nodiscard]] inline result<void> exchange(int file_descriptor, channel& renewed,
-                                           const wait_limit& limit,
-                                           const exchange_options& options = {}) noexcept {
-  VERBSPP_TRYV(exchange<std::tuple<>>(file_descriptor, renewed, std::tuple<>(), limit, options));
-  return success();
-}
+[[nodiscard]] result<void> exchange(int file_descriptor, channel& renewed, const wait_limit& limit,
+                                    const exchange_options& options = {}) noexcept;
 
 }  // namespace verbspp
