@@ -9,3 +9,12 @@
 #define VERBSPP_TEST_SANITIZED 1
 #endif
 #endif
+
+// Processes that are forked have no threads here.
+#if defined(__SANITIZE_THREAD__)
+#define VERBSPP_TEST_THREAD_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define VERBSPP_TEST_THREAD_SANITIZED 1
+#endif
+#endif

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/device_process.hpp"
 #include <verbspp/base/result.hpp>
 
 #include <algorithm>
@@ -71,8 +72,6 @@ const char* usual_advice(int errnum) noexcept {
              "its "
              "messages in the kernel's log may say which";
     case error_kind::resource_exhausted:
-      if (errnum == EMFILE || errnum == ENFILE)
-        return "no file descriptor is left: raise the limit (`ulimit -n`)";
       return "the machine is out of memory, or the device of such objects: `rdma resource` counts "
              "them";
     case error_kind::permission:
@@ -87,7 +86,22 @@ const char* usual_advice(int errnum) noexcept {
     case error_kind::busy:
       return "something that was made from it, or works with it, is still there";
     default:
+      if (errnum == EIO && detail::is_child_of_device_process())
+        return "this process was forked, and the device was opened by its parent: open it after "
+               "the fork";
       return "see what the driver says in the kernel's log";
+  }
+}
+
+/// What to do where nothing but the errno of any call is known; null if that is not enough.
+const char* advice_on(int errnum) noexcept {
+  switch (errnum) {
+    case EMFILE:
+      return "this process has no file descriptor left: raise its limit (`ulimit -n`)";
+    case ENFILE:
+      return "this machine has no file descriptor left: raise its limit (`sysctl fs.file-max`)";
+    default:
+      return nullptr;
   }
 }
 
@@ -177,6 +191,8 @@ std::size_t error::format_cause(std::span<char> buffer) const noexcept {
   }
   if (hint_ != nullptr)
     out.add("; %s", hint_);
+  else if (const char* const advice = advice_on(native_); advice != nullptr)
+    out.add("; %s", advice);
   else if (shape_ == shape::plain && (native_ != 0 || kind_ == error_kind::driver) &&
            is_of_verbs(operation_))
     out.add("; %s", usual_advice(native_));

@@ -63,8 +63,10 @@ error error_in_words(error_kind kind, const char* operation, std::string_view wo
     place.size = std::min(words.size(), longest_words);
     std::ranges::copy(words.substr(0, place.size), place.text.begin());
   }
-  return error_access::made(source_of_words, operation, nullptr,
-                            {serial, static_cast<std::uint64_t>(errnum), 0}, kind);
+  return error_access::with_errno(
+      error_access::made(source_of_words, operation, nullptr,
+                         {serial, static_cast<std::uint64_t>(errnum), 0}, kind),
+      errnum);
 }
 
 error error_in_words_of(error_kind kind, const char* operation, const char* format, ...) noexcept {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/device_process.hpp"
 #include "base/readable.hpp"
 #include "device/async_events.hpp"
 #include "device/usable.hpp"
@@ -43,7 +44,9 @@ detail::context_state* detail::context_state::create(ibv_context* opened,
   owned<async_events> events(new (std::nothrow) async_events(opened));
   if (!events) return nullptr;
   auto* const state = new (std::nothrow) context_state(opened, std::move(events));
-  if (state != nullptr) state->set_ownership(whose);
+  if (state == nullptr) return nullptr;
+  state->set_ownership(whose);
+  note_device_process();
   return state;
 }
 

@@ -1,14 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "base/words.hpp"
 #include <verbspp/device/context.hpp>
 #include <verbspp/device/device.hpp>
 
 #include <endian.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <new>
+#include <string_view>
 
 namespace verbspp {
+
+namespace {
+
+/// Words of limited length, printable in one line.
+class short_words {
+ public:
+  void add(std::string_view text) noexcept {
+    for (const char letter : text.substr(0, text_.size() - size_))
+      text_[size_++] = letter >= ' ' && letter <= '~' ? letter : '?';
+  }
+  void add_cut(std::string_view text, std::size_t longest) noexcept {
+    add(text.substr(0, longest));
+    if (text.size() > longest) add("...");
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return size_; }
+  [[nodiscard]] std::string_view view() const noexcept { return {text_.data(), size_}; }
+
+ private:
+  std::array<char, detail::longest_words> text_{};
+  std::size_t size_ = 0;
+};
+
+/// Names the device that is missing, and those that there are.
+error missing_device(std::string_view name, const device_list& present) noexcept {
+  constexpr std::size_t longest_name = 64;
+  constexpr std::size_t longest_list = detail::longest_words - longest_name - 8;
+  short_words words;
+  words.add("no RDMA device has the name \"");
+  words.add_cut(name, longest_name);
+  words.add("\"; this machine has ");
+  bool is_first = true;
+  for (const device& each : present) {
+    if (!is_first) words.add(", ");
+    if (words.size() >= longest_list) {
+      words.add("...");
+      break;
+    }
+    words.add_cut(each.name(), longest_name);
+    is_first = false;
+  }
+  return detail::error_in_words(error_kind::not_found, "find device", words.view())
+      .as(error_kind::not_found, "the names are those that `ibv_devices` lists");
+}
+
+}  // namespace
 
 detail::device_list_state::~device_list_state() { ibv_free_device_list(devices); }
 
@@ -40,10 +89,11 @@ result<device> device_list::find(std::string_view name) const noexcept {
   if (!name.empty())  // as a device without one would be
     for (const device& candidate : *this)
       if (name == candidate.name()) return candidate;
-  return error(error_kind::not_found, "find device",
-               empty() ? "this machine has no RDMA device: check `ibv_devices` and that the driver "
-                         "and its provider library are installed"
-                       : "no RDMA device has this name: `ibv_devices` lists those of this machine");
+  if (empty())
+    return error(error_kind::not_found, "find device",
+                 "this machine has no RDMA device: check `ibv_devices` and that the driver and its "
+                 "provider library are installed");
+  return missing_device(name, *this);
 }
 
 guid device::guid() const noexcept {

@@ -3,6 +3,7 @@
 #include "memory/usable.hpp"
 #include "qp/addressing.hpp"
 #include "qp/by_transport.hpp"
+#include "queue/queue_memory.hpp"
 #include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/qp/builder.hpp>
@@ -98,7 +99,7 @@ error creation_failure(int errnum, const char* operation) noexcept {
       errnum, operation,
       errnum == EINVAL ? "every limit that the device reports is kept; so usually max inline data, "
                          "or queue length and elements are too much together"
-                       : nullptr);
+                       : advice_on_queue_memory(errnum));
 }
 
 struct native_queue_pair {

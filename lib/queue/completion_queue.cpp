@@ -3,6 +3,7 @@
 #include "device/usable.hpp"
 #include "queue/completion_channel_state.hpp"
 #include "queue/poll_failure.hpp"
+#include "queue/queue_memory.hpp"
 #include "quirks/rxe.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/async_event.hpp>
@@ -78,7 +79,8 @@ result<reference<completion_queue_state>> create_queue(const context& parent,
     state->begin_reporting(false);
     return state;
   }
-  const error failure = error::from_errno(errno, operation);
+  const int errnum = errno;
+  const error failure = error::from_errno(errnum, operation, advice_on_queue_memory(errnum));
   if (!needs_extended_call(features) || failure != error_kind::not_supported) return failure;
   return failure.as(error_kind::not_supported,
                     "the device has no extended completion queues, or not with all of these "

@@ -2,6 +2,7 @@
 #include "base/limits.hpp"
 #include "device/async_events.hpp"
 #include "memory/usable.hpp"
+#include "queue/queue_memory.hpp"
 #include <verbspp/base/destroy_failure.hpp>
 #include <verbspp/device/async_event.hpp>
 #include <verbspp/queue/shared_receive_queue.hpp>
@@ -50,7 +51,11 @@ result<shared_receive_queue> shared_receive_queue::create(const class protection
   initial.attr.max_sge = max_elements.value();
   errno = 0;
   ibv_srq* const created = ibv_create_srq(domain.native_handle(), &initial);
-  if (created == nullptr) return error::from_errno(errno, creating_receive_queue);
+  if (created == nullptr) {
+    const int errnum = errno;
+    return error::from_errno(errnum, creating_receive_queue,
+                             detail::advice_on_queue_memory(errnum));
+  }
   auto* const state = new (std::nothrow) detail::shared_receive_queue_state(
       domain, created,
       {.max_work_requests = initial.attr.max_wr, .max_elements = initial.attr.max_sge},

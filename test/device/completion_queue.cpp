@@ -2,12 +2,15 @@
 #include "../assertions.hpp"
 #include "device.hpp"
 #include "failing_verb.hpp"
+#include "memory_lock_limit.hpp"
 
 #include <climits>
 #include <cstdint>
 #include <sstream>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 using namespace verbspp;
 using namespace verbspp::test;
@@ -166,4 +169,41 @@ TEST_CASE("the context of a completion queue that is a temporary outlives it") {
   const auto& context = must(completion_queue::create(bed.context, 4)).context();
   static_assert(!std::is_reference_v<decltype(std::declval<completion_queue>().context())>);
   CHECK(context == bed.context);
+}
+
+namespace {
+
+/// The message of each kind of queue for which the driver gets no memory.
+std::vector<std::string> told_without_memory(const testbed& bed) {
+  std::vector<std::string> told;
+  const auto tell = [&](const char* verb, auto create) {
+    const failing_verb fails(verb, ENOMEM);
+    const error e = failure_of(create());
+    CHECK(e == error_kind::resource_exhausted);
+    CHECK(e.native_errno() == ENOMEM);
+    CHECK_THAT(e.message(), Catch::Contains(verb));
+    told.push_back(e.message());
+  };
+  tell("ibv_create_cq", [&] { return completion_queue::create(bed.context, 4); });
+  tell("ibv_create_srq", [&] { return shared_receive_queue::create(bed.domain, 4, 1); });
+  tell("ibv_create_qp", [&] { return bed.left().build(); });
+  return told;
+}
+
+}  // namespace
+
+TEST_CASE("queues that get no memory speak of the limit of locked memory") {
+  const testbed bed;
+  const memory_lock_limit small(65536);
+  if (!small.changed) SKIP("the limit may not be changed here");
+  for (const std::string& told : told_without_memory(bed))
+    CHECK_THAT(told, Catch::Contains("ulimit -l") && Catch::Contains("fewer"));
+}
+
+TEST_CASE("queues that get no memory do not blame a limit that there is not") {
+  const testbed bed;
+  const memory_lock_limit none(RLIM_INFINITY);
+  if (!none.changed) SKIP("the limit may not be raised here");
+  for (const std::string& told : told_without_memory(bed))
+    CHECK_THAT(told, Catch::Contains("RLIMIT_MEMLOCK is unlimited") && !Catch::Contains("ulimit"));
 }

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "../sanitized.hpp"
 #include "device.hpp"
+#include "failing_verb.hpp"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
 #include <cstring>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -68,6 +76,16 @@ TEST_CASE("a device that is missing is not found") {
   // Only the whole name counts.
   const std::string name = device_name();
   CHECK(failure_of(open_device(name.substr(0, name.size() - 1))) == error_kind::not_found);
+}
+
+TEST_CASE("the error of a missing device names it, and the devices of the machine") {
+  CHECK_THAT(failure_of(open_device("mlx5_77")).message(),
+             Catch::Contains("\"mlx5_77\"") && Catch::Contains(device_name()));
+  // A name is not trusted, as it may come from a user.
+  CHECK_THAT(failure_of(open_device("a\nb")).message(), Catch::Contains("\"a?b\""));
+  CHECK_THAT(failure_of(open_device(std::string(10'000, 'x'))).message(),
+             Catch::Contains("xxx...") && Catch::Contains(device_name()));
+  CHECK_THAT(failure_of(open_device("")).message(), Catch::Contains(device_name()));
 }
 
 TEST_CASE("a device outlives the list that it came from") {
@@ -243,3 +261,41 @@ TEST_CASE(
   CHECK(failure_of(numa_node_of(moved)) ==  // NOLINT(bugprone-use-after-move)
         error_kind::invalid_input);
 }
+
+#if !defined(VERBSPP_TEST_THREAD_SANITIZED)
+TEST_CASE("an EIO in a child of fork says that its parent opened the device") {
+  const testbed bed;
+  const failing_verb fails("ibv_create_cq", EIO);
+  const auto told_now = [&] {
+    std::array<char, 512> text{};
+    const auto made = completion_queue::create(bed.context, 4);
+    if (!made.has_value()) made.error().format(text);
+    return text;
+  };
+  const std::string_view parents = "opened by its parent";
+  std::array<int, 2> pipe{};
+  REQUIRE(::pipe(pipe.data()) == 0);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const auto inherited = told_now();
+    // Afterwards the child may have a device of its own.
+    const auto own = open_device(device_name());
+    const auto later = told_now();
+    const bool is_right = std::string_view(inherited.data()).find(parents) != std::string::npos &&
+                          own.has_value() &&
+                          std::string_view(later.data()).find(parents) == std::string::npos;
+    const bool is_written = ::write(pipe[1], inherited.data(), std::strlen(inherited.data())) > 0;
+    ::_exit(is_right && is_written ? 0 : 1);
+  }
+  ::close(pipe[1]);
+  std::array<char, 512> told{};
+  CHECK(::read(pipe[0], told.data(), told.size() - 1) > 0);
+  ::close(pipe[0]);
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  INFO(told.data());
+  CHECK(status == 0);
+  CHECK_THAT(told_now().data(), !Catch::Contains(std::string(parents)));
+}
+#endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
 #include "failing_verb.hpp"
+#include "memory_lock_limit.hpp"
 
 #include <linux/capability.h>
 #include <sys/mman.h>
@@ -40,24 +41,6 @@ class lone_page {
  private:
   std::size_t size_;
   void* all_;
-};
-
-/// Changes the limit of locked memory for the scope; `changed` tells whether that was allowed.
-class memory_lock_limit {
- public:
-  explicit memory_lock_limit(rlim_t soft) {
-    REQUIRE(::getrlimit(RLIMIT_MEMLOCK, &before_) == 0);
-    const rlimit wanted{soft, std::max(soft, before_.rlim_max)};
-    changed = ::setrlimit(RLIMIT_MEMLOCK, &wanted) == 0;
-  }
-  ~memory_lock_limit() { ::setrlimit(RLIMIT_MEMLOCK, &before_); }
-  memory_lock_limit(const memory_lock_limit&) = delete;
-  memory_lock_limit& operator=(const memory_lock_limit&) = delete;
-
-  bool changed = false;
-
- private:
-  rlimit before_{};
 };
 
 /// Gives up this thread's privilege to lock more memory than the limit for the scope, if it has it.

@@ -153,6 +153,14 @@ TEST_CASE(
   CHECK(error::from_errno(EMFILE, "ibv_open_device").message().ends_with("(`ulimit -n`)"));
 }
 
+TEST_CASE("whatever call finds no file descriptor left says which limit that is") {
+  for (const char* call : {"ibv_open_device", "socket", "accept over TCP"}) {
+    CHECK(error::from_errno(EMFILE, call).message().ends_with("raise its limit (`ulimit -n`)"));
+    CHECK(error::from_errno(ENFILE, call).message().ends_with("(`sysctl fs.file-max`)"));
+  }
+  CHECK(error::from_errno(EMFILE, "socket", "said").message().ends_with("; said"));
+}
+
 TEST_CASE("the errno of a call that is none of the verbs speaks neither of driver nor of memory") {
   CHECK(error::from_errno(ECONNREFUSED, "connect").message() ==
         "connect: Connection refused (ECONNREFUSED)");

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#pragma GCC visibility push(hidden)
+namespace verbspp::detail {
+
+/// What to do where a driver got no memory for a queue or a queue pair, which it locks; null if
+/// `errnum` is not about memory.
+[[nodiscard]] const char* advice_on_queue_memory(int errnum) noexcept;
+
+}  // namespace verbspp::detail
+#pragma GCC visibility pop
