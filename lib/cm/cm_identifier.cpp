@@ -10,8 +10,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <span>
 
 namespace verbspp::detail {
 
@@ -26,6 +29,22 @@ constexpr const char* no_device =
 constexpr const char* no_such_local_address =
     "no RDMA device of this host has this address (rdma link, ip address), or somebody listens at "
     "this port of all addresses";
+
+std::size_t format_taken_port(const error& e, std::span<char> buffer) noexcept {
+  const int length =
+      std::snprintf(buffer.data(), buffer.size(), "%s: port %u is in use; %s", e.operation(),
+                    static_cast<unsigned>(error_access::facts(e)[0]), e.hint());
+  return length > 0 ? static_cast<std::size_t>(length) : 0;
+}
+int code_of_taken_port(const error& e) noexcept { return e.native_errno(); }
+constexpr error_source source_of_taken_port{.format = &format_taken_port,
+                                            .code = &code_of_taken_port};
+
+error taken_port(const char* operation, std::uint16_t port, int errnum, const char* hint) noexcept {
+  return error_access::with_errno(
+      error_access::made(source_of_taken_port, operation, hint, {port, 0, 0}, error_kind::busy),
+      errnum);
+}
 
 /// What calls of librdmacm return, which leave the errno in `errno`.
 result<void> outcome_of(int returned, const char* operation, const char* hint = nullptr) noexcept {
@@ -229,7 +248,7 @@ result<void> cm_identifier::bind(const cm_address& address) noexcept {
   const int errnum = failed.native_errno();
   // The kernel says so of a port that is another's at all addresses, too.
   if (errnum == EADDRINUSE || (errnum == EADDRNOTAVAIL && is_any(address)))
-    return failed.as(error_kind::busy, "this address and port are in use: by another listener");
+    return taken_port(operation, address.port(), errnum, "another listener has it: choose another");
   if (is_of_no_way(errnum)) return failed.as(error_kind::not_found, no_such_local_address);
   return failed;
 }
@@ -238,8 +257,9 @@ result<void> cm_identifier::listen(int backlog) noexcept {
   errno = 0;
   if (rdma_listen(id_, backlog) == 0) return success();
   const error failed = error::from_errno(errno, "rdma_listen");
-  if (errno == EADDRINUSE)
-    return failed.as(error_kind::busy, "somebody listens at this address and port already");
+  if (failed.native_errno() == EADDRINUSE)
+    return taken_port("rdma_listen", local_address().port(), EADDRINUSE,
+                      "another listener has it: choose another");
   return failed;
 }
 
@@ -251,7 +271,8 @@ result<void> cm_identifier::resolve_address(const cm_address& source, const cm_a
     return success();
   const error failed = error::from_errno(errno, "rdma_resolve_addr");
   if (errno == EADDRINUSE)
-    return failed.as(error_kind::busy, "the source's address and port are in use");
+    return taken_port("rdma_resolve_addr", source.port(), EADDRINUSE,
+                      "the source's address and port have another user: choose another port");
   if (is_of_no_way(errno)) return failed.as(error_kind::not_found, no_device);
   return failed;
 }

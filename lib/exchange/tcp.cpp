@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/readable.hpp"
+#include "base/words.hpp"
 #include "device/socket_gid.hpp"
 #include "exchange/lookup.hpp"
 #include "exchange/tcp_attempt.hpp"
@@ -13,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <span>
 
@@ -33,6 +35,14 @@ bool is_passing(int errnum) noexcept {
   return std::ranges::find(passing, errnum) != passing.end();
 }
 
+error taken_port(const socket_address& address) noexcept {
+  std::array<char, detail::longest_words> words{};
+  std::snprintf(words.data(), words.size(),
+                "another socket has %s (EADDRINUSE): choose another port, or 0 for a free one",
+                detail::printed_address(address).text.data());
+  return detail::error_in_words(error_kind::busy, listening, words.data(), EADDRINUSE);
+}
+
 result<tcp_socket> listen_at(const socket_address& address, bool takes_both) noexcept {
   tcp_socket socket = tcp_socket::from_native(
       ::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -42,9 +52,12 @@ result<tcp_socket> listen_at(const socket_address& address, bool takes_both) noe
   ::setsockopt(socket.descriptor(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (takes_both) ::setsockopt(socket.descriptor(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (::bind(socket.descriptor(), address.get(), address.size) != 0)
-    return error::from_errno(errno, listening,
-                             "the port is taken or reserved, or the address is none of this host");
-  if (::listen(socket.descriptor(), SOMAXCONN) != 0) return error::from_errno(errno, listening);
+    return errno == EADDRINUSE
+               ? taken_port(address)
+               : error::from_errno(errno, listening,
+                                   "the port is reserved, or the address is none of this host");
+  if (::listen(socket.descriptor(), SOMAXCONN) != 0)
+    return errno == EADDRINUSE ? taken_port(address) : error::from_errno(errno, listening);
   return socket;
 }
 

@@ -139,8 +139,14 @@ TEST_CASE("what is no host or port is refused") {
 
 TEST_CASE("a port that is taken is refused") {
   const auto listener = tcp_listener::open("0").value();
-  const auto again = tcp_listener::open(std::to_string(listener.port()));
-  CHECK(again.error() == std::errc::address_in_use);
+  const std::string port = std::to_string(listener.port());
+  const auto taken = tcp_listener::open(port).error();
+  CHECK(taken == error_kind::busy);
+  CHECK(taken == std::errc::address_in_use);
+  CHECK(taken.native_errno() == EADDRINUSE);
+  CHECK(contains(taken.message(), ":" + port));
+  const auto at_address = tcp_listener::open(port, "127.0.0.1").error();
+  CHECK(contains(at_address.message(), "127.0.0.1:" + port));
 }
 
 TEST_CASE("a listener waits until its limit") {
