@@ -74,7 +74,7 @@ class tcp_listener {
   tcp_listener() noexcept = default;
   /// Listens at the port, "0" for one that is free; at one address of this host's (IPv4 or IPv6, no
   /// name), or at all of them, IPv6 and IPv4 alike.
-  /// \errors `invalid_input` for what is no port or address; `busy` if another socket has the
+  /// \errors `invalid_input` if `port` or `address` is none; `busy` if another socket has the
   /// port; the errno with the call otherwise
   [[nodiscard]] static result<tcp_listener> open(std::string_view port,
                                                  std::string_view address = {}) noexcept;
