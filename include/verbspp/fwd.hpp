@@ -259,6 +259,7 @@ class exchange_acceptor;
 template <class End, class Mine, class Kept>
 struct exchange_offer;
 struct exchange_options;
+enum class exchange_role : std::uint8_t;
 template <class Theirs>
 struct exchanged_channel;
 template <class Connected, class Theirs>

@@ -71,8 +71,9 @@ result<void> acceptor_core::advance() noexcept {
     if (place == of_listener || place == of_timer) continue;
     serve(place);
   }
-  while (oldest_ != none && steady_clock::now() >= clients_.get()[oldest_].core->deadline())
-    fail_late(oldest_);
+  const std::uint32_t& oldest = under_way_list_.oldest;
+  while (oldest != none && steady_clock::now() >= clients_.get()[oldest].core->deadline())
+    fail_late(oldest);
   VERBSPP_TRYV(accept_some());
   while (shaking_hands_ < options_.handshakes && waiting_.first != none) {
     const std::uint32_t place = pop(waiting_);
@@ -128,7 +129,8 @@ void acceptor_core::stop() noexcept {
   listener_.close();
   // `advance` goes on with it: the program's function may stop the acceptor that calls it.
   if (is_preparing_) return;
-  while (oldest_ != none) fail(oldest_, clients_.get()[oldest_].core->refuse(stopping()));
+  const std::uint32_t& oldest = under_way_list_.oldest;
+  while (oldest != none) fail(oldest, clients_.get()[oldest].core->refuse(stopping()));
 }
 
 void acceptor_core::push(place_queue& queue, std::uint32_t place) noexcept {
@@ -156,29 +158,57 @@ void acceptor_core::remove(place_queue& queue, std::uint32_t place) noexcept {
   queue = others;
 }
 
-/// As the newest of those under way, all of which have as long.
-void acceptor_core::enter(std::uint32_t place) noexcept {
-  client& entering = clients_.get()[place];
-  entering.before = newest_;
-  entering.behind = none;
-  (newest_ == none ? oldest_ : clients_.get()[newest_].behind) = place;
-  newest_ = place;
-  ++under_way_;
+/// As the newest one.
+void acceptor_core::enter(age_list& list, std::uint32_t place) noexcept {
+  const auto links_of = [&](std::uint32_t of) -> neighbours& {
+    return clients_.get()[of].*list.links;
+  };
+  links_of(place) = {.before = list.newest, .behind = none};
+  (list.newest == none ? list.oldest : links_of(list.newest).behind) = place;
+  list.newest = place;
 }
 
-void acceptor_core::leave(std::uint32_t place) noexcept {
-  const client& leaving = clients_.get()[place];
-  (leaving.before == none ? oldest_ : clients_.get()[leaving.before].behind) = leaving.behind;
-  (leaving.behind == none ? newest_ : clients_.get()[leaving.behind].before) = leaving.before;
-  --under_way_;
+void acceptor_core::leave(age_list& list, std::uint32_t place) noexcept {
+  const auto links_of = [&](std::uint32_t of) -> neighbours& {
+    return clients_.get()[of].*list.links;
+  };
+  const neighbours leaving = links_of(place);
+  (leaving.before == none ? list.oldest : links_of(leaving.before).behind) = leaving.behind;
+  (leaving.behind == none ? list.newest : links_of(leaving.behind).before) = leaving.before;
+}
+
+/// The time from which the next client may have a place: any time if one is free, else the end of
+/// `time_to_greet` of the oldest client that has not greeted.
+steady_clock::time_point acceptor_core::next_place() const noexcept {
+  if (free_.first != none) return (steady_clock::time_point::min)();
+  if (speaking_list_.oldest == none) return (steady_clock::time_point::max)();
+  constexpr std::chrono::nanoseconds longest = std::chrono::hours(24);
+  return clients_.get()[speaking_list_.oldest].came + std::min(options_.time_to_greet, longest);
 }
 
 bool acceptor_core::may_accept() const noexcept {
-  return listener_.is_open() && free_.first != none && steady_clock::now() >= next_accept_;
+  return listener_.is_open() && steady_clock::now() >= std::max(next_accept_, next_place());
+}
+
+/// Whether there is a place for the client that has connected, if one has.
+bool acceptor_core::make_room() noexcept {
+  pollfd entry{.fd = listener_.descriptor(), .events = POLLIN, .revents = 0};
+  if (free_.first == none && ::poll(&entry, 1, 0) != 1) return false;
+  while (free_.first == none && steady_clock::now() >= next_place()) {
+    // It may have spoken in the meantime.
+    const std::uint32_t silent = speaking_list_.oldest;
+    serve_step(silent);
+    if (speaking_list_.oldest == silent && free_.first == none)
+      fail(silent,
+           clients_.get()[silent].core->refuse(error(
+               error_kind::busy, serving,
+               "the client did not say what it is in time, and another one needs its place")));
+  }
+  return free_.first != none;
 }
 
 result<void> acceptor_core::accept_some() noexcept {
-  for (int i = 0; i < accepts_in_a_round && may_accept(); ++i) {
+  for (int i = 0; i < accepts_in_a_round && may_accept() && make_room(); ++i) {
     result<std::optional<tcp_socket>> accepted = listener_.try_accept();
     if (!accepted.has_value()) {
       // It goes on when others have closed theirs.
@@ -210,7 +240,10 @@ void acceptor_core::take(tcp_socket socket) noexcept {
   made.socket = std::move(socket);
   made.state = client_state::speaking;
   made.watched = 0;
-  enter(place);
+  made.came = steady_clock::now();
+  enter(under_way_list_, place);
+  enter(speaking_list_, place);
+  ++under_way_;
   epoll_event event{.events = 0, .data = {.u32 = place}};
   if (::epoll_ctl(events_.descriptor(), EPOLL_CTL_ADD, made.socket.descriptor(), &event) != 0)
     return fail(place, made.core->refuse(error::from_errno(errno, "epoll_ctl")));
@@ -245,6 +278,7 @@ void acceptor_core::serve_step(std::uint32_t place) noexcept {
         return watch_client(place);
       case exchange_step::greeted:
         served.state = client_state::waiting;
+        leave(speaking_list_, place);
         push(waiting_, place);
         return watch_client(place);
       case exchange_step::offered: {
@@ -263,7 +297,8 @@ void acceptor_core::serve_step(std::uint32_t place) noexcept {
 void acceptor_core::finish(std::uint32_t place) noexcept {
   client& done = clients_.get()[place];
   ::epoll_ctl(events_.descriptor(), EPOLL_CTL_DEL, done.socket.descriptor(), nullptr);
-  leave(place);
+  leave(under_way_list_, place);
+  --under_way_;
   --shaking_hands_;
   done.core = {};
   done.state = client_state::done;
@@ -281,7 +316,9 @@ void acceptor_core::fail_late(std::uint32_t place) noexcept {
 void acceptor_core::fail(std::uint32_t place, const error& why) noexcept {
   note_failure(why);
   client& failed = clients_.get()[place];
-  leave(place);
+  leave(under_way_list_, place);
+  --under_way_;
+  if (failed.state == client_state::speaking) leave(speaking_list_, place);
   if (failed.state == client_state::shaking_hands) --shaking_hands_;
   if (failed.state == client_state::waiting) remove(waiting_, place);
   drop(place);
@@ -316,8 +353,9 @@ void acceptor_core::watch_listener() noexcept {
 /// To the next moment at which something has to be done though no socket says so.
 void acceptor_core::set_timer() noexcept {
   auto next = (steady_clock::time_point::max)();
-  if (oldest_ != none) next = clients_.get()[oldest_].core->deadline();
-  if (!listens_ && listener_.is_open() && free_.first != none) next = std::min(next, next_accept_);
+  if (under_way_list_.oldest != none)
+    next = clients_.get()[under_way_list_.oldest].core->deadline();
+  if (!listens_ && listener_.is_open()) next = std::min(next, std::max(next_accept_, next_place()));
   if (next == timer_set_to_) return;
   timer_set_to_ = next;
   detail::set_timer(timer_.descriptor(), next);

@@ -350,6 +350,13 @@ result<void> exchange_core::take_hello(std::span<const std::byte> body) noexcept
     return error::mismatch(comparing, "shared secret", seal_ ? "required" : "none",
                            hello.has_secret ? "required" : "none",
                            "give both ends the same, or neither");
+  // Else a stranger could let two connections to this program prove the secret to each other.
+  if (seal_ && !is_of_equals_ && hello.is_accepting == is_accepting()) {
+    const char* const role = is_accepting() ? "accepting" : "connecting";
+    return error::mismatch(comparing, "role", role, role,
+                           "with a secret, the end that accepted the connection, and no other, has "
+                           "to have exchange_role::accepting among its options");
+  }
   VERBSPP_TRYV(check_fields(theirs_, std::span(hello.fields).first(hello.field_count)));
   if (!seal_) return success();
   if (!seal_->derive(own_hello_, input_.first(input_size_)))
@@ -373,6 +380,7 @@ bool exchange_core::add_hello() noexcept {
   hello_frame hello{.nonce = nonce_,
                     .has_secret = static_cast<bool>(seal_),
                     .is_of_equals = is_of_equals_,
+                    .is_accepting = is_accepting(),
                     .party = party_,
                     .version = options_.version,
                     .application = options_.application,

@@ -85,10 +85,13 @@ class candidates {
   [[nodiscard]] result<void> add_own(tcp_socket socket) noexcept {
     return add(all_[own], std::move(socket));
   }
-  /// One that connected. Where there are too many, the oldest makes room: strangers that say
-  /// nothing do not keep the peer out.
+  /// Adds a connection that came. If there are too many, the oldest one that has not greeted makes
+  /// room: silent strangers do not keep the peer out.
   [[nodiscard]] result<void> add_other(tcp_socket socket) noexcept {
-    next_other_ = next_other_ % (most - 1) + 1;
+    for (std::size_t tries = 1; tries < most; ++tries) {
+      next_other_ = next_other_ % (most - 1) + 1;
+      if (!all_[next_other_].core || !all_[next_other_].core->has_greeted()) break;
+    }
     if (all_[next_other_].core)
       all_[next_other_].core->refuse(
           error(error_kind::busy, meeting, "too many others connected since"));

@@ -27,7 +27,7 @@ enum class frame_type : std::uint8_t {
 [[nodiscard]] const char* to_string(frame_type type) noexcept;
 
 inline constexpr std::size_t frame_header_size = 8;
-inline constexpr std::uint8_t frame_version = 1;
+inline constexpr std::uint8_t frame_version = 2;
 
 /// What stands in front of each frame.
 struct frame_header {
@@ -52,6 +52,7 @@ struct hello_frame {
   std::array<std::byte, nonce_size> nonce{};
   bool has_secret = false;
   bool is_of_equals = false;
+  bool is_accepting = false;
   std::array<std::byte, party_size> party{};  ///< among equals
   std::uint32_t version = 0;
   std::string_view application{};

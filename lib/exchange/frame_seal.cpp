@@ -96,10 +96,10 @@ bool frame_seal::derive(std::span<const std::byte> own,
   std::array<std::byte, 2048> text{};
   constexpr std::size_t word = 24;
   if (word + own.size() + theirs.size() > text.size()) return false;
-  for (const derived& each : {derived{"verbspp exchange 1 proof", own, theirs, own_proof_},
-                              derived{"verbspp exchange 1 proof", theirs, own, their_proof_},
-                              derived{"verbspp exchange 1 key  ", own, theirs, own_key_},
-                              derived{"verbspp exchange 1 key  ", theirs, own, their_key_}}) {
+  for (const derived& each : {derived{"verbspp exchange 2 proof", own, theirs, own_proof_},
+                              derived{"verbspp exchange 2 proof", theirs, own, their_proof_},
+                              derived{"verbspp exchange 2 key  ", own, theirs, own_key_},
+                              derived{"verbspp exchange 2 key  ", theirs, own, their_key_}}) {
     std::memcpy(text.data(), each.purpose, word);
     const auto behind_sender = std::ranges::copy(each.sender, text.begin() + word).out;
     std::ranges::copy(each.receiver, behind_sender);

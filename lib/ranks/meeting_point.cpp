@@ -21,8 +21,10 @@ constexpr auto time_for_hello = std::chrono::seconds(10);
 constexpr auto time_to_leave = std::chrono::seconds(5);
 /// How often the thread looks whether it is to end.
 constexpr int look_every_ms = 50;
-/// How many may be there that have not said who they are, beside all ranks.
+/// The number of strangers, which have not said who they are, beside all ranks. Above this number,
+/// the next one waits until the oldest has been there for this time, and takes its place.
 constexpr std::size_t more_strangers = 256;
+constexpr auto time_among_strangers = std::chrono::milliseconds(500);
 /// What one who does not read may let lie.
 constexpr std::size_t most_unsent = std::size_t{64} << 20;
 
@@ -58,7 +60,9 @@ void meeting_point::serve() {
                 })))
       return;
     std::vector<pollfd> watched;
-    watched.push_back({.fd = listener_.descriptor(), .events = POLLIN, .revents = 0});
+    watched.push_back({.fd = listener_.descriptor(),
+                       .events = static_cast<short>(place_for_next() ? POLLIN : 0),
+                       .revents = 0});
     for (const visitor& each : visitors_)
       watched.push_back({.fd = each.socket.descriptor(),
                          .events = static_cast<short>(each.out.empty() ? POLLIN : POLLIN | POLLOUT),
@@ -78,13 +82,28 @@ void meeting_point::serve() {
   }
 }
 
+/// The one that has to go before another one may come; the end of all if there is room. Nothing if
+/// there is no room yet.
+std::optional<meeting_point::place> meeting_point::place_for_next() {
+  // The oldest comes first.
+  const auto is_stranger = [](const visitor& each) { return !each.rank && !each.is_gone; };
+  if (static_cast<std::size_t>(std::ranges::count_if(visitors_, is_stranger)) <
+      values_.size() + more_strangers)
+    return visitors_.end();
+  const place oldest = std::ranges::find_if(visitors_, is_stranger);
+  if (clock::now() - oldest->came < time_among_strangers) return std::nullopt;
+  return oldest;
+}
+
 void meeting_point::admit() {
-  for (;;) {
+  while (const std::optional<place> leaving = place_for_next()) {
     auto accepted = listener_.try_accept();
     if (!accepted.has_value() || !accepted.assume_value()) return;
-    const auto strangers =
-        std::ranges::count_if(visitors_, [](const visitor& each) { return !each.rank; });
-    if (static_cast<std::size_t>(strangers) >= values_.size() + more_strangers) continue;
+    if (*leaving != visitors_.end()) {
+      refuse(**leaving, tcp_refusal::too_slow);
+      write(**leaving);
+      (*leaving)->is_gone = true;
+    }
     visitor made;
     made.socket = *std::move(accepted).assume_value();
     made.came = clock::now();
@@ -108,7 +127,8 @@ void meeting_point::read(visitor& from) {
       if (!frame) break;
       take(from, *frame);
     }
-    if (from.in.is_wrong()) from.is_gone = true;
+    if (from.in.is_wrong() || (!from.rank && from.in.size() > largest_tcp_hello))
+      from.is_gone = true;
     if (from.is_gone || static_cast<std::size_t>(got) < bytes.size()) break;
   }
 }

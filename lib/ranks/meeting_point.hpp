@@ -40,7 +40,10 @@ class [[gnu::visibility("hidden")]] meeting_point {
     bool is_gone = false;
   };
 
+  using place = std::vector<visitor>::iterator;
+
   void serve();
+  [[nodiscard]] std::optional<place> place_for_next();
   void admit();
   void read(visitor& from);
   void write(visitor& to);

@@ -55,6 +55,10 @@ constexpr auto time_for_who = std::chrono::seconds(1);
               "the meeting point has a world of another size: does another one meet there?");
     case detail::tcp_refusal::other_world:
       return {error_kind::mismatch, meeting, "the meeting point has a world of another name"};
+    case detail::tcp_refusal::too_slow:
+      return {error_kind::busy, meeting,
+              "too many others connected to the meeting point before this rank had said which one "
+              "it is"};
     case detail::tcp_refusal::other_version:
       break;
   }
@@ -106,15 +110,20 @@ class [[gnu::visibility("hidden")]] tcp_rank {
       point_ = std::make_unique<meeting_point>(std::move(listener).assume_value(), launch_.size,
                                                std::string(launch_.name));
     }
-    VERBSPP_TRYV(connect(place, limit));
     std::vector<std::byte> hello;
     append_number(hello, tcp_magic, 4);
     append_number(hello, tcp_version, 4);
     append_number(hello, launch_.size, 4);
-    VERBSPP_TRYV(send(tcp_frame_type::hello, launch_.rank, launch_.name, hello, limit));
-    VERBSPP_TRY(answer, receive(limit));
-    if (answer.type == tcp_frame_type::refused) return refusal(answer.number, launch_);
-    if (answer.type != tcp_frame_type::welcome) return gone();
+    for (;;) {
+      VERBSPP_TRYV(connect(place, limit));
+      VERBSPP_TRYV(send(tcp_frame_type::hello, launch_.rank, launch_.name, hello, limit));
+      VERBSPP_TRY(answer, receive(limit));
+      if (answer.type == tcp_frame_type::welcome) break;
+      if (answer.type != tcp_frame_type::refused) return gone();
+      // This rank was slow, and strangers took its place: it connects again.
+      if (static_cast<tcp_refusal>(answer.number) != tcp_refusal::too_slow || limit.has_passed())
+        return refusal(answer.number, launch_);
+    }
     // What it refers to belongs to the caller.
     launch_.meeting_point = {};
     launch_.name = {};

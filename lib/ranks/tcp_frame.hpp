@@ -33,13 +33,21 @@ enum class tcp_frame_type : std::uint8_t {
   left = 12,     ///< number: a rank that left before this rank's fence
 };
 
-enum class tcp_refusal : std::uint32_t { no_rank, doubled, other_size, other_world, other_version };
+enum class tcp_refusal : std::uint32_t {
+  no_rank,
+  doubled,
+  other_size,
+  other_world,
+  other_version,
+  too_slow,
+};
 
 inline constexpr std::uint32_t tcp_magic = 0x76787277;
 inline constexpr std::uint32_t tcp_version = 1;
 inline constexpr std::size_t longest_tcp_key = 64;
 inline constexpr std::size_t largest_tcp_value = 65'536;
 inline constexpr std::size_t tcp_header = 11;
+inline constexpr std::size_t largest_tcp_hello = tcp_header + longest_tcp_key + 12;
 
 inline void append_number(std::vector<std::byte>& to, std::uint64_t number, unsigned size) {
   to.resize(to.size() + size);
@@ -70,6 +78,8 @@ class tcp_frames {
   void add(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   }
+  /// The number of bytes that are not a whole frame yet.
+  [[nodiscard]] std::size_t size() const noexcept { return bytes_.size() - at_; }
   /// Whether these are bytes of no frame.
   [[nodiscard]] bool is_wrong() const noexcept {
     const auto rest = this->rest();

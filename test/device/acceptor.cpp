@@ -2,6 +2,7 @@
 /// \file
 /// Acceptors: many clients at once, and among them those that are slow, silent, or strangers.
 
+#include "../socket_pair.hpp"
 #include "channels.hpp"
 #include <verbspp/exchange.hpp>
 
@@ -9,13 +10,17 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <functional>
 #include <future>
 #include <optional>
+#include <span>
 #include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 #include <utility>
@@ -155,6 +160,96 @@ TEST_CASE("silent clients hold up nobody") {
   CHECK(serving.offers == 1);
   CHECK(must(std::move(speaking).finish()).theirs == 1);
   CHECK(serving.clients->under_way() == 20);
+}
+
+TEST_CASE("silent clients that fill all places make room for one that speaks") {
+  testbed bed;
+  // They may stay for as long as the test may take.
+  server serving(bed, {.clients = 8, .handshakes = 2, .limit = 10 * patience});
+  std::vector<tcp_socket> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
+  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 8; }, "the silent");
+  const auto socket = serving.connect();
+  auto speaking = serving.start(socket, 7);
+  const auto end = clock::now() + patience;
+  bool is_done = false;
+  while (!is_done && clock::now() < end) {
+    static_cast<void>(serving.clients->next(10ms));
+    is_done = must(speaking.advance());
+  }
+  CHECK(is_done);
+  // The oldest ones were refused, each for one that connected later.
+  CHECK(serving.clients->failed() >= 12);
+  CHECK(serving.clients->last_failure() == error_kind::busy);
+}
+
+TEST_CASE("silent clients do not make clients go that have said what they are") {
+  testbed bed;
+  server serving(bed, {.clients = 4, .handshakes = 1, .limit = 10 * patience, .time_to_greet = 0s});
+  std::vector<tcp_socket> sockets;
+  std::vector<session> waiting;
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    sockets.push_back(serving.connect());
+    waiting.push_back(serving.start(sockets.back(), i));
+    CHECK(!must(waiting.back().advance()));
+  }
+  serve_until(*serving.clients, [&] { return serving.clients->under_way() == 3; }, "the clients");
+  std::vector<tcp_socket> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(serving.connect());
+  serve_until(*serving.clients, [&] { return serving.clients->failed() == 19; }, "the strangers");
+  serve_until(
+      *serving.clients,
+      [&] {
+        return std::ranges::all_of(waiting, [](session& each) { return must(each.advance()); });
+      },
+      "the clients");
+  CHECK(serving.clients->failed() == 19);
+}
+
+TEST_CASE("two connections to one acceptor that answer each other do not get in") {
+  constexpr std::string_view secret = "a secret of thirty-two bytes ...";
+  const exchange_options options{.secret = std::as_bytes(std::span(secret))};
+  // Whether the stranger says that it is the end that connects.
+  const bool is_disguised = GENERATE(false, true);
+  testbed bed;
+  {
+    const socket_pair ends;
+    const auto started =
+        session::start(ends[0], must(bed.domain.build_channel().build()), 1, patience, options);
+    if (started.has_error() && started.error() == error_kind::not_supported)
+      SKIP("built without libcrypto");
+  }
+  server serving(bed, {.exchange = options});
+  const std::array<tcp_socket, 2> stranger{serving.connect(), serving.connect()};
+  std::array<std::size_t, 2> passed{};
+  const auto hand_on = [&](std::size_t from) {
+    std::array<std::byte, 4096> bytes{};
+    const ssize_t count =
+        ::recv(stranger[from].descriptor(), bytes.data(), bytes.size(), MSG_DONTWAIT);
+    if (count <= 0) return;
+    const auto size = static_cast<std::size_t>(count);
+    // The flags of the hello are behind its header and nonce.
+    constexpr std::size_t flags = 8 + 32;
+    if (is_disguised && passed[from] <= flags && passed[from] + size > flags)
+      bytes[flags - passed[from]] &= ~std::byte{4};
+    passed[from] += size;
+    static_cast<void>(::send(stranger[1 - from].descriptor(), bytes.data(), size, MSG_NOSIGNAL));
+  };
+  std::uint64_t entered = 0;
+  serve_until(
+      *serving.clients,
+      [&] {
+        hand_on(0);
+        hand_on(1);
+        if (serving.clients->take()) ++entered;
+        return entered + serving.clients->failed() == 2;
+      },
+      "both connections to end");
+  CHECK(entered == 0);
+  CHECK(serving.offers == 0);
+  // One may learn it from the other's refusal, in its words.
+  CHECK(serving.clients->last_failure() ==
+        (is_disguised ? error_kind::permission : error_kind::mismatch));
 }
 
 TEST_CASE("silent clients are given up at the limit") {

@@ -224,6 +224,40 @@ TEST_CASE("ranks of a large world may connect all at once, before any says who i
   CHECK(second.rank() == 1);
 }
 
+TEST_CASE("strangers that say nothing keep no rank from the meeting point") {
+  const held_port port;
+  const std::string place = place_at(port);
+  auto first = must(tcp_bootstrap::join(launch(0, 2, place), patience));
+  // More than a meeting point lets in.
+  std::vector<tcp_socket> silent;
+  for (int i = 0; i < 300; ++i)
+    silent.push_back(must(tcp_socket::connect("localhost", port.text(), patience)));
+  const auto second = must(tcp_bootstrap::join(launch(1, 2, place), patience));
+  CHECK(second.rank() == 1);
+  // The first one was refused for that.
+  CHECK(receive(silent.front(), 64) == std::vector<std::uint8_t>{3, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0});
+}
+
+TEST_CASE("a rank connects again to a meeting point where strangers took its place") {
+  const auto listener = must(tcp_listener::open("0"));
+  const std::string place = "localhost:" + std::to_string(listener.port());
+  std::optional<tcp_bootstrap> joined;
+  on_threads(2, [&](std::uint32_t thread) {
+    if (thread == 0) {
+      joined.emplace(must(tcp_bootstrap::join(launch(1, 2, place), patience)));
+      return;
+    }
+    for (const std::uint8_t answer : {3, 2}) {
+      const auto visitor = must(listener.accept(patience));
+      require(receive(visitor, 23).size() == 23, "the rank to say who it is");
+      const std::array<std::uint8_t, 11> refused_or_welcome{answer, 0, 0, 0, 5};
+      ::send(visitor.descriptor(), refused_or_welcome.data(), refused_or_welcome.size(),
+             MSG_NOSIGNAL);
+    }
+  });
+  CHECK(joined->rank() == 1);
+}
+
 TEST_CASE("who speaks another version is told so") {
   const held_port port;
   const std::string place = place_at(port);

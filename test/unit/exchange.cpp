@@ -287,28 +287,28 @@ TEST_CASE("what is no exchange is refused") {
     return made + body;
   };
   CHECK(answer_to("GET / HTTP/1.1\r\n\r\n").find("no frame of an exchange") != std::string::npos);
-  CHECK(answer_to(frame(2, 1, 0)).find("format version differs: local 1, remote 2") !=
+  CHECK(answer_to(frame(1, 1, 0)).find("format version differs: local 2, remote 1") !=
         std::string::npos);
-  CHECK(answer_to(frame(1, 99, 0)).find("type of the frame: 99") != std::string::npos);
-  CHECK(answer_to(frame(1, 4, 0)).find("sent the frame 'ready' where 'hello' is due") !=
+  CHECK(answer_to(frame(2, 99, 0)).find("type of the frame: 99") != std::string::npos);
+  CHECK(answer_to(frame(2, 4, 0)).find("sent the frame 'ready' where 'hello' is due") !=
         std::string::npos);
-  CHECK(answer_to(frame(1, 1, 0xffffffff)).find("4294967295 is above the limit") !=
+  CHECK(answer_to(frame(2, 1, 0xffffffff)).find("4294967295 is above the limit") !=
         std::string::npos);
-  CHECK(answer_to(frame(1, 1, 3, "abc")).find("ends before its last field") != std::string::npos);
-  CHECK(answer_to(frame(1, 6, 0)).find("length of a refusal") != std::string::npos);
-  CHECK(answer_to(frame(1, 6, 4, std::string("\x09\x1b[m"))).find("said: not connected: ?[m") ==
+  CHECK(answer_to(frame(2, 1, 3, "abc")).find("ends before its last field") != std::string::npos);
+  CHECK(answer_to(frame(2, 6, 0)).find("length of a refusal") != std::string::npos);
+  CHECK(answer_to(frame(2, 6, 4, std::string("\x09\x1b[m"))).find("said: not connected: ?[m") ==
         std::string::npos);
-  CHECK(answer_to(frame(1, 6, 4, std::string("\x09\x1b[m"))).find("?[m") != std::string::npos);
+  CHECK(answer_to(frame(2, 6, 4, std::string("\x09\x1b[m"))).find("?[m") != std::string::npos);
 
   std::string hello(32 + 8, '\0');
-  CHECK(answer_to(frame(1, 1, 40, hello)).find("value 1 is missing") != std::string::npos);
-  CHECK(answer_to(frame(1, 1, 41, hello + "x")).find("longer than its fields") !=
+  CHECK(answer_to(frame(2, 1, 40, hello)).find("value 1 is missing") != std::string::npos);
+  CHECK(answer_to(frame(2, 1, 41, hello + "x")).find("longer than its fields") !=
         std::string::npos);
   hello[34] = 17;
-  CHECK(answer_to(frame(1, 1, 40, hello)).find("17 is above the limit of 16") != std::string::npos);
+  CHECK(answer_to(frame(2, 1, 40, hello)).find("17 is above the limit of 16") != std::string::npos);
   hello[34] = 0;
-  hello[32] = 4;
-  CHECK(answer_to(frame(1, 1, 40, hello)).find("does not know") != std::string::npos);
+  hello[32] = 8;
+  CHECK(answer_to(frame(2, 1, 40, hello)).find("does not know") != std::string::npos);
 }
 
 TEST_CASE("a peer that goes away or says nothing is named by the step") {

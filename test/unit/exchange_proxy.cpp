@@ -54,6 +54,12 @@ struct outcome_of_proxy {
   std::array<std::string, 2> seen{};    ///< the bytes themselves
 };
 
+/// The same options for the end that accepts.
+exchange_options accepting(exchange_options options) {
+  options.role = exchange_role::accepting;
+  return options;
+}
+
 /// How the two sides of a proxy are to each other.
 struct ends_of_proxy {
   exchange_options options{};
@@ -71,7 +77,7 @@ outcome_of_proxy through_proxy(std::optional<fault> given, const ends_of_proxy& 
   bool is_late = false;
   plain_side left(left_sockets[0], some, shared_stop{&is_late}, ends.options, 100,
                   ends.are_equals ? 2 : 0);
-  plain_side right(right_sockets[0], some, shared_stop{&is_late}, ends.options, 100,
+  plain_side right(right_sockets[0], some, shared_stop{&is_late}, accepting(ends.options), 100,
                    ends.are_equals ? 1 : 0);
   outcome_of_proxy outcome;
   bool is_cut = false;
@@ -217,12 +223,37 @@ TEST_CASE("both ends that know the secret connect, and nobody between them learn
   CHECK(sealed.seen[0].find(address) == std::string::npos);
 }
 
+TEST_CASE("with a secret, two ends of the same role are refused") {
+  if (!has_secrets()) SKIP("built without libcrypto");
+  socket_pair sockets;
+  exchange_options options = with_secret(secret);
+  options.role = GENERATE(exchange_role::connecting, exchange_role::accepting);
+  plain_side left(sockets[0], some, 10s, options);
+  plain_side right(sockets[1], some, 10s, options);
+  run(left, right);
+  CHECK(left.failure() == error_kind::mismatch);
+  CHECK(left.message().find("exchange_role::accepting") != std::string::npos);
+  CHECK(right.failure() == error_kind::mismatch);
+}
+
+TEST_CASE("without a secret, the roles make no difference") {
+  socket_pair sockets;
+  exchange_options options;
+  options.role = GENERATE(exchange_role::connecting, exchange_role::accepting);
+  plain_side left(sockets[0], some, 10s, options);
+  plain_side right(sockets[1], some, 10s, options);
+  run(left, right);
+  CHECK(left.is_done());
+  CHECK(right.is_done());
+}
+
 TEST_CASE("who does not know the secret gets no values") {
   if (!has_secrets()) SKIP("built without libcrypto");
   socket_pair sockets;
   SECTION("another secret") {
     plain_side left(sockets[0], some, 10s, with_secret(secret));
-    plain_side right(sockets[1], some, 10s, with_secret("another one, of some other bytes"));
+    plain_side right(sockets[1], some, 10s,
+                     accepting(with_secret("another one, of some other bytes")));
     run(left, right);
     CHECK(left.failure() == error_kind::permission);
     CHECK(right.failure() == error_kind::permission);

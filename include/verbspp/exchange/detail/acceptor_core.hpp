@@ -42,7 +42,9 @@ class acceptor_core {
 
  protected:
   acceptor_core(const acceptor_options& options, const exchange_setup& setup) noexcept
-      : options_(options), setup_(setup) {}
+      : options_(options), setup_(setup) {
+    setup_.options.role = exchange_role::accepting;
+  }
 
   /// Makes the end that the client is to be connected to, and sets what it shall get.
   [[nodiscard]] virtual result<void> prepare(std::uint32_t place, exchange_core& core) noexcept = 0;
@@ -54,14 +56,25 @@ class acceptor_core {
  private:
   static constexpr std::uint32_t none = 0xffffffff;
   enum class client_state : std::uint8_t { free, speaking, waiting, shaking_hands, done };
+  struct neighbours {
+    std::uint32_t before = none;
+    std::uint32_t behind = none;
+  };
   struct client {
     tcp_socket socket{};
     owned<exchange_core> core{};
     client_state state = client_state::free;
-    std::uint32_t watched = 0;    ///< the events that epoll was given
-    std::uint32_t next = none;    ///< in the list of its state: free, waiting or done
-    std::uint32_t before = none;  ///< in the list of those under way, oldest first
-    std::uint32_t behind = none;
+    std::uint32_t watched = 0;  ///< the events that epoll was given
+    std::uint32_t next = none;  ///< in the list of its state: free, waiting or done
+    neighbours under_way{};
+    neighbours speaking{};
+    std::chrono::steady_clock::time_point came{};
+  };
+  /// Places, oldest first.
+  struct age_list {
+    neighbours client::* links;
+    std::uint32_t oldest = none;
+    std::uint32_t newest = none;
   };
   /// Places, first in, first out.
   struct place_queue {
@@ -72,8 +85,10 @@ class acceptor_core {
   void push(place_queue& queue, std::uint32_t place) noexcept;
   [[nodiscard]] std::uint32_t pop(place_queue& queue) noexcept;
   void remove(place_queue& queue, std::uint32_t place) noexcept;
-  void enter(std::uint32_t place) noexcept;
-  void leave(std::uint32_t place) noexcept;
+  void enter(age_list& list, std::uint32_t place) noexcept;
+  void leave(age_list& list, std::uint32_t place) noexcept;
+  [[nodiscard]] std::chrono::steady_clock::time_point next_place() const noexcept;
+  [[nodiscard]] bool make_room() noexcept;
   [[nodiscard]] result<void> accept_some() noexcept;
   void take(tcp_socket socket) noexcept;
   void serve(std::uint32_t place) noexcept;
@@ -98,8 +113,8 @@ class acceptor_core {
   place_queue free_{};
   place_queue waiting_{};
   place_queue done_{};
-  std::uint32_t oldest_ = none;
-  std::uint32_t newest_ = none;
+  age_list under_way_list_{.links = &client::under_way};  ///< all of them have as long
+  age_list speaking_list_{.links = &client::speaking};    ///< have not said what they are
   std::uint32_t under_way_ = 0;
   std::uint32_t shaking_hands_ = 0;
   std::uint64_t failed_ = 0;

@@ -62,6 +62,8 @@ class exchange_core {
   void offer() noexcept;
   /// The next step is this side's `offer`.
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
+  /// The peer has said what it is, and proven the secret if there is one.
+  [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
   /// Among equals: the peer chooses the connection, and has done so when this is greeted.
   [[nodiscard]] bool lets_choose() const noexcept { return lets_choose_; }
   /// What the peer offered, when that is the step.
@@ -105,6 +107,9 @@ class exchange_core {
   void add_frame(std::uint8_t type, std::span<const std::byte> body,
                  std::span<const std::byte> more = {}) noexcept;
   [[nodiscard]] result<void> take_proof(std::span<const std::byte> body) noexcept;
+  [[nodiscard]] bool is_accepting() const noexcept {
+    return options_.role == exchange_role::accepting;
+  }
   [[nodiscard]] awaited behind_greeting() const noexcept;
   [[nodiscard]] std::span<std::byte> body() noexcept;
   [[nodiscard]] result<std::span<const std::byte>> opened() noexcept;
