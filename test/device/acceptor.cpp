@@ -398,6 +398,25 @@ TEST_CASE("a client for which nothing can be prepared is told") {
   CHECK(told.message().find("no room for another client") != std::string::npos);
 }
 
+TEST_CASE("an acceptor that was moved from has no clients, and says so") {
+  testbed bed;
+  server serving(bed);
+  acceptor moved = std::move(*serving.clients);
+  acceptor& empty = *serving.clients;
+  for (const error& told : {failure_of(empty.advance()), failure_of(empty.next(patience))}) {
+    CHECK(told == error_kind::invalid_input);
+    CHECK(told.message().find("was moved from") != std::string::npos);
+  }
+  CHECK(!empty.take());
+  empty.stop();
+  CHECK(empty.is_stopped());
+  CHECK(empty.file_descriptor() == -1);
+  CHECK(empty.under_way() == 0);
+  CHECK(empty.failed() == 0);
+  CHECK(!empty.last_failure());
+  CHECK(!moved.is_stopped());
+}
+
 TEST_CASE("an acceptor of bad options is refused") {
   testbed bed;
   std::uint32_t offers = 0;

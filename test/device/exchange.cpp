@@ -327,3 +327,31 @@ TEST_CASE("a channel whose peer was cut off in the exchange is not connected, or
       CHECK(alone.failure()->root() == error_kind::cancelled);
     }
 }
+
+TEST_CASE_METHOD(two_sides, "a session that was moved from, or is finished, is refused in words") {
+  using session = exchange_session<std::tuple<>, prepared_channel>;
+  const auto start = [&](int socket) {
+    return must(
+        session::start(socket, must(bed.domain.build_channel().build()), std::tuple<>(), patience));
+  };
+  const auto check_empty = [](session& empty) {
+    const auto refused = [](const error& told) {
+      return told == error_kind::invalid_input &&
+             told.message().find("was moved from, or finish") != std::string::npos;
+    };
+    CHECK(refused(failure_of(empty.advance())));
+    CHECK(refused(failure_of(std::move(empty).finish())));
+    CHECK(refused(failure_of(std::move(empty).run())));
+    empty.refuse(error(error_kind::cancelled, "test", "nobody hears it"));
+    CHECK(empty.file_descriptor() == -1);
+    CHECK(empty.events() == 0);
+    CHECK(empty.deadline() == wait_limit::time_point::max());
+  };
+  session moved = start(sockets[0]);
+  session left = std::move(moved);
+  session right = start(sockets[1]);
+  check_empty(moved);
+  run(left, right);
+  CHECK(must(std::move(left).finish()).channel.is_connected());
+  check_empty(left);
+}

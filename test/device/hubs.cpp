@@ -54,6 +54,18 @@ template <class Told>
 
 }  // namespace
 
+TEST_CASE("a channel of a hub that was moved from is not built") {
+  const testbed bed;
+  auto hub = must(channel_hub::create(bed.domain, {.channels = 4, .completions = 128}));
+  const channel_hub moved = std::move(hub);
+  const auto told =
+      failure_of(bed.domain.build_channel().hub(hub).max_send_work_requests(4).build());
+  CHECK(told == error_kind::invalid_input);
+  CHECK_THAT(told.message(), Catch::Contains("this hub was moved from"));
+  // A later one takes its place.
+  CHECK(bed.domain.build_channel().hub(hub).hub(moved).build().has_value());
+}
+
 TEST_CASE("channels of a hub complete in its queue, and their own waits find that") {
   const testbed bed;
   const auto hub = must(channel_hub::create(bed.domain, {.channels = 4, .completions = 128}));

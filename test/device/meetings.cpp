@@ -219,6 +219,32 @@ TEST_CASE("the descriptor of a meeting tells of its limit, and its failure stays
   CHECK(start("", "1") == error_kind::invalid_input);
 }
 
+TEST_CASE_METHOD(two_places, "a meeting that was moved from, or is finished, is refused in words") {
+  const auto check_empty = [](number_session& empty) {
+    for (const error& told : {failure_of(empty.advance()), failure_of(std::move(empty).finish()),
+                              failure_of(std::move(empty).run())}) {
+      CHECK(told == error_kind::invalid_input);
+      CHECK(told.message().find("was moved from, or finish") != std::string::npos);
+    }
+    CHECK(empty.file_descriptor() == -1);
+  };
+  auto moved = start_at(bed, left, "127.0.0.1", right.port, 1);
+  number_session one = std::move(moved);
+  check_empty(moved);
+  auto two = start_at(bed, right, "127.0.0.1", left.port, 2);
+  bool is_one_done = false;
+  bool is_two_done = false;
+  wait_until(
+      [&] {
+        is_one_done = must(one.advance());
+        is_two_done = must(two.advance());
+        return is_one_done && is_two_done;
+      },
+      "the meeting");
+  CHECK(must(std::move(one).finish()).met.channel.is_connected());
+  check_empty(one);
+}
+
 TEST_CASE_METHOD(two_places, "who leaves a meeting tells the other, who goes on waiting for it") {
   auto staying = start_at(bed, left, "127.0.0.1", right.port, 1);
   {

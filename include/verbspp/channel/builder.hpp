@@ -42,6 +42,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   [[nodiscard]] channel_builder hub(const channel_hub& hub) const noexcept {
     channel_builder next = *this;
     next.own_.hub = hub.state_;
+    next.hub_is_empty_ = !hub.state_;
     return next;
   }
 
@@ -72,11 +73,15 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   /// Makes the completion queue and the queue pair, and brings that to INIT.
   /// \errors as `queue_pair_builder::build` and `completion_queue::create`; in a hub,
   /// `resource_exhausted` if that has as many channels as it can have, and `invalid_input` if its
-  /// completion queue has no room for this one's requests, or it is of another protection domain
+  /// completion queue has no room for this one's requests, or it is of another protection domain,
+  /// or it was moved from when the builder got it
   [[nodiscard]] result<prepared_channel> build() const noexcept {
     static_assert(!Given.contains(queue_pair_parameter::shared_receive_queue),
                   "channels share receives by their hub, which knows whose message came: create a "
                   "channel_hub with a message_pool, and give it to the builder, hub(hub)");
+    if (hub_is_empty_)
+      return error(error_kind::invalid_input, "build a channel of a hub",
+                   "this hub was moved from");
     detail::channel_settings settings = own_;
     settings.type = Transport;
     settings.queue_pair = this->settings();
@@ -100,10 +105,12 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   explicit channel_builder(const channel_builder<Transport, Fewer>& other) noexcept
       : queue_pair_parameters<verbspp::channel_builder, Transport, Given>(other),
         domain_(other.domain_),
-        own_(other.own_) {}
+        own_(other.own_),
+        hub_is_empty_(other.hub_is_empty_) {}
 
   class protection_domain domain_;
   detail::channel_settings own_{};
+  bool hub_is_empty_ = false;
 };
 
 /// Starts the builder of a channel of that transport: RC or UC.

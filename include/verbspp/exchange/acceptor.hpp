@@ -183,8 +183,9 @@ class typed_acceptor final : public acceptor_core {
 /// things, too, waits for `file_descriptor`, and calls `advance`, then `take` until it returns
 /// nothing. The acceptor has no thread: between the calls nothing happens.
 ///
-/// A move-only owner. Destroying it refuses those under way, and drops those that nobody took.
-/// Thread rule: as a container.
+/// A move-only owner. Destroying it refuses those under way, and drops those that nobody took. One
+/// that was moved from has no clients, and refuses to wait for any (`invalid_input`). Thread rule:
+/// as a container.
 template <class Theirs, class Prepare>
 class exchange_acceptor {
   using core = detail::typed_acceptor<Theirs, Prepare>;
@@ -198,9 +199,16 @@ class exchange_acceptor {
   /// Does what can be done without waiting: the handshakes of queue pairs, which take system calls,
   /// among it.
   /// \errors those of epoll; never for what a client does
-  [[nodiscard]] result<void> advance() noexcept { return core_->advance(); }
+  [[nodiscard]] result<void> advance() noexcept {
+    if (!core_)
+      return error(error_kind::invalid_input, "exchange_acceptor", "this acceptor was moved from");
+    return core_->advance();
+  }
   /// A client that is connected, the first one first; nothing if there is none.
-  [[nodiscard]] std::optional<accepted> take() noexcept { return core_->take(); }
+  [[nodiscard]] std::optional<accepted> take() noexcept {
+    if (!core_) return std::nullopt;
+    return core_->take();
+  }
   /// Waits for the next client that is connected.
   /// \errors `timed_out` and `cancelled` at the limit, `not_connected` when it is stopped and all
   /// were taken
@@ -214,17 +222,23 @@ class exchange_acceptor {
 
   /// Closes the listener, and refuses the clients under way; clients that are connected can still
   /// be taken. The function that prepares a client may call this, too: then that client is refused.
-  void stop() noexcept { core_->stop(); }
-  [[nodiscard]] bool is_stopped() const noexcept { return core_->is_stopped(); }
+  void stop() noexcept {
+    if (core_) core_->stop();
+  }
+  [[nodiscard]] bool is_stopped() const noexcept { return !core_ || core_->is_stopped(); }
 
   /// For epoll and poll: readable when there is something to do, the passing of a limit included.
-  [[nodiscard]] int file_descriptor() const noexcept { return core_->file_descriptor(); }
+  /// -1 if the acceptor was moved from.
+  [[nodiscard]] int file_descriptor() const noexcept {
+    return core_ ? core_->file_descriptor() : -1;
+  }
   /// How many are on their way.
-  [[nodiscard]] std::uint32_t under_way() const noexcept { return core_->under_way(); }
+  [[nodiscard]] std::uint32_t under_way() const noexcept { return core_ ? core_->under_way() : 0; }
   /// How many did not arrive, and why the last of them did not.
-  [[nodiscard]] std::uint64_t failed() const noexcept { return core_->failed(); }
+  [[nodiscard]] std::uint64_t failed() const noexcept { return core_ ? core_->failed() : 0; }
   [[nodiscard]] const std::optional<error>& last_failure() const noexcept {
-    return core_->last_failure();
+    static constexpr std::optional<error> none;
+    return core_ ? core_->last_failure() : none;
   }
 
  private:

@@ -143,7 +143,8 @@ concept ExchangeEnd =
 ///
 /// The socket stays the caller's, blocking or not, and has to be open as long as this lives; no
 /// byte behind the exchange is read from it. A move-only owner; one that goes before it is done
-/// tells the peer so. Thread rule: as a container.
+/// tells the peer so. One that was moved from, or that has given its outcome, is empty, and refuses
+/// everything (`invalid_input`). Thread rule: as a container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class exchange_session {
@@ -201,6 +202,7 @@ class exchange_session {
   /// exchange; as `queue_pair::handshake`. The peer is told the reason, and what this side had is
   /// destroyed with the session; later calls give the same.
   [[nodiscard]] result<bool> advance() noexcept {
+    if (!core_) return empty();
     for (;;) {
       VERBSPP_TRY(step, core_->advance());
       if (step == detail::exchange_step::waiting) return false;
@@ -220,12 +222,13 @@ class exchange_session {
     }
   }
   /// What came of it, once `advance` has said that it is done.
-  /// \errors `busy` if it is not
+  /// \errors `busy` if it is not; `invalid_input` if it was called before
   [[nodiscard]] result<outcome> finish() && noexcept {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
       return error(error_kind::busy, "exchange_session::finish",
                    "the exchange goes on: call advance until it says that it is done");
+    core_ = {};
     return end::made(std::move(*connected_), std::move(*theirs_));
   }
   /// Waits for the socket, again and again, until it is done.
@@ -238,15 +241,26 @@ class exchange_session {
     }
   }
   /// Ends it early, and tells the peer so.
-  void refuse(const error& why) noexcept { core_->refuse(why); }
+  void refuse(const error& why) noexcept {
+    if (core_) core_->refuse(why);
+  }
 
-  [[nodiscard]] int file_descriptor() const noexcept { return core_->file_descriptor(); }
-  /// What to wait for: POLLIN, or POLLIN and POLLOUT.
-  [[nodiscard]] short events() const noexcept { return core_->events(); }
+  /// -1 if the session is empty.
+  [[nodiscard]] int file_descriptor() const noexcept {
+    return core_ ? core_->file_descriptor() : -1;
+  }
+  /// What to wait for: POLLIN, or POLLIN and POLLOUT; 0 if the session is empty.
+  [[nodiscard]] short events() const noexcept { return core_ ? core_->events() : short{0}; }
   /// When to call `advance` even if the socket is not ready.
-  [[nodiscard]] wait_limit::time_point deadline() const noexcept { return core_->deadline(); }
+  [[nodiscard]] wait_limit::time_point deadline() const noexcept {
+    return core_ ? core_->deadline() : (wait_limit::time_point::max)();
+  }
 
  private:
+  [[nodiscard]] static error empty() noexcept {
+    return {error_kind::invalid_input, "exchange_session",
+            "this session was moved from, or finish has returned its outcome already"};
+  }
   exchange_session(detail::owned<detail::exchange_core> core, End&& prepared) noexcept
       : prepared_(std::move(prepared)), core_(std::move(core)) {}
 

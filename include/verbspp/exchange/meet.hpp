@@ -28,7 +28,8 @@ namespace verbspp {
 ///     VERBSPP_TRY(peer, std::move(session).finish());
 ///
 /// The listener, and what the options refer to, have to live as long as this. A move-only owner;
-/// one that goes before it is done tells the peer so. Thread rule: as a container.
+/// one that goes before it is done tells the peer so. One that was moved from, or that has given
+/// its outcome, is empty, and refuses everything (`invalid_input`). Thread rule: as a container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class meeting_session {
@@ -58,6 +59,9 @@ class meeting_session {
   /// \returns whether it is done
   /// \errors as `meet`; later calls give the same
   [[nodiscard]] result<bool> advance() noexcept {
+    if (!search_)
+      return error(error_kind::invalid_input, "meeting_session",
+                   "this session was moved from, or finish has returned its outcome already");
     if (!running_) {
       VERBSPP_TRY(is_found, search_->advance());
       if (!is_found) return false;
@@ -68,14 +72,16 @@ class meeting_session {
     return is_done;
   }
   /// What came of it, once `advance` has said that it is done.
-  /// \errors `busy` if it is not
+  /// \errors `busy` if it is not; `invalid_input` if it was called before
   [[nodiscard]] result<outcome> finish() && noexcept {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
       return error(error_kind::busy, "meeting_session::finish",
                    "the meeting goes on: call advance until it says that it is done");
     VERBSPP_TRY(met, std::move(*running_).finish());
-    return outcome{search_->take_socket(), std::move(met)};
+    tcp_socket socket = search_->take_socket();
+    search_ = {};
+    return outcome{std::move(socket), std::move(met)};
   }
   /// Waits, again and again, until it is done.
   /// \errors as `advance`
@@ -88,7 +94,10 @@ class meeting_session {
   }
 
   /// For epoll and poll: readable when there is something to do, the passing of a limit included.
-  [[nodiscard]] int file_descriptor() const noexcept { return search_->file_descriptor(); }
+  /// -1 if the session is empty.
+  [[nodiscard]] int file_descriptor() const noexcept {
+    return search_ ? search_->file_descriptor() : -1;
+  }
 
  private:
   meeting_session(detail::owned<detail::peer_search> search, End&& prepared) noexcept
