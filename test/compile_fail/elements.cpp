@@ -6,9 +6,15 @@
 #include <verbspp/memory/registered_buffer.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 using namespace verbspp;
 using queue_pair_type = connected_queue_pair<transport::rc>;
@@ -141,4 +147,34 @@ auto post(queue_pair_type& queue_pair, scatter_element part,
 using element = BAD(gather_element) GOOD(scatter_element);
 auto receive(connected_queue_pair<transport::rc>& queue_pair, element part) {
   return queue_pair.post_receive({.elements = part}, {.id = 1});
+}
+
+// case: inline_NAME
+// expect: an inline payload has the bytes of one trivially copyable object, of text, or of a span of std::byte, and not those of a pointer or view
+// within: 15
+// columns: NAME | BEYOND
+// row: span | numbers
+// row: sized_span | numbers.first<2>()
+// row: wide_text | std::wstring_view(L"words")
+// row: wide_literal | L"words"
+// row: initializer_list | (std::initializer_list<int>{1, 2})
+// row: reference | std::ref(object)
+// row: nothing | nullptr
+// row: pointer | &object
+// row: array_of_pointers | (std::array<const int*, 1>{&object})
+// row: iterator | numbers.begin()
+// row: vector | (std::vector<int>{1, 2})
+// row: element | gather_element::from_native({})
+auto post(queue_pair_type& queue_pair, int& object, std::span<const int> numbers) {
+  const auto bytes = std::as_bytes(numbers);
+  (void)object, (void)bytes;
+  GOOD(return queue_pair.post_send({.elements = inline_payload(bytes)});)
+  BAD(return queue_pair.post_send({.elements = inline_payload(BEYOND)});)
+}
+
+// case: inline_result
+// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+// within: 15
+auto post(queue_pair_type& queue_pair, const result<std::uint64_t>& number) {
+  return queue_pair.post_send({.elements = inline_payload(number GOOD(.assume_value()))});
 }

@@ -6,7 +6,10 @@
 #include <verbspp/group.hpp>
 #include <verbspp/ranks.hpp>
 
+#include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 
 using namespace verbspp;
 
@@ -31,6 +34,24 @@ group_result<world> join(launcher from, const protection_domain& domain) {
 // expect: collective steps of a world are for trivially copyable values of at most 256 bytes
 void gather(world& all, const std::string& words) {
   static_cast<void>(all.all_gather(words GOOD(.size()), std::chrono::seconds(1)));
+}
+
+// case: collective_NAME
+// expect: and a pointer or view means nothing to another rank
+// columns: NAME | BEYOND
+// row: span | numbers
+// row: pointer | numbers.data()
+// row: text | std::string_view("words")
+// row: reference | std::ref(numbers[0])
+void give(world& all, std::span<int> numbers) {
+  GOOD(static_cast<void>(all.all_gather(numbers[0], std::chrono::seconds(1)));)
+  BAD(static_cast<void>(all.all_gather(BEYOND, std::chrono::seconds(1)));)
+}
+
+// case: collective_result
+// expect: this is a result, which may hold an error: take the value out of it, by .value() or VERBSPP_TRY
+void give(world& all, const result<int>& number) {
+  static_cast<void>(all.all_gather(number GOOD(.assume_value()), std::chrono::seconds(1)));
 }
 
 // case: group_gather_of_sends

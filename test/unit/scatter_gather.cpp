@@ -9,9 +9,12 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <span>
 #include <string>
+#include <string_view>
+#include <type_traits>
 #include <vector>
 
 using verbspp::error_kind;
@@ -132,6 +135,14 @@ TEST_CASE("bytes, text and objects can be sent inline") {
   CHECK(shows_bytes(verbspp::inline_payload("hello"), "hello", 5));
   CHECK(shows_bytes(verbspp::inline_payload(bytes), bytes.data(), 3));
   CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, const header*>);
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::span<const int>>);
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::wstring_view>);
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::initializer_list<int>>);
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::reference_wrapper<int>>);
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::nullptr_t>);
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, verbspp::result<int>>);
+  CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, gather_element>);
+  CHECK(std::is_constructible_v<verbspp::inline_payload, std::array<int, 2>>);
   CHECK_FALSE(std::is_constructible_v<verbspp::inline_payload, std::vector<int>>);
 }
 

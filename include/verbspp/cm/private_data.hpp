@@ -4,6 +4,7 @@
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/refers_elsewhere.hpp>
 #include <verbspp/base/result.hpp>
 
 #include <array>
@@ -18,13 +19,13 @@ namespace verbspp {
 
 namespace detail {
 
-/// What only refers to its bytes: a pointer, or a view such as a span. Of what has the interface of
-/// a sequence, only arrays have their elements in themselves, and these have a size that is known.
+/// What only refers to its bytes. Of what has the interface of a sequence, only arrays have their
+/// elements in themselves, and these have a size that is known.
 template <class Value>
-concept RefersElsewhere = std::is_pointer_v<Value> || (requires(const Value& value) {
-                            value.data();
-                            value.size();
-                          } && !requires { std::tuple_size<Value>::value; });
+concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& value) {
+                              value.data();
+                              value.size();
+                            } && !requires { std::tuple_size<Value>::value; });
 
 [[nodiscard]] error private_data_too_long(std::size_t size, std::size_t most) noexcept;
 [[nodiscard]] error private_data_too_short(std::size_t size, std::size_t wanted) noexcept;
@@ -33,7 +34,7 @@ concept RefersElsewhere = std::is_pointer_v<Value> || (requires(const Value& val
 
 /// A value whose bytes are all of it, so that they mean the same to the peer.
 template <class Value>
-concept TravelsAsBytes = std::is_trivially_copyable_v<Value> && !detail::RefersElsewhere<Value>;
+concept TravelsAsBytes = std::is_trivially_copyable_v<Value> && !detail::HasBytesElsewhere<Value>;
 
 template <class Value, std::size_t Most>
 concept FitsPrivateData = TravelsAsBytes<Value> && sizeof(Value) <= Most;
@@ -69,7 +70,7 @@ class private_data {
                              "trivially copyable");
   template <class Value>
   private_data(const Value&)
-      VERBSPP_DETAIL_REFUSED(std::is_trivially_copyable_v<Value>&& detail::RefersElsewhere<Value>,
+      VERBSPP_DETAIL_REFUSED(std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,
                              "private data travels as the bytes of the value itself, and a pointer "
                              "or view means nothing to the peer: for bytes that are elsewhere "
                              "there is private_data::from(bytes)");

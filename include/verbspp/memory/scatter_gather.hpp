@@ -3,6 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/because.hpp>
+#include <verbspp/base/detail/refers_elsewhere.hpp>
 #include <verbspp/memory/keys.hpp>
 
 #include <infiniband/verbs.h>
@@ -101,12 +102,19 @@ static_assert(sizeof(scatter_element) == sizeof(ibv_sge) &&
               std::is_standard_layout_v<scatter_element> &&
               std::is_trivially_copyable_v<scatter_element>);
 
-/// What can be sent inline as it is.
+namespace detail {
+/// What is text or bytes, which an inline payload takes by a view.
 template <class Object>
-concept InlineObject =
-    std::is_trivially_copyable_v<Object> && !std::is_pointer_v<Object> &&
-    !std::is_array_v<Object> && !std::is_convertible_v<const Object&, std::string_view> &&
-    !std::is_convertible_v<const Object&, std::span<const std::byte>>;
+concept InlineBytes = !std::is_null_pointer_v<Object> &&
+                      (std::is_convertible_v<const Object&, std::string_view> ||
+                       std::is_convertible_v<const Object&, std::span<const std::byte>>);
+}  // namespace detail
+
+/// What can be sent inline as it is: its bytes are all of it.
+template <class Object>
+concept InlineObject = std::is_trivially_copyable_v<Object> && !std::is_array_v<Object> &&
+                       !detail::InlineBytes<Object> && !detail::RefersElsewhere<Object> &&
+                       !detail::MayLackValue<Object> && !std::is_base_of_v<gather_element, Object>;
 
 /// Bytes that travel within the request itself: they need no registration, and may change as soon
 /// as the request was posted, or was added to a batch. At most `capacities().max_inline_data`.
@@ -123,6 +131,18 @@ class VERBSPP_VIEW inline_payload {
     requires InlineObject<Object>
   explicit inline_payload(const Object& object VERBSPP_LIFETIMEBOUND) noexcept
       : inline_payload(static_cast<const void*>(&object), sizeof(Object)) {}
+  template <class Object>
+  explicit inline_payload(const Object&)
+      VERBSPP_DETAIL_REFUSED(detail::MayLackValue<Object>,
+                             "this is a result, which may hold an error: take the value out of it, "
+                             "by .value() or VERBSPP_TRY");
+  template <class Object>
+  explicit inline_payload(const Object&)
+      VERBSPP_DETAIL_REFUSED((!InlineObject<Object> && !detail::InlineBytes<Object> &&
+                              !detail::MayLackValue<Object>),
+                             "an inline payload has the bytes of one trivially copyable object, of "
+                             "text, or of a span of std::byte, and not those of a pointer or view: "
+                             "for what it refers to, write inline_payload(std::as_bytes(span))");
 
   [[nodiscard]] const gather_element& element() const& noexcept VERBSPP_LIFETIMEBOUND {
     return native_;

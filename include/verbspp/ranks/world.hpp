@@ -3,6 +3,7 @@
 
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/detail/refers_elsewhere.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/builder.hpp>
@@ -36,11 +37,18 @@ namespace verbspp {
 
 /// What collective steps carry: small, and its bytes are all there is to it.
 template <class Value>
-concept CollectiveValue = detail::because(
-    std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
-        sizeof(Value) <= 256,
-    "collective steps of a world are for trivially copyable values of at most 256 bytes; more "
-    "travels by peers().scatter and gather, or by the libraries that docs/groups.md names");
+concept CollectiveValue =
+    detail::because(!detail::MayLackValue<Value>,
+                    "this is a result, which may hold an error: take the value out of it, by "
+                    ".value() or VERBSPP_TRY") &&
+    detail::because(!detail::RefersElsewhere<Value>,
+                    "collective steps of a world carry the bytes of the value itself, and a "
+                    "pointer or view means nothing to another rank: give them what it refers to") &&
+    detail::because(
+        std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
+            !std::is_array_v<Value> && sizeof(Value) <= 256,
+        "collective steps of a world are for trivially copyable values of at most 256 bytes; more "
+        "travels by peers().scatter and gather, or by the libraries that docs/groups.md names");
 
 namespace detail {
 
