@@ -38,9 +38,16 @@ bool fill_nonce(std::span<std::byte> nonce) noexcept {
 result<owned<exchange_core>> exchange_core::create(const exchange_setup& setup,
                                                    const wait_limit& limit) noexcept {
   constexpr const char* starting = "exchange: start";
+  constexpr const char* not_a_stream =
+      "the file descriptor is not one of a stream socket: give it one that is connected";
   if (setup.file_descriptor < 0)
     return error::out_of_range(starting, "file descriptor", setup.file_descriptor,
                                "give it a stream socket that is connected");
+  int type = 0;
+  socklen_t size_of_type = sizeof type;
+  if (::getsockopt(setup.file_descriptor, SOL_SOCKET, SO_TYPE, &type, &size_of_type) != 0)
+    return error::from_errno(errno, starting).as(error_kind::invalid_input, not_a_stream);
+  if (type != SOCK_STREAM) return error(error_kind::invalid_input, starting, not_a_stream);
   if (setup.options.application.size() > longest_application)
     return error::above_limit(starting, "length of the application's name",
                               setup.options.application.size(), longest_application);
@@ -431,6 +438,10 @@ void exchange_core::add_frame(std::uint8_t type, std::span<const std::byte> body
 /// Why there comes nothing more: the errno, or 0 if the peer has closed the connection.
 error exchange_core::without_more(int errnum) const noexcept {
   const char* hint = "the peer closed the connection";
+  if (errnum == ENOTCONN) {
+    hint = "the socket is not connected: connect it, or give the one that accept returned";
+    return error::from_errno(errnum, "exchange", hint).as(error_kind::not_connected, hint);
+  }
   switch (awaited_) {
     case awaited::hello:
       hint =

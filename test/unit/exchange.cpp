@@ -342,9 +342,19 @@ TEST_CASE("an exchange of bad use is refused") {
 
   std::array<int, 2> pipe{};
   REQUIRE(::pipe(pipe.data()) == 0);
-  plain_side no_socket(pipe[0], some, 1s);
-  CHECK(no_socket.advance());
-  CHECK(no_socket.failure().native_errno() == ENOTSOCK);
+  const error no_socket = start(pipe[0], {}).error();
+  CHECK(no_socket == error_kind::invalid_input);
+  CHECK(no_socket.native_errno() == ENOTSOCK);
+  CHECK(no_socket.message().find("not one of a stream socket") != std::string::npos);
+  const int of_datagrams = ::socket(AF_UNIX, SOCK_DGRAM, 0);
+  CHECK(start(of_datagrams, {}).error() == error_kind::invalid_input);
+  ::close(of_datagrams);
+  const int not_connected = ::socket(AF_INET, SOCK_STREAM, 0);
+  plain_side unconnected(not_connected, some, 1s);
+  CHECK(unconnected.advance());
+  CHECK(unconnected.failure() == error_kind::not_connected);
+  CHECK(unconnected.message().find("the socket is not connected") != std::string::npos);
+  ::close(not_connected);
   ::close(pipe[0]);
   ::close(pipe[1]);
 }
