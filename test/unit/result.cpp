@@ -108,6 +108,31 @@ TEST_CASE("VERBSPP_TRY takes expressions with commas") {
   CHECK(add().value() == 3);
 }
 
+TEST_CASE("VERBSPP_TRYV looks at a variable, and leaves it as it is") {
+  struct move_only {
+    explicit move_only(int n) : number(n) {}
+    move_only(move_only&&) = default;
+    move_only& operator=(move_only&&) = default;
+    int number;
+  };
+  const auto look_at = [](auto& named) -> result<void> {
+    VERBSPP_TRYV(named);
+    return success();
+  };
+  result<move_only> owner = move_only(7);
+  const result<move_only> constant = move_only(8);
+  result<int> number = 9;
+  CHECK(look_at(owner).has_value());
+  CHECK(look_at(constant).has_value());
+  CHECK(look_at(number).has_value());
+  CHECK(owner.value().number == 7);
+  owner = fail<move_only>().error();
+  CHECK(look_at(owner).error() == error_kind::permission);
+  CHECK(owner.error() == error_kind::permission);
+  const result<move_only> failed = fail<move_only>().error();
+  CHECK(look_at(failed).error() == error_kind::permission);
+}
+
 TEST_CASE("VERBSPP_TRYV goes on after a success and returns a failure") {
   int steps = 0;
   const auto run = [&]() -> result<void> {

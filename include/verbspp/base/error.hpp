@@ -191,6 +191,11 @@ class error {
   // NOLINTNEXTLINE(modernize-use-nodiscard): who knows that the buffer suffices may ignore it
   std::size_t format(std::span<char> buffer) const noexcept;
   /// The message: one line that says what failed, on what, and what to do.
+  ///
+  /// An error owns no memory. Words that were composed at run time, such as the reason that a peer
+  /// gave, are kept for the last 64 of such errors of the process. The message of an older one says
+  /// that newer errors have taken their place; its kind, errno and operation stay. Store the
+  /// message, not the error, to keep the words.
   [[nodiscard]] std::string message() const;
 
   /// The errno, or where there is none the one that the kind stands for, of `generic_category`.

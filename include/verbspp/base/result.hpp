@@ -65,6 +65,32 @@ template <class Other>
   return std::move(from).assume_value();
 }
 
+/// Whether another outcome has failed, and with which error.
+template <class Error>
+struct copied_failure : outcome<void, Error> {
+  template <class Value>
+  constexpr copied_failure(const outcome<Value, Error>& from) noexcept
+      : outcome<void, Error>(from.has_value() ? outcome<void, Error>(success())
+                                              : outcome<void, Error>(from.assume_error())) {}
+};
+
+/// `VERBSPP_TRYV` keeps a temporary, and copies a variable; only the failure of one whose value
+/// can't be copied.
+template <class Expression>
+struct looked_at {
+  using type = std::remove_cvref_t<Expression>;
+};
+template <class Value, class Error>
+  requires(!std::is_copy_constructible_v<outcome<Value, Error>>)
+struct looked_at<outcome<Value, Error>&> {
+  using type = copied_failure<Error>;
+};
+template <class Value, class Error>
+  requires(!std::is_copy_constructible_v<outcome<Value, Error>>)
+struct looked_at<const outcome<Value, Error>&> {
+  using type = copied_failure<Error>;
+};
+
 /// A range of the one outcome that it has if that failed, else of none.
 template <class Outcome>
 struct only_if_failed {
@@ -75,8 +101,8 @@ struct only_if_failed {
 
   Outcome outcome;
 };
-template <class Outcome>
-only_if_failed(Outcome) -> only_if_failed<Outcome>;
+template <class Expression>
+only_if_failed(Expression&&) -> only_if_failed<typename looked_at<Expression>::type>;
 
 }  // namespace detail
 
