@@ -5,6 +5,7 @@
 #include <verbspp/channel.hpp>
 
 #include <string>
+#include <utility>
 
 using namespace verbspp;
 
@@ -83,4 +84,50 @@ void post(channel& channel, registered_buffer<access::remote_read>& buffer,
           const remote_memory<access::remote_write>& remote) {
   BAD(static_cast<void>(channel.post_receive(std::move(buffer)));)
   GOOD(static_cast<void>(channel.post_write(std::move(buffer), {.remote = remote}));)
+}
+
+// case: coroutine_in_a_scope
+// expect: a scope ends when its function returns, and a coroutine returns where it first waits: give the scope a function that is not a coroutine
+// within: 25
+// The return type of a coroutine.
+struct task {
+  struct promise_type {};
+};
+void use(channel& channel) {
+#if MUST_FAIL == 1
+  static_cast<void>(channel.scope([](channel_scope&) -> task { return {}; }));
+#elif MUST_FAIL == 2
+  static_cast<void>(channel.manual_scope([](channel_scope&) -> task { return {}; }));
+#elif MUST_FAIL == 3
+  static_cast<void>(channel.stream([](channel_stream&) -> task { return {}; }));
+#else
+  static_cast<void>(channel.scope([](channel_scope&) {}));
+  static_cast<void>(channel.scope([](channel_scope&) { return 1; }));
+#endif
+}
+
+// case: filling_a_constant_buffer
+// expect: the device writes there: a constant buffer can't be filled
+void use(channel& channel, BAD(const) registered_buffer<access::local_write>& buffer,
+         remote_memory<access::remote_read> there) {
+#if MUST_FAIL == 2
+  static_cast<void>(channel.read(buffer, {.remote = there}));
+#else
+  static_cast<void>(channel.receive(buffer));
+#endif
+  static_cast<void>(there);
+}
+
+// case: filling_a_temporary
+// expect: this call fills the memory and leaves it where it is, so what arrives in a temporary is lost
+void use(channel& channel, registered_buffer<access::local_write> buffer,
+         remote_memory<access::remote_read> there) {
+#if MUST_FAIL == 1
+  static_cast<void>(channel.receive(std::move(buffer)));
+#elif MUST_FAIL == 2
+  static_cast<void>(channel.read(std::move(buffer), {.remote = there}));
+#else
+  static_cast<void>(channel.receive(buffer));
+#endif
+  static_cast<void>(there);
 }

@@ -106,3 +106,17 @@ void post(group& peers) {
   static_cast<void>(peers.scatter({0, 1}, [](std::uint32_t) { return send_operation(); }));
 #endif
 }
+
+// case: coroutine_in_a_scope_of_a_group
+// expect: a scope ends when its function returns, and a coroutine returns where it first waits
+// The return type of a coroutine.
+struct task {
+  struct promise_type {};
+};
+void use(group& peers) {
+#ifdef MUST_FAIL
+  static_cast<void>(peers.scope([](group_scope&) -> task { return {}; }));
+#else
+  static_cast<void>(peers.scope([](group_scope&) {}));
+#endif
+}

@@ -126,3 +126,16 @@ auto remote(const memory_region<access::remote_read>& region) {
   const auto key = BAD(region.lkey()) GOOD(region.rkey());
   return remote_memory<access::remote_read>(0, 64, key);
 }
+
+// case: local_write_added_without_the_memory
+// expect: the memory of a region without access::local_write may be constant: to add it, give the memory as well
+auto add(memory_region<access::local_read> region, std::span<std::byte> memory) {
+  (void)memory;
+  return std::move(region).change_rights<access::local_write>(GOOD(memory));
+}
+
+// case: local_write_added_to_constant_memory
+// expect: constant memory cannot be registered with access::local_write
+auto add(memory_region<access::local_read> region, std::span<BAD(const) std::byte> memory) {
+  return std::move(region).change_rights<access::local_write>(memory);
+}

@@ -5,6 +5,7 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel.hpp>
 #include <verbspp/device/context.hpp>
+#include <verbspp/exchange.hpp>
 #include <verbspp/memory/buffer_part.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
 #include <verbspp/memory/shared_buffer.hpp>
@@ -107,3 +108,11 @@ using leased_region = memory_region<access::local_write | access::window_bind>;
 
 BAD(leased_region) GOOD(const leased_region&) memory();
 void grant(channel& to) { static_cast<void>(to.lease<access::remote_write>(memory(), 0, 64)); }
+
+// case: meeting_at_a_temporary_listener
+// expect: a meeting uses its listener until it is done, and this one is a temporary
+auto start([[maybe_unused]] const tcp_listener& listener, prepared_channel prepared) {
+  return meeting_session<int, prepared_channel>::start(
+      BAD(tcp_listener::open("0").value()) GOOD(listener), "host", "4711", std::move(prepared), 1,
+      std::chrono::seconds(1));
+}

@@ -340,7 +340,7 @@ TEST_CASE("a region whose change fails is as before or gone, as the verbs have i
     ibv_mr* const native = region.native_handle();
     {
       const failing_reregistration fails(expected.returned, expected.errnum);
-      const error e = failure_of(std::move(region).change_rights<access::local_write>());
+      const error e = failure_of(std::move(region).change_rights<access::local_write>(bytes));
       CHECK(e == expected.kind);
       CHECK(e.operation() == std::string("ibv_rereg_mr"));
       CHECK(e.native_errno() == (expected.errnum != 0 ? expected.errnum : EIO));
@@ -356,7 +356,7 @@ TEST_CASE("a region whose change fails is as before or gone, as the verbs have i
   auto region = must(register_memory(bed.domain, bytes));
   {
     const failing_reregistration fails(IBV_REREG_MR_ERR_DO_FORK_OLD, ENOMEM);
-    const auto changed = must(std::move(region).change_rights<access::local_write>());
+    const auto changed = must(std::move(region).change_rights<access::local_write>(bytes));
     CHECK(changed.length() == 64);
   }
   REQUIRE(collected.reports().size() == 1);

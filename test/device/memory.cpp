@@ -392,7 +392,7 @@ TEST_CASE("what cannot be changed of a region is refused before the device is as
     CHECK(failure_of(std::move(region).change_rights<access::on_demand>()) ==
           error_kind::not_supported);
   CHECK_NOTHROW(must(std::move(region).deregister()));
-  CHECK(failure_of(std::move(region).change_rights<access::local_write>()) ==
+  CHECK(failure_of(std::move(region).change_rights<access::local_write>(bytes)) ==
         error_kind::invalid_input);
 }
 

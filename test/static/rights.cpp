@@ -151,7 +151,16 @@ template <access_flags Rights, access_flags NewRights>
 concept CanChangeRights = requires(memory_region<Rights> region) {
   std::move(region).template change_rights<NewRights>();
 };
-static_assert(CanChangeRights<local_read, local_write>);
+static_assert(CanChangeRights < local_write, local_write | remote_write >);
+static_assert(CanChangeRights<local_write, local_read>);
+static_assert(!CanChangeRights<local_read, local_write>, "the memory may be constant");
+template <access_flags NewRights, class Memory>
+concept CanChangeRightsOf = requires(memory_region<local_read> region, Memory memory) {
+  std::move(region).template change_rights<NewRights>(static_cast<Memory>(memory));
+};
+static_assert(CanChangeRightsOf<local_write, std::span<std::byte>>);
+static_assert(!CanChangeRightsOf<local_write, std::span<const std::byte>>);
+static_assert(CanChangeRightsOf<local_read, std::span<const std::byte>>);
 static_assert(!CanChangeRights<local_read, remote_write>, "the verbs need local write");
 template <access_flags Rights>
 concept CanChangeRightsOfAnLvalue =

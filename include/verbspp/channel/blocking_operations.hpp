@@ -73,7 +73,7 @@ class blocking_operations {
     return run_with(memory, rest, limit);
   }
   template <class Memory>
-    requires BorrowedMemory<Memory> && FillableMemory<Memory>
+    requires BorrowedMemory<Memory> && FillableMemory<Memory> && OutlivesCall<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> receive(
       Memory&& memory, call_limit limit = call_limit::of_channel()) noexcept {
     return run_with(memory, receive_operation(), limit);
@@ -86,7 +86,7 @@ class blocking_operations {
     return run_with(memory, rest, limit);
   }
   template <class Memory>
-    requires BorrowedMemory<Memory> && FillableMemory<Memory>
+    requires BorrowedMemory<Memory> && FillableMemory<Memory> && OutlivesCall<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> read(
       Memory&& memory, const read_operation& rest,
       call_limit limit = call_limit::of_channel()) noexcept {

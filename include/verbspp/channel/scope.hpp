@@ -3,6 +3,7 @@
 
 #include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/outcome.hpp>
+#include <verbspp/base/detail/suspends.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel_operations.hpp>
@@ -223,6 +224,9 @@ namespace detail {
 template <class Scope, class Function>
 [[nodiscard]] VERBSPP_DATA_PATH auto run(Scope& scope, Function& function, bool is_manual) {
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
+  static_assert(!Suspends<returned>,
+                "a scope ends when its function returns, and a coroutine returns where it first "
+                "waits: give the scope a function that is not a coroutine");
   using value = value_within_t<returned>;
   using report = scope_result<value>;
   if constexpr (std::is_void_v<returned>) {

@@ -19,8 +19,8 @@ namespace verbspp {
 
 namespace detail {
 
-/// What only refers to its bytes. Of what has the interface of a sequence, only arrays have their
-/// elements in themselves, and these have a size that is known.
+/// A value that only refers to its bytes. A sequence contains its elements only if it is an array,
+/// whose size is known.
 template <class Value>
 concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& value) {
                               value.data();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
@@ -12,6 +13,7 @@
 
 #include <optional>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 namespace verbspp {
@@ -53,6 +55,13 @@ class meeting_session {
     session::write_offer(*search.get(), prepared, mine);
     return meeting_session(std::move(search), std::move(prepared));
   }
+  template <class Mine>
+  static result<meeting_session> start(const tcp_listener&&, std::string_view, std::string_view,
+                                       End, const Mine&, const wait_limit&,
+                                       const exchange_options& = {})
+      VERBSPP_DETAIL_REFUSED(!std::is_void_v<Mine>,
+                             "a meeting uses its listener until it is done, and this one is a "
+                             "temporary: give it a listener that has a name");
 
   /// Does what can be done without waiting; the handshake of the queue pair, which takes system
   /// calls, among it.

@@ -3,6 +3,7 @@
 
 #include <verbspp/base/detail/because.hpp>
 #include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/detail/suspends.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel.hpp>
@@ -170,6 +171,9 @@ template <class Scope, class Function>
 [[nodiscard]] auto run_in_group(Scope& scope, Function& function) {
   constexpr bool is_manual = std::is_same_v<Scope, manual_group_scope>;
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;
+  static_assert(!Suspends<returned>,
+                "a scope ends when its function returns, and a coroutine returns where it first "
+                "waits: give the scope a function that is not a coroutine");
   using value = value_within_t<returned>;
   using report = group_result<value>;
   if constexpr (std::is_void_v<returned>) {

@@ -311,7 +311,18 @@ concept WritableAsFarAs = detail::because(
         !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<Memory>>>,
     "constant memory cannot be registered with access::local_write");
 
+/// Rights that a region of these rights can get without its memory, which may be constant.
+template <access_flags Rights, access_flags NewRights>
+concept AddsNoWrites = detail::because(
+    Rights.contains(access::local_write) || !NewRights.contains(access::local_write),
+    "the memory of a region without access::local_write may be constant: to add it, give the "
+    "memory as well, change_rights<...>(memory)");
+
 namespace detail {
+
+[[nodiscard]] inline error no_memory_to_register() noexcept {
+  return {error_kind::invalid_input, "ibv_rereg_mr", "there is no memory of 0 bytes to register"};
+}
 
 /// The bytes of a range, writable; whether they may be written, the rights say.
 template <class Memory>
@@ -357,13 +368,24 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   // deregistered.
 
   /// \errors `not_supported` where the driver cannot, `invalid_input` (above all if the region was
-  /// moved from, or is borrowed), `busy`, `driver`; as `register_memory`. Local write for memory
-  /// that was registered as constant is the caller's word.
+  /// moved from, or is borrowed), `busy`, `driver`; as `register_memory`
   template <access_flags NewRights>
-    requires RegistrableRights<NewRights>
+    requires RegistrableRights<NewRights> && AddsNoWrites<Rights, NewRights>
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region<NewRights>>
   change_rights() && noexcept {
     VERBSPP_TRYV(this->registration_.change({.rights = NewRights}));
+    return memory_region<NewRights>(std::move(this->registration_));
+  }
+  /// Changes the rights and the memory at once; the memory may be the former. This can add local
+  /// write.
+  template <access_flags NewRights, class Memory>
+    requires RegistrableRights<NewRights> && RegistrableMemory<Memory> &&
+             WritableAsFarAs<Memory, NewRights>
+  [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region<NewRights>>
+  change_rights(Memory&& memory) && noexcept {
+    const std::span<std::byte> bytes = detail::bytes_of(memory);
+    if (bytes.empty()) return detail::no_memory_to_register();
+    VERBSPP_TRYV(this->registration_.change({.rights = NewRights, .memory = bytes}));
     return memory_region<NewRights>(std::move(this->registration_));
   }
   /// \errors as `change_rights`, and `invalid_input` for a domain of another context
@@ -379,9 +401,7 @@ class VERBSPP_CONSUMABLE memory_region : public registered_region<Rights> {
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<memory_region> change_memory(
       Memory&& memory) && noexcept {
     const std::span<std::byte> bytes = detail::bytes_of(memory);
-    if (bytes.empty())
-      return error(error_kind::invalid_input, "ibv_rereg_mr",
-                   "there is no memory of 0 bytes to register");
+    if (bytes.empty()) return detail::no_memory_to_register();
     VERBSPP_TRYV(this->registration_.change({.memory = bytes}));
     return std::move(*this);
   }

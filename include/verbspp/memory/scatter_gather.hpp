@@ -103,14 +103,14 @@ static_assert(sizeof(scatter_element) == sizeof(ibv_sge) &&
               std::is_trivially_copyable_v<scatter_element>);
 
 namespace detail {
-/// What is text or bytes, which an inline payload takes by a view.
+/// Text or bytes, which an inline payload takes by a view.
 template <class Object>
 concept InlineBytes = !std::is_null_pointer_v<Object> &&
                       (std::is_convertible_v<const Object&, std::string_view> ||
                        std::is_convertible_v<const Object&, std::span<const std::byte>>);
 }  // namespace detail
 
-/// What can be sent inline as it is: its bytes are all of it.
+/// An object that can be sent inline as it is: its bytes are all of it.
 template <class Object>
 concept InlineObject = std::is_trivially_copyable_v<Object> && !std::is_array_v<Object> &&
                        !detail::InlineBytes<Object> && !detail::RefersElsewhere<Object> &&

@@ -69,7 +69,17 @@ template <class Memory>
 concept FillableMemory =
     detail::because(detail::HasScatter<std::remove_cvref_t<Memory>>,
                     "the device writes there: only memory that was registered with "
-                    "access::local_write can be filled");
+                    "access::local_write can be filled") &&
+    detail::because(!std::is_const_v<std::remove_reference_t<Memory>> ||
+                        !enable_work_memory<std::remove_cvref_t<Memory>>,
+                    "the device writes there: a constant buffer can't be filled");
+
+/// Memory that is still there to be read when a call that has filled it returns.
+template <class Memory>
+concept OutlivesCall = detail::because(
+    std::is_lvalue_reference_v<Memory> || !enable_work_memory<std::remove_cvref_t<Memory>>,
+    "this call fills the memory and leaves it where it is, so what arrives in a "
+    "temporary is lost: give it a buffer that has a name");
 
 /// Memory that a call can borrow while it waits, which names all of itself by `gather()`.
 template <class Memory>

@@ -362,7 +362,8 @@ class VERBSPP_CONSUMABLE queue_pair
   /// pair that was built with `extended_posting`, the calls from `ibv_wr_start` to
   /// `ibv_wr_complete`, which post either all or nothing. If `fill` throws, nothing is posted.
   /// Nothing else can be posted to the queue pair from within `fill`: drivers hold its lock from
-  /// start to complete.
+  /// start to complete. `fill` must neither move nor destroy the queue pair, which posts the batch
+  /// when `fill` has returned.
   /// \errors as of the requests alone, with the number of those that were posted; `invalid_input`
   /// for more than there is room for
   template <std::size_t Requests, std::size_t Elements = Requests,
