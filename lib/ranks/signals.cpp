@@ -18,11 +18,6 @@ namespace verbspp::detail {
 
 namespace {
 
-/// How long a rank may take to answer how far it has come, which its device does.
-constexpr auto time_for_answers = std::chrono::seconds(1);
-/// How long a rank that gives a step up stays until the others' devices have taken what it tells
-/// them. What takes longer goes on by itself, unless the rank leaves.
-constexpr auto time_to_tell = std::chrono::milliseconds(200);
 constexpr auto time_between_polls = std::chrono::microseconds(50);
 
 // A farewell is the low bits of the count, whether a rank has been lost, whether it has refused,
@@ -168,14 +163,14 @@ void signals::run(barrier_kind kind, const peer_list& ranks, Signal signal,
 }
 
 void signals::leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
-                                const error& cause) noexcept {
+                                const error& cause, const wait_limit& limit) noexcept {
   if (objection(ranks)) return;
   for (const std::uint32_t rank : ranks) ++counts_.get()[rank].joined;
   run(
       kind_for(kind, ranks.size()), ranks,
       [&](std::uint32_t to) noexcept { ++counts_.get()[to].signaled; },
       [&](std::uint32_t from) noexcept { ++counts_.get()[from].awaited; });
-  tell_own(peers, ranks, cause.kind());
+  tell_own(peers, ranks, cause.kind(), step_limits(limit));
 }
 
 group_results signals::barrier(group& peers, const peer_list& ranks, barrier_kind kind,
@@ -242,8 +237,10 @@ bool signals::has_gone_on(std::uint32_t rank) const noexcept {
   return false;
 }
 
-bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
-                  std::span<peer_result> told) noexcept {
+bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed,
+                  const step_limits& limits, std::span<peer_result> told) noexcept {
+  const bool is_over = limits.waiting().has_passed();
+  const wait_limit until = limits.answers_until(std::chrono::steady_clock::now());
   kept_pending* const asked = unwaited_.get();
   bool has_all = true;
   std::size_t open = 0;
@@ -266,7 +263,6 @@ bool signals::ask(group& peers, std::uint16_t tag, const failed_step& failed, bo
     else
       has_all = false;
   }
-  const wait_limit until(time_for_answers);
   for (bool is_late = false; open != 0; is_late = until.has_passed()) {
     for (std::size_t i = 0; i < told.size(); ++i) {
       if (!asked[i].has_request()) continue;
@@ -342,7 +338,8 @@ signals::farewell signals::reason_of(const group& peers, std::span<const peer_re
           .has_refused = sureness(first) == certainty::refused};
 }
 
-void signals::tell(group& peers, const peer_list& ranks, const farewell& why) noexcept {
+void signals::tell(group& peers, const peer_list& ranks, const farewell& why,
+                   const step_limits& limits) noexcept {
   const std::uint64_t reason = std::uint64_t{why.culprit} | (why.is_lost ? lost_bit : 0) |
                                (why.has_refused ? refused_bit : 0) |
                                static_cast<std::uint64_t>(why.kind) << kind_at;
@@ -370,16 +367,16 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why) no
     if (each.has_request() && each.poll()) each = kept_pending();
     return each.has_request();
   };
-  for (const wait_limit until(time_to_tell);
+  for (const wait_limit until = limits.news_until(std::chrono::steady_clock::now());
        std::ranges::count_if(left, is_on_its_way) != 0 && !until.has_passed();)
     std::this_thread::sleep_for(time_between_polls);
   for (kept_pending& each : left) each = kept_pending();
 }
 
 signals::verdict signals::blame(group& peers, const peer_list& ranks, std::uint16_t tag,
-                                failed_step failed, const wait_limit& limit) noexcept {
+                                failed_step failed, const step_limits& limits) noexcept {
   if (!failed.with) {
-    tell_own(peers, ranks, failed.cause.kind());
+    tell_own(peers, ranks, failed.cause.kind(), limits);
     return failed.cause;
   }
   if (is_lost(peers, *failed.with)) failed.how = certainty::lost;
@@ -393,11 +390,12 @@ signals::verdict signals::blame(group& peers, const peer_list& ranks, std::uint1
            {.culprit = *failed.with,
             .kind = failed.cause.kind(),
             .is_lost = failed.how == certainty::lost,
-            .has_refused = failed.how == certainty::refused});
+            .has_refused = failed.how == certainty::refused},
+           limits);
     else if (const auto why = farewell_of(*failed.with, ranks))
-      tell(peers, ranks, *why);
+      tell(peers, ranks, *why, limits);
     else
-      tell_own(peers, ranks, lacking.kind());
+      tell_own(peers, ranks, lacking.kind(), limits);
     return lacking;
   }
   const std::span<peer_result> told(all.get(), count);
@@ -405,9 +403,8 @@ signals::verdict signals::blame(group& peers, const peer_list& ranks, std::uint1
     told[i] = {ranks.begin()[i], no_failure()};
     if (const auto trouble = trouble_with(peers, told[i].peer, failed)) told[i].result = *trouble;
   }
-  const bool is_over = limit.has_passed();
-  const bool has_asked_all =
-      (is_over || failed.how != certainty::lost) && ask(peers, tag, failed, is_over, told);
+  const bool has_asked_all = (failed.how != certainty::lost || limits.waiting().has_passed()) &&
+                             ask(peers, tag, failed, limits, told);
   // Who is told that it is lost itself, and finds a connection that broke, was lost by that.
   if (failed.is_itself_lost)
     for (const peer_result& each : told) {
@@ -434,7 +431,7 @@ signals::verdict signals::blame(group& peers, const peer_list& ranks, std::uint1
     if (!why) guessed = culprit->peer;
   }
   // It may be one of those that this rank could not ask, instead.
-  if (!guessed || has_asked_all) tell(peers, ranks, reason_of(peers, told, failed));
+  if (!guessed || has_asked_all) tell(peers, ranks, reason_of(peers, told, failed), limits);
   return findings{std::move(all), guessed};
 }
 

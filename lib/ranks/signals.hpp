@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "ranks/step_limits.hpp"
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
@@ -91,7 +92,7 @@ class [[gnu::visibility("hidden")]] signals {
                                       const wait_limit& limit) noexcept;
   /// Counts what the others count, and tells them why this rank does not come.
   void leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
-                         const error& cause) noexcept;
+                         const error& cause, const wait_limit& limit) noexcept;
   [[nodiscard]] group_results broadcast(group& peers, std::span<std::byte> value,
                                         std::uint32_t root, const wait_limit& limit) noexcept;
   /// `all` is used by the root alone.
@@ -173,15 +174,16 @@ class [[gnu::visibility("hidden")]] signals {
                                        const wait_limit& limit, Function function);
   /// Which of the ranks are to blame; the others are told.
   [[nodiscard]] verdict blame(group& peers, const peer_list& ranks, std::uint16_t tag,
-                              failed_step failed, const wait_limit& limit) noexcept;
+                              failed_step failed, const step_limits& limits) noexcept;
   /// Adds those that were lost since then, as what was posted to them did not finish; but for those
   /// that had told why they would leave. Then nobody is guessed.
   [[nodiscard]] group_results add_lost(const group& peers, const peer_list& ranks,
                                        verdict found) const noexcept;
   /// Asks those that nothing is told of yet, and that are connected, how often they have come, and
-  /// tells who has not, if the step is over by its limit. Late answers go on by themselves.
+  /// tells who has not, if the wait for them is over by its limit. Late answers go on by
+  /// themselves.
   /// \returns whether all are told of then, but for those that are not connected
-  bool ask(group& peers, std::uint16_t tag, const failed_step& failed, bool is_over,
+  bool ask(group& peers, std::uint16_t tag, const failed_step& failed, const step_limits& limits,
            std::span<peer_result> told) noexcept;
   [[nodiscard]] transport_result<completed_work> check_answer(
       std::uint32_t rank, std::uint16_t tag, const transport_result<completed_work>& answered,
@@ -195,10 +197,13 @@ class [[gnu::visibility("hidden")]] signals {
   /// The rank to blame first, and why: of whom it is surest. \pre there is one
   [[nodiscard]] static farewell reason_of(const group& peers, std::span<const peer_result> told,
                                           const failed_step& failed) noexcept;
-  void tell(group& peers, const peer_list& ranks, const farewell& why) noexcept;
+  void tell(group& peers, const peer_list& ranks, const farewell& why,
+            const step_limits& limits) noexcept;
   /// That this rank can't do its part.
-  void tell_own(group& peers, const peer_list& ranks, error_kind kind) noexcept {
-    tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false, .has_refused = true});
+  void tell_own(group& peers, const peer_list& ranks, error_kind kind,
+                const step_limits& limits) noexcept {
+    tell(peers, ranks, {.culprit = rank_, .kind = kind, .is_lost = false, .has_refused = true},
+         limits);
   }
   /// Why that rank has given up the step of these ranks that this one is in; nothing if it has told
   /// nothing, or no sense.

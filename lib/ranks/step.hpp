@@ -73,13 +73,19 @@ inline constexpr const char* collective_step = "collective step of a world";
 class [[gnu::visibility("hidden")]] signals::step {
  public:
   step(signals& of, group& peers, group_scope* scope, const peer_list& ranks, std::uint16_t tag,
-       const wait_limit& limit) noexcept
-      : of_(of), peers_(peers), scope_(scope), ranks_(ranks), tag_(tag), limit_(limit) {}
+       const step_limits& limits) noexcept
+      : of_(of),
+        peers_(peers),
+        scope_(scope),
+        ranks_(ranks),
+        tag_(tag),
+        limits_(limits),
+        limit_(limits.waiting()) {}
   step(const step&) = delete;
   step& operator=(const step&) = delete;
   /// Unless it has ended, what it called has thrown, and the others are told so.
   ~step() {
-    if (!has_ended_) of_.tell_own(peers_, ranks_, error_kind::cancelled);
+    if (!has_ended_) of_.tell_own(peers_, ranks_, error_kind::cancelled, limits_);
   }
 
   /// The step is with that rank.
@@ -174,7 +180,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   group_scope* scope_;  ///< null where it has failed before it began
   const peer_list& ranks_;
   std::uint16_t tag_;
-  const wait_limit& limit_;
+  const step_limits& limits_;
+  const wait_limit& limit_;  ///< the first part, for each wait of the step
   failed_step failed_{};
   bool has_ended_ = false;
   std::uint32_t partners_ = 0;  ///< how many
@@ -184,31 +191,32 @@ class [[gnu::visibility("hidden")]] signals::step {
 template <class Function>
 group_results signals::run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                 const wait_limit& limit, Function function) {
+  const step_limits limits(limit);
   std::optional<verdict> found;
   bool has_begun = false;
   const auto done = peers.scope(
       [&](group_scope& scope) noexcept(noexcept(function(std::declval<step&>()))) {
         has_begun = true;
         join(ranks, tag);
-        step now(*this, peers, &scope, ranks, tag, limit);
+        step now(*this, peers, &scope, ranks, tag, limits);
         function(now);
         // What was posted is waited for later: it may take until the limit.
         if (failed_step failed = now.end(); failed.has_failed)
-          found.emplace(blame(peers, ranks, tag, std::move(failed), limit));
+          found.emplace(blame(peers, ranks, tag, std::move(failed), limits));
       },
       limit);
   if (!has_begun) {
     // For lack of memory: a rank that does not come.
     for (const std::uint32_t rank : ranks) ++counts_.get()[rank].joined;
-    step now(*this, peers, nullptr, ranks, tag, limit);
+    step now(*this, peers, nullptr, ranks, tag, limits);
     now.leave_out(done.error());
     function(now);
-    found.emplace(blame(peers, ranks, tag, now.end(), limit));
+    found.emplace(blame(peers, ranks, tag, now.end(), limits));
   } else if (!found) {
     if (done.has_value()) return {owned<peer_result[]>(), 0};
     found.emplace(blame(peers, ranks, tag,
                         {.has_failed = true, .with = done.error().peer(), .cause = done.error()},
-                        limit));
+                        limits));
   }
   return add_lost(peers, ranks, *std::move(found));
 }

@@ -323,7 +323,7 @@ group_results world::barrier(group_scope& behind, const peer_list& ranks, const 
                              barrier_kind kind) noexcept {
   if (!state_) return error(error_kind::invalid_input, "barrier of a world", "it was moved from");
   if (const auto failed = behind.failure()) {
-    state_->signals.leave_out_barrier(state_->peers, ranks, kind, *failed);
+    state_->signals.leave_out_barrier(state_->peers, ranks, kind, *failed, limit);
     return detail::results_of(*failed);
   }
   return barrier(ranks, limit, kind);

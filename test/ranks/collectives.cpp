@@ -159,7 +159,7 @@ TEST_CASE("a collective step that timed out names who is missing, and the next o
       std::atomic<std::uint32_t> done{0};
       on_threads(count, [&](std::uint32_t rank) {
         if (rank == 2) wait_until([&] { return done == count - 1; }, "the others to be done");
-        const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 2000ms);
+        const auto stepped = steps[i](all.ranks[rank], rank == 2 ? 200ms : 3000ms);
         ++done;
         // In the others, somebody passes on, or gives, and is done.
         const bool has_to_fail = is_for_all || (i == 2 ? rank != 2 : rank == 0);

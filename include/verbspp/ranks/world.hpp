@@ -89,7 +89,8 @@ class channel_source_of final : public channel_source {
 /// what the program sends and receives. They are called by all ranks that they are for, in the
 /// same order, with the same list of ranks. Each has a limit; what it ends says which ranks were
 /// missing, of which the others' results tell nothing: each rank has its own. The next step works
-/// when the ranks are there again, once what was broken is mended (`mend`).
+/// when the ranks are there again, once what was broken is mended (`mend`). The limit bounds the
+/// whole call: its last quarter, at most 1.2 s, is for finding out which ranks are missing.
 ///
 /// With `join_lazily`, two ranks are connected when one of them uses the other for the first time:
 /// by work for several peers, in a scope, a barrier or another step, or by `peers().connect`. The

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/wait_limit.hpp>
+
+#include <algorithm>
+#include <chrono>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// The limit of a step, in three parts: a rank waits for the others; after a failure, it reads
+/// their counts, and then writes the cause to them. So all of it ends by the limit.
+///
+/// A stop token ends the first part alone.
+class step_limits {
+ public:
+  using time_point = wait_limit::time_point;
+  /// The longest time for answers, which come from the others' devices.
+  static constexpr auto longest_answer = std::chrono::seconds(1);
+  /// The shortest, even after the limit: most answers take microseconds.
+  static constexpr auto shortest_answer = std::chrono::milliseconds(10);
+  /// The longest time until the others' devices have acknowledged the news. Later ones arrive
+  /// nevertheless, unless the rank leaves.
+  static constexpr auto longest_news = std::chrono::milliseconds(200);
+
+  /// \pre `whole` lives as long as this
+  explicit step_limits(const wait_limit& whole,
+                       time_point now = std::chrono::steady_clock::now()) noexcept
+      : end_(whole.deadline()), last_answer_(end_), whole_(whole) {
+    if (end_ == (time_point::max)() || end_ <= now) return;
+    const auto kept =
+        std::min<time_point::duration>((end_ - now) / 4, longest_answer + longest_news);
+    last_answer_ = end_ - kept / 6;
+    waiting_ = wait_limit(end_ - kept, stop_of{&whole_});
+  }
+  step_limits(const step_limits&) = delete;
+  step_limits& operator=(const step_limits&) = delete;
+
+  [[nodiscard]] const wait_limit& waiting() const noexcept { return waiting_; }
+  [[nodiscard]] time_point answers_until(time_point now) const noexcept {
+    return std::max(std::min(last_answer_, now + longest_answer), now + shortest_answer);
+  }
+  [[nodiscard]] time_point news_until(time_point now) const noexcept {
+    return std::min(end_, now + longest_news);
+  }
+
+ private:
+  struct stop_of {
+    const wait_limit* whole;
+    [[nodiscard]] bool stop_requested() const noexcept { return whole->stop_requested(); }
+  };
+
+  time_point end_;
+  time_point last_answer_;
+  const wait_limit& whole_;
+  wait_limit waiting_ = whole_;
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop
