@@ -17,19 +17,10 @@ struct marker_operation {};
 
 namespace verbspp {
 template <>
-struct operation_traits<detail::marker_operation> : detail::usual_operation {
+struct operation_traits<detail::marker_operation>
+    : detail::unanswered_operation<detail::marker_operation> {
   static constexpr const char* name = "ibv_post_send (RDMA write of no bytes)";
   static constexpr work_operation completes_as = work_operation::rdma_write;
-  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc || type == transport::uc;
-  }
-  [[nodiscard]] static detail::native_elements elements(
-      const detail::marker_operation& /*operation*/) noexcept {
-    return {};
-  }
-  [[nodiscard]] static unsigned flags(const detail::marker_operation& /*operation*/) noexcept {
-    return 0;
-  }
   static void describe(ibv_send_wr& native,
                        const detail::marker_operation& /*operation*/) noexcept {
     native.opcode = IBV_WR_RDMA_WRITE;

@@ -533,8 +533,8 @@ class VERBSPP_CONSUMABLE queue_pair
         if (options.fenced) [[unlikely]]
           return detail::no_fence(detail::binding_at_once);
       ibv_mw_bind binding{.wr_id = tag.id,
-                          .send_flags = (tag.signaled ? unsigned{IBV_SEND_SIGNALED} : 0U) |
-                                        detail::fenced_if(options.fenced),
+                          .send_flags = detail::flag_if(tag.signaled, IBV_SEND_SIGNALED) |
+                                        detail::flag_if(options.fenced, IBV_SEND_FENCE),
                           .bind_info = part.native()};
       detail::assert_not_in_batch(native_qp());
       const int returned = ibv_bind_mw(native_qp(), native, &binding);

@@ -13,8 +13,8 @@
 
 namespace verbspp {
 
-/// What an operation is to libibverbs. Specialized for each, in operations.hpp and nowhere else;
-/// nothing of it is found by the names of members:
+/// The use of libibverbs by an operation. Each has a specialization, in operations.hpp, which
+/// inherits from `detail::usual_operation` and has:
 ///
 /// - `name`: the call and the operation, as errors have it;
 /// - `completes_as`: what its completion says that it was, which a failed one does not;
@@ -69,11 +69,8 @@ native_of(const element_list<Element>& elements) noexcept {
   return native_of(single.native(), false);
 }
 
-[[nodiscard]] VERBSPP_DATA_PATH unsigned solicited_if(bool asked) noexcept {
-  return asked ? unsigned{IBV_SEND_SOLICITED} : 0U;
-}
-[[nodiscard]] VERBSPP_DATA_PATH unsigned fenced_if(bool asked) noexcept {
-  return asked ? unsigned{IBV_SEND_FENCE} : 0U;
+[[nodiscard]] VERBSPP_DATA_PATH unsigned flag_if(bool asked, ibv_send_flags flag) noexcept {
+  return asked ? unsigned{flag} : 0U;
 }
 
 // What is wrong with the values of an operation; out of line since it is rare.
@@ -89,74 +86,88 @@ native_of(const element_list<Element>& elements) noexcept {
                                 bool to_no_bytes) noexcept VERBSPP_NONBLOCKING;
 [[nodiscard]] error cannot_flush(const char* operation, bool nowhere) noexcept VERBSPP_NONBLOCKING;
 
-/// What most operations are.
+/// The trait of most operations; the members of the operation say which memory and flags it has.
+/// Its functions are inline, errors included: an operation whose address is passed to a function
+/// has to be built in memory first.
+template <class Operation>
 struct usual_operation {
   static constexpr bool only_extended = false;
-  static constexpr bool has_elements = true;
+  static constexpr bool has_result = requires(Operation& each) { each.result; };
+  static constexpr bool has_elements = has_result || requires(Operation& each) { each.elements; };
+  /// The remote memory has to be as long as the elements together.
+  static constexpr bool is_bounded = requires(Operation& each) {
+    each.elements;
+    each.remote.memory();
+  };
+
+  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
+    return type == transport::rc;
+  }
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& /*device*/) noexcept {
     return true;
   }
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* /*to*/) noexcept {
     return true;
   }
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& /*operation*/) noexcept {
-    return true;
+  [[nodiscard]] VERBSPP_DATA_PATH static native_elements elements(
+      [[maybe_unused]] const Operation& operation) noexcept {
+    if constexpr (has_result)
+      return native_of(operation.result);
+    else if constexpr (has_elements)
+      return native_of(operation.elements);
+    else
+      return {};
   }
-  template <class Operation>
-  [[nodiscard]] static error unsoundness(const Operation& /*operation*/) noexcept {
-    return {};
+  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
+      [[maybe_unused]] const Operation& operation) noexcept {
+    unsigned asked = 0;
+    if constexpr (requires { operation.solicited; })
+      asked |= flag_if(operation.solicited, IBV_SEND_SOLICITED);
+    if constexpr (requires { operation.fenced; })
+      asked |= flag_if(operation.fenced, IBV_SEND_FENCE);
+    return asked;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
+      [[maybe_unused]] const Operation& operation) noexcept {
+    if constexpr (is_bounded)
+      return operation.elements.total_length() <= operation.remote.memory().length();
+    else if constexpr (has_result)
+      return operation.result.length() == sizeof(std::uint64_t);
+    else
+      return true;
+  }
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
+      [[maybe_unused]] const Operation& operation) noexcept {
+    [[maybe_unused]] constexpr const char* name = operation_traits<Operation>::name;
+    if constexpr (is_bounded)
+      return remote_too_short(name, operation.elements.total_length(),
+                              operation.remote.memory().length());
+    else if constexpr (has_result)
+      return no_word(name, operation.result.length());
+    else
+      return {};
   }
 };
 
-/// Of remote memory that has to be as long as the elements together. Inline as well, since a value
-/// whose address is given away has to be built in memory first.
-template <class Traits>
-struct of_remote_memory : usual_operation {
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& operation) noexcept {
-    return operation.elements.total_length() <= operation.remote.memory().length();
-  }
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const Operation& operation) noexcept {
-    return remote_too_short(Traits::name, operation.elements.total_length(),
-                            operation.remote.memory().length());
-  }
-};
-
-/// With a result of eight bytes.
-template <class Traits>
-struct atomic_operation : usual_operation {
+/// An operation without an answer, which UC carries as well.
+template <class Operation>
+struct unanswered_operation : usual_operation<Operation> {
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc;
+    return type == transport::rc || type == transport::uc;
   }
+};
+
+/// An operation whose result is a word.
+template <class Operation>
+struct atomic_operation : usual_operation<Operation> {
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
     return device.orig_attr.atomic_cap != IBV_ATOMIC_NONE;
   }
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH static native_elements elements(
-      const Operation& operation) noexcept {
-    return native_of(operation.result);
-  }
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const Operation& operation) noexcept {
-    return fenced_if(operation.fenced);
-  }
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const Operation& operation) noexcept {
-    return operation.result.length() == sizeof(std::uint64_t);
-  }
-  template <class Operation>
-  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const Operation& operation) noexcept {
-    return no_word(Traits::name, operation.result.length());
-  }
 };
 
-/// Makes a key void, where the device can.
-struct invalidation : usual_operation {
-  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc;
-  }
+/// An operation that makes a key void, where the device can.
+template <class Operation>
+struct invalidation : usual_operation<Operation> {
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
     return (device.orig_attr.device_cap_flags & IBV_DEVICE_MEM_MGT_EXTENSIONS) != 0;
   }

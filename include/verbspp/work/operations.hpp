@@ -45,20 +45,10 @@ struct send_operation {
 };
 
 template <>
-struct operation_traits<send_operation> : detail::usual_operation {
+struct operation_traits<send_operation> : detail::unanswered_operation<send_operation> {
   static constexpr const char* name = "ibv_post_send (send)";
   static constexpr work_operation completes_as = work_operation::send;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc || type == transport::uc;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const send_operation& operation) noexcept {
-    return detail::native_of(operation.elements);
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const send_operation& operation) noexcept {
-    return detail::solicited_if(operation.solicited) | detail::fenced_if(operation.fenced);
-  }
   VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
                                          const send_operation& operation) noexcept {
     native.opcode = operation.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
@@ -81,16 +71,12 @@ struct datagram_operation {
 };
 
 template <>
-struct operation_traits<datagram_operation> : detail::usual_operation {
+struct operation_traits<datagram_operation> : detail::usual_operation<datagram_operation> {
   static constexpr const char* name = "ibv_post_send (datagram)";
   static constexpr work_operation completes_as = work_operation::send;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
     return type == transport::ud;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const datagram_operation& operation) noexcept {
-    return detail::native_of(operation.elements);
   }
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
       const datagram_operation& operation) noexcept {
@@ -100,10 +86,6 @@ struct operation_traits<datagram_operation> : detail::usual_operation {
       const datagram_operation& operation) noexcept {
     return detail::datagram_too_long(name, operation.elements.total_length(),
                                      operation.to.most_bytes());
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
-      const datagram_operation& operation) noexcept {
-    return detail::solicited_if(operation.solicited);
   }
   VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
                                          const datagram_operation& operation) noexcept {
@@ -140,22 +122,11 @@ struct write_operation {
 };
 
 template <>
-struct operation_traits<write_operation>
-    : detail::of_remote_memory<operation_traits<write_operation>> {
+struct operation_traits<write_operation> : detail::unanswered_operation<write_operation> {
   static constexpr const char* name = "ibv_post_send (RDMA write)";
   static constexpr work_operation completes_as = work_operation::rdma_write;
   static constexpr std::uint64_t capability =
       IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc || type == transport::uc;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const write_operation& operation) noexcept {
-    return detail::native_of(operation.elements);
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const write_operation& operation) noexcept {
-    return detail::solicited_if(operation.solicited) | detail::fenced_if(operation.fenced);
-  }
   VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
                                          const write_operation& operation) noexcept {
     native.opcode = operation.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
@@ -181,21 +152,10 @@ struct read_operation {
 };
 
 template <>
-struct operation_traits<read_operation>
-    : detail::of_remote_memory<operation_traits<read_operation>> {
+struct operation_traits<read_operation> : detail::usual_operation<read_operation> {
   static constexpr const char* name = "ibv_post_send (RDMA read)";
   static constexpr work_operation completes_as = work_operation::rdma_read;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_RDMA_READ;
-  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const read_operation& operation) noexcept {
-    return detail::native_of(operation.elements);
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const read_operation& operation) noexcept {
-    return detail::fenced_if(operation.fenced);
-  }
   VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
                                          const read_operation& operation) noexcept {
     native.opcode = IBV_WR_RDMA_READ;
@@ -220,7 +180,7 @@ struct compare_and_swap_operation {
 
 template <>
 struct operation_traits<compare_and_swap_operation>
-    : detail::atomic_operation<operation_traits<compare_and_swap_operation>> {
+    : detail::atomic_operation<compare_and_swap_operation> {
   static constexpr const char* name = "ibv_post_send (compare and swap)";
   static constexpr work_operation completes_as = work_operation::compare_and_swap;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
@@ -252,7 +212,7 @@ struct fetch_and_add_operation {
 
 template <>
 struct operation_traits<fetch_and_add_operation>
-    : detail::atomic_operation<operation_traits<fetch_and_add_operation>> {
+    : detail::atomic_operation<fetch_and_add_operation> {
   static constexpr const char* name = "ibv_post_send (fetch and add)";
   static constexpr work_operation completes_as = work_operation::fetch_and_add;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
@@ -285,20 +245,13 @@ struct send_with_invalidate_operation {
 };
 
 template <>
-struct operation_traits<send_with_invalidate_operation> : detail::invalidation {
+struct operation_traits<send_with_invalidate_operation>
+    : detail::invalidation<send_with_invalidate_operation> {
   static constexpr const char* name = "ibv_post_send (send with invalidate)";
   static constexpr work_operation completes_as = work_operation::send;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND_WITH_INV;
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
     return to->wr_send_inv != nullptr;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const send_with_invalidate_operation& operation) noexcept {
-    return detail::native_of(operation.elements);
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
-      const send_with_invalidate_operation& operation) noexcept {
-    return detail::solicited_if(operation.solicited) | detail::fenced_if(operation.fenced);
   }
   VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
                                          const send_with_invalidate_operation& operation) noexcept {
@@ -318,21 +271,13 @@ struct local_invalidate_operation {
 };
 
 template <>
-struct operation_traits<local_invalidate_operation> : detail::invalidation {
+struct operation_traits<local_invalidate_operation>
+    : detail::invalidation<local_invalidate_operation> {
   static constexpr const char* name = "ibv_post_send (local invalidate)";
   static constexpr work_operation completes_as = work_operation::local_invalidate;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_LOCAL_INV;
-  static constexpr bool has_elements = false;
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
     return to->wr_local_inv != nullptr;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const local_invalidate_operation& /*operation*/) noexcept {
-    return {};
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
-      const local_invalidate_operation& operation) noexcept {
-    return detail::fenced_if(operation.fenced);
   }
   VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
                                          const local_invalidate_operation& operation) noexcept {
@@ -380,15 +325,11 @@ struct atomic_write_operation {
 };
 
 template <>
-struct operation_traits<atomic_write_operation> : detail::usual_operation {
+struct operation_traits<atomic_write_operation> : detail::usual_operation<atomic_write_operation> {
   static constexpr const char* name = "ibv_wr_atomic_write";
   static constexpr work_operation completes_as = work_operation::atomic_write;
   static constexpr std::uint64_t capability = 1U << 12;  // IBV_QP_EX_WITH_ATOMIC_WRITE
-  static constexpr bool has_elements = false;
   static constexpr bool only_extended = true;
-  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc;
-  }
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
     return detail::knows_atomic_write<ibv_qp_ex> &&
            (device.device_cap_flags_ex & detail::device_writes_atomically) != 0;
@@ -396,14 +337,6 @@ struct operation_traits<atomic_write_operation> : detail::usual_operation {
   template <class Native>
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const Native* to) noexcept {
     return to->wr_atomic_write != nullptr;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const atomic_write_operation& /*operation*/) noexcept {
-    return {};
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
-      const atomic_write_operation& operation) noexcept {
-    return detail::fenced_if(operation.fenced);
   }
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
       const atomic_write_operation& operation) noexcept {
@@ -453,15 +386,11 @@ struct flush_operation {
 };
 
 template <>
-struct operation_traits<flush_operation> : detail::usual_operation {
+struct operation_traits<flush_operation> : detail::usual_operation<flush_operation> {
   static constexpr const char* name = "ibv_wr_flush";
   static constexpr work_operation completes_as = work_operation::flush;
   static constexpr std::uint64_t capability = 1U << 11;  // IBV_QP_EX_WITH_FLUSH
-  static constexpr bool has_elements = false;
   static constexpr bool only_extended = true;
-  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc;
-  }
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
     return detail::knows_flush<ibv_qp_ex> &&
            (device.device_cap_flags_ex & detail::device_flushes) != 0;
@@ -469,13 +398,6 @@ struct operation_traits<flush_operation> : detail::usual_operation {
   template <class Native>
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const Native* to) noexcept {
     return to->wr_flush != nullptr;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const flush_operation& /*operation*/) noexcept {
-    return {};
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(const flush_operation& operation) noexcept {
-    return detail::fenced_if(operation.fenced);
   }
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const flush_operation& operation) noexcept {
     return !operation.placement.empty() &&
@@ -536,28 +458,17 @@ struct bind_operation {
 }  // namespace detail
 
 template <>
-struct operation_traits<detail::bind_operation> : detail::usual_operation {
+struct operation_traits<detail::bind_operation>
+    : detail::unanswered_operation<detail::bind_operation> {
   static constexpr const char* name = "ibv_post_send (bind memory window)";
   static constexpr work_operation completes_as = work_operation::bind_memory_window;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_BIND_MW;
-  static constexpr bool has_elements = false;
-  [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
-    return type == transport::rc || type == transport::uc;
-  }
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& device) noexcept {
     constexpr unsigned type_2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     return (device.orig_attr.device_cap_flags & type_2) != 0;
   }
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
     return to->wr_bind_mw != nullptr;
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static detail::native_elements elements(
-      const detail::bind_operation& /*operation*/) noexcept {
-    return {};
-  }
-  [[nodiscard]] VERBSPP_DATA_PATH static unsigned flags(
-      const detail::bind_operation& operation) noexcept {
-    return detail::fenced_if(operation.fenced);
   }
   /// No bytes are for windows of type 1.
   [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(

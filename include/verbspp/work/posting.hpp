@@ -64,10 +64,9 @@ VERBSPP_DATA_PATH void assert_not_in_batch([[maybe_unused]] const ibv_qp* queue_
 template <class Operation>
 [[nodiscard]] VERBSPP_DATA_PATH unsigned flags_of(const Operation& operation,
                                                   work_tag tag) noexcept {
-  return (tag.signaled ? unsigned{IBV_SEND_SIGNALED} : 0U) |
-         operation_traits<Operation>::flags(operation) |
-         (operation_traits<Operation>::elements(operation).is_inline ? unsigned{IBV_SEND_INLINE}
-                                                                     : 0U);
+  using traits = operation_traits<Operation>;
+  return flag_if(tag.signaled, IBV_SEND_SIGNALED) | traits::flags(operation) |
+         flag_if(traits::elements(operation).is_inline, IBV_SEND_INLINE);
 }
 
 /// Whether a queue pair of that transport can be given the operation.
