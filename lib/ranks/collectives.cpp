@@ -70,7 +70,7 @@ group_results signals::broadcast(group& peers, std::span<std::byte> value, std::
     if (around.has_parent()) now.expect(around.parent());
     for (std::uint32_t i = 0; i < around.children(); ++i) now.promise(around.child(i));
     now.begin();
-    hand_down(now, around, value, data(), own_value(0));
+    hand_down(now, around, value, data(), layout_.own_value(0));
   };
   return run_step(peers, everybody(), tag_of(kind_of_step::broadcast, value.size(), root), limit,
                   run);
@@ -84,8 +84,8 @@ group_results signals::gather(group& peers, std::span<const std::byte> mine,
     if (rank_ != root) {
       now.promise(root);
       now.begin();
-      std::ranges::copy(mine, data() + own_value(0));
-      now.give(root, own_value(0), mine.size());
+      std::ranges::copy(mine, data() + layout_.own_value(0));
+      now.give(root, layout_.own_value(0), mine.size());
       return;
     }
     for (std::uint32_t rank = 0; rank < size_; ++rank)
@@ -106,7 +106,7 @@ group_results signals::all_gather(group& peers, std::span<const std::byte> mine,
                                   std::span<std::byte> all, const wait_limit& limit) noexcept {
   // In each round a rank passes on all that it has, to a rank twice as far away.
   const std::size_t size = mine.size();
-  const std::size_t values = values_of_all(++all_gathers_);
+  const std::size_t values = layout_.values_of_all(++all_gathers_);
   const auto to = [&](std::uint64_t distance) noexcept {
     return static_cast<std::uint32_t>((rank_ + size_ - distance) % size_);
   };
@@ -155,10 +155,10 @@ group_results signals::all_reduce(group& peers, std::span<std::byte> value, comb
       combine(context, value.data(), theirs.data());
     }
     if (around.has_parent()) {
-      std::ranges::copy(value, data() + own_value(0));
-      now.give(around.parent(), own_value(0), value.size());
+      std::ranges::copy(value, data() + layout_.own_value(0));
+      now.give(around.parent(), layout_.own_value(0), value.size());
     }
-    hand_down(now, around, value, data(), own_value(1));
+    hand_down(now, around, value, data(), layout_.own_value(1));
   };
   return run_step(peers, everybody(), tag_of(kind_of_step::all_reduce, value.size(), 0), limit,
                   run);

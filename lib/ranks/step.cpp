@@ -146,22 +146,23 @@ void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
   fail(with, posted.assume_error(), certainty::waited_for);
 }
 
-void signals::step::write_word(std::uint32_t to, word source, std::size_t into,
+void signals::step::write_word(std::uint32_t to, signal_word source, std::size_t into,
                                std::uint64_t value) noexcept {
-  show(of_.data() + of_.at(source, to), value);
-  write(to, of_.at(source, to), sizeof value, into);
+  show(of_.data() + of_.layout_.at(source, to), value);
+  write(to, of_.layout_.at(source, to), sizeof value, into);
 }
 
 void signals::step::signal(std::uint32_t to) noexcept {
   const std::uint64_t number = ++of_.counts_.get()[to].signaled;
   if (!has_failed())
-    write_word(to, word::signal_to, of_.at(word::signal_from, of_.rank_), tagged(number));
+    write_word(to, signal_word::signal_to, of_.layout_.at(signal_word::signal_from, of_.rank_),
+               tagged(number));
 }
 
 void signals::step::await(std::uint32_t from) noexcept {
   const std::uint64_t wanted = ++of_.counts_.get()[from].awaited;
   if (has_failed()) return;
-  const std::byte* const at = of_.data() + of_.at(word::signal_from, from);
+  const std::byte* const at = of_.data() + of_.layout_.at(signal_word::signal_from, from);
   if (!wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; })) return;
   const std::uint64_t seen = look(at);
   check_tag(from, seen, wanted);
@@ -201,14 +202,14 @@ void signals::step::begin() noexcept {
   for (const std::uint32_t rank : partners) {
     if (!std::exchange(of_.is_expected_.get()[rank], false)) continue;
     // What this rank has not taken of earlier steps that failed, it never will.
-    counts& with = of_.counts_.get()[rank];
+    signal_counts& with = of_.counts_.get()[rank];
     if (with.released + 1 < with.expected) give_back(rank, with.expected - 1);
   }
 }
 
 bool signals::step::has_room(std::uint32_t to) noexcept {
   if (has_failed()) return false;
-  const std::byte* const at = of_.data() + of_.at(word::taken_by, to);
+  const std::byte* const at = of_.data() + of_.layout_.at(signal_word::taken_by, to);
   const std::uint64_t number = of_.counts_.get()[to].given;
   return wait_until(to, [&]() noexcept { return look(at) + places_of_values >= number; });
 }
@@ -216,20 +217,21 @@ bool signals::step::has_room(std::uint32_t to) noexcept {
 void signals::step::write_number(std::uint32_t to) noexcept {
   if (has_failed()) return;
   const std::uint64_t number = of_.counts_.get()[to].given;
-  write_word(to, word::number_to, of_.number_from(of_.rank_, number), tagged(number));
+  write_word(to, signal_word::number_to, of_.layout_.number_from(of_.rank_, number),
+             tagged(number));
 }
 
 void signals::step::give(std::uint32_t to, std::size_t from, std::size_t size) noexcept {
   if (!has_room(to)) return;
-  write(to, from, size, of_.value_from(of_.rank_, of_.counts_.get()[to].given));
+  write(to, from, size, of_.layout_.value_from(of_.rank_, of_.counts_.get()[to].given));
   write_number(to);
 }
 
 const std::byte* signals::step::take(std::uint32_t from) noexcept {
   if (has_failed()) return nullptr;
   const std::uint64_t wanted = of_.counts_.get()[from].expected;
-  const std::byte* const at = of_.data() + of_.number_from(from, wanted);
-  const std::byte* const next = of_.data() + of_.number_from(from, wanted + 1);
+  const std::byte* const at = of_.data() + of_.layout_.number_from(from, wanted);
+  const std::byte* const next = of_.data() + of_.layout_.number_from(from, wanted + 1);
   const bool has_come = wait_until(
       from, [&]() noexcept { return look(at) >> 16 >= wanted || look(next) >> 16 > wanted; });
   if (!has_come) return nullptr;
@@ -238,7 +240,7 @@ const std::byte* signals::step::take(std::uint32_t from) noexcept {
   // Its next value has come, and it writes them in order.
   if (seen >> 16 != wanted) check_farewell(from);
   if (seen >> 16 != wanted) fail(from, given_up(), certainty::known);
-  return has_failed() ? nullptr : of_.data() + of_.value_from(from, wanted);
+  return has_failed() ? nullptr : of_.data() + of_.layout_.value_from(from, wanted);
 }
 
 bool signals::step::take_into(std::uint32_t from, std::span<std::byte> value) noexcept {
@@ -255,7 +257,7 @@ void signals::step::release(std::uint32_t from) noexcept {
 
 void signals::step::give_back(std::uint32_t from, std::uint64_t number) noexcept {
   if (has_failed()) return;
-  write_word(from, word::taken_to, of_.at(word::taken_by, of_.rank_), number);
+  write_word(from, signal_word::taken_to, of_.layout_.at(signal_word::taken_by, of_.rank_), number);
   if (!has_failed()) of_.counts_.get()[from].released = number;
 }
 

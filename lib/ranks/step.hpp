@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "ranks/blame.hpp"
 #include "ranks/signals.hpp"
-#include "ranks/written_memory.hpp"
 #include <verbspp/base/error.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/group/detail/channel_access.hpp>
 #include <verbspp/group/group.hpp>
 #include <verbspp/group/group_results.hpp>
 #include <verbspp/group/group_scope.hpp>
+#include <verbspp/memory/detail/memory_keeper.hpp>
 
 #include <chrono>
 #include <cstddef>
@@ -21,6 +25,20 @@
 #pragma GCC visibility push(hidden)
 
 namespace verbspp::detail {
+
+/// Between two polls for the answers of others, and for their acknowledgements.
+inline constexpr auto time_between_polls = std::chrono::microseconds(50);
+
+/// Posts a request that nobody has to wait for, unless the queue is full. \returns a handle without
+/// a request if it could not be posted
+template <class Operation>
+[[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation,
+                                         const kept_memory& memory) noexcept {
+  channel_core& core = channel_access::core_of(with);
+  request made;
+  const auto posted = core.post(operation, made, {}, memory);
+  return posted.has_value() ? kept_pending(&core, made) : kept_pending();
+}
 
 inline constexpr const char* collective_step = "collective step of a world";
 
@@ -138,7 +156,8 @@ class [[gnu::visibility("hidden")]] signals::step {
   }
   /// That the values up to that number may be written again.
   void give_back(std::uint32_t from, std::uint64_t number) noexcept;
-  void write_word(std::uint32_t to, word source, std::size_t into, std::uint64_t value) noexcept;
+  void write_word(std::uint32_t to, signal_word source, std::size_t into,
+                  std::uint64_t value) noexcept;
   /// Whether the word of that number says the same step; fails if not.
   void check_tag(std::uint32_t from, std::uint64_t seen, std::uint64_t number) noexcept;
   /// Whether that rank, which is at a later step, has given this one up; fails if so.
@@ -192,7 +211,7 @@ template <class Function>
 group_results signals::run_step(group& peers, const peer_list& ranks, std::uint16_t tag,
                                 const wait_limit& limit, Function function) {
   const step_limits limits(limit);
-  std::optional<verdict> found;
+  std::optional<blame> found;
   bool has_begun = false;
   const auto done = peers.scope(
       [&](group_scope& scope) noexcept(noexcept(function(std::declval<step&>()))) {
@@ -202,7 +221,7 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
         function(now);
         // What was posted is waited for later: it may take until the limit.
         if (failed_step failed = now.end(); failed.has_failed)
-          found.emplace(blame(peers, ranks, tag, std::move(failed), limits));
+          found.emplace(*this, peers, ranks, tag, limits, std::move(failed));
       },
       limit);
   if (!has_begun) {
@@ -211,14 +230,14 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
     step now(*this, peers, nullptr, ranks, tag, limits);
     now.leave_out(done.error());
     function(now);
-    found.emplace(blame(peers, ranks, tag, now.end(), limits));
+    found.emplace(*this, peers, ranks, tag, limits, now.end());
   } else if (!found) {
     if (done.has_value()) return {owned<peer_result[]>(), 0};
-    found.emplace(blame(peers, ranks, tag,
-                        {.has_failed = true, .with = done.error().peer(), .cause = done.error()},
-                        limits));
+    found.emplace(
+        *this, peers, ranks, tag, limits,
+        failed_step{.has_failed = true, .with = done.error().peer(), .cause = done.error()});
   }
-  return add_lost(peers, ranks, *std::move(found));
+  return std::move(*found).results();
 }
 
 }  // namespace verbspp::detail

@@ -96,7 +96,7 @@ std::size_t write_difference(const encoded_endpoint& from, const encoded_endpoin
 enum class connection_state : std::uint64_t { connected, broken, untouched };
 struct state_of_pair {
   connection_state state;
-  detail::signals::encoded_counts counts;
+  detail::signal_counts::encoded counts;
 };
 
 /// A failure with one rank.

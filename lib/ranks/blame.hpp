@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ranks/signals.hpp"
+#include "ranks/step_limits.hpp"
+#include <verbspp/base/detail/owned.hpp>
+#include <verbspp/base/error.hpp>
+#include <verbspp/channel/pending.hpp>
+#include <verbspp/group/group.hpp>
+#include <verbspp/group/group_results.hpp>
+#include <verbspp/group/peer_list.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// Finds out which ranks are to blame for a step that failed, and tells the others.
+class [[gnu::visibility("hidden")]] signals::blame {
+ public:
+  blame(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
+        const step_limits& limits, failed_step failed) noexcept;
+
+  /// The result of each rank, or the error by which this rank could not do its part. Ranks that
+  /// were lost since then are among them, as the requests posted to them did not finish; but for
+  /// those that had told why they would leave. Then nobody is guessed.
+  [[nodiscard]] group_results results() && noexcept;
+
+ private:
+  void find() noexcept;
+  /// As far as this rank knows, without memory to ask the others.
+  void tell_without_results(const error& lacking) noexcept;
+  /// Asks those that nothing is known of yet, and that are connected, how often they have come, and
+  /// notes which have not, if the wait for them is over by its limit. Late answers arrive by
+  /// themselves. \returns whether all are known of then, but for those that are not connected
+  bool ask() noexcept;
+  /// \returns the number of ranks that are asked now
+  std::size_t post_questions(bool& has_all) noexcept;
+  [[nodiscard]] transport_result<completed_work> check_answer(
+      std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept;
+  /// The error of that rank that is known without an answer of it.
+  [[nodiscard]] std::optional<error> trouble_with(std::uint32_t rank) const noexcept;
+  /// Replaces those that left because of another rank by that one.
+  void explain() noexcept;
+  /// All that this rank can ask have come: it blames the one that it waited for, or that one's
+  /// culprit. \returns whether that is a guess
+  [[nodiscard]] bool guess() noexcept;
+  /// The rank to blame first, and why: the surest one. \pre there is one
+  [[nodiscard]] farewell reason() const noexcept;
+  [[nodiscard]] farewell reason_of_waiting() const noexcept {
+    return {.culprit = *failed_.with,
+            .kind = failed_.cause.kind(),
+            .is_lost = failed_.how == certainty::lost,
+            .has_refused = failed_.how == certainty::refused};
+  }
+  [[nodiscard]] bool is_lost(std::uint32_t rank) const noexcept {
+    return !peers_.is_due(rank) && !peers_[rank].is_connected();
+  }
+  [[nodiscard]] peer_result& result_of(std::uint32_t rank) noexcept;
+
+  signals& of_;
+  group& peers_;
+  const peer_list& ranks_;
+  std::uint16_t tag_;
+  const step_limits& limits_;
+  failed_step failed_;
+  bool is_over_;  ///< by its limit
+  owned<peer_result[]> all_{};
+  std::span<peer_result> told_{};
+  std::optional<error> own_cause_{};        ///< why this rank could not do its part
+  std::optional<std::uint32_t> guessed_{};  ///< the only one to blame, for what is known by now
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop

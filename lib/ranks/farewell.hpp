@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <verbspp/base/error.hpp>
+
+#include <cstdint>
+#include <optional>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// The cause for which a rank has given a step up. It writes it to the other ranks of the step as
+/// one word: the low bits of the count of their steps, two flags, the kind of error, and the
+/// culprit, which may be this rank.
+///
+/// It is news of that step alone. A rank that waits in the step and reads it fails as well, unless
+/// the cause is only a limit. There are two words for each pair of ranks, in turn, so that the next
+/// step does not overwrite the first at once. A rank that cannot write one, for lack of room,
+/// leaves it out: the others find out by themselves. No memory has to be allocated for it.
+struct farewell {
+  std::uint32_t culprit;
+  error_kind kind;
+  bool is_lost;
+  bool has_refused;  ///< the culprit itself has told that it can't do its part
+
+  [[nodiscard]] constexpr std::uint64_t encode(std::uint64_t joined) const noexcept {
+    return joined << count_at | (is_lost ? lost_bit : 0) | (has_refused ? refused_bit : 0) |
+           static_cast<std::uint64_t>(kind) << kind_at | std::uint64_t{culprit};
+  }
+  /// \returns nothing for a word of another step, or without sense
+  [[nodiscard]] static constexpr std::optional<farewell> decode(std::uint64_t word,
+                                                                std::uint64_t joined) noexcept {
+    const std::uint64_t kind = (word >> kind_at) & kind_bits;
+    if (word == 0 || (word ^ joined << count_at) >> count_at != 0 ||
+        kind > static_cast<std::uint64_t>(error_kind::driver))
+      return std::nullopt;
+    return farewell{.culprit = static_cast<std::uint32_t>(word & 0xffffU),
+                    .kind = static_cast<error_kind>(kind),
+                    .is_lost = (word & lost_bit) != 0,
+                    .has_refused = (word & refused_bit) != 0};
+  }
+  /// Whether the word is of a later step than the one with that count.
+  [[nodiscard]] static constexpr bool is_later(std::uint64_t word, std::uint64_t joined) noexcept {
+    constexpr std::uint64_t half = std::uint64_t{1} << (63 - count_at);
+    const std::uint64_t ahead = (word - (joined << count_at)) >> count_at;
+    return word != 0 && ahead != 0 && ahead < half;
+  }
+
+ private:
+  static constexpr unsigned kind_at = 16;
+  static constexpr std::uint64_t kind_bits = 0x3f;
+  static constexpr std::uint64_t refused_bit = 1U << 22U;
+  static constexpr std::uint64_t lost_bit = 1U << 23U;
+  static constexpr unsigned count_at = 24;
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// The counts that a rank has of its steps with another one, which has their mirror image.
+///
+/// The n-th signal of a pair of ranks writes n. Both ends know which signals and values a step
+/// takes, and count them even if the step fails. So a rank that comes late to a step that others
+/// have given up finds what it missed, or makes up for it by the next signal, and nothing has to be
+/// reset. The count of joined steps is read by the other rank to learn whether this one has come.
+struct signal_counts {
+  std::uint64_t signaled = 0;
+  std::uint64_t awaited = 0;
+  std::uint64_t joined = 0;    ///< steps
+  std::uint64_t given = 0;     ///< values to it
+  std::uint64_t expected = 0;  ///< values from it
+  std::uint64_t released = 0;  ///< those of them whose places it may write again
+
+  /// As the other rank is told them, and with the count of a world's own.
+  using encoded = std::array<std::uint64_t, 6>;
+  [[nodiscard]] constexpr encoded encode(std::uint64_t all_gathers) const noexcept {
+    return {signaled, awaited, joined, given, expected, all_gathers};
+  }
+  /// Both ends go on from equal counts, the higher ones. \pre nothing is in flight between them
+  constexpr void agree(const encoded& theirs, std::uint64_t& all_gathers) noexcept {
+    signaled = std::max(signaled, theirs[1]);
+    awaited = std::max(awaited, theirs[0]);
+    joined = std::max(joined, theirs[2]);
+    given = std::max(given, theirs[4]);
+    expected = std::max(expected, theirs[3]);
+    released = expected;
+    all_gathers = std::max(all_gathers, theirs[5]);
+  }
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop

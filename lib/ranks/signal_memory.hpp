@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+// Both compilers know this spelling.
+#define VERBSPP_RANKS_NOT_WATCHED __attribute__((no_sanitize("thread")))
+
+// Access to memory that the device writes and reads by itself: for ThreadSanitizer, softverbs is a
+// thread that knows no locks of ours.
+
+[[gnu::noinline]] VERBSPP_RANKS_NOT_WATCHED inline std::uint64_t look(
+    const std::byte* at) noexcept {
+  return __atomic_load_n(reinterpret_cast<const std::uint64_t*>(at), __ATOMIC_ACQUIRE);
+}
+[[gnu::noinline]] VERBSPP_RANKS_NOT_WATCHED inline void show(std::byte* at,
+                                                             std::uint64_t value) noexcept {
+  __atomic_store_n(reinterpret_cast<std::uint64_t*>(at), value, __ATOMIC_RELEASE);
+}
+[[gnu::noinline]] VERBSPP_RANKS_NOT_WATCHED inline void take_bytes(std::byte* to,
+                                                                   const std::byte* from,
+                                                                   std::size_t size) noexcept {
+  for (std::size_t i = 0; i < size; ++i)
+    *static_cast<volatile std::byte*>(to + i) = *static_cast<const volatile std::byte*>(from + i);
+}
+
+/// The words that each rank's memory has for each rank.
+enum class signal_word : std::uint8_t {
+  signal_from,
+  joined_with,
+  number_from,  // and one more, for the other place
+  other_number_from,
+  taken_by,
+  farewell_from,  // and one more, for the next step
+  other_farewell_from,
+  // The sources of what the device writes elsewhere.
+  signal_to,
+  number_to,
+  taken_to,
+  farewell_to,
+  other_farewell_to,
+  answer_of,
+  count,
+};
+
+/// The layout of each rank's memory: the words by their kind, each kind by rank; then two values of
+/// each rank; then twice the values of all ranks, one behind the other; then two of its own.
+///
+/// Values from a rank go into its two places in turn, each with its number written behind it. The
+/// receiver returns the number when it needs the value no longer, and the sender is never more than
+/// two ahead of that. So a value is the one of its step, however late the receiver comes.
+class signal_layout {
+ public:
+  static constexpr std::size_t largest_value = 256;
+
+  explicit constexpr signal_layout(std::uint32_t ranks) noexcept : ranks_(ranks) {}
+
+  [[nodiscard]] constexpr std::size_t at(signal_word which, std::uint32_t rank) const noexcept {
+    return (std::size_t{ranks_} * static_cast<std::size_t>(which) + rank) * sizeof(std::uint64_t);
+  }
+  [[nodiscard]] constexpr std::size_t number_from(std::uint32_t rank,
+                                                  std::uint64_t number) const noexcept {
+    return at(number % 2 == 0 ? signal_word::number_from : signal_word::other_number_from, rank);
+  }
+  /// Those of the step with that count.
+  [[nodiscard]] constexpr std::size_t farewell_from(std::uint32_t rank,
+                                                    std::uint64_t joined) const noexcept {
+    return at(joined % 2 == 0 ? signal_word::farewell_from : signal_word::other_farewell_from,
+              rank);
+  }
+  [[nodiscard]] constexpr std::size_t farewell_to(std::uint32_t rank,
+                                                  std::uint64_t joined) const noexcept {
+    return at(joined % 2 == 0 ? signal_word::farewell_to : signal_word::other_farewell_to, rank);
+  }
+  [[nodiscard]] constexpr std::size_t value_from(std::uint32_t rank,
+                                                 std::uint64_t number) const noexcept {
+    return at(signal_word::count, 0) + (std::size_t{rank} * 2 + number % 2) * largest_value;
+  }
+  /// The values of all ranks in one of two steps, in turn.
+  [[nodiscard]] constexpr std::size_t values_of_all(std::uint64_t turn) const noexcept {
+    return value_from(ranks_, 0) + std::size_t{ranks_} * (turn % 2) * largest_value;
+  }
+  /// This rank's own values. There are two, since the one that goes up a tree may be in flight when
+  /// the other goes down.
+  [[nodiscard]] constexpr std::size_t own_value(std::uint32_t which) const noexcept {
+    return values_of_all(0) + std::size_t{ranks_} * 2 * largest_value + which * largest_value;
+  }
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return own_value(2); }
+
+ private:
+  std::uint32_t ranks_;
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop
