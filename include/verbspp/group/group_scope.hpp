@@ -25,11 +25,15 @@ namespace verbspp {
 
 class group;
 
-#define VERBSPP_DETAIL_WITHOUT_RESULTS(Arguments)                                                \
-  VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,                                          \
-                         "a manual scope wants every result taken, and this gives no handle "    \
-                         "for them: post to each peer, scope[peer].post_write and the like, or " \
-                         "use group::scope")
+class manual_group_scope;
+
+namespace detail {
+template <class Scope>
+concept TakesPartsOfPeers =
+    because(!std::is_same_v<Scope, manual_group_scope>,
+            "a manual scope wants every result taken, and this gives no handle for them: post to "
+            "each peer, scope[peer].post_write and the like, or use group::scope");
+}  // namespace detail
 
 /// What `group::scope` hands to its function: takes work for any peers, all of which has finished
 /// when the scope returns.
@@ -155,14 +159,16 @@ class manual_group_scope final : public group_scope {
  public:
   using group_scope::group_scope;
 
-  template <class... Arguments>
-  void post_scatter(const peer_list&, Arguments&&...) VERBSPP_DETAIL_WITHOUT_RESULTS(Arguments);
-  template <class... Arguments>
-  void post_gather(const peer_list&, Arguments&&...) VERBSPP_DETAIL_WITHOUT_RESULTS(Arguments);
-  template <class... Arguments>
-  void post_multicast(const peer_list&, Arguments&&...) VERBSPP_DETAIL_WITHOUT_RESULTS(Arguments);
+  template <class Scope = manual_group_scope>
+  void post_scatter(const peer_list&, ...)
+    requires detail::TakesPartsOfPeers<Scope>;
+  template <class Scope = manual_group_scope>
+  void post_gather(const peer_list&, ...)
+    requires detail::TakesPartsOfPeers<Scope>;
+  template <class Scope = manual_group_scope>
+  void post_multicast(const peer_list&, ...)
+    requires detail::TakesPartsOfPeers<Scope>;
 };
-#undef VERBSPP_DETAIL_WITHOUT_RESULTS
 
 namespace detail {
 

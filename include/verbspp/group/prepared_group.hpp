@@ -59,11 +59,11 @@ class prepared_group {
   /// peers(std::move(prepared))`, and `peers.handshake(remotes)`.
   /// \errors as `group::handshake`
   [[nodiscard]] group_result<group> handshake(std::span<const struct endpoint> remotes) && noexcept;
-  template <class Nothing = void>
-      group_result<group> handshake(std::span<const struct endpoint>) &
-      VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
+  template <class Group = prepared_group>
+    requires(detail::because(!std::is_same_v<Group, prepared_group>,
                              "the handshake consumes the prepared group: write "
-                             "std::move(prepared).handshake(remotes)");
+                             "std::move(prepared).handshake(remotes)"))
+  void handshake(std::span<const struct endpoint>) &;
   /// The group, whose members are prepared still.
   explicit operator group() && noexcept { return std::move(group_); }
 

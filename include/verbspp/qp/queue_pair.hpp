@@ -155,10 +155,12 @@ class VERBSPP_CONSUMABLE queue_pair
     return taken<queue_pair_state::ready_to_send>(
         [&](auto& data) { return detail::connect(data, by); });
   }
-  result<in_state<queue_pair_state::ready_to_send>> handshake(struct endpoint) &
-      VERBSPP_DETAIL_REFUSED(State == queue_pair_state::init && Connects<Transport>,
-                             "the handshake consumes the queue pair: write "
-                             "std::move(queue_pair).handshake(remote_endpoint)");
+  template <queue_pair_state From = State>
+    requires Connects<Transport> && Prepared<From> &&
+             (detail::because(From != queue_pair_state::init,
+                              "the handshake consumes the queue pair: write "
+                              "std::move(queue_pair).handshake(remote_endpoint)"))
+  void handshake(struct endpoint) &;
 
   /// Brings a datagram queue pair to RTS, from where it sends to anyone. It consumes the queue pair
   /// as the handshake does.

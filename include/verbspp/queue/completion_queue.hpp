@@ -147,11 +147,6 @@ inline constinit thread_local const ibv_cq* queue_in_session = nullptr;
 
 }  // namespace detail
 
-#define VERBSPP_DETAIL_WITHOUT_CHANNEL                                                          \
-  VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,                                         \
-                         "this completion queue reports to no channel, so nobody can wait for " \
-                         "it: create it as a waitable_completion_queue")
-
 /// Where the device reports that work has finished.
 ///
 /// One that can do more than be polled, such as be slept on, or tell when work was done, is a
@@ -219,17 +214,19 @@ class completion_queue {
   template <completion_features Features>
   [[nodiscard]] result<completion_queue_with<Features>> with() const noexcept;
 
-  template <class... Arguments>
-  void wait(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL;
-  template <class... Arguments>
-  void wait_each(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL;
-  template <class... Arguments>
-  void request_notification(Arguments&&...) const VERBSPP_DETAIL_WITHOUT_CHANNEL;
-  template <class... Arguments>
-  void poll_each(Arguments&&...) const
-      VERBSPP_DETAIL_REFUSED(sizeof...(Arguments) + 1 != 0,
-                             "this completion queue is not polled field by field: create it as an "
-                             "extended_completion_queue");
+  // The same calls of a `completion_queue_with` have their requirements.
+  template <completion_features None = completion_features()>
+  void wait(...) const
+    requires Waitable<None>;
+  template <completion_features None = completion_features()>
+  void wait_each(...) const
+    requires Waitable<None>;
+  template <completion_features None = completion_features()>
+  void request_notification(...) const
+    requires Waitable<None>;
+  template <completion_features None = completion_features()>
+  void poll_each(...) const
+    requires PolledByField<None>;
 
   completion_queue(const completion_queue&) noexcept = default;
   completion_queue(completion_queue&& other) noexcept
@@ -271,8 +268,6 @@ class completion_queue {
   ibv_cq* native_;  // also in the state; here it saves the data path a load
   detail::reference<detail::completion_queue_state> state_;
 };
-
-#undef VERBSPP_DETAIL_WITHOUT_CHANNEL
 
 namespace detail {
 /// For the floors above: what a handle refers to, for waits of their own.

@@ -209,10 +209,7 @@ class [[nodiscard]] outcome {
       VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
                              "this is a result, which may hold an error: go through what it holds, "
                              "as in for (... : q.poll(slots).value())");
-  template <class Nothing = void>
-  void end() const VERBSPP_DETAIL_REFUSED(std::is_void_v<Nothing>,
-                                          "this is a result, which may hold an error: go through "
-                                          "what it holds, as in for (... : q.poll(slots).value())");
+  void end() const = delete;
 
   [[nodiscard]] constexpr bool has_value() const noexcept { return either_.has_value; }
   [[nodiscard]] constexpr bool has_error() const noexcept { return !either_.has_value; }
