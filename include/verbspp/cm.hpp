@@ -11,7 +11,6 @@
 #include <verbspp/cm/cm_event.hpp>
 #include <verbspp/cm/cm_listener.hpp>
 #include <verbspp/cm/cm_options.hpp>
-#include <verbspp/cm/cm_rejection.hpp>
 #include <verbspp/cm/cm_request.hpp>
 #include <verbspp/cm/cm_route.hpp>
 #include <verbspp/cm/cm_session.hpp>

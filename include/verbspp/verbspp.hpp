@@ -30,7 +30,6 @@
 #include <verbspp/memory/on_demand_paging.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
-#include <verbspp/memory/remote_flushable.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/remote_object.hpp>
 #include <verbspp/memory/remote_word.hpp>
@@ -40,7 +39,6 @@
 #include <verbspp/qp/attributes.hpp>
 #include <verbspp/qp/builder.hpp>
 #include <verbspp/qp/endpoint.hpp>
-#include <verbspp/qp/managed_attributes.hpp>
 #include <verbspp/qp/modification.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/queue_pair.hpp>
@@ -57,7 +55,6 @@
 #include <verbspp/queue/shared_receive_queue.hpp>
 #include <verbspp/work/address_handle.hpp>
 #include <verbspp/work/batch.hpp>
-#include <verbspp/work/batch_error.hpp>
 #include <verbspp/work/capacities.hpp>
 #include <verbspp/work/datagram.hpp>
 #include <verbspp/work/immediate_data.hpp>
@@ -68,7 +65,6 @@
 #include <verbspp/work/queue_pair_state.hpp>
 #include <verbspp/work/receive_queue_operations.hpp>
 #include <verbspp/work/send_queue_operations.hpp>
-#include <verbspp/work/tag.hpp>
 #include <verbspp/work/transport.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>

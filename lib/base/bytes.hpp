@@ -25,5 +25,21 @@ template <std::size_t Size>
   return number;
 }
 
+/// Writes a number of that size at an offset. \pre there is room for it
+inline void put_number(std::span<std::byte> to, std::size_t at, std::uint64_t number,
+                       unsigned size = 4) noexcept {
+  for (unsigned i = 0; i < size; ++i)
+    to[at + i] = static_cast<std::byte>(number >> 8U * (size - 1 - i) & 0xffU);
+}
+
+/// Reads a number of at most four bytes at an offset; of these, the ones that are there.
+[[nodiscard]] inline std::uint32_t number_at(std::span<const std::byte> from, std::size_t at,
+                                             unsigned size = 4) noexcept {
+  std::uint32_t number = 0;
+  for (unsigned i = 0; i < size && at + i < from.size(); ++i)
+    number = number << 8U | std::to_integer<std::uint32_t>(from[at + i]);
+  return number;
+}
+
 }  // namespace verbspp::detail
 #pragma GCC visibility pop

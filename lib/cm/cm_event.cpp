@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/cm/cm_connection.hpp>
 #include <verbspp/cm/cm_event.hpp>
-#include <verbspp/cm/cm_rejection.hpp>
+#include <verbspp/cm/cm_options.hpp>
 
 #include <rdma/rdma_cma.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/base/destroy_failure.hpp>
-#include <verbspp/cm/cm_rejection.hpp>
+#include <verbspp/cm/cm_options.hpp>
 #include <verbspp/cm/detail/cm_identifier.hpp>
 
 #include <fcntl.h>

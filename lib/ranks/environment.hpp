@@ -13,7 +13,7 @@
 
 namespace verbspp::detail {
 
-/// The number that a variable is set to.
+/// The number that a variable is set to, as `hint` describes it.
 [[nodiscard]] inline result<std::uint32_t> number_from_environment(const char* variable,
                                                                    const char* hint) noexcept {
   const char* const text = std::getenv(variable);
@@ -24,6 +24,13 @@ namespace verbspp::detail {
   if (all.empty() || read.ec != std::errc() || read.ptr != all.data() + all.size())
     return error(error_kind::invalid_input, variable, hint);
   return value;
+}
+
+[[nodiscard]] inline result<std::uint32_t> rank_from_environment() noexcept {
+  return number_from_environment("VERBSPP_RANK", "it has to be a number, from 0 on");
+}
+[[nodiscard]] inline result<std::uint32_t> size_from_environment() noexcept {
+  return number_from_environment("VERBSPP_WORLD_SIZE", "it has to be the number of ranks");
 }
 
 }  // namespace verbspp::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/first_contact.hpp"
 
-#include "ranks/numbers.hpp"
+#include "base/bytes.hpp"
 
 #include <sched.h>
 #include <sys/random.h>

@@ -67,15 +67,13 @@ result<hosts_bootstrap> hosts_bootstrap::from_environment(const wait_limit& limi
   VERBSPP_TRY(all, host_list::read(path));
   std::optional<host_list> chosen;
   if (std::getenv("VERBSPP_WORLD_SIZE") != nullptr) {
-    VERBSPP_TRY(size, detail::number_from_environment("VERBSPP_WORLD_SIZE",
-                                                      "it has to be the number of ranks"));
+    VERBSPP_TRY(size, detail::size_from_environment());
     VERBSPP_TRY(first, all.first(size));
     chosen = std::move(first);
   }
   const host_list& hosts = chosen ? *chosen : all;
   if (std::getenv("VERBSPP_RANK") != nullptr) {
-    VERBSPP_TRY(
-        rank, detail::number_from_environment("VERBSPP_RANK", "it has to be a number, from 0 on"));
+    VERBSPP_TRY(rank, detail::rank_from_environment());
     return join(hosts, rank, limit);
   }
   std::array<char, 256> own{};

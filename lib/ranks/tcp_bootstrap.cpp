@@ -286,10 +286,8 @@ result<tcp_bootstrap> tcp_bootstrap::join(const tcp_launch& launch,
 
 result<tcp_bootstrap> tcp_bootstrap::from_environment(const wait_limit& limit) noexcept {
   tcp_launch launch;
-  VERBSPP_TRY(size, detail::number_from_environment("VERBSPP_WORLD_SIZE",
-                                                    "it has to be the number of ranks"));
-  VERBSPP_TRY(rank,
-              detail::number_from_environment("VERBSPP_RANK", "it has to be a number, from 0 on"));
+  VERBSPP_TRY(size, detail::size_from_environment());
+  VERBSPP_TRY(rank, detail::rank_from_environment());
   launch.size = size;
   launch.rank = rank;
   const char* const place = std::getenv("VERBSPP_MEETING_POINT");

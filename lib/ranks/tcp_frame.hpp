@@ -3,7 +3,7 @@
 /// What ranks and their meeting point say to each other: frames of 11 bytes, a key and a value.
 #pragma once
 
-#include "ranks/numbers.hpp"
+#include "base/bytes.hpp"
 
 #include <array>
 #include <cstddef>

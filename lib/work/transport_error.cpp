@@ -1,9 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/work/transport_error.hpp>
 
+#include <optional>
 #include <ostream>
+#include <string>
 
 namespace verbspp {
+
+std::optional<batch_error> batch_error::from(const error& e) noexcept {
+  if (!detail::error_access::is_of_batch(e)) return std::nullopt;
+  return batch_error(detail::error_access::cause(e), detail::error_access::accepted(e));
+}
+
+std::string batch_error::message() const { return error(*this).message(); }
+
+std::ostream& operator<<(std::ostream& out, const batch_error& e) { return out << e.message(); }
+
+void batch_error::raise() const { error(*this).raise(); }
 
 transport_error::transport_error(const error& call) noexcept : call_(call) {
   const auto request = work_error::from(call);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a result is made of, and what it gives out.
 #include <verbspp/base/result.hpp>
-#include <verbspp/work/batch_error.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_error.hpp>
 

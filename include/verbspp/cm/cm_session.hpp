@@ -6,7 +6,7 @@
 #include <verbspp/base/wait_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/cm/cm_connection.hpp>
-#include <verbspp/cm/cm_rejection.hpp>
+#include <verbspp/cm/cm_options.hpp>
 #include <verbspp/cm/detail/cm_handshake.hpp>
 
 #include <optional>

@@ -27,7 +27,6 @@
 #include <verbspp/work/posting.hpp>
 #include <verbspp/work/receive_queue_operations.hpp>
 #include <verbspp/work/send_queue_operations.hpp>
-#include <verbspp/work/tag.hpp>
 
 #include <infiniband/verbs.h>
 

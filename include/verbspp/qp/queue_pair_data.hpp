@@ -13,7 +13,7 @@
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/qp/attributes.hpp>
 #include <verbspp/qp/endpoint.hpp>
-#include <verbspp/qp/managed_attributes.hpp>
+#include <verbspp/qp/modification.hpp>
 #include <verbspp/qp/parameters.hpp>
 #include <verbspp/qp/state.hpp>
 #include <verbspp/qp/status.hpp>

@@ -10,7 +10,6 @@
 #include <verbspp/work/capacities.hpp>
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting.hpp>
-#include <verbspp/work/tag.hpp>
 
 #include <infiniband/verbs.h>
 

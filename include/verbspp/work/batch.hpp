@@ -9,12 +9,12 @@
 #include <verbspp/memory/memory_window.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/window_part.hpp>
-#include <verbspp/work/batch_error.hpp>
 #include <verbspp/work/posting.hpp>
 #include <verbspp/work/posting_interface.hpp>
 #include <verbspp/work/receive_queue_operations.hpp>
 #include <verbspp/work/send_queue_operations.hpp>
 #include <verbspp/work/transport.hpp>
+#include <verbspp/work/transport_error.hpp>
 
 #include <infiniband/verbs.h>
 

@@ -18,7 +18,6 @@
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/keys.hpp>
 #include <verbspp/memory/memory_window.hpp>
-#include <verbspp/memory/remote_flushable.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/remote_word.hpp>
 #include <verbspp/memory/scatter_gather.hpp>
@@ -35,6 +34,19 @@
 #include <cstdint>
 
 namespace verbspp {
+
+/// How a request of the send queue is tracked: `{.id = 7}`.
+struct work_tag {
+  std::uint64_t id = 0;  ///< comes back as the completion's `wr_id()`
+  /// Ask for a completion. Without one, the request's place in the send queue is free again only
+  /// when a later, signaled request has completed; a failure completes it in any case.
+  bool signaled = true;
+};
+
+/// How a receive is tracked. It always has a completion.
+struct receive_tag {
+  std::uint64_t id = 0;  ///< comes back as the completion's `wr_id()`
+};
 
 /// Takes the elements' bytes to the peer, into the receive that it posted first.
 struct send_operation {

@@ -8,7 +8,6 @@
 #include <verbspp/base/result.hpp>
 #include <verbspp/work/capacities.hpp>
 #include <verbspp/work/operations.hpp>
-#include <verbspp/work/tag.hpp>
 #include <verbspp/work/transport.hpp>
 
 #include <infiniband/verbs.h>

@@ -6,7 +6,6 @@
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting_interface.hpp>
 #include <verbspp/work/queue_pair_state.hpp>
-#include <verbspp/work/tag.hpp>
 
 namespace verbspp {
 

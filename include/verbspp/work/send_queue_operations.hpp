@@ -12,7 +12,6 @@
 #include <verbspp/work/operations.hpp>
 #include <verbspp/work/posting_interface.hpp>
 #include <verbspp/work/queue_pair_state.hpp>
-#include <verbspp/work/tag.hpp>
 #include <verbspp/work/transport.hpp>
 
 #include <type_traits>

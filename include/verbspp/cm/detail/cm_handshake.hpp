@@ -6,11 +6,10 @@
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/cm/cm_connection.hpp>
 #include <verbspp/cm/cm_options.hpp>
-#include <verbspp/cm/cm_rejection.hpp>
 #include <verbspp/cm/detail/cm_identifier.hpp>
 #include <verbspp/cm/private_data.hpp>
 #include <verbspp/qp/endpoint.hpp>
-#include <verbspp/qp/managed_attributes.hpp>
+#include <verbspp/qp/modification.hpp>
 #include <verbspp/qp/queue_pair.hpp>
 
 #include <infiniband/verbs.h>

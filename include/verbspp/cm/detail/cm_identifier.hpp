@@ -7,7 +7,7 @@
 #include <verbspp/cm/cm_event.hpp>
 #include <verbspp/device/context.hpp>
 #include <verbspp/device/port.hpp>
-#include <verbspp/qp/managed_attributes.hpp>
+#include <verbspp/qp/modification.hpp>
 
 #include <infiniband/verbs.h>
 
