@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What RDMA devices this machine has, with their ports and addresses.
+/// The RDMA devices of this machine, with their NUMA nodes, ports and addresses; and whether
+/// registered memory survives a fork.
 
 #include <verbspp/verbspp.hpp>
 
@@ -19,7 +20,10 @@ result<void> print_port(const context& opened, port_number number) {
 }
 
 result<void> print_device(const device& found) {
-  std::cout << found.name() << ", node GUID " << found.guid() << '\n';
+  std::cout << found.name() << ", node GUID " << found.guid();
+  VERBSPP_TRY(near, numa_node_of(found));
+  if (near) std::cout << ", near NUMA node " << near->value();
+  std::cout << '\n';
   VERBSPP_TRY(opened, found.open());
   VERBSPP_TRY(limits, opened.query_device());
   for (unsigned number = 1; number <= limits.phys_port_cnt; ++number) {
@@ -37,6 +41,10 @@ result<void> list_devices() {
         "this machine has no RDMA device: load its driver, make one of a network interface "
         "by `rdma link add`, or preload libsoftverbs.so");
   for (const device& each : devices) VERBSPP_TRYV(print_device(each));
+  // Where it is disabled, a program that forks calls initialize_fork() first of all. A libibverbs
+  // that is too old to tell answers with an error.
+  if (const auto safety = fork_status(); safety.has_value())
+    std::cout << "fork safety: " << to_string(safety.assume_value()) << '\n';
   return success();
 }
 

@@ -51,6 +51,9 @@ transport_result<void> measure(channel& peer, const options& given, gather_eleme
 
 transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, open_device(given.device));
+  // Before the buffers, since memory comes from the node of the thread that touches it first. The
+  // software device is near to no node, and the thread stays where it is.
+  VERBSPP_TRYV(bind_this_thread_near(context, numa_binding::as_far_as_possible));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   using buffer = registered_buffer<access::local_write | access::remote_write>;
   VERBSPP_TRY(source, buffer::allocate(domain, given.bytes));
