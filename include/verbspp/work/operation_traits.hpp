@@ -22,7 +22,8 @@ namespace verbspp {
 /// - `capability`: what of `ibv_qp_create_send_ops_flags` the extended interface needs for it;
 /// - `offered_by(device)`: whether a device has it at all;
 /// - `only_extended`: whether `ibv_post_send` lacks it;
-/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it;
+/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it, by default whether
+///   it has the function `call`, if that is named;
 /// - `has_elements`, `elements(operation)`: whether it has memory of this side, and that;
 /// - `flags(operation)`: of `ibv_send_flags`, besides signaled and inline;
 /// - `is_sound(operation)`, `unsoundness(operation)`: what can be wrong with its values, whatever
@@ -91,6 +92,7 @@ native_of(const element_list<Element>& elements) noexcept {
 /// has to be built in memory first.
 template <class Operation>
 struct usual_operation {
+  using value = Operation;
   static constexpr bool only_extended = false;
   static constexpr bool has_result = requires(Operation& each) { each.result; };
   static constexpr bool has_elements = has_result || requires(Operation& each) { each.elements; };
@@ -106,8 +108,12 @@ struct usual_operation {
   [[nodiscard]] static bool offered_by(const ibv_device_attr_ex& /*device*/) noexcept {
     return true;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* /*to*/) noexcept {
-    return true;
+  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(
+      [[maybe_unused]] const ibv_qp_ex* to) noexcept {
+    if constexpr (requires { operation_traits<Operation>::call; })
+      return to->*operation_traits<Operation>::call != nullptr;
+    else
+      return true;
   }
   [[nodiscard]] VERBSPP_DATA_PATH static native_elements elements(
       [[maybe_unused]] const Operation& operation) noexcept {

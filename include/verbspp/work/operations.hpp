@@ -61,12 +61,11 @@ struct operation_traits<send_operation> : detail::unanswered_operation<send_oper
   static constexpr const char* name = "ibv_post_send (send)";
   static constexpr work_operation completes_as = work_operation::send;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const send_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = operation.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
     if (operation.immediate) native.imm_data = operation.immediate->network();
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const send_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     if (operation.immediate)
       ibv_wr_send_imm(to, operation.immediate->network());
     else
@@ -90,24 +89,21 @@ struct operation_traits<datagram_operation> : detail::usual_operation<datagram_o
   [[nodiscard]] static constexpr bool carried_by(transport type) noexcept {
     return type == transport::ud;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
-      const datagram_operation& operation) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const value& operation) noexcept {
     return operation.elements.total_length() <= operation.to.most_bytes();
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
-      const datagram_operation& operation) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const value& operation) noexcept {
     return detail::datagram_too_long(name, operation.elements.total_length(),
                                      operation.to.most_bytes());
   }
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const datagram_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = operation.immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND;
     if (operation.immediate) native.imm_data = operation.immediate->network();
     native.wr.ud.ah = operation.to.handle();
     native.wr.ud.remote_qpn = operation.to.number().value();
     native.wr.ud.remote_qkey = operation.to.key().value();
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const datagram_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     if (operation.immediate)
       ibv_wr_send_imm(to, operation.immediate->network());
     else
@@ -139,14 +135,13 @@ struct operation_traits<write_operation> : detail::unanswered_operation<write_op
   static constexpr work_operation completes_as = work_operation::rdma_write;
   static constexpr std::uint64_t capability =
       IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM;
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const write_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = operation.immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
     if (operation.immediate) native.imm_data = operation.immediate->network();
     native.wr.rdma.remote_addr = operation.remote.memory().address();
     native.wr.rdma.rkey = operation.remote.memory().rkey().value();
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const write_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     const auto& remote = operation.remote.memory();
     if (operation.immediate)
       ibv_wr_rdma_write_imm(to, remote.rkey().value(), remote.address(),
@@ -168,13 +163,12 @@ struct operation_traits<read_operation> : detail::usual_operation<read_operation
   static constexpr const char* name = "ibv_post_send (RDMA read)";
   static constexpr work_operation completes_as = work_operation::rdma_read;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_RDMA_READ;
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const read_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = IBV_WR_RDMA_READ;
     native.wr.rdma.remote_addr = operation.remote.memory().address();
     native.wr.rdma.rkey = operation.remote.memory().rkey().value();
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const read_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     ibv_wr_rdma_read(to, operation.remote.memory().rkey().value(),
                      operation.remote.memory().address());
   }
@@ -196,19 +190,15 @@ struct operation_traits<compare_and_swap_operation>
   static constexpr const char* name = "ibv_post_send (compare and swap)";
   static constexpr work_operation completes_as = work_operation::compare_and_swap;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP;
-  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
-    return to->wr_atomic_cmp_swp != nullptr;
-  }
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const compare_and_swap_operation& operation) noexcept {
+  static constexpr auto call = &ibv_qp_ex::wr_atomic_cmp_swp;
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
     native.wr.atomic = {.remote_addr = operation.remote.address(),
                         .compare_add = operation.expected,
                         .swap = operation.desired,
                         .rkey = operation.remote.rkey().value()};
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
-                                      const compare_and_swap_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     ibv_wr_atomic_cmp_swp(to, operation.remote.rkey().value(), operation.remote.address(),
                           operation.expected, operation.desired);
   }
@@ -228,19 +218,15 @@ struct operation_traits<fetch_and_add_operation>
   static constexpr const char* name = "ibv_post_send (fetch and add)";
   static constexpr work_operation completes_as = work_operation::fetch_and_add;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
-  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
-    return to->wr_atomic_fetch_add != nullptr;
-  }
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const fetch_and_add_operation& operation) noexcept {
+  static constexpr auto call = &ibv_qp_ex::wr_atomic_fetch_add;
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
     native.wr.atomic = {.remote_addr = operation.remote.address(),
                         .compare_add = operation.addend,
                         .swap = 0,
                         .rkey = operation.remote.rkey().value()};
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
-                                      const fetch_and_add_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     ibv_wr_atomic_fetch_add(to, operation.remote.rkey().value(), operation.remote.address(),
                             operation.addend);
   }
@@ -262,16 +248,12 @@ struct operation_traits<send_with_invalidate_operation>
   static constexpr const char* name = "ibv_post_send (send with invalidate)";
   static constexpr work_operation completes_as = work_operation::send;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_SEND_WITH_INV;
-  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
-    return to->wr_send_inv != nullptr;
-  }
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const send_with_invalidate_operation& operation) noexcept {
+  static constexpr auto call = &ibv_qp_ex::wr_send_inv;
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = IBV_WR_SEND_WITH_INV;
     native.invalidate_rkey = operation.rkey.value();
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
-                                      const send_with_invalidate_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     ibv_wr_send_inv(to, operation.rkey.value());
   }
 };
@@ -288,16 +270,12 @@ struct operation_traits<local_invalidate_operation>
   static constexpr const char* name = "ibv_post_send (local invalidate)";
   static constexpr work_operation completes_as = work_operation::local_invalidate;
   static constexpr std::uint64_t capability = IBV_QP_EX_WITH_LOCAL_INV;
-  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
-    return to->wr_local_inv != nullptr;
-  }
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const local_invalidate_operation& operation) noexcept {
+  static constexpr auto call = &ibv_qp_ex::wr_local_inv;
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = IBV_WR_LOCAL_INV;
     native.invalidate_rkey = operation.rkey.value();
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
-                                      const local_invalidate_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     ibv_wr_local_inv(to, operation.rkey.value());
   }
 };
@@ -350,20 +328,17 @@ struct operation_traits<atomic_write_operation> : detail::usual_operation<atomic
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const Native* to) noexcept {
     return to->wr_atomic_write != nullptr;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
-      const atomic_write_operation& operation) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const value& operation) noexcept {
     const auto& remote = operation.remote.memory();
     return remote.length() >= sizeof operation.value &&
            remote.address() % sizeof operation.value == 0;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
-      const atomic_write_operation& operation) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const value& operation) noexcept {
     const auto& remote = operation.remote.memory();
     return detail::no_remote_word(name, remote.address(), remote.length());
   }
   template <class Native>
-  VERBSPP_DATA_PATH static void start(Native* to,
-                                      const atomic_write_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(Native* to, const value& operation) noexcept {
     const auto& remote = operation.remote.memory();
     to->wr_atomic_write(to, remote.rkey().value(), remote.address(), &operation.value);
   }
@@ -411,16 +386,15 @@ struct operation_traits<flush_operation> : detail::usual_operation<flush_operati
   [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const Native* to) noexcept {
     return to->wr_flush != nullptr;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const flush_operation& operation) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const value& operation) noexcept {
     return !operation.placement.empty() &&
            operation.remote.rights().contains(rights_for(operation.placement));
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
-      const flush_operation& operation) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const value& operation) noexcept {
     return detail::cannot_flush(name, operation.placement.empty());
   }
   template <class Native>
-  VERBSPP_DATA_PATH static void start(Native* to, const flush_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(Native* to, const value& operation) noexcept {
     to->wr_flush(to, operation.remote.rkey().value(), operation.remote.address(),
                  operation.remote.length(), operation.placement.bits,
                  static_cast<std::uint8_t>(operation.scope));
@@ -479,26 +453,20 @@ struct operation_traits<detail::bind_operation>
     constexpr unsigned type_2 = IBV_DEVICE_MEM_WINDOW_TYPE_2A | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
     return (device.orig_attr.device_cap_flags & type_2) != 0;
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static bool has_call(const ibv_qp_ex* to) noexcept {
-    return to->wr_bind_mw != nullptr;
-  }
+  static constexpr auto call = &ibv_qp_ex::wr_bind_mw;
   /// No bytes are for windows of type 1.
-  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(
-      const detail::bind_operation& operation) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static bool is_sound(const value& operation) noexcept {
     return operation.part.length != 0 && detail::is_of_domain(operation.window, operation.part);
   }
-  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(
-      const detail::bind_operation& operation) noexcept {
+  [[nodiscard]] VERBSPP_DATA_PATH static error unsoundness(const value& operation) noexcept {
     return detail::cannot_bind(name, operation.part.length == 0);
   }
-  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native,
-                                         const detail::bind_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void describe(ibv_send_wr& native, const value& operation) noexcept {
     native.opcode = IBV_WR_BIND_MW;
     native.imm_data = 0;  // rxe refuses another one
     native.bind_mw = {.mw = operation.window, .rkey = operation.rkey, .bind_info = operation.part};
   }
-  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to,
-                                      const detail::bind_operation& operation) noexcept {
+  VERBSPP_DATA_PATH static void start(ibv_qp_ex* to, const value& operation) noexcept {
     ibv_wr_bind_mw(to, operation.window, operation.rkey, &operation.part);
   }
 };
