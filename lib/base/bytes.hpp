@@ -32,7 +32,7 @@ inline void put_number(std::span<std::byte> to, std::size_t at, std::uint64_t nu
     to[at + i] = static_cast<std::byte>(number >> 8U * (size - 1 - i) & 0xffU);
 }
 
-/// Reads a number of at most four bytes at an offset; of these, the ones that are there.
+/// Reads a number of at most four bytes at an offset, of which the span may end the last ones.
 [[nodiscard]] inline std::uint32_t number_at(std::span<const std::byte> from, std::size_t at,
                                              unsigned size = 4) noexcept {
   std::uint32_t number = 0;

@@ -63,7 +63,7 @@ void signals::blame::find() noexcept {
     if (const auto trouble = trouble_with(each.peer)) each.result = *trouble;
   }
   const bool has_asked_all = (is_over_ || failed_.how != certainty::lost) && ask();
-  // Who is told that it is lost itself, and finds a connection that broke, was lost by that.
+  // If another rank reports this one as lost, the connection that broke here is the cause.
   if (failed_.is_itself_lost)
     for (const peer_result& each : told_) {
       if (each.peer == *failed_.with || each.result.has_value()) continue;
@@ -75,12 +75,12 @@ void signals::blame::find() noexcept {
   const bool is_guess =
       std::ranges::all_of(told_, [](const peer_result& each) { return each.result.has_value(); }) &&
       guess();
-  // It may be one of those that this rank could not ask, instead.
+  // A rank that could not be asked may be the culprit instead.
   if (!own_cause_ && (!is_guess || has_asked_all)) of_.tell(peers_, ranks_, reason(), limits_);
 }
 
 void signals::blame::tell_without_results(const error& lacking) noexcept {
-  // The one that this rank waited for is to blame only if it has told so.
+  // The rank that this one waited for is to blame only if its own farewell says so.
   if (failed_.how != certainty::waited_for)
     of_.tell(peers_, ranks_, reason_of_waiting(), limits_);
   else if (const auto why = of_.farewell_of(*failed_.with, ranks_))
@@ -95,13 +95,13 @@ std::size_t signals::blame::post_questions(bool& has_all) noexcept {
     const std::uint32_t rank = told_[i].peer;
     const place* const theirs = of_.place_at(peers_, rank);
     if (!told_[i].result.has_value() || peers_.is_due(rank) || theirs == nullptr) continue;
-    // By what needs nobody there.
+    // By a read, which the device at the other end answers.
     const auto into =
         of_.memory_->scatter(of_.layout_.at(signal_word::answer_of, rank), sizeof(std::uint64_t));
     const auto from =
         theirs->slice(of_.layout_.at(signal_word::joined_with, of_.rank_), sizeof(std::uint64_t));
     if (!into.has_value() || !from.has_value()) continue;
-    // Behind other work, an answer may have to wait for what nobody knows.
+    // Behind other work, the time of an answer says nothing about the device.
     peers_[rank].poll();
     of_.is_behind_.get()[i] = channel_access::core_of(peers_[rank]).sends().outstanding() != 0;
     kept_pending& asked = of_.unwaited_.get()[i];
@@ -148,7 +148,7 @@ transport_result<completed_work> signals::blame::check_answer(
   if (!answered.has_value()) return answered;
   const std::uint64_t answer = look(of_.data() + of_.layout_.at(signal_word::answer_of, rank));
   const std::uint64_t joined = of_.counts_.get()[rank].joined;
-  // Before the limit, who has not come is not missing.
+  // Before the limit, a rank that has not come is not missing.
   if (is_over_ && answer >> 16 < joined) return missing(failed_.cause, "this rank has not come");
   if (answer >> 16 == joined && answer != (joined << 16 | tag_)) return other_step();
   return answered;

@@ -24,18 +24,18 @@ class [[gnu::visibility("hidden")]] signals::blame {
   blame(signals& of, group& peers, const peer_list& ranks, std::uint16_t tag,
         const step_limits& limits, failed_step failed) noexcept;
 
-  /// The result of each rank, or the error by which this rank could not do its part. Ranks that
-  /// were lost since then are among them, as the requests posted to them did not finish; but for
-  /// those that had told why they would leave. Then nobody is guessed.
+  /// The result of each rank, or the error by which this rank could not do its part. They include
+  /// ranks that were lost since then, whose requests did not finish, except those that had written
+  /// a farewell. Such a rank replaces a guess.
   [[nodiscard]] group_results results() && noexcept;
 
  private:
   void find() noexcept;
   /// As far as this rank knows, without memory to ask the others.
   void tell_without_results(const error& lacking) noexcept;
-  /// Asks those that nothing is known of yet, and that are connected, how often they have come, and
-  /// notes which have not, if the wait for them is over by its limit. Late answers arrive by
-  /// themselves. \returns whether all are known of then, but for those that are not connected
+  /// Reads the counts of all connected ranks without a result, and notes the ranks that have not
+  /// come, if the wait for them is over by its limit. Late answers arrive by themselves. \returns
+  /// whether all connected ranks have a result then
   bool ask() noexcept;
   /// \returns the number of ranks that are asked now
   std::size_t post_questions(bool& has_all) noexcept;
@@ -70,8 +70,8 @@ class [[gnu::visibility("hidden")]] signals::blame {
   bool is_over_;  ///< by its limit
   owned<peer_result[]> all_{};
   std::span<peer_result> told_{};
-  std::optional<error> own_cause_{};        ///< why this rank could not do its part
-  std::optional<std::uint32_t> guessed_{};  ///< the only one to blame, for what is known by now
+  std::optional<error> own_cause_{};        ///< the cause if this rank could not do its part
+  std::optional<std::uint32_t> guessed_{};  ///< the only rank to blame, without an answer
 };
 
 }  // namespace verbspp::detail

@@ -22,7 +22,7 @@ struct farewell {
   std::uint32_t culprit;
   error_kind kind;
   bool is_lost;
-  bool has_refused;  ///< the culprit itself has told that it can't do its part
+  bool has_refused;  ///< the culprit itself has reported that it can't do its part
 
   [[nodiscard]] constexpr std::uint64_t encode(std::uint64_t joined) const noexcept {
     return joined << count_at | (is_lost ? lost_bit : 0) | (has_refused ? refused_bit : 0) |

@@ -21,9 +21,9 @@ struct signal_counts {
   std::uint64_t joined = 0;    ///< steps
   std::uint64_t given = 0;     ///< values to it
   std::uint64_t expected = 0;  ///< values from it
-  std::uint64_t released = 0;  ///< those of them whose places it may write again
+  std::uint64_t released = 0;  ///< values whose places it may write again
 
-  /// As the other rank is told them, and with the count of a world's own.
+  /// All that the other rank has to know, with the count of a world's own.
   using encoded = std::array<std::uint64_t, 6>;
   [[nodiscard]] constexpr encoded encode(std::uint64_t all_gathers) const noexcept {
     return {signaled, awaited, joined, given, expected, all_gathers};

@@ -38,7 +38,7 @@ enum class signal_word : std::uint8_t {
   taken_by,
   farewell_from,  // and one more, for the next step
   other_farewell_from,
-  // The sources of what the device writes elsewhere.
+  // The sources of writes to other ranks.
   signal_to,
   number_to,
   taken_to,
@@ -67,7 +67,7 @@ class signal_layout {
                                                   std::uint64_t number) const noexcept {
     return at(number % 2 == 0 ? signal_word::number_from : signal_word::other_number_from, rank);
   }
-  /// Those of the step with that count.
+  /// A step has its farewells by its count.
   [[nodiscard]] constexpr std::size_t farewell_from(std::uint32_t rank,
                                                     std::uint64_t joined) const noexcept {
     return at(joined % 2 == 0 ? signal_word::farewell_from : signal_word::other_farewell_from,

@@ -29,7 +29,7 @@ namespace verbspp::detail {
 /// Between two polls for the answers of others, and for their acknowledgements.
 inline constexpr auto time_between_polls = std::chrono::microseconds(50);
 
-/// Posts a request that nobody has to wait for, unless the queue is full. \returns a handle without
+/// Posts a request that finishes by itself, unless the queue is full. \returns a handle without
 /// a request if it could not be posted
 template <class Operation>
 [[nodiscard]] kept_pending post_unwaited(const channel& with, const Operation& operation,

@@ -74,7 +74,7 @@ TEST_CASE("a farewell says its cause, of its step alone") {
   }
 }
 
-TEST_CASE("a word that is no farewell is not taken for one") {
+TEST_CASE("a word is not taken for a farewell if it has no sense") {
   CHECK_FALSE(farewell::decode(0, 0));
   CHECK_FALSE(farewell::decode(0, 1));
   CHECK_FALSE(farewell::is_later(0, 1));
@@ -82,7 +82,7 @@ TEST_CASE("a word that is no farewell is not taken for one") {
   CHECK_FALSE(farewell::decode(std::uint64_t{4} << 24U | no_kind << 16U | 1U, 4));
 }
 
-TEST_CASE("a farewell is later also where the low bits of the count begin anew") {
+TEST_CASE("a farewell is later even if the low bits of the count have wrapped") {
   const std::uint64_t last = (std::uint64_t{1} << 40U) - 1;
   const farewell left{1, error_kind::timed_out, false, false};
   CHECK(farewell::is_later(left.encode(last + 1), last));
@@ -140,7 +140,7 @@ TEST_CASE("in each kind of barrier, a rank is done only when all have come") {
       std::map<std::uint32_t, std::deque<act>> open;
       for (const std::uint32_t rank : list) open[rank] = acts_of(kind, list, rank);
       std::map<std::pair<std::uint32_t, std::uint32_t>, int> sent;
-      // Until nobody can go on.
+      // Until every rank waits or is done.
       const auto run = [&](bool has_come) {
         for (bool moves = true; moves;) {
           moves = false;

@@ -13,8 +13,8 @@
 
 namespace verbspp {
 
-/// Why a peer's manager rejects; the values are those of the InfiniBand specification. Others than
-/// these are numbers.
+/// The reason for which a peer's manager rejects; the values are the InfiniBand specification's.
+/// Others than these are numbers.
 enum class cm_rejection_reason : std::uint16_t {
   unknown = 0,  ///< the link doesn't tell: iWARP
   no_queue_pair = 1,
@@ -28,10 +28,10 @@ enum class cm_rejection_reason : std::uint16_t {
   vendor_option_not_supported = 35,
 };
 
-/// What it means, in a sentence.
+/// The reason in a sentence.
 [[nodiscard]] const char* to_string(cm_rejection_reason reason) noexcept;
 
-/// What a peer that rejects tells.
+/// The answer of a peer that rejects.
 struct cm_rejection {
   cm_rejection_reason reason = cm_rejection_reason::unknown;
   cm_rejection_data data{};

@@ -178,7 +178,7 @@ concept RemotelyFlushable =
                     "this remote memory lacks access::flush_global and access::flush_persistent: "
                     "its owner did not grant flushes");
 
-/// What an RDMA flush is for: any remote memory that grants one, or both, of the placements.
+/// The memory of an RDMA flush: any remote memory that grants one, or both, of the placements.
 class remote_flushable {
  public:
   template <access_flags Rights>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// Modifications whose attributes are known at run time only, checked against the transition table
-/// before the kernel is asked: for connection managers, such as librdmacm's `rdma_init_qp_attr`; and
-/// the attributes that such a manager has for a handshake.
+/// before the kernel is asked: for connection managers, such as librdmacm's `rdma_init_qp_attr`;
+/// and the attributes that such a manager has for a handshake.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -27,8 +27,8 @@ namespace verbspp {
 [[nodiscard]] result<void> modify_native(ibv_qp* queue_pair, const ibv_qp_attr& attributes,
                                          int attr_mask) noexcept;
 
-/// What a connection manager says of a connection: the attributes for each step of a queue pair's
-/// way to RTS, as `rdma_init_qp_attr` gives them. A handshake takes them in the place of the peer's
+/// The attributes that a connection manager has for each step of a queue pair's way to RTS, as
+/// `rdma_init_qp_attr` fills them. A handshake takes them in the place of the peer's
 /// endpoint; `verbspp-cm` makes them, and a program that uses librdmacm itself can, too.
 ///
 /// The manager decides where and to whom: port and partition, path and local address, path MTU, the
@@ -38,12 +38,12 @@ namespace verbspp {
 ///
 /// A plain value.
 struct managed_attributes {
-  /// What `ibv_modify_qp` takes; IBV_QP_STATE may be in the mask or not.
+  /// The arguments of `ibv_modify_qp`; IBV_QP_STATE may be in the mask or not.
   struct step {
     ibv_qp_attr attributes{};
     int mask = 0;
   };
-  step init{};  ///< may be empty: then the port and the partition are the builder's
+  step init{};  ///< if empty, the builder has the port and the partition
   step ready_to_receive{};
   step ready_to_send{};
 };

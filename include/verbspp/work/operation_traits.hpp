@@ -16,19 +16,20 @@ namespace verbspp {
 /// The use of libibverbs by an operation. Each has a specialization, in operations.hpp, which
 /// inherits from `detail::usual_operation` and has:
 ///
-/// - `name`: the call and the operation, as errors have it;
-/// - `completes_as`: what its completion says that it was, which a failed one does not;
-/// - `carried_by(transport)`: which queue pairs take it;
-/// - `capability`: what of `ibv_qp_create_send_ops_flags` the extended interface needs for it;
-/// - `offered_by(device)`: whether a device has it at all;
+/// - `name`: the name of the call and the operation in errors;
+/// - `completes_as`: the operation that its completion reports, which a failed completion does not;
+/// - `carried_by(transport)`: whether queue pairs of that transport take it;
+/// - `capability`: the bits of `ibv_qp_create_send_ops_flags` that the extended interface needs;
+/// - `offered_by(device)`: whether a device has it;
 /// - `only_extended`: whether `ibv_post_send` lacks it;
-/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it, by default whether
-///   it has the function `call`, if that is named;
-/// - `has_elements`, `elements(operation)`: whether it has memory of this side, and that;
-/// - `flags(operation)`: of `ibv_send_flags`, besides signaled and inline;
-/// - `is_sound(operation)`, `unsoundness(operation)`: what can be wrong with its values, whatever
-///   the queue pair;
-/// - `describe(native, operation)`: fills what is its own in a request of `ibv_post_send`;
+/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it: by default,
+/// whether
+///   its function `call` is not null;
+/// - `has_elements`, `elements(operation)`: whether it has memory of this side, and that memory;
+/// - `flags(operation)`: its `ibv_send_flags`, except signaled and inline;
+/// - `is_sound(operation)`, `unsoundness(operation)`: whether its values fit together, on any queue
+///   pair, and the error if they don't;
+/// - `describe(native, operation)`: fills its own members of a request for `ibv_post_send`;
 /// - `start(queue_pair, operation)`: its call of the extended interface.
 template <class Operation>
 struct operation_traits;

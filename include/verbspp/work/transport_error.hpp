@@ -18,14 +18,14 @@ class batch_error {
   constexpr batch_error(const error& cause, std::size_t accepted) noexcept
       : cause_(cause), accepted_(accepted) {}
 
-  /// Why the first request that was not posted was refused.
+  /// The cause of the refusal of the first request that was not posted.
   [[nodiscard]] constexpr const error& cause() const noexcept { return cause_; }
-  /// So many requests, the first ones, were posted and will complete.
+  /// The number of requests, the first ones, that were posted and will complete.
   [[nodiscard]] constexpr std::size_t accepted() const noexcept { return accepted_; }
   [[nodiscard]] constexpr error_kind kind() const noexcept { return cause_.kind(); }
   /// The cause as an error, which keeps how far the batch came.
   operator error() const noexcept { return detail::error_access::of_batch(cause_, accepted_); }
-  /// What an error was made from; empty if that was no batch.
+  /// The batch error that an error was made from; empty if it was made from another one.
   [[nodiscard]] static std::optional<batch_error> from(const error& e) noexcept;
   [[nodiscard]] std::string message() const;
   /// Throws itself as an error in an `exception`; without exceptions prints the message and aborts.
