@@ -103,7 +103,8 @@ std::size_t signals::blame::post_questions(bool& has_all) noexcept {
     if (!into.has_value() || !from.has_value()) continue;
     // Behind other work, the time of an answer says nothing about the device.
     peers_[rank].poll();
-    of_.is_behind_.get()[i] = channel_access::core_of(peers_[rank]).sends().outstanding() != 0;
+    of_.other(rank).is_behind_work =
+        channel_access::core_of(peers_[rank]).sends().outstanding() != 0;
     kept_pending& asked = of_.unwaited_.get()[i];
     asked = post_unwaited(
         peers_[rank],
@@ -129,7 +130,7 @@ bool signals::blame::ask() noexcept {
       if (!answered && !is_late) continue;
       if (answered)
         told_[i].result = check_answer(told_[i].peer, *answered);
-      else if (!of_.is_behind_.get()[i])
+      else if (!of_.other(told_[i].peer).is_behind_work)
         told_[i].result = missing(failed_.cause, "this rank's device is silent");
       else
         has_all = false;
@@ -147,7 +148,7 @@ transport_result<completed_work> signals::blame::check_answer(
     std::uint32_t rank, const transport_result<completed_work>& answered) const noexcept {
   if (!answered.has_value()) return answered;
   const std::uint64_t answer = look(of_.data() + of_.layout_.at(signal_word::answer_of, rank));
-  const std::uint64_t joined = of_.counts_.get()[rank].joined;
+  const std::uint64_t joined = of_.other(rank).counts.joined;
   // Before the limit, a rank that has not come is not missing.
   if (is_over_ && answer >> 16 < joined) return missing(failed_.cause, "this rank has not come");
   if (answer >> 16 == joined && answer != (joined << 16 | tag_)) return other_step();

@@ -35,17 +35,11 @@ result<void> signals::open(const protection_domain& domain, std::uint32_t rank, 
   VERBSPP_TRY(made, registered_buffer<rights>::allocate(domain, layout_.size()));
   VERBSPP_TRY(shared, std::move(made).share());
   memory_.emplace(std::move(shared));
-  counts_ = owned<signal_counts[]>(new (std::nothrow) signal_counts[size]);
-  is_named_ = owned<bool[]>(new (std::nothrow) bool[size]());
+  others_ = owned<other_rank[]>(new (std::nothrow) other_rank[size]);
   partners_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
-  is_expected_ = owned<bool[]>(new (std::nothrow) bool[size]());
-  theirs_ = owned<std::optional<place>[]>(new (std::nothrow) std::optional<place>[size]);
-  ends_ = owned<ends[]>(new (std::nothrow) ends[size]);
   everybody_ = owned<std::uint32_t[]>(new (std::nothrow) std::uint32_t[size]);
   unwaited_ = owned<kept_pending[]>(new (std::nothrow) kept_pending[size]);
-  is_behind_ = owned<bool[]>(new (std::nothrow) bool[size]());
-  if (!counts_ || !is_named_ || !partners_ || !is_expected_ || !theirs_ || !ends_ || !everybody_ ||
-      !unwaited_ || !is_behind_)
+  if (!others_ || !partners_ || !everybody_ || !unwaited_)
     return error::from_errno(ENOMEM, "join a world");
   for (std::uint32_t each = 0; each < size; ++each) everybody_.get()[each] = each;
   return success();
@@ -57,28 +51,28 @@ std::optional<error> signals::objection(const peer_list& ranks) noexcept {
     if (rank >= size_)
       return error::above_limit(collective_step, "rank", rank, size_ - 1,
                                 "the list has a rank that the world does not have");
-    if (std::exchange(is_named_.get()[rank], true))
+    if (std::exchange(other(rank).is_named, true))
       return error::out_of_range(collective_step, "rank", rank, "the list has this rank twice");
     return std::nullopt;
   };
   for (const std::uint32_t rank : ranks)
     if (const auto objects = check(rank); objects && !found) found = objects;
-  if (!found && !is_named_.get()[rank_])
+  if (!found && !other(rank_).is_named)
     found =
         error::out_of_range(collective_step, "rank", rank_, "the list lacks the rank that calls");
   for (const std::uint32_t rank : ranks)
-    if (rank < size_) is_named_.get()[rank] = false;
+    if (rank < size_) other(rank).is_named = false;
   return found;
 }
 
 void signals::join(const peer_list& ranks, std::uint16_t tag) noexcept {
   for (const std::uint32_t rank : ranks)
     show(data() + layout_.at(signal_word::joined_with, rank),
-         ++counts_.get()[rank].joined << 16 | tag);
+         ++other(rank).counts.joined << 16 | tag);
 }
 
 void signals::agree(std::uint32_t rank, const signal_counts::encoded& theirs) noexcept {
-  signal_counts& with = counts_.get()[rank];
+  signal_counts& with = other(rank).counts;
   with.agree(theirs, all_gathers_);
   show(data() + layout_.at(signal_word::taken_by, rank), with.given);
 }
@@ -86,11 +80,11 @@ void signals::agree(std::uint32_t rank, const signal_counts::encoded& theirs) no
 void signals::leave_out_barrier(group& peers, const peer_list& ranks, barrier_kind kind,
                                 const error& cause, const wait_limit& limit) noexcept {
   if (objection(ranks)) return;
-  for (const std::uint32_t rank : ranks) ++counts_.get()[rank].joined;
+  for (const std::uint32_t rank : ranks) ++other(rank).counts.joined;
   run_barrier(
       kind_for(kind, ranks.size()), ranks, rank_,
-      [&](std::uint32_t to) noexcept { ++counts_.get()[to].signaled; },
-      [&](std::uint32_t from) noexcept { ++counts_.get()[from].awaited; });
+      [&](std::uint32_t to) noexcept { ++other(to).counts.signaled; },
+      [&](std::uint32_t from) noexcept { ++other(from).counts.awaited; });
   tell_own(peers, ranks, cause.kind(), step_limits(limit));
 }
 
@@ -118,17 +112,17 @@ signals::ends signals::ends_of(const channel& of) noexcept {
 }
 
 const signals::place* signals::place_at(const group& peers, std::uint32_t rank) const noexcept {
-  const std::optional<place>& known = theirs_.get()[rank];
-  return known && ends_of(peers[rank]) == ends_.get()[rank] ? &*known : nullptr;
+  const std::optional<place>& known = other(rank).memory;
+  return known && ends_of(peers[rank]) == other(rank).connected ? &*known : nullptr;
 }
 
 void signals::set_channel_to(std::uint32_t rank, const channel& connected) noexcept {
-  ends_.get()[rank] = ends_of(connected);
+  other(rank).connected = ends_of(connected);
 }
 
 std::optional<farewell> signals::farewell_of(std::uint32_t rank,
                                              const peer_list& ranks) const noexcept {
-  const std::uint64_t joined = counts_.get()[rank].joined;
+  const std::uint64_t joined = other(rank).counts.joined;
   std::optional<farewell> why =
       farewell::decode(look(data() + layout_.farewell_from(rank, joined)), joined);
   if (why && why->culprit == rank_) {
@@ -141,7 +135,7 @@ std::optional<farewell> signals::farewell_of(std::uint32_t rank,
 }
 
 bool signals::has_gone_on(std::uint32_t rank) const noexcept {
-  const std::uint64_t joined = counts_.get()[rank].joined;
+  const std::uint64_t joined = other(rank).counts.joined;
   const auto is_later = [&](std::uint64_t count) noexcept {
     return farewell::is_later(look(data() + layout_.farewell_from(rank, count)), joined);
   };
@@ -157,7 +151,7 @@ void signals::tell(group& peers, const peer_list& ranks, const farewell& why,
     if (rank == rank_ || (rank == why.culprit && !why.is_lost) || peers.is_due(rank) ||
         theirs == nullptr || farewell_of(rank, ranks))
       continue;
-    const std::uint64_t joined = counts_.get()[rank].joined;
+    const std::uint64_t joined = other(rank).counts.joined;
     const std::size_t from = layout_.farewell_to(rank, joined);
     show(data() + from, why.encode(joined));
     const auto elements = memory_->gather(from, sizeof(std::uint64_t));

@@ -48,17 +48,17 @@ class [[gnu::visibility("hidden")]] signals {
   /// This rank's memory, for the others.
   [[nodiscard]] result<place> memory() const noexcept { return memory_->remote(); }
   void set_memory_of(std::uint32_t rank, const place& memory) noexcept {
-    theirs_.get()[rank] = memory;
+    other(rank).memory = memory;
   }
   [[nodiscard]] bool knows_memory_of(std::uint32_t rank) const noexcept {
-    return theirs_.get()[rank].has_value();
+    return other(rank).memory.has_value();
   }
   /// The world has connected that rank by this channel. What the program puts there instead, or
   /// connects to somebody else, leads to who knows where: nothing is written by it.
   void set_channel_to(std::uint32_t rank, const channel& connected) noexcept;
 
   [[nodiscard]] signal_counts::encoded counts_with(std::uint32_t rank) const noexcept {
-    return counts_.get()[rank].encode(all_gathers_);
+    return other(rank).counts.encode(all_gathers_);
   }
   /// Both ends go on from the same counts. \pre nothing is under way between them
   void agree(std::uint32_t rank, const signal_counts::encoded& theirs) noexcept;
@@ -89,7 +89,7 @@ class [[gnu::visibility("hidden")]] signals {
   enum class certainty : std::uint8_t {
     waited_for,  ///< this rank waited for that one, which may have waited for others
     known,
-    refused,  ///< it has told that it can't do its part
+    refused,  ///< it has reported that it can't do its part
     lost,     ///< and its connection is broken, here or at who has told so
   };
   struct failed_step {
@@ -97,9 +97,26 @@ class [[gnu::visibility("hidden")]] signals {
     std::optional<std::uint32_t> with{};  ///< nobody if it was this rank, as for lack of memory
     error cause{};
     certainty how = certainty::waited_for;
-    bool is_itself_lost = false;             ///< as the rank `with` has told this one
+    bool is_itself_lost = false;             ///< as the rank `with` has reported
     std::optional<group_results> reached{};  ///< those that were to be connected for the step
   };
+
+  /// The owners of both ends of a channel, which stay the same when they are renewed.
+  struct ends {
+    std::uint32_t here = 0;
+    std::uint32_t there = 0;
+    friend bool operator==(const ends&, const ends&) = default;
+  };
+  /// The state of this rank towards another one.
+  struct other_rank {
+    signal_counts counts{};
+    std::optional<place> memory{};
+    ends connected{};             ///< of the channel by which the world connects this rank to it
+    bool is_named = false;        ///< by the list that is checked, or as a partner in the step
+    bool is_expected = false;     ///< to give a value in the present step
+    bool is_behind_work = false;  ///< the read of its count
+  };
+  [[nodiscard]] other_rank& other(std::uint32_t rank) const noexcept { return others_.get()[rank]; }
 
   [[nodiscard]] std::optional<error> objection(const peer_list& ranks) noexcept;
   [[nodiscard]] std::optional<error> objection(std::uint32_t root) const noexcept;
@@ -126,12 +143,6 @@ class [[gnu::visibility("hidden")]] signals {
                                                     const peer_list& ranks) const noexcept;
   /// Whether that rank has given up a later step: this one, too, unless what it owes has come.
   [[nodiscard]] bool has_gone_on(std::uint32_t rank) const noexcept;
-  /// The owners of both ends of a channel, which stay the same when they are renewed.
-  struct ends {
-    std::uint32_t here = 0;
-    std::uint32_t there = 0;
-    friend bool operator==(const ends&, const ends&) = default;
-  };
   [[nodiscard]] static ends ends_of(const channel& of) noexcept;
   /// The memory of that rank; null if it is not the world that has connected this one to it.
   [[nodiscard]] const place* place_at(const group& peers, std::uint32_t rank) const noexcept;
@@ -146,16 +157,10 @@ class [[gnu::visibility("hidden")]] signals {
   wait_mode waiting_ = wait_mode::spin();
   /// What is posted and not waited for keeps it: the program may take channels out of the world.
   std::optional<shared_buffer<rights>> memory_{};
-  owned<signal_counts[]> counts_{};
-  owned<bool[]> is_named_{};
-  owned<std::uint32_t[]> partners_{};  ///< with whom a step is
-  owned<bool[]> is_expected_{};        ///< which of them have a value for this rank
-  owned<std::optional<place>[]> theirs_{};
-  owned<ends[]> ends_{};  ///< of the channels by which the world connects this rank
+  owned<other_rank[]> others_{};
   owned<std::uint32_t[]> everybody_{};
-  // For the time that this rank asks or tells others.
-  owned<kept_pending[]> unwaited_{};
-  owned<bool[]> is_behind_{};  ///< other work: what is asked of that one
+  owned<std::uint32_t[]> partners_{};  ///< the ranks with which the present step is
+  owned<kept_pending[]> unwaited_{};   ///< requests while this rank asks or tells others
 };
 
 /// The first peer's failure, as results.

@@ -63,7 +63,7 @@ void signals::step::look_for_lost(std::uint32_t for_rank, std::optional<lookout>
   if (channel_access::core_of(with).sends().outstanding() != 0 ||
       (left && *left < time_between_probes))
     return;
-  const auto nowhere = of_.theirs_.get()[for_rank]->slice(0, 0);
+  const auto nowhere = of_.other(for_rank).memory->slice(0, 0);
   if (!nowhere.has_value()) return;
   // Nobody waits for it, the end of the step neither: who has done its part may leave.
   static_cast<void>(with.post_write({.elements = {}, .remote = nowhere.assume_value()}));
@@ -127,7 +127,7 @@ void signals::step::write(std::uint32_t to, std::size_t from, std::size_t size,
                           std::size_t into) noexcept {
   if (has_failed() || size == 0 || !has_send_room(to)) return;
   const auto posted = [&]() -> result<void> {
-    VERBSPP_TRY(place, of_.theirs_.get()[to]->slice(into, size));
+    VERBSPP_TRY(place, of_.other(to).memory->slice(into, size));
     if (size <= largest_value && size <= peers_[to].capacities().max_inline_data) {
       std::array<std::byte, largest_value> bytes;
       take_bytes(bytes.data(), of_.data() + from, size);
@@ -153,14 +153,14 @@ void signals::step::write_word(std::uint32_t to, signal_word source, std::size_t
 }
 
 void signals::step::signal(std::uint32_t to) noexcept {
-  const std::uint64_t number = ++of_.counts_.get()[to].signaled;
+  const std::uint64_t number = ++of_.other(to).counts.signaled;
   if (!has_failed())
     write_word(to, signal_word::signal_to, of_.layout_.at(signal_word::signal_from, of_.rank_),
                tagged(number));
 }
 
 void signals::step::await(std::uint32_t from) noexcept {
-  const std::uint64_t wanted = ++of_.counts_.get()[from].awaited;
+  const std::uint64_t wanted = ++of_.other(from).counts.awaited;
   if (has_failed()) return;
   const std::byte* const at = of_.data() + of_.layout_.at(signal_word::signal_from, from);
   if (!wait_until(from, [&]() noexcept { return look(at) >> 16 >= wanted; })) return;
@@ -171,19 +171,19 @@ void signals::step::await(std::uint32_t from) noexcept {
 }
 
 void signals::step::note(std::uint32_t with) noexcept {
-  if (with == of_.rank_ || std::exchange(of_.is_named_.get()[with], true)) return;
+  if (with == of_.rank_ || std::exchange(of_.other(with).is_named, true)) return;
   of_.partners_.get()[partners_++] = with;
 }
 
 void signals::step::expect(std::uint32_t from) noexcept {
   note(from);
-  of_.is_expected_.get()[from] = true;
-  ++of_.counts_.get()[from].expected;
+  of_.other(from).is_expected = true;
+  ++of_.other(from).counts.expected;
 }
 
 void signals::step::begin() noexcept {
   const std::span<const std::uint32_t> partners(of_.partners_.get(), partners_);
-  for (const std::uint32_t rank : partners) of_.is_named_.get()[rank] = false;
+  for (const std::uint32_t rank : partners) of_.other(rank).is_named = false;
   if (!has_failed() && peers_.is_any_due(partners)) {
     failed_.reached.emplace(
         peers_.connect(partners, wait_limit(limit_.deadline(), news_or_stop(*this))));
@@ -200,9 +200,9 @@ void signals::step::begin() noexcept {
     if (!has_failed() && of_.place_at(peers_, rank) == nullptr)
       fail(rank, not_of_the_world(), certainty::known);
   for (const std::uint32_t rank : partners) {
-    if (!std::exchange(of_.is_expected_.get()[rank], false)) continue;
+    if (!std::exchange(of_.other(rank).is_expected, false)) continue;
     // What this rank has not taken of earlier steps that failed, it never will.
-    signal_counts& with = of_.counts_.get()[rank];
+    signal_counts& with = of_.other(rank).counts;
     if (with.released + 1 < with.expected) give_back(rank, with.expected - 1);
   }
 }
@@ -210,26 +210,26 @@ void signals::step::begin() noexcept {
 bool signals::step::has_room(std::uint32_t to) noexcept {
   if (has_failed()) return false;
   const std::byte* const at = of_.data() + of_.layout_.at(signal_word::taken_by, to);
-  const std::uint64_t number = of_.counts_.get()[to].given;
+  const std::uint64_t number = of_.other(to).counts.given;
   return wait_until(to, [&]() noexcept { return look(at) + places_of_values >= number; });
 }
 
 void signals::step::write_number(std::uint32_t to) noexcept {
   if (has_failed()) return;
-  const std::uint64_t number = of_.counts_.get()[to].given;
+  const std::uint64_t number = of_.other(to).counts.given;
   write_word(to, signal_word::number_to, of_.layout_.number_from(of_.rank_, number),
              tagged(number));
 }
 
 void signals::step::give(std::uint32_t to, std::size_t from, std::size_t size) noexcept {
   if (!has_room(to)) return;
-  write(to, from, size, of_.layout_.value_from(of_.rank_, of_.counts_.get()[to].given));
+  write(to, from, size, of_.layout_.value_from(of_.rank_, of_.other(to).counts.given));
   write_number(to);
 }
 
 const std::byte* signals::step::take(std::uint32_t from) noexcept {
   if (has_failed()) return nullptr;
-  const std::uint64_t wanted = of_.counts_.get()[from].expected;
+  const std::uint64_t wanted = of_.other(from).counts.expected;
   const std::byte* const at = of_.data() + of_.layout_.number_from(from, wanted);
   const std::byte* const next = of_.data() + of_.layout_.number_from(from, wanted + 1);
   const bool has_come = wait_until(
@@ -252,13 +252,13 @@ bool signals::step::take_into(std::uint32_t from, std::span<std::byte> value) no
 }
 
 void signals::step::release(std::uint32_t from) noexcept {
-  give_back(from, of_.counts_.get()[from].expected);
+  give_back(from, of_.other(from).counts.expected);
 }
 
 void signals::step::give_back(std::uint32_t from, std::uint64_t number) noexcept {
   if (has_failed()) return;
   write_word(from, signal_word::taken_to, of_.layout_.at(signal_word::taken_by, of_.rank_), number);
-  if (!has_failed()) of_.counts_.get()[from].released = number;
+  if (!has_failed()) of_.other(from).counts.released = number;
 }
 
 }  // namespace verbspp::detail

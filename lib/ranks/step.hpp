@@ -118,7 +118,7 @@ class [[gnu::visibility("hidden")]] signals::step {
 
   void promise(std::uint32_t to) noexcept {
     note(to);
-    ++of_.counts_.get()[to].given;
+    ++of_.other(to).counts.given;
   }
   void expect(std::uint32_t from) noexcept;
   /// A piece of this rank's memory into the place for the value that was promised.
@@ -226,7 +226,7 @@ group_results signals::run_step(group& peers, const peer_list& ranks, std::uint1
       limit);
   if (!has_begun) {
     // For lack of memory: a rank that does not come.
-    for (const std::uint32_t rank : ranks) ++counts_.get()[rank].joined;
+    for (const std::uint32_t rank : ranks) ++other(rank).counts.joined;
     step now(*this, peers, nullptr, ranks, tag, limits);
     now.leave_out(done.error());
     function(now);
