@@ -109,7 +109,7 @@ class hub_clients {
    private:
     friend hub_clients;
 
-    turn(detail::hub_turn&& turn, table* of) noexcept : turn_(std::move(turn)), table_(of) {
+    turn(detail::hub_turn&& taken, table* of) noexcept : turn_(std::move(taken)), table_(of) {
       // Collects completions, which return the memory of sends, and finds out about failures.
       self().link.poll();
     }
