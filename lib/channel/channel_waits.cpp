@@ -102,7 +102,8 @@ result<void> channel_core::wait_for_send_room(std::uint32_t wanted, call_limit l
 
 result<void> channel_core::make_send_room(const char* operation, bool waits,
                                           call_limit limit) noexcept {
-  if (waits) return wait_for_send_room(1, limit);
+  // The refusal of an empty channel names the operation, not the wait.
+  if (waits && state() != channel_state::empty) return wait_for_send_room(1, limit);
   if (sends_.is_open()) collect();
   if (sends_.has_room()) return success();
   if (!sends_.is_open()) return connection_.refusal(operation);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <optional>
 #include <stdexcept>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -196,3 +197,16 @@ TEST_CASE_METHOD(two_channels, "two threads at once are an assertion") {
   CHECK_THAT(told, Catch::Contains("two threads use a channel"));
 }
 #endif
+
+TEST_CASE("an empty channel names the call that it refuses") {
+  channel empty;
+  const auto check = [](const error& refused, const char* operation) {
+    CHECK(refused == error_kind::not_connected);
+    CHECK(refused.operation() == std::string_view(operation));
+    CHECK_THAT(refused.message(), Catch::Contains("there is no channel here"));
+  };
+  check(error(failure_of(empty.send(send_operation(), patience))), "ibv_post_send (send)");
+  check(error(failure_of(empty.receive(receive_operation(), patience))), "ibv_post_recv");
+  check(failure_of(empty.post_send(send_operation())), "ibv_post_send (send)");
+  check(failure_of(empty.wait(patience)), "wait on a channel");
+}
