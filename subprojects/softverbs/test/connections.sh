@@ -110,15 +110,59 @@ if command -v cmtime >/dev/null; then
   fi
 fi
 
-# Sockets of librdmacm are connections inside that library: refused, and nothing worse.
-if command -v rstream >/dev/null; then
-  ran=1
-  env LD_PRELOAD="$library" timeout 60 rstream -s 198.18.83.1 >"$log/client" 2>&1
-  grep -q 'rsocket failed: Operation not supported' "$log/client" || {
-    echo 'FAILED: rstream'
-    cat "$log/client"
-    failures=1
+# stays SERVER CLIENT: 0 if the client succeeds. The server doesn't end by itself.
+stays() {
+  command -v "${1%% *}" >/dev/null || {
+    echo "not installed: ${1%% *}"
+    return 0
   }
-fi
+  ran=1
+  env LD_PRELOAD="$library" timeout 120 $1 >"$log/server" 2>&1 &
+  server=$!
+  tries=0
+  until env LD_PRELOAD="$library" timeout 60 $2 >"$log/client" 2>&1; do
+    tries=$((tries + 1))
+    if [ $tries -ge 100 ] || ! grep -qi 'connection refused' "$log/client"; then
+      kill $server 2>/dev/null
+      wait $server
+      echo "FAILED: $2"
+      cat "$log/client" "$log/server"
+      return 1
+    fi
+    # steady: retries, 100 times at most
+    sleep 0.1
+  done
+  kill $server
+  wait $server 2>/dev/null
+  return 0
+}
+
+# Sockets of librdmacm, with which the programs wait in different ways. They check what they receive.
+for layer in ethernet infiniband; do
+  SOFTVERBS_LINK_LAYER=$layer
+  export SOFTVERBS_LINK_LAYER
+  sizes='-S 70000 -I 5 -C 5 -T v'
+  for way in a b n r; do
+    next_port
+    both "rstream -p $port $sizes -T $way" "rstream -s 198.18.83.1 -p $port $sizes -T $way" || failures=1
+  done
+  next_port
+  both "rstream -b fd73:6f66:7476::1 -p $port $sizes" "rstream -s fd73:6f66:7476::1 -p $port $sizes" || failures=1
+  for way in a b n; do
+    next_port
+    both "riostream -p $port $sizes -T $way" "riostream -s 198.18.83.1 -p $port $sizes -T $way" || failures=1
+    next_port
+    stays "udpong -b 198.18.83.1 -p $port" "udpong -s 198.18.83.1 -p $port -C 100 -T $way" || failures=1
+    next_port
+    stays "udpong -b ::1 -p $port" "udpong -s ::1 -p $port -C 100 -T $way -T e" || failures=1
+  done
+  next_port
+  head -c 3000000 /dev/urandom >"$log/original"
+  stays "rcopy -p $port" "rcopy $log/original 198.18.83.1:$log/copy -p $port" || failures=1
+  if command -v rcopy >/dev/null; then
+    cmp "$log/original" "$log/copy" || failures=1
+    rm "$log/copy"
+  fi
+done
 [ $ran = 1 ] || exit 77
 exit $failures

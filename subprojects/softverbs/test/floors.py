@@ -22,6 +22,7 @@ FLOORS = [
     "queue_pair",
     "verbs",
     "connections",
+    "rsockets",
     "files",
     "shim",
 ]

@@ -59,6 +59,9 @@ void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_d
 /// Waits for what a call has begun, if the identifier has no channel of the program's.
 int complete(identifier& id);
 
+/// Registers the handlers that close the parent's sockets in a child of fork. Not under the lock.
+void prepare_for_fork();
+
 /// Null with errno.
 rdma_event_channel* make_channel();
 

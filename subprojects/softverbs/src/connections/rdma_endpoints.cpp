@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that do several steps in one call, list devices, and refuse sockets.
+// The entry points that do several steps in one call, and list devices.
 #include "connections/calls.hpp"
 
 #include <rdma/rdma_verbs.h>
-#include <rdma/rsocket.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -119,10 +118,4 @@ SOFTVERBS_EXPORT ibv_context** rdma_get_devices(int* count) {
 SOFTVERBS_EXPORT void rdma_free_devices(ibv_context** list) {
   SOFTVERBS_PASS_ON(rdma_free_devices, list);
   std::free(static_cast<void*>(list));
-}
-
-/// librdmacm's sockets take identifiers for its own, and would reach behind their ends.
-SOFTVERBS_EXPORT int rsocket(int domain, int type, int protocol) {
-  SOFTVERBS_PASS_ON(rsocket, domain, type, protocol);
-  return outcome(EOPNOTSUPP);
 }

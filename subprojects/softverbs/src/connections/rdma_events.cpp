@@ -30,14 +30,6 @@ void after_fork_in_child() noexcept {
   connections_mutex().unlock();
 }
 
-void prepare_for_fork() {
-  // Those that are registered last are called first, so this lock is taken before the engine's.
-  static_cast<void>(machine::current());
-  static const int registered =
-      ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
-  static_cast<void>(registered);
-}
-
 /// What the program is told of, it has to acknowledge.
 void hand_over(connection_event& event) {
   ++event.owner->reported;
@@ -80,6 +72,14 @@ int wait_for_exit() noexcept {
 }
 
 }  // namespace
+
+void softverbs::prepare_for_fork() {
+  // Those that are registered last are called first, so this lock is taken before the engine's.
+  static_cast<void>(machine::current());
+  static const int registered =
+      ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
+  static_cast<void>(registered);
+}
 
 rdma_event_channel* softverbs::make_channel() {
   prepare_for_fork();

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "connections/reservation.hpp"
 
+#include "connections/unix_name.hpp"
 #include "wire/slot_socket.hpp"
 #include "wire/strangers.hpp"
 
 #include <sched.h>
 #include <sys/random.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstdio>
 #include <map>
-#include <string_view>
 #include <utility>
 
 namespace softverbs {
@@ -34,40 +31,12 @@ reservations& own_reservations() {
   return *all;
 }
 
-std::string host_of(const ibv_gid& ip) {
-  std::string text;
-  for (const std::uint8_t byte : ip.raw) {
-    std::array<char, 3> digits{};
-    std::snprintf(digits.data(), digits.size(), "%02x", byte);
-    text += digits.data();
-  }
-  return text;
-}
-
-std::string any_host(bool of_ipv4) { return of_ipv4 ? "any-ipv4" : "any-ipv6"; }
-
 /// Not one that the wire's names begin with.
 std::string name_of(port_space space, const std::string& host, std::uint16_t port) {
   std::array<char, 32> numbers{};
   std::snprintf(numbers.data(), numbers.size(), "/%x/%u", space, port);
   return std::string("softverbs-connections/") + own_kind() + "/" + host + numbers.data();
 }
-
-struct unix_address {
-  explicit unix_address(std::string_view name) noexcept {
-    address.sun_family = AF_UNIX;
-    const std::size_t taken = std::min(name.size(), sizeof(address.sun_path) - 1);
-    // The leading zero byte makes the name abstract.
-    name.copy(address.sun_path + 1, taken);
-    length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + taken);
-  }
-  [[nodiscard]] const sockaddr* native() const noexcept {
-    return reinterpret_cast<const sockaddr*>(&address);
-  }
-
-  sockaddr_un address{};
-  socklen_t length = 0;
-};
 
 void close_socket(int& socket) noexcept {
   if (socket != reservation::none) ::close(std::exchange(socket, reservation::none));
@@ -106,12 +75,6 @@ bool others_are_free(port_space space, const ip_address& address, bool only_ipv6
     if (free && concerns) free = is_free(name_of(space, host_of(own.ip), address.port));
   });
   return free;
-}
-
-ibv_gid canonical(const ip_address& address) noexcept {
-  if (!address.is_loopback()) return address.ip;
-  const auto found = place_of(address);
-  return found ? found->ip : address.ip;
 }
 
 std::uint16_t random_port() noexcept {
