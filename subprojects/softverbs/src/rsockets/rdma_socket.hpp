@@ -25,9 +25,8 @@ struct socket_way {
   ip_address target;
 };
 
-/// What rsocket() makes: a Unix socket, and the IP addresses that it stands for. The kernel does
-/// the rest, so waiting, polling and ending are those of any socket. Under the lock of connections,
-/// except where a function says otherwise.
+/// The socket of one descriptor: a Unix socket with IP addresses. The kernel implements blocking,
+/// polling and shutdown. The functions need the lock of connections, unless they say otherwise.
 class rdma_socket {
  public:
   /// The socket that has this descriptor; null with EBADF. Not under the lock.
@@ -49,7 +48,7 @@ class rdma_socket {
   virtual int set_option(int level, int name, const void* value, socklen_t length);
   virtual int get_option(int level, int name, void* value, socklen_t* length);
   virtual int shut_down(int how);
-  /// Nothing of it is left but this object, and the descriptor is closed.
+  /// Closes the descriptor and releases the address.
   virtual void close();
 
   virtual ip_address local() const { return local_; }
@@ -65,8 +64,8 @@ class rdma_socket {
   virtual ssize_t send(const msghdr& message, int flags) = 0;
   virtual ssize_t receive(msghdr& message, int flags) = 0;
 
-  /// What a poll finds before it asks the kernel, which knows nothing of it then; 0 if it has to be
-  /// asked again soon. Nothing if the kernel knows all.
+  /// The result of a poll that the kernel can't give; 0 if the caller has to ask again soon. Empty
+  /// if the kernel's result counts.
   virtual std::optional<short> readiness(short /*events*/) { return std::nullopt; }
   /// Null if it isn't connected, or can't have any.
   virtual std::shared_ptr<io_mappings> mappings() { return nullptr; }

@@ -10,7 +10,7 @@
 
 namespace softverbs {
 
-/// What a call on a descriptor gives that makes 0 or an errno, under the lock.
+/// Calls `work`, which returns 0 or an errno, with the socket and under the lock.
 template <typename Work>
 int locked_call(int descriptor, Work work) {
   return guarded([&] {
@@ -21,7 +21,7 @@ int locked_call(int descriptor, Work work) {
   });
 }
 
-/// What a call on a descriptor gives that makes a number, or -1 with errno, not under the lock.
+/// Calls `work`, which returns a number or -1 with errno, with the socket and without the lock.
 template <typename Work>
 ssize_t waiting_call(int descriptor, Work work) {
   try {

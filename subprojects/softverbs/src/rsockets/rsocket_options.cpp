@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for what a socket says of itself, and for its options.
+// The entry points for addresses and options.
 #include "rsockets/rsocket_calls.hpp"
 
 #include <fcntl.h>

@@ -29,15 +29,14 @@ int time_left(nanoseconds end) noexcept {
   return static_cast<int>((left + millisecond - 1) / millisecond);
 }
 
-/// Whether a socket has data left, so that the program isn't told of the end before it has read
-/// all.
+/// Whether a socket has data left. The program reads it before it gets POLLHUP.
 bool has_unread(const pollfd& polled) {
   int unread = 0;
   return (polled.revents & (POLLIN | POLLOUT)) != 0 && rdma_socket::find(polled.fd) != nullptr &&
          ::ioctl(polled.fd, FIONREAD, &unread) == 0 && unread != 0;
 }
 
-/// Asks the kernel about all that it knows; the result is that of poll.
+/// Polls once, and returns the number of ready entries, or -1 with errno.
 int poll_once(std::span<pollfd> asked, int timeout) {
   std::vector<pollfd> known(asked.begin(), asked.end());
   int ready = 0;
@@ -62,7 +61,7 @@ int poll_once(std::span<pollfd> asked, int timeout) {
   if (result < 0) return result;
   for (pollfd& each : polled)
     if ((each.revents & POLLHUP) != 0 && has_unread(each)) each.revents &= ~POLLHUP;
-  // Who polls again at once must not keep the peer from the processor.
+  // A program that polls in a loop must leave the processor to its peer.
   if (ready + result == 0 && timeout == 0) ::sched_yield();
   for (std::size_t at = 0; at < asked.size(); ++at)
     asked[at].revents = known[at].revents != 0 ? known[at].revents : polled[at].revents;

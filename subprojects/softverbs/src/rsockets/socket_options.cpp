@@ -37,7 +37,7 @@ const number_option* find_number(int level, int name) noexcept {
   return found == numbers.end() ? nullptr : found;
 }
 
-/// Those that aren't numbers.
+/// Whether the value of the option is a structure or text.
 bool is_structure(int level, int name) noexcept {
   return (level == SOL_SOCKET && name == SO_LINGER) ||
          (level == IPPROTO_TCP && name == TCP_CONGESTION) ||

@@ -16,7 +16,7 @@ class socket_options {
   int set(int level, int name, const void* value, socklen_t length);
   int get(int level, int name, void* value, socklen_t* length) const;
 
-  /// Of an option that is a number.
+  /// The value of an option that is a number.
   int value(int level, int name) const;
 
  private:

@@ -43,7 +43,7 @@ void yield() noexcept {
 
 }  // namespace
 
-/// Of who connects, with its end of the stream.
+/// The one message of the connecting end. It carries the other end's stream.
 struct stream_socket::introduction {
   static constexpr std::uint32_t expected_mark = 0x53565253;
 
@@ -65,7 +65,7 @@ int stream_socket::listen(int backlog) {
     if (const int error = reserve(local_)) return error;
   if (backlog <= 0 || backlog > longest_backlog) backlog = longest_backlog;
   if (!reserved_->listen(backlog)) return errno;
-  // It is readable when somebody calls at any of the names.
+  // It is readable when a client connects to any of the names.
   const int callers = ::epoll_create1(EPOLL_CLOEXEC);
   if (callers < 0) return errno;
   epoll_event entry{};
@@ -99,7 +99,7 @@ void stream_socket::apply_sizes(int stream) const noexcept {
 }
 
 void stream_socket::share_memory(int with, std::optional<unsigned> peer_room) {
-  // What a write has to wait for is for the flags of each call to say.
+  // The flags of each call decide whether it blocks.
   ::fcntl(with, F_SETFL, 0);
   const auto room = static_cast<unsigned>(options_.value(SOL_RDMA, RDMA_IOMAPSIZE));
   mappings_ = std::make_shared<io_mappings>(with, descriptor_, room);
@@ -149,7 +149,7 @@ int stream_socket::attempt() {
   if (to >= 0) return introduce(to);
   if (errno == EMFILE || errno == ENFILE) return errno;
   if (errno == ECONNREFUSED && now() >= is_refused_at_) return ECONNREFUSED;
-  // Nobody yet, or no room there.
+  // No listener yet, or a full backlog.
   return now() >= gives_up_ ? ETIMEDOUT : EINPROGRESS;
 }
 
@@ -309,7 +309,7 @@ int stream_socket::welcome(int caller) {
   return stream;
 }
 
-// What both ends do.
+// Calls of both ends.
 
 std::optional<ip_address> stream_socket::peer() const {
   return stage_ == stage::connected ? std::optional(remote_) : std::nullopt;
@@ -344,7 +344,7 @@ ssize_t stream_socket::receive(msghdr& message, int flags) {
   void* const name = std::exchange(message.msg_name, nullptr);
   const socklen_t room = std::exchange(message.msg_namelen, 0);
   const ssize_t got = ::recvmsg(descriptor_, &message, flags & understood_flags);
-  // Who tries again at once must not keep the peer from the processor.
+  // A program that calls in a loop must leave the processor to its peer.
   if (got < 0 && errno == EAGAIN) yield();
   if (got >= 0 && mappings_) mappings_->catch_up();
   if (got >= 0 && name != nullptr) message.msg_namelen = copy_address(remote_, name, room);

@@ -11,8 +11,8 @@
 
 namespace softverbs {
 
-/// A connection, or who listens for some. Of the two ends, the one that connects makes a pair of
-/// Unix sockets, and gives one of them to the other end.
+/// One end of a connection, or a listener. The end that connects makes a pair of Unix sockets, and
+/// passes one of them to the listener's process.
 class stream_socket final : public rdma_socket {
  public:
   stream_socket(int descriptor, sa_family_t family) noexcept;

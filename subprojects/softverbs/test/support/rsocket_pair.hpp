@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "support/cm_fabric.hpp"
+
+#include <rdma/rsocket.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+/// An rsocket, closed at the end of the test.
+struct one_rsocket {
+  explicit one_rsocket(int type = SOCK_STREAM, int domain = AF_INET);
+  /// Takes over an accepted one.
+  static one_rsocket of(int descriptor);
+  one_rsocket(one_rsocket&& from) noexcept;
+  one_rsocket& operator=(one_rsocket&&) = delete;
+  ~one_rsocket() { close(); }
+
+  void close();
+  int bind(const char* address, std::uint16_t port = 0) const;
+  int connect(const char* address, std::uint16_t port) const;
+  std::uint16_t port() const;
+  /// The address and port, as "198.18.83.1 1234".
+  std::string name() const;
+  std::string peer_name() const;
+
+  // Of a whole text; both block.
+  void send(const std::string& text) const;
+  std::string receive(std::size_t length) const;
+
+  void set(int level, int option, int value) const;
+  int get(int level, int option) const;
+  void make_nonblocking() const;
+  /// The events that a poll reports at once.
+  int ready(int events) const;
+  /// Waits for some of the events, and returns the reported ones.
+  int wait_for(int events) const;
+
+  int descriptor = -1;
+
+ private:
+  struct adopted {};
+  one_rsocket(adopted, int given) noexcept : descriptor(given) {}
+};
+
+/// A listener at a free port, and options set before it listens.
+struct rsocket_listener : one_rsocket {
+  explicit rsocket_listener(const char* address = "198.18.83.1", int mappings = 0);
+  one_rsocket accept() const;
+};
+
+/// Both ends of a connection. Each lets the other end have so many mappings.
+struct rsocket_pair {
+  explicit rsocket_pair(int mappings = 0);
+
+  rsocket_listener listener;
+  one_rsocket client;
+  one_rsocket server;
+};
