@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that an rsocket lets its peer write to.
+// Memory that an rsocket lets its peer write to. It outlives the rsockets, because writes are
+// asynchronous.
 #include "catch.hpp"
 #include "support/rsocket_pair.hpp"
 
@@ -26,8 +27,8 @@ ssize_t write(const one_rsocket& end, const std::string& text, off_t offset) {
 }  // namespace
 
 TEST_CASE("rsockets: a write to mapped memory is there before what is sent after it") {
-  const rsocket_pair pair(2);
   std::vector<char> memory(300000);
+  const rsocket_pair pair(2);
   REQUIRE(map(pair.server, memory, 1000) == 1000);
   pair.server.send("mapped");
   REQUIRE(pair.client.receive(6) == "mapped");
@@ -42,8 +43,8 @@ TEST_CASE("rsockets: a write to mapped memory is there before what is sent after
 }
 
 TEST_CASE("rsockets: a write arrives though the program only looks at its memory") {
-  const rsocket_pair pair(1);
   std::vector<char> memory(1);
+  const rsocket_pair pair(1);
   const off_t offset = map(pair.client, memory, -1);
   CHECK(offset == static_cast<off_t>(reinterpret_cast<std::uintptr_t>(memory.data())));
   pair.client.send("m");
@@ -53,11 +54,11 @@ TEST_CASE("rsockets: a write arrives though the program only looks at its memory
 }
 
 TEST_CASE("rsockets: only as many mappings as the peer has room for") {
-  const rsocket_pair pair(2);
-  const rsocket_pair without;
   std::vector<char> memory(10);
   std::vector<char> more(10);
   std::vector<char> most(10);
+  const rsocket_pair pair(2);
+  const rsocket_pair without;
   CHECK(map(without.server, memory, 0) == -1);
   CHECK(errno == ENOMEM);
   CHECK(map(without.server, memory, 0, PROT_NONE) == 0);

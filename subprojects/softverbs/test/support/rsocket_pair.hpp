@@ -27,7 +27,7 @@ struct one_rsocket {
   std::string name() const;
   std::string peer_name() const;
 
-  // Of a whole text; both block.
+  // Both block until the whole text is sent or received.
   void send(const std::string& text) const;
   std::string receive(std::size_t length) const;
 
@@ -52,7 +52,7 @@ struct rsocket_listener : one_rsocket {
   one_rsocket accept() const;
 };
 
-/// Both ends of a connection. Each lets the other end have so many mappings.
+/// Both ends of a connection. `mappings` is the number that each end lets the other one have.
 struct rsocket_pair {
   explicit rsocket_pair(int mappings = 0);
 
