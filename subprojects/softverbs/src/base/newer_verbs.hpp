@@ -38,6 +38,12 @@ inline constexpr std::uint8_t flush_region = 1;
 /// The bits of ibv_access_flags that a flush with these placements needs.
 constexpr unsigned access_to_flush(unsigned placements) noexcept { return placements << 8; }
 
+/// Where ibv_port_attr::active_speed_ex is in newer headers, behind the last field of older ones.
+/// It has the values of active_speed, for which it has more bits.
+inline constexpr std::size_t port_speed_offset = 52;
+static_assert(port_speed_offset >=
+              offsetof(ibv_port_attr, port_cap_flags2) + sizeof(ibv_port_attr::port_cap_flags2));
+
 // Fields of the argument of ibv_reg_mr_ex, since IBVERBS_1.15.
 inline constexpr std::uint64_t mr_iova = 1U << 0;
 inline constexpr std::uint64_t mr_address = 1U << 1;

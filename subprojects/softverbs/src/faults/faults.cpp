@@ -4,6 +4,7 @@
 #include "device/device.hpp"
 #include "faults/fault_list.hpp"
 #include "machine/machine.hpp"
+#include "machine/port_traffic.hpp"
 
 #include <dlfcn.h>
 #include <sys/eventfd.h>
@@ -72,8 +73,10 @@ void change_ports(const effect& what, bool down) {
     const device_description* known = described(device);
     if (known == nullptr || what.target.value_or(device) != device) continue;
     for (unsigned port = 1; port <= known->port_count; ++port)
-      if (what.port.value_or(port) == port && change(ports_down[port - 1], device, down))
+      if (what.port.value_or(port) == port && change(ports_down[port - 1], device, down)) {
+        if (down) ++port_traffic::of(station_of(device, port)).failures;
         raise(device, port, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+      }
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "device/device.hpp"
 #include "faults/faults.hpp"
+#include "machine/port_traffic.hpp"
 
 #include <endian.h>
 #include <fcntl.h>
@@ -161,12 +162,23 @@ struct port_of_device {
   unsigned number;
 
   bool is_down() const noexcept { return faults::port_is_down(station_of(device.number, number)); }
+  const port_traffic& traffic() const noexcept {
+    return port_traffic::of(station_of(device.number, number));
+  }
   ibv_port_attr attributes() const noexcept {
     ibv_port_attr result;
     describe_port(device, number, result);
     return result;
   }
 };
+
+void print_number(page& to, std::uint64_t number) noexcept {
+  to.print("%llu\n", static_cast<unsigned long long>(number));
+}
+/// The kernel counts data in words of four bytes.
+void print_words(page& to, std::uint64_t bytes) noexcept { print_number(to, bytes / 4); }
+/// The counter of an event that a soft device doesn't have.
+void print_none(const port_of_device& /*port*/, page& to) noexcept { print_number(to, 0); }
 
 struct port_file {
   std::string_view name;
@@ -176,6 +188,30 @@ struct port_file {
 constexpr port_file of_port[] = {
     {"cap_mask", [](const port_of_device& port,
                     page& to) { to.print("0x%08x\n", port.attributes().port_cap_flags); }},
+    {"counters/VL15_dropped", print_none},
+    {"counters/excessive_buffer_overrun_errors", print_none},
+    {"counters/link_downed",
+     [](const port_of_device& port, page& to) { print_number(to, port.traffic().failures); }},
+    {"counters/link_error_recovery", print_none},
+    {"counters/local_link_integrity_errors", print_none},
+    {"counters/port_rcv_constraint_errors", print_none},
+    {"counters/port_rcv_data",
+     [](const port_of_device& port, page& to) { print_words(to, port.traffic().received.bytes); }},
+    {"counters/port_rcv_errors", print_none},
+    {"counters/port_rcv_packets",
+     [](const port_of_device& port, page& to) {
+       print_number(to, port.traffic().received.packets);
+     }},
+    {"counters/port_rcv_remote_physical_errors", print_none},
+    {"counters/port_rcv_switch_relay_errors", print_none},
+    {"counters/port_xmit_constraint_errors", print_none},
+    {"counters/port_xmit_data",
+     [](const port_of_device& port, page& to) { print_words(to, port.traffic().sent.bytes); }},
+    {"counters/port_xmit_discards", print_none},
+    {"counters/port_xmit_packets",
+     [](const port_of_device& port, page& to) { print_number(to, port.traffic().sent.packets); }},
+    {"counters/port_xmit_wait", print_none},
+    {"counters/symbol_error", print_none},
     {"lid",
      [](const port_of_device& port, page& to) { to.print("0x%x\n", port.attributes().lid); }},
     {"lid_mask_count", [](const port_of_device&, page& to) { to.print("0\n"); }},
@@ -247,6 +283,7 @@ bool is_below(std::string_view name, rest_of_path folder) noexcept {
 file_kind find_of_port(const port_of_device& port, rest_of_path path, page& to) noexcept {
   if (path.empty()) return file_kind::directory;
   for (const port_file& each : of_port) {
+    if (is_below(each.name, path)) return file_kind::directory;
     rest_of_path left = path;
     if (!left.take(each.name)) continue;
     if (!left.empty()) return file_kind::none;

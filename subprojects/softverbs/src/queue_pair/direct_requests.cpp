@@ -229,6 +229,9 @@ void requester::carry_out_directly() {
                             (work.rkey & ~remote_key_bit) >> key_index_shift});
       if (!carry_out_directly(work)) return;
     }
+    const bool is_answered = work.fetches();
+    pair_.count(&port_traffic::sent, is_answered ? 0 : work.length);
+    if (is_answered) pair_.count(&port_traffic::received, work.length);
     oldest_ = begun_ = ++next_;
     if (work.signaled)
       pair_.complete_directly(*static_cast<completion_queue*>(pair_.send_cq),

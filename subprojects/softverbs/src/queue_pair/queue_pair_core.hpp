@@ -5,6 +5,7 @@
 #include "completion/completion_queue.hpp"
 #include "faults/faults.hpp"
 #include "machine/open_device.hpp"
+#include "machine/port_traffic.hpp"
 #include "queue_pair/request_batch.hpp"
 #include "wire/address.hpp"
 #include "wire/packet.hpp"
@@ -104,6 +105,8 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   const route& way() const noexcept { return route_; }
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
+  /// Adds bytes that the port has sent or received to its counters, as one packet at least.
+  void count(port_traffic::direction port_traffic::* way, std::uint64_t bytes) const noexcept;
   /// Blocked: `serve` is called when it may work again.
   sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when,
             payload_of whose = payload_of::program);

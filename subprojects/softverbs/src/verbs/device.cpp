@@ -2,6 +2,7 @@
 // The entry points that list, open and query devices.
 #include "device/device.hpp"
 
+#include "base/newer_verbs.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "machine/receive_hash.hpp"
@@ -195,6 +196,10 @@ int inline_calls::query_port(ibv_context* verbs, std::uint8_t port, ibv_port_att
   }
   std::memset(static_cast<void*>(attributes), 0, size);
   std::memcpy(static_cast<void*>(attributes), &full, std::min(size, sizeof(full)));
+  const std::uint32_t speed = full.active_speed;
+  if (size >= newer::port_speed_offset + sizeof(speed))
+    std::memcpy(reinterpret_cast<std::byte*>(attributes) + newer::port_speed_offset, &speed,
+                sizeof(speed));
   return 0;
 }
 

@@ -134,12 +134,57 @@ TEST_CASE("the files of GIDs say what the verbs do") {
 TEST_CASE("the files of a port follow its state") {
   CHECK(text_of(of_port + "state") == "4: ACTIVE");
   CHECK(text_of(of_port + "phys_state") == "5: LinkUp");
+  const auto failures = [] { return std::stoi(text_of(of_port + "counters/link_downed").value()); };
+  const int before = failures();
   REQUIRE(softverbs_inject("port-down@soft0/1") == 0);
   CHECK(text_of(of_port + "state") == "1: DOWN");
   CHECK(text_of(of_port + "phys_state") == "3: Disabled");
   CHECK(text_of("/sys/class/infiniband/soft1/ports/1/state") == "4: ACTIVE");
+  CHECK(failures() == before + 1);
   softverbs_reset_faults();
   CHECK(text_of(of_port + "state") == "4: ACTIVE");
+}
+
+TEST_CASE("the counters of a port grow with what its queue pairs send and receive") {
+  const auto value = [](const char* name) {
+    return std::stoull(text_of(of_port + "counters/" + name).value_or("0"));
+  };
+  const std::array counted{"port_xmit_data", "port_xmit_packets", "port_rcv_data",
+                           "port_rcv_packets"};
+  std::array<unsigned long long, counted.size()> before{};
+  const auto begin = [&] {
+    for (std::size_t at = 0; at < counted.size(); ++at) before[at] = value(counted[at]);
+  };
+  // At least, because requests may be repeated, and other packets are counted, too.
+  const auto grew = [&](std::size_t at, unsigned long long by) {
+    return value(counted[at]) - before[at] >= by;
+  };
+  connection link;
+  auto& [left, right] = link;
+  const address there = right.here();
+  begin();
+  REQUIRE(right.post_receive(1, {right.piece(0, 100000)}) == 0);
+  REQUIRE(left.send(2, {left.piece(0, 100000)}) == 0);
+  CHECK(left.wait().status == IBV_WC_SUCCESS);
+  CHECK(right.wait().status == IBV_WC_SUCCESS);
+  // Words of four bytes, and packets of 4096 bytes at most.
+  CHECK(grew(0, 25000));
+  CHECK(grew(1, 25));
+  CHECK(grew(2, 25000));
+  CHECK(grew(3, 25));
+  begin();
+  REQUIRE(left.write(3, {left.piece(0, 40000)}, there) == 0);
+  CHECK(left.wait().status == IBV_WC_SUCCESS);
+  CHECK(grew(0, 10000));
+  CHECK(grew(1, 10));
+  begin();
+  REQUIRE(left.read(4, {left.piece(0, 40000)}, there) == 0);
+  CHECK(left.wait().status == IBV_WC_SUCCESS);
+  CHECK(grew(1, 1));
+  CHECK(grew(2, 10000));
+  CHECK(grew(3, 10));
+  CHECK(value("symbol_error") == 0);
+  CHECK(names_in(of_port + "counters").contains("port_rcv_errors"));
 }
 
 TEST_CASE("what a device hasn't got isn't there") {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace newer = softverbs::newer;
 
@@ -102,4 +103,26 @@ TEST_CASE("newer verbs: a port has its speed, in units of 100 Mb/s") {
   CHECK(speed == 1000);
   CHECK(query(device.verbs, 0, &speed) == EINVAL);
   CHECK(query(device.verbs, 2, &speed) == EINVAL);
+}
+
+TEST_CASE("newer verbs: a port's attributes have the speed of a lane in more bits, too") {
+  const open_context device;
+  verbs_context* const extended = verbs_get_ctx(device.verbs);
+  REQUIRE(extended != nullptr);
+  // The structure of newer headers.
+  struct attributes {
+    alignas(ibv_port_attr) std::array<std::byte, newer::port_speed_offset> known;
+    std::uint32_t speed;
+    std::uint32_t more;
+  } found;
+  std::memset(&found, 0xff, sizeof(found));
+  const auto query = [&](std::size_t size) {
+    return extended->query_port(device.verbs, 1, reinterpret_cast<ibv_port_attr*>(&found), size);
+  };
+  // The one of older headers ends before it.
+  CHECK(query(sizeof(found.known)) == 0);
+  CHECK(found.speed == ~std::uint32_t{0});
+  CHECK(query(offsetof(attributes, more)) == 0);
+  CHECK(found.speed == reinterpret_cast<const ibv_port_attr*>(&found)->active_speed);
+  CHECK(found.more == ~std::uint32_t{0});
 }
