@@ -215,18 +215,18 @@ class completion_queue {
   [[nodiscard]] result<completion_queue_with<Features>> with() const noexcept;
 
   // The same calls of a `completion_queue_with` have their requirements.
-  template <completion_features None = completion_features()>
+  template <completion_features Features = completion_features()>
   void wait(...) const
-    requires Waitable<None>;
-  template <completion_features None = completion_features()>
+    requires Waitable<Features>;
+  template <completion_features Features = completion_features()>
   void wait_each(...) const
-    requires Waitable<None>;
-  template <completion_features None = completion_features()>
+    requires Waitable<Features>;
+  template <completion_features Features = completion_features()>
   void request_notification(...) const
-    requires Waitable<None>;
-  template <completion_features None = completion_features()>
+    requires Waitable<Features>;
+  template <completion_features Features = completion_features()>
   void poll_each(...) const
-    requires PolledByField<None>;
+    requires PolledByField<Features>;
 
   completion_queue(const completion_queue&) noexcept = default;
   completion_queue(completion_queue&& other) noexcept
