@@ -2,7 +2,7 @@
 #pragma once
 
 #include <array>
-#include <functional>
+#include <cstddef>
 #include <initializer_list>
 #include <span>  // brings the range concepts, without all of <ranges>
 #include <type_traits>
@@ -14,10 +14,11 @@ inline constexpr bool lists_elements = false;
 template <class Element>
 inline constexpr bool lists_elements<std::initializer_list<Element>> = true;
 
+/// A `std::reference_wrapper`, without its header, which is a large one.
 template <class Value>
-inline constexpr bool wraps_reference = false;
-template <class Object>
-inline constexpr bool wraps_reference<std::reference_wrapper<Object>> = true;
+concept WrapsReference = requires(const Value& value) {
+  requires std::is_same_v<decltype(value.get()), typename Value::type&>;
+};
 
 template <class Value>
 [[nodiscard]] consteval bool refers_elsewhere() noexcept;
@@ -48,7 +49,7 @@ consteval bool refers_elsewhere() noexcept {
                      std::is_null_pointer_v<Value>)
     return true;
   else if constexpr (std::is_class_v<Value>)
-    return lists_elements<Value> || wraps_reference<Value> ||
+    return lists_elements<Value> || WrapsReference<Value> ||
            std::ranges::enable_borrowed_range<Value> || std::ranges::enable_view<Value> ||
            requires(const Value& value) { *value; };
   else
