@@ -67,6 +67,33 @@ struct mr_init_attr {
   void* buffer;
 };
 
+// Completion counters, since IBVERBS_1.18: ibv_comp_cntr and its like.
+
+struct comp_cntr {
+  ibv_context* context;
+  std::uint32_t handle;
+};
+
+inline constexpr std::uint32_t comp_cntr_of_requests = 0;
+inline constexpr std::uint32_t comp_cntr_of_bytes = 1;
+
+struct comp_cntr_init_attr {
+  std::uint32_t comp_mask;
+  std::uint32_t type;
+  std::uint32_t flags;
+};
+
+struct comp_cntr_caps {
+  std::uint64_t max_value;
+  std::uint32_t max_counters;
+  std::uint32_t attach_operations;
+};
+
+struct comp_cntr_attach_attr {
+  std::uint32_t comp_mask;
+  std::uint32_t op_mask;
+};
+
 /// How ibv_qp_ex goes on behind wr_abort.
 struct qp_functions {
   void (*wr_atomic_write)(ibv_qp_ex* pair, std::uint32_t rkey, std::uint64_t address,

@@ -233,6 +233,7 @@ void requester::carry_out_directly() {
     pair_.count(&port_traffic::sent, is_answered ? 0 : work.length);
     if (is_answered) pair_.count(&port_traffic::received, work.length);
     oldest_ = begun_ = ++next_;
+    count(work, IBV_WC_SUCCESS);
     if (work.signaled)
       pair_.complete_directly(*static_cast<completion_queue*>(pair_.send_cq),
                               completion_of(work, IBV_WC_SUCCESS));

@@ -29,6 +29,8 @@ queue_pair_core::queue_pair_core(open_device& owner, protection_domain* domain,
 }
 
 queue_pair_core::~queue_pair_core() {
+  for (completion_counter* counter : counters_)
+    if (counter != nullptr) --counter->attached;
   ::pthread_cond_destroy(&cond);
   ::pthread_mutex_destroy(&mutex);
 }
@@ -93,6 +95,20 @@ void queue_pair_core::communication_established() {
   established_ = true;
   raise(IBV_EVENT_COMM_EST);
   show();
+}
+
+int queue_pair_core::attach(completion_counter& counter, std::uint32_t operations) noexcept {
+  if (now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT) return EINVAL;
+  const auto is_asked = [&](std::size_t number) { return (operations >> number & 1U) != 0; };
+  for (std::size_t number = 0; number < counters_.size(); ++number)
+    if (is_asked(number) && counters_[number] != nullptr) return EBUSY;
+  for (std::size_t number = 0; number < counters_.size(); ++number) {
+    if (!is_asked(number)) continue;
+    counters_[number] = &counter;
+    ++counter.attached;
+  }
+  has_counters_ = true;
+  return 0;
 }
 
 void queue_pair_core::complete(completion_queue& queue, completion entry) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/extensible.hpp"
+#include "completion/completion_counter.hpp"
 #include "completion/completion_queue.hpp"
 #include "faults/faults.hpp"
 #include "machine/open_device.hpp"
@@ -13,6 +14,7 @@
 #include <infiniband/verbs.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -76,6 +78,15 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// Completes a work request, of this queue pair if it has no owner. If the completion is lost, so
   /// is the queue pair.
   void complete(completion_queue& queue, completion entry);
+  /// Attaches a counter to operations, as bits; 0 or an errno. Under the engine's lock, too.
+  int attach(completion_counter& counter, std::uint32_t operations) noexcept;
+  /// Tells the attached counter, if there is one, that an operation has completed.
+  void count_completion(counted_operation what, ibv_wc_status status,
+                        std::uint64_t bytes) const noexcept {
+    if (!has_counters_) return;
+    if (auto* const counter = counters_[static_cast<std::size_t>(what)])
+      counter->count(status == IBV_WC_SUCCESS, bytes);
+  }
   /// Whether this thread is reading one of its completion queues.
   bool is_being_read_here() const noexcept;
   /// What is left of it in its completion queues goes.
@@ -145,6 +156,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   bool withdrawn_ = false;
   /// A completion was lost of which the engine doesn't know yet.
   bool overrun_ = false;
+  bool has_counters_ = false;
 
  public:
   /// For requests that are built by function calls.
@@ -156,6 +168,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   // What is only looked at now and then.
   ibv_qp_init_attr initial_;
   std::shared_ptr<const remote_process> peer_process_;
+  std::array<completion_counter*, counted_operations> counters_{};
 };
 
 }  // namespace softverbs

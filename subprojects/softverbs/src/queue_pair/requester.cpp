@@ -536,6 +536,7 @@ void requester::complete_oldest() {
   const request& work = at(oldest_);
   if (work.fetches() && static_cast<std::int32_t>(next_ - oldest_) > 0) --fetches_;
   ++oldest_;
+  count(work, IBV_WC_SUCCESS);
   if (work.signaled) complete(work, IBV_WC_SUCCESS);
   if (stopped_ && oldest_ == next_ && pair_.now_in() != IBV_QPS_ERR) fail_oldest(at(next_).failure);
 }
@@ -543,8 +544,14 @@ void requester::complete_oldest() {
 void requester::fail_oldest(ibv_wc_status status) {
   const request& work = at(oldest_);
   ++oldest_;
+  count(work, status);
   complete(work, status);
   if (pair_.now_in() != IBV_QPS_ERR) pair_.enter_send_error();
+}
+
+void requester::count(const request& work, ibv_wc_status status) const noexcept {
+  if (const auto operation = counted_as(work.what().completes_as))
+    pair_.count_completion(*operation, status, work.length);
 }
 
 completion requester::completion_of(const request& work, ibv_wc_status status) noexcept {
@@ -572,6 +579,7 @@ void requester::flush() {
   while (oldest_ != head_) {
     const request& work = at(oldest_);
     ++oldest_;
+    count(work, IBV_WC_WR_FLUSH_ERR);
     complete(work, IBV_WC_WR_FLUSH_ERR);
   }
   next_ = begun_ = head_;

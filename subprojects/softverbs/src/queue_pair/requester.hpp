@@ -153,6 +153,7 @@ class requester {
   void stop_at(request& work, ibv_wc_status failure);
   void complete_oldest();
   void fail_oldest(ibv_wc_status status);
+  void count(const request& work, ibv_wc_status status) const noexcept;
   void complete(const request& work, ibv_wc_status status);
   void go_back_to(std::uint32_t psn) noexcept;
   void made_progress();

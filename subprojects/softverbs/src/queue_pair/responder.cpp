@@ -314,6 +314,7 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   if (shared_ == nullptr) own_.pop(entry);
   taken_.reset();
   entry.of_send_queue = false;
+  pair_.count_completion(counted_operation::receive, status, bytes);
   // Of XRC, whose queue pairs may go before what was received through them is polled.
   if (receives_for_ != nullptr) entry.owner = shared_;
   pair_.complete(*(receives_for_ != nullptr ? shared_->xrc.completions

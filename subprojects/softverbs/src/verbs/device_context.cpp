@@ -292,6 +292,7 @@ void device_context::close(device_context* closing) noexcept {
   for (steering_flow* flow : closing->flows) delete flow;
   for (queue_pair* pair : closing->queue_pairs) delete pair;
   for (xrc_target* target : closing->xrc_targets) delete target;
+  for (completion_counter* counter : closing->completion_counters) delete counter;
   for (indirection_table* table : closing->indirection_tables) delete table;
   for (receive_work_queue* queue : closing->receive_work_queues) delete queue;
   for (shared_receive_queue* queue : closing->shared_receive_queues) delete queue;

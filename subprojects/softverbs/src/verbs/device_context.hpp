@@ -20,6 +20,7 @@ namespace softverbs {
 class queue_pair;
 class receive_work_queue;
 class shared_receive_queue;
+struct completion_counter;
 struct indirection_table;
 struct steering_flow;
 struct xrc_opening;
@@ -60,6 +61,7 @@ class device_context final : private verbs_context, public open_device, private 
   std::unordered_set<xrc_target*> xrc_targets;
   std::unordered_set<address_handle*> address_handles;
   std::unordered_set<steering_flow*> flows;
+  std::unordered_set<completion_counter*> completion_counters;
 
  private:
   device_context(const soft_device& device, softverbs::machine& machine,
