@@ -53,6 +53,7 @@ struct stream_socket::introduction {
   ibv_gid target{};
   std::uint16_t source_port = 0;
   std::uint16_t target_port = 0;
+  std::uint32_t reserved = 0;
 };
 
 stream_socket::stream_socket(int descriptor, sa_family_t family) noexcept
@@ -154,6 +155,7 @@ int stream_socket::attempt() {
 }
 
 int stream_socket::introduce(int to) {
+  static_assert(sizeof(introduction) == 48);
   std::array<int, 2> ends{-1, -1};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
     close_all({to});

@@ -2,8 +2,10 @@
 // What a listener hears that no peer says, and whoever goes without a word.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
+#include "support/rsocket_pair.hpp"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -12,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -77,6 +80,36 @@ TEST_CASE("cm: what makes no sense is no request, and the listener goes on") {
   resolve(client_events, client, listener.address());
   REQUIRE(client.connect() == 0);
   const one_id server(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
+}
+
+TEST_CASE("rsockets: a listener passes over callers that make no sense") {
+  const rsocket_listener listener;
+  listener.make_nonblocking();
+  const std::string name = name_of_port(listener.port());
+  REQUIRE_FALSE(name.empty());
+  std::mt19937 random(5383);
+  for (int round = 0; round < 100; ++round) {
+    // Half of them have the right size and mark, and no descriptor.
+    const bool is_alike = round % 2 == 0;
+    std::vector<std::uint8_t> bytes(is_alike ? 48 : random() % 100 + 1);
+    std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });
+    if (is_alike) std::memcpy(bytes.data(), "SRVS", 4);
+    const int socket = connect_to(name);
+    REQUIRE(::send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
+            static_cast<ssize_t>(bytes.size()));
+    CHECK(listener.wait_for(POLLIN) == POLLIN);
+    REQUIRE(raccept(listener.descriptor, nullptr, nullptr) == -1);
+    REQUIRE(errno == EAGAIN);
+    ::close(socket);
+  }
+  // One that has left without a word.
+  ::close(connect_to(name));
+  const one_rsocket client;
+  REQUIRE(client.connect("198.18.83.1", listener.port()) == 0);
+  const one_rsocket server = listener.accept();
+  client.send("x");
+  CHECK(server.wait_for(POLLIN) == POLLIN);
+  CHECK(server.receive(1) == "x");
 }
 
 TEST_CASE("cm: a child of fork doesn't keep its parent's connections") {

@@ -112,7 +112,7 @@ TEST_CASE("completion counters: each counts the operations that it is attached t
     right.connect(sender.here());
     CHECK(bytes.attach(sender.pair, of_receives) == EINVAL);
     REQUIRE(right.post_receive(1, {right.piece(0, 1000)}) == 0);
-    // Also those that don't complete in a queue.
+    // Two of them are not signaled.
     REQUIRE(sender.send(2, {sender.piece(0, 300)}, 0) == 0);
     REQUIRE(sender.write(3, {sender.piece(0, 8)}, there, 0, 0) == 0);
     REQUIRE(sender.read(4, {sender.piece(0, 8)}, there) == 0);
@@ -120,7 +120,7 @@ TEST_CASE("completion counters: each counts the operations that it is attached t
     CHECK(requests.completed() == 2);
     CHECK(reads.completed() == 1);
     CHECK(bytes.completed() == 300);
-    // What is flushed has failed.
+    // A flushed request counts as failed.
     REQUIRE(right.post_receive(5, {right.piece(0, 1000)}) == 0);
     REQUIRE(sender.change(IBV_QPS_ERR) == 0);
     REQUIRE(right.change(IBV_QPS_ERR) == 0);
