@@ -196,20 +196,26 @@ constexpr port_file of_port[] = {
     {"counters/local_link_integrity_errors", print_none},
     {"counters/port_rcv_constraint_errors", print_none},
     {"counters/port_rcv_data",
-     [](const port_of_device& port, page& to) { print_words(to, port.traffic().received.bytes); }},
+     [](const port_of_device& port, page& to) {
+       print_words(to, port.traffic().read(port_traffic::way::received).bytes);
+     }},
     {"counters/port_rcv_errors", print_none},
     {"counters/port_rcv_packets",
      [](const port_of_device& port, page& to) {
-       print_number(to, port.traffic().received.packets);
+       print_number(to, port.traffic().read(port_traffic::way::received).packets);
      }},
     {"counters/port_rcv_remote_physical_errors", print_none},
     {"counters/port_rcv_switch_relay_errors", print_none},
     {"counters/port_xmit_constraint_errors", print_none},
     {"counters/port_xmit_data",
-     [](const port_of_device& port, page& to) { print_words(to, port.traffic().sent.bytes); }},
+     [](const port_of_device& port, page& to) {
+       print_words(to, port.traffic().read(port_traffic::way::sent).bytes);
+     }},
     {"counters/port_xmit_discards", print_none},
     {"counters/port_xmit_packets",
-     [](const port_of_device& port, page& to) { print_number(to, port.traffic().sent.packets); }},
+     [](const port_of_device& port, page& to) {
+       print_number(to, port.traffic().read(port_traffic::way::sent).packets);
+     }},
     {"counters/port_xmit_wait", print_none},
     {"counters/symbol_error", print_none},
     {"lid",

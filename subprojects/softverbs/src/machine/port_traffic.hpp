@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace softverbs {
@@ -12,24 +13,36 @@ namespace softverbs {
 /// The counters of one port in this process. Thread-safe.
 class port_traffic {
  public:
+  struct amounts {
+    std::uint64_t bytes = 0;
+    std::uint64_t packets = 0;
+  };
+  enum class way : std::uint8_t { sent, received };
+
   static port_traffic& of(station port) noexcept { return all_[port]; }
 
-  struct direction {
-    std::atomic<std::uint64_t> bytes{0};
-    std::atomic<std::uint64_t> packets{0};
+  void add(way which, const amounts& more) noexcept {
+    counters& mine = parts_[part_of_thread()][static_cast<std::size_t>(which)];
+    mine.bytes.fetch_add(more.bytes, std::memory_order_relaxed);
+    mine.packets.fetch_add(more.packets, std::memory_order_relaxed);
+  }
+  amounts read(way which) const noexcept;
 
-    /// Adds the payload of some packets.
-    void add(std::uint64_t more, std::uint64_t packets_of_it) noexcept {
-      bytes.fetch_add(more, std::memory_order_relaxed);
-      packets.fetch_add(packets_of_it, std::memory_order_relaxed);
-    }
-  };
-  direction sent;
-  direction received;
   /// The number of times that the port went down.
   std::atomic<std::uint64_t> failures{0};
 
  private:
+  struct counters {
+    std::atomic<std::uint64_t> bytes{0};
+    std::atomic<std::uint64_t> packets{0};
+  };
+  /// Threads that post at the same time have different ones, so that no thread waits for another.
+  struct alignas(64) part : std::array<counters, 2> {};
+
+  static std::size_t part_of_thread() noexcept;
+
+  static constexpr std::size_t parts = 16;
+  std::array<part, parts> parts_{};
   static std::array<port_traffic, std::size_t{max_ports} * max_devices> all_;
 };
 

@@ -230,8 +230,8 @@ void requester::carry_out_directly() {
       if (!carry_out_directly(work)) return;
     }
     const bool is_answered = work.fetches();
-    pair_.count(&port_traffic::sent, is_answered ? 0 : work.length);
-    if (is_answered) pair_.count(&port_traffic::received, work.length);
+    pair_.count(port_traffic::way::sent, is_answered ? 0 : work.length);
+    if (is_answered) pair_.count(port_traffic::way::received, work.length);
     oldest_ = begun_ = ++next_;
     count(work, IBV_WC_SUCCESS);
     if (work.signaled)

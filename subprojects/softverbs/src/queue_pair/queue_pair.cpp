@@ -90,7 +90,7 @@ void queue_pair::on_packet(const packet& incoming) {
   if (!hears()) return;
   const faults::fate fate = faults::fate_of(place());
   if (fate.lost) return;
-  count(&port_traffic::received, incoming.header.payload);
+  count(port_traffic::way::received, incoming.header.payload);
   if (!fate.twice && !fate.swapped && !swapped_) return take_in(incoming);
   // What the sender could change meanwhile is not read twice.
   auto own = std::make_unique<kept_packet>(incoming);

@@ -56,16 +56,15 @@ sent queue_pair_core::send(const packet_header& head, const iovec* payload, std:
   if (faults::silences(place())) return sent::lost;
   const sent result = wire().send(head.target_qpn, head, payload, pieces, whose);
   if (result == sent::blocked) wire().wait_writable(head.target_qpn, qp_num, when);
-  if (result == sent::yes) count(&port_traffic::sent, head.payload);
+  if (result == sent::yes) count(port_traffic::way::sent, head.payload);
   return result;
 }
 
-void queue_pair_core::count(port_traffic::direction port_traffic::* way,
-                            std::uint64_t bytes) const noexcept {
+void queue_pair_core::count(port_traffic::way which, std::uint64_t bytes) const noexcept {
   // The wire's packets are longer than the path's.
   const int shift = is_connected() ? 7 + attributes_.path_mtu : 31;
   const std::uint64_t packets = bytes == 0 ? 1 : ((bytes - 1) >> shift) + 1;
-  (port_traffic::of(station_here()).*way).add(bytes, packets);
+  port_traffic::of(station_here()).add(which, {bytes, packets});
 }
 
 void queue_pair_core::enter_error() {

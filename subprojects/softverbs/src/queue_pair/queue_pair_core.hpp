@@ -117,7 +117,7 @@ class queue_pair_core : public extensible_qp, public served, protected work_queu
   /// A header with all that is the same for each packet of this queue pair.
   packet_header header(packet_kind kind, std::uint32_t psn) const noexcept;
   /// Adds bytes that the port has sent or received to its counters, as one packet at least.
-  void count(port_traffic::direction port_traffic::* way, std::uint64_t bytes) const noexcept;
+  void count(port_traffic::way which, std::uint64_t bytes) const noexcept;
   /// Blocked: `serve` is called when it may work again.
   sent send(const packet_header& header, const iovec* payload, std::size_t pieces, turn when,
             payload_of whose = payload_of::program);

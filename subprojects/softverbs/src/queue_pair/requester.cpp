@@ -353,7 +353,7 @@ sent requester::send_to_group(const packet_header& header, const iovec* payload,
     if (one != sent::yes) result = one;
     audience_->pop_back();
   }
-  pair_.count(&port_traffic::sent, header.payload);
+  pair_.count(port_traffic::way::sent, header.payload);
   audience_.reset();
   return result;
 }
