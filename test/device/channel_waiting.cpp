@@ -353,17 +353,13 @@ TEST_CASE("a wait ends at once while there is a result that nobody has taken") {
     const auto post_write = [&] {
       return must(ends.left.post_write({.elements = from.gather(), .remote = to.remote()}));
     };
-    const auto until = [](auto condition) {
-      const wait_limit limit = patience;
-      while (!condition() && !limit.has_passed()) {
-      }
-    };
+    const auto until = [](auto condition) { wait_until(condition, "the completion"); };
     CHECK(must(ends.left.wait(short_limit)) == wait_end::limit);
 
     auto first = post_write();
     until([&] {
       ends.left.poll();
-      return ends.left.outstanding() == 4;
+      return ends.left.outstanding() == messages.posted();
     });
     CHECK(has_news());
     CHECK(has_news());
@@ -378,7 +374,7 @@ TEST_CASE("a wait ends at once while there is a result that nobody has taken") {
     must(second.wait(patience));
 
     auto fourth = post_write();
-    until([&] { return messages.next() || ends.left.outstanding() == 4; });
+    until([&] { return messages.next() || ends.left.outstanding() == messages.posted(); });
     CHECK(has_news());
     must(fourth.wait(patience));
 
@@ -396,7 +392,7 @@ TEST_CASE("a wait ends at once while there is a result that nobody has taken") {
     must(ends.left.post_write(must(pool.take()), {.remote = to.remote()}));
     until([&] {
       ends.left.poll();
-      return ends.left.outstanding() == 4;
+      return ends.left.outstanding() == messages.posted();
     });
     CHECK(must(ends.left.wait(patience)) == wait_end::completions);
 
