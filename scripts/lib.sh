@@ -197,8 +197,7 @@ progress() {
 # compiled before, precompiled headers included. It compares files, not what the preprocessor makes of them:
 # g++ finds a file in a precompiled header only if the file is the same in every byte, comments included.
 use_ccache() {
-  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true CCACHE_DEPEND=true
-  export CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=true CCACHE_DEPEND=true CCACHE_SLOPPINESS=pch_defines,time_macros
 }
 use_ccache
 
