@@ -538,7 +538,9 @@ result<hub_state::found> hub_state::look_for(Take take) noexcept {
   refill();
   if (count == 0 && lost_ != 0) return poll_failure(lost_);
   if (count == 0 && posted_ == 0 && refill_failure_) return *refill_failure_;
-  return found{.count = count, .is_short = receives_ && depth_ - posted_ >= refill_};
+  return found{.count = count,
+               .is_short = receives_ && depth_ - posted_ >= refill_,
+               .has_more = first_ready_ != none};
 }
 
 result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
@@ -565,12 +567,12 @@ result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
 }
 
 result<std::size_t> hub_state::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
-  return wait_until([&] { return look_for(into); }, limit);
+  return wait_for([&] { return look_for(into); }, limit);
 }
 
 result<hub_turn> hub_state::wait_for_turn(const wait_limit& limit) noexcept {
   hub_turn taken;
-  VERBSPP_TRYV(wait_until(
+  VERBSPP_TRYV(wait_for(
       [&] {
         return look_for([&](std::uint32_t index, std::size_t& count) {
           taken = begin_turn(index);
@@ -582,11 +584,19 @@ result<hub_turn> hub_state::wait_for_turn(const wait_limit& limit) noexcept {
   return taken;
 }
 
-/// Waits until `find` has found something.
+/// Waits until `find` has found something. An event may wake a single thread, and bring arrivals
+/// for several.
 template <class Find>
-result<std::size_t> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
+result<std::size_t> hub_state::wait_for(Find find, const wait_limit& limit) noexcept {
+  VERBSPP_TRY(seen, wait_until(find, limit));
+  if (seen.has_more) wake_waiting();
+  return seen.count;
+}
+
+template <class Find>
+result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
   result<found> seen = find();
-  if (seen.has_value() && seen.assume_value().count != 0) return seen.assume_value().count;
+  if (seen.has_value() && seen.assume_value().count != 0) return seen;
   const auto look = [&] {
     seen = find();
     if (!seen.has_value() || seen.assume_value().count != 0) return sight::enough;
@@ -609,8 +619,7 @@ result<std::size_t> hub_state::wait_until(Find find, const wait_limit& limit) no
     if (end == wait_end::limit) return limit.failure("wait of a hub", "nothing has arrived");
     if (end == wait_end::async_event || !seen.has_value())
       if (const auto told = failure_told_to(listener_)) return *told;
-    VERBSPP_TRYV(seen);
-    return seen.assume_value().count;
+    return seen;
   }
 }
 

@@ -196,13 +196,16 @@ class [[gnu::visibility("hidden")]] hub_state {
   struct found {
     std::size_t count = 0;
     bool is_short = false;  ///< the pool has had too few places
+    bool has_more = false;  ///< for other threads
   };
   /// Calls `take` for each ready channel until that returns false.
   template <class Take>
   [[nodiscard]] result<found> look_for(Take take) noexcept;
   [[nodiscard]] result<found> look_for(std::span<arrival> into) noexcept;
   template <class Find>
-  [[nodiscard]] result<std::size_t> wait_until(Find find, const wait_limit& limit) noexcept;
+  [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
+  template <class Find>
+  [[nodiscard]] result<std::size_t> wait_for(Find find, const wait_limit& limit) noexcept;
   /// Wakes the threads that wait for arrivals: some are there without a completion.
   void wake_waiting() noexcept;
   void take_events() noexcept;

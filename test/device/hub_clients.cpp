@@ -160,6 +160,40 @@ TEST_CASE("with several threads each client's messages are served in order, by o
   }
 }
 
+TEST_CASE("a thread that is busy with a client does not keep another one from a sleeping thread") {
+  served_hub serving(wait_mode::sleep());
+  channel_pair first = serving.connect();
+  channel_pair second = serving.connect();
+  must(serving.clients.add(std::move(first.left)));
+  must(serving.clients.add(std::move(second.left)));
+  constexpr std::uint32_t rounds = 100;
+  // In each round, both threads have a message before either ends its turn.
+  std::atomic<std::uint32_t> received{0};
+  std::atomic<std::uint32_t> late{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&] {
+      while (received < 2 * rounds && late == 0) {
+        auto taken = serving.clients.wait(short_limit);
+        if (!taken.has_value() || !taken.assume_value().next()) continue;
+        const std::uint32_t both = (received.fetch_add(1) / 2 + 1) * 2;
+        const wait_limit limit = patience;
+        while (received < both && late == 0) {
+          if (limit.has_passed()) ++late;
+          std::this_thread::yield();
+        }
+      }
+    });
+  for (std::uint32_t i = 0; i < rounds && late == 0; ++i) {
+    const auto one = must(first.right.post_send({.elements = serving.from.gather()}));
+    const auto other = must(second.right.post_send({.elements = serving.from.gather()}));
+    wait_until([&] { return received >= 2 * (i + 1) || late != 0; }, "both messages");
+  }
+  for (std::thread& each : threads) each.join();
+  CHECK(late == 0);
+  CHECK(received == 2 * rounds);
+}
+
 TEST_CASE("a client is found by its id, unless another thread has its turn") {
   served_hub serving;
   channel_pair ends = serving.connect();
