@@ -22,7 +22,7 @@ bool meet(cm_route route, prepared_queue_pair<type> prepared) {
 
 // case: private_data_not_trivial
 // expect: has to be trivially copyable
-cm_request_data greeting() { return BAD(std::string("hello")) GOOD(std::array{"hello"}); }
+cm_request_data greeting() { return BAD(std::string("hello")) GOOD(std::array{'h', 'i'}); }
 
 // case: private_data_of_a_view
 // expect: a pointer or view means nothing to the peer
