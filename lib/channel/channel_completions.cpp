@@ -171,8 +171,6 @@ transport_result<completed_work> channel_core::take_with_care(request one,
   const bool was_given_up = !is_done(one) && wait_for(one, limit).has_value();
   scope_state* const scope = scopes_.of(one);
   const std::optional<work_error> failure = failure_of(one);
-  const std::optional<error> lost =
-      is_lost(one) ? std::optional(memory_is_lost(connection_.destroy_errnum())) : std::nullopt;
   const completed_work done = success_of(one);
   if (scope != nullptr) {
     ++scope->taken;
@@ -187,7 +185,6 @@ transport_result<completed_work> channel_core::take_with_care(request one,
     return error(error_kind::invalid_input, "result of a request",
                  "the scope that it was posted in has ended, and reported how it went");
   if (!failure) return done;
-  if (lost) return *lost;
   // The limit of the wait has ended the connection; the request itself was flushed.
   if (root) return *root;
   if (was_orphan)
@@ -196,17 +193,8 @@ transport_result<completed_work> channel_core::take_with_care(request one,
   return *failure;
 }
 
-/// Whether the request was flushed by the library alone, since its queue pair could not be
-/// destroyed.
-bool channel_core::is_lost(const request& one) const noexcept {
-  if (one.is_receive()) return one.slot->is_done() && one.slot->is_lost();
-  const lost_sends* const failed = sends_.failure_of(one.number);
-  return failed != nullptr && one.number >= failed->lost;
-}
-
-bool channel_core::drop_with_care(request one, bool must_wait) noexcept {
+void channel_core::drop_with_care(request one, bool must_wait) noexcept {
   const scope_state* const scope = scopes_.of(one);
-  bool was_lost = is_lost(one);
   if (is_done(one)) {
     if (one.is_receive()) receives_.release(*one.slot);
   } else if ((scope != nullptr || one.keeps) && !must_wait) {
@@ -216,11 +204,9 @@ bool channel_core::drop_with_care(request one, bool must_wait) noexcept {
     const auto ended = wait_for(one, scope != nullptr ? scope->limit : call_limit::of_channel());
     const auto cause = ended ? ended_by_drop(*ended) : std::nullopt;
     if (cause && connection_.failure()) connection_.failure()->replace_root(*cause);
-    was_lost = is_lost(one);
     if (one.is_receive()) receives_.release(*one.slot);
   }
   drop_handle();
-  return was_lost;
 }
 
 }  // namespace verbspp::detail

@@ -232,7 +232,6 @@ void channel_core::destroy_queue_pair() noexcept {
     before = outstanding();
     collect();
   }
-  if (guard_.is_lost()) sends_.lose_rest();
   while (sends_.outstanding() != 0)
     fail_send(sends_.completed(), work_operation::send, IBV_WC_WR_FLUSH_ERR, 0);
   receives_.for_each_posted([this](receive_slot& slot) {

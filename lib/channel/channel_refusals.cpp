@@ -28,19 +28,7 @@ constexpr error_source ended_by_limit{
     [](const error& e, std::span<char> buffer) noexcept { return ended_message(e, buffer); },
     [](const error& e) noexcept { return e == error_kind::cancelled ? ECANCELED : ETIMEDOUT; }};
 
-constexpr char lost_memory[] =
-    "the device has kept the queue pair: it may still access the memory of this request, which is "
-    "never freed";
-
 }  // namespace
-
-error channel_core::memory_is_lost(int errnum) noexcept {
-  return error::from_errno(errnum, "ibv_destroy_qp", lost_memory);
-}
-
-bool channel_core::has_lost_memory(const transport_error& failure) noexcept {
-  return failure.call() != nullptr && failure.call()->hint() == lost_memory;
-}
 
 error channel_connection::refusal(const char* operation) const noexcept {
   switch (state_) {

@@ -8,7 +8,6 @@
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/memory/access.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
-#include <verbspp/memory/detail/never_freed.hpp>
 #include <verbspp/memory/memory_region.hpp>
 #include <verbspp/memory/remote_memory.hpp>
 #include <verbspp/memory/window_part.hpp>
@@ -316,7 +315,7 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   lease& operator=(const lease&) = delete;
   ~lease() {
     // Before the memory goes, or instead.
-    if (!this->owner_.drop()) detail::never_freed<Memory>::keep(std::move(memory_));
+    if (!this->owner_.drop()) keep_for_ever();
   }
 
   /// Takes it back, as `lease<Rights>::revoke` does, and gives the memory back with what came of
@@ -335,6 +334,17 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   void memory() const&& = delete;  // ends with the lease: name that, or take it by revoke()
 
  private:
+  /// Memory that the device has not given back, where nobody frees it.
+  struct never_freed {
+    Memory memory;
+    never_freed* next;
+  };
+  static inline never_freed* all_never_freed = nullptr;
+  void keep_for_ever() noexcept {
+    if (auto* const kept = new (std::nothrow) never_freed{std::move(memory_), nullptr})
+      kept->next = __atomic_exchange_n(&all_never_freed, kept, __ATOMIC_RELAXED);
+  }
+
   Memory memory_;
 };
 

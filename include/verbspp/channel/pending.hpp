@@ -6,7 +6,6 @@
 #include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
-#include <verbspp/memory/detail/never_freed.hpp>
 #include <verbspp/work/transport_error.hpp>
 #include <verbspp/work/work_completion.hpp>
 
@@ -21,9 +20,7 @@ namespace verbspp {
 template <class Memory = void>
 class pending;
 
-/// The result of a request that owns memory, and the memory, whether it succeeded or not. The
-/// memory is as one that was moved from if the device has kept the queue pair, and may still access
-/// it.
+/// How owned work ended: what came of it, and the memory that it had, whether it succeeded or not.
 ///
 ///     auto [result, buffer] = work.wait();
 template <class Memory>
@@ -92,10 +89,9 @@ class pending_request {
     channel_core& core = *std::exchange(core_, nullptr);
     return core.take(request_, limit);
   }
-  /// Drops the request; with `must_wait`, when it has finished.
-  /// \returns whether the device may still access its memory
-  VERBSPP_DATA_PATH bool drop(bool must_wait = false) noexcept {
-    return core_ != nullptr && std::exchange(core_, nullptr)->drop(request_, must_wait);
+  /// Lets go of the request; with `must_wait`, when the device has let go of its memory.
+  VERBSPP_DATA_PATH void drop(bool must_wait = false) noexcept {
+    if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_, must_wait);
   }
   [[nodiscard]] static error no_request() noexcept;
   /// Drops the request, which keeps that memory from now on. \pre there is one, on its way
@@ -191,16 +187,14 @@ class [[nodiscard]] pending : public detail::pending_request {
   /// Lets go of the request that it had, and then of its memory.
   pending& operator=(pending&& other) noexcept {
     if (this == &other) return *this;
-    drop_memory();
+    drop(true);
     pending_request::operator=(std::move(other));
     memory_ = std::move(other.memory_);
     return *this;
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
-  VERBSPP_DATA_PATH ~pending() {
-    drop_memory();
-  }  // before the memory is destroyed, also in a scope
+  VERBSPP_DATA_PATH ~pending() { drop(true); }  // before the memory goes, also in a scope
 
   /// The result and the memory, if the request has finished; never blocks.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {
@@ -219,7 +213,7 @@ class [[nodiscard]] pending : public detail::pending_request {
   result<void> detach() && noexcept {
     if (!has_request()) return no_request();
     if (look()) {
-      drop_memory();
+      drop();
       static_cast<void>(Memory(std::move(memory_)));
       return success();
     }
@@ -234,18 +228,13 @@ class [[nodiscard]] pending : public detail::pending_request {
 
  private:
   [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> finish(call_limit limit) noexcept {
-    finished<Memory> ended{take(limit), std::move(memory_)};
-    if (!ended.result.has_value()) [[unlikely]] {
-      if (detail::channel_core::has_lost_memory(ended.result.assume_error()))
-        detail::never_freed<Memory>::keep(std::move(ended.memory));
-    } else if constexpr (detail::NotesFilling<Memory>) {
-      ended.memory.note_filled(ended.result.assume_value());
+    if constexpr (detail::NotesFilling<Memory>) {
+      const auto done = take(limit);
+      if (done.has_value()) memory_.note_filled(done.assume_value());
+      return finished<Memory>{done, std::move(memory_)};
+    } else {
+      return finished<Memory>{take(limit), std::move(memory_)};
     }
-    return ended;
-  }
-  VERBSPP_DATA_PATH void drop_memory() noexcept {
-    if (drop(true)) [[unlikely]]
-      detail::never_freed<Memory>::keep(std::move(memory_));
   }
 
   Memory memory_{};

@@ -275,14 +275,12 @@ class channel_core {
   }
   /// Drops the handle of a request. Waits if the request borrows memory and has no scope, or if
   /// `must_wait`.
-  /// \returns whether the device may still access the memory of the request
-  VERBSPP_DATA_PATH bool drop(const request& one, bool must_wait) noexcept {
+  VERBSPP_DATA_PATH void drop(const request& one, bool must_wait) noexcept {
     if (!one.is_receive() && !sends_.is_suspect() &&
         (((one.scope != 0 || one.keeps) && !must_wait) || sends_.is_done(one.number))) [[likely]]
       --handles_;
     else
-      return drop_with_care(one, must_wait);
-    return false;
+      drop_with_care(one, must_wait);
   }
 
   // Scopes. An open scope counts as a handle.
@@ -351,8 +349,6 @@ class channel_core {
   // Errors.
 
   [[nodiscard]] static error refusal_of_empty(const char* operation) noexcept;
-  /// Whether the device may still access the memory of the request that has failed with this error.
-  [[nodiscard]] static bool has_lost_memory(const transport_error& failure) noexcept;
   /// The error of a call whose limit had passed before it posted anything.
   [[nodiscard]] static error ended_before(const wait_limit& limit) noexcept;
   [[nodiscard]] VERBSPP_DATA_PATH static error refused(const error& cause,
@@ -434,9 +430,7 @@ class channel_core {
   [[nodiscard, gnu::noinline]] transport_result<completed_work> take_with_care(
       request one, call_limit limit) noexcept;
   [[nodiscard]] std::optional<work_error> failure_of(request one) noexcept;
-  [[nodiscard]] bool is_lost(const request& one) const noexcept;
-  [[nodiscard]] static error memory_is_lost(int errnum) noexcept;
-  bool drop_with_care(request one, bool must_wait) noexcept;
+  void drop_with_care(request one, bool must_wait) noexcept;
   void go_if_unused() noexcept;
 
   // Completions.

@@ -22,7 +22,6 @@ struct lost_sends {
   std::uint64_t first = none;
   std::uint64_t end = none;   ///< set when the channel is renewed
   std::uint64_t root = none;  ///< the one that failed by itself; the others were flushed
-  std::uint64_t lost = none;  ///< from here on, the device may still access their memory
   std::uint32_t status = 0;
   std::uint32_t vendor_code = 0;
   std::uint32_t queue_pair = 0;
@@ -163,8 +162,6 @@ class send_window {
   void forget_earlier() noexcept { lost_->earlier = {}; }
   /// Notes that this request has failed, and with it all later ones.
   void fail(std::uint64_t number, std::uint32_t status, std::uint32_t vendor_code) noexcept;
-  /// Notes that the device has kept the requests that have not completed.
-  void lose_rest() noexcept { lost_->lost = completed_; }
   /// The failure that this request is part of; null if it has succeeded.
   [[nodiscard]] const lost_sends* failure_of(std::uint64_t number) const noexcept;
   /// The number of connections whose failures are kept, this one included.
