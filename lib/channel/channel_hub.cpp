@@ -4,7 +4,6 @@
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/detail/hub_turn.hpp>
 
-#include <optional>
 #include <ostream>
 #include <utility>
 
@@ -14,14 +13,16 @@ namespace {
 
 constexpr const char* polling = "poll of a hub";
 
+bool has_objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
+  return hub == nullptr || into.empty() || hub->has_table();
+}
+
 /// The reason not to hand out arrivals.
-std::optional<error> objection(detail::hub_state* hub, std::span<arrival> into) noexcept {
-  if (hub == nullptr) return error(error_kind::invalid_input, polling, "this hub was moved from");
+error objection(const detail::hub_state* hub, std::span<arrival> into) noexcept {
+  if (hub == nullptr) return {error_kind::invalid_input, polling, "this hub was moved from"};
   if (into.empty()) return detail::no_slots(polling);
-  if (hub->has_table())
-    return error(error_kind::invalid_input, polling,
-                 "its channels are in a table of clients: wait there for their turns");
-  return std::nullopt;
+  return {error_kind::invalid_input, polling,
+          "its channels are in a table of clients: wait there for their turns"};
 }
 
 }  // namespace
@@ -40,16 +41,16 @@ result<channel_hub> channel_hub::create(const class protection_domain& domain,
 }
 
 result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noexcept {
-  if (const auto refused = objection(state_.get(), into)) return *refused;
-  VERBSPP_TRY(count, state_->poll(into));
-  return into.first(count);
+  if (has_objection(state_.get(), into)) [[unlikely]]
+    return objection(state_.get(), into);
+  return state_->poll(into);
 }
 
 result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
                                              const wait_limit& limit) const noexcept {
-  if (const auto refused = objection(state_.get(), into)) return *refused;
-  VERBSPP_TRY(count, state_->wait(into, limit));
-  return into.first(count);
+  if (has_objection(state_.get(), into)) [[unlikely]]
+    return objection(state_.get(), into);
+  return state_->wait(into, limit);
 }
 
 std::uint32_t channel_hub::size() const noexcept { return state_ ? state_->size() : 0; }

@@ -105,13 +105,6 @@ void hub_state::number_table::clear(std::uint32_t number) noexcept {
   if (std::uint16_t* const page = pages_.get()[number >> low_bits]) page[number & (length - 1)] = 0;
 }
 
-std::optional<std::uint16_t> hub_state::number_table::find(std::uint32_t number) const noexcept {
-  if (number >> low_bits >= length) return std::nullopt;
-  const std::uint16_t* const page = pages_.get()[number >> low_bits];
-  if (page == nullptr || page[number & (length - 1)] == 0) return std::nullopt;
-  return static_cast<std::uint16_t>(page[number & (length - 1)] - 1);
-}
-
 hub_state::hub_state(protection_domain domain, completion_queue queue,
                      const hub_options& options) noexcept
     : domain_(std::move(domain)),
@@ -202,7 +195,7 @@ result<void> hub_state::join(hub_member& member) noexcept {
   member.id = {.index = first_free_, .generation = ++mine.generation};
   first_free_ = mine.next_free;
   mine.member = &member;
-  mine.is_held = has_table();
+  mine.keeps = has_table() ? row::held : 0;
   ++size_;
   return success();
 }
@@ -278,12 +271,12 @@ void hub_state::leave(hub_member& member) noexcept {
   drop_arrivals(mine);
   mine.member = nullptr;
   --size_;
-  if (!mine.is_in_turn) free_index(index);
+  if (!mine.is_in_turn()) free_index(index);
 }
 
 void hub_state::hold(const hub_member& member) noexcept {
   const std::lock_guard guard(lock_);
-  rows_.get()[member.id.index].is_held = true;
+  rows_.get()[member.id.index].keeps |= row::held;
 }
 
 void hub_state::release(const hub_member& member) noexcept {
@@ -291,9 +284,9 @@ void hub_state::release(const hub_member& member) noexcept {
     const std::lock_guard guard(lock_);
     if (has_table()) return;
     row& of = rows_.get()[member.id.index];
-    of.is_held = false;
-    note_ready(member.id.index);
-    if (!of.is_ready) return;
+    of.keeps &= row::in_turn;
+    if (!of.has_arrivals()) return;
+    note_ready(of);
   }
   wake_waiting();
 }
@@ -318,8 +311,8 @@ result<void> hub_state::keep(owned<hub_table> table) noexcept {
 void hub_state::admit(std::uint32_t index) noexcept {
   {
     const std::lock_guard guard(lock_);
-    rows_.get()[index].is_held = false;
-    note_news(index);
+    rows_.get()[index].keeps &= row::in_turn;
+    note_news(rows_.get()[index]);
   }
   wake_waiting();
 }
@@ -333,15 +326,14 @@ hub_turn hub_state::turn_of(std::uint32_t index) noexcept {
   const std::lock_guard guard(lock_);
   row& wanted = rows_.get()[index];
   hub_turn taken;
-  if (wanted.member == nullptr || wanted.is_held) return taken;
-  if (!wanted.is_in_turn) return begin_turn(index);
+  if (wanted.member == nullptr || (wanted.keeps & row::held) != 0) return taken;
+  if (!wanted.is_in_turn()) return begin_turn(wanted);
   taken.id = wanted.member->id;
   return taken;
 }
 
-hub_turn hub_state::begin_turn(std::uint32_t index) noexcept {
-  row& mine = rows_.get()[index];
-  mine.is_in_turn = true;
+hub_turn hub_state::begin_turn(row& mine) noexcept {
+  mine.keeps |= row::in_turn;
   mine.has_news = false;
   hub_turn made;
   add_reference();
@@ -354,6 +346,7 @@ hub_turn hub_state::begin_turn(std::uint32_t index) noexcept {
 }
 
 message hub_state::next_message(hub_turn& turn) noexcept {
+  if (turn.first_message == none) return {};
   message_list left{.first = turn.first_message, .last = turn.last_message};
   message taken = take_first(left, turn.id);
   turn.first_message = left.first;
@@ -367,7 +360,7 @@ bool hub_state::end_turn(hub_turn& turn) noexcept {
     row& mine = rows_.get()[index];
     const bool exists = mine.member != nullptr;
     if (exists && is_table_closed_) return false;
-    mine.is_in_turn = false;
+    mine.keeps &= row::held;
     // The messages that the turn has left come first.
     message_list left{.first = turn.first_message, .last = turn.last_message};
     append(left, mine.messages);
@@ -377,8 +370,8 @@ bool hub_state::end_turn(hub_turn& turn) noexcept {
       free_index(index);
       return true;
     }
-    note_ready(index);
-    if (!mine.is_ready) return true;
+    if (!mine.has_arrivals()) return true;
+    note_ready(mine);
   }
   wake_waiting();
   return true;
@@ -389,32 +382,14 @@ void hub_state::wake_waiting() noexcept {
     events_.wake();
 }
 
-void hub_state::note_news(std::uint32_t index) noexcept {
-  rows_.get()[index].has_news = true;
-  note_ready(index);
-}
-
-/// Puts the channel into the list, if it has arrivals, and belongs there.
-void hub_state::note_ready(std::uint32_t index) noexcept {
-  row& one = rows_.get()[index];
-  if (one.is_ready || !one.is_due()) return;
-  one.is_ready = true;
-  one.next_ready = none;
-  (first_ready_ == none ? first_ready_ : rows_.get()[last_ready_].next_ready) = index;
-  last_ready_ = index;
-}
-
-std::uint32_t hub_state::pop_ready() noexcept {
-  const std::uint32_t index = first_ready_;
-  row& first = rows_.get()[index];
-  first_ready_ = first.next_ready;
-  first.is_ready = false;
-  return index;
+void hub_state::note_news(row& of) noexcept {
+  of.has_news = true;
+  note_ready(of);
 }
 
 void hub_state::free_index(std::uint32_t index) noexcept {
   row& old = rows_.get()[index];
-  old.is_held = false;
+  old.keeps = 0;
   old.next_free = std::exchange(first_free_, index);
 }
 
@@ -423,23 +398,32 @@ void hub_state::drop_arrivals(row& of) noexcept {
   while (of.messages.first != none) static_cast<void>(take_first(of.messages, {}));
 }
 
-void hub_state::append(message_list& to, const message_list& more) noexcept {
-  if (more.first == none) return;
-  (to.first == none ? to.first : places_.get()[to.last].next) = more.first;
-  to.last = more.last;
+void hub_state::hand_out_shared(const ibv_wc& completion) noexcept {
+  const std::uint32_t place = place_of(completion.wr_id);
+  take_back(place);
+  row* const of = row_of(completion.qp_num);
+  if (of == nullptr || number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
+    return fail_shared(completion, place, of);
+  place_state& filled = places_.get()[place];
+  filled.work = completed_work(completion);
+  filled.length = completion.byte_len;
+  filled.next = none;
+  append(of->messages, {.first = place, .last = place});
+  note_ready(*of);
 }
 
-message hub_state::take_first(message_list& from, channel_id source) noexcept {
-  const std::uint32_t place = from.first;
-  if (place == none) return {};
-  const place_state& taken = places_.get()[place];
-  from.first = taken.next;
-  return {pool_->places(), place, taken.work.byte_count().value_or(0), taken.work, source};
+/// Of a shared receive that has failed, or whose channel has gone. A channel hears of its first
+/// failure only.
+void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, row* of) noexcept {
+  pool_->places()->give_back(place);
+  if (of == nullptr || std::exchange(of->member->knows_failure_, true)) return;
+  of->member->put(completion);
+  note_news(*of);
 }
 
-hub_member* hub_state::member_of(std::uint32_t number) noexcept {
-  const auto index = numbers_.find(number);
-  return index ? rows_.get()[*index].member : nullptr;
+void hub_state::end_watch(std::uint32_t place) noexcept {
+  pool_places& places = *pool_->places();
+  device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
 }
 
 void hub_state::take_those_there() noexcept {
@@ -447,54 +431,32 @@ void hub_state::take_those_there() noexcept {
   ibv_wc completions[at_once];
   for (int filled = at_once; lost_ == 0 && filled == at_once;) {
     filled = ibv_poll_cq(queue_.native_handle(), at_once, completions);
-    for (int i = 0; i < filled; ++i) hand_out(completions[i]);
+    for (int i = 0; i < filled; ++i) {
+      if (is_shared_receive(completions[i].wr_id)) [[likely]]
+        hand_out_shared(completions[i]);
+      else
+        hand_out(completions[i]);
+    }
     if (filled >= 0) continue;
     lost_ = filled;
     // Each channel has to see that.
     for (std::uint32_t i = 0; i < channels_; ++i)
-      if (rows_.get()[i].member != nullptr) note_news(i);
+      if (rows_.get()[i].member != nullptr) note_news(rows_.get()[i]);
   }
 }
 
 void hub_state::hand_out(const ibv_wc& completion) noexcept {
-  if (is_shared_receive(completion.wr_id)) return hand_out_shared(completion);
   // Of a queue pair that is gone, there is none.
-  hub_member* const member = member_of(completion.qp_num);
-  if (member == nullptr) return;
-  member->put(completion);
-  note_news(member->id.index);
+  row* const of = row_of(completion.qp_num);
+  if (of == nullptr) return;
+  of->member->put(completion);
+  note_news(*of);
 }
 
-void hub_state::hand_out_shared(const ibv_wc& completion) noexcept {
-  const std::uint32_t place = place_of(completion.wr_id);
-  take_back(place);
-  hub_member* const member = member_of(completion.qp_num);
-  if (member != nullptr && number_of(completion.status) == IBV_WC_SUCCESS) {
-    place_state& filled = places_.get()[place];
-    filled.work = completed_work(completion);
-    filled.next = none;
-    append(rows_.get()[member->id.index].messages, {.first = place, .last = place});
-    return note_ready(member->id.index);
-  }
-  pool_->places()->give_back(place);
-  if (member == nullptr || std::exchange(member->knows_failure_, true)) return;
-  member->put(completion);
-  note_news(member->id.index);
-}
-
-void hub_state::take_back(std::uint32_t place) noexcept {
-  pool_places& places = *pool_->places();
-  assert(places_.get()[place].is_posted);
-  places_.get()[place].is_posted = false;
-  --posted_;
-  if (places.is_watched())
-    device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
-}
-
-void hub_state::refill() noexcept {
+void hub_state::post_receives() noexcept {
   if (!receives_ || lost_ != 0) return;
   pool_places& places = *pool_->places();
-  while (posted_ < depth_ && (depth_ - posted_ >= refill_ || posted_ == 0)) {
+  while (is_due()) {
     std::uint32_t taken[largest_refill];
     ibv_recv_wr requests[largest_refill];
     ibv_sge elements[largest_refill];
@@ -528,54 +490,63 @@ void hub_state::refill() noexcept {
 
 template <class Take>
 result<hub_state::found> hub_state::look_for(Take take) noexcept {
-  std::size_t count = 0;
+  std::uint32_t count = 0;
   const std::lock_guard guard(lock_);
   take_those_there();
-  while (first_ready_ != none) {
-    const std::uint32_t index = pop_ready();
-    if (rows_.get()[index].is_due() && !take(index, count)) break;
+  while (first_ready_ != nullptr) {
+    row& first = *first_ready_;
+    first_ready_ = first.next_ready;
+    first.is_ready = false;
+    // It may be gone, or have been taken by its id, since it was put there.
+    if (first.member != nullptr && first.keeps == 0 && first.has_arrivals() && !take(first, count))
+      break;
   }
   refill();
   if (count == 0 && lost_ != 0) return poll_failure(lost_);
   if (count == 0 && posted_ == 0 && refill_failure_) return *refill_failure_;
   return found{.count = count,
                .is_short = receives_ && depth_ - posted_ >= refill_,
-               .has_more = first_ready_ != none};
+               .has_more = first_ready_ != nullptr};
 }
 
 result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
-  return look_for([&](std::uint32_t index, std::size_t& count) {
-    row& ready = rows_.get()[index];
+  return look_for([&](row& ready, std::uint32_t& count) {
     const channel_id source = ready.member->id;
     if (std::exchange(ready.has_news, false)) into[count++] = {.source = source, .message = {}};
-    while (count < into.size() && ready.messages.first != none)
-      into[count++] = {.source = source, .message = take_first(ready.messages, source)};
+    while (count < into.size() && ready.messages.first != none) {
+      into[count].source = source;
+      into[count++].message = take_first(ready.messages, source);
+    }
     // A channel with more arrivals comes after the others.
-    note_ready(index);
+    if (ready.messages.first != none) note_ready(ready);
     return count < into.size();
   });
 }
 
-result<std::size_t> hub_state::poll(std::span<arrival> into) noexcept {
+result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
   result<found> seen = look_for(into);
   if (events_.is_watching() && seen.has_value() && seen.assume_value().count == 0) {
     take_events();
     seen = look_for(into);
   }
   VERBSPP_TRYV(seen);
-  return seen.assume_value().count;
+  return into.first(seen.assume_value().count);
 }
 
-result<std::size_t> hub_state::wait(std::span<arrival> into, const wait_limit& limit) noexcept {
-  return wait_for([&] { return look_for(into); }, limit);
+result<std::span<arrival>> hub_state::wait(std::span<arrival> into,
+                                           const wait_limit& limit) noexcept {
+  const result<found> seen = wait_for([&] { return look_for(into); }, limit);
+  if (!seen.has_value()) [[unlikely]]
+    return seen.assume_error();
+  return into.first(seen.assume_value().count);
 }
 
 result<hub_turn> hub_state::wait_for_turn(const wait_limit& limit) noexcept {
   hub_turn taken;
   VERBSPP_TRYV(wait_for(
       [&] {
-        return look_for([&](std::uint32_t index, std::size_t& count) {
-          taken = begin_turn(index);
+        return look_for([&](row& ready, std::uint32_t& count) {
+          taken = begin_turn(ready);
           ++count;
           return false;
         });
@@ -587,16 +558,17 @@ result<hub_turn> hub_state::wait_for_turn(const wait_limit& limit) noexcept {
 /// Waits until `find` has found something. An event may wake a single thread, and bring arrivals
 /// for several.
 template <class Find>
-result<std::size_t> hub_state::wait_for(Find find, const wait_limit& limit) noexcept {
-  VERBSPP_TRY(seen, wait_until(find, limit));
-  if (seen.has_more) wake_waiting();
-  return seen.count;
+result<hub_state::found> hub_state::wait_for(Find find, const wait_limit& limit) noexcept {
+  result<found> seen = find();
+  if (!seen.has_value() || seen.assume_value().count == 0) [[unlikely]]
+    seen = wait_until(find, limit);
+  if (seen.has_value() && seen.assume_value().has_more) wake_waiting();
+  return seen;
 }
 
 template <class Find>
 result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limit) noexcept {
-  result<found> seen = find();
-  if (seen.has_value() && seen.assume_value().count != 0) return seen;
+  result<found> seen = found();
   const auto look = [&] {
     seen = find();
     if (!seen.has_value() || seen.assume_value().count != 0) return sight::enough;
@@ -629,7 +601,7 @@ void hub_state::take_events() noexcept {
     hub_member* const member = rows_.get()[index].member;
     if (member == nullptr || member->id.generation != generation) return;
     __atomic_store_n(&member->is_hung_up_, true, __ATOMIC_RELAXED);
-    note_news(index);
+    note_news(rows_.get()[index]);
   });
 }
 

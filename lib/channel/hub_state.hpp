@@ -15,6 +15,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -124,9 +125,10 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   // What others ask.
 
-  [[nodiscard]] result<std::size_t> poll(std::span<arrival> into) noexcept;
+  [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
   /// The same, waited for: at least one.
-  [[nodiscard]] result<std::size_t> wait(std::span<arrival> into, const wait_limit& limit) noexcept;
+  [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
+                                                const wait_limit& limit) noexcept;
   [[nodiscard]] wait_mode waiting() const noexcept { return waiting_; }
   [[nodiscard]] std::uint32_t size() noexcept;
   [[nodiscard]] std::uint64_t room() noexcept;
@@ -142,8 +144,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   static constexpr std::uint32_t none = UINT32_MAX;
 
   /// A place of the pool, while it is posted, or has a message that was not handed out.
-  struct place_state {
+  struct alignas(32) place_state {
     completed_work work{0, 0, 0, 0};
+    std::uint32_t length = 0;
     std::uint32_t next = none;  ///< the next message of the channel
     bool is_posted = false;
   };
@@ -153,21 +156,21 @@ class [[gnu::visibility("hidden")]] hub_state {
     std::uint32_t last = none;
   };
   /// The channel of an index, and its arrivals.
-  struct row {
+  struct alignas(64) row {
     hub_member* member = nullptr;
     std::uint32_t generation = 0;
     std::uint32_t next_free = none;
-    std::uint32_t next_ready = none;
+    row* next_ready = nullptr;
     message_list messages{};
     bool has_news = false;
-    bool is_ready = false;    ///< in the list, where a destroyed channel may be, too
-    bool is_held = false;     ///< until `release`
-    bool is_in_turn = false;  ///< until `end_turn`
+    bool is_ready = false;  ///< in the list, where a destroyed channel may be, too
+    // The reasons not to hand out its arrivals.
+    static constexpr std::uint8_t held = 1;     ///< until `release`
+    static constexpr std::uint8_t in_turn = 2;  ///< until `end_turn`
+    std::uint8_t keeps = 0;
 
-    /// Whether it has arrivals that may be handed out.
-    [[nodiscard]] bool is_due() const noexcept {
-      return member != nullptr && !is_held && !is_in_turn && (has_news || messages.first != none);
-    }
+    [[nodiscard]] bool has_arrivals() const noexcept { return has_news || messages.first != none; }
+    [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
   };
   /// From a queue pair's number, of 24 bits, to the index of its channel: two arrays, of which the
   /// second one is there if a channel had such a number.
@@ -180,7 +183,12 @@ class [[gnu::visibility("hidden")]] hub_state {
     [[nodiscard]] bool allocate() noexcept;
     [[nodiscard]] bool set(std::uint32_t number, std::uint16_t index) noexcept;
     void clear(std::uint32_t number) noexcept;
-    [[nodiscard]] std::optional<std::uint16_t> find(std::uint32_t number) const noexcept;
+    [[nodiscard]] std::optional<std::uint16_t> find(std::uint32_t number) const noexcept {
+      if (number >> low_bits >= length) return std::nullopt;
+      const std::uint16_t* const page = pages_.get()[number >> low_bits];
+      if (page == nullptr || page[number & (length - 1)] == 0) return std::nullopt;
+      return static_cast<std::uint16_t>(page[number & (length - 1)] - 1);
+    }
 
    private:
     static constexpr unsigned low_bits = 12;
@@ -194,7 +202,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   void listen() noexcept;
 
   struct found {
-    std::size_t count = 0;
+    std::uint32_t count = 0;
     bool is_short = false;  ///< the pool has had too few places
     bool has_more = false;  ///< for other threads
   };
@@ -205,7 +213,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
   template <class Find>
-  [[nodiscard]] result<std::size_t> wait_for(Find find, const wait_limit& limit) noexcept;
+  [[nodiscard]] result<found> wait_for(Find find, const wait_limit& limit) noexcept;
   /// Wakes the threads that wait for arrivals: some are there without a completion.
   void wake_waiting() noexcept;
   void take_events() noexcept;
@@ -215,19 +223,56 @@ class [[gnu::visibility("hidden")]] hub_state {
   /// Hands out all completions that there are: who sleeps afterwards is woken by new ones only.
   void take_those_there() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
-  void hand_out_shared(const ibv_wc& completion) noexcept;
-  void note_news(std::uint32_t index) noexcept;
-  void note_ready(std::uint32_t index) noexcept;
-  [[nodiscard]] std::uint32_t pop_ready() noexcept;
-  [[nodiscard]] hub_turn begin_turn(std::uint32_t index) noexcept;
-  void append(message_list& to, const message_list& more) noexcept;
-  [[nodiscard]] message take_first(message_list& from, channel_id source) noexcept;
+  [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion) noexcept;
+  void fail_shared(const ibv_wc& completion, std::uint32_t place, row* of) noexcept;
+  void note_news(row& of) noexcept;
+  /// Puts a channel that has arrivals into the list, unless they are held.
+  void note_ready(row& one) noexcept {
+    if (one.is_ready || one.keeps != 0) return;
+    one.is_ready = true;
+    one.next_ready = nullptr;
+    (first_ready_ == nullptr ? first_ready_ : last_ready_->next_ready) = &one;
+    last_ready_ = &one;
+  }
+  [[nodiscard]] hub_turn begin_turn(row& mine) noexcept;
+  void append(message_list& to, const message_list& more) noexcept {
+    if (more.first == none) return;
+    (to.first == none ? to.first : places_.get()[to.last].next) = more.first;
+    to.last = more.last;
+  }
+  /// \pre there is one
+  [[nodiscard, gnu::always_inline]] message take_first(message_list& from,
+                                                       channel_id source) noexcept {
+    const std::uint32_t place = from.first;
+    const place_state& taken = places_.get()[place];
+    from.first = taken.next;
+    return {pool_->places(), place, taken.length, taken.work, source};
+  }
   void drop_arrivals(row& of) noexcept;
   void free_index(std::uint32_t index) noexcept;
-  void refill() noexcept;
+  [[nodiscard]] bool is_due() const noexcept {
+    return posted_ < depth_ && (depth_ - posted_ >= refill_ || posted_ == 0);
+  }
+  /// Posts shared receives in batches while there is room for one, and places.
+  void refill() noexcept {
+    if (is_due()) [[unlikely]]
+      post_receives();
+  }
+  void post_receives() noexcept;
   /// Takes a place back that the device has filled, or not.
-  void take_back(std::uint32_t place) noexcept;
-  [[nodiscard]] hub_member* member_of(std::uint32_t number) noexcept;
+  [[gnu::always_inline]] void take_back(std::uint32_t place) noexcept {
+    assert(places_.get()[place].is_posted);
+    places_.get()[place].is_posted = false;
+    --posted_;
+    if (pool_->places()->is_watched()) [[unlikely]]
+      end_watch(place);
+  }
+  void end_watch(std::uint32_t place) noexcept;
+  /// The channel whose queue pair has this number; null if there is none.
+  [[nodiscard]] row* row_of(std::uint32_t number) noexcept {
+    const auto index = numbers_.find(number);
+    return index && rows_.get()[*index].member != nullptr ? &rows_.get()[*index] : nullptr;
+  }
 
   unsigned references_ = 1;
   protection_domain domain_;
@@ -245,8 +290,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   std::uint32_t size_ = 0;
   owned<row[]> rows_{};
   std::uint32_t first_free_ = 0;
-  std::uint32_t first_ready_ = none;
-  std::uint32_t last_ready_ = none;
+  row* first_ready_ = nullptr;
+  row* last_ready_ = nullptr;
   number_table numbers_{};
   owned<place_state[]> places_{};
   std::uint32_t posted_ = 0;

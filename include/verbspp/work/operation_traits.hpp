@@ -22,9 +22,9 @@ namespace verbspp {
 /// - `capability`: the bits of `ibv_qp_create_send_ops_flags` that the extended interface needs;
 /// - `offered_by(device)`: whether a device has it;
 /// - `only_extended`: whether `ibv_post_send` lacks it;
-/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it: by default,
-/// whether
-///   its function `call` is not null;
+/// - `has_call(queue_pair)`: whether the queue pair's extended interface has it; by default, that
+/// is
+///   so if its function `call` is not null;
 /// - `has_elements`, `elements(operation)`: whether it has memory of this side, and that memory;
 /// - `flags(operation)`: its `ibv_send_flags`, except signaled and inline;
 /// - `is_sound(operation)`, `unsoundness(operation)`: whether its values fit together, on any queue
