@@ -33,17 +33,14 @@ result<bool> look_at(const watched_descriptor& watched) noexcept {
   return ends_wait(entry, waiting_on_channel);
 }
 
-/// What has ended the wait; empty if nothing has. A wait that is about to sleep looks at its
-/// descriptors then: that saves a system call.
-result<std::optional<wait_end>> check(const wait_terms& terms, bool will_sleep) noexcept {
+/// What has ended the wait; empty if nothing has.
+result<std::optional<wait_end>> check(const wait_terms& terms) noexcept {
   if (terms.listener.has_heard()) return std::optional(wait_end::async_event);
-  const bool is_late = terms.until.has_passed();
-  if (is_late || !will_sleep)
-    for (const watched_descriptor& each : {terms.descriptor, terms.another}) {
-      VERBSPP_TRY(is_over, look_at(each));
-      if (is_over) return std::optional(wait_end::file_descriptor);
-    }
-  if (is_late) return std::optional(wait_end::limit);
+  for (const watched_descriptor& each : {terms.descriptor, terms.another}) {
+    VERBSPP_TRY(is_over, look_at(each));
+    if (is_over) return std::optional(wait_end::file_descriptor);
+  }
+  if (terms.until.has_passed()) return std::optional(wait_end::limit);
   return std::optional<wait_end>();
 }
 
@@ -83,9 +80,8 @@ result<wait_end> wait_looking(const wait_terms& terms, looking look) noexcept {
       pause_processor();
       continue;
     }
-    const bool may_sleep = terms.mode.sleeps() && spins_until.has_passed();
-    VERBSPP_TRY(ended, check(terms, may_sleep));
-    const bool sleeps = !ended && may_sleep;
+    VERBSPP_TRY(ended, check(terms));
+    const bool sleeps = !ended && terms.mode.sleeps() && spins_until.has_passed();
     if (sleeps) {
       VERBSPP_TRY(end, sleep(terms, look));
       ended = end;
