@@ -90,7 +90,7 @@ std::optional<meeting_point::place> meeting_point::place_for_next() {
   if (static_cast<std::size_t>(std::ranges::count_if(visitors_, is_stranger)) <
       values_.size() + more_strangers)
     return visitors_.end();
-  const place oldest = std::ranges::find_if(visitors_, is_stranger);
+  const auto oldest = std::ranges::find_if(visitors_, is_stranger);
   if (clock::now() - oldest->came < time_among_strangers) return std::nullopt;
   return oldest;
 }
