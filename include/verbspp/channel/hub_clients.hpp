@@ -123,7 +123,8 @@ class hub_clients {
       if (state != channel_state::connected && state != channel_state::prepared)
         table_->drop(turn_.id.index);
       while (!turn_.end()) table_->drop(turn_.id.index);
-      turn_.hub = {};
+      // With `= {}`, clang 14 does not destroy the parameter of the assignment, in a template.
+      turn_ = detail::hub_turn();
     }
 
     detail::hub_turn turn_;
