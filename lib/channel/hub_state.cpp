@@ -412,8 +412,8 @@ void hub_state::hand_out_shared(const ibv_wc& completion) noexcept {
   note_ready(*of);
 }
 
-/// Of a shared receive that has failed, or whose channel has gone. A channel hears of its first
-/// failure only.
+/// Handles a shared receive that has failed, or whose channel no longer exists. A channel gets only
+/// the first failure.
 void hub_state::fail_shared(const ibv_wc& completion, std::uint32_t place, row* of) noexcept {
   pool_->places()->give_back(place);
   if (of == nullptr || std::exchange(of->member->knows_failure_, true)) return;
@@ -497,7 +497,7 @@ result<hub_state::found> hub_state::look_for(Take take) noexcept {
     row& first = *first_ready_;
     first_ready_ = first.next_ready;
     first.is_ready = false;
-    // It may be gone, or have been taken by its id, since it was put there.
+    // Since it was put there, the channel may have been destroyed, or found by its id.
     if (first.member != nullptr && first.keeps == 0 && first.has_arrivals() && !take(first, count))
       break;
   }

@@ -236,8 +236,8 @@ bool finish(lease_record& record, lease_book* book) noexcept {
   return is_free;
 }
 
-/// How long a drop waits for a bind that is queued behind other requests. After that, the
-/// connection is given up.
+/// The time that a drop waits for a bind that is queued behind other requests. Then the connection
+/// is broken.
 constexpr std::chrono::nanoseconds longest_drop = std::chrono::seconds(1);
 
 std::chrono::nanoseconds limit_of_drop(const lease_record& record) noexcept {

@@ -71,6 +71,21 @@ void send(channel& by, const buffer<>& from, std::uint32_t number) {
   }
 }
 
+/// Connects a client to an acceptor, which takes it as far as `take`. \returns the client's end
+template <class Acceptor>
+[[nodiscard]] channel connect_to(Acceptor& clients, const testbed& bed, const std::string& port) {
+  const tcp_socket socket = must(tcp_socket::connect("127.0.0.1", port, patience));
+  auto session = must(exchange_session<int, prepared_channel>::start(
+      socket.descriptor(), must(bed.domain.build_channel().build()), std::uint32_t{5}, patience));
+  wait_until(
+      [&] {
+        must(clients.advance());
+        return must(session.advance()) && clients.under_way() == 0;
+      },
+      "the exchange");
+  return must(std::move(session).finish()).channel;
+}
+
 }  // namespace
 
 TEST_CASE("messages of a client wait in order until it is in the table") {
@@ -369,17 +384,8 @@ TEST_CASE("a message that comes before the acceptor's client is taken is not los
         VERBSPP_TRY(prepared, bed.domain.build_channel().hub(hub).build());
         return exchange_offer{std::move(prepared), 1};
       }));
-  const tcp_socket socket = must(tcp_socket::connect("127.0.0.1", port, patience));
-  auto session = must(exchange_session<int, prepared_channel>::start(
-      socket.descriptor(), must(bed.domain.build_channel().build()), std::uint32_t{5}, patience));
-  wait_until(
-      [&] {
-        must(clients.advance());
-        return must(session.advance()) && clients.under_way() == 0;
-      },
-      "the exchange");
-  auto met = must(std::move(session).finish());
-  send(met.channel, from, 11);
+  channel client = connect_to(clients, bed, port);
+  send(client, from, 11);
   std::array<arrival, 4> slots;
   CHECK(failure_of(hub.wait(slots, short_limit)) == error_kind::timed_out);
   auto taken = clients.take();
@@ -402,17 +408,8 @@ TEST_CASE("an acceptor keeps an inbox that was opened before the handshake") {
         VERBSPP_TRY(messages, inbox::open(prepared, pool, {.depth = 4}));
         return offer{std::move(prepared), 1, std::move(messages)};
       }));
-  const tcp_socket socket = must(tcp_socket::connect("127.0.0.1", port, patience));
-  auto session = must(exchange_session<int, prepared_channel>::start(
-      socket.descriptor(), must(bed.domain.build_channel().build()), std::uint32_t{5}, patience));
-  wait_until(
-      [&] {
-        must(clients.advance());
-        return must(session.advance()) && clients.under_way() == 0;
-      },
-      "the exchange");
-  auto met = must(std::move(session).finish());
-  send(met.channel, from, 12);
+  channel client = connect_to(clients, bed, port);
+  send(client, from, 12);
   auto taken = clients.take();
   REQUIRE(taken);
   CHECK(number_of(must(taken->kept.wait(patience))) == 12);
