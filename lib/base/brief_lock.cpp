@@ -1,18 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/pause.hpp"
 #include <verbspp/base/detail/brief_lock.hpp>
 
-#include <sched.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 namespace verbspp::detail {
 
+namespace {
+
+/// A locked section usually ends within this number of looks.
+constexpr unsigned looks_before_sleep = 100;
+
+}  // namespace
+
 void brief_lock::lock_later() noexcept {
-  for (unsigned round = 1;; ++round) {
-    // Looking does not take the cache line from the owner, as trying would.
-    if (!__atomic_load_n(&taken_, __ATOMIC_RELAXED) &&
-        !__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE))
-      return;
-    if (round % 64 == 0) sched_yield();
+  for (unsigned look = 0; look < looks_before_sleep; ++look) {
+    // Reading leaves the cache line with the owner.
+    if (__atomic_load_n(&state_, __ATOMIC_RELAXED) == unlocked && try_lock()) return;
+    pause_processor();
   }
+  const int errnum = errno;  // for callers that are destructors
+  while (__atomic_exchange_n(&state_, has_sleepers, __ATOMIC_ACQUIRE) != unlocked)
+    syscall(SYS_futex, &state_, FUTEX_WAIT_PRIVATE, has_sleepers, nullptr, nullptr, 0);
+  errno = errnum;
+}
+
+void brief_lock::wake() noexcept {
+  syscall(SYS_futex, &state_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
 }  // namespace verbspp::detail

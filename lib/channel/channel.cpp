@@ -66,8 +66,6 @@ result<void> channel::handshake(const managed_attributes& by) noexcept {
   return core().connect(by);
 }
 
-channel_id channel::id() const noexcept { return core().id(); }
-
 void channel::poll() noexcept {
   if (is_empty()) return;
   core().connection().stay_awake();

@@ -2,6 +2,7 @@
 /// \file
 /// Completions of a channel's requests, and their results.
 #include "channel/hub_state.hpp"
+#include "channel/inbox_state.hpp"
 #include "channel/lease_book.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
@@ -10,18 +11,35 @@
 
 namespace verbspp::detail {
 
+VERBSPP_DATA_PATH void channel_core::deliver(receive_slot& slot,
+                                             const ibv_wc& completion) noexcept {
+  if ((slot.notes & receive_slot::hidden) != 0) [[unlikely]]
+    guard_.show(place_of(slot));
+  inbox_state& inbox = *slot.inbox;
+  pool_places& places = *inbox.pool.places();
+  const std::uint32_t place = slot.memory.place;
+  places.fill(place, completed_work(completion), {});
+  inbox.arrived.append(places, place);
+  ++inbox.messages;
+  --inbox.posted;
+  ++inbox_messages_;
+  --inbox_receives_;
+  receives_.release(slot);
+}
+
 VERBSPP_DATA_PATH void channel_core::complete_receive(const ibv_wc& completion) noexcept {
   receive_slot* const slot = receives_.find(completion.wr_id);
   if (slot == nullptr) [[unlikely]]
     return;
+  receives_.note_left();
+  if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
+    leases_->note_invalidated(completion.invalidated_rkey);
+  if (slot->is_in_inbox()) return deliver(*slot, completion);
   slot->status = IBV_WC_SUCCESS;
   slot->opcode = number_of(completion.opcode);
   slot->byte_count = completion.byte_len;
   slot->flags = completion.wc_flags;
   slot->immediate = completion.imm_data;
-  receives_.note_left();
-  if ((completion.wc_flags & IBV_WC_WITH_INV) != 0 && leases_ != nullptr) [[unlikely]]
-    leases_->note_invalidated(completion.invalidated_rkey);
   complete(*slot);
 }
 
@@ -118,8 +136,13 @@ void channel_core::fail_receive(receive_slot& slot, std::uint32_t status,
   note_failure(work_error(static_cast<work_status>(status), vendor_code, slot.id,
                           connection_.local().number.value())
                    .with_operation(work_operation::receive),
-               slot.scope);
-  complete(slot);
+               slot.is_in_inbox() ? nullptr : slot.scope);
+  if (!slot.is_in_inbox()) return complete(slot);
+  if ((slot.notes & receive_slot::hidden) != 0) guard_.show(place_of(slot));
+  if (!guard_.is_lost()) slot.inbox->pool.places()->give_back(slot.memory.place);
+  --slot.inbox->posted;
+  --inbox_receives_;
+  receives_.release(slot);
 }
 
 /// A shared receive has failed, and the connection with it.

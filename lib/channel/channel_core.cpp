@@ -82,6 +82,7 @@ result<void> channel_core::enter_hub() noexcept {
   if (!made) return error::from_errno(ENOMEM, building);
   VERBSPP_TRYV(hub.join(*made.get()));
   made->hub = asked.hub;
+  id_ = made->id;
   member_ = std::move(made);
   sends_.need_care();
   connection_.use_queues(hub.queue(), hub.receives());
@@ -107,8 +108,6 @@ void channel_core::hold_arrivals() const noexcept {
 void channel_core::release_arrivals() const noexcept {
   if (member_) member_->hub->release(*member_.get());
 }
-
-channel_id channel_core::id() const noexcept { return member_ ? member_->id : channel_id(); }
 
 result<void> channel_core::prepare() noexcept {
   const channel_settings& settings = connection_.settings();
@@ -234,10 +233,8 @@ void channel_core::destroy_queue_pair() noexcept {
   }
   while (sends_.outstanding() != 0)
     fail_send(sends_.completed(), work_operation::send, IBV_WC_WR_FLUSH_ERR, 0);
-  receives_.for_each_posted([this](receive_slot& slot) {
-    if (guard_.is_lost()) slot.notes |= receive_slot::lost;
-    fail_receive(slot, IBV_WC_WR_FLUSH_ERR, 0);
-  });
+  receives_.for_each_posted(
+      [this](receive_slot& slot) { fail_receive(slot, IBV_WC_WR_FLUSH_ERR, 0); });
   receives_.empty_queue();
 }
 

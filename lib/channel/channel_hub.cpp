@@ -47,7 +47,7 @@ result<std::span<arrival>> channel_hub::poll(std::span<arrival> into) const noex
 }
 
 result<std::span<arrival>> channel_hub::wait(std::span<arrival> into,
-                                             const wait_limit& limit) const noexcept {
+                                             call_limit limit) const noexcept {
   if (has_objection(state_.get(), into)) [[unlikely]]
     return objection(state_.get(), into);
   return state_->wait(into, limit);
@@ -91,7 +91,7 @@ void hub_turn::close_table(const hub_reference& hub) noexcept { hub->close_table
 
 void hub_turn::admit(const hub_reference& hub, std::uint32_t index) noexcept { hub->admit(index); }
 
-result<hub_turn> hub_turn::wait(const hub_reference& hub, const wait_limit& limit) noexcept {
+result<hub_turn> hub_turn::wait(const hub_reference& hub, call_limit limit) noexcept {
   return hub->wait_for_turn(limit);
 }
 

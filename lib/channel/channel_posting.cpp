@@ -1,43 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Posting of several receives, and marks of guarded memory.
+/// Posting of an inbox's receives, and marks of guarded memory.
+#include "channel/inbox_state.hpp"
 #include <verbspp/channel/detail/channel_core.hpp>
 
 #include <algorithm>
-#include <utility>
 
 namespace verbspp::detail {
 
-result<void> channel_core::post_receives(ibv_sge* elements, receive_slot** slots,
-                                         std::uint32_t& count) noexcept {
-  const std::uint32_t wanted =
-      std::min({std::exchange(count, 0), receives_.room(), most_receives_together});
-  ibv_recv_wr requests[most_receives_together];
-  std::uint32_t filled = 0;
-  receive_slot* slot = receives_.has_room() ? &receives_.next() : nullptr;
-  for (; filled < wanted && slot != nullptr; ++filled, slot = receives_.after(*slot)) {
-    slots[filled] = slot;
-    ibv_recv_wr& request = requests[filled];
-    request.wr_id = wr_id_of(work_operation::receive, slot->id);
-    request.next = &request + 1;
-    request.sg_list = &elements[filled];
-    request.num_sge = 1;
-  }
-  if (filled == 0) return success();
-  requests[filled - 1].next = nullptr;
+result<std::uint32_t> channel_core::post_receives(inbox_state& inbox,
+                                                  std::uint32_t wanted) noexcept {
+  pool_places& places = *inbox.pool.places();
+  const std::uint32_t filled =
+      inbox.batch.fill(places, receives_.room_for(wanted), [&](std::uint32_t place) {
+        return wr_id_of(work_operation::receive, receives_.commit(inbox, place).id);
+      });
+  if (filled == 0) return 0U;
   const one_thread only(users_);
-  ibv_recv_wr* rejected = nullptr;
-  const int returned = ibv_post_recv(connection_.native(), requests, &rejected);
-  if (returned == 0)
-    count = filled;
-  else if (rejected != nullptr)
-    count = static_cast<std::uint32_t>(rejected - requests);
-  handles_ += count;
-  receives_.commit(slots, count);
-  if (guard_.is_active())
-    for (std::uint32_t i = 0; i < count; ++i) hide(*slots[i], native_of(elements[i], false));
-  if (returned == 0) return success();
+  std::uint32_t count = filled;
+  const int returned = inbox.batch.post(places, count, [this](auto* list, auto* rejected) {
+    return ibv_post_recv(connection_.native(), list, rejected);
+  });
+  inbox.posted += count;
+  inbox_receives_ += count;
+  const auto slot_of = [&](std::uint32_t i) {
+    return receives_.find(inbox.batch.request(i).wr_id);
+  };
+  for (std::uint32_t i = filled; i != count; --i) receives_.uncommit(*slot_of(i - 1));
+  if (guard_.is_active()) [[unlikely]]
+    for (std::uint32_t i = 0; i < count; ++i)
+      hide(*slot_of(i), native_of(*inbox.batch.request(i).sg_list, false));
+  if (returned == 0) return count;
   return post_failure(returned, posting_receive, 1, connection_.capacities().max_receive_elements);
+}
+
+void channel_core::drop_inbox(inbox_state& inbox) noexcept {
+  receives_.for_each_posted([&inbox](receive_slot& slot) {
+    if (!slot.is_in_inbox() || slot.inbox != &inbox) return;
+    slot.scope = nullptr;
+    slot.memory.keeper = inbox.pool.places();
+    slot.notes &= receive_slot::hidden;
+    slot.notes |= receive_slot::unheld | receive_slot::keeping;
+  });
+  inbox_receives_ -= inbox.posted;
+  inbox_messages_ -= inbox.messages;
+  --inboxes_;
+  drop_handle();
 }
 
 void channel_core::hide(receive_slot& slot, const native_elements& elements) noexcept {

@@ -23,7 +23,6 @@ namespace {
 
 /// An index plus 1 has 16 bits in the table of numbers.
 constexpr std::uint32_t most_channels = UINT16_MAX;
-constexpr std::uint32_t largest_refill = 64;
 /// Of failed shared receives, which no request of the channel stands for.
 constexpr std::uint32_t extra_completions = 1;
 
@@ -129,7 +128,7 @@ hub_state::~hub_state() {
     pool_->places()->give_back(place);
   };
   for (std::uint32_t place = 0; place < pool_->size(); ++place)
-    if (places_.get()[place].is_posted) give_back(place);
+    if (is_posted_.get()[place]) give_back(place);
 }
 
 result<hub_reference> hub_state::create(const protection_domain& domain, const message_pool* pool,
@@ -162,17 +161,19 @@ result<void> hub_state::start(const message_pool* pool, const hub_options& optio
   if (options.receives == 0)
     return error::out_of_range(creating_hub, "receives", 0, "a hub with a pool keeps some posted");
   depth_ = options.receives;
-  refill_ = std::clamp(options.refill, 1U, std::min(largest_refill, std::max(depth_ / 2, 1U)));
+  refill_ =
+      std::clamp(options.refill, 1U, std::min(receive_batch::largest, std::max(depth_ / 2, 1U)));
   if (!room_.take(depth_))
     return error::above_limit(creating_hub, "receives", depth_, room_.capacity(),
                               "their completions are in the hub's queue as well: give it more");
   VERBSPP_TRY(wanted, work_request_count::from(depth_));
   VERBSPP_TRY(made, shared_receive_queue::create(domain_, wanted));
-  places_ = owned<place_state[]>(new (std::nothrow) place_state[pool->size()]);
-  if (!places_) return error::from_errno(ENOMEM, creating_hub);
+  is_posted_ = owned<bool[]>(new (std::nothrow) bool[pool->size()]());
+  if (!is_posted_ || !batch_.allocate(*pool->places(), refill_))
+    return error::from_errno(ENOMEM, creating_hub);
   receives_ = std::move(made);
   pool_ = *pool;
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   refill();
   if (posted_ == 0 && refill_failure_) return *refill_failure_;
   return success();
@@ -186,13 +187,14 @@ void hub_state::listen() noexcept {
 }
 
 result<void> hub_state::join(hub_member& member) noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   if (first_free_ == none)
     return error(error_kind::resource_exhausted, building_in_hub,
                  "the hub has as many channels as it can have: create it for more "
                  "(hub_options::channels)");
   row& mine = rows_.get()[first_free_];
-  member.id = {.index = first_free_, .generation = ++mine.generation};
+  mine.id = {.index = first_free_, .generation = mine.id.generation + 1};
+  member.id = mine.id;
   first_free_ = mine.next_free;
   mine.member = &member;
   mine.keeps = has_table() ? row::held : 0;
@@ -202,10 +204,10 @@ result<void> hub_state::join(hub_member& member) noexcept {
 
 result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigned port,
                                std::uint64_t granted, std::uint64_t asked) noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   if (lost_ != 0) return poll_failure(lost_);
   // What an earlier queue pair of that number has left is not this one's.
-  take_those_there();
+  take_all_completions();
   VERBSPP_TRYV(member.make_room(granted));
   const bool is_as_granted = room_.take(granted);
   const std::uint64_t taken = is_as_granted ? granted : asked;
@@ -226,24 +228,25 @@ result<bool> hub_state::attach(hub_member& member, std::uint32_t number, unsigne
 }
 
 int hub_state::look() noexcept {
-  std::unique_lock guard(lock_, std::try_to_lock);
-  if (!guard.owns_lock()) {
+  if (!lock_.try_lock()) {
     if (!waiting_.sleeps()) return 0;
-    // Who is about to sleep has to know: the other one may have looked before the last completion
-    // came, which wakes nobody who asked for that later.
-    guard.lock();
+    // A thread that is about to sleep must poll itself. The other thread may have polled before the
+    // last completion arrived, which wakes only threads that had requested an event before.
+    lock_.lock();
   }
-  take_those_there();
+  take_all_completions();
   refill();
-  return lost_;
+  const int lost = lost_;
+  lock_.unlock();
+  return lost;
 }
 
 void hub_state::take_all() noexcept {
   const wait_limit until = time_for_shared_receive;
   for (;;) {
     {
-      const std::lock_guard guard(lock_);
-      take_those_there();
+      const brief_guard guard(lock_);
+      take_all_completions();
     }
     if (!receives_ || until.has_passed()) return;
     sched_yield();
@@ -251,11 +254,11 @@ void hub_state::take_all() noexcept {
 }
 
 void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   // Some devices leave the completions of a queue pair that is gone, some don't; from now on there
   // are none.
-  take_those_there();
-  if (numbers_.find(member.number_) == member.id.index) numbers_.clear(member.number_);
+  take_all_completions();
+  if (numbers_.find(member.number_) == member.id.index + 1) numbers_.clear(member.number_);
   // Of one that still exists completions may come.
   if (is_destroyed) room_.give_back(member.expected_);
   member.expected_ = 0;
@@ -265,7 +268,7 @@ void hub_state::detach(hub_member& member, bool is_destroyed) noexcept {
 }
 
 void hub_state::leave(hub_member& member) noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   const std::uint32_t index = member.id.index;
   row& mine = rows_.get()[index];
   drop_arrivals(mine);
@@ -275,13 +278,13 @@ void hub_state::leave(hub_member& member) noexcept {
 }
 
 void hub_state::hold(const hub_member& member) noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   rows_.get()[member.id.index].keeps |= row::held;
 }
 
 void hub_state::release(const hub_member& member) noexcept {
   {
-    const std::lock_guard guard(lock_);
+    const brief_guard guard(lock_);
     if (has_table()) return;
     row& of = rows_.get()[member.id.index];
     of.keeps &= row::in_turn;
@@ -293,14 +296,14 @@ void hub_state::release(const hub_member& member) noexcept {
 
 void hub_state::watch(hub_member& member, const watched_descriptor& before,
                       const watched_descriptor& watched) noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   events_.stop_watching(before.number);
   __atomic_store_n(&member.is_hung_up_, false, __ATOMIC_RELAXED);
   events_.watch(watched, member.id);
 }
 
 result<void> hub_state::keep(owned<hub_table> table) noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   if (has_table() || size_ != 0)
     return error(error_kind::busy, "hub_clients::create",
                  "the hub has channels, or a table, already: make the table of a new hub");
@@ -310,7 +313,7 @@ result<void> hub_state::keep(owned<hub_table> table) noexcept {
 
 void hub_state::admit(std::uint32_t index) noexcept {
   {
-    const std::lock_guard guard(lock_);
+    const brief_guard guard(lock_);
     rows_.get()[index].keeps &= row::in_turn;
     note_news(rows_.get()[index]);
   }
@@ -318,12 +321,12 @@ void hub_state::admit(std::uint32_t index) noexcept {
 }
 
 void hub_state::close_table() noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   is_table_closed_ = true;
 }
 
 hub_turn hub_state::turn_of(std::uint32_t index) noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   row& wanted = rows_.get()[index];
   hub_turn taken;
   if (wanted.member == nullptr || (wanted.keeps & row::held) != 0) return taken;
@@ -348,7 +351,7 @@ hub_turn hub_state::begin_turn(row& mine) noexcept {
 message hub_state::next_message(hub_turn& turn) noexcept {
   if (turn.first_message == none) return {};
   message_list left{.first = turn.first_message, .last = turn.last_message};
-  message taken = take_first(left, turn.id);
+  message taken = take_first(left);
   turn.first_message = left.first;
   return taken;
 }
@@ -356,14 +359,14 @@ message hub_state::next_message(hub_turn& turn) noexcept {
 bool hub_state::end_turn(hub_turn& turn) noexcept {
   const std::uint32_t index = turn.id.index;
   {
-    const std::lock_guard guard(lock_);
+    const brief_guard guard(lock_);
     row& mine = rows_.get()[index];
     const bool exists = mine.member != nullptr;
     if (exists && is_table_closed_) return false;
     mine.keeps &= row::held;
     // The messages that the turn has left come first.
     message_list left{.first = turn.first_message, .last = turn.last_message};
-    append(left, mine.messages);
+    if (pool_) left.append(*pool_->places(), mine.messages);
     mine.messages = left;
     if (!exists) {
       drop_arrivals(mine);
@@ -395,20 +398,21 @@ void hub_state::free_index(std::uint32_t index) noexcept {
 
 void hub_state::drop_arrivals(row& of) noexcept {
   of.has_news = false;
-  while (of.messages.first != none) static_cast<void>(take_first(of.messages, {}));
+  while (!of.messages.is_empty()) static_cast<void>(take_first(of.messages));
 }
 
-void hub_state::hand_out_shared(const ibv_wc& completion) noexcept {
+void hub_state::hand_out_shared(const ibv_wc& completion, empty_slots& into) noexcept {
   const std::uint32_t place = place_of(completion.wr_id);
   take_back(place);
   row* const of = row_of(completion.qp_num);
   if (of == nullptr || number_of(completion.status) != IBV_WC_SUCCESS) [[unlikely]]
     return fail_shared(completion, place, of);
-  place_state& filled = places_.get()[place];
-  filled.work = completed_work(completion);
-  filled.length = completion.byte_len;
-  filled.next = none;
-  append(of->messages, {.first = place, .last = place});
+  pool_places& places = *pool_->places();
+  const completed_work work(completion);
+  places.fill(place, work, of->id);
+  if (into.next != into.end && of->keeps == 0 && of->messages.is_empty()) [[likely]]
+    return into.fill(of->id, {&places, place, work.bytes_filled(0)});
+  of->messages.append(places, place);
   note_ready(*of);
 }
 
@@ -426,23 +430,36 @@ void hub_state::end_watch(std::uint32_t place) noexcept {
   device_returns(reinterpret_cast<std::uintptr_t>(places.at(place)), places.place_size());
 }
 
-void hub_state::take_those_there() noexcept {
-  constexpr int at_once = 32;
+void hub_state::take_completions(empty_slots& into) noexcept {
+  constexpr std::ptrdiff_t at_once = 32;
   ibv_wc completions[at_once];
-  for (int filled = at_once; lost_ == 0 && filled == at_once;) {
-    filled = ibv_poll_cq(queue_.native_handle(), at_once, completions);
+  const bool has_slots = into.next != into.end;
+  for (;;) {
+    if (lost_ != 0) [[unlikely]]
+      return;
+    if (has_slots && into.next == into.end) return;
+    const int room =
+        has_slots ? static_cast<int>(std::min(at_once, into.end - into.next)) : at_once;
+    const int filled = ibv_poll_cq(queue_.native_handle(), room, completions);
     for (int i = 0; i < filled; ++i) {
       if (is_shared_receive(completions[i].wr_id)) [[likely]]
-        hand_out_shared(completions[i]);
+        hand_out_shared(completions[i], into);
       else
         hand_out(completions[i]);
     }
-    if (filled >= 0) continue;
-    lost_ = filled;
-    // Each channel has to see that.
-    for (std::uint32_t i = 0; i < channels_; ++i)
-      if (rows_.get()[i].member != nullptr) note_news(rows_.get()[i]);
+    if (filled < 0) [[unlikely]] {
+      lost_ = filled;
+      // Each channel has to see that.
+      for (std::uint32_t i = 0; i < channels_; ++i)
+        if (rows_.get()[i].member != nullptr) note_news(rows_.get()[i]);
+    }
+    if (filled < room) return;
   }
+}
+
+void hub_state::take_all_completions() noexcept {
+  empty_slots none;
+  take_completions(none);
 }
 
 void hub_state::hand_out(const ibv_wc& completion) noexcept {
@@ -457,29 +474,24 @@ void hub_state::post_receives() noexcept {
   if (!receives_ || lost_ != 0) return;
   pool_places& places = *pool_->places();
   while (is_due()) {
-    std::uint32_t taken[largest_refill];
-    ibv_recv_wr requests[largest_refill];
-    ibv_sge elements[largest_refill];
-    const std::uint32_t count = places.take(taken, std::min(refill_, depth_ - posted_));
-    if (count == 0) return;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      elements[i] = places.element(taken[i], places.place_size());
-      requests[i] = {.wr_id = shared_request(taken[i]),
-                     .next = i + 1 < count ? &requests[i + 1] : nullptr,
-                     .sg_list = &elements[i],
-                     .num_sge = 1};
-    }
-    ibv_recv_wr* rejected = nullptr;
-    const int returned = ibv_post_srq_recv(receives_->native_handle(), requests, &rejected);
-    const auto accepted = returned == 0 || rejected == nullptr
-                              ? (returned == 0 ? count : 0)
-                              : static_cast<std::uint32_t>(rejected - requests);
-    for (std::uint32_t i = 0; i < accepted; ++i) {
-      places_.get()[taken[i]].is_posted = true;
-      if (places.is_watched()) device_takes(elements[i].addr, elements[i].length);
-    }
-    posted_ += accepted;
-    for (std::uint32_t i = accepted; i < count; ++i) places.give_back(taken[i]);
+    const std::uint32_t filled =
+        batch_.fill(places, std::min(refill_, depth_ - posted_), [this](std::uint32_t place) {
+          is_posted_.get()[place] = true;
+          return shared_request(place);
+        });
+    if (filled == 0) return;
+    std::uint32_t count = filled;
+    const int returned = batch_.post(places, count, [this](auto* list, auto* rejected) {
+      return ibv_post_srq_recv(receives_->native_handle(), list, rejected);
+    });
+    for (std::uint32_t i = count; i < filled; ++i)
+      is_posted_.get()[place_of(batch_.request(i).wr_id)] = false;
+    if (places.is_watched()) [[unlikely]]
+      for (std::uint32_t i = 0; i < count; ++i) {
+        const ibv_sge& element = *batch_.request(i).sg_list;
+        device_takes(element.addr, element.length);
+      }
+    posted_ += count;
     if (returned != 0) {
       refill_failure_ = post_failure(returned, "ibv_post_srq_recv", 1, 1);
       return;
@@ -488,80 +500,107 @@ void hub_state::post_receives() noexcept {
   }
 }
 
-template <class Take>
-result<hub_state::found> hub_state::look_for(Take take) noexcept {
-  std::uint32_t count = 0;
-  const std::lock_guard guard(lock_);
-  take_those_there();
-  while (first_ready_ != nullptr) {
-    row& first = *first_ready_;
-    first_ready_ = first.next_ready;
-    first.is_ready = false;
-    // Since it was put there, the channel may have been destroyed, or found by its id.
-    if (first.member != nullptr && first.keeps == 0 && first.has_arrivals() && !take(first, count))
-      break;
-  }
-  refill();
-  if (count == 0 && lost_ != 0) return poll_failure(lost_);
-  if (count == 0 && posted_ == 0 && refill_failure_) return *refill_failure_;
-  return found{.count = count,
-               .is_short = receives_ && depth_ - posted_ >= refill_,
-               .has_more = first_ready_ != nullptr};
+hub_state::row& hub_state::take_ready() noexcept {
+  row& first = *first_ready_;
+  first_ready_ = first.next_ready;
+  first.is_ready = false;
+  return first;
 }
 
-result<hub_state::found> hub_state::look_for(std::span<arrival> into) noexcept {
-  return look_for([&](row& ready, std::uint32_t& count) {
-    const channel_id source = ready.member->id;
-    if (std::exchange(ready.has_news, false)) into[count++] = {.source = source, .message = {}};
-    while (count < into.size() && ready.messages.first != none) {
-      into[count].source = source;
-      into[count++].message = take_first(ready.messages, source);
-    }
+void hub_state::take_listed(empty_slots& into) noexcept {
+  while (first_ready_ != nullptr && into.next != into.end) {
+    row& first = take_ready();
+    // Since it was put there, the channel may have been destroyed, or found by its id.
+    if (first.member == nullptr || first.keeps != 0) continue;
+    if (std::exchange(first.has_news, false)) into.fill(first.id, {});
+    while (into.next != into.end && !first.messages.is_empty())
+      into.fill(first.id, take_first(first.messages));
     // A channel with more arrivals comes after the others.
-    if (ready.messages.first != none) note_ready(ready);
-    return count < into.size();
-  });
+    if (!first.messages.is_empty()) note_ready(first);
+  }
+}
+
+hub_state::found hub_state::take_arrivals(std::span<arrival> into) noexcept {
+  empty_slots slots{.next = into.data(), .end = into.data() + into.size()};
+  if (first_ready_ != nullptr) [[unlikely]]
+    take_listed(slots);
+  if (slots.next != slots.end) take_completions(slots);
+  // The completion that wakes a thread may have been of these. The rest concerns that thread.
+  if (slots.next == slots.end && __atomic_load_n(&waiting_threads_, __ATOMIC_RELAXED) != 0)
+      [[unlikely]]
+    take_all_completions();
+  if (first_ready_ != nullptr) [[unlikely]]
+    take_listed(slots);
+  refill();
+  return {.count = static_cast<std::uint32_t>(slots.next - into.data()),
+          .has_more = first_ready_ != nullptr};
+}
+
+result<hub_state::found> hub_state::found_none() noexcept {
+  if (lost_ != 0) return poll_failure(lost_);
+  if (posted_ == 0 && refill_failure_) return *refill_failure_;
+  return found{.is_short = receives_ && depth_ - posted_ >= refill_};
+}
+
+result<hub_state::found> hub_state::look_for_arrivals(std::span<arrival> into) noexcept {
+  const brief_guard guard(lock_);
+  const found seen = take_arrivals(into);
+  return seen.count != 0 ? result<found>(seen) : found_none();
+}
+
+result<hub_state::found> hub_state::look_for_turn(hub_turn& taken) noexcept {
+  const brief_guard guard(lock_);
+  take_all_completions();
+  refill();
+  while (first_ready_ != nullptr) {
+    row& first = take_ready();
+    if (first.member == nullptr || first.keeps != 0 || !first.has_arrivals()) continue;
+    taken = begin_turn(first);
+    return found{.count = 1, .has_more = first_ready_ != nullptr};
+  }
+  return found_none();
 }
 
 result<std::span<arrival>> hub_state::poll(std::span<arrival> into) noexcept {
-  result<found> seen = look_for(into);
+  result<found> seen = look_for_arrivals(into);
   if (events_.is_watching() && seen.has_value() && seen.assume_value().count == 0) {
     take_events();
-    seen = look_for(into);
+    seen = look_for_arrivals(into);
   }
   VERBSPP_TRYV(seen);
   return into.first(seen.assume_value().count);
 }
 
-result<std::span<arrival>> hub_state::wait(std::span<arrival> into,
-                                           const wait_limit& limit) noexcept {
-  const result<found> seen = wait_for([&] { return look_for(into); }, limit);
-  if (!seen.has_value()) [[unlikely]]
-    return seen.assume_error();
-  return into.first(seen.assume_value().count);
+result<std::span<arrival>> hub_state::wait(std::span<arrival> into, call_limit limit) noexcept {
+  lock_.lock();
+  const found seen = take_arrivals(into);
+  lock_.unlock();
+  if (seen.count == 0) [[unlikely]]
+    return wait_longer(into, limit);
+  if (seen.has_more) [[unlikely]]
+    wake_waiting();
+  return into.first(seen.count);
 }
 
-result<hub_turn> hub_state::wait_for_turn(const wait_limit& limit) noexcept {
+result<std::span<arrival>> hub_state::wait_longer(std::span<arrival> into,
+                                                  call_limit limit) noexcept {
+  VERBSPP_TRY(seen, wait_for([&] { return look_for_arrivals(into); }, limit));
+  return into.first(seen.count);
+}
+
+result<hub_turn> hub_state::wait_for_turn(call_limit limit) noexcept {
   hub_turn taken;
-  VERBSPP_TRYV(wait_for(
-      [&] {
-        return look_for([&](row& ready, std::uint32_t& count) {
-          taken = begin_turn(ready);
-          ++count;
-          return false;
-        });
-      },
-      limit));
+  VERBSPP_TRYV(wait_for([&] { return look_for_turn(taken); }, limit));
   return taken;
 }
 
 /// Waits until `find` has found something. An event may wake a single thread, and bring arrivals
 /// for several.
 template <class Find>
-result<hub_state::found> hub_state::wait_for(Find find, const wait_limit& limit) noexcept {
+result<hub_state::found> hub_state::wait_for(Find find, call_limit limit) noexcept {
   result<found> seen = find();
   if (!seen.has_value() || seen.assume_value().count == 0) [[unlikely]]
-    seen = wait_until(find, limit);
+    seen = wait_until(find, limit.begin(channel_settings::usual_limit));
   if (seen.has_value() && seen.assume_value().has_more) wake_waiting();
   return seen;
 }
@@ -596,7 +635,7 @@ result<hub_state::found> hub_state::wait_until(Find find, const wait_limit& limi
 }
 
 void hub_state::take_events() noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   events_.take([this](std::uint32_t index, std::uint32_t generation) {
     hub_member* const member = rows_.get()[index].member;
     if (member == nullptr || member->id.generation != generation) return;
@@ -606,17 +645,17 @@ void hub_state::take_events() noexcept {
 }
 
 std::uint32_t hub_state::size() noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   return size_;
 }
 
 std::uint64_t hub_state::room() noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   return room_.capacity() - room_.expected();
 }
 
 std::uint32_t hub_state::posted() noexcept {
-  const std::lock_guard guard(lock_);
+  const brief_guard guard(lock_);
   return posted_;
 }
 

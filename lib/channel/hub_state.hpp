@@ -2,12 +2,15 @@
 #pragma once
 
 #include "channel/hub_events.hpp"
+#include "channel/receive_batch.hpp"
+#include <verbspp/base/detail/brief_lock.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/detail/channel_core.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/detail/hub_turn.hpp>
+#include <verbspp/channel/detail/pool_places.hpp>
 #include <verbspp/device/detail/async_listener.hpp>
 #include <verbspp/queue/completion_queue.hpp>
 #include <verbspp/queue/queue_accounting.hpp>
@@ -18,9 +21,9 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 
 #pragma GCC visibility push(hidden)
 
@@ -115,7 +118,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   void admit(std::uint32_t index) noexcept;
   /// From now on, `end_turn` refuses for channels that exist.
   void close_table() noexcept;
-  [[nodiscard]] result<hub_turn> wait_for_turn(const wait_limit& limit) noexcept;
+  [[nodiscard]] result<hub_turn> wait_for_turn(call_limit limit) noexcept;
   /// As `hub_turn::of`.
   [[nodiscard]] hub_turn turn_of(std::uint32_t index) noexcept;
   /// The next message that had come before the turn.
@@ -127,8 +130,7 @@ class [[gnu::visibility("hidden")]] hub_state {
 
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
   /// The same, waited for: at least one.
-  [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
-                                                const wait_limit& limit) noexcept;
+  [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into, call_limit limit) noexcept;
   [[nodiscard]] wait_mode waiting() const noexcept { return waiting_; }
   [[nodiscard]] std::uint32_t size() noexcept;
   [[nodiscard]] std::uint64_t room() noexcept;
@@ -143,22 +145,10 @@ class [[gnu::visibility("hidden")]] hub_state {
  private:
   static constexpr std::uint32_t none = UINT32_MAX;
 
-  /// A place of the pool, while it is posted, or has a message that was not handed out.
-  struct alignas(32) place_state {
-    completed_work work{0, 0, 0, 0};
-    std::uint32_t length = 0;
-    std::uint32_t next = none;  ///< the next message of the channel
-    bool is_posted = false;
-  };
-  /// Messages of one channel, in order.
-  struct message_list {
-    std::uint32_t first = none;
-    std::uint32_t last = none;
-  };
   /// The channel of an index, and its arrivals.
   struct alignas(64) row {
     hub_member* member = nullptr;
-    std::uint32_t generation = 0;
+    channel_id id{};  ///< the id of the row's last channel
     std::uint32_t next_free = none;
     row* next_ready = nullptr;
     message_list messages{};
@@ -169,7 +159,7 @@ class [[gnu::visibility("hidden")]] hub_state {
     static constexpr std::uint8_t in_turn = 2;  ///< until `end_turn`
     std::uint8_t keeps = 0;
 
-    [[nodiscard]] bool has_arrivals() const noexcept { return has_news || messages.first != none; }
+    [[nodiscard]] bool has_arrivals() const noexcept { return has_news || !messages.is_empty(); }
     [[nodiscard]] bool is_in_turn() const noexcept { return (keeps & in_turn) != 0; }
   };
   /// From a queue pair's number, of 24 bits, to the index of its channel: two arrays, of which the
@@ -183,11 +173,10 @@ class [[gnu::visibility("hidden")]] hub_state {
     [[nodiscard]] bool allocate() noexcept;
     [[nodiscard]] bool set(std::uint32_t number, std::uint16_t index) noexcept;
     void clear(std::uint32_t number) noexcept;
-    [[nodiscard]] std::optional<std::uint16_t> find(std::uint32_t number) const noexcept {
-      if (number >> low_bits >= length) return std::nullopt;
-      const std::uint16_t* const page = pages_.get()[number >> low_bits];
-      if (page == nullptr || page[number & (length - 1)] == 0) return std::nullopt;
-      return static_cast<std::uint16_t>(page[number & (length - 1)] - 1);
+    /// The index plus 1; 0 if there is none.
+    [[nodiscard]] std::uint32_t find(std::uint32_t number) const noexcept {
+      const std::uint16_t* const page = pages_.get()[number >> low_bits & (length - 1)];
+      return page != nullptr ? page[number & (length - 1)] : 0;
     }
 
    private:
@@ -206,25 +195,51 @@ class [[gnu::visibility("hidden")]] hub_state {
     bool is_short = false;  ///< the pool has had too few places
     bool has_more = false;  ///< for other threads
   };
-  /// Calls `take` for each ready channel until that returns false.
-  template <class Take>
-  [[nodiscard]] result<found> look_for(Take take) noexcept;
-  [[nodiscard]] result<found> look_for(std::span<arrival> into) noexcept;
+  /// Takes arrivals, and refills the shared receive queue.
+  [[gnu::always_inline]] inline found take_arrivals(std::span<arrival> into) noexcept;
+  [[nodiscard]] result<found> look_for_arrivals(std::span<arrival> into) noexcept;
+  [[nodiscard]] result<found> look_for_turn(hub_turn& taken) noexcept;
   template <class Find>
   [[nodiscard]] result<found> wait_until(Find find, const wait_limit& limit) noexcept;
   template <class Find>
-  [[nodiscard]] result<found> wait_for(Find find, const wait_limit& limit) noexcept;
+  [[nodiscard]] result<found> wait_for(Find find, call_limit limit) noexcept;
+  [[nodiscard, gnu::noinline]] result<std::span<arrival>> wait_longer(std::span<arrival> into,
+                                                                      call_limit limit) noexcept;
   /// Wakes the threads that wait for arrivals: some are there without a completion.
   void wake_waiting() noexcept;
   void take_events() noexcept;
 
   // \pre the lock is taken, from here on.
 
-  /// Hands out all completions that there are: who sleeps afterwards is woken by new ones only.
-  void take_those_there() noexcept;
+  /// The empty slots of a caller.
+  struct empty_slots {
+    arrival* next = nullptr;
+    arrival* end = nullptr;
+
+    void fill(channel_id source, message&& one) noexcept {
+      next->source = source;
+      next->message = std::move(one);
+      ++next;
+    }
+  };
+  /// Processes available completions until the slots are full; without slots, all of them. Messages
+  /// go to the slots, or to the lists of their channels if others come first. \returns whether
+  /// there may be more completions. A caller that sleeps has to process all, since only new ones
+  /// wake it.
+  [[gnu::always_inline]] inline void take_completions(empty_slots& into) noexcept;
+  void take_all_completions() noexcept;
   void hand_out(const ibv_wc& completion) noexcept;
-  [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion) noexcept;
+  [[gnu::always_inline]] inline void hand_out_shared(const ibv_wc& completion,
+                                                     empty_slots& into) noexcept;
   void fail_shared(const ibv_wc& completion, std::uint32_t place, row* of) noexcept;
+  /// Fills slots from the lists of the channels.
+  void take_listed(empty_slots& into) noexcept;
+  /// Removes the first channel of the list. \pre there is one
+  [[nodiscard]] row& take_ready() noexcept;
+  /// The result of a look that has found this many arrivals.
+  [[nodiscard, gnu::always_inline]] inline result<found> found_some(std::uint32_t count,
+                                                                    bool has_more) noexcept;
+  [[nodiscard]] result<found> found_none() noexcept;
   void note_news(row& of) noexcept;
   /// Puts a channel that has arrivals into the list, unless they are held.
   void note_ready(row& one) noexcept {
@@ -235,18 +250,11 @@ class [[gnu::visibility("hidden")]] hub_state {
     last_ready_ = &one;
   }
   [[nodiscard]] hub_turn begin_turn(row& mine) noexcept;
-  void append(message_list& to, const message_list& more) noexcept {
-    if (more.first == none) return;
-    (to.first == none ? to.first : places_.get()[to.last].next) = more.first;
-    to.last = more.last;
-  }
   /// \pre there is one
-  [[nodiscard, gnu::always_inline]] message take_first(message_list& from,
-                                                       channel_id source) noexcept {
-    const std::uint32_t place = from.first;
-    const place_state& taken = places_.get()[place];
-    from.first = taken.next;
-    return {pool_->places(), place, taken.length, taken.work, source};
+  [[nodiscard]] message take_first(message_list& from) noexcept {
+    pool_places& places = *pool_->places();
+    const std::uint32_t place = from.take_first(places);
+    return {&places, place, places.record(place).work.bytes_filled(0)};
   }
   void drop_arrivals(row& of) noexcept;
   void free_index(std::uint32_t index) noexcept;
@@ -261,8 +269,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   void post_receives() noexcept;
   /// Takes a place back that the device has filled, or not.
   [[gnu::always_inline]] void take_back(std::uint32_t place) noexcept {
-    assert(places_.get()[place].is_posted);
-    places_.get()[place].is_posted = false;
+    assert(is_posted_.get()[place]);
+    is_posted_.get()[place] = false;
     --posted_;
     if (pool_->places()->is_watched()) [[unlikely]]
       end_watch(place);
@@ -270,8 +278,8 @@ class [[gnu::visibility("hidden")]] hub_state {
   void end_watch(std::uint32_t place) noexcept;
   /// The channel whose queue pair has this number; null if there is none.
   [[nodiscard]] row* row_of(std::uint32_t number) noexcept {
-    const auto index = numbers_.find(number);
-    return index && rows_.get()[*index].member != nullptr ? &rows_.get()[*index] : nullptr;
+    const std::uint32_t next_index = numbers_.find(number);
+    return next_index != 0 ? &rows_.get()[next_index - 1] : nullptr;
   }
 
   unsigned references_ = 1;
@@ -284,7 +292,7 @@ class [[gnu::visibility("hidden")]] hub_state {
   std::uint32_t depth_ = 0;  ///< how many shared receives there are to be
   std::uint32_t refill_ = 0;
 
-  std::mutex lock_{};
+  brief_lock lock_{};
   int lost_ = 0;  ///< what polling has failed with
   completion_queue_accounting room_;
   std::uint32_t size_ = 0;
@@ -293,8 +301,9 @@ class [[gnu::visibility("hidden")]] hub_state {
   row* first_ready_ = nullptr;
   row* last_ready_ = nullptr;
   number_table numbers_{};
-  owned<place_state[]> places_{};
+  owned<bool[]> is_posted_{};  ///< for each place of the pool
   std::uint32_t posted_ = 0;
+  receive_batch batch_{};
   std::optional<error> refill_failure_{};
   owned<hub_table> table_{};
   bool is_table_closed_ = false;

@@ -1,16 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <verbspp/channel/message.hpp>
 
-#include <cstring>
-
 namespace verbspp {
-
-result<void> message::assign(std::span<const std::byte> bytes) noexcept {
-  VERBSPP_TRYV(resize(bytes.size()));
-  // It may be of its own bytes.
-  if (!bytes.empty()) std::memmove(data(), bytes.data(), bytes.size());
-  return success();
-}
 
 error message::too_long(std::size_t size) const noexcept {
   if (places_ == nullptr) return has_no_place("message::resize");

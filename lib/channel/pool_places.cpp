@@ -18,7 +18,7 @@ constexpr const char* creating_pool = "message_pool::create";
 
 }  // namespace
 
-pool_places::pool_places(registered_buffer<>&& buffer, owned<std::uint32_t[]>&& next,
+pool_places::pool_places(registered_buffer<>&& buffer, owned<place_record[]>&& records,
                          std::uint32_t count, std::uint32_t size, std::size_t distance) noexcept
     : memory_keeper{[](memory_keeper& self, std::uint32_t place) noexcept {
         static_cast<pool_places&>(self).give_back(place);
@@ -29,11 +29,12 @@ pool_places::pool_places(registered_buffer<>&& buffer, owned<std::uint32_t[]>&& 
       size_(size),
       distance_(distance),
       is_watched_(device_memory_is_watched()),
-      next_(std::move(next)),
+      records_(records.get()),
+      records_owner_(std::move(records)),
       available_(count) {
   for (std::uint32_t place = 0; place < count; ++place)
-    next_.get()[place] = place + 1 < count ? place + 1 : none;
-  // Nobody has a business in a free place.
+    record(place).next = place + 1 < count ? place + 1 : place_record::end_of_list;
+  // The program must not access a free place.
   if (is_watched_)
     device_takes(reinterpret_cast<std::uintptr_t>(buffer_.data()), count_ * distance_);
 }
@@ -52,32 +53,20 @@ result<pool_places*> pool_places::create(const protection_domain& domain, std::u
   if (count > most_places) return error::above_limit(creating_pool, "places", count, most_places);
   const std::size_t distance = (std::size_t{size} + cache_line - 1) / cache_line * cache_line;
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, count * distance, options));
-  owned<std::uint32_t[]> next(new (std::nothrow) std::uint32_t[count]);
-  if (!next) return error::from_errno(ENOMEM, creating_pool);
+  owned<place_record[]> records(new (std::nothrow) place_record[count]);
+  if (!records) return error::from_errno(ENOMEM, creating_pool);
   auto* const made =
-      new (std::nothrow) pool_places(std::move(buffer), std::move(next), count, size, distance);
+      new (std::nothrow) pool_places(std::move(buffer), std::move(records), count, size, distance);
   if (made == nullptr) return error::from_errno(ENOMEM, creating_pool);
   return made;
 }
 
-std::uint32_t pool_places::take(std::uint32_t* into, std::uint32_t wanted) noexcept {
-  std::uint32_t count = 0;
-  {
-    const brief_guard guard(lock_);
-    for (; count < wanted && first_ != none; ++count) {
-      into[count] = first_;
-      first_ = std::exchange(next_.get()[first_], taken);
-    }
-    available_ -= count;
-  }
-  if (is_watched_)
-    for (std::uint32_t i = 0; i < count; ++i)
-      device_returns(reinterpret_cast<std::uintptr_t>(at(into[i])), size_);
-  return count;
-}
-
 void pool_places::hide(std::uint32_t place) noexcept {
   device_takes(reinterpret_cast<std::uintptr_t>(at(place)), size_);
+}
+
+void pool_places::show(std::uint32_t place) noexcept {
+  device_returns(reinterpret_cast<std::uintptr_t>(at(place)), size_);
 }
 
 }  // namespace verbspp::detail

@@ -185,6 +185,17 @@ TEST_CASE("a hub with a pool hands out messages with the channels that they came
     must(all[0].right.send({.elements = from.gather(0, 5)}));
     CHECK(next_message(*hub, poll_it).source == all[0].left.id());
   }
+  SECTION("a write with immediate data gives a message of no bytes") {
+    buffer<> theirs(bed.domain, 4096);
+    buffer<> much(bed.domain, 4096);
+    must(all[1].right.write(
+        {.elements = much.gather(), .remote = theirs.remote(), .immediate = immediate_data(6)}));
+    const arrival got = next_message(*hub, poll_it);
+    CHECK(got.source == all[1].left.id());
+    CHECK(got.message.size() == 0);
+    CHECK(got.message.immediate() == immediate_data(6));
+    CHECK(got.message.received().value().byte_count() == 4096);
+  }
   SECTION("an empty pool makes senders wait until places come back") {
     std::vector<message> kept;
     for (auto taken = pool.take(); taken.has_value(); taken = pool.take())

@@ -163,6 +163,18 @@ TEST_CASE("a message that is sent gives its place back by itself") {
     must(done.result);
     CHECK(content_of(done.memory) == theirs.bytes());  // as long as it was filled
   }
+  SECTION("which a write with immediate data does not fill") {
+    buffer<> theirs(bed.domain, 4096);
+    buffer<> much(bed.domain, 4096);
+    must(ends.left.send({.elements = much.gather(0, 1)}));
+    must(receive.wait(patience));
+    auto receiving = must(ends.right.post_receive(must(pool.take())));
+    must(ends.left.write(
+        {.elements = much.gather(), .remote = theirs.remote(), .immediate = immediate_data(9)}));
+    auto done = receiving.wait(patience);
+    CHECK(must(done.result).byte_count() == 4096);
+    CHECK(done.memory.size() == 0);
+  }
   what = message();
   ends = {};
   check_places(pool);
@@ -231,7 +243,7 @@ TEST_CASE("an inbox hands out what arrives, in order, with few doorbells") {
   }
   SECTION("what had arrived is handed out when the channel breaks, and then the reason") {
     must(here.send({.elements = from.gather(0, 3)}));
-    wait_until([&] { return there.poll(), there.outstanding() < arrivals.posted(); }, "it");
+    wait_until([&] { return there.poll(), there.outstanding() < 8; }, "it");
     must(there.close());
     CHECK(must(arrivals.wait(patience)).size() == 3);
     CHECK(failure_of(*arrivals.next()) == error_kind::not_connected);
@@ -324,6 +336,9 @@ TEST_CASE("a channel that is renewed again and again, with an inbox, keeps no ea
   const auto kept = must(ends.left.post_send({.elements = from.gather()}));
   must(ends.left.renew());
   CHECK(core.sends().kept_connections() == 2);
+  // The next call posts receives to the new connection.
+  CHECK(messages.posted() == 0);
+  CHECK_FALSE(messages.next());
   CHECK(messages.posted() == 4);
 }
 
@@ -340,6 +355,25 @@ TEST_CASE("an inbox that can't be is refused in words") {
   must(ends.left.close());
   CHECK(failure_of(inbox::open(ends.left, pool)) == error_kind::not_connected);
   check_places(pool);
+}
+
+TEST_CASE("a write with immediate data gives an inbox a message of no bytes") {
+  const testbed bed;
+  auto left = must(bed.domain.build_channel().build());
+  auto right = must(bed.domain.build_channel().build());
+  const auto pool = must(message_pool::create(bed.domain, 8, 64));
+  auto arrivals = must(inbox::open(right, pool, {.depth = 4}));
+  channel_pair ends = connect_channels(std::move(left), std::move(right));
+  buffer<> from(bed.domain, pattern(4096, 4));
+  buffer<> theirs(bed.domain, 4096);
+  must(ends.left.write(
+      {.elements = from.gather(), .remote = theirs.remote(), .immediate = immediate_data(6)}));
+  const message got = must(arrivals.wait(patience));
+  CHECK(got.size() == 0);
+  CHECK(got.bytes().empty());
+  CHECK(got.immediate() == immediate_data(6));
+  REQUIRE(got.received());
+  CHECK(got.received()->byte_count() == 4096);
 }
 
 TEST_CASE("places go from thread to thread, and none is lost") {

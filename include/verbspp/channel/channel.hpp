@@ -216,7 +216,7 @@ class channel : public detail::core_owner,
     return is_empty() ? channel_state::empty : core().state();
   }
   /// Which channel of its hub it is, as arrivals there say; of generation 0 if it is in none.
-  [[nodiscard]] channel_id id() const noexcept;
+  [[nodiscard]] channel_id id() const noexcept { return core().id(); }
   [[nodiscard]] bool is_connected() const noexcept { return state() == channel_state::connected; }
   /// Why it is broken; empty if it isn't.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <verbspp/base/result.hpp>
-#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/message.hpp>
@@ -96,7 +96,7 @@ class channel_hub {
   /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested; `driver` for what has
   /// failed
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
-                                                const wait_limit& limit) const noexcept;
+                                                call_limit limit) const noexcept;
 
   /// How many channels there are.
   [[nodiscard]] std::uint32_t size() const noexcept;

@@ -4,6 +4,7 @@
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel.hpp>
 #include <verbspp/channel/channel_hub.hpp>
 #include <verbspp/channel/channel_id.hpp>
@@ -175,7 +176,7 @@ class hub_clients {
 
   /// Waits for a client that has arrivals, as the hub waits.
   /// \errors as `channel_hub::wait`
-  [[nodiscard]] result<turn> wait(const wait_limit& limit) noexcept {
+  [[nodiscard]] result<turn> wait(call_limit limit) noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
     VERBSPP_TRY(taken, detail::hub_turn::wait(hub_.state_, limit));
     return turn(std::move(taken), table_);

@@ -17,7 +17,7 @@ class prepared_channel;
 
 namespace detail {
 class channel_core;
-struct receive_slot;
+struct inbox_state;
 }  // namespace detail
 
 /// How an inbox fills a receive queue.
@@ -69,36 +69,23 @@ class inbox {
   /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 
-  /// How many receives are posted.
-  [[nodiscard]] std::uint32_t posted() const noexcept { return count_; }
+  /// The number of receives that are posted now.
+  [[nodiscard]] std::uint32_t posted() const noexcept;
 
  private:
-  struct entry {
-    detail::receive_slot* slot;
-    std::uint32_t place;
-  };
-
-  inbox(detail::channel_core* core, message_pool pool, detail::owned<entry[]>&& entries,
-        std::uint32_t depth, std::uint32_t refill) noexcept;
-  [[nodiscard]] static result<inbox> open(detail::channel_core* core, const message_pool& pool,
+  explicit inbox(detail::owned<detail::inbox_state>&& state) noexcept;
+  [[nodiscard]] static result<inbox> open(detail::channel_core& core, const message_pool& pool,
                                           const inbox_options& options) noexcept;
-  /// Whether there is room for a batch of receives, or none is posted at all.
-  [[nodiscard]] bool is_due() const noexcept { return depth_ - count_ >= refill_ || count_ == 0; }
-  /// Takes the oldest entry out.
-  entry pop() noexcept;
+  static constexpr std::uint32_t nothing = UINT32_MAX;
+  /// Takes the next message if one has arrived. \returns its place, or `nothing`
+  [[nodiscard]] std::uint32_t take() noexcept;
+  [[nodiscard]] result<message> message_in(std::uint32_t place) const noexcept;
   /// Posts receives in batches while there is room for one, and places.
   [[nodiscard]] result<void> fill() noexcept;
-  [[nodiscard]] result<std::uint32_t> post_some(std::uint32_t wanted) noexcept;
+  [[nodiscard]] result<message> wait_longer(call_limit limit) noexcept;
   void leave() noexcept;
 
-  detail::channel_core* core_;
-  message_pool pool_;
-  // The receives that are posted, in order: a ring.
-  detail::owned<entry[]> entries_;
-  std::uint32_t depth_;
-  std::uint32_t refill_;
-  std::uint32_t first_ = 0;
-  std::uint32_t count_ = 0;
+  detail::owned<detail::inbox_state> state_;  ///< null if it was moved from
 };
 
 }  // namespace verbspp

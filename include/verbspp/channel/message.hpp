@@ -14,6 +14,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
@@ -38,21 +39,15 @@ namespace verbspp {
 class [[nodiscard]] message {
  public:
   message() noexcept = default;
-  /// For the library: takes over a place that was taken.
+  /// For the library: takes over a place that was taken, or filled by a receive.
   message(detail::pool_places* places, std::uint32_t place, std::uint32_t size) noexcept
       : places_(places), place_(place), size_(size) {}
-  /// For the library: takes over a place that a receive has filled.
-  message(detail::pool_places* places, std::uint32_t place, std::uint32_t size,
-          const completed_work& work, channel_id source) noexcept
-      : places_(places), place_(place), size_(size), received_(work), source_(source) {}
   message(const message&) = delete;
   message& operator=(const message&) = delete;
   message(message&& other) noexcept
       : places_(std::exchange(other.places_, nullptr)),
         place_(other.place_),
-        size_(std::exchange(other.size_, 0)),
-        received_(other.received_),
-        source_(other.source_) {}
+        size_(std::exchange(other.size_, 0)) {}
   /// Gives back the place that it had.
   message& operator=(message&& other) noexcept {
     if (this != &other) {
@@ -60,8 +55,6 @@ class [[nodiscard]] message {
       places_ = std::exchange(other.places_, nullptr);
       place_ = other.place_;
       size_ = std::exchange(other.size_, 0);
-      received_ = other.received_;
-      source_ = other.source_;
     }
     return *this;
   }
@@ -98,7 +91,12 @@ class [[nodiscard]] message {
   }
   /// Copies the bytes there.
   /// \errors as `resize`
-  [[nodiscard]] result<void> assign(std::span<const std::byte> bytes) noexcept;
+  [[nodiscard]] result<void> assign(std::span<const std::byte> bytes) noexcept {
+    VERBSPP_TRYV(resize(bytes.size()));
+    // They may be bytes of this message.
+    if (!bytes.empty()) std::memmove(data(), bytes.data(), bytes.size());
+    return success();
+  }
 
   /// The message, for the device to read. Borrowed: the message has to outlive the work.
   /// \errors `invalid_input` if it is empty
@@ -116,13 +114,17 @@ class [[nodiscard]] message {
   }
 
   /// What received or read it; empty if the program took it from the pool.
-  [[nodiscard]] std::optional<completed_work> received() const noexcept { return received_; }
+  [[nodiscard]] std::optional<completed_work> received() const noexcept {
+    return is_filled() ? std::optional(places_->record(place_).work) : std::nullopt;
+  }
   /// The sender's immediate data, if it was received with some.
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
-    return received_ ? received_->immediate() : std::nullopt;
+    return is_filled() ? places_->record(place_).work.immediate() : std::nullopt;
   }
   /// The channel that received it, if that is one of a hub.
-  [[nodiscard]] channel_id source() const noexcept { return source_; }
+  [[nodiscard]] channel_id source() const noexcept {
+    return is_filled() ? places_->record(place_).source : channel_id();
+  }
 
   /// For the library: the place goes to work that has been posted.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory give() && noexcept {
@@ -131,14 +133,16 @@ class [[nodiscard]] message {
   }
   /// For the library: work has filled the place, and this is how far.
   VERBSPP_DATA_PATH void note_filled(const completed_work& work) noexcept {
-    size_ = work.byte_count().value_or(size_);
-    received_ = work;
-    source_ = {};
+    size_ = work.bytes_filled(size_);
+    places_->fill(place_, work, {});
   }
 
  private:
   [[nodiscard]] std::byte* data() const noexcept {
     return places_ != nullptr ? places_->at(place_) : nullptr;
+  }
+  [[nodiscard]] bool is_filled() const noexcept {
+    return places_ != nullptr && places_->record(place_).next == detail::place_record::filled;
   }
   void drop() noexcept {
     if (places_ != nullptr) places_->give_back(place_);
@@ -149,8 +153,6 @@ class [[nodiscard]] message {
   detail::pool_places* places_ = nullptr;
   std::uint32_t place_ = 0;
   std::uint32_t size_ = 0;
-  std::optional<completed_work> received_{};
-  channel_id source_{};
 };
 
 template <>

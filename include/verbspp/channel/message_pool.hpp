@@ -48,10 +48,12 @@ class message_pool {
   /// A place, with whatever bytes it had; the message is as long as the place.
   /// \errors `would_block` if all are in use
   [[nodiscard]] result<message> take() const noexcept {
-    std::uint32_t place = 0;
-    if (places_ == nullptr || places_->take(&place, 1) == 0) [[unlikely]]
+    std::uint32_t taken = 0;
+    if (places_ == nullptr || places_->take(1, [&](std::uint32_t, std::uint32_t place) {
+          taken = place;
+        }) == 0) [[unlikely]]
       return has_none();
-    return result<message>(std::in_place, places_, place, places_->place_size());
+    return result<message>(std::in_place, places_, taken, places_->place_size());
   }
 
   /// How many places there are.

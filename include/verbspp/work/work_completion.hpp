@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/number_of.hpp>
 #include <verbspp/base/result.hpp>
 #include <verbspp/memory/keys.hpp>
@@ -38,6 +39,13 @@ class completed_work {
   [[nodiscard]] std::optional<std::uint32_t> byte_count() const noexcept {
     if (!is_receive() && opcode_ != IBV_WC_RDMA_READ) return std::nullopt;
     return byte_count_;
+  }
+  /// For the library: the number of bytes that were written to the memory of a receive or a read,
+  /// else `otherwise`. An RDMA write with immediate data consumes a receive, but not its memory.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t bytes_filled(
+      std::uint32_t otherwise) const noexcept {
+    if (opcode_ == IBV_WC_RECV || opcode_ == IBV_WC_RDMA_READ) return byte_count_;
+    return is_receive() ? 0 : otherwise;
   }
   /// The peer's immediate data; empty if the message had none.
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {

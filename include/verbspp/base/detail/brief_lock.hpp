@@ -3,13 +3,14 @@
 
 #include <verbspp/base/detail/single_threaded.hpp>
 
+#include <cstdint>
+
 namespace verbspp::detail {
 
-/// A lock for a few instructions that call nothing. While the process has one thread, taking it
-/// takes no atomic operation.
+/// A mutex for sections of at most a few microseconds. While the process has one thread, it uses no
+/// atomic operation.
 ///
-/// Whoever finds it taken tries again, and soon lets others have the processor: its owner may need
-/// that one.
+/// A thread that finds it locked spins for a moment, then sleeps.
 class brief_lock {
  public:
   brief_lock() noexcept = default;
@@ -18,20 +19,35 @@ class brief_lock {
   ~brief_lock() = default;
 
   void lock() noexcept {
-    if (is_single_threaded()) return;
-    if (__atomic_exchange_n(&taken_, true, __ATOMIC_ACQUIRE)) [[unlikely]]
+    if (!try_lock()) [[unlikely]]
       lock_later();
   }
-  // Also where no lock was taken: who took it may have been one of several threads then.
-  void unlock() noexcept { __atomic_store_n(&taken_, false, __ATOMIC_RELEASE); }
+  [[nodiscard]] bool try_lock() noexcept {
+    if (is_single_threaded()) return true;
+    std::uint32_t expected = unlocked;
+    return __atomic_compare_exchange_n(&state_, &expected, locked, false, __ATOMIC_ACQUIRE,
+                                       __ATOMIC_RELAXED);
+  }
+  // The process may have started or ended its other threads since `lock`.
+  void unlock() noexcept {
+    if (is_single_threaded())
+      state_ = unlocked;
+    else if (__atomic_exchange_n(&state_, unlocked, __ATOMIC_RELEASE) == has_sleepers) [[unlikely]]
+      wake();
+  }
 
  private:
-  void lock_later() noexcept;
+  static constexpr std::uint32_t unlocked = 0;
+  static constexpr std::uint32_t locked = 1;
+  static constexpr std::uint32_t has_sleepers = 2;  ///< locked, and another thread may sleep
 
-  bool taken_ = false;
+  void lock_later() noexcept;
+  void wake() noexcept;
+
+  std::uint32_t state_ = unlocked;
 };
 
-/// Has the lock from here to the end of the block.
+/// Holds the lock until the end of the block.
 class brief_guard {
  public:
   explicit brief_guard(brief_lock& lock) noexcept : lock_(lock) { lock_.lock(); }

@@ -32,7 +32,8 @@ struct channel_settings {
   hub_reference hub{};  ///< first, so that it is destroyed after the queues
   transport type = transport::rc;
   queue_pair_settings queue_pair{};
-  std::chrono::nanoseconds default_limit = std::chrono::seconds(30);
+  static constexpr std::chrono::nanoseconds usual_limit = std::chrono::seconds(30);
+  std::chrono::nanoseconds default_limit = usual_limit;
   wait_mode waiting = wait_mode::spin();
 };
 

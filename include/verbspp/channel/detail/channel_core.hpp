@@ -33,6 +33,7 @@
 namespace verbspp::detail {
 
 struct hub_member;
+struct inbox_state;
 class lease_book;
 
 /// How a request is posted and tracked.
@@ -72,7 +73,7 @@ class channel_core {
   /// Null until the first lease.
   [[nodiscard]] lease_book*& leases() noexcept { return leases_; }
   /// Its id in the hub; of generation 0 without a hub.
-  [[nodiscard]] channel_id id() const noexcept;
+  [[nodiscard]] VERBSPP_DATA_PATH channel_id id() const noexcept { return id_; }
   [[nodiscard]] channel_state state() const noexcept { return connection_.state(); }
   [[nodiscard]] std::uint32_t outstanding() const noexcept {
     return sends_.outstanding() + receives_.outstanding();
@@ -152,13 +153,10 @@ class channel_core {
     return success();
   }
 
-  /// The largest number of receives that `post_receives` posts.
-  static constexpr std::uint32_t most_receives_together = 64;
-  /// Posts receives of one element each with one doorbell, as many as there is room for, and
-  /// returns their slots. Each counts as a request with a handle.
-  /// \param count in: the number wanted; out: the number posted, on failure too
-  [[nodiscard]] result<void> post_receives(ibv_sge* elements, receive_slot** slots,
-                                           std::uint32_t& count) noexcept;
+  /// Posts up to `wanted` receives of an inbox with one doorbell. They have no handles.
+  /// \returns the number posted
+  [[nodiscard]] result<std::uint32_t> post_receives(inbox_state& inbox,
+                                                    std::uint32_t wanted) noexcept;
 
   /// Whether a send queue's operation may be part of a batch, but for the room.
   template <class Operation>
@@ -231,16 +229,15 @@ class channel_core {
   }
   /// Counts a handle of a request, or another object that refers to the core.
   VERBSPP_DATA_PATH void open_handle() noexcept { ++handles_; }
-  /// Counts an inbox, which has no result of its own.
+  /// Counts an inbox.
   void open_inbox() noexcept {
     ++inboxes_;
     open_handle();
   }
-  /// Uncounts it. This may destroy the core.
-  void drop_inbox() noexcept {
-    --inboxes_;
-    drop_handle();
-  }
+  /// Uncounts it. Its receives stay posted, and keep their places. This may destroy the core.
+  void drop_inbox(inbox_state& inbox) noexcept;
+  /// Notes that a message of an inbox was taken.
+  VERBSPP_DATA_PATH void note_message_taken() noexcept { --inbox_messages_; }
   /// Uncounts a handle. This may destroy the core.
   VERBSPP_DATA_PATH void drop_handle() noexcept {
     if (--handles_ == 0 && sends_.is_suspect()) [[unlikely]]
@@ -439,6 +436,7 @@ class channel_core {
   [[gnu::noinline]] bool complete_all(const ibv_wc (&completions)[16], int filled) noexcept;
   void complete(const ibv_wc& completion) noexcept;
   void complete_receive(const ibv_wc& completion) noexcept;
+  void deliver(receive_slot& slot, const ibv_wc& completion) noexcept;
   void complete_failed(const ibv_wc& completion) noexcept;
   void complete(receive_slot& slot) noexcept { receives_.complete(slot, place_of(slot), guard_); }
   void fail_send(std::uint64_t number, work_operation operation, std::uint32_t status,
@@ -501,14 +499,17 @@ class channel_core {
   channel_connection connection_;
   std::uint32_t handles_ = 0;  ///< handles, inboxes and open scopes
   std::uint32_t inboxes_ = 0;
-  unsigned users_ = 0;       ///< for assertions
-  std::uint64_t known_ = 0;  ///< completed requests that a wait for news has reported
+  std::uint32_t inbox_receives_ = 0;  ///< outstanding
+  std::uint32_t inbox_messages_ = 0;  ///< that were not taken
+  unsigned users_ = 0;                ///< for assertions
+  std::uint64_t known_ = 0;           ///< completed requests that a wait for news has reported
   open_scopes scopes_{};
   receive_slots receives_{};
   memory_guard guard_{};
   lease_book* leases_ = nullptr;
   owned<hub_member> member_{};  ///< null without a hub
-  bool is_orphan_ = false;      ///< the channel was destroyed
+  channel_id id_{};
+  bool is_orphan_ = false;  ///< the channel was destroyed
 };
 
 }  // namespace verbspp::detail

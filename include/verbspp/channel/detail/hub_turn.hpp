@@ -3,7 +3,7 @@
 
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
-#include <verbspp/base/wait_limit.hpp>
+#include <verbspp/channel/call_limit.hpp>
 #include <verbspp/channel/channel_id.hpp>
 #include <verbspp/channel/detail/hub_reference.hpp>
 #include <verbspp/channel/message.hpp>
@@ -39,8 +39,7 @@ struct hub_turn {
   [[nodiscard]] static result<void> keep(const hub_reference& hub, owned<hub_table> table) noexcept;
   static void close_table(const hub_reference& hub) noexcept;
   static void admit(const hub_reference& hub, std::uint32_t index) noexcept;
-  [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub,
-                                             const wait_limit& limit) noexcept;
+  [[nodiscard]] static result<hub_turn> wait(const hub_reference& hub, call_limit limit) noexcept;
   /// The turn of the channel with this index. If a thread has it, only the channel's id; if there
   /// is no such channel, not even that.
   [[nodiscard]] static hub_turn of(const hub_reference& hub, std::uint32_t index) noexcept;

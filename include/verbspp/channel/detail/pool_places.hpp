@@ -1,26 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <verbspp/base/config.hpp>
 #include <verbspp/base/detail/brief_lock.hpp>
 #include <verbspp/base/detail/owned.hpp>
 #include <verbspp/base/result.hpp>
+#include <verbspp/channel/channel_id.hpp>
 #include <verbspp/memory/detail/memory_keeper.hpp>
 #include <verbspp/memory/protection_domain.hpp>
 #include <verbspp/memory/registered_buffer.hpp>
+#include <verbspp/work/work_completion.hpp>
 
 #include <infiniband/verbs.h>
 
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 namespace verbspp::detail {
 
-/// The places of a pool, which live until the last handle is gone and the last place has come back.
-/// Thread-safe.
+/// The record of a place, which belongs to the owner of the place.
+struct alignas(32) place_record {
+  // The values of `next` that are not places.
+  static constexpr std::uint32_t end_of_list = UINT32_MAX;
+  static constexpr std::uint32_t taken = UINT32_MAX - 1;   ///< the place has an owner
+  static constexpr std::uint32_t filled = UINT32_MAX - 2;  ///< and was filled by the work below
+
+  completed_work work{0, 0, 0, 0};
+  channel_id source{};
+  std::uint32_t next = taken;  ///< the next place of a list: of free places, or of messages
+};
+
+/// The places of a pool, which exist until the last handle and the last owner of a place have
+/// returned them. Thread-safe.
 ///
-/// The free ones are a list through `next_`, whose first is the one that came back last: it is the
-/// most likely to be in the cache.
+/// The free places are a list. Its first place is the one that was returned last, which is the most
+/// likely to be in the cache.
 class pool_places : public memory_keeper {
  public:
   [[nodiscard]] static result<pool_places*> create(const protection_domain& domain,
@@ -29,30 +45,58 @@ class pool_places : public memory_keeper {
   pool_places(const pool_places&) = delete;
   pool_places& operator=(const pool_places&) = delete;
 
-  /// The pool has one more handle.
+  /// Counts a handle of the pool.
   void add_handle() noexcept {
     const brief_guard guard(lock_);
     ++handles_;
   }
-  /// It has one less; may delete this.
+  /// Uncounts it. This may delete the places.
   void drop_handle() noexcept {
     lock_.lock();
     --handles_;
     unlock();
   }
 
-  /// Takes places, up to so many. \returns how many there were
-  [[nodiscard]] std::uint32_t take(std::uint32_t* into, std::uint32_t wanted) noexcept;
-  /// Takes one back; may delete this, if no handle is left.
-  void give_back(std::uint32_t place) noexcept {
+  /// Takes up to `wanted` places, and calls `function(i, place)` with each. \returns their number
+  template <class Function>
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take(std::uint32_t wanted,
+                                                     Function function) noexcept {
+    std::uint32_t count = 0;
+    const brief_guard guard(lock_);
+    for (std::uint32_t place = first_; count < wanted && place != place_record::end_of_list;
+         ++count) {
+      first_ = std::exchange(record(place).next, place_record::taken);
+      if (is_watched_) [[unlikely]]
+        show(place);
+      function(count, place);
+      place = first_;
+    }
+    available_ -= count;
+    return count;
+  }
+  /// Returns a place to the pool. This may delete the places.
+  VERBSPP_DATA_PATH void give_back(std::uint32_t place) noexcept {
     if (is_watched_) [[unlikely]]
       hide(place);
     lock_.lock();
-    assert(place < count_ && next_.get()[place] == taken && "a place came back twice");
-    next_.get()[place] = first_;
+    assert(place < count_ && record(place).next >= place_record::filled &&
+           "a place was returned twice");
+    record(place).next = first_;
     first_ = place;
     ++available_;
     unlock();
+  }
+
+  [[nodiscard]] VERBSPP_DATA_PATH place_record& record(std::uint32_t place) noexcept {
+    return records_[place];
+  }
+  /// Notes that this work has filled a place.
+  VERBSPP_DATA_PATH void fill(std::uint32_t place, const completed_work& work,
+                              channel_id source) noexcept {
+    place_record& filled = records_[place];
+    filled.work = work;
+    filled.source = source;
+    filled.next = place_record::filled;
   }
 
   [[nodiscard]] std::byte* at(std::uint32_t place) noexcept {
@@ -73,33 +117,57 @@ class pool_places : public memory_keeper {
   [[nodiscard]] bool is_watched() const noexcept { return is_watched_; }
 
  private:
-  pool_places(registered_buffer<>&& buffer, owned<std::uint32_t[]>&& next, std::uint32_t count,
+  pool_places(registered_buffer<>&& buffer, owned<place_record[]>&& records, std::uint32_t count,
               std::uint32_t size, std::size_t distance) noexcept;
   ~pool_places();
+  // Mark the bytes of a place for AddressSanitizer and Valgrind.
   void hide(std::uint32_t place) noexcept;
-  /// Ends what has the lock, and perhaps all of this.
-  void unlock() noexcept {
+  void show(std::uint32_t place) noexcept;
+  /// Unlocks, and deletes the places if nothing refers to them any more.
+  VERBSPP_DATA_PATH void unlock() noexcept {
     const bool is_last = handles_ == 0 && available_ == count_;
     lock_.unlock();
     if (is_last) delete this;
   }
 
-  static constexpr std::uint32_t none = UINT32_MAX;
-  static constexpr std::uint32_t taken = UINT32_MAX - 1;
-
   registered_buffer<> buffer_;
   std::uint32_t lkey_;
   std::uint32_t count_;
-  std::uint32_t size_;    ///< of a place, as it was asked for
-  std::size_t distance_;  ///< from one place to the next: they share no cache line
+  std::uint32_t size_;    ///< the requested size of a place
+  std::size_t distance_;  ///< from one place to the next: two places share no cache line
   bool is_watched_;
+  place_record* records_;
+  owned<place_record[]> records_owner_;
 
-  // What the lock guards.
+  // The lock guards the following, and the records of free places.
   alignas(64) brief_lock lock_{};
-  owned<std::uint32_t[]> next_;  ///< of each free place the next one; of a taken one `taken`
   std::uint32_t first_ = 0;
   std::uint32_t available_;
   std::uint32_t handles_ = 1;
+};
+
+/// Messages in places of one pool, in order: a list through the records of the places.
+struct message_list {
+  static constexpr std::uint32_t none = place_record::end_of_list;
+  std::uint32_t first = none;
+  std::uint32_t last = none;
+
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_empty() const noexcept { return first == none; }
+  /// Appends a place that was filled.
+  VERBSPP_DATA_PATH void append(pool_places& places, std::uint32_t place) noexcept {
+    places.record(place).next = none;
+    append(places, {.first = place, .last = place});
+  }
+  VERBSPP_DATA_PATH void append(pool_places& places, const message_list& more) noexcept {
+    if (more.is_empty()) return;
+    (is_empty() ? first : places.record(last).next) = more.first;
+    last = more.last;
+  }
+  /// Removes the first place. \pre there is one
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t take_first(pool_places& places) noexcept {
+    return std::exchange(
+        first, std::exchange(places.record(first).next, std::uint32_t{place_record::filled}));
+  }
 };
 
 }  // namespace verbspp::detail

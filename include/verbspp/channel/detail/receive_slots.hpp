@@ -13,10 +13,13 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
 namespace verbspp::detail {
+
+struct inbox_state;
 
 /// The state of one receive, from its post until its result is taken. It fills one cache line.
 struct alignas(64) receive_slot {
@@ -27,17 +30,22 @@ struct alignas(64) receive_slot {
     unheld = 1U << 1,   ///< there is no handle: free the slot
     keeping = 1U << 2,  ///< release `memory`
     hidden = 1U << 3,   ///< end the mark in the memory guard
-    lost = 1U << 4,     ///< the queue pair could not be destroyed
+    in_inbox = 1U << 4  ///< append place `memory.place` to the inbox, and free the slot
   };
 
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept { return is == state::done; }
-  [[nodiscard]] bool is_lost() const noexcept { return (notes & lost) != 0; }
+  [[nodiscard]] VERBSPP_DATA_PATH bool is_in_inbox() const noexcept {
+    return (notes & in_inbox) != 0;
+  }
   [[nodiscard]] VERBSPP_DATA_PATH completed_work work() const noexcept {
     return {opcode, byte_count, flags, immediate};
   }
 
-  std::uint64_t id;    ///< the index of the slot, and above it the number of its uses
-  scope_state* scope;  ///< valid if `in_scope`
+  std::uint64_t id;  ///< the index of the slot, and above it the number of its uses
+  union {
+    scope_state* scope;  ///< if `in_scope`
+    inbox_state* inbox;  ///< if `in_inbox`
+  };
   kept_memory memory;
   std::uint32_t next;  ///< the next free slot, while this one is free
 
@@ -95,15 +103,16 @@ class receive_slots {
   [[nodiscard]] VERBSPP_DATA_PATH bool has_room() const noexcept {
     return room_ != 0 && free_ != no_slot;
   }
+  /// The number of receives that can be posted, up to `wanted`.
+  [[nodiscard]] VERBSPP_DATA_PATH std::uint32_t room_for(std::uint32_t wanted) const noexcept {
+    return std::min({wanted, room_, free_count_});
+  }
   /// The slot for the next receive, which stays free until `commit`. \pre `has_room`
   [[nodiscard]] VERBSPP_DATA_PATH receive_slot& next() noexcept { return slots_[free_]; }
-  /// The free slot after this one, which is `next` or follows it; null if there is none.
-  [[nodiscard]] receive_slot* after(const receive_slot& free) noexcept {
-    return free.next == no_slot ? nullptr : &slots_[free.next];
-  }
   /// Notes that the receive of slot `next` was posted.
   VERBSPP_DATA_PATH void commit(receive_slot& slot, scope_state* scope, bool is_held) noexcept {
     free_ = slot.next;
+    --free_count_;
     --room_;
     slot.is = receive_slot::state::posted;
     slot.notes = is_held ? 0 : receive_slot::unheld;
@@ -112,17 +121,23 @@ class receive_slots {
     slot.notes |= receive_slot::in_scope;
     ++scope->receives;
   }
-  /// Notes that the receives of the first free slots were posted, each with a handle and without a
-  /// scope.
-  VERBSPP_DATA_PATH void commit(receive_slot* const* slots, std::uint32_t count) noexcept {
-    if (count == 0) return;
-    free_ = slots[count - 1]->next;
-    room_ -= count;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      slots[i]->is = receive_slot::state::posted;
-      slots[i]->notes = 0;
-      slots[i]->scope = nullptr;
-    }
+  /// Takes the slot `next` for a receive of an inbox into this place.
+  [[nodiscard]] VERBSPP_DATA_PATH receive_slot& commit(inbox_state& inbox,
+                                                       std::uint32_t place) noexcept {
+    receive_slot& slot = slots_[free_];
+    free_ = slot.next;
+    --free_count_;
+    --room_;
+    slot.is = receive_slot::state::posted;
+    slot.notes = receive_slot::in_inbox;
+    slot.inbox = &inbox;
+    slot.memory.place = place;
+    return slot;
+  }
+  /// Returns the slot of a receive that was not posted after all.
+  void uncommit(receive_slot& slot) noexcept {
+    ++room_;
+    release(slot);
   }
   /// Has a posted receive keep this memory.
   VERBSPP_DATA_PATH static void keep(receive_slot& slot, const kept_memory& memory) noexcept {
@@ -166,13 +181,14 @@ class receive_slots {
     slot.id = (slot.id + one_use) & below_operation;
     slot.next = free_;
     free_ = index;
+    ++free_count_;
   }
   /// The number of receives, outstanding or done, that a handle has.
   [[nodiscard]] std::uint32_t held() const noexcept {
     std::uint32_t count = 0;
     for (std::uint32_t i = 0; i < size_; ++i)
       if (slots_[i].is != receive_slot::state::free &&
-          (slots_[i].notes & receive_slot::unheld) == 0)
+          (slots_[i].notes & (receive_slot::unheld | receive_slot::in_inbox)) == 0)
         ++count;
     return count;
   }
@@ -189,6 +205,7 @@ class receive_slots {
   receive_slot* slots_ = nullptr;
   std::uint32_t size_ = 0;
   std::uint32_t free_ = no_slot;  ///< the first of the free slots
+  std::uint32_t free_count_ = 0;
   std::uint32_t room_ = 0;
   std::uint32_t capacity_ = 0;
   bool is_open_ = false;

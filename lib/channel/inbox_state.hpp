@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "channel/receive_batch.hpp"
+#include <verbspp/channel/detail/channel_core.hpp>
+#include <verbspp/channel/detail/pool_places.hpp>
+#include <verbspp/channel/inbox.hpp>
+#include <verbspp/channel/message_pool.hpp>
+
+#include <cstdint>
+
+#pragma GCC visibility push(hidden)
+
+namespace verbspp::detail {
+
+/// The state of an inbox, at a place of its own: the slots of its receives point to it.
+struct [[gnu::visibility("hidden")]] inbox_state {
+  /// Whether there is room for a batch of receives, or none is in use at all.
+  [[nodiscard]] bool is_due() const noexcept { return depth - in_use() >= refill || in_use() == 0; }
+  /// The number of places that are posted, or contain messages that were not taken.
+  [[nodiscard]] std::uint32_t in_use() const noexcept { return posted + messages; }
+
+  channel_core& core;
+  message_pool pool;
+  std::uint32_t depth;
+  std::uint32_t refill;
+  receive_batch batch{};
+  message_list arrived{};
+  std::uint32_t messages = 0;  ///< in `arrived`
+  std::uint32_t posted = 0;
+};
+
+}  // namespace verbspp::detail
+
+#pragma GCC visibility pop
