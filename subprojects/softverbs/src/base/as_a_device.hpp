@@ -8,12 +8,13 @@
 #define SOFTVERBS_HAS_VALGRIND
 #endif
 
-/// For functions that access the program's memory as a device would. The program may have marked
-/// it untouchable for itself, and the other accesses are not all atomic ones.
+/// Marks functions that access the program's memory as a device would. AddressSanitizer and
+/// ThreadSanitizer must not check them, because the program may have poisoned the memory, and
+/// because its own accesses to it are not all atomic.
 #define SOFTVERBS_AS_A_DEVICE __attribute__((no_sanitize("address", "thread")))
 
-// The sanitizer's own name, which is there in programs that are linked with it, whatever this
-// library was compiled with.
+// The sanitizer's own symbol. It exists in programs that are linked with the sanitizer, however
+// this library was compiled.
 extern "C" __attribute__((weak)) void __asan_poison_memory_region(const volatile void*,
                                                                   std::size_t);
 
@@ -21,13 +22,13 @@ extern "C" __attribute__((weak)) void __tsan_acquire(void*);
 
 namespace softverbs {
 
-/// Whether ThreadSanitizer hands signals on to the program's handlers.
+/// True if ThreadSanitizer intercepts signals, and forwards them to the program's handlers.
 inline bool is_thread_sanitized() noexcept { return __tsan_acquire != nullptr; }
 
-/// Whether AddressSanitizer looks at what functions of the C library are given.
+/// True if AddressSanitizer checks the arguments of C library functions.
 inline bool is_sanitized() noexcept { return __asan_poison_memory_region != nullptr; }
 
-/// Whether Valgrind executes this.
+/// True if the program runs under Valgrind.
 inline bool is_emulated() noexcept {
 #if defined(SOFTVERBS_HAS_VALGRIND)
   static const bool emulated = RUNNING_ON_VALGRIND != 0;
@@ -37,13 +38,13 @@ inline bool is_emulated() noexcept {
 #endif
 }
 
-/// Valgrind looks at what system calls are given, and at all instructions: as long as this lives,
-/// it reports nothing of this thread. Without it, this is a look at a flag.
+/// Suppresses Valgrind's reports about this thread during its lifetime: Valgrind checks all
+/// instructions, and the arguments of system calls. Without Valgrind, this only tests a flag.
 class unwatched {
  public:
   unwatched() noexcept : unwatched(nullptr, 0) {}
-  /// The same for writing there, which Valgrind takes for making it accessible: what was marked as
-  /// untouchable is so again afterwards.
+  /// As above, for writing to `memory`. Valgrind assumes that a write makes memory accessible;
+  /// afterwards, this restores which of it was marked as inaccessible.
   unwatched(void* memory, std::size_t length) noexcept;
   unwatched(const unwatched&) = delete;
   unwatched& operator=(const unwatched&) = delete;

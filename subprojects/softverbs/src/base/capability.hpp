@@ -3,8 +3,8 @@
 
 namespace softverbs {
 
-/// Whether this thread may do what the kernel wants CAP_NET_RAW for. That of its user namespace
-/// counts, since no other one's devices are meant.
+/// True if this thread may do what requires CAP_NET_RAW in the kernel. The capability in the
+/// thread's own user namespace is sufficient, because no devices of other namespaces are involved.
 bool may_send_raw() noexcept;
 
 }  // namespace softverbs

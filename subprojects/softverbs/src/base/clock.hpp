@@ -7,7 +7,7 @@
 
 namespace softverbs {
 
-/// Nanoseconds of the monotonic clock; 0 stands for never.
+/// Nanoseconds of the monotonic clock; 0 means never.
 using nanoseconds = std::int64_t;
 
 inline nanoseconds now() noexcept {

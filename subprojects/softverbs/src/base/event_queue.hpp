@@ -14,10 +14,10 @@
 
 namespace softverbs {
 
-/// Events that wait behind a file descriptor, as behind the kernel's completion
-/// channels: readable while there are events, and whoever reads it blocks or not
-/// as the program set it. Has a lock of its own, under which it calls nothing else;
-/// reading the descriptor takes a token for one event, without that lock.
+/// A queue of events behind a file descriptor, like that of the kernel's completion channels. The
+/// descriptor is readable while there are events; whether a read blocks depends on its flags, which
+/// the program sets. The queue has its own lock, and calls no other code while it holds it. Reading
+/// the descriptor takes a token for one event, without the lock.
 template <typename Event>
 class event_queue {
  public:
@@ -40,16 +40,15 @@ class event_queue {
     put_token();
   }
 
-  /// Waits for a token; false with errno when there is none. Another thread may
-  /// have dropped the event meanwhile: then `pop` finds nothing, and the caller
-  /// waits again.
+  /// Waits for a token, and returns false with errno if there is none. Another thread may drop the
+  /// event after the token was taken: `pop` then finds nothing, and the caller has to wait again.
   bool take_token() const noexcept {
     std::uint64_t token = 0;
     return ::read(descriptor_, &token, sizeof(token)) == sizeof(token);
   }
 
-  /// Wakes all who wait, now and later, with an event or without, until `calm`. They have to look
-  /// why, and to hand on the token that they took by `wake_next`.
+  /// Wakes all waiting threads, with or without an event, and keeps waking new ones until `calm`. A
+  /// woken thread has to check for the reason, and to pass its token on with `wake_next`.
   void wake() {
     const std::lock_guard held(lock_);
     if (!std::exchange(woken_, true)) put_token();
@@ -68,7 +67,7 @@ class event_queue {
     return true;
   }
 
-  /// Drops the events that `dead` says yes to, with their tokens.
+  /// Drops the events for which `dead` returns true, with their tokens.
   template <typename Predicate>
   void drop(Predicate dead) {
     const std::lock_guard held(lock_);
@@ -91,9 +90,9 @@ class event_queue {
     std::uint64_t token = 0;
     iovec into{&token, sizeof(token)};
     if (::preadv2(descriptor_, &into, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) return;
-    // A kernel that can't read this descriptor without waiting. Between the check
-    // and the read another reader may take the token, but it gives the lock that
-    // we hold no chance to add one less event.
+    // This kernel can't read the descriptor without blocking. Between the poll and the read another
+    // reader may take the token, but it can't take more tokens than there are events, because we
+    // hold the lock.
     pollfd readable{descriptor_, POLLIN, 0};
     if (::poll(&readable, 1, 0) == 1) [[maybe_unused]]
       const ssize_t taken = ::read(descriptor_, &token, sizeof(token));

@@ -10,8 +10,8 @@
 
 namespace softverbs {
 
-/// The public part of an object that programs may also know under an extended type, which
-/// begins like the plain one: room for the rest of it, `Size` bytes in all, lies behind.
+/// The public part of an object that also has an extended type, which begins with the plain type.
+/// The rest of the extended type follows it; both together have `Size` bytes.
 template <typename Plain, typename Extended, std::size_t Size = sizeof(Extended)>
 struct extensible : Plain {
   extensible() noexcept : Plain{} {}

@@ -6,40 +6,40 @@
 #include <cstddef>
 #include <cstdint>
 
-/// What the headers of libibverbs may be too old to name, by its ABI: a program that was built with
-/// newer ones finds it here all the same.
+/// Declarations that older headers of libibverbs lack, with the values of its ABI, so that programs
+/// built with newer headers can use them.
 namespace softverbs::newer {
 
-// Of rdma-core 44 and newer.
+// From rdma-core 44 on.
 inline constexpr auto wr_atomic_write = static_cast<ibv_wr_opcode>(15);
 inline constexpr auto wc_atomic_write = static_cast<ibv_wc_opcode>(9);
 inline constexpr std::uint64_t qp_ex_with_atomic_write = 1U << 12;
-/// Of ibv_device_attr_ex::device_cap_flags_ex, where only the kernel's header has a name for it.
+/// A bit of ibv_device_attr_ex::device_cap_flags_ex. Only the kernel's header has a name for it.
 inline constexpr std::uint64_t device_atomic_write = std::uint64_t{1} << 40;
 
-// Of rdma-core 45 and newer.
+// From rdma-core 45 on.
 inline constexpr auto wr_flush = static_cast<ibv_wr_opcode>(14);
 inline constexpr auto wc_flush = static_cast<ibv_wc_opcode>(8);
 inline constexpr std::uint64_t qp_ex_with_flush = 1U << 11;
-/// As above, one for each placement.
+/// As above, one bit for each placement.
 inline constexpr std::uint64_t device_flush = std::uint64_t{3} << 38;
 
-/// Bits of ibv_device_attr_ex::odp_caps in rdma-core 45 and newer.
+/// Bits of ibv_device_attr_ex::odp_caps, from rdma-core 45 on.
 inline constexpr std::uint32_t odp_flush = 1U << 6;
 inline constexpr std::uint32_t odp_atomic_write = 1U << 7;
 
-/// What a flush makes sure of: bits of ibv_placement_type.
+/// The placements of a flush, which are bits of ibv_placement_type.
 inline constexpr std::uint8_t flush_global = 1;
 inline constexpr std::uint8_t flush_persistent = 2;
-/// Of what: ibv_selectivity_level.
+/// The range of a flush, which is an ibv_selectivity_level.
 inline constexpr std::uint8_t flush_range = 0;
 inline constexpr std::uint8_t flush_region = 1;
 
 /// The bits of ibv_access_flags that a flush with these placements needs.
 constexpr unsigned access_to_flush(unsigned placements) noexcept { return placements << 8; }
 
-/// Where ibv_port_attr::active_speed_ex is in newer headers, behind the last field of older ones.
-/// It has the values of active_speed, for which it has more bits.
+/// The offset of ibv_port_attr::active_speed_ex, which newer headers have after the last field of
+/// older ones. It is like active_speed, but wider.
 inline constexpr std::size_t port_speed_offset = 52;
 static_assert(port_speed_offset >=
               offsetof(ibv_port_attr, port_cap_flags2) + sizeof(ibv_port_attr::port_cap_flags2));
@@ -53,8 +53,8 @@ inline constexpr std::uint64_t mr_buffer = 1U << 5;
 inline constexpr std::uint64_t known_mr_fields =
     mr_iova | mr_address | mr_descriptor | mr_offset | mr_buffer;
 
-/// ibv_mr_init_attr. Programs built with older headers end it before `buffer`, which is there if
-/// the mask names it.
+/// ibv_mr_init_attr. For programs built with older headers it ends before `buffer`, which exists
+/// only if the mask names it.
 struct mr_init_attr {
   std::size_t length;
   int access;
@@ -94,7 +94,7 @@ struct comp_cntr_attach_attr {
   std::uint32_t op_mask;
 };
 
-/// How ibv_qp_ex goes on behind wr_abort.
+/// The members of ibv_qp_ex after wr_abort.
 struct qp_functions {
   void (*wr_atomic_write)(ibv_qp_ex* pair, std::uint32_t rkey, std::uint64_t address,
                           const void* value);
@@ -105,7 +105,7 @@ struct qp_functions {
 inline constexpr std::size_t qp_functions_offset =
     offsetof(ibv_qp_ex, wr_abort) + sizeof(ibv_qp_ex::wr_abort);
 
-/// Of a queue pair with room for them.
+/// Requires a queue pair that has room for these members.
 inline qp_functions& functions_of(ibv_qp_ex& pair) noexcept {
   return *reinterpret_cast<qp_functions*>(reinterpret_cast<std::byte*>(&pair) +
                                           qp_functions_offset);

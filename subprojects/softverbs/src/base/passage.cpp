@@ -9,12 +9,12 @@ namespace softverbs {
 namespace {
 
 std::array<passage, passage::most> all_passages;
-/// No thread ever had one behind these.
+/// No thread ever had a passage from this number on.
 std::atomic<std::size_t> ever_taken{0};
 
 }  // namespace
 
-/// Gives it back when the thread ends.
+/// Owns a passage until the thread ends.
 class passage_of_thread {
  public:
   passage_of_thread() noexcept {

@@ -7,18 +7,21 @@
 
 namespace softverbs {
 
-/// What a thread is in while it uses something without a lock that others may take away: they make
-/// sure that nobody finds it any more, and wait for those who are just using it.
+/// Marks a section in which a thread uses something without a lock, although other threads may
+/// destroy it. A thread that destroys it first removes it from where others look it up, and then
+/// waits for the threads that are using it.
 ///
-/// It works because both sides say what they do before they look at what the other one does: who
-/// uses it enters and then looks it up, who takes it away hides it and then looks who has entered.
+/// This works because both sides announce what they do before they check what the other side does:
+/// a user enters the passage and then looks the thing up; the destroying thread removes it and then
+/// checks which threads have entered.
 class passage {
  public:
   static constexpr std::size_t most = 512;
 
-  /// That of the calling thread, for as long as the thread lives; null if all are taken.
+  /// Returns the passage of the calling thread, which the thread keeps until it ends, or null if
+  /// all are taken.
   static passage* mine() noexcept;
-  /// From 0 on.
+  /// The index of this passage, counted from 0.
   std::size_t number() const noexcept;
 
   void enter() noexcept { turn_.fetch_add(1); }
@@ -26,22 +29,24 @@ class passage {
     turn_.store(turn_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   }
 
-  /// Until all that have entered one have left it. Not within one.
+  /// Waits until all threads that have entered their passage have left it. Must not be called
+  /// within one.
   static void wait_for_all() noexcept;
-  /// The same for the others than the calling thread, which may be within one; `give_up` says when
-  /// that isn't worthwhile any more, and false is the result.
+  /// As above, but only for threads other than the caller, which may be in its own passage. Returns
+  /// false if `give_up` returned true meanwhile.
   template <typename GiveUp>
   static bool wait_for_others(GiveUp give_up) noexcept;
-  /// In a child of fork, which has none of these threads.
+  /// Resets the passages of all other threads, in a child of fork, in which these threads don't
+  /// exist.
   static void forget_all() noexcept;
 
  private:
   friend class passage_of_thread;
   static passage& at(std::size_t number) noexcept;
-  /// No thread ever had one from this number on.
+  /// The number of passages that have ever been taken: no thread had one from this number on.
   static std::size_t count() noexcept;
 
-  /// Odd within.
+  /// Odd while the thread is in the passage.
   alignas(64) std::atomic<std::uint32_t> turn_{0};
   std::atomic<bool> taken_{false};
 };
@@ -59,7 +64,7 @@ bool passage::wait_for_others(GiveUp give_up) noexcept {
   return true;
 }
 
-/// In a passage for as long as this lives.
+/// Keeps the thread in the passage for its lifetime.
 class passing {
  public:
   explicit passing(passage& through) noexcept : through_(through) { through_.enter(); }

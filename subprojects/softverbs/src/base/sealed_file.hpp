@@ -5,8 +5,9 @@
 
 namespace softverbs {
 
-/// A file in memory that has this text and can't be changed, whoever gets its descriptor: reading
-/// gives the text from its start, writing is refused. To be closed by the caller; -1 with errno.
+/// Returns the descriptor of a file in memory that contains this text and can't be changed by any
+/// process: a read starts at the beginning of the text, and writes are refused. The caller has to
+/// close it. Returns -1 with errno on failure.
 int open_sealed_file(std::string_view text) noexcept;
 
 }  // namespace softverbs

@@ -7,20 +7,21 @@
 
 namespace softverbs {
 
-/// What one thread at a time is in, from a call that begins it to one that ends it. Other threads
-/// wait; the thread that is in it already is told, because it would wait for itself.
+/// A section that one thread at a time can be in, from a call that begins it to one that ends it.
+/// Other threads wait. A thread that begins it a second time gets an error, because it would wait
+/// for itself.
 class session {
  public:
-  /// With `alone`, the program has promised that it has only one thread, and none waits.
+  /// With `alone`, the program has promised to have a single thread, so no thread ever waits.
   explicit session(bool alone) noexcept : alone_(alone) {}
   session(const session&) = delete;
   session& operator=(const session&) = delete;
 
-  /// Whether this thread is in it.
+  /// True if the calling thread is in the session.
   bool is_own() const noexcept {
     return holder_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   }
-  /// False if this thread is in it already.
+  /// Returns false if the calling thread is in the session already.
   [[nodiscard]] bool begin() {
     if (is_own()) return false;
     if (!alone_) mutex_.lock();
@@ -38,7 +39,7 @@ class session {
   const bool alone_;
 };
 
-/// A session, if there may be any, for as long as this lives.
+/// Holds a session, if it isn't null, during its lifetime.
 class session_guard {
  public:
   explicit session_guard(session* within) : within_(within), refused_(within && !within->begin()) {}
@@ -48,7 +49,7 @@ class session_guard {
     if (within_ != nullptr && !refused_) within_->end();
   }
 
-  /// This thread was in it already.
+  /// True if the calling thread was in the session already.
   bool refused() const noexcept { return refused_; }
 
  private:

@@ -10,7 +10,7 @@
 
 #include <cerrno>
 
-// Since Linux 5.1; older headers lack it.
+// Available since Linux 5.1; older headers lack it.
 #if !defined(F_SEAL_FUTURE_WRITE)
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
@@ -34,8 +34,8 @@ int shared_memory::create(std::size_t size, others may) noexcept {
   if (descriptor_ < 0) return errno;
   if (::ftruncate(descriptor_, static_cast<off_t>(size)) == 0)
     bytes_ = map_all(descriptor_, size, PROT_READ | PROT_WRITE);
-  // A descriptor that is only open for reading could be opened anew for writing; by the seal, what
-  // is mapped by now is the last that writes.
+  // A read-only descriptor could be reopened for writing. With this seal, no further writable
+  // mapping can be created.
   const int seals = fixed_size | F_SEAL_SEAL | (may == others::write ? 0 : F_SEAL_FUTURE_WRITE);
   if (!bytes_.empty() && ::fcntl(descriptor_, F_ADD_SEALS, seals) == 0) return 0;
   const int error = errno;
@@ -45,7 +45,7 @@ int shared_memory::create(std::size_t size, others may) noexcept {
 
 int shared_memory::map(int descriptor, std::size_t size, bool to_write) noexcept {
   reset();
-  // Memory of huge pages can be sealed, too, but touching it may fail; so could a file's.
+  // Memory of huge pages can be sealed, too, but accessing it may fail, as may accessing a file.
   struct stat file{};
   struct statfs system{};
   const int seals = ::fcntl(descriptor, F_GET_SEALS);

@@ -7,9 +7,9 @@
 
 namespace softverbs {
 
-/// Memory that processes of the host may share, by its descriptor. No name leads to it, so nothing
-/// is left behind by a crash. Its size never changes: who has mapped it can't be brought down by
-/// another one who makes it smaller.
+/// Memory that processes of a host share by its descriptor. It has no name, so a crash leaves
+/// nothing behind. Its size never changes, so no process can crash another one that has mapped it
+/// by truncating it.
 class shared_memory {
  public:
   shared_memory() noexcept = default;
@@ -24,15 +24,18 @@ class shared_memory {
 
   enum class others : unsigned char { write, only_read };
 
-  /// New memory, all zeros, of which only the pages that are used cost something. Who gets the
-  /// descriptor can write there, too, or not, by whatever way he comes to it. 0 or an errno.
+  /// Creates memory filled with zeros, of which only the pages that are used cost anything. `may`
+  /// says whether other processes that get the descriptor can write to the memory; if not, they
+  /// can't do so by any means. Returns 0 or an errno value.
   int create(std::size_t size, others may) noexcept;
 
-  /// Maps what another process has created, and leaves the descriptor alone. Memory that isn't what
-  /// `create` makes, of this size, is refused: `size` 0 takes any. 0 or an errno.
+  /// Maps memory that another process has created, and leaves the descriptor open. Fails if the
+  /// memory was not created by `create` with this size; a `size` of 0 stands for any size. Returns
+  /// 0 or an errno value.
   int map(int descriptor, std::size_t size, bool to_write) noexcept;
 
-  /// Of what was created here; to be handed out, and to be closed when nobody else will need it.
+  /// The descriptor of memory created here, to be passed to other processes. Close it with
+  /// `close_descriptor` when no other process will need it.
   int descriptor() const noexcept { return descriptor_; }
   void close_descriptor() noexcept;
   void reset() noexcept;

@@ -19,8 +19,8 @@
 #endif
 
 #if defined(SOFTVERBS_HAS_QUICK_ACCESS)
-// Each of the instructions that touch the program's memory has a label, and one to go on at if it
-// faults.
+// Each instruction that accesses the program's memory has a label, and a second label at which
+// execution continues if the instruction faults.
 asm(R"(
   .pushsection .text
   .p2align 4
@@ -85,9 +85,10 @@ softverbs_failed:
 )");
 
 extern "C" {
-/// How many bytes are left when it faults, else 0.
+/// Returns the number of bytes that were not copied because of a fault; 0 without a fault.
 std::size_t softverbs_copy(void* to, const void* from, std::size_t length) noexcept;
-// 0, or 1 if they fault. The last operand is read, and replaced by what was there before.
+// Return 0, or 1 after a fault. The last operand is an input, and receives the previous value of
+// the word.
 int softverbs_add(void* word, std::uint64_t* amount) noexcept;
 int softverbs_compare_and_swap(void* word, std::uint64_t* compare, std::uint64_t swap) noexcept;
 int softverbs_exchange(void* word, std::uint64_t* next) noexcept;
@@ -103,13 +104,13 @@ namespace {
 
 constexpr std::array signals{SIGSEGV, SIGBUS};
 
-/// The handlers that were there before.
+/// The handlers that were installed before.
 std::array<struct sigaction, signals.size()> before;
 std::atomic<bool> prepared{false};
-/// Changes when all threads have to look anew.
+/// Incremented to make all threads check their handlers again.
 std::atomic<std::uint32_t> looks{0};
 
-/// Processor cycles, less than a millisecond on any that has so many in a second.
+/// In processor cycles: less than a millisecond on any processor of at least 1 GHz.
 constexpr std::uint64_t cycles_between_looks = 1'000'000;
 
 struct site {
@@ -121,7 +122,7 @@ void hand_on(int signal, siginfo_t* info, void* context) noexcept {
   const struct sigaction& next = before[signal == signals[0] ? 0 : 1];
   if ((next.sa_flags & SA_SIGINFO) != 0) return next.sa_sigaction(signal, info, context);
   if (next.sa_handler != SIG_DFL && next.sa_handler != SIG_IGN) return next.sa_handler(signal);
-  // What happens without a handler: the instruction faults again, or the signal comes again.
+  // The default action: the instruction faults again, or the signal is raised again.
   ::sigaction(signal, &next, nullptr);
   if (info->si_code <= 0) ::raise(signal);
 }
@@ -146,7 +147,7 @@ bool is_first(int signal) noexcept {
          now.sa_sigaction == &on_fault;
 }
 
-/// Whether a fault of this thread would get to the handler.
+/// True if a fault of this thread would reach the handler.
 bool reaches_handler() noexcept {
   sigset_t blocked;
   ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
@@ -176,8 +177,8 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t* word_at(std::byte* memory) noexcept {
   return reinterpret_cast<std::uint64_t*>(memory);
 }
 
-/// The only thing that the kernel does to memory in place is what this asks for: to add nothing to
-/// the word there, and to wake nobody.
+/// Uses the only operation by which the kernel modifies memory in place: it adds zero to the word
+/// there, and wakes no thread.
 bool is_writable(std::byte* memory) noexcept {
   std::uint32_t nobody = 0;
   constexpr auto add_nothing = static_cast<std::uint32_t>(FUTEX_OP(FUTEX_OP_ADD, 0, 0, 0));
@@ -204,7 +205,7 @@ SOFTVERBS_AS_A_DEVICE std::uint64_t replace(std::uint64_t* value, std::uint64_t 
 #if defined(SOFTVERBS_HAS_QUICK_ACCESS)
 
 void prepare() noexcept {
-  // Valgrind doesn't let a handler change where the program goes on.
+  // Valgrind doesn't let a handler change where the program continues.
   if (is_emulated() || prepared) return;
   for (std::size_t at = 0; at < signals.size(); ++at) {
     struct sigaction ours{};
@@ -250,7 +251,7 @@ void look_again() noexcept {}
 bool copy(void* to, const void* from, std::size_t length) noexcept {
 #if defined(SOFTVERBS_HAS_QUICK_ACCESS)
   if (may_fault()) {
-    // One instruction may write its bytes in any order.
+    // A single instruction may write its bytes in any order, so the last byte is copied separately.
     const std::size_t most = length == 0 ? 0 : length - 1;
     return softverbs_copy(to, from, most) == 0 &&
            softverbs_copy(static_cast<std::byte*>(to) + most,
@@ -260,7 +261,7 @@ bool copy(void* to, const void* from, std::size_t length) noexcept {
   const unwatched device(to, length);
   const iovec source{const_cast<void*>(from), length};
   const iovec target{to, length};
-  // The bare system call, because sanitizers intercept the function.
+  // A direct system call, because sanitizers intercept the function.
   return ::syscall(SYS_process_vm_writev, ::getpid(), &source, 1, &target, 1, no_flags) ==
          static_cast<long>(length);
 }
