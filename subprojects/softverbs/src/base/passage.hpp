@@ -33,7 +33,7 @@ class passage {
   /// within one.
   static void wait_for_all() noexcept;
   /// As above, but only for threads other than the caller, which may be in its own passage. Returns
-  /// false if `give_up` returned true meanwhile.
+  /// false as soon as `give_up` returns true.
   template <typename GiveUp>
   static bool wait_for_others(GiveUp give_up) noexcept;
   /// Resets the passages of all other threads, in a child of fork, in which these threads don't

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Who connects to this process: how many of them, and at what rate.
+/// Accepts connections to this process, and limits their number and rate.
 #include "wire/ends.hpp"
 #include "wire/slot_socket.hpp"
 #include "wire/wire.hpp"
@@ -17,26 +17,28 @@
 namespace softverbs {
 namespace {
 
-/// More than there are slots can only be somebody playing tricks.
+/// More connections than this exceed the number of slots, so they can only be an attack.
 constexpr std::size_t most_inlets = 2 * wire::slots;
 
-/// One connection is all that a process needs; while it opens a new one, the end of the one before
-/// may not have been noticed.
+/// A process needs only one connection; but when it opens a new one, this process may not have
+/// noticed the end of the previous one.
 constexpr std::ptrdiff_t most_inlets_of_one = 4;
 
-/// Who means it says something at once. Of those who don't, of however many processes, so many are
-/// kept that descriptors are left for others; if it was somebody slow, he connects again.
+/// A genuine peer sends something at once. The number of silent connections from all processes is
+/// limited, so that descriptors remain for others. If a slow peer loses its connection, it
+/// reconnects.
 constexpr std::ptrdiff_t most_silent = 64;
 
-/// What somebody has said may wait to be read, as may that he has left.
+/// True if nothing can be read from the socket: neither a message nor the end of the connection.
 bool says_nothing(int socket) noexcept {
   std::byte first{};
   return ::recv(socket, &first, sizeof(first), MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
-/// Who opens connection after connection must not hold up those who are there: accepting and
-/// closing one takes as long as some messages do, and wakes who opens the next one. All processes
-/// that there can be are accepted within a tenth of a second even so.
+/// A process that opens one connection after another must not delay existing peers: accepting and
+/// closing a connection takes as long as several messages, and wakes a process that waits to
+/// connect. Even at this rate, connections from the maximum number of processes are accepted within
+/// a tenth of a second.
 constexpr unsigned accepted_at_once = 4;
 constexpr unsigned accepted_in_a_row = 16;
 constexpr nanoseconds between_rows = 1'000'000;
@@ -53,7 +55,7 @@ void wire::accept_some() noexcept {
     const int connected = ::accept4(listener_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (connected < 0) {
       if (errno == EMFILE) tell_of_descriptors();
-      // Those who wait are there as long as this end is; looking at them all the time helps nobody.
+      // Connections that wait remain in the backlog, so polling them continuously would be useless.
       if (errno != EAGAIN && may_pass(errno)) pause_listener(now() + before_next_try);
       return;
     }
@@ -79,7 +81,7 @@ void wire::make_room_for(const inlet& added) noexcept {
   const auto is_of_same = [&](const inlet& each) {
     return added.process != 0 && each.process == added.process;
   };
-  // Most have been heard, which is quickly seen.
+  // Most inlets have been heard, so the system call is rarely needed.
   const auto is_silent = [](const inlet& each) { return !each.heard && says_nothing(each.socket); };
   const auto of_same =
       std::ranges::count_if(inlets_, [&](const auto& each) { return is_of_same(*each); });

@@ -58,11 +58,11 @@ int find_route(const soft_device& from, const ibv_ah_attr& address, route& way) 
     way.multicast = is_multicast(address.grh.dgid);
     if (!way.multicast && is_ipv4(source->gid) != is_ipv4(address.grh.dgid)) return EINVAL;
     way.target = station_of_gid(address.grh.dgid, link_layer::ethernet).value_or(nobody);
-    // What neighbour discovery says when nobody answers.
+    // The error that neighbour discovery returns if there is no answer.
     return way.multicast || way.target != nobody ? 0 : ETIMEDOUT;
   }
-  // The subnet manager isn't asked for single addresses: a wrong one shows up when
-  // nobody answers the packets. Without a header, nobody knows the group.
+  // No single address is looked up at the subnet manager: a wrong one shows when packets are not
+  // answered. Without a header, the group is unknown.
   way.multicast = is_multicast(address.dlid) && address.is_global != 0;
   way.target = station_of_lid(address.dlid).value_or(nobody);
   return 0;
@@ -92,15 +92,16 @@ int address_back(const soft_device& device, std::uint8_t port, const ibv_wc& com
   if (!device.has_port(port)) return EINVAL;
   address.port_num = port;
   address.dlid = completion.slid;
-  // RoCE's packets carry none.
+  // RoCE packets carry no service level.
   if (!device.is_ethernet(port)) address.sl = completion.sl;
   address.src_path_bits = completion.dlid_path_bits;
   if ((completion.wc_flags & IBV_WC_GRH) == 0) return 0;
   const auto said = read_header(header);
   if (!said) return EPROTONOSUPPORT;
-  // InfiniBand's and RoCE v1's are the same.
+  // InfiniBand and RoCE v1 have the same header.
   const network type = device.is_ethernet(port) ? said->network : network::infiniband;
-  // Who sent to a group can't be told which of our addresses to expect.
+  // If the datagram was sent to a group, this does not determine which of our addresses the sender
+  // expects.
   const auto index = index_of(device.number, port, said->target, type);
   if (!index) return EINVAL;
   address.is_global = 1;

@@ -17,13 +17,13 @@
 
 namespace softverbs {
 
-/// The way to the process of a slot.
+/// The connection to the process of a slot.
 struct outlet {
   int socket = -1;
-  pid_t process = 0;  ///< that it led to, also if it is gone; 0 if there was none, or unknown
+  pid_t process = 0;  ///< the process it leads to or led to; 0 if there was none, or unknown
   bool blocked = false;
-  bool short_of_means = false;          ///< to connect: that is tried again
-  std::shared_ptr<remote_process> end;  ///< null without a greeting
+  bool short_of_means = false;          ///< too few resources to connect: retried later
+  std::shared_ptr<remote_process> end;  ///< null without a handshake
   bool answered = false;
   std::optional<ring_writer> ring;
   std::array<std::vector<std::uint32_t>, 3> waiting;  ///< by `turn`
@@ -43,7 +43,7 @@ struct outlet {
   }
 };
 
-/// A connection that somebody has opened to this process.
+/// A connection that another process has opened to this one.
 struct inlet {
   explicit inlet(int connected) noexcept : socket(connected), process(process_behind(connected)) {}
   inlet(const inlet&) = delete;
@@ -54,21 +54,21 @@ struct inlet {
   }
 
   int socket;
-  pid_t process;           ///< 0 if it can't be told
-  std::uint32_t slot = 0;  ///< of that process, once it is known
+  pid_t process;           ///< 0 if unknown
+  std::uint32_t slot = 0;  ///< the process' slot; 0 until known
   bool heard = false;
   std::optional<ring_reader> ring;
-  unsigned in_vain = 0;  ///< looks into the ring
+  unsigned in_vain = 0;  ///< the number of polls that found the ring empty
   bool watched = false;
-  bool ended = false;                   ///< and may have left something in the ring
-  std::shared_ptr<remote_process> end;  ///< null without a greeting
+  bool ended = false;                   ///< the connection has ended, but the ring may not be empty
+  std::shared_ptr<remote_process> end;  ///< null without a handshake
   unsigned in_a_row = 0;
   bool ready = false;
 };
 
-/// Whose events they are, where an inlet's are told by its address.
+/// The epoll data of events of the listener. An event of an inlet has the inlet's address.
 inline constexpr std::uint64_t listener_tag = ~std::uint64_t{0};
-/// With the slot below it.
+/// The epoll data of events of an outlet, combined with the slot in the lower bits.
 inline constexpr std::uint64_t outlet_tag = std::uint64_t{1} << 63;
 
 }  // namespace softverbs

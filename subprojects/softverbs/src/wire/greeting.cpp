@@ -68,14 +68,14 @@ descriptors::~descriptors() {
 
 ssize_t descriptors::receive(int socket, std::byte* to, std::size_t size) noexcept {
   iovec part{to, size};
-  // The kernel gives no more than there is room for.
+  // The kernel passes no more descriptors than fit here.
   alignas(cmsghdr) std::array<std::byte, CMSG_SPACE(sizeof(attachment))> room{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = room.data();
   message.msg_controllen = room.size();
-  // With MSG_TRUNC, the length of a longer message is told, too.
+  // With MSG_TRUNC, the result is the full length even if the message doesn't fit.
   const ssize_t received = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
   if (received < 0) return received;
   for (cmsghdr* attached = CMSG_FIRSTHDR(&message); attached != nullptr;

@@ -16,48 +16,50 @@
 
 namespace softverbs {
 
-/// What the ends of a connection tell each other besides packets.
+/// A message between the ends of a connection that is not a packet.
 struct notice {
   enum class kind : std::uint8_t {
-    /// From who connected, before all else, with the descriptor of memory for both ends.
+    /// Starts the handshake: the first message of the end that connected, with the descriptor of
+    /// memory for both ends.
     greeting = 0x80,
-    /// The only answer to that, with the descriptors of the other's tables, and of the memory of
-    /// its
-    /// devices, if it has any. Without any meaning if the greeting wasn't understood.
+    /// The only answer to `greeting`, with the descriptors of the other process' tables and, if it
+    /// has any, of its devices' memory. Has no meaning if the `greeting` was not understood.
     answer,
-    /// From who connected, after the answer: all packets from here on come through the ring.
+    /// From the end that connected, after the answer: all further packets come through the ring.
     changed_to_ring,
-    /// From the same: the reader of the ring, who said that he sleeps, has something to read.
+    /// From the end that connected, which writes to the ring: the reader was asleep, and there is
+    /// something to read.
     something_to_read,
-    /// From the other: the writer, who said that he waits, has room again.
+    /// From the end that reads the ring: the writer was waiting for room, and there is room now.
     room_to_write,
   };
   kind what;
-  /// Of an answer: the memory is mapped there.
+  /// Only in an answer: nonzero if the memory for both ends was mapped.
   std::uint8_t accepted;
   std::byte unused[6];
 };
 static_assert(sizeof(notice) == 8 && std::is_trivially_copyable_v<notice>);
 
-/// The parts of the memory that both ends of a connection share.
+/// The layout of the memory that both ends of a connection share.
 namespace pair_memory {
-/// The ring of packets, from who connected.
+/// The ring of packets, which the end that connected writes.
 inline constexpr std::size_t ring = 0;
-/// Where he says what he is doing to the other end's memory by himself.
+/// The announcements, by the end that connected, of its direct accesses to the other end's memory.
 inline constexpr std::size_t hazards = ring_end::bytes;
 inline constexpr std::size_t hazard_bytes = std::size_t{128} * 1024;
 inline constexpr std::size_t bytes = hazards + hazard_bytes;
 }  // namespace pair_memory
 
-/// How much memory the devices of a process have.
+/// The size of the memory of a process' devices.
 inline constexpr std::size_t device_memory_bytes = std::size_t{16} << 20;
 
-/// Another process, or this one, as the end of a connection that has been greeted. Anyone may keep
-/// it, also when the process is gone; what the memory says is to be believed by nobody.
+/// Another process, or this one, as the other end of a connection, after the handshake. The object
+/// may outlive the process. The contents of the shared memory must not be trusted.
 struct remote_process {
-  /// As far as the kernel knows; 0 if this process can't tell, being in a namespace of its own.
+  /// The process ID according to the kernel; 0 if unknown because the process is in another
+  /// namespace.
   pid_t process = 0;
-  /// Memory for both ends of this connection, and nobody else.
+  /// Memory that is shared by the two ends of this connection only.
   shared_memory pair;
   std::span<std::byte> ring() const noexcept {
     return pair.bytes().subspan(pair_memory::ring, ring_end::bytes);
@@ -65,30 +67,32 @@ struct remote_process {
   std::span<std::byte> hazards() const noexcept {
     return pair.bytes().subspan(pair_memory::hazards, pair_memory::hazard_bytes);
   }
-  /// What that process tells everybody; only it can write there. Empty if it has nothing to tell,
-  /// and for the end that was connected to.
+  /// The tables that the process publishes; only that process can write to them. Empty if it
+  /// publishes none, and at the end that accepted the connection.
   shared_memory tables;
-  /// The memory of that process' devices, for everybody; may be empty.
+  /// The memory of that process' devices, which all processes can write to; may be empty.
   shared_memory device_memory;
-  /// The connection has ended. Told by the engine's thread at the latest, a millisecond after the
-  /// process has died; its number is nobody else's by then.
+  /// True after the connection has ended. The engine's thread sets this at most a millisecond after
+  /// the process has died, before its process ID is reused.
   std::atomic<bool> gone{false};
 };
 
-/// Whether the other end belongs to the same user, as far as memory may be shared.
+/// True if the other end belongs to the same user, so that memory may be shared with it.
 bool is_of_same_user(int socket) noexcept;
-/// The number of the process at the other end; of a listener, that which made it one.
+/// Returns the ID of the process at the other end; for a connection to a listener, that is the
+/// process that called listen.
 pid_t process_behind(int socket) noexcept;
 
-/// What goes with a notice: those that aren't negative, the second only after a first one.
+/// The descriptors sent with a notice; negative ones are omitted. The second is only sent with a
+/// first.
 using attachment = std::array<int, 2>;
 inline constexpr attachment nothing_attached{-1, -1};
-/// Sends it, with these descriptors. False if it can't be sent now.
+/// Sends a notice with these descriptors. Returns false if it can't be sent now.
 bool send_notice(int socket, const notice& what, const attachment& with) noexcept;
-/// The same where only the kind says something.
+/// As above, for a notice that consists only of its kind.
 bool send_notice(int socket, notice::kind what) noexcept;
 
-/// What comes with a message.
+/// The descriptors received with a message.
 class descriptors {
  public:
   descriptors() noexcept = default;
@@ -96,9 +100,9 @@ class descriptors {
   descriptors& operator=(const descriptors&) = delete;
   ~descriptors();
 
-  /// As recv without waiting, and takes at most two descriptors.
+  /// Receives a message like recv, without waiting, and with at most two descriptors.
   ssize_t receive(int socket, std::byte* to, std::size_t size) noexcept;
-  /// Negative if there was none.
+  /// The first descriptor, or a negative number if none was received.
   int first() const noexcept { return taken_[0]; }
   int second() const noexcept { return taken_[1]; }
 
@@ -106,7 +110,7 @@ class descriptors {
   attachment taken_ = nothing_attached;
 };
 
-/// A notice, if it is one.
+/// Returns the notice in this message, or nothing if the message is not a notice.
 std::optional<notice> read_notice(const std::byte* message, std::size_t length) noexcept;
 
 }  // namespace softverbs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The connections that this process opens: whom it greets, and what it waits for before it tries
+/// The connections that this process opens: the handshake, and the delays before it retries.
 /// again.
 #include "device/environment.hpp"
 #include "wire/ends.hpp"
@@ -23,11 +23,11 @@
 namespace softverbs {
 namespace {
 
-/// How long to wait for a place among those who wait for a peer to accept their connections, which
-/// somebody else may be quicker to take.
+/// The delay before retrying when the peer's backlog of pending connections is full. It is short
+/// because other processes compete for a place.
 constexpr nanoseconds before_next_knock = 500'000;
 
-/// Notices that are heard from one peer before the next one's turn; there is hardly ever more than
+/// The number of notices read from one peer before the next one's turn; there is rarely more than
 /// one.
 constexpr unsigned notices_in_a_row = 4;
 
@@ -44,7 +44,8 @@ bool wire::connect(std::uint32_t slot, outlet& way) noexcept {
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = outlet_tag | slot;
-  // Watched for its end, too: a peer that is gone keeps no descriptor here.
+  // The end of the connection is watched, too, so that a peer that has exited occupies no
+  // descriptor here.
   if (::connect(way.socket, there.get(), there.length) != 0 ||
       ::epoll_ctl(epoll_, EPOLL_CTL_ADD, way.socket, &event) != 0) {
     const int error = errno;
@@ -86,7 +87,8 @@ void wire::try_again() noexcept {
   waiting.swap(short_of_means_);
   for (const std::uint32_t slot : waiting) {
     outlet& way = *outlets_[slot];
-    // Those who wait stay with it, as long as it doesn't work: nobody takes the peer for gone.
+    // While connecting fails, the queue pairs that wait for this peer keep waiting, and don't
+    // consider it dead.
     way.short_of_means = false;
     if (way.socket < 0 && !connect(slot, way) && way.short_of_means) continue;
     way.short_of_means = true;
@@ -101,7 +103,7 @@ void wire::greet(outlet& way) noexcept {
   notice greeting{};
   greeting.what = notice::kind::greeting;
   const bool sent = send_notice(way.socket, greeting, {end->pair.descriptor(), -1});
-  // Who has it by now keeps it.
+  // A peer that has received the descriptor by now keeps its own copy.
   end->pair.close_descriptor();
   if (!sent) return;
   end->process = way.process;
@@ -110,7 +112,7 @@ void wire::greet(outlet& way) noexcept {
 
 void wire::hear_back(std::uint32_t slot) noexcept {
   outlet& way = *outlets_[slot];
-  // Who never stops to say something must not keep all others waiting.
+  // A peer that sends continuously must not delay the others.
   for (unsigned heard = 0; way.socket >= 0 && heard < notices_in_a_row; ++heard) {
     std::array<std::byte, sizeof(notice)> message;
     descriptors attached;
@@ -129,7 +131,7 @@ void wire::hear_back(std::uint32_t slot) noexcept {
     if (told->accepted == 0 ||
         (attached.first() >= 0 && way.end->tables.map(attached.first(), 0, false) != 0))
       way.end.reset();
-    // Without it, what is to be done there goes as packets.
+    // Without this memory, operations on it use packets.
     else if (attached.second() >= 0)
       way.end->device_memory.map(attached.second(), device_memory_bytes, true);
   }
@@ -137,7 +139,8 @@ void wire::hear_back(std::uint32_t slot) noexcept {
 
 void wire::lose(std::uint32_t slot) noexcept {
   outlet& way = *outlets_[slot];
-  // A child between fork and exec has the socket as well: closing alone would leave it watched.
+  // A child between fork and exec also has the socket, so closing it would not remove it from
+  // epoll.
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, way.socket, nullptr);
   way.disconnect();
   way.owed.clear();
@@ -155,16 +158,17 @@ std::shared_ptr<const remote_process> wire::find(std::uint32_t target_qpn) {
 
 bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   const std::uint32_t slot = qpn >> index_bits;
-  // In another namespace, it has no number here.
+  // A process in another namespace has no process ID here.
   if (process == 0) return true;
   if (slot == slot_) return process == ::getpid();
   if (!is_open() || slot == 0 || slot > last_slot) return false;
   const outlet* const way = outlets_[slot].get();
   const pid_t known = way == nullptr ? 0 : way->process;
   if (known == process) return true;
-  // The slot may have somebody else by now. The kernel tells who listens to who connects.
+  // Another process may have the slot by now. The kernel reports to a connecting process which
+  // process listens.
   const int probe = open_socket();
-  // For want of descriptors, nobody is shut out.
+  // A shortage of descriptors excludes no process.
   if (probe < 0) return true;
   const slot_name there(slot);
   const bool found = ::connect(probe, there.get(), there.length) == 0;
@@ -172,10 +176,11 @@ bool wire::belongs_to(std::uint32_t qpn, pid_t process) {
   const pid_t listens = found ? process_behind(probe) : 0;
   ::close(probe);
   if (found) return listens == 0 || listens == process;
-  // So many wait to be accepted there that it can't be told now. A place among them is waited for,
-  // so that it is known who that is when it says the same again.
+  // The backlog is full, so the process can't be identified now. Start to connect, so that it is
+  // known when the peer sends the same again.
   if (error == EAGAIN) static_cast<void>(find(qpn));
-  // Nobody is left there whom this could be a lie about; what was said before still counts.
+  // The slot is free, so there is no other process that the peer could impersonate. Packets sent
+  // before the peer exited still count.
   return error == ECONNREFUSED && known == 0;
 }
 

@@ -14,11 +14,11 @@ namespace {
 constexpr std::size_t ipv4_start = sizeof(ibv_grh) - sizeof(iphdr);
 constexpr std::uint8_t next_is_infiniband = 0x1b;
 
-/// Headers behind the network's, and the checksum: UDP (in RoCE v2), base and
-/// datagram transport headers, invariant CRC.
+/// The headers after the network header, and the checksum: UDP (in RoCE v2), base and datagram
+/// transport headers, and the invariant CRC.
 constexpr std::size_t transport_bytes = 12 + 8 + 4;
 
-/// Bytes of the GIDs that hold an IPv4 address.
+/// The offset of an IPv4 address in a GID.
 constexpr std::size_t ipv4_in_gid = 12;
 
 std::uint16_t checksum(iphdr header) noexcept {
@@ -38,11 +38,11 @@ ibv_gid mapped(std::uint32_t ipv4) noexcept {
   return gid;
 }
 
-/// Null if there is none in it.
+/// Returns nothing if the bytes contain no IPv4 header.
 std::optional<iphdr> find_ipv4(const network_header& bytes) noexcept {
   iphdr header;
   std::memcpy(&header, bytes.data() + ipv4_start, sizeof(header));
-  // The same bytes could be those of an address in IPv6's header.
+  // The bytes could also be part of an address in an IPv6 header.
   const bool fits = header.version == 4 && header.ihl == 5 && header.check == checksum(header);
   return fits ? std::optional(header) : std::nullopt;
 }
@@ -52,7 +52,7 @@ std::optional<iphdr> find_ipv4(const network_header& bytes) noexcept {
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept {
   network_header bytes{};
-  // A group of IPv6 has no place in IPv4's header, whoever sends to it.
+  // An IPv4 header can't hold the address of an IPv6 group, whatever the source is.
   if (type == network::roce_v2 && is_ipv4(source) && is_ipv4(to.dgid)) {
     iphdr header{};
     header.version = 4;
@@ -82,7 +82,7 @@ std::uint8_t header_type(network type, const network_header& header) noexcept {
   constexpr std::uint8_t ipv6 = 1;
   constexpr std::uint8_t ipv4 = 2;
   if (type != network::roce_v2) return 0;
-  // IPv4's is in the last bytes only.
+  // An IPv4 header is in the last bytes only.
   return behind_udp | (header.front() == std::byte{} ? ipv4 : ipv6);
 }
 

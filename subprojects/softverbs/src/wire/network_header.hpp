@@ -12,28 +12,28 @@
 
 namespace softverbs {
 
-/// What stands in front of each datagram in its receive: a GRH, or what RoCE v2 has
-/// for it, which is IPv6's header (of the same form) or, in the last 20 bytes,
-/// IPv4's.
+/// The header in front of each received datagram: a GRH, or its equivalent in RoCE v2, which is an
+/// IPv6 header (in the same format) or, in the last 20 bytes, an IPv4 header.
 using network_header = std::array<std::byte, sizeof(ibv_grh)>;
 
-/// Lacks the length, which each datagram has its own of.
+/// Returns a header without the length, which differs for each datagram.
 network_header make_header(network type, const ibv_gid& source,
                            const ibv_global_route& to) noexcept;
-/// What a completion on Ethernet has for a service level, as with network cards: which header it
-/// is. Programs can't tell from the 40 bytes alone. 0 for RoCE v1; 9 for v2 by IPv6, 10 by IPv4.
+/// Returns the service level that a completion on Ethernet reports, which identifies the type of
+/// header, as with network cards: 0 for RoCE v1, 9 for v2 over IPv6, 10 for v2 over IPv4. The 40
+/// bytes alone are ambiguous.
 std::uint8_t header_type(network type, const network_header& header) noexcept;
 void set_length(network_header& header, std::size_t payload) noexcept;
 
-/// What a header says.
+/// The contents of a network header.
 struct network_path {
   softverbs::network network;
   ibv_gid target;
-  /// To its sender; without the index of the own GID.
+  /// The route to the sender, without the index of this port's GID.
   ibv_global_route back;
 };
 
-/// Nothing if it is none.
+/// Returns nothing if the bytes are not a valid header.
 std::optional<network_path> read_header(const ibv_grh& header) noexcept;
 
 }  // namespace softverbs

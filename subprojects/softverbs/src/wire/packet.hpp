@@ -9,7 +9,7 @@
 
 namespace softverbs {
 
-/// What a packet is for.
+/// The purpose of a packet.
 enum class packet_kind : std::uint8_t {
   send = 1,
   write,
@@ -17,39 +17,40 @@ enum class packet_kind : std::uint8_t {
   read_response,
   acknowledge,
   refuse,
-  /// Of unreliable datagrams; its payload starts with the network's header.
+  /// An unreliable datagram; its payload starts with the network header.
   datagram,
   compare_swap,
   fetch_add,
   atomic_write,
   flush,
-  /// Of raw packet queue pairs: its payload is a whole frame of Ethernet, for whoever wants it.
+  /// From raw packet queue pairs: the payload is a whole Ethernet frame, for all that match it.
   frame,
 };
 
-/// Its packet carries two numbers, and nothing of the program's memory.
+/// True for packets that carry two operands, and no data from the program's memory.
 constexpr bool carries_operands(packet_kind kind) noexcept {
   return kind == packet_kind::compare_swap || kind == packet_kind::fetch_add ||
          kind == packet_kind::atomic_write || kind == packet_kind::flush;
 }
 
-/// A request that is answered by itself and in its turn: by a read response, which may be empty.
+/// True for requests that get a response of their own, in order: a read response, which may be
+/// empty.
 constexpr bool fetches(packet_kind kind) noexcept {
   return kind == packet_kind::read_request || carries_operands(kind);
 }
 
-/// It works on one word, which has to be at an address that its size divides.
+/// True for operations on one word, whose address must be divisible by its size.
 constexpr bool is_atomic(packet_kind kind) noexcept {
   return carries_operands(kind) && kind != packet_kind::flush;
 }
 
-/// Its answer is the value before.
+/// True for operations whose response is the previous value.
 constexpr bool gives_value(packet_kind kind) noexcept {
   return kind == packet_kind::compare_swap || kind == packet_kind::fetch_add;
 }
 
-/// What the queue pair and the region of whoever carries it out have to allow; of a flush, its
-/// operands say.
+/// The access rights that the responder's queue pair and memory region must grant. For a flush,
+/// they depend on its operands.
 constexpr unsigned right_to(packet_kind kind) noexcept {
   switch (kind) {
     case packet_kind::write:
@@ -71,17 +72,17 @@ inline constexpr std::uint8_t first = 1;
 inline constexpr std::uint8_t last = 2;
 inline constexpr std::uint8_t immediate = 4;
 inline constexpr std::uint8_t solicited = 8;
-/// Of unreliable connections: nothing answers it.
+/// From unreliable connections: the packet is not acknowledged.
 inline constexpr std::uint8_t unreliable = 16;
-/// A datagram whose network header says something.
+/// A datagram whose network header is valid.
 inline constexpr std::uint8_t global = 32;
-/// A send that takes a window's key back.
+/// A send that invalidates a memory window's key.
 inline constexpr std::uint8_t invalidate = 64;
-/// Of XRC, in both directions.
+/// From XRC queue pairs, in both directions.
 inline constexpr std::uint8_t xrc = 128;
 }  // namespace packet_flag
 
-/// Why a responder refuses a packet.
+/// The reason why a responder refuses a packet.
 enum class refusal : std::uint8_t {
   none,
   sequence,
@@ -91,14 +92,14 @@ enum class refusal : std::uint8_t {
   remote_operation,
 };
 
-/// The start of each message between two processes; the payload follows. In the
-/// host's byte order, because a Unix socket doesn't leave the host. The socket's
-/// name carries the version of this layout.
+/// The header of each message between two processes; the payload follows. It is in the host's byte
+/// order, because messages on a Unix socket don't leave the host. The socket's name includes the
+/// version of this layout.
 struct packet_header {
   packet_kind kind;
   std::uint8_t flags;
   std::uint8_t network;  ///< enum network
-  std::uint8_t source;   ///< as all stations
+  std::uint8_t source;   ///< a station, like `target`
   std::uint8_t target;
   refusal reason;              ///< refuse only
   std::uint8_t rnr_timer;      ///< refuse only, as coded in IBV_QP_MIN_RNR_TIMER
@@ -106,44 +107,45 @@ struct packet_header {
   std::uint32_t target_qpn;
   std::uint32_t source_qpn;
   std::uint32_t psn;
-  std::uint32_t payload;  ///< bytes behind this header
-  std::uint32_t offset;   ///< of the payload in its message
+  std::uint32_t payload;  ///< bytes after this header
+  std::uint32_t offset;   ///< the payload's offset in its message
   std::uint32_t message;  ///< bytes of the whole message: write, read_request
-  std::uint32_t key;  ///< the rkey of what names memory, or to invalidate; the qkey of a datagram
+  /// The rkey of the memory, or of the window to invalidate; the qkey of a datagram.
+  std::uint32_t key;
   std::uint32_t immediate;  ///< in network byte order
-  std::uint64_t address;    ///< of remote memory; a datagram's destination LID
-  /// The number of the shared receive queue that a request of XRC is for.
+  std::uint64_t address;    ///< the remote address; in a datagram, the destination LID
+  /// The number of the shared receive queue that an XRC request is for.
   std::uint32_t shared_queue;
   std::uint32_t reserved;
 };
 static_assert(sizeof(packet_header) == 56 && std::is_trivially_copyable_v<packet_header>);
 
-/// The payload of what carries operands.
+/// The payload of packets that carry operands.
 struct atomic_operands {
-  /// Or the value of an atomic write, or how to flush: the placements, and above these 8 bits the
-  /// level.
+  /// The value to compare or add; the value of an atomic write; or the kind of flush: the
+  /// placements in the lower 8 bits, and above them the level.
   std::uint64_t compare_or_add;
-  /// Or how many bytes to flush.
+  /// The value to swap in; or the number of bytes to flush.
   std::uint64_t swap;
 };
 
-/// Payload of all but a message's last packet. Bigger packets make fewer system
-/// calls; above this, the copies fall out of the cache.
+/// The payload size of each packet of a message but the last. Larger packets need fewer system
+/// calls; if they are larger than this, the copies no longer fit in the cache.
 inline constexpr std::uint32_t packet_bytes = 32 * 1024;
 inline constexpr std::size_t largest_packet = sizeof(packet_header) + packet_bytes;
 
-/// An Ethernet header without a VLAN tag, the least that a frame has.
+/// The size of an Ethernet header without a VLAN tag, which is the minimum size of a frame.
 inline constexpr std::uint32_t ethernet_header_bytes = 14;
 
 /// Packet sequence numbers are 24 bits wide and wrap around.
 inline constexpr std::uint32_t psn_mask = 0xff'ffff;
 
-/// How far `left` is behind `right`; negative if it is ahead.
+/// Returns how far `left` is after `right`; negative if it is before.
 constexpr std::int32_t psn_distance(std::uint32_t left, std::uint32_t right) noexcept {
   return static_cast<std::int32_t>((left - right) << 8) >> 8;
 }
 
-/// Packets of a message; an empty one has one packet, too.
+/// Returns the number of packets of a message; an empty message has one packet, too.
 constexpr std::uint32_t packets_of(std::uint32_t length) noexcept {
   return length == 0 ? 1 : (length - 1) / packet_bytes + 1;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What comes in by the connections that others have opened.
+/// Receives packets over the connections that other processes have opened.
 #include "wire/ends.hpp"
 #include "wire/network_header.hpp"
 #include "wire/wire.hpp"
@@ -21,10 +21,10 @@
 namespace softverbs {
 namespace {
 
-/// Packets that are taken from one peer before the next one's turn.
+/// The number of packets taken from one peer before the next one's turn.
 constexpr unsigned packets_in_a_row = 16;
 
-/// How many looks into a ring in vain go by before it isn't looked into any more.
+/// The number of polls that find a ring empty before it is no longer polled.
 constexpr unsigned looks_in_vain = 1024;
 
 }  // namespace
@@ -52,7 +52,7 @@ const packet* wire::next() {
       close_inlet(from);
       continue;
     }
-    // Lost; who it pretends to be goes on.
+    // Dropped; the queue pair that the sender impersonates continues unharmed.
     if (!speaks_for(from, current_.header.source_qpn)) continue;
     return &current_;
   }
@@ -60,7 +60,7 @@ const packet* wire::next() {
 }
 
 std::span<const std::byte> wire::take(inlet& from, bool& open) noexcept {
-  // What has to do with the connection may come before a packet.
+  // Notices about the connection may precede a packet.
   while (!from.ring) {
     // Descriptors come with the first message only.
     descriptors attached;
@@ -68,7 +68,8 @@ std::span<const std::byte> wire::take(inlet& from, bool& open) noexcept {
         from.heard ? ::recv(from.socket, landing_.get(), largest_packet, MSG_DONTWAIT | MSG_TRUNC)
                    : attached.receive(from.socket, landing_.get(), largest_packet);
     if (received < 0 && (errno == EAGAIN || errno == EINTR)) return {};
-    // Says, once, that who left had not read all; what he said before is still to come.
+    // Reported once if the peer closed the connection without reading everything; earlier messages
+    // can still be received.
     if (received < 0 && errno == ECONNRESET) continue;
     open = received > 0;
     if (!open) return {};
@@ -115,7 +116,7 @@ void wire::hear(inlet& from) noexcept {
       ::recv(from.socket, message.data(), message.size(), MSG_DONTWAIT | MSG_TRUNC);
   if (received < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (received <= 0) {
-    // What it wrote before still counts.
+    // Packets that the peer wrote before it disconnected still count.
     ::epoll_ctl(epoll_, EPOLL_CTL_DEL, from.socket, nullptr);
     from.ring->end();
     from.ended = true;
@@ -136,14 +137,15 @@ void wire::answer(inlet& from, int descriptor) noexcept {
     from.end = std::move(end);
     answer.accepted = 1;
   }
-  // Who is gone by now doesn't need it, but what he said before he left counts.
+  // A peer that has exited by now doesn't need the answer, but packets that it sent before still
+  // count.
   send_notice(from.socket, answer, from.end ? published_ : nothing_attached);
 }
 
 bool wire::well_formed(std::span<const std::byte> message) noexcept {
   if (message.size() < sizeof(packet_header) || message.size() > largest_packet) return false;
   packet_header& header = current_.header;
-  // Copied before anything is looked at: its sender may share the memory.
+  // Copied before it is checked, because the sender may share the memory.
   std::memcpy(&header, message.data(), sizeof(header));
   current_.payload = message.data() + sizeof(header);
   if (header.payload != message.size() - sizeof(header)) return false;
@@ -223,8 +225,8 @@ bool wire::sleep() noexcept {
 }
 
 void wire::close_inlet(inlet& from) noexcept {
-  // Closing does not take it off while a child, between fork and exec, has the socket as well: it
-  // would be reported again, with a pointer to what is gone.
+  // Closing the socket does not remove it from epoll while a child, between fork and exec, also has
+  // it: it would be reported again, with a dangling pointer.
   ::epoll_ctl(epoll_, EPOLL_CTL_DEL, from.socket, nullptr);
   if (current_in_ == &from) current_in_ = nullptr;
   std::erase(ready_, &from);

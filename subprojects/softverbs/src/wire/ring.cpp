@@ -6,7 +6,8 @@
 namespace softverbs {
 namespace {
 
-/// Who waits for room isn't told before this many bytes are free: each time costs system calls.
+/// A writer that waits for room gets a notice only when this many bytes are free, because each
+/// notice costs system calls.
 constexpr std::size_t worth_telling = ring_end::data_bytes / 2;
 
 }  // namespace
@@ -26,7 +27,7 @@ bool ring_writer::fits(std::size_t length) noexcept {
 
 std::byte* ring_writer::prepare(std::size_t length) noexcept {
   if (!fits(length)) {
-    // The reader looks at this after it made room, or this end sees the room now.
+    // Either the reader sees this flag after it made room, or this end sees the room now.
     state_.writer_waits.store(1);
     if (!fits(length)) return nullptr;
     stop_waiting();

@@ -8,22 +8,23 @@
 
 namespace softverbs {
 
-/// How far the ends of a ring are, each word on a cache line of its own. All numbers only grow.
+/// The positions of both ends of a ring, each word in its own cache line. The numbers only
+/// increase.
 struct ring_state {
-  alignas(64) std::atomic<std::uint64_t> filled;   ///< bytes, by who writes
-  alignas(64) std::atomic<std::uint64_t> emptied;  ///< bytes, by who reads
-  /// Set by an end that sleeps until the other one sends a notice, and taken back by either.
+  alignas(64) std::atomic<std::uint64_t> filled;   ///< bytes, set by the writer
+  alignas(64) std::atomic<std::uint64_t> emptied;  ///< bytes, set by the reader
+  /// Set by an end that sleeps until the other one sends a notice, and cleared by either.
   alignas(64) std::atomic<std::uint32_t> reader_sleeps;
   alignas(64) std::atomic<std::uint32_t> writer_waits;
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
-/// A ring of messages in memory that two processes share: one writes, the other one reads. Neither
-/// believes what it finds there; each keeps its own position to itself.
+/// A ring of messages in memory that two processes share: one writes, and the other one reads.
+/// Neither trusts the contents of the memory; each keeps its own position privately.
 ///
-/// A message is its length and its bytes, and starts at a cache line. It never wraps around: a mark
-/// says that the rest is empty, up to the end.
+/// A message consists of its length and its bytes, and starts at a cache line. Messages never wrap
+/// around: a mark says that the rest of the ring, up to its end, is empty.
 class ring_end {
  public:
   static constexpr std::size_t state_bytes = 4096;
@@ -31,7 +32,7 @@ class ring_end {
   static constexpr std::size_t bytes = state_bytes + data_bytes;
 
  protected:
-  /// All zeros at first; has to stay mapped.
+  /// `memory` must initially be all zeros, and must stay mapped.
   explicit ring_end(std::span<std::byte> memory) noexcept;
 
   static constexpr std::size_t line = 64;
@@ -58,18 +59,19 @@ class ring_writer : private ring_end {
  public:
   explicit ring_writer(std::span<std::byte> memory) noexcept : ring_end(memory) {}
 
-  /// Where the next message goes, null if there is no room: then the reader was asked for a notice
-  /// about that.
+  /// Returns the place for the next message, or null if there is no room; in that case, the reader
+  /// has been asked to send a notice when there is.
   std::byte* prepare(std::size_t length) noexcept;
-  /// What was prepared can be read. True if the reader sleeps, and has to be told.
+  /// Publishes the prepared message to the reader. Returns true if the reader sleeps, and needs a
+  /// notice.
   bool publish() noexcept;
 
-  /// Whether enough is free for it to be worth going on.
+  /// True if enough space is free to continue writing.
   bool has_room() noexcept;
   void stop_waiting() noexcept { state_.writer_waits.store(0, std::memory_order_relaxed); }
-  /// Whether the reader has some left.
+  /// True if the reader has not read all messages yet.
   bool is_unread() const noexcept { return state_.emptied.load() != position_; }
-  /// What the reader says makes no sense.
+  /// True if the reader's position is invalid.
   bool broken() const noexcept { return broken_; }
 
  private:
@@ -85,17 +87,19 @@ class ring_reader : private ring_end {
   explicit ring_reader(std::span<std::byte> memory) noexcept : ring_end(memory) {}
 
   bool is_empty() const noexcept { return position_ == filled(); }
-  /// The next message, empty if there is none. What is in it may still change: nothing is to be
-  /// believed that was read before. Not open any more if what was found makes no sense.
+  /// Returns the next message, or an empty one if there is none. Its contents may still change, so
+  /// values must not be read twice. Sets `open` to false if the contents of the ring are invalid.
   std::span<const std::byte> next(bool& open) noexcept;
-  /// Gives the room of those back. True if the writer waits for that, and has to be told.
+  /// Frees the space of the messages read so far. Returns true if the writer waits for it, and
+  /// needs a notice.
   bool release() noexcept;
 
-  /// Asks the writer for a notice about the next message; false if there is one.
+  /// Asks the writer for a notice about the next message; returns false if a message is available.
   bool sleep() noexcept;
   void wake() noexcept { state_.reader_sleeps.store(0, std::memory_order_relaxed); }
 
-  /// The writer is gone: what comes later isn't his.
+  /// Ends the ring after its writer has disconnected: anything added later does not come from the
+  /// writer.
   void end() noexcept;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What goes out, and who waits for a way to be free.
+/// Sends packets, and keeps the queue pairs that wait for a connection to take more.
 #include "base/as_a_device.hpp"
 #include "base/user_memory.hpp"
 #include "wire/ends.hpp"
@@ -26,12 +26,13 @@
 namespace softverbs {
 namespace {
 
-/// Owed packets that a peer never reads must not pile up.
+/// Limits the packets that are owed to a peer that never reads.
 constexpr std::size_t most_owed = 4096;
 
-/// What is sent may lie in memory that the program has marked as untouchable until a completion: a
-/// peer may read what a receive is going to fill. AddressSanitizer's own function would look at it;
-/// ThreadSanitizer's has to, since what was sent before one comes before what was received.
+/// The payload may be in memory that the program has marked as inaccessible until a completion,
+/// because a peer may read memory that a receive is going to fill. AddressSanitizer's wrapper of
+/// sendmsg would check the memory. ThreadSanitizer's wrapper has to be called: by it, what happened
+/// before a send also happens before the matching receive.
 ssize_t send_as_a_device(int socket, const msghdr& message) noexcept {
   const unwatched device;
   constexpr int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
@@ -49,8 +50,8 @@ sent wire::send(std::uint32_t target_qpn, const packet_header& header, const iov
   if (!place) place = std::make_unique<outlet>();
   outlet& way = *place;
   if (way.blocked) return sent::blocked;
-  // The second try is for a connection to a process that died, if another one has
-  // taken its slot meanwhile.
+  // The second attempt is needed if the connection led to a process that has died, and another
+  // process has taken its slot since.
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (way.socket < 0 && !connect(slot, way)) return way.blocked ? sent::blocked : sent::lost;
     const sent result = try_send(way, header, payload, pieces, whose);
@@ -67,7 +68,7 @@ sent wire::try_send(outlet& way, const packet_header& header, const iovec* paylo
       send_notice(way.socket, notice::kind::changed_to_ring))
     way.ring.emplace(way.end->ring());
   if (way.ring) return write(way, header, payload, pieces, whose);
-  // One more than a request's entries, for the header.
+  // One more than the maximum number of entries of a request, for the header.
   std::array<iovec, 64> parts;
   parts[0] = {const_cast<packet_header*>(&header), sizeof(header)};
   std::copy_n(payload, pieces, parts.begin() + 1);
@@ -104,7 +105,7 @@ sent wire::write(outlet& way, const packet_header& header, const iovec* payload,
       return sent::fault;
     to += piece.iov_len;
   }
-  // That a notice doesn't fit in the socket means that it holds others.
+  // If a notice doesn't fit in the socket, the socket already holds others.
   if (way.ring->publish()) send_notice(way.socket, notice::kind::something_to_read);
   return sent::yes;
 }
@@ -185,13 +186,14 @@ bool wire::may_still_answer(std::uint32_t target_qpn) const noexcept {
   const std::uint32_t slot = target_qpn >> index_bits;
   if (!is_open() || slot >= slots || !outlets_[slot]) return false;
   if (outlets_[slot]->short_of_means) return true;
-  // The answer may be here, also that of a process that has ended since.
+  // An answer may already be here, even from a process that has exited since.
   pollfd newcomers{listener_, POLLIN, 0};
   if (has_unread_of(slot) || ::poll(&newcomers, 1, 0) == 1) return true;
   if (outlets_[slot]->socket < 0) return false;
   int unread = 0;
   pollfd peer{outlets_[slot]->socket, 0, 0};
-  if (::poll(&peer, 1, 0) != 0) return false;  // only a closed connection shows up
+  if (::poll(&peer, 1, 0) != 0)
+    return false;  // without requested events, this reports only a closed connection
   if (outlets_[slot]->ring && outlets_[slot]->ring->is_unread()) return true;
   return ::ioctl(outlets_[slot]->socket, SIOCOUTQ, &unread) == 0 && unread > 0;
 }

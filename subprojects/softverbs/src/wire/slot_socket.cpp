@@ -31,7 +31,7 @@ bool may_pass(int error) noexcept {
 }
 
 void tell_of_descriptors() noexcept {
-  // Under the engine's lock, as all that happens here.
+  // Called under the engine's lock, like all functions here.
   static bool told = false;
   if (std::exchange(told, true)) return;
   rlimit limit{};

@@ -10,7 +10,7 @@
 
 namespace softverbs {
 
-/// Under which a process is found.
+/// The socket address at which a process listens.
 struct slot_name {
   explicit slot_name(std::uint32_t slot) noexcept;
   const sockaddr* get() const noexcept { return reinterpret_cast<const sockaddr*>(&name); }
@@ -19,16 +19,17 @@ struct slot_name {
   socklen_t length = 0;
 };
 
-/// A socket between processes, which packets and connections use; negative, with errno, if there
-/// can be none.
+/// Creates a socket for packets and connections between processes. Returns a negative number, with
+/// errno, on failure.
 int open_socket() noexcept;
 
-/// Whether what failed with this errno can work a little later.
+/// True if an operation that failed with this errno value may succeed a little later.
 bool may_pass(int error) noexcept;
-/// Says, once, that this process has no descriptor left.
+/// Prints once that this process has no descriptors left.
 void tell_of_descriptors() noexcept;
 
-/// How long to wait for what another one has to give back first: a descriptor, say.
+/// The delay before retrying when another process or thread must first free a resource, such as a
+/// descriptor.
 inline constexpr nanoseconds before_next_try = 20'000'000;
 
 }  // namespace softverbs

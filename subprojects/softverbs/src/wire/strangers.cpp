@@ -13,16 +13,17 @@
 namespace softverbs {
 namespace {
 
-/// Of packets, and of all else that processes tell each other.
+/// The version of the packets, and of everything else that processes send to each other.
 constexpr unsigned protocol_version = 6;
 
 constexpr std::string_view everybody = "softverbs/";
 
-/// A peer that is gone is asked for again and again, and the list of sockets may be long.
+/// Processes may look for a peer that has exited again and again, and the list of sockets may be
+/// long.
 constexpr nanoseconds between_looks = 1'000'000'000;
 
-/// Whether a line of the kernel's list is a socket of another kind that has the slot. Such a line
-/// ends in the name, with `@` for the zero byte that it begins with.
+/// True if a line of the kernel's list is a socket with another prefix at this slot. Such a line
+/// ends with the name, in which `@` stands for the initial zero byte.
 bool is_stranger(std::string_view line, std::uint32_t slot) noexcept {
   line = line.substr(0, line.find('\n'));
   const std::size_t start = line.find(" @softverbs/");
@@ -52,7 +53,7 @@ const char* own_kind() noexcept {
 }
 
 void tell_of_stranger(std::uint32_t slot) noexcept {
-  // Under the engine's lock, as all that is sent.
+  // Called under the engine's lock, like everything that sends.
   static bool told = false;
   static nanoseconds next_look = 0;
   if (told || now() < next_look) return;

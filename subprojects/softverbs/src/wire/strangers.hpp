@@ -5,11 +5,12 @@
 
 namespace softverbs {
 
-/// Processes whose packets differ, or whose devices do, don't meet: what the names of all sockets
-/// of this one's kind begin with.
+/// Returns the prefix of the socket names of all processes that can connect to this one. Processes
+/// with different packet formats, or with differently configured devices, have different prefixes.
 const char* own_kind() noexcept;
 
-/// To be called when nobody of this kind has the slot: says on stderr, once, if somebody else has.
+/// Prints once, on stderr, if a process with a different prefix has the slot. To be called if no
+/// process with this prefix has it.
 void tell_of_stranger(std::uint32_t slot) noexcept;
 
 }  // namespace softverbs

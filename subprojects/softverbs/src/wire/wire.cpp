@@ -19,11 +19,10 @@
 namespace softverbs {
 namespace {
 
-/// How many polls with nothing but one quiet peer go by between two looks at
-/// everything else.
+/// If there is nothing but one quiet peer, everything else is polled once in this many polls.
 constexpr unsigned looks_between = 8;
 
-/// The same if there is nothing but rings: what else may come is less urgent.
+/// As above, if all peers use rings: other events are less urgent.
 constexpr unsigned looks_between_notices = 32;
 
 }  // namespace
@@ -32,8 +31,8 @@ wire::wire() = default;
 wire::~wire() { close(); }
 
 int wire::take_slot() noexcept {
-  // Not the first free one: the numbers of the queue pairs of a process that died
-  // should not come back soon.
+  // Doesn't start at the first free slot, so that the queue pair numbers of a process that died are
+  // not reused soon.
   timespec now{};
   ::clock_gettime(CLOCK_MONOTONIC, &now);
   const auto start = static_cast<std::uint32_t>(now.tv_nsec >> 4) ^
@@ -78,8 +77,8 @@ void wire::part() noexcept {
 
 void wire::close() noexcept {
   for (const auto& way : outlets_) {
-    // A peer that gets no answer to what it sent before we left would have to take
-    // us for dead.
+    // A peer that gets no answer to its last packets would have to assume that we have
+    // died.
     while (way && !way->owed.empty() && way->socket >= 0) {
       const sent result = try_send(*way, way->owed.front(), nullptr, 0);
       if (result == sent::blocked && wait_until_writable(*way)) continue;
@@ -118,7 +117,7 @@ void wire::look(bool thoroughly) noexcept {
   look_into_rings();
   const bool one_socket = by_socket_ == 1 && inlets_.size() == 1 && blocked_ == 0;
   const bool nothing_but_rings = by_socket_ == 0 && blocked_ == 0;
-  // Where there are rings as well, sockets must not slow them down, whoever they belong to.
+  // If there are rings as well, sockets must not slow them down, whichever process they belong to.
   const bool may_wait = one_socket || nothing_but_rings || !watched_.empty();
   if (!thoroughly && may_wait &&
       ++looks_ % (nothing_but_rings ? looks_between_notices : looks_between) != 0) {
@@ -150,7 +149,7 @@ bool wire::has_arrived() const noexcept {
   if (!is_open()) return false;
   for (const inlet* from : watched_)
     if (!from->ring->is_empty()) return true;
-  // What isn't taken from it is told again.
+  // Events that are not processed are reported again.
   std::array<epoll_event, 64> events;
   const int count = ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), 0);
   return std::any_of(

@@ -16,28 +16,28 @@
 
 namespace softverbs {
 
-/// What became of a packet to be sent.
+/// The outcome of sending a packet.
 enum class sent : std::uint8_t {
   yes,
-  lost,     ///< nobody there: as on a network, no error
-  blocked,  ///< the peer has to read first; `writable_again` tells when to try again
+  lost,     ///< no process is at the target: as on a network, this is not an error
+  blocked,  ///< the peer has to read first; `writable_again` returns when to retry
   fault,    ///< the payload's memory isn't mapped
 };
 
-/// Who goes first when a connection can take more again. Without an order, one
-/// that fills it each time starves the others, and answers have to overtake data,
-/// or two sides that send a lot would never hear that it arrived.
+/// The order in which queue pairs resume when a connection can take more. Without an order, a queue
+/// pair that fills the connection each time would starve the others. Responses have to overtake
+/// data: otherwise, two sides that send a lot would never receive each other's acknowledgements.
 enum class turn : std::uint8_t {
-  answer,  ///< an acknowledgement, a refusal, or what was read
+  answer,  ///< an acknowledgement, a refusal or a read response
   next,    ///< could send nothing this time
   last,    ///< could send something this time
 };
 
-/// Whose memory a payload is: what the program has given may not be there any more.
+/// The owner of a payload's memory. The program may have unmapped its memory.
 enum class payload_of : std::uint8_t { program, device };
 
-/// A packet that came in. Valid until the next one is asked for. Its payload may be in memory that
-/// its sender can still change: nothing of it is to be read twice.
+/// A received packet, valid until the next one is requested. The sender may still be able to change
+/// the payload, so nothing in it may be read twice.
 struct packet {
   packet_header header;
   const std::byte* payload;
@@ -46,20 +46,20 @@ struct packet {
 struct outlet;
 struct inlet;
 
-/// Moves packets between processes, and within this one, by sockets in the
-/// abstract Unix namespace; so nothing is left behind by a crash.
+/// Moves packets between processes, and within this one, through sockets in the abstract Unix
+/// namespace, so a crash leaves nothing behind.
 ///
-/// A process listens at a slot, whose number is the upper part of the queue pair
-/// numbers. All that it has to say to another process goes through one connection
-/// that it opened to the other's slot, and nothing comes back through that one:
-/// so there is no order in which two processes can open or close connections that
-/// would matter, and this very process is a peer like any other.
+/// A process listens at a slot, whose number is the upper part of its queue pair numbers.
+/// Everything it sends to another process goes through one connection, which it opened to the
+/// other's slot, and which carries no packets in the other direction. So it does not matter in
+/// which order two processes open or close connections, and this process itself is a peer like any
+/// other.
 class wire {
  public:
   static constexpr unsigned index_bits = 14;
   static constexpr std::uint32_t index_mask = (1U << index_bits) - 1;
   static constexpr std::uint32_t slots = 1U << (24 - index_bits);
-  /// Nobody has the first and the last one, in which reserved numbers lie.
+  /// The first and the last slot are never used, because they contain reserved queue pair numbers.
   static constexpr std::uint32_t last_slot = slots - 2;
 
   wire();
@@ -67,71 +67,75 @@ class wire {
   wire& operator=(const wire&) = delete;
   ~wire();
 
-  /// Takes a free slot; 0 or an errno.
+  /// Takes a free slot. Returns 0 or an errno value.
   int open();
 
-  /// From here on, requests to other processes that look for the end of the connection find that it
-  /// is gone; all else stays until `close`.
+  /// Marks the connections to other processes as ended, so that requests stop accessing their
+  /// memory directly. Everything else continues until `close`.
   void part() noexcept;
-  /// Says what is still owed to others, as far as they take it at once, and leaves.
+  /// Sends the packets that are still owed to peers, unless a peer doesn't read them in time, and
+  /// closes all connections.
   void close() noexcept;
 
-  /// Leaves without a word: for a child of fork, whose parent goes on.
+  /// Closes all connections without sending anything: for a child of fork, whose parent continues.
   void abandon() noexcept;
 
   bool is_open() const noexcept { return listener_ >= 0; }
   std::uint32_t slot() const noexcept { return slot_; }
-  /// Readable when there may be something to do.
+  /// A descriptor that is readable when there may be something to do.
   int descriptor() const noexcept { return epoll_; }
 
-  /// Looks for what has come in. Cheap enough for each poll.
+  /// Polls for packets. Cheap enough to be called in every poll of a completion queue.
   void look(bool thoroughly) noexcept;
-  /// The next packet of those, null when there is no more.
+  /// Returns the next received packet, or null if there are no more.
   const packet* next();
 
-  /// Packets may come in without a system call of their senders: somebody has to look, or to sleep.
+  /// True if senders may deliver packets without a system call: a thread has to poll, or to call
+  /// `sleep`.
   bool is_watched() const noexcept { return !watched_.empty(); }
-  /// From here on, the descriptor tells of all that comes in. False if something has.
+  /// Makes the descriptor report all packets from here on. Returns false if some have arrived
+  /// already.
   bool sleep() noexcept;
-  /// When there is something to look for by itself, 0 for never.
+  /// The time at which `look` must be called without an event, or 0 for never.
   nanoseconds next_try() const noexcept;
-  /// Whether something is there to be looked for, of those who have ever said something.
+  /// True if packets may have arrived from processes that have sent something before.
   bool has_arrived() const noexcept;
 
   sent send(std::uint32_t target_qpn, const packet_header& header, const iovec* payload,
             std::size_t pieces, payload_of whose = payload_of::program);
 
-  /// The processes that hear multicasts, by what takes the place of a queue pair's
-  /// number. Not cheap: looked for anew after each `look`.
+  /// The processes that receive multicasts, each as the number that stands for a queue pair's.
+  /// Expensive: determined again after each `look`.
   const std::vector<std::uint32_t>& hearers();
-  /// Whether this process is one of them; 0 or an errno.
+  /// Sets whether this process receives multicasts. Returns 0 or an errno value.
   int hear_multicasts(bool wanted) noexcept;
 
-  /// Sends it now or when the peer has read, on behalf of a queue pair that won't
-  /// be there any more.
+  /// Sends a packet now, or when the peer has read others, on behalf of a queue pair that may be
+  /// destroyed before.
   void owe(const packet_header& header);
 
-  /// Who waited for a connection that can take more now.
+  /// The queue pairs that waited for a connection that can take more now.
   std::vector<std::uint32_t>& writable_again() noexcept { return writable_again_; }
-  /// `qpn` is to be found there when the way to `target_qpn` is free.
+  /// Adds `qpn` to `writable_again` when the connection to `target_qpn` can take more.
   void wait_writable(std::uint32_t target_qpn, std::uint32_t qpn, turn when);
 
-  /// What all others are to map, the first without being able to write there: the descriptors go to
-  /// each one that connects from now on, and stay the caller's. Negative for nothing.
+  /// Sets the descriptors of memory that all peers map, the first one without write access. They
+  /// are sent to each process that connects from now on, and still belong to the caller. Negative
+  /// for none.
   void publish(int tables, int device_memory) noexcept { published_ = {tables, device_memory}; }
-  /// The process behind `target_qpn`, if it shares memory and has answered the greeting. Null
-  /// otherwise; then it is connected to, and may be there later.
+  /// Returns the process behind `target_qpn` if it shares memory and has completed the handshake.
+  /// Otherwise returns null, and opens a connection, so that a later call may find it.
   std::shared_ptr<const remote_process> find(std::uint32_t target_qpn);
-  /// The processes that are connected to this one, and share memory with it.
+  /// The processes that have connected to this one and share memory with it.
   std::vector<std::shared_ptr<const remote_process>> connected() const;
 
-  /// Whether `process` is the one whose queue pairs have this number in common with `qpn`, as far
-  /// as the kernel tells; what somebody says of itself isn't believed. Not cheap before both have
-  /// exchanged something.
+  /// True if `process` owns the queue pairs whose numbers have the same upper part as `qpn`,
+  /// according to the kernel; claims of the peer itself are not trusted. Expensive until the two
+  /// processes have exchanged something.
   bool belongs_to(std::uint32_t qpn, pid_t process);
 
-  /// Whether an answer of the process behind `target_qpn` may be unread here, or the process is
-  /// there and has not read all that it was sent.
+  /// True if the process behind `target_qpn` may still answer: an answer may be unread here, or the
+  /// process exists and has not read everything that was sent to it.
   bool may_still_answer(std::uint32_t target_qpn) const noexcept;
 
  private:
@@ -151,7 +155,8 @@ class wire {
   void wait_for_means(std::uint32_t slot, outlet& way, nanoseconds how_long) noexcept;
   void try_again() noexcept;
   void accept_some() noexcept;
-  /// Who has opened too many connections loses one of them, not somebody else.
+  /// Closes a connection if the process behind `added` has opened too many, or if there are too
+  /// many in all. A process with too many loses one of its own, never another's.
   void make_room_for(const inlet& added) noexcept;
   void watch_listener(std::uint32_t events) noexcept;
   void pause_listener(nanoseconds until) noexcept;
@@ -159,17 +164,17 @@ class wire {
   void hear(inlet& from) noexcept;
   void watch(inlet& from) noexcept;
   void make_ready(inlet& from) noexcept;
-  /// The next message; empty if there is none, or the connection isn't open any more.
+  /// The next message; empty if there is none, or if the connection has been closed.
   std::span<const std::byte> take(inlet& from, bool& open) noexcept;
   void release() noexcept;
   bool heed(inlet& from, const notice& told, int descriptor) noexcept;
   void answer(inlet& from, int descriptor) noexcept;
   void close_inlet(inlet& from) noexcept;
   bool well_formed(std::span<const std::byte> message) noexcept;
-  /// Whether there are unread packets from the process of this slot, or from one whose slot is not
-  /// known yet.
+  /// True if there are unread packets from the process of this slot, or from a process whose slot
+  /// is not known yet.
   bool has_unread_of(std::uint32_t slot) const noexcept;
-  /// Whether who is connected there may say something in the name of this queue pair.
+  /// True if the process behind this connection may send packets on behalf of this queue pair.
   bool speaks_for(inlet& from, std::uint32_t qpn);
 
   std::array<int, 2> published_{-1, -1};
@@ -179,29 +184,29 @@ class wire {
   std::vector<std::unique_ptr<outlet>> outlets_;
   std::vector<std::unique_ptr<inlet>> inlets_;
   std::vector<inlet*> ready_;
-  /// Those with a ring that are looked into; the others' writers send notices.
+  /// The inlets with a ring that is polled; writers of the other rings send notices.
   std::vector<inlet*> watched_;
-  /// Those without a ring.
+  /// The number of inlets without a ring.
   std::size_t by_socket_ = 0;
   std::size_t turn_ = 0;
   unsigned looks_ = 0;
   unsigned blocked_ = 0;  ///< sockets
   std::vector<std::uint32_t> full_rings_;
-  /// Those that couldn't be connected to for want of something.
+  /// The slots to which no connection could be opened because of insufficient resources.
   std::vector<std::uint32_t> short_of_means_;
   nanoseconds next_connect_ = 0;           ///< for these; 0 for never
-  nanoseconds listener_pauses_until_ = 0;  ///< 0 if it doesn't
-  /// How many were accepted since then.
+  nanoseconds listener_pauses_until_ = 0;  ///< 0 if it doesn't pause
+  /// The start of the current period of accepting, and the connections accepted in it.
   nanoseconds row_start_ = 0;
   unsigned accepted_ = 0;
   std::vector<std::uint32_t> writable_again_;
-  /// Holds the name by which others find out that this process hears multicasts.
+  /// Holds the socket name by which other processes find out that this one receives multicasts.
   int ear_ = -1;
   std::vector<std::uint32_t> hearers_;
   bool hearers_known_ = false;
-  /// Where what comes by a socket lands.
+  /// The buffer for messages received from sockets.
   std::unique_ptr<std::byte[]> landing_;
-  /// Whose ring the current packet's payload is still in.
+  /// The inlet whose ring contains the current packet's payload.
   inlet* current_in_ = nullptr;
   packet current_{};
 };
