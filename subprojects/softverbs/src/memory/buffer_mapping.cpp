@@ -16,21 +16,22 @@ namespace {
 /// DMA_BUF_MAGIC, which older headers lack.
 constexpr decltype(statfs::f_type) system_of_buffers = 0x444d4142;
 
-/// What of a file is asked before it is mapped.
+/// The properties of a file that are queried before it is mapped.
 struct extent {
   std::uint64_t size;
-  std::uint64_t unit;  ///< a power of two, whose multiples can be mapped: a page, or a huge one
+  /// The granularity of mappings, a power of two: the size of a page, or of a huge page.
+  std::uint64_t unit;
 };
 
-/// 0 or an errno.
+/// Returns 0 or an errno value.
 int measure(int descriptor, extent& of) noexcept {
   struct statfs system{};
   struct stat file{};
   if (::fstatfs(descriptor, &system) != 0 || ::fstat(descriptor, &file) != 0) return errno;
-  // Of a dma-buf, that tells its size, and moves nothing.
+  // On a dma-buf, seeking to the end returns the size and moves no position.
   const bool is_buffer = system.f_type == system_of_buffers;
   const off_t size = is_buffer ? ::lseek(descriptor, 0, SEEK_END) : file.st_size;
-  // Only files in memory have seals.
+  // Only files in memory support seals.
   if (size < 0 || (!is_buffer && ::fcntl(descriptor, F_GET_SEALS) < 0)) return errno;
   const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   of = {static_cast<std::uint64_t>(size),

@@ -7,9 +7,9 @@
 
 namespace softverbs {
 
-/// A part of a dma-buf, mapped for as long as this lives, whoever closes the file's descriptor. In
-/// the place of a dma-buf, there may be what /dev/udmabuf makes one of: a memfd, or a file of
-/// tmpfs.
+/// A mapping of a part of a dma-buf. It exists as long as this object, even after the file's
+/// descriptor is closed. Instead of a dma-buf, the file may be one from which /dev/udmabuf can
+/// create a dma-buf: a memfd, or a file in tmpfs.
 class buffer_mapping {
  public:
   buffer_mapping() noexcept = default;
@@ -17,12 +17,13 @@ class buffer_mapping {
   buffer_mapping& operator=(const buffer_mapping&) = delete;
   ~buffer_mapping();
 
-  /// Once. 0, or an errno: EBADF for no open file, EINVAL for one that is neither of these or
-  /// hasn't all of that part, EACCES or EPERM for one that may not be written.
+  /// Maps the part; may be called once. Returns 0 or an errno value: EBADF if the descriptor is not
+  /// open, EINVAL if the file is of another kind or does not contain the whole part, EACCES or
+  /// EPERM if it may not be written.
   int map(int descriptor, std::uint64_t offset, std::size_t length, bool to_write) noexcept;
 
-  /// The first byte of the part. Its pages may go while it is mapped, if somebody makes the file
-  /// smaller.
+  /// The first byte of the part. Pages may disappear while they are mapped, if a process truncates
+  /// the file.
   std::byte* start() const noexcept { return start_; }
 
  private:

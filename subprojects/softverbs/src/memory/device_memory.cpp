@@ -9,14 +9,14 @@
 namespace softverbs {
 namespace {
 
-/// What is given back to the kernel at a time.
+/// The granularity in which memory is returned to the kernel.
 constexpr std::size_t allocation_unit = 4096;
 
 constexpr std::size_t rounded_up(std::size_t size, std::size_t unit) noexcept {
   return (size + unit - 1) & ~(unit - 1);
 }
 
-/// Fills whole pages with zeros and returns them to the kernel.
+/// Fills whole pages with zeros by returning them to the kernel.
 void clear(std::span<std::byte> pages) noexcept {
   if (::madvise(pages.data(), pages.size(), MADV_REMOVE) != 0)
     std::memset(pages.data(), 0, pages.size());
@@ -41,7 +41,7 @@ std::span<std::byte> device_memory_pool::take(std::size_t length, std::size_t al
     at = rounded_up(end, step);
   }
   if (at > bytes_ || size > bytes_ - at) return {};
-  // Another process that shares the pool may have written to a part that was free.
+  // A peer that has mapped the pool may have written to a free part.
   clear(memory_.bytes().subspan(at, size));
   taken_.emplace(at, at + size);
   return memory_.bytes().subspan(at, length);

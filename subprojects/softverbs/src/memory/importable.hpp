@@ -6,39 +6,42 @@
 
 namespace softverbs {
 
-/// What structures have that a program knows an object of the device by: that which it was made as,
-/// and those that were imported by its handle. Any of them destroys it, and the others stand for
-/// nothing then. The engine's lock protects all but `original`.
+/// The base of structures by which a program knows an object of the device: the structure that was
+/// created with the object, and those that were imported by its handle. The program may destroy the
+/// object by any of them; the others then refer to nothing. The engine's lock protects all members
+/// but `original`.
 template <typename Object>
 struct importable {
-  /// What the object was made as, which lives as long as anything else stands for it.
+  /// The structure that was created with the object. It lives as long as any structure refers to
+  /// it.
   Object* original = static_cast<Object*>(this);
-  // What follows is of the original only.
+  // The following members are valid in the original only.
   unsigned imports = 0;
-  /// The program has let go of it.
+  /// The program has unimported the original, or has destroyed the object by it.
   bool unimported = false;
   bool destroyed = false;
 
-  /// Whether this is an object, as the device has it.
+  /// True if this is the original, and the object exists.
   bool is_object() const noexcept { return original == this && !destroyed; }
-  /// The one that this stands for, or null.
+  /// Returns the original of the object that this structure refers to, or null if the object was
+  /// destroyed.
   Object* object() const noexcept { return original->destroyed ? nullptr : original; }
-  /// Whether nobody has any use for it: not the device, not the program, nor another structure.
+  /// True if neither the device, nor the program, nor another structure uses the original any more.
   bool is_left() const noexcept {
     return original == this && destroyed && unimported && imports == 0;
   }
 };
 
-/// Owns all such structures of one kind. Under the engine's lock.
+/// Owns all such structures of one type. Protected by the engine's lock.
 template <typename Object>
 class structures {
  public:
   auto begin() const noexcept { return all_.begin(); }
   auto end() const noexcept { return all_.end(); }
-  /// Not of the structures that stand for them.
+  /// The number of objects, without the imported structures that refer to them.
   std::size_t objects() const noexcept { return objects_; }
 
-  /// May throw std::bad_alloc, and then the caller has it still.
+  /// Takes ownership. May throw std::bad_alloc; the caller then still owns the structure.
   void add(Object* made) {
     all_.insert(made);
     if (made->original == made)
@@ -46,18 +49,18 @@ class structures {
     else
       ++made->original->imports;
   }
-  /// The caller has it again.
+  /// Returns ownership to the caller.
   void take_back(Object* made) noexcept {
     all_.erase(made);
     --objects_;
   }
-  /// The object is no more, and the program has no use for the structure that it destroyed it by.
+  /// Destroys the object, and releases the structure by which the program destroyed it.
   void destroy(Object* by) noexcept {
     by->original->destroyed = true;
     --objects_;
     let_go(by);
   }
-  /// The object stays, if there is one.
+  /// Releases the structure. The object, if it exists, stays.
   void let_go(Object* structure) noexcept {
     Object* const original = structure->original;
     if (structure == original) {
@@ -68,7 +71,8 @@ class structures {
     }
     if (original->is_left()) erase(original);
   }
-  /// What a context that closes has: its objects are another's then, the rest goes.
+  /// Removes the structures of a context that is closed. Its objects move to `heir`, and its
+  /// imported structures are deleted.
   template <typename Context>
   void part(const Context* closing, Context* heir) noexcept {
     std::erase_if(all_, [&](Object* each) {

@@ -15,12 +15,11 @@
 namespace softverbs {
 namespace {
 
-/// Linux 5.14; older headers don't name them.
+/// Linux 5.14 and later; older headers lack the names.
 constexpr int populate_read = 22;
 constexpr int populate_write = 23;
 
-/// mincore fails if any page of the range isn't mapped; what it says of the others
-/// is of no interest.
+/// mincore fails if any page of the range isn't mapped; its result for the other pages is ignored.
 bool is_mapped(std::uintptr_t start, std::size_t length, std::size_t page_size) noexcept {
   std::array<unsigned char, 4096> resident{};
   const std::size_t step = resident.size() * page_size;
@@ -35,7 +34,7 @@ std::uintptr_t page_bytes() noexcept {
   return static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// Whether a region is all memory that there is, now and later.
+/// True if a region covers the whole address space, including memory that is mapped later.
 bool is_implicit(const void* address, std::size_t length, unsigned access) noexcept {
   return (access & IBV_ACCESS_ON_DEMAND) != 0 && address == nullptr && length == SIZE_MAX;
 }
@@ -47,15 +46,15 @@ int bring_in(std::uintptr_t start, std::size_t length, bool writes) noexcept {
   void* memory = reinterpret_cast<void*>(first);
   const int advice = writes ? populate_write : populate_read;
   if (::madvise(memory, start - first + length, advice) == 0) return 0;
-  // Both a kernel that doesn't know the advice and memory that doesn't allow the
-  // access give EINVAL; only the kernel would mind it for no memory at all, too.
+  // EINVAL means either that the kernel doesn't know the advice, or that the memory doesn't allow
+  // the access. With a length of zero, only the former fails.
   const bool known = ::madvise(memory, 0, advice) == 0;
   return known ? EFAULT : 0;
 }
 
 int check_rights(unsigned access, unsigned known, unsigned supported) noexcept {
   constexpr unsigned needs_local_write = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-  // Optional rights are those that a device may ignore.
+  // A device may ignore optional access rights.
   access &= ~static_cast<unsigned>(IBV_ACCESS_OPTIONAL_RANGE);
   if ((access & ~known) != 0) return EINVAL;
   if ((access & needs_local_write) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0) return EINVAL;
@@ -65,7 +64,7 @@ int check_rights(unsigned access, unsigned known, unsigned supported) noexcept {
 int check_range(std::uint64_t start, std::size_t length, std::uint64_t iova) noexcept {
   if (length == 0 || length > limits::region_bytes) return EINVAL;
   if (start + length < start || iova + length < iova) return EINVAL;
-  // Devices translate whole pages.
+  // Devices translate addresses in whole pages.
   return ((start ^ iova) & (page_bytes() - 1)) != 0 ? EINVAL : 0;
 }
 
@@ -85,13 +84,14 @@ int check_registration(const void* address, std::size_t length, std::uint64_t io
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   if (const int error = check_range(start, length, iova)) return error;
 
-  // What is there, and what may be done to it, shows when it is used.
+  // With on-demand paging, mappings and permissions are checked at access.
   if ((access & IBV_ACCESS_ON_DEMAND) != 0) return 0;
   const std::uintptr_t first = start & ~(page_size - 1);
   const std::uintptr_t last = (start + length - 1) & ~(page_size - 1);
   if (!is_mapped(first, last - first + page_size, page_size)) return EFAULT;
   const bool writes = (access & IBV_ACCESS_LOCAL_WRITE) != 0;
-  // Only the first and the last page: all of a huge region would take its time and memory.
+  // Only the first and the last page: to populate all of a huge region would take too much time and
+  // memory.
   if (const int error = bring_in(first, page_size, writes)) return error;
   return first == last ? 0 : bring_in(last, page_size, writes);
 }

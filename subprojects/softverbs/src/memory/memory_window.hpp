@@ -10,22 +10,23 @@ namespace softverbs {
 
 struct memory_region;
 
-/// A part of a region, with rights of its own and a key that can be taken back without a system
-/// call. Of type 1 it is for all queue pairs of its domain, of type 2 for the one that bound it.
+/// A part of a region, with its own access rights, and a key that can be revoked without a system
+/// call. A window of type 1 can be used through all queue pairs of its domain, one of type 2 only
+/// through the queue pair that bound it.
 struct memory_window final : ibv_mw {
-  memory_region* region = nullptr;  ///< null if it isn't bound
-  const ibv_qp* pair = nullptr;     ///< type 2
-  std::uint64_t start = 0;          ///< what the address of the first byte is called
+  memory_region* region = nullptr;  ///< null if not bound
+  const ibv_qp* pair = nullptr;     ///< type 2 only
+  std::uint64_t start = 0;          ///< the address of the first byte in work requests
   std::uint64_t length = 0;
   std::byte* memory = nullptr;
   unsigned access = 0;
 };
 
-/// What a bind request asks for.
+/// The parameters of a bind request.
 struct window_binding {
-  std::uint32_t window;  ///< its handle
-  std::uint32_t rkey;    ///< its key then
-  std::uint32_t region;  ///< the lkey; 0 for none
+  std::uint32_t window;  ///< the handle of the window
+  std::uint32_t rkey;    ///< the key of the window after the request
+  std::uint32_t region;  ///< the lkey of the region; 0 to unbind
   unsigned access;
   std::uint64_t address;
   std::uint64_t length;

@@ -11,23 +11,25 @@ namespace softverbs {
 
 struct protection_domain;
 
-/// A program's promise that only one thread at a time uses what is made under it.
+/// A thread domain: the program promises that only one thread at a time uses the objects created
+/// under it.
 struct thread_domain final : ibv_td {
   unsigned children = 0;
 };
 
-/// What of a domain is the device's, whatever has been made to stand for it by its handle.
+/// The state of a domain on the device, shared by all structures that were created or imported for
+/// it.
 struct shared_domain {
-  /// Objects made from it, which keep it busy.
+  /// The number of objects created from it; while there are any, it can't be destroyed.
   unsigned children = 0;
   bool destroyed = false;
-  /// That which stands for it from here on, when a context of the file is closed; null if none
-  /// does.
+  /// The structure that stands for the domain after a context of the same file is closed; null if
+  /// there is none.
   protection_domain* heir = nullptr;
 };
 
-/// A protection domain; or a parent domain, which is one for all that it matters to, but stands for
-/// the domain that it was made of.
+/// A protection domain, or a parent domain. A parent domain is used like a protection domain, but
+/// stands for the domain that it was created from.
 struct protection_domain final : ibv_pd {
   explicit protection_domain(
       std::shared_ptr<shared_domain> same = std::make_shared<shared_domain>()) noexcept
@@ -35,15 +37,16 @@ struct protection_domain final : ibv_pd {
 
   const std::shared_ptr<shared_domain> of;
   unsigned& children;
-  /// The program has let go of it, but what was made of it may name it.
+  /// The program has unimported this structure, but objects created from it may still refer to it.
   bool unimported = false;
-  /// No other one of the process ever has it; of a parent domain, that of the domain below.
+  /// Unique in the process, and never reused. A parent domain has the number of the domain that it
+  /// was created from.
   std::uint32_t number = 0;
-  /// Of a parent domain.
+  /// Parent domains only.
   protection_domain* below = nullptr;
   thread_domain* thread = nullptr;
-  /// Of a parent domain: the program's, for the queues made of it, or null. Called with the parent
-  /// domain.
+  /// Parent domains only: the program's allocator for queues created under the domain, or null. It
+  /// is called with the parent domain.
   decltype(ibv_parent_domain_init_attr::alloc) allocate = nullptr;
   decltype(ibv_parent_domain_init_attr::free) free = nullptr;
   void* allocators_context = nullptr;
@@ -51,7 +54,7 @@ struct protection_domain final : ibv_pd {
   bool is_parent_domain() const noexcept { return below != nullptr; }
 };
 
-/// Objects of domains with the same number may be used with each other.
+/// Objects may be used together if their domains have the same number.
 inline std::uint32_t number_of(const ibv_pd* domain) noexcept {
   return static_cast<const protection_domain*>(domain)->number;
 }

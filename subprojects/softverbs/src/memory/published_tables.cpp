@@ -40,7 +40,7 @@ template class published<shown_pair>;
 published_tables* publish_tables(shared_memory& into) noexcept {
   if (into.create(sizeof(published_tables), shared_memory::others::only_read) != 0) return nullptr;
   ::madvise(into.bytes().data(), into.bytes().size(), MADV_DONTFORK);
-  // Zeros are what they start with: nothing is touched by this.
+  // The initial state is all zeros, so no page is touched here.
   return reinterpret_cast<published_tables*>(into.bytes().data());
 }
 

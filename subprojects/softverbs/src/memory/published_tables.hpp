@@ -13,24 +13,24 @@
 
 namespace softverbs {
 
-// All that peers may see has types of which any bits are a value, as they may be anybody's.
+// All types here are valid with any bit pattern, because another process may write anything.
 
-/// A region, or a window that is bound, as whoever accesses it directly has to know it.
+/// The properties of a region, or of a bound window, that a peer needs for direct access.
 struct shown_region {
-  /// The lkey; the rkey has one bit more.
+  /// The lkey; the rkey has one more bit set.
   std::uint32_t key;
   std::uint32_t access;
   std::uint32_t domain;
-  /// The number of the queue pair that alone may use it, 0 if all of the domain may.
+  /// The number of the only queue pair that may use it; 0 if all queue pairs of the domain may.
   std::uint32_t pair;
-  std::uint64_t start;  ///< what the address of the first byte is called
+  std::uint64_t start;  ///< the address of the first byte in work requests
   std::uint64_t length;
-  std::uint64_t memory;  ///< where that is in its process
+  std::uint64_t memory;  ///< the address of the first byte in its process
   std::uint8_t is_window;
-  std::uint8_t is_device_memory;  ///< which peers have mapped
+  std::uint8_t is_device_memory;  ///< peers have it mapped
 };
 
-/// A queue pair, as its peer has to know it who carries out requests on its behalf.
+/// The properties of a queue pair that its peer needs to carry out requests on its behalf.
 struct shown_pair {
   std::uint32_t number;
   std::uint32_t peer;
@@ -40,18 +40,18 @@ struct shown_pair {
   std::uint8_t network;
   station here;
   station there;
-  std::uint8_t fetches;  ///< it takes so many at a time
+  std::uint8_t fetches;  ///< how many reads and atomics it accepts at a time
   std::uint8_t has_atomics;
 };
 
-/// One place in a table that is written by one thread at a time and read by any, of any process,
-/// without a lock: who reads while it is written finds nothing. What another process has written is
-/// not to be believed. Zeros are a place that shows nothing.
+/// One entry of a table. One thread at a time writes it, and threads of any process read it without
+/// a lock; a read during a write finds nothing. Data from another process must not be trusted. An
+/// entry of all zeros shows nothing.
 template <typename Shown>
 class published {
  public:
   void show(const Shown& what) noexcept;
-  /// From here on nobody finds it, but whoever has may still be using it.
+  /// Hides the entry. Threads that have read it before may still be using the data.
   void hide() noexcept;
   std::optional<Shown> read() const noexcept;
 
@@ -59,41 +59,42 @@ class published {
   static constexpr std::size_t words = (sizeof(Shown) + 7) / 8;
   static_assert(std::is_trivially_copyable_v<Shown>);
 
-  /// 0 while nothing is shown; odd while it is being written.
+  /// 0 while nothing is shown; odd during a write.
   std::atomic<std::uint64_t> version_;
-  std::uint64_t versions_so_far_;  ///< the writer's
+  std::uint64_t versions_so_far_;  ///< only for the writer
   std::array<std::atomic<std::uint64_t>, words> words_;
 };
 
-/// What a process tells its peers, so that they can access its memory without its help: in shared
-/// memory that only it can write. Has as many places as there are numbers.
+/// Tables by which a process allows its peers to access its memory without its help. They are in
+/// shared memory that only this process can write, with one entry for each possible number.
 struct published_tables {
-  /// In a cache line of its own.
+  /// Aligned to a cache line of its own.
   struct alignas(64) pair_place {
     published<shown_pair> shown;
-    /// The packet sequence number that is expected next; changes by itself.
+    /// The next expected packet sequence number; updated independently of `shown`.
     std::atomic<std::uint32_t> expected_psn;
   };
 
-  /// Faults have been asked for: all has to go as packets.
+  /// Nonzero while faults are set: all operations then have to use packets.
   std::atomic<std::uint32_t> faulty;
-  /// A random number, and where in its process the same one is: so somebody who has waited for long
-  /// can see that the process of that number is still the same.
+  /// A random number, and the address at which its process holds the same number. With these, a
+  /// process that has waited for a long time can check that the process ID still refers to the same
+  /// process.
   std::atomic<std::uint64_t> mark;
   std::atomic<std::uint64_t> address_of_mark;
-  /// Where the memory of its devices is in its process; 0 if it has none.
+  /// The address of the device memory in its process; 0 if there is none.
   std::atomic<std::uint64_t> device_memory;
 
-  /// By the lower part of their numbers.
+  /// By the lower part of the queue pair number.
   std::array<pair_place, std::size_t{1} << 14> pairs;
-  /// By the index in their keys.
+  /// By the index in the key.
   std::array<published<shown_region>, limits::memory_regions> regions;
 };
 
-/// New ones, of which only what is used takes memory; null if there can't be any. A child of fork
-/// doesn't inherit them.
+/// Creates new tables, of which only the pages in use take memory. Returns null on failure. A child
+/// of fork doesn't inherit the tables.
 published_tables* publish_tables(shared_memory& into) noexcept;
-/// Those of another process; null if it has none of this kind.
+/// Returns the tables of another process, or null if the memory has another size.
 const published_tables* tables_in(const shared_memory& mapped) noexcept;
 
 }  // namespace softverbs

@@ -12,33 +12,33 @@
 
 namespace softverbs {
 
-/// What a program's allocator is told that memory is for. The upper half of that number names the
-/// kernel's driver, of which there is none.
+/// The purpose of memory, as passed to a program's allocator. The upper half of the number
+/// identifies the kernel's driver, which doesn't exist here.
 enum class queue_content : std::uint64_t { sends = 1, receives = 2, completions = 3 };
 
 struct queue_memory {
   void* start = nullptr;
-  /// Whose allocator it is of; null if it is of nobody's.
+  /// The domain whose allocator was used; null if none was.
   protection_domain* domain = nullptr;
 };
 
-/// Memory for a queue: of the allocator of a parent domain, if it has one that wants to. Throws
-/// std::bad_alloc. Without any lock, because the allocator is the program's.
+/// Allocates memory for a queue with the allocator of a parent domain, if it has one that doesn't
+/// decline. Throws std::bad_alloc. Takes no lock, because the allocator is the program's code.
 queue_memory allocate_for_queue(protection_domain* domain, std::size_t size, queue_content content);
-/// Does not look into it. If the domain has nobody to free it, it is left to the program, which may
-/// have unmapped it.
+/// Does not access the memory, which the program may have unmapped. If the domain has an allocator
+/// but no deallocator, this does nothing.
 void free_of_queue(const queue_memory& memory, queue_content content) noexcept;
 
-/// Its alignment.
+/// The alignment of this memory.
 inline constexpr std::size_t queue_alignment = 64;
 
-/// The places of a queue, which aren't initialized: most of a deep queue is never used.
+/// The entries of a queue. They aren't initialized, because most of a deep queue is never used.
 template <typename Place, queue_content Content>
 class queue_array {
   static_assert(std::is_trivially_destructible_v<Place> && alignof(Place) <= queue_alignment);
 
  public:
-  /// None for a count of 0. The domain may be null.
+  /// Allocates nothing for a count of 0. The domain may be null.
   queue_array(std::size_t count, protection_domain* domain) {
     if (count == 0) return;
     const queue_memory memory = allocate_for_queue(domain, count * sizeof(Place), Content);
@@ -61,7 +61,8 @@ class queue_array {
 
  private:
   Place* first_ = nullptr;
-  /// Here, and not in front of the places: the program's memory may be gone before this.
+  /// Stored here instead of in front of the entries, because the program may have freed its memory
+  /// before.
   protection_domain* domain_ = nullptr;
 };
 

@@ -10,16 +10,17 @@
 namespace softverbs {
 namespace {
 
-/// Freed indexes rest until there are this many of them.
+/// The number of freed indexes that must accumulate before one is reused.
 constexpr std::size_t resting_indexes = 4096;
 
 constexpr unsigned writing = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-/// Local rights are the region's, asked for or not; the optional ones promise nothing.
+/// Local write access is always the region's, whether requested or not, and optional rights have no
+/// effect.
 constexpr unsigned of_windows = writing | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED |
                                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_OPTIONAL_RANGE;
 constexpr std::uint32_t variable_part = 0xff;
 
-/// Whether the region may be seen through a window that was asked for so.
+/// True if a window with these parameters may be bound to the region.
 bool may_bind(const memory_region& region, const window_binding& asked) noexcept {
   if ((region.access & IBV_ACCESS_MW_BIND) == 0) return false;
   if ((asked.access & writing) != 0 && (region.access & IBV_ACCESS_LOCAL_WRITE) == 0) return false;
@@ -34,7 +35,7 @@ std::byte* translate(const memory_region& region, std::uint32_t domain, std::uin
   if (address < region.iova) return nullptr;
   const std::uint64_t offset = address - region.iova;
   if (offset > region.length || length > region.length - offset) return nullptr;
-  // What all memory is a region of begins at no address.
+  // A region of the whole address space starts at address zero.
   return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(region.memory) + offset);
 }
 
@@ -168,7 +169,7 @@ bool region_table::bind(const ibv_qp& pair, const window_binding& asked) noexcep
   const std::uint32_t key = key_of(asked.window) | remote_key_bit;
   if ((asked.access & ~of_windows) != 0 || (key ^ asked.rkey) > variable_part || key == asked.rkey)
     return false;
-  // What a queue pair has bound can only be invalidated.
+  // A type 2 window that is bound can only be invalidated.
   if (second_type && (window.region != nullptr || only_unbinds)) return false;
   const bool zero_based = (asked.access & IBV_ACCESS_ZERO_BASED) != 0;
   if (!second_type && zero_based) return false;

@@ -15,62 +15,67 @@
 
 namespace softverbs {
 
-/// An lkey and an rkey of the same region differ in this bit: a program that mixes
-/// them up works on some devices only.
+/// The lkey and the rkey of a region differ in this bit, because a program that mixes them up would
+/// work on some devices only.
 inline constexpr std::uint32_t remote_key_bit = 0x8000'0000U;
 
-/// The index of a region is above the variant of its key.
+/// The index of a region is in the bits above the variant of its key.
 inline constexpr unsigned key_index_shift = 8;
 
-/// Finds regions and windows by key. A key is 23 bits of index and 8 bits of variant,
-/// which changes whenever the index is used again; so a key that outlived its region
-/// fails. Of a window, whoever binds it chooses the variant.
+/// Finds regions and windows by key. A key consists of 23 bits of index and 8 bits of variant. The
+/// variant changes each time the index is reused, so a key that outlived its region is refused. The
+/// variant of a window's key is chosen by the program that binds it.
 class region_table {
  public:
-  /// Before all else: everything in this table is shown there, too.
+  /// Sets the tables in which all regions and windows are published. Must be called before all
+  /// other functions.
   void show_in(published_tables& tables) noexcept { shown_ = &tables; }
 
-  /// Gives the region its keys; 0 or an errno.
+  /// Assigns the region its keys. Returns 0 or an errno value.
   int add(memory_region& region);
-  // Before that, it is hidden, and those are waited for who use it.
+  // The caller must first hide the region, and wait for the threads that are using it.
   void remove(const memory_region& region) noexcept;
-  /// Until it is removed or shown again, nobody finds it who doesn't ask this table.
+  /// Hides the region from direct accesses, until it is removed or shown again. This table still
+  /// finds it.
   void hide(const memory_region& region) noexcept { shown_->regions[region.handle].hide(); }
   void show(const memory_region& region) noexcept;
   int add(memory_window& window);
   void remove(memory_window& window) noexcept;
 
-  /// What requests ask for; false if they may not. Wait for who uses the window.
+  /// These carry out requests, and return false if the request is not permitted. They wait for
+  /// threads that are using the window.
   bool bind(const ibv_qp& pair, const window_binding& asked) noexcept;
   bool invalidate(const ibv_qp& pair, std::uint32_t rkey) noexcept;
-  /// Nothing is seen any more through what the queue pair has bound.
+  /// Unbinds all windows that the queue pair has bound.
   void forget(const ibv_qp& pair) noexcept;
 
-  /// The region of a handle, null if there is none.
+  /// Returns the region with a handle, or null if there is none.
   memory_region* region_at(std::uint32_t index) const noexcept {
     return index < slots_.size() ? slots_[index].region : nullptr;
   }
 
-  /// The number of the domain that a region belongs to; 0 if that is none.
+  /// Returns the number of the domain that a region belongs to, or 0 if there is no such region.
   std::uint32_t domain_of(std::uint32_t index) const noexcept;
 
-  /// The region of an lkey, null if there is none.
+  /// Returns the region with an lkey, or null if there is none.
   const memory_region* region_of(std::uint32_t lkey) const noexcept;
 
-  /// The memory that a gather or scatter entry names, null if it may not.
+  /// Returns the memory of a gather or scatter entry, or null if the access is not permitted.
   std::byte* local(const ibv_pd* domain, std::uint32_t lkey, std::uint64_t address,
                    std::uint64_t length, bool writes) const noexcept;
 
-  /// Whose memory a peer asks for: through which queue pair, and of which domain, by its number.
+  /// The scope of a peer's access: the queue pair that it uses, and the number of that queue pair's
+  /// domain.
   struct reach {
     const ibv_qp& pair;
     std::uint32_t domain;
   };
-  /// The memory that the peer may use with `right`, null if it may not.
+  /// Returns the memory that the peer may access with `right`, or null if it may not.
   std::byte* remote(const reach& within, std::uint32_t rkey, std::uint64_t address,
                     std::uint64_t length, unsigned right) const noexcept;
 
-  /// All of a region, by its key; empty if the peer may not use it with `right`.
+  /// Returns the whole region with a key, or an empty span if the peer may not access it with
+  /// `right`.
   std::span<std::byte> all_of(const reach& within, std::uint32_t rkey,
                               unsigned right) const noexcept;
 
