@@ -19,7 +19,7 @@ std::string_view trimmed(std::string_view text) noexcept {
   return text.substr(start, text.find_last_not_of(blanks) - start + 1);
 }
 
-/// Cuts the first line, or what is in front of the separator, off a text.
+/// Removes the text up to the first separator from `text`, and returns it trimmed.
 std::string_view take(std::string_view& text, std::string_view separators) noexcept {
   const std::size_t end = std::min(text.find_first_of(separators), text.size());
   const std::string_view result = trimmed(text.substr(0, end));
@@ -27,7 +27,8 @@ std::string_view take(std::string_view& text, std::string_view separators) noexc
   return result;
 }
 
-/// Control characters end texts too early, or hide.
+/// True if a line contains no control characters but blanks: others could end the text early, or be
+/// invisible.
 bool is_text(std::string_view line) noexcept {
   return std::all_of(line.begin(), line.end(), [](char letter) {
     const auto byte = static_cast<unsigned char>(letter);
@@ -35,7 +36,7 @@ bool is_text(std::string_view line) noexcept {
   });
 }
 
-/// The next word; empty if there is none.
+/// Removes and returns the next word; empty if there is none.
 std::string_view take_word(std::string_view& text) noexcept {
   text = trimmed(text);
   return take(text, blanks);
@@ -74,7 +75,7 @@ std::optional<ibv_mtu> mtu_of(std::uint32_t bytes) noexcept {
   return std::nullopt;
 }
 
-/// An IPv4 address stands for that mapped into IPv6.
+/// Reads an address; an IPv4 address is mapped into IPv6.
 std::optional<ibv_gid> gid_of(std::string_view text) {
   const std::string address(text);
   ibv_gid gid{};
@@ -92,7 +93,7 @@ link_layer layer_of(network type) noexcept {
   return type == network::infiniband ? link_layer::infiniband : link_layer::ethernet;
 }
 
-/// FNV-1a.
+/// An FNV-1a hash.
 class hash {
  public:
   void add(std::string_view text) noexcept {
@@ -139,7 +140,7 @@ class reader {
   device_description& device() { return result_.devices.back(); }
   port_description& port() { return device().ports[port_]; }
 
-  /// [softN] or [softN port P]
+  /// Reads [softN] or [softN port P].
   bool read_section(std::string_view line) {
     if (line.back() != ']') return no("no `]` at the end");
     std::string_view inside = line.substr(1, line.size() - 2);
@@ -215,7 +216,7 @@ class reader {
     return true;
   }
 
-  /// ADDRESS v1|v2|infiniband [interface N]
+  /// Reads ADDRESS v1|v2|infiniband [interface N].
   bool read_gid(std::string_view where, std::string_view value) {
     const auto index = number(trimmed(where));
     if (!index || *index >= limits::gid_entries)
@@ -272,7 +273,7 @@ class reader {
   }
 
   bool read_limit(std::string_view value, std::uint32_t least, std::uint32_t& limit) {
-    // What is there is the most that can be granted.
+    // The current value is the maximum that can be granted.
     const auto wanted = number(value);
     if (!wanted || *wanted < least || *wanted > limit)
       return no("this limit is a number from " + std::to_string(least) + " to " +
@@ -281,7 +282,7 @@ class reader {
     return true;
   }
 
-  /// What can be seen only when all is known.
+  /// Checks that need the whole file.
   bool finish() {
     if (result_.devices.empty()) return no("no device, which would begin with `[soft0]`");
     for (const place& each : gids_) {

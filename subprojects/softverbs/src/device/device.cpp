@@ -15,8 +15,8 @@ constexpr std::uint16_t first_lid = 16;
 constexpr std::uint16_t subnet_manager_lid = 1;
 constexpr unsigned ethernet_gids = 6;
 
-/// The first half of the MAC addresses. It is locally administered, so that no maker has it and no
-/// program takes the device for another.
+/// The first half of the MAC addresses. It is locally administered, so no manufacturer uses it, and
+/// no program takes the device for another one.
 constexpr std::uint32_t vendor = 0x02'5356;
 constexpr std::uint32_t vendor_part = 1;
 
@@ -54,7 +54,7 @@ ibv_gid link_local_gid(std::uint64_t guid) noexcept {
 
 }  // namespace
 
-// 198.18.0.0/15 is set aside for test networks, so no real host has it.
+// 198.18.0.0/15 is reserved for benchmark networks, so no real host has these addresses.
 ibv_gid ipv4_gid(unsigned number, unsigned port) noexcept {
   ibv_gid gid{};
   gid.global.interface_id = htobe64(0x0000'ffff'c612'5300U + (port - 1) * 256 + number + 1);
@@ -77,13 +77,13 @@ bool same(const ibv_gid& left, const ibv_gid& right) noexcept {
 }
 
 std::uint64_t soft_device::guid() const noexcept {
-  // An EUI-64 made of the locally administered MAC 02:53:56:00:00:<number>, as
-  // the kernel derives it (the local bit inverted).
+  // An EUI-64 made from the locally administered MAC address 02:53:56:00:00:<number>, with the
+  // local bit inverted, as the kernel does.
   return 0x0053'56ff'fe00'0000U + number;
 }
 
 const device_description& soft_device::description() const noexcept {
-  // There is no device that isn't described.
+  // Every device has a description.
   return *described(number);
 }
 
@@ -94,7 +94,7 @@ bool soft_device::has_ethernet() const noexcept {
 }
 
 std::uint32_t soft_device::longest_frame(unsigned counted) const noexcept {
-  // What every Ethernet takes, and what the kernel wants of one for RoCE's headers.
+  // The usual MTU of Ethernet, and the size that the kernel adds for RoCE's headers.
   constexpr std::uint32_t usual_mtu = 1500;
   constexpr std::uint32_t roce_headers = 96;
   constexpr std::uint32_t own_header = 18;
@@ -135,7 +135,7 @@ std::optional<gid_entry> gid_at(unsigned device, unsigned port, unsigned index) 
 }
 
 std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noexcept {
-  // All numbers, not only this process' devices: the peer may have more.
+  // Searches all numbers, not only this process' devices, because a peer may have more.
   for (unsigned number = 0; number < max_devices; ++number) {
     const device_description* known = described(number);
     if (known == nullptr) break;
@@ -220,7 +220,7 @@ void describe_port(const soft_device& device, unsigned port, ibv_port_attr& attr
   attributes.pkey_tbl_len = 1;
   attributes.max_vl_num = 1;
   attributes.active_width = 2;   // 4x
-  attributes.active_speed = 32;  // 25 Gb/s a lane
+  attributes.active_speed = 32;  // 25 Gb/s per lane
   attributes.phys_state = 5;     // link up
   if (device.is_ethernet(port)) {
     attributes.port_cap_flags |= IBV_PORT_IP_BASED_GIDS;

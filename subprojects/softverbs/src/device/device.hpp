@@ -14,25 +14,25 @@ namespace softverbs {
 /// The only partition key of each port.
 inline constexpr std::uint16_t default_pkey = 0xffff;
 
-/// A port of any device, as packets name it.
+/// The number by which packets identify a port of any device.
 using station = std::uint8_t;
 constexpr station station_of(unsigned device, unsigned port) noexcept {
   return static_cast<station>((port - 1) * max_devices + device);
 }
 
-/// One software device. Its addresses depend on its number and the configuration alone, so that
-/// they are the same in all processes of the host that meet.
+/// A software device. Its addresses depend only on its number and the configuration, so they are
+/// the same in all processes that can connect to each other.
 struct soft_device {
   ibv_device verbs;
-  // Providers ask whether a device is theirs by reading what libibverbs keeps
-  // behind ibv_device; zeros say no.
+  // Providers recognize their own devices by data that libibverbs keeps after ibv_device; zeros
+  // match none.
   std::byte private_to_libibverbs[1024];
   std::uint8_t number;
 
   std::uint64_t guid() const noexcept;
   const device_description& description() const noexcept;
   const device_limits& most() const noexcept { return description().most; }
-  /// Ports count from 1.
+  /// Port numbers start at 1.
   bool has_port(unsigned port) const noexcept {
     return port >= 1 && port <= description().port_count;
   }
@@ -42,13 +42,14 @@ struct soft_device {
   bool is_ethernet(unsigned counted) const noexcept {
     return port(counted).layer == link_layer::ethernet;
   }
-  /// Whether one of its ports is on Ethernet.
+  /// True if one of its ports is on Ethernet.
   bool has_ethernet() const noexcept;
-  /// The most bytes of a frame, with its header and a VLAN tag, on Ethernet.
+  /// The maximum size of an Ethernet frame of a port, in bytes, including its header and a VLAN
+  /// tag.
   std::uint32_t longest_frame(unsigned counted) const noexcept;
 };
 
-/// The device behind a verbs handle, null if it isn't one of ours.
+/// Returns the device of a verbs handle, or null if it isn't a soft device.
 const soft_device* soft_device_of(const ibv_device* device) noexcept;
 inline const soft_device* soft_device_of(const ibv_context* context) noexcept {
   return soft_device_of(context->device);
@@ -57,20 +58,21 @@ inline const soft_device* soft_device_of(const ibv_context* context) noexcept {
 unsigned device_count() noexcept;
 soft_device& device_at(unsigned number) noexcept;
 
-/// Empty entries, indexes behind the table's end, and ports that nobody has give nothing.
+/// Returns nothing for empty entries, indexes beyond the end of the table, and ports that no
+/// process has.
 std::optional<gid_entry> gid_at(unsigned device, unsigned port, unsigned index) noexcept;
 
-/// Addresses are those of IPv4, in a GID, or of IPv6.
+/// True if the GID contains an IPv4 address; otherwise, it is an IPv6 address.
 bool is_ipv4(const ibv_gid& gid) noexcept;
 bool same(const ibv_gid& left, const ibv_gid& right) noexcept;
 
-/// Who has this address, whichever process it is in.
+/// Returns the port that has this address, in whichever process.
 std::optional<station> station_of_gid(const ibv_gid& gid, link_layer layer) noexcept;
 std::optional<station> station_of_lid(std::uint16_t lid) noexcept;
 std::uint16_t lid_of(station port) noexcept;
 
-/// IP addresses, in the form of GIDs, that belong to a port's number: on Ethernet usually GIDs,
-/// too.
+/// Returns the IP addresses, in the form of GIDs, that belong to a port's number. On Ethernet, they
+/// are usually GIDs as well.
 ibv_gid ipv4_gid(unsigned device, unsigned port) noexcept;
 ibv_gid unique_local_gid(unsigned device, unsigned port) noexcept;
 

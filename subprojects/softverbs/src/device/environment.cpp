@@ -45,7 +45,7 @@ bool parse_sharing(const char* text, bool& shares) noexcept {
   return true;
 }
 
-/// The whole file; none with errno.
+/// Returns the contents of the file, or nothing with errno set.
 std::optional<std::string> contents_of(const char* path) {
   std::FILE* file = std::fopen(path, "re");
   if (file == nullptr) return std::nullopt;
@@ -68,7 +68,7 @@ std::optional<std::string> contents_of(const char* path) {
 
 constexpr const char* consequence = "there will be no soft device";
 
-/// None if it makes no sense.
+/// Returns nothing if the file is not valid.
 std::optional<configuration> read_file(const char* path, link_layer usual) {
   const auto text = contents_of(path);
   if (!text) {
@@ -86,7 +86,8 @@ std::optional<configuration> read_file(const char* path, link_layer usual) {
 
 struct environment {
   configuration devices;
-  /// What devices look like of which nothing is said, if others may have them.
+  /// Without a file, the description of all devices, including those that only other processes
+  /// have.
   std::optional<device_description> usual;
 };
 
@@ -118,7 +119,8 @@ environment read_environment() {
     valid = false;
   }
   const char* file = std::getenv("SOFTVERBS_CONFIG");
-  // A program that can't unset the variable for another one sets it to nothing.
+  // Some programs can't unset a variable for another program, and set it to an empty string
+  // instead.
   if (file != nullptr && *file == '\0') file = nullptr;
   if (file != nullptr && count != nullptr) {
     std::fprintf(stderr,
@@ -141,7 +143,8 @@ environment read_environment() {
   return result;
 }
 
-/// A process has so many queue pairs, for all of its devices; what one says that it grants, it has.
+/// Divides the queue pairs of a process among its devices, so that each device can provide as many
+/// as it reports.
 void share_queue_pairs(configuration& all) noexcept {
   for (device_description& each : all.devices) {
     const auto share = limits::queue_pairs / static_cast<std::uint32_t>(all.devices.size());

@@ -5,13 +5,13 @@
 
 namespace softverbs {
 
-/// Read from the environment at the first call; a value that makes no sense is
-/// reported on stderr once and leaves no soft device, because a test that runs on
-/// something else than it asked for is worse than one that doesn't run.
+/// Returns the configuration, which is read from the environment at the first call. An invalid
+/// value is reported once on stderr, and results in no soft device: a test that runs on another
+/// device than intended is worse than one that doesn't run.
 const configuration& configured() noexcept;
 
-/// A device of that number as any process has it: this one's own, or without a file the usual one.
-/// Null if no process can have it.
+/// Returns the description of the device with this number in any process: this process' own, or,
+/// without a file, the usual one. Returns null if no process can have the device.
 const device_description* described(unsigned number) noexcept;
 
 }  // namespace softverbs

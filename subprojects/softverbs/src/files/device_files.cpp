@@ -22,13 +22,13 @@
 namespace softverbs {
 namespace {
 
-/// The names of devices without their numbers.
+/// The names of devices, without their numbers.
 constexpr std::string_view in_sysfs = "soft";
 constexpr std::string_view of_commands = "softverbs";
 
 constexpr unsigned bits_in_word = 32;
 
-/// The text of a file, as far as it is written.
+/// Writes the text of a file, up to the maximum size.
 class page {
  public:
   explicit page(file_text& text) noexcept : text_(text) {}
@@ -47,14 +47,14 @@ class page {
   std::size_t size_ = 0;
 };
 
-/// What is left of a path, which is taken from its start.
+/// The rest of a path; names are removed from its start.
 class rest_of_path {
  public:
   explicit rest_of_path(std::string_view path) noexcept : left_(path) {}
 
   bool empty() const noexcept { return left_.empty(); }
   std::string_view text() const noexcept { return left_; }
-  /// Takes a name and the slash before it.
+  /// Removes a name and the slash before it.
   bool take(std::string_view name) noexcept {
     std::string_view left = left_;
     if (!left.starts_with('/') || !left.substr(1).starts_with(name)) return false;
@@ -63,7 +63,7 @@ class rest_of_path {
     left_ = left;
     return true;
   }
-  /// Takes a number as the kernel writes them, without the slash before it.
+  /// Removes a number in the format that the kernel writes, without the slash before it.
   std::optional<unsigned> take_number() noexcept {
     constexpr std::size_t most_digits = 4;
     const std::size_t digits = std::min(left_.find_first_not_of("0123456789"), left_.size());
@@ -75,13 +75,13 @@ class rest_of_path {
     left_.remove_prefix(digits);
     return number;
   }
-  /// Takes a name that ends with a number, and the slash before it.
+  /// Removes a name that ends with a number, and the slash before it.
   std::optional<unsigned> take_named(std::string_view name) noexcept {
     if (!left_.starts_with('/') || !left_.substr(1).starts_with(name)) return std::nullopt;
     left_.remove_prefix(1 + name.size());
     return take_number();
   }
-  /// Takes a number and the slash before it.
+  /// Removes a number and the slash before it.
   std::optional<unsigned> take_numbered() noexcept { return take_named(""); }
 
  private:
@@ -93,7 +93,7 @@ void print_guid(page& to, std::uint64_t guid) noexcept {
   to.print("%04x:%04x:%04x:%04x", part(48), part(32), part(16), part(0));
 }
 
-/// As the kernel writes masks: words of 32 bits, the highest first.
+/// In the kernel's format for masks: words of 32 bits, the highest first.
 void print_all_processors(page& to) noexcept {
   const long configured = ::sysconf(_SC_NPROCESSORS_CONF);
   const unsigned count = configured < 1 ? 1U : static_cast<unsigned>(configured);
@@ -104,7 +104,8 @@ void print_all_processors(page& to) noexcept {
   }
 }
 
-/// Those of a node, in the kernel's own words; false if this host hasn't got it.
+/// Prints the processors of a node as the kernel does. Returns false if this host doesn't have the
+/// node.
 bool print_processors(unsigned node, page& to) noexcept {
   char path[64];
   std::snprintf(path, sizeof(path), "/sys/devices/system/node/node%u/cpumap", node);
@@ -142,7 +143,7 @@ constexpr device_file of_device[] = {
        print_guid(to, device.guid());
        to.print("\n");
      }},
-    // The device is on no bus, and has no vendor there.
+    // The device is not on a bus, and has no PCI vendor.
     {"device/local_cpus",
      [](const soft_device& device, page& to) {
        if (const auto node = device.description().numa_node; !node || !print_processors(*node, to))
@@ -177,7 +178,7 @@ void print_number(page& to, std::uint64_t number) noexcept {
 }
 /// The kernel counts data in words of four bytes.
 void print_words(page& to, std::uint64_t bytes) noexcept { print_number(to, bytes / 4); }
-/// The counter of an event that a soft device doesn't have.
+/// Prints the counter of an event that never occurs on a soft device.
 void print_none(const port_of_device& /*port*/, page& to) noexcept { print_number(to, 0); }
 
 struct port_file {
@@ -229,7 +230,7 @@ constexpr port_file of_port[] = {
      [](const port_of_device& port, page& to) {
        to.print("%s\n", port.is_down() ? "3: Disabled" : "5: LinkUp");
      }},
-    // Four lanes of 25 Gb/s.
+    // Four lanes of 25 Gb/s each.
     {"rate", [](const port_of_device&, page& to) { to.print("100 Gb/sec (4X EDR)\n"); }},
     {"sm_lid",
      [](const port_of_device& port, page& to) { to.print("0x%x\n", port.attributes().sm_lid); }},
@@ -238,7 +239,7 @@ constexpr port_file of_port[] = {
                  page& to) { to.print("%s\n", port.is_down() ? "1: DOWN" : "4: ACTIVE"); }},
 };
 
-/// A file of a port for each index of a table; none if it prints nothing.
+/// A file of a port for each index of a table. An entry that prints nothing doesn't exist.
 struct entry_file {
   std::string_view folder;
   unsigned count;
@@ -248,7 +249,7 @@ struct entry_file {
 constexpr entry_file of_entry[] = {
     {"gids", limits::gid_entries,
      [](const port_of_device& port, unsigned index, page& to) {
-       // An empty entry is one of zeros.
+       // An empty entry consists of zeros.
        const auto entry = gid_at(port.device.number, port.number, index);
        const ibv_gid gid = entry ? entry->gid : ibv_gid{};
        print_guid(to, be64toh(gid.global.subnet_prefix));
@@ -275,9 +276,9 @@ constexpr entry_file of_entry[] = {
      }},
 };
 
-/// Whether a name has the other one, and a slash, before it.
+/// True if `name` is below the folder.
 bool is_below(std::string_view name, rest_of_path folder) noexcept {
-  // The rest of a path begins with a slash, and names here don't.
+  // The rest of a path begins with a slash, and names in the tables don't.
   for (std::size_t slash = name.find('/'); slash != std::string_view::npos;
        slash = name.find('/', slash + 1)) {
     rest_of_path left = folder;
@@ -309,7 +310,7 @@ file_kind find_of_port(const port_of_device& port, rest_of_path path, page& to) 
   return file_kind::none;
 }
 
-/// The network interfaces that its addresses belong to.
+/// Calls `see` with the name of each network interface that an address of the device belongs to.
 template <typename See>
 void for_each_interface(const soft_device& device, See see) {
   for (unsigned port = 1; device.has_port(port); ++port)
@@ -321,7 +322,8 @@ void for_each_interface(const soft_device& device, See see) {
     }
 }
 
-/// A folder for each of them. What is in it, programs find with the interface itself.
+/// Finds the folder of an interface. It is empty here: programs read the files of the interface
+/// itself.
 file_kind find_interface(const soft_device& device, rest_of_path path) noexcept {
   file_kind found = file_kind::none;
   for_each_interface(device, [&](std::string_view name) {
@@ -351,7 +353,7 @@ file_kind find_of_device(const soft_device& device, rest_of_path path, page& to)
   return find_of_port({device, *number}, path, to);
 }
 
-/// All that there is of a device, as paths in its folder.
+/// Calls `see` with the path of each file of a device, relative to the device's folder.
 template <typename See>
 void for_each_file(const soft_device& device, See see) {
   for (const device_file& each : of_device) see(std::string(each.name));
@@ -366,7 +368,7 @@ void for_each_file(const soft_device& device, See see) {
         file_text text;
         page to(text);
         each.print({device, number}, index, to);
-        // Also where none is: the folder is there.
+        // Also called for an entry without a file, because the folder exists.
         see(port + std::string(each.folder) + '/' + (to.size() == 0 ? "" : std::to_string(index)));
       }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of libc by which programs list folders of a device. For all others they cost a look
-// at the first characters of a path, or at whether there is any folder of a device open.
+// Wrappers of the libc functions by which programs list the folders of a device. For all other
+// folders, they only compare the first characters of a path, or check whether any folder of a
+// device is open.
 #include "files/device_files.hpp"
 #include "files/libc_function.hpp"
 
@@ -44,7 +45,7 @@ constinit libc_function<scan_function<dirent64>> next_scandir64("scandir64");
 constinit libc_function<int(DIR*, dirent*, dirent**)> next_readdir_r("readdir_r");
 constinit libc_function<int(DIR*, dirent64*, dirent64**)> next_readdir64_r("readdir64_r");
 
-/// What a program has instead of a DIR.
+/// The object that these functions return instead of a DIR of libc.
 struct device_folder {
   std::vector<std::string> names;
   std::size_t next = 0;
@@ -54,12 +55,12 @@ struct device_folder {
   };
 };
 
-/// Open at the same time.
+/// The number of folders that can be open at the same time.
 constexpr std::size_t most_folders = 64;
 constinit std::array<std::atomic<device_folder*>, most_folders> folders{};
 constinit std::atomic<unsigned> folders_open{0};
 
-/// Null if it is a DIR of libc's.
+/// Returns null if it is a DIR of libc.
 device_folder* ours(const void* stream) noexcept {
   if (folders_open.load(std::memory_order_acquire) == 0) return nullptr;
   for (const auto& each : folders)
@@ -67,7 +68,7 @@ device_folder* ours(const void* stream) noexcept {
   return nullptr;
 }
 
-/// Those of the kernel as well.
+/// Returns all names in a folder, including the kernel's.
 std::vector<std::string> names_in(const char* path) {
   struct closed {
     void operator()(DIR* stream) const noexcept { call(next_closedir, stream); }
@@ -80,7 +81,7 @@ std::vector<std::string> names_in(const char* path) {
   return names;
 }
 
-/// Null with errno set.
+/// Returns null with errno set on failure.
 device_folder* open_folder(const char* path) noexcept {
   try {
     auto folder = std::make_unique<device_folder>();
@@ -102,7 +103,7 @@ device_folder* open_folder(const char* path) noexcept {
   return nullptr;
 }
 
-/// Whether it is one of a device; then it has gone.
+/// Closes a folder of a device. Returns false if it is a DIR of libc.
 bool close_folder(const void* stream) noexcept {
   device_folder* const folder = ours(stream);
   if (folder == nullptr) return false;
@@ -114,7 +115,7 @@ bool close_folder(const void* stream) noexcept {
   return true;
 }
 
-/// False at the end.
+/// Returns false at the end of the folder.
 template <typename Entry>
 bool read_folder(device_folder& folder, Entry& to) noexcept {
   if (folder.next >= folder.names.size()) return false;
@@ -136,7 +137,7 @@ bool is_folder_of_device(const char* path) {
   return kind == softverbs::file_kind::directory || kind == softverbs::file_kind::folder_of_devices;
 }
 
-/// The entries and their list are the caller's, who frees them; -1 with errno set.
+/// The caller must free the entries and their list. Returns -1 with errno set on failure.
 template <typename Entry>
 int scan_folder(const char* path, Entry*** found, wanted_function<Entry> is_wanted,
                 order_function<Entry> order) try {
@@ -162,7 +163,7 @@ int scan_folder(const char* path, Entry*** found, wanted_function<Entry> is_want
       const Entry* second = right.get();
       return order(&first, &second) < 0;
     });
-  // One more, as there may be none.
+  // One more than needed, so that the size is never zero.
   *found = static_cast<Entry**>(room_for((entries.size() + 1) * sizeof(Entry*)));
   std::ranges::transform(entries, *found, [](auto& each) { return each.release(); });
   return static_cast<int>(entries.size());
@@ -198,7 +199,7 @@ SOFTVERBS_INTERPOSED(int, closedir, "closedir", (DIR * stream)) {
 }
 SOFTVERBS_INTERPOSED(int, dirfd, "dirfd", (DIR * stream)) {
   if (ours(stream) == nullptr) return call(next_dirfd, stream);
-  // No descriptor stands for it.
+  // These folders have no descriptor.
   errno = ENOTSUP;
   return -1;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of libc by which programs look at the files of a device. Each one hands on all that
-// it is asked for, with another path if it is one of ours. For other paths that costs a look at
-// their first characters.
+// Wrappers of the libc functions by which programs access the files of a device. Each one calls the
+// original function, with another path if the path belongs to a soft device. For other paths, it
+// only compares their first characters.
 //
-// libc's names are for the linker only: its headers declare some of them under conditions, define
-// others inline, and give one the other's name. For the same reason, what is behind a pointer to a
-// `stat` is not looked at. None is noexcept: a thread that is cancelled in one unwinds through it.
+// Only the linker sees libc's names: libc's headers declare some of them conditionally, define
+// others inline, and rename some. For the same reason, the contents of a `stat` structure are not
+// accessed. No wrapper is noexcept, because the cancellation of a thread unwinds through it.
 #include "files/libc_function.hpp"
 #include "files/stand_in.hpp"
 
@@ -33,7 +33,7 @@ constexpr int unnamed_file = __O_TMPFILE;
 constexpr int unnamed_file = 020000000 | O_DIRECTORY;
 #endif
 
-/// What has to be told behind the flags only if a file may be created.
+/// True if open has a mode argument, which it has only if it may create a file.
 bool needs_mode(int flags) noexcept {
   return (flags & O_CREAT) != 0 || (flags & unnamed_file) == unnamed_file;
 }
@@ -127,7 +127,7 @@ FILE* open_stream(libc_function<fopen_function>& next, const char* path, const c
   return nullptr;
 }
 
-/// `link` tells of a symbolic link, `target` of what it leads to.
+/// `link` examines a symbolic link, `target` the file that it refers to.
 int stat_one(libc_function<stat_function>& link, libc_function<stat_function>& target,
              const char* path, void* to) {
   const stand_in shown(path, stand_in::purpose::look);
@@ -158,8 +158,9 @@ int old_stat_at(libc_function<old_fstatat_function>& next, int version, int fold
               shown.replaces() ? flags & ~AT_SYMLINK_NOFOLLOW : flags);
 }
 
-/// Of a device, no part is a symbolic link, and no name a dot, but at the end. Null if it is of
-/// none, or if there is no memory, which the next function will say.
+/// Returns the real path of a file of a device. None of its parts is a symbolic link, and dots are
+/// only allowed at the end. Returns null if the path belongs to no device, or if memory is
+/// exhausted, which the next function then reports.
 char* real_path(const char* path, char* to) noexcept {
   if (!softverbs::may_be_of_device(path)) return nullptr;
   softverbs::file_text text;
@@ -175,7 +176,8 @@ char* real_path(const char* path, char* to) noexcept {
   return to;
 }
 
-/// No file of a device is a link, also if what stands in for it is one.
+/// True if readlink must fail, with errno set: no file of a device is a link, even if its stand-in
+/// is one.
 bool is_no_link(const stand_in& shown) noexcept {
   if (shown.replaces()) errno = EINVAL;
   return shown.replaces() || shown.failed();
@@ -211,7 +213,7 @@ SOFTVERBS_OPEN(open64, "open64")
 SOFTVERBS_OPENAT(openat, "openat")
 SOFTVERBS_OPENAT(openat64, "openat64")
 
-// What the fortified headers make of calls whose flags aren't known when they are compiled.
+// The fortified headers call these for flags that aren't known at compile time.
 #define SOFTVERBS_CHECKED_OPEN(own, libc_name)                               \
   SOFTVERBS_INTERPOSED(int, own, libc_name, (const char* path, int flags)) { \
     const stand_in shown(path, stand_in::purpose::open);                     \
@@ -323,7 +325,7 @@ SOFTVERBS_INTERPOSED(char*, canonicalize, "canonicalize_file_name", (const char*
   return ours != nullptr ? ours : next_canonicalize.get()(path);
 }
 
-// What the headers of glibc before 2.33 made of these.
+// The headers of glibc before 2.33 call these.
 #define SOFTVERBS_OLD_STAT(own, libc_name, target)                                       \
   SOFTVERBS_INTERPOSED(int, own, libc_name, (int version, const char* path, void* to)) { \
     return old_stat_one(next_##own, next_##target, version, path, to);                   \

@@ -21,18 +21,18 @@ void stand_in::find(purpose wanted) noexcept {
     case file_kind::none:
       break;
     case file_kind::folder_of_devices:
-      // That of the kernel, if it has devices itself.
+      // The kernel's own folder, if the kernel has devices.
       if (::syscall(SYS_faccessat, AT_FDCWD, path_, F_OK) == 0) break;
       [[fallthrough]];
     case file_kind::directory:
-      // Nobody reads them; one that was opened would have to list what is in it.
+      // Only for lookups: a folder that was opened would have to list its contents.
       if (wanted == purpose::look) {
         path_ = "/sys/class";
         replaces_ = true;
       }
       break;
     case file_kind::command_device:
-      // A character device that everybody may open, and that takes nothing.
+      // A character device that every user may open, and that refuses all writes.
       path_ = "/dev/full";
       replaces_ = true;
       break;

@@ -7,8 +7,8 @@
 
 namespace softverbs {
 
-/// The path to ask the kernel for in place of another one: that one itself, unless it is of a soft
-/// device. Lives until the kernel has been asked.
+/// The path to pass to the kernel instead of `path`: `path` itself, unless it belongs to a soft
+/// device. Must exist until the kernel has returned.
 class stand_in {
  public:
   enum class purpose { look, open };
@@ -18,15 +18,15 @@ class stand_in {
   }
   stand_in(const stand_in&) = delete;
   stand_in& operator=(const stand_in&) = delete;
-  /// Leaves errno alone.
+  /// Doesn't change errno.
   ~stand_in() {
     if (descriptor_ >= 0) close();
   }
 
   const char* path() const noexcept { return path_; }
-  /// Whether it stands for another one. It may be a symbolic link then, and that one isn't.
+  /// True if `path()` is another path. That path may be a symbolic link; the original one isn't.
   bool replaces() const noexcept { return replaces_; }
-  /// There is none, for a reason that errno tells.
+  /// True if no stand-in could be created; errno says why.
   bool failed() const noexcept { return failed_; }
 
  private:
