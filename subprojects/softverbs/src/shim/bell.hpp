@@ -7,7 +7,7 @@
 
 namespace softverbs::shim {
 
-/// A file descriptor, closed at the end.
+/// Owns a file descriptor.
 class descriptor {
  public:
   descriptor() noexcept = default;
@@ -25,25 +25,25 @@ class descriptor {
   int fd_ = -1;
 };
 
-/// What a program waits at instead of a device's descriptor: it is readable if that one is, and
-/// when there is something else to tell. No thread is needed for it, so there is none to lose in a
-/// fork.
+/// The descriptor on which a program waits instead of the device's own descriptor. It is readable
+/// when the device's is, and when this library has something to report. It needs no thread, so a
+/// fork loses none.
 class bell {
  public:
-  /// False with errno set. The device's descriptor doesn't block from here on, and stays whose it
-  /// is. `clock` is readable when a fault is due that waits for a time.
+  /// Returns false with errno set on failure. Makes the device's descriptor non-blocking, but does
+  /// not own it. `clock` is readable when a fault with a time is due.
   bool open(int device, int clock) noexcept;
   int get() const noexcept { return all_.get(); }
   int device() const noexcept { return device_; }
 
-  /// Readable until told otherwise.
+  /// Makes the descriptor readable until `ring(false)`.
   void ring(bool on) noexcept;
-  /// Readable from then on; 0 for never.
+  /// Makes the descriptor readable from that time on; 0 for never.
   void ring_at(nanoseconds time) noexcept;
 
   bool device_is_readable() const noexcept;
-  /// Waits until it is readable. False with errno set, to EAGAIN if the program doesn't want to
-  /// wait.
+  /// Waits until the descriptor is readable. Returns false with errno set on failure, which is
+  /// EAGAIN if the program has made the descriptor non-blocking.
   bool wait() const noexcept;
 
  private:
@@ -53,7 +53,7 @@ class bell {
   descriptor timer_;
 };
 
-/// A timer that is readable from a time on.
+/// Creates a timer, which is readable after the time that is set.
 descriptor make_timer() noexcept;
 void set_timer(int timer, nanoseconds time) noexcept;
 

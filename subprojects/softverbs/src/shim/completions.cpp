@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completions on their way from the device to the program, and the queue pairs that they fail.
+// Completions from the device, and the queue pairs that faults fail.
 #include "faults/failing_verbs.hpp"
 #include "shim/shim.hpp"
 #include "verbs/export.hpp"
@@ -20,12 +20,13 @@ queue_record& record_of(const ibv_cq_ex* queue) noexcept { return *all().queues.
 
 template <typename Value>
 void read(Value (*function)(ibv_cq_ex*), ibv_cq_ex* from, auto& into) {
-  // A LID of 16 bits is told as one of 32 there.
+  // The function may return more bits than ibv_wc has, such as 32 for a LID.
   if (function != nullptr)
     into = static_cast<std::remove_reference_t<decltype(into)>>(function(from));
 }
 
-/// The one that the device is at. What it has no function for, the program can't ask for either.
+/// Reads all fields of the device's current completion. A field for which the device has no
+/// function can't be read by the program, either.
 completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   completion result;
   ibv_wc& wc = result.wc;
@@ -33,7 +34,7 @@ completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   wc.status = from->status;
   read(theirs.read_qp_num, from, wc.qp_num);
   if (wc.status != IBV_WC_SUCCESS) {
-    // All else means nothing then.
+    // All other fields are undefined in this case.
     read(theirs.read_vendor_err, from, wc.vendor_err);
     return result;
   }
@@ -53,7 +54,7 @@ completion read_whole(const ibv_cq_ex& theirs, ibv_cq_ex* from) {
   return result;
 }
 
-/// All that the device has, but not more than the program's own queue would hold.
+/// Takes all completions of the device, but no more than the program's own queue would hold.
 int take_all(queue_record& queue, std::size_t most, ibv_poll_cq_attr* one_by_one,
              std::vector<completion>& into) {
   if (one_by_one != nullptr) {
@@ -79,21 +80,23 @@ int take_all(queue_record& queue, std::size_t most, ibv_poll_cq_attr* one_by_one
   return 0;
 }
 
-/// The device flushes what is left, as after an error of its own.
+/// Moves the queue pair to ERR, so that the device flushes its remaining requests, as after an
+/// error of its own.
 void fail(pair_record& pair) noexcept {
   pair.failed = true;
   attention.fetch_add(1);
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_ERR;
-  // It may be in ERR already.
+  // The queue pair may already be in ERR.
   static_cast<void>(SOFTVERBS_NEXT(ibv_modify_qp)(pair.pair, &attributes, IBV_QP_STATE));
 }
 
-/// What was received for XRC belongs to the shared receive queues.
+/// True for XRC receive queue pairs: completions of XRC receives belong to the shared receive
+/// queues.
 bool has_no_queues(const ibv_qp& pair) noexcept { return pair.qp_type == IBV_QPT_XRC_RECV; }
 
-/// That of another object for the same queue pair, of which that of XRC can have any number. Null
-/// if there is none.
+/// Returns the record of another object for the same queue pair, or null if there is none. An XRC
+/// queue pair can have any number of objects.
 pair_record* another_of(const pair_record& one) noexcept {
   pair_record* found = nullptr;
   all().pairs.each([&](pair_record& each) {
@@ -103,7 +106,7 @@ pair_record* another_of(const pair_record& one) noexcept {
   return found;
 }
 
-/// What becomes of it, and when.
+/// Decides the status of a completion, and the time at which the program may have it.
 void judge(queue_record& queue, completion& taken) {
   const auto found = queue.opened->pairs.find(taken.wc.qp_num);
   pair_record* const pair = found == queue.opened->pairs.end() ? nullptr : found->second;
@@ -128,7 +131,7 @@ void judge(queue_record& queue, completion& taken) {
   if (pair != nullptr) {
     due = pair->floor = std::max(due, pair->floor);
   } else {
-    // Of a work queue, of which no record is kept.
+    // A completion of a work queue, for which no record is kept.
     for (const auto& [time, each] : queue.waiting)
       if (each.wc.qp_num == taken.wc.qp_num) due = std::max(due, time);
   }
@@ -136,7 +139,7 @@ void judge(queue_record& queue, completion& taken) {
   attention.fetch_add(1);
 }
 
-/// The next one that the program may have. Under the lock.
+/// Returns the next completion that the program may have, if any. Requires the lock.
 bool hand_out(queue_record& queue, completion& into) {
   if (queue.waiting.empty() || queue.waiting.begin()->first > now()) return false;
   into = queue.waiting.begin()->second;
@@ -191,7 +194,8 @@ void end_poll(ibv_cq_ex* from) {
   end_showing(queue);
 }
 
-/// A function that reads a field, of what is held here or of what the device is at.
+/// Returns a function that reads a field, either of a completion held here or of the device's
+/// current one.
 template <auto Function, typename Get>
 auto reading(Get) {
   return +[](ibv_cq_ex* from) -> decltype((std::declval<ibv_cq_ex&>().*Function)(nullptr)) {
@@ -386,7 +390,7 @@ SOFTVERBS_EXPORT int ibv_destroy_cq(ibv_cq* queue) {
     if (record->channel != nullptr) std::erase(record->channel->queues, record);
     raised = record->events_raised;
   }
-  // The device waits for as many acknowledgements as it has had events.
+  // The device waits until the events that it raised itself are acknowledged.
   ::pthread_mutex_lock(&queue->mutex);
   queue->comp_events_completed -= raised;
   ::pthread_mutex_unlock(&queue->mutex);
@@ -437,7 +441,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   const std::uint32_t number = pair->qp_num;
   const bool keeps_completions = has_no_queues(*pair);
   {
-    // From here on, nobody fails it, unless by another object.
+    // From here on, it can't be failed any more, except through another object.
     const std::lock_guard held(all().lock);
     all().pairs.erase(pair);
     pair_record* const other = has_no_queues(*pair) ? another_of(*record) : nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Open devices, and what of the provider's tables this library stands in front of.
+// Open devices, and the functions in the provider's tables that this library replaces.
 #include "faults/failing_verbs.hpp"
 #include "shim/shim.hpp"
 #include "verbs/export.hpp"
@@ -58,7 +58,7 @@ int dealloc_mw(ibv_mw* window) {
   return theirs_of(window->context).ops.dealloc_mw(window);
 }
 
-/// Both structures of a port begin alike.
+/// Updates the port state in either of the two structures for it.
 void show_state(ibv_context* verbs, std::uint8_t port, ibv_port_state& state,
                 std::uint8_t& physical) {
   if (is_idle()) return;
@@ -105,8 +105,8 @@ int memcpy_from_dm(void* to, ibv_dm* from, std::uint64_t offset, std::size_t len
   return all().contexts.find(from->context)->memcpy_from_dm.load()(to, from, offset, length);
 }
 
-/// Puts `own` in the place of a function of the device's memory, or work queues, of which there is
-/// one kind.
+/// Replaces a function of device memory or work queues with `own`, and keeps the original in
+/// `kept`. Leaves the function alone if it differs from the one kept before.
 template <typename Function>
 void put_before(Function& place, std::atomic<Function>& kept, Function own) noexcept {
   Function known = nullptr;
@@ -166,7 +166,7 @@ ibv_wq* create_wq(ibv_context* verbs, ibv_wq_init_attr* attributes) {
   return queue;
 }
 
-/// Of a work queue that is reset or gone.
+/// Forgets the completions of a work queue that was reset or destroyed.
 void forget_completions(const ibv_context* verbs, std::uint32_t queue) {
   if (is_idle()) return;
   const std::lock_guard held(all().lock);
@@ -260,7 +260,7 @@ ibv_qp* open_qp(ibv_context* verbs, ibv_qp_open_attr* attributes) {
   return attended(verbs, [&] { return theirs_of(verbs).open_qp(verbs, attributes); });
 }
 
-/// Whether the provider's table goes as far as this function, and has one.
+/// True if the provider's table includes this function.
 template <typename Function>
 bool has(const verbs_context* verbs, Function verbs_context::* member) noexcept {
   const auto* place = reinterpret_cast<const std::byte*>(&(verbs->*member));
@@ -273,8 +273,8 @@ void put(Function& place, std::type_identity_t<Function> mine) noexcept {
   if (place != nullptr) place = mine;
 }
 
-/// The functions of verbs_context that this library stands in front of: with where the provider's
-/// is kept, and what is there instead.
+/// Calls `visit` for each function of verbs_context that this library replaces, with the member
+/// that keeps the provider's function, and with the replacement.
 template <typename Visit>
 void for_each_extended(const Visit& visit) noexcept {
   visit(&verbs_context::query_port, &provided::query_port, query_port);
@@ -309,10 +309,10 @@ unsigned count_ports(ibv_context* verbs) {
   return SOFTVERBS_NEXT(ibv_query_device)(verbs, &attributes) == 0 ? attributes.phys_port_cnt : 1U;
 }
 
-/// What the program has left of a device that it closes.
+/// The records that a program leaves on a device that it closes.
 class left_over {
  public:
-  /// Nobody finds them any more: what is made next may have the same address.
+  /// Removes the records from the tables, because new objects may have the same addresses.
   explicit left_over(const context_record& opened) {
     all().queues.each([&](queue_record& each) {
       if (each.opened == &opened) queues_.emplace_back(&each);
@@ -344,7 +344,7 @@ class left_over {
     channels_.clear();
   }
 
-  /// How much there is no more to attend to.
+  /// The part of `attention` that was due to these records.
   std::size_t burden() const noexcept {
     std::size_t sum = 0;
     for (const auto& each : queues_) sum += each->waiting.size() + (each->shows ? 1U : 0U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verbs of which nothing is known but that they may have to fail.
+// Verbs that this library only has to make fail.
 #include "faults/failing_verbs.hpp"
 #include "shim/shim.hpp"
 #include "verbs/export.hpp"
@@ -35,7 +35,7 @@ SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int in
   return SOFTVERBS_NEXT(ibv_query_gid)(verbs, port, index, gid);
 }
 
-// Not public, but rdma-core's own programs use it.
+// Not public, but used by rdma-core's own programs.
 SOFTVERBS_EXPORT int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index,
                                         int* type);
 int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, int* type) {
@@ -99,7 +99,8 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova(ibv_pd* domain, void* address, std::siz
   return SOFTVERBS_NEXT(ibv_reg_mr_iova)(domain, address, length, iova, access);
 }
 
-// What verbs.h makes of either, if it doesn't know the access at compile time.
+// verbs.h calls this for ibv_reg_mr and ibv_reg_mr_iova if the access rights aren't known at
+// compile time.
 SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::size_t length,
                                           std::uint64_t iova, unsigned access) {
   const bool is_plain = iova == reinterpret_cast<std::uintptr_t>(address);

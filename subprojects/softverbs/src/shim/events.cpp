@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Completion channels and asynchronous events: the device's, and those that it knows nothing of.
+// Completion channels and asynchronous events, both the device's and those raised by this library.
 #include "faults/failing_verbs.hpp"
 #include "shim/shim.hpp"
 #include "verbs/export.hpp"
@@ -12,14 +12,15 @@
 namespace softverbs::shim {
 namespace {
 
-/// When the program, which waits for this queue, has to hear of what was held back; 0 for never.
+/// Returns the time at which the program must get an event of this queue for a completion held
+/// back; 0 for never.
 nanoseconds next_time(const queue_record& queue) noexcept {
   if (!queue.armed) return 0;
   const auto next = queue.waiting.upper_bound(queue.armed_at);
   return next == queue.waiting.end() ? 0 : next->first;
 }
 
-/// A queue whose time has come, with an event more.
+/// Returns a queue that has a due completion, and counts an event for it; null if there is none.
 queue_record* raise_due(channel_record& channel) noexcept {
   const nanoseconds time = now();
   for (queue_record* each : channel.queues) {
@@ -34,10 +35,10 @@ queue_record* raise_due(channel_record& channel) noexcept {
   return nullptr;
 }
 
-/// Whether the device's event is to be told: not if all that it is about is held back. Then the
-/// queue is armed again, and the program hears of it in time.
+/// True if the device's event must be reported. It isn't if all completions of the queue are held
+/// back; in that case, the queue is armed again, and the program gets an event later.
 bool is_told(queue_record& queue) {
-  // Whoever reads one by one may be the only thread that is allowed to.
+  // If completions are read one by one, possibly only the thread that reads them may take them.
   if (queue.theirs || queue.reading.is_own()) return true;
   const session_guard reading(&queue.reading);
   const auto is_held_back = [&] {
@@ -51,12 +52,12 @@ bool is_told(queue_record& queue) {
   take_in(queue, nullptr);
   if (!is_held_back()) return true;
   queue.opened->theirs.ops.req_notify_cq(queue.queue, 0);
-  // What has come before that raises no event any more.
+  // Completions that arrived before the queue was armed raise no event.
   take_in(queue, nullptr);
   return !is_held_back();
 }
 
-/// One of the device's events, without waiting: -1 with EAGAIN if there is none.
+/// Takes one of the device's events, without waiting. Returns -1 with EAGAIN if there is none.
 int take_event(channel_record& channel, ibv_cq** queue, void** user_context) {
   if (SOFTVERBS_NEXT(ibv_get_cq_event)(channel.theirs, queue, user_context) != 0) return -1;
   queue_record* const record = is_idle() ? nullptr : all().queues.find(*queue);
@@ -155,7 +156,7 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
       const std::lock_guard held(all().lock);
       keep_time();
       if (record->opened->device->broken) {
-        // As the kernel ends this for a device that is gone.
+        // The kernel reports the same error for a device that was removed.
         errno = EIO;
         return -1;
       }

@@ -10,11 +10,11 @@
 
 namespace softverbs::shim {
 
-/// Finds what belongs to an object of a provider, by the object's address, without a lock: on every
-/// post and poll. Changes are made by one thread at a time. A slot that was left is used again by
-/// the first who comes by, so that nobody is ever behind a slot with his own old key. Tables that
-/// were outgrown stay, because somebody may be looking into one; together they are smaller than the
-/// last.
+/// Finds the record of a provider's object by the object's address, without a lock, because every
+/// post and poll does this. One thread at a time may change the table. A free slot is reused by the
+/// first key whose search reaches it, so no key is ever behind a slot that still contains the same
+/// key from before. Outgrown tables are kept, because a thread may be searching them; together,
+/// they are smaller than the last one.
 template <typename Record>
 class pointer_table {
  public:
@@ -22,7 +22,7 @@ class pointer_table {
   pointer_table(const pointer_table&) = delete;
   pointer_table& operator=(const pointer_table&) = delete;
 
-  /// Null if there is none.
+  /// Returns null if there is no record.
   Record* find(const void* key) const noexcept {
     const slot* found = newest_.load(std::memory_order_acquire)->find(key);
     return found == nullptr ? nullptr : found->record.load(std::memory_order_acquire);
@@ -48,7 +48,7 @@ class pointer_table {
  private:
   struct slot {
     std::atomic<const void*> key{nullptr};
-    /// Null if it is free.
+    /// Null if the slot is free.
     std::atomic<Record*> record{nullptr};
   };
   struct table {

@@ -19,7 +19,7 @@ namespace {
 using faults::effect;
 using faults::effect_kind;
 
-/// A child of fork must not find the lock taken, nor turn its parent's clock.
+/// Ensures that a child of fork finds the lock free, and doesn't set its parent's clock.
 void survive_fork() noexcept {
   ::pthread_atfork([] { all().lock.lock(); }, [] { all().lock.unlock(); },
                    [] {
@@ -36,7 +36,7 @@ void say_unstruck(int status, void*) noexcept {
   faults::exit_unstruck();
 }
 
-/// To one device, without its events; true if something is different.
+/// Applies a change to one device, without raising events. Returns true if the state has changed.
 bool apply(const effect& what, device_state& to, unsigned port) noexcept {
   if (what.kind == effect_kind::device_fatal) return !std::exchange(to.broken, true);
   const bool down = what.kind == effect_kind::port_down;
@@ -64,7 +64,7 @@ void change(const effect& what, device_state& device, bool tells) {
   if (what.kind == effect_kind::device_fatal) {
     if (!apply(what, device, 0) || !tells) return;
     raise(device, 1, IBV_EVENT_DEVICE_FATAL);
-    // Nothing will complete any more.
+    // Wakes all waiting threads, because nothing will complete any more.
     for (channel_record* each : all().open_channels)
       if (each->opened->device == &device) each->events.ring(true);
     return;
@@ -117,7 +117,7 @@ void reset() noexcept {
 }  // namespace
 
 everything& all() noexcept {
-  // Programs call verbs until the very end, so it is never destroyed.
+  // Never destroyed, because programs call verbs until they exit.
   static auto* const result = [] {
     auto* made = new everything;
     survive_fork();
@@ -181,7 +181,7 @@ bool read_environment() noexcept {
 
 using namespace softverbs;
 
-// The environment's faults were there before.
+// The environment's faults are set first.
 
 SOFTVERBS_EXPORT int softverbs_inject(const char* text) {
   shim::read_environment();
@@ -205,6 +205,6 @@ SOFTVERBS_EXPORT unsigned long long softverbs_fault_struck(const char* text) {
   return shim::all().list.struck(text);
 }
 
-/// What tells softverbs' own devices that their faults are left to this library.
+/// Tells softverbs' own devices that this library applies the faults to them.
 SOFTVERBS_EXPORT int softverbs_faults_in_front(void);
 int softverbs_faults_in_front(void) { return 1; }

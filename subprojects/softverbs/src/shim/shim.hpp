@@ -24,18 +24,19 @@
 #include <unordered_map>
 #include <vector>
 
-/// The same faults in front of the devices of any provider: what the program calls is looked at
-/// first, what it polls is changed, held back, or told otherwise.
+/// Applies the same faults to the devices of any provider: calls are checked before they reach the
+/// provider, and completions are changed or held back before the program gets them.
 namespace softverbs::shim {
 
-/// What was changed of a device, by its name; open or not.
+/// The changes that faults have made to a device. Devices are identified by name, and may be open
+/// or not.
 struct device_state {
   std::string name;
   std::bitset<256> ports_down;
   bool broken = false;
 };
 
-/// The functions that a provider has put into its own tables, which stand aside for this library's.
+/// The functions in the provider's tables that this library's functions replace.
 struct provided {
   ibv_context_ops ops;
   decltype(verbs_context::query_port) query_port;
@@ -65,28 +66,28 @@ struct provided {
 
 struct pair_record;
 
-/// An open device.
+/// A device that the program has opened.
 struct context_record {
   ibv_context* verbs = nullptr;
   device_state* device = nullptr;
   unsigned ports = 1;
   provided theirs{};
-  /// Those of its memory; null before there is some.
+  /// The functions of its device memory; null before any is allocated.
   std::atomic<decltype(ibv_dm::memcpy_to_dm)> memcpy_to_dm{nullptr};
   std::atomic<decltype(ibv_dm::memcpy_from_dm)> memcpy_from_dm{nullptr};
-  /// That of its work queues, likewise.
+  /// The function of its work queues; null before any is created.
   std::atomic<decltype(ibv_wq::post_recv)> post_wq_recv{nullptr};
   bell events;
-  /// While a call of the device needs its own descriptor in ibv_context::async_fd.
+  /// Held while a call of the device needs the device's own descriptor in ibv_context::async_fd.
   std::mutex descriptor_lock;
-  /// Not those of the device.
+  /// Events that this library has raised.
   std::deque<ibv_async_event> raised;
   std::unordered_map<std::uint32_t, pair_record*> pairs;
 };
 
 struct queue_record;
 
-/// The program's channel; the device's lies behind it.
+/// The program's channel, in front of the channel of the device.
 struct channel_record : ibv_comp_channel {
   ibv_comp_channel* theirs = nullptr;
   context_record* opened = nullptr;
@@ -94,7 +95,7 @@ struct channel_record : ibv_comp_channel {
   std::vector<queue_record*> queues;
 };
 
-/// A completion that was taken from the device, with all that can be read of it.
+/// A completion that was taken from the device, with all fields that can be read.
 struct completion {
   ibv_wc wc{};
   std::uint64_t timestamp = 0;
@@ -108,75 +109,81 @@ struct queue_record {
   ibv_cq* queue = nullptr;
   context_record* opened = nullptr;
   channel_record* channel = nullptr;
-  /// With the functions of the device, if it is one that is read one by one.
+  /// The queue with the device's functions, if its completions are read one by one.
   std::optional<ibv_cq_ex> theirs;
-  /// Taking from the device, and whoever reads one by one what was held here.
+  /// Held while completions are taken from the device, and while the program reads those held here
+  /// one by one.
   session reading{false};
-  /// By when the program may have them; of the same time, in the order in which they came.
+  /// Completions held back, by the time at which the program may have them; for equal times, in
+  /// order of arrival.
   std::multimap<nanoseconds, completion> waiting;
-  /// Before which none comes any more that doesn't overtake.
+  /// The time before which no further completion is delivered. A delayed completion raises it,
+  /// unless others may overtake that completion.
   nanoseconds floor = 0;
   bool armed = false;
   nanoseconds armed_at = 0;
-  /// Events that the device knows nothing of, and whose acknowledgements it must not count.
+  /// The number of events that this library has raised. Their acknowledgements must not reach the
+  /// device.
   unsigned events_raised = 0;
   completion shown;
-  /// Set while the program reads that one.
+  /// Set while the program reads `shown`.
   std::atomic<bool> shows{false};
 };
 
 struct pair_record {
   ibv_qp* pair = nullptr;
   context_record* opened = nullptr;
-  /// Before which none of its own completions comes.
+  /// The time before which no further completion of this queue pair is delivered.
   nanoseconds floor = 0;
-  /// All that completes from here on is flushed, until it is reset.
+  /// All further completions are flushed, until the queue pair is reset.
   bool failed = false;
   decltype(ibv_qp_ex::wr_complete) wr_complete = nullptr;
 };
 
-/// How much there is to attend to: 1 for any faults, and 1 for each completion held back and each
-/// queue pair that was failed. As long as it is 0, calls go straight to the device.
+/// The amount of state that calls must consider: 1 if any faults are set, plus 1 for each
+/// completion held back and each queue pair that was failed. While it is 0, calls go straight to
+/// the device.
 inline std::atomic<std::size_t> attention{0};
 inline bool is_idle() noexcept { return attention.load(std::memory_order_relaxed) == 0; }
 
-/// All that the process has. What the program calls for may be looked up without the lock, since
-/// nobody may take it away meanwhile; all else needs it. A session is begun before it is taken, and
-/// the device may be called while it is held.
+/// The state of the process. The object that a verb is called for may be looked up without the
+/// lock, because the program must not destroy it during the call; everything else requires the
+/// lock. A session is begun before the lock is taken, and the device may be called while the lock
+/// is held.
 struct everything {
   std::mutex lock;
   faults::fault_list list;
   bool any_set = false;
-  /// Changes of state, for devices that nobody has asked for yet.
+  /// Changes of state, for devices that are not known yet.
   std::vector<faults::effect> changes;
   std::list<device_state> devices;
   descriptor clock = make_timer();
   pointer_table<context_record> contexts;
   pointer_table<queue_record> queues;
   pointer_table<pair_record> pairs;
-  /// By the program's channel, and by the device's, which completion queues name.
+  /// By the program's channel, and by the device's, which completion queues refer to.
   pointer_table<channel_record> channels;
   std::vector<context_record*> open;
   std::vector<channel_record*> open_channels;
 };
 everything& all() noexcept;
 
-// Under the lock.
+// These require the lock.
 
 device_state& state_of(const char* device);
-/// A change of state, with its events.
+/// Changes the state, and raises the events of the change.
 void change_state(const faults::effect& what);
-/// What has become due since the last time.
+/// Applies the faults that have become due.
 void keep_time();
-/// When the program has to hear of completions that were held back.
+/// Sets the time at which the program must get an event for completions held back.
 void set_alarm(channel_record& channel) noexcept;
-/// Forgets what a queue pair that is reset or gone has completed.
+/// Forgets the completions of a queue pair that was reset or destroyed.
 void forget_completions(std::uint32_t pair, const context_record& opened) noexcept;
 
-// Without it.
+// These must be called without the lock.
 
-/// Whether a call has to fail. Calls that a library makes on behalf of one that the program has
-/// made don't count.
+/// Decides whether a call has to fail. Calls that a library makes within a call of the program are
+/// not affected.
 class entry {
  public:
   entry() noexcept { ++depth; }
@@ -184,7 +191,7 @@ class entry {
   entry& operator=(const entry&) = delete;
   ~entry() { --depth; }
 
-  /// Without a context, it works on a broken device, too.
+  /// Without a context, the call also works on a broken device.
   std::optional<faults::answer> strike(std::size_t verb, const ibv_context* context) const {
     if (is_idle() || depth > 1) return std::nullopt;
     return strike_now(verb, context);
@@ -195,22 +202,23 @@ class entry {
   static thread_local int depth;
 };
 
-/// Those of SOFTVERBS_FAULTS, at the first call; false if they make no sense.
+/// Sets the faults of SOFTVERBS_FAULTS, at the first call. Returns false if they are not valid.
 bool read_environment() noexcept;
 
-/// 0, or errno.
+/// Applies faults to an object from here on. Returns 0 or an errno value.
 int attend_to(ibv_context* verbs) noexcept;
-/// Puts things back as the device made them. The record stays, to be freed or wrapped again.
+/// Restores the functions of the provider. The record remains, to be freed, or to be used again by
+/// `stand_in_front`.
 void stand_aside(context_record& opened) noexcept;
 void stand_in_front(context_record& opened) noexcept;
 
 int attend_to(ibv_cq* queue, channel_record* channel, bool one_by_one) noexcept;
 int attend_to(ibv_qp* pair) noexcept;
-/// Null is left alone. Of a device whose memory is of several kinds, those of the first.
+/// Does nothing for null. If a device has several kinds of memory, this affects only the first one.
 void attend_to(ibv_dm* memory) noexcept;
 
-/// For as long as it lives, ibv_context::async_fd is the device's own: the kernel is told of it
-/// when objects are made that have events. Devices without one in the kernel don't need it.
+/// Sets ibv_context::async_fd to the device's own descriptor during its lifetime: the kernel gets
+/// it when objects with events are created. Devices without a kernel device don't need it.
 class own_descriptor {
  public:
   explicit own_descriptor(ibv_context* verbs) noexcept;
@@ -222,9 +230,10 @@ class own_descriptor {
   context_record* opened_;
 };
 
-/// A new object for a queue pair; null if it can't be attended to, and then it is destroyed.
+/// Applies faults to a new queue pair from here on. If that fails, destroys it and returns null
+/// with errno.
 ibv_qp* attended(ibv_qp* pair);
-/// The same of one that `make` has from the device, which may need its descriptor for it.
+/// As above, for a queue pair that `make` creates while ibv_context::async_fd is the device's own.
 template <typename Make>
 ibv_qp* attended(ibv_context* verbs, Make make) {
   ibv_qp* pair = nullptr;
@@ -235,14 +244,15 @@ ibv_qp* attended(ibv_context* verbs, Make make) {
   return attended(pair);
 }
 
-/// What a program's channel stands for.
+/// Returns the device's channel behind a program's channel.
 ibv_comp_channel* theirs(ibv_comp_channel* channel) noexcept;
 
-/// Takes from the device what it has, and judges it. In a session of the queue. 0, or what the
-/// device told: negative from ibv_poll_cq, an errno from ibv_start_poll.
+/// Takes all completions from the device, and judges them. Must be called in a session of the
+/// queue. Returns 0 or the device's result, which is negative from ibv_poll_cq, and an errno value
+/// from ibv_start_poll.
 int take_in(queue_record& queue, ibv_poll_cq_attr* one_by_one);
 
-/// What stands in the tables of contexts, completion queues and queue pairs.
+/// The functions that replace those in the tables of contexts, completion queues and queue pairs.
 void stand_in_front(queue_record& queue) noexcept;
 int poll_cq(ibv_cq* queue, int wanted, ibv_wc* out);
 int req_notify_cq(ibv_cq* queue, int solicited_only);
@@ -250,7 +260,7 @@ int wr_complete(ibv_qp_ex* pair);
 
 }  // namespace softverbs::shim
 
-/// Returns from a call of `verb` that has to fail.
+/// Returns from the calling function if faults make this call of `verb` fail.
 #define SHIM_FAULT(verb, context)                                                         \
   const ::softverbs::shim::entry here_;                                                   \
   if (const auto failure_ = here_.strike(::softverbs::faults::number_of(#verb), context)) \
