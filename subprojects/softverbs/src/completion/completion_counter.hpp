@@ -17,7 +17,8 @@ enum class counted_operation : std::uint8_t { send = 0, receive = 1, read = 2, w
 inline constexpr std::size_t counted_operations = 5;
 inline constexpr std::uint32_t countable_operations = 0b1'0111;
 
-/// The operation of a request that completes with this opcode; none for those without a counter.
+/// Returns the operation that a request with this completion opcode counts as, or nothing if it is
+/// not counted.
 constexpr std::optional<counted_operation> counted_as(ibv_wc_opcode opcode) noexcept {
   switch (opcode) {
     case IBV_WC_SEND:
@@ -46,7 +47,7 @@ struct completion_counter final : newer::comp_cntr {
   const bool counts_bytes;
   std::atomic<std::uint64_t> completed{0};
   std::atomic<std::uint64_t> failed{0};
-  /// The number of operations of queue pairs that it is attached to.
+  /// The number of operations, of all queue pairs, that this counter is attached to.
   std::atomic<std::uint32_t> attached{0};
 };
 

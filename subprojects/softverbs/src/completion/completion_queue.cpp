@@ -18,8 +18,8 @@ std::uint64_t& work_queues::last_of(const completion& entry) noexcept {
 
 namespace {
 
-/// Whoever reads more than these of a failed completion reads what the
-/// specification leaves undefined; so it isn't touched, as on hardware.
+/// For a failed completion, only the fields that the specification defines are written. A program
+/// that reads others finds their old values, as on hardware.
 void report(const ibv_wc& from, ibv_wc& to) noexcept {
   if (from.status == IBV_WC_SUCCESS) {
     to = from;
@@ -77,12 +77,13 @@ bool completion_queue::push(const completion& entry) {
 
 void completion_queue::hold_back(const completion& entry) {
   nanoseconds due = now() + entry.delay;
-  // None overtakes another, but for those that may be overtaken.
+  // A completion overtakes no other one, except those of other queue pairs that may be overtaken.
   bool overtakable = entry.overtakable;
   for (const completion& each : held_back_) {
     if (each.owner != entry.owner && each.overtakable) continue;
     due = std::max(due, each.delay);
-    // What waits for that alone holds up no others, either.
+    // A completion that waits for one that may be overtaken, of its own queue pair, may be
+    // overtaken, too.
     overtakable |= each.overtakable;
   }
   const auto later = [](nanoseconds time, const completion& each) { return time < each.delay; };
@@ -104,7 +105,7 @@ void completion_queue::on_deadline(nanoseconds time) {
     }
     if (!held_back_.empty()) engine().set_deadline(*this, held_back_.front().delay);
   }
-  // Not under the lock: they have one that is taken before it.
+  // Called without the lock, because work queues have a lock that must be taken before it.
   for (work_queues* loser : losers) loser->late_completion_lost();
 }
 
@@ -124,7 +125,7 @@ bool completion_queue::give_out(const completion& entry) {
     event.event_type = IBV_EVENT_CQ_ERR;
     event.element.cq = this;
     owner_.async_events().push(event);
-    // Whatever it waits for, it has lost.
+    // The completion that a sleeping thread waits for may be lost, so it is woken.
     if (notify_ != notify::off) tell_channel();
     return false;
   }
@@ -171,7 +172,7 @@ void completion_queue::skip_the_dead(std::uint32_t count) noexcept {
 }
 
 void completion_queue::drop_the_dead() noexcept {
-  // The others move up, and get other numbers.
+  // The remaining completions move up, and get new numbers.
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   std::uint32_t kept = 0;
   for (std::uint32_t place = 0; place < count; ++place)
@@ -210,7 +211,7 @@ int completion_queue::advance() noexcept {
 void completion_queue::request_notification(bool solicited_only) noexcept {
   if (channel == nullptr) return;
   const std::lock_guard held(lock_);
-  // An earlier request for any completion isn't narrowed.
+  // A notification for any completion was already requested, and stays in effect.
   if (solicited_only && notify_ == notify::any) return;
   set_notify(solicited_only ? notify::solicited : notify::any);
 }
@@ -224,7 +225,7 @@ void completion_queue::set_notify(notify when) noexcept {
 void completion_queue::forget(work_queues& gone, bool of_send_queue) noexcept {
   const std::lock_guard held(lock_);
   std::erase_if(held_back_, [&](const completion& entry) { return entry.owner == &gone; });
-  // Only its own are looked at: there may be thousands of others.
+  // Follows only the owner's completions, because there may be thousands of others.
   const std::uint32_t count = count_.load(std::memory_order_relaxed);
   std::uint64_t number = std::exchange(gone.last_[of_send_queue ? 1 : 0], 0);
   while (number >= first_number_) {

@@ -24,10 +24,11 @@ class engine;
 class open_device;
 struct completion;
 
-/// Whose work requests complete.
+/// The owner of work requests that complete in a completion queue.
 class work_queues {
  public:
-  /// It came too late for a queue that is broken. Under the engine's lock.
+  /// Called when a delayed completion was lost because the completion queue is broken. Under the
+  /// engine's lock.
   virtual void late_completion_lost() = 0;
 
  protected:
@@ -36,8 +37,8 @@ class work_queues {
  private:
   friend class completion_queue;
   std::uint64_t& last_of(const completion& entry) noexcept;
-  /// The numbers of the last completions of its receives and of its sends, 0 for none; under the
-  /// lock of the queue that they are in.
+  /// The numbers of the last completions of its receives and of its sends; 0 for none. Protected by
+  /// the lock of the completion queue that contains them.
   std::array<std::uint64_t, 2> last_{};
 };
 
@@ -45,34 +46,36 @@ struct completion_channel final : ibv_comp_channel {
   event_queue<completion_queue*> events;
 };
 
-/// What waits in a completion queue.
+/// A completion in a completion queue.
 struct completion {
   ibv_wc wc;
-  /// Null if it is of a queue pair that is gone.
+  /// Null if the queue pair has been destroyed.
   work_queues* owner;
-  /// The number of the owner's one before in this queue, of the same kind; 0 for none.
+  /// The number of the owner's previous completion of the same kind in this queue; 0 for none.
   std::uint64_t previous;
-  /// The owner's queue is free up to `frees_up_to`, once this has been polled; null if it is so
-  /// already. The place itself, because asking the owner for it takes another cache line, which
-  /// with thousands of queue pairs has to be fetched.
+  /// Receives `frees_up_to` when this completion is polled: the position up to which the owner's
+  /// queue is free. Null if that part of the queue is already free. This points to the position
+  /// instead of the owner, because going through the owner would take another cache line, which
+  /// isn't cached with thousands of queue pairs.
   std::atomic<std::uint32_t>* freed;
   std::uint32_t frees_up_to;
-  /// Of the rule by which a frame came.
+  /// The tag of the flow rule that steered the frame here.
   std::uint32_t flow_tag;
   bool of_send_queue;
   bool solicited;
-  /// While it is held back, by those of other queue pairs.
+  /// Whether completions of other queue pairs may overtake it while it is held back.
   bool overtakable;
-  /// When it came, by the device's clock and by the wall's; if the program asked for it.
+  /// The time of the completion, by the device's clock and by the wall clock; only if the program
+  /// requested them.
   std::uint64_t timestamp;
   std::uint64_t wallclock;
-  /// How late it comes; or when, once it is held back.
+  /// The delay; or, once the completion is held back, the time at which it is due.
   nanoseconds delay;
 };
 
-/// What a program that creates an extended completion queue may ask for besides.
+/// The options of an extended completion queue.
 struct completion_queue_options {
-  /// ibv_start_poll and what follows are there.
+  /// Whether ibv_start_poll and the functions after it are supported.
   bool one_by_one = false;
   /// Bits of ibv_create_cq_wc_flags.
   std::uint64_t fields = 0;
@@ -84,7 +87,7 @@ struct completion_queue_options {
 
 using completion_places = queue_array<completion, queue_content::completions>;
 
-/// A completion queue. Has a lock of its own, which all functions take that don't say otherwise.
+/// A completion queue. It has its own lock, which all functions take unless they say otherwise.
 class completion_queue final : public extensible_cq, private timed {
  public:
   completion_queue(open_device& owner, std::uint32_t capacity, completion_channel* channel,
@@ -93,52 +96,53 @@ class completion_queue final : public extensible_cq, private timed {
   completion_queue& operator=(const completion_queue&) = delete;
   ~completion_queue();
 
-  /// What the device grants for a number of entries asked for.
+  /// Returns the number of entries that the device grants for a requested number.
   static std::uint32_t granted(std::uint32_t asked) noexcept;
 
-  /// False if it is full: then the completion is lost, and the queue is broken. Under the engine's
-  /// lock; without it, only if the completion isn't to be late.
+  /// Adds a completion. Returns false if the queue is full; the completion is then lost, and the
+  /// queue broken. Requires the engine's lock if the completion may be delayed.
   bool push(const completion& entry);
 
-  /// As ibv_poll_cq: how many were given, negative if the queue is broken and
-  /// there are none left.
+  /// Polls like ibv_poll_cq. Returns the number of completions, or a negative errno value if the
+  /// queue is broken and empty.
   int poll(int wanted, ibv_wc* out) noexcept;
 
-  /// Takes out the next completion for `current`; 0, ENOENT or EIO.
+  /// Takes the next completion into `current`. Returns 0, ENOENT or EIO.
   int advance() noexcept;
-  /// What the functions that read a field read, without the lock.
+  /// The completion whose fields the program reads. Does not take the lock.
   const completion& current() const noexcept { return current_; }
-  // No lock is needed for these.
-  /// Of a thread that reads one by one; null if this queue can't be read so.
+  // These don't take the lock.
+  /// The session of a thread that reads completions one by one; null if the queue doesn't support
+  /// that.
   session* reading() noexcept { return options_.one_by_one ? &reading_ : nullptr; }
-  /// The same of a queue that is known to be read so.
+  /// As above, for a queue that is known to support it.
   session& reading_one_by_one() noexcept { return reading_; }
-  /// Whether this thread is the one that reads.
+  /// True if the calling thread is the one that reads.
   bool is_being_read_here() const noexcept { return reading_.is_own(); }
 
   void request_notification(bool solicited_only) noexcept;
 
-  /// Drops what is left of a queue pair's sends or receives, which complete here. Under the
-  /// engine's lock.
+  /// Drops the remaining completions of a queue pair's sends or receives. Requires the engine's
+  /// lock.
   void forget(work_queues& owner, bool of_send_queue) noexcept;
 
-  /// Places that it may have instead of its own. Without any lock.
+  /// Allocates entries, by which `resize` can replace the current ones. Takes no lock.
   completion_places places(std::uint32_t capacity) const { return {capacity, options_.domain}; }
-  /// Changes places with those; 0 or an errno.
+  /// Swaps the entries with `places`. Returns 0 or an errno value.
   int resize(completion_places& places, std::uint32_t capacity) noexcept;
 
   const completion_queue_options& options() const noexcept { return options_; }
   softverbs::engine& engine() const noexcept;
   bool usable() const noexcept;
 
-  /// Takes it off its channel. What the program has been told about it so far
-  /// stays readable. Under the engine's lock.
+  /// Removes the queue from its channel and its device, and drops its unread events. Requires the
+  /// engine's lock.
   void detach() noexcept;
 
-  /// Without the lock: a poller looks here first.
+  /// Does not take the lock, so that a poll of an empty queue is cheap.
   bool empty() const noexcept { return count_.load(std::memory_order_acquire) == 0; }
 
-  /// Completions were lost. Without the lock.
+  /// True if completions were lost. Does not take the lock.
   bool is_broken() const noexcept { return broken_.load(std::memory_order_relaxed); }
 
   // The engine's lock protects these.
@@ -148,34 +152,35 @@ class completion_queue final : public extensible_cq, private timed {
 
  private:
   enum class notify : std::uint8_t { off, solicited, any };
-  // These don't take the lock: whoever calls them has it.
+  // These require the lock.
   void set_notify(notify when) noexcept;
   bool has_field(std::uint64_t field) const noexcept { return (options_.fields & field) != 0; }
   completion& at(std::uint32_t place) noexcept;
   const completion& take() noexcept;
-  /// The first one is never of a queue pair that is gone.
+  /// Keeps a completion of a destroyed queue pair from being the first one.
   void skip_the_dead(std::uint32_t count) noexcept;
   void drop_the_dead() noexcept;
   void hold_back(const completion& entry);
   bool give_out(const completion& entry);
   void tell_channel();
 
-  /// Gives out what was delayed until now. Takes the lock.
+  /// Delivers completions whose delay is over. Takes the lock.
   void on_deadline(nanoseconds time) override;
 
   open_device& owner_;
   const completion_queue_options options_;
-  // The lock protects all from here on but `reading_` and `current_`, which are the reader's.
+  // The lock protects all following members but `reading_` and `current_`, which belong to the
+  // reader.
   std::mutex lock_;
   completion_places ring_;
   std::uint32_t capacity_;
   std::uint32_t first_ = 0;
   std::uint64_t first_number_ = 1;
   std::atomic<std::uint32_t> count_{0};
-  std::uint32_t dead_ = 0;  ///< of `count_`
+  std::uint32_t dead_ = 0;  ///< the part of `count_` without an owner
   notify notify_ = notify::off;
   std::atomic<bool> broken_{false};
-  /// In the order in which they come.
+  /// In the order in which they are due.
   std::deque<completion> held_back_;
   session reading_;
   completion current_{};

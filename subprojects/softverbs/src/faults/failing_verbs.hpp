@@ -7,13 +7,13 @@
 
 namespace softverbs::faults {
 
-/// How a verb tells that it failed.
+/// The way in which a verb reports an error.
 enum class convention : std::uint8_t {
   returns_errno,
-  minus_one,  ///< and errno
-  null,       ///< and errno
+  minus_one,  ///< with errno set
+  null,       ///< with errno set
   negative_errno,
-  reregistration,  ///< its own codes, and errno
+  reregistration,  ///< its own codes, with errno set
 };
 
 struct verb {
@@ -21,8 +21,8 @@ struct verb {
   convention reports;
 };
 
-/// All that can fail. The names are those of verbs.h, also where a program calls something
-/// else behind them.
+/// All verbs that can fail. They have the names in verbs.h, even where a program actually calls
+/// another function.
 inline constexpr std::array verbs{
     verb{"ibv_advise_mr", convention::returns_errno},
     verb{"ibv_alloc_dm", convention::null},
@@ -110,14 +110,14 @@ inline constexpr std::array verbs{
     verb{"ibv_wr_complete", convention::returns_errno},
 };
 
-/// The place in that list; behind its end if it isn't there.
+/// Returns the index in that list, or its size if the verb isn't listed.
 constexpr std::size_t find(std::string_view name) noexcept {
   std::size_t at = 0;
   while (at < verbs.size() && verbs[at].name != name) ++at;
   return at;
 }
 
-/// A verb that isn't listed doesn't compile.
+/// Fails to compile if the verb isn't listed.
 consteval std::size_t number_of(std::string_view name) {
   const std::size_t number = find(name);
   return number < verbs.size() ? number : throw "not listed";

@@ -45,7 +45,7 @@ constexpr std::array fates{
     named<effect_kind>{"swapped", effect_kind::swap},
 };
 
-/// In the order of ibv_wc_status: as in IBV_WC_..., and in words.
+/// The names of a status in the order of ibv_wc_status: as in IBV_WC_..., and in words.
 struct status_names {
   std::string_view short_name;
   std::string_view words;
@@ -87,7 +87,7 @@ constexpr std::uint64_t highest_port = 255;
 constexpr const char* out_of_reach =
     "in front of another device, packets and peers are out of reach; only softverbs' own has them";
 
-/// In small letters, with `-` for `_`.
+/// Converts a name to lower case, with `-` instead of `_`.
 std::string plain(std::string_view text) {
   std::string result(text);
   for (char& letter : result) {
@@ -106,7 +106,7 @@ auto look_up(const Table& table, std::string_view name)
   return std::nullopt;
 }
 
-/// Decimal, or hexadecimal with 0x.
+/// Reads a decimal number, or a hexadecimal one with 0x.
 std::optional<std::uint64_t> number(std::string_view text, std::uint64_t highest) noexcept {
   const int base = text.starts_with("0x") ? 16 : 10;
   if (base == 16) text.remove_prefix(2);
@@ -133,7 +133,7 @@ std::optional<std::int64_t> duration(std::string_view text) noexcept {
   return std::nullopt;
 }
 
-/// A percentage, as so many of a million.
+/// Reads a percentage, and returns it in millionths.
 std::optional<std::uint32_t> chance(std::string_view text) noexcept {
   constexpr double millionths = 10'000;
   double percent = 0;
@@ -166,7 +166,8 @@ std::optional<int> status_number(std::string_view text) {
   return static_cast<int>(found - statuses.begin());
 }
 
-/// Cuts `text` at the first `separator`, and gives what is behind it, if there is one.
+/// Cuts `text` at the first `separator`, and returns the text after it, or nothing without a
+/// separator.
 std::optional<std::string_view> cut(std::string_view& text, char separator) noexcept {
   const std::size_t at = text.find(separator);
   if (at == std::string_view::npos) return std::nullopt;
@@ -288,7 +289,7 @@ class reader {
     return true;
   }
 
-  /// NAME[/PORT]
+  /// Reads NAME[/PORT].
   bool read_device(std::string_view name, bool may_have_port) {
     if (const auto port = may_have_port ? cut(name, '/') : std::nullopt) {
       const auto wanted = number(*port, highest_port);
@@ -323,7 +324,7 @@ class reader {
     }
   }
 
-  /// TIME or TIME..TIME, of completions also with `skew/` before it.
+  /// Reads TIME or TIME..TIME; for completions, `skew/` may precede it.
   bool read_delay(std::string_view text) {
     effect& what = fault_.what;
     constexpr std::string_view skew = "skew/";

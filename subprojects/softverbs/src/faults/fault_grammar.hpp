@@ -12,7 +12,7 @@
 
 namespace softverbs::faults {
 
-/// What a fault waits for.
+/// The occasion that a fault waits for.
 enum class occasion : std::uint8_t { at_once, time, verb, work, send, receive, packet };
 
 enum class effect_kind : std::uint8_t {
@@ -31,44 +31,45 @@ enum class effect_kind : std::uint8_t {
   must_strike,
 };
 
-/// How the error of a verb is told, if not as is usual for that verb.
+/// The way in which a verb reports the error, if not by its usual convention.
 enum class form : std::uint8_t { usual, positive, negative, minus_one };
 
 struct effect {
   effect_kind kind{};
   form told{};
-  int number = 0;  ///< errno or status
+  int number = 0;  ///< an errno value or a status
   std::uint32_t vendor_code = 0;
   std::int64_t span = 0;     ///< nanoseconds
-  std::int64_t longest = 0;  ///< anything from the span on to this
+  std::int64_t longest = 0;  ///< the maximum if the delay is random; `span` is the minimum
   bool overtakable = false;  ///< by completions of other queue pairs
   std::uint64_t seed = 0;
-  /// The soft device or queue pair that a change of state is about, none for all.
+  /// The number of the soft device or queue pair that a change of state affects; none for all.
   std::optional<std::uint32_t> target;
-  /// The device that it is about, by its name, where devices have any; empty for all.
+  /// The name of the device that the change affects, if devices are identified by name; empty for
+  /// all.
   std::string device;
-  std::optional<unsigned> port;  ///< of the device, none for all
+  std::optional<unsigned> port;  ///< that device's port; none for all
 };
 
 struct fault {
   occasion when{};
   std::size_t verb = 0;
-  std::optional<std::uint32_t> pair;  ///< its number, none for all
+  std::optional<std::uint32_t> pair;  ///< the number of the queue pair; none for all
   std::uint64_t first = 1;
   bool repeats = false;
-  std::uint32_t chance = 0;  ///< of a million; 0: counted instead
-  std::int64_t span = 0;     ///< nanoseconds from when it was set
+  std::uint32_t chance = 0;  ///< in millionths; 0 if the occasions are counted
+  std::int64_t span = 0;     ///< nanoseconds after it was set
   effect what;
 };
 
-/// Whose faults they are: `softN`, whose packets can be lost, too, or devices of any name, of which
-/// only calls and completions can be had.
+/// The devices that faults affect: `softN`, including their packets; or devices of any name, for
+/// which only calls and completions can be affected.
 enum class device_names : std::uint8_t { soft, any };
 
-/// Reads one fault. If that fails, `problem` says why.
+/// Reads one fault. On failure, returns nothing and sets `problem` to the reason.
 std::optional<fault> read_fault(std::string_view text, device_names names, const char*& problem);
 
-/// Without blanks at both ends.
+/// Returns the text without blanks at both ends.
 std::string_view trimmed(std::string_view text) noexcept;
 
 }  // namespace softverbs::faults

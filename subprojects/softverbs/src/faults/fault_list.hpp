@@ -15,7 +15,7 @@
 
 namespace softverbs::faults {
 
-/// What a verb returns instead of doing its work.
+/// The result of a verb that fails because of a fault.
 struct answer {
   int value;
   operator int() const noexcept { return value; }
@@ -25,51 +25,51 @@ struct answer {
   }
 };
 
-/// What happens to a work request.
+/// The effect of faults on a work request.
 struct verdict {
   ibv_wc_status status = IBV_WC_SUCCESS;
   std::uint32_t vendor_code = 0;
-  std::int64_t delay = 0;  ///< of its completion, in nanoseconds
+  std::int64_t delay = 0;  ///< the delay of its completion, in nanoseconds
   bool overtakable = false;
 };
 
-/// An error, in the way of that verb or in the one that was chosen; sets errno where that tells it.
+/// Returns an error in the given form, and sets errno if the form includes it.
 answer told(const verb& which, form how, int error) noexcept;
 
-/// splitmix64: the same numbers everywhere for a seed.
+/// The generator splitmix64: a seed yields the same numbers on every machine.
 class randomness {
  public:
   explicit randomness(std::uint64_t seed) noexcept : state_(seed) {}
-  /// Less than `end`.
+  /// Returns a number less than `end`.
   std::uint64_t below(std::uint64_t end) noexcept;
 
  private:
   std::uint64_t state_;
 };
 
-/// A fault as it was written.
+/// A fault and its text.
 struct written : fault {
   std::string text;
 };
 
-/// Reads a list of faults. False if it makes no sense: what is wrong is said on stderr, with where
-/// the text comes from and what follows.
+/// Reads a list of faults. On failure, returns false and prints the error on stderr, with `origin`,
+/// which names the source of the text, and `consequence`, which says what follows.
 bool read_faults(const char* text, const char* origin, const char* consequence, device_names names,
                  std::vector<written>& into);
 
-/// The faults that are set, how often the occasion of each came, and how often it struck. Whoever
-/// has it sees to it that one thread at a time is in it.
+/// The faults that are set, how often the occasion of each has arisen, and how often it has struck.
+/// Not thread-safe.
 class fault_list {
  public:
-  /// Sets a fault that waits for something; one that is due at once is not for this list, but for
-  /// `set_at_once`.
+  /// Sets a fault that waits for an occasion. Faults without an occasion are set with `set_at_once`
+  /// instead.
   void add(const written& asked);
-  /// A seed, or that all must strike. False if it is a change of state.
+  /// Sets a seed, or that all faults must strike. Returns false for a change of state.
   bool set_at_once(const effect& what) noexcept;
-  /// A change of state at once counts as having struck.
+  /// Counts a change of state without an occasion as having struck.
   void count_change() noexcept { ++struck_; }
 
-  /// Counts the occasion for all that wait for it, and has those act whose turn it is.
+  /// Counts an occasion for all faults that wait for it, and calls `act` for those that strike.
   template <typename Concerns, typename Act>
   void happen(Concerns concerns, Act act) {
     bool over = false;
@@ -85,14 +85,14 @@ class fault_list {
     if (over) forget_those_that_are_over();
   }
 
-  /// Those that wait for a time that has come.
+  /// Calls `act` for the faults whose time has come.
   template <typename Act>
   void happen_by(nanoseconds time, Act act) {
     happen([&](const pending& each) { return each.when == occasion::time && each.due <= time; },
            act);
   }
 
-  /// What becomes of a call of this verb.
+  /// The effect of faults on a call of a verb.
   struct call {
     nanoseconds delay = 0;
     bool fails = false;
@@ -114,7 +114,7 @@ class fault_list {
     return result;
   }
 
-  /// What becomes of the next work request of this queue pair.
+  /// Returns the effect of faults on the next work request of this queue pair.
   template <typename Act>
   verdict next_request(std::uint32_t pair, bool receives, Act act) {
     verdict result;
@@ -136,12 +136,13 @@ class fault_list {
     return result;
   }
 
-  /// When the first of those that wait for a time is due, 0 if there is none.
+  /// Returns the time at which the first fault is due that waits for a time, or 0 if there is none.
   nanoseconds next_time() const noexcept;
   unsigned long long struck() const noexcept { return struck_; }
-  /// How often the one of that text has, all ones if there is none.
+  /// Returns how often the fault with this text has struck, or the largest number if there is none.
   unsigned long long struck(const char* text) const noexcept;
-  /// Names those on stderr that have never struck. True if that has to fail the process.
+  /// Prints the faults on stderr that have never struck. Returns true if the process must fail
+  /// because of them.
   bool say_unstruck() const noexcept;
 
  private:
@@ -150,11 +151,11 @@ class fault_list {
     std::uint64_t seen = 0;
     nanoseconds due = 0;
 
-    /// Counts; true if its turn has come.
+    /// Counts the occasion. Returns true if the fault strikes.
     bool strikes(randomness& dice) noexcept;
     bool is_over() const noexcept { return !repeats && seen >= first; }
   };
-  /// What became of a fault, for good.
+  /// The record of a fault, which is kept after it is over.
   struct tally {
     std::string text;
     std::uint64_t came = 0;
@@ -171,16 +172,17 @@ class fault_list {
   std::vector<tally> tallies_;
   randomness dice_{usual_seed};
   bool must_strike_ = false;
-  /// Which process they were set in: a child of fork has its parent's, and is not asked.
+  /// The process that set the faults. A child of fork inherits them, but doesn't report those that
+  /// haven't struck.
   pid_t owner_ = 0;
 };
 
-/// For a verb that is late.
+/// Delays the calling verb.
 void sleep_for(nanoseconds time) noexcept;
 
-/// Of a process whose fault, which had to strike, didn't.
+/// The exit code of a process in which a fault has not struck although it must.
 inline constexpr int unstruck_exit_code = 86;
-/// Says so on stderr, and ends the process with that code.
+/// Prints the reason on stderr, and ends the process with that code.
 [[noreturn]] void exit_unstruck() noexcept;
 
 /// The physical state of a port that a fault takes down (InfiniBand's PortPhysicalState

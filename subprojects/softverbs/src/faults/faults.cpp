@@ -23,12 +23,13 @@
 namespace softverbs::faults {
 namespace {
 
-/// Under the lock of the current engine, so that a child of fork finds it complete.
+/// Protected by the lock of the current engine, so that a child of fork finds it in a consistent
+/// state.
 struct {
   fault_list list;
   std::unordered_set<std::uint32_t> lost_pairs;
   bool all_lost = false;
-  /// Faults have been asked for, or the configuration has a port down.
+  /// True if faults were set, or if the configuration has a port down.
   bool asked = false;
 } state;
 
@@ -38,14 +39,14 @@ static_assert(max_devices <= 64);
 std::array<device_set, max_ports> ports_down{};
 device_set broken{0};
 std::array<std::atomic<unsigned>, max_devices> times_broken{};
-/// Of an eventfd; -1 as long as nobody has asked for it.
+/// An eventfd that is signaled when a device breaks; -1 until it is first requested.
 std::atomic<int> told_of_breakages{-1};
 
 bool has(const device_set& set, unsigned device) noexcept {
   return (set.load(std::memory_order_relaxed) >> device & 1) != 0;
 }
 
-/// True if that changes anything.
+/// Returns true if this changes the set.
 bool change(device_set& set, unsigned device, bool on) noexcept {
   const std::uint64_t bit = std::uint64_t{1} << device;
   const std::uint64_t before = on ? set.fetch_or(bit) : set.fetch_and(~bit);
@@ -80,7 +81,7 @@ void change_ports(const effect& what, bool down) {
   }
 }
 
-/// As the configuration has them; true if one is down.
+/// Sets the ports to their configured state. Returns true if one of them is down.
 bool start_ports() noexcept {
   bool one_is_down = false;
   for (device_set& each : ports_down) each = 0;
@@ -124,7 +125,7 @@ bool is_silent(const place& where) noexcept {
          state.lost_pairs.contains(where.pair);
 }
 
-/// The deadline of those that wait for a time.
+/// The deadline of the faults that wait for a time.
 class alarm final : public timed {
  public:
   explicit alarm(machine& on) noexcept : machine_(on) {}
@@ -143,7 +144,7 @@ class alarm final : public timed {
 
 std::optional<alarm> the_alarm;
 
-/// A test whose fault never struck has tested nothing.
+/// Checks for faults that have never struck: a test with such a fault has tested nothing.
 void say_unstruck(int status, void*) noexcept {
   {
     const std::lock_guard held(machine::current().engine.lock());
@@ -172,7 +173,7 @@ std::optional<answer> strike_now(std::size_t number, const ibv_context* context)
     const std::lock_guard held(machine::current().engine.lock());
     next = state.list.next_call(number, change_state);
   } catch (const std::bad_alloc&) {
-    // In a child of fork, which has no machine yet, and whose calls will find that out.
+    // This is a child of fork that has no machine yet. Its calls will fail for the same reason.
     return std::nullopt;
   }
   if (next.delay != 0) sleep_for(next.delay);
@@ -203,7 +204,8 @@ fate fate_now(const place& where) {
 
 bool silences_now(const place& where) noexcept { return is_silent(where); }
 
-/// They must not do by themselves what may have to fail here.
+/// While faults are set, peers must not access this process' memory directly, because their
+/// operations may have to fail here.
 static void tell_peers(machine& on) noexcept {
   if (on.tables != nullptr) on.tables->faulty = any ? 1U : 0U;
 }
@@ -277,7 +279,7 @@ void pass_by_engine() noexcept {
 bool read_environment() noexcept {
   static const bool makes_sense = [] {
     if (start_ports()) any = state.asked = true;
-    // libsoftverbs-faults is in front of these devices, too.
+    // libsoftverbs-faults applies the faults to these devices, too.
     if (::dlsym(RTLD_DEFAULT, "softverbs_faults_in_front") != nullptr) return true;
     const char* text = std::getenv("SOFTVERBS_FAULTS");
     return text == nullptr || inject(text, "SOFTVERBS_FAULTS", "there will be no soft device") == 0;

@@ -16,21 +16,21 @@ namespace softverbs {
 class machine;
 }  // namespace softverbs
 
-/// Failures on demand: what the rest of the device asks whether it has to fail. The grammar is
-/// that of softverbs.h.
+/// Failures on demand: the rest of the device checks here whether it has to fail. softverbs.h
+/// describes the syntax.
 namespace softverbs::faults {
 
-/// What becomes of a packet that comes in.
+/// The effect of faults on an arriving packet.
 struct fate {
   bool lost = false;
   bool twice = false;
-  bool swapped = false;  ///< with the next one for its queue pair
+  bool swapped = false;  ///< with the next packet for the same queue pair
 };
 
-/// False as long as nothing was asked for: all that a program without faults has to look at.
+/// False until faults are set. This is the only check in a program without faults.
 inline std::atomic<bool> any{false};
 
-/// A queue pair, by its port and its number.
+/// A queue pair, identified by its port and its number.
 struct place {
   station port;
   std::uint32_t pair;
@@ -41,65 +41,65 @@ verdict judge_now(std::uint32_t pair, bool receives);
 fate fate_now(const place& where);
 bool silences_now(const place& where) noexcept;
 
-/// Whether a call has to fail. Not under the engine's lock. Without a context, the call works
-/// on a broken device, too.
+/// Decides whether a call has to fail. Must be called without the engine's lock. Without a context,
+/// the call also works on a broken device.
 inline std::optional<answer> strike(std::size_t verb, const ibv_context* context) {
   if (!any.load(std::memory_order_relaxed)) return std::nullopt;
   return strike_now(verb, context);
 }
 
-// What follows is called under the engine's lock.
+// The following functions require the engine's lock.
 
-/// What becomes of the next work request of this queue pair.
+/// Returns the effect of faults on the next work request of this queue pair.
 inline verdict judge(std::uint32_t pair, bool receives) {
   if (!any.load(std::memory_order_relaxed)) return {};
   return judge_now(pair, receives);
 }
 
-/// Of the next packet for the queue pair.
+/// Returns the effect of faults on the next packet for the queue pair.
 inline fate fate_of(const place& where) {
   return any.load(std::memory_order_relaxed) ? fate_now(where) : fate{};
 }
 
-/// Whether none that it sends arrives.
+/// True if the packets that the queue pair sends don't arrive.
 inline bool silences(const place& where) noexcept {
   return any.load(std::memory_order_relaxed) && silences_now(where);
 }
 
-/// Has the machine, which may be the new one of a child of fork, keep the times that are asked for.
+/// Makes the machine check the times of faults. It may be the new machine of a child of fork.
 void keep_time(machine& on);
 
-// Also without the lock.
+// These may be called without the lock.
 
 bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;
-/// How often it has broken.
+/// Returns how often the device has broken.
 unsigned breakages(unsigned device) noexcept;
-/// A descriptor with an edge of readability for each device that breaks; -1 with errno. It is not
-/// to be read. Not under the lock.
+/// Returns a descriptor with an edge of readability for each device that breaks, or -1 with errno
+/// on failure. It must not be read. Must be called without the lock.
 int breakage_descriptor() noexcept;
-/// In a child of fork: the descriptor is its parent's.
+/// Closes the descriptor in a child of fork, because it belongs to the parent.
 void abandon_breakages() noexcept;
 
-/// Adds faults; 0, or EINVAL or ENOMEM. What is wrong is said on stderr, with where they come
-/// from and what follows. Not under the lock.
+/// Adds faults. Returns 0, EINVAL or ENOMEM. Errors in the text are printed on stderr, with
+/// `origin` and `consequence`. Must be called without the lock.
 int inject(const char* text, const char* origin, const char* consequence) noexcept;
-/// Drops all, and repairs what they have broken.
+/// Removes all faults, and undoes their changes.
 void reset() noexcept;
-/// How many have acted since the last reset.
+/// Returns how many faults have struck since the last reset.
 unsigned long long struck() noexcept;
-/// How often the one of that text has, all ones if there is none.
+/// Returns how often the fault with this text has struck, or the largest number if there is none.
 unsigned long long struck(const char* text) noexcept;
-/// From here on nothing is as fast as without faults: all goes through the engine.
+/// Makes all operations go through the engine from here on, as if faults were set.
 void keep_to_engine() noexcept;
-/// Ends that, unless there are faults. Under the lock.
+/// Undoes `keep_to_engine`, unless faults are set. Requires the lock.
 void pass_by_engine() noexcept;
-/// Those of SOFTVERBS_FAULTS, at the first call; false if they make no sense.
+/// Sets the faults of SOFTVERBS_FAULTS, at the first call. Returns false if they are not valid.
 bool read_environment() noexcept;
 
 }  // namespace softverbs::faults
 
-/// Returns from a call of `verb` that has to fail.
+/// Returns from the calling function if faults make this call of `verb` fail.
 #define SOFTVERBS_FAULT(verb, context)                                                 \
   if (const auto failure =                                                             \
           ::softverbs::faults::strike(::softverbs::faults::number_of(#verb), context)) \
