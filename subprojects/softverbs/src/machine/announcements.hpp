@@ -8,29 +8,31 @@
 
 namespace softverbs {
 
-/// Where a process says, in memory for both ends of a connection, what it is using of the other one
-/// just now. One place for each of its threads; the other end only reads, and believes nothing but
-/// that it has to wait.
+/// The announcements by which a process tells the other end of a connection, in memory that both
+/// share, which of that end's objects it is accessing. There is one place for each of its threads.
+/// The other end only reads them, and trusts them only as far as to wait.
 class announcements {
  public:
-  /// What is used: a queue pair and a region, by their places in the tables.
+  /// The objects in use: a queue pair and a region, by their indexes in the tables.
   struct use {
     std::uint32_t pair;
     std::uint32_t region;
     bool operator==(const use&) const = default;
   };
-  /// Of who waits: how to go on after another look.
+  /// The decision of a waiting thread after it has seen an announcement.
   enum class verdict : std::uint8_t { look_again, disbelieve, give_up };
 
   explicit announcements(std::span<std::byte> memory) noexcept : memory_(memory) {}
 
-  /// For the thread with this number. Before it looks up what it announces.
+  /// Announces a use by the thread with this number. Must be called before the objects are looked
+  /// up.
   void begin(std::size_t thread, const use& of) noexcept;
   void end(std::size_t thread) noexcept;
 
   static constexpr std::uint32_t any = ~std::uint32_t{0};
-  /// Waits until nobody is in a use of both any more that has begun before this. `judge` is told
-  /// what was announced, again and again, and gives a verdict. False if it gave up.
+  /// Waits until no use that concerns `of` and began before this call is still in progress. `judge`
+  /// is called repeatedly with the announced use, and returns a verdict. Returns false if a verdict
+  /// was `give_up`.
   template <typename Judge>
   bool wait(const use& of, Judge judge) const;
 
@@ -44,7 +46,8 @@ class announcements {
   }
   static use read(std::uint64_t said) noexcept;
   static bool concerns(std::uint64_t said, const use& of) noexcept;
-  /// How many places have ever been in use, but for this first one, which says so.
+  /// The number of places that have ever been in use. It is in the first place, which doesn't
+  /// count.
   word& used() const noexcept { return at(0); }
   std::size_t places() const noexcept { return memory_.size() / place_bytes; }
 
@@ -60,7 +63,7 @@ inline void announcements::begin(std::size_t thread, const use& of) noexcept {
   while (before < thread + 1 && !used().compare_exchange_weak(before, thread + 1)) {
   }
   word& own = at(thread + 1);
-  // Those that follow each other differ.
+  // The count makes successive announcements differ.
   const std::uint64_t count =
       (own.load(std::memory_order_relaxed) + (std::uint64_t{1} << count_shift)) >> count_shift;
   own.exchange(in_use | (count << count_shift & ~in_use) |

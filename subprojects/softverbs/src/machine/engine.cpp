@@ -39,7 +39,8 @@ bool engine::may_sleep() noexcept { return held_.load() || !wire_.is_open() || w
 bool engine::has_arrived() noexcept { return !held_.load() && wire_.has_arrived(); }
 
 int engine::add(served& pair) {
-  // Numbers go round, so that a destroyed queue pair's doesn't come back soon.
+  // The numbers are assigned in a cycle, so that the number of a destroyed queue pair is not reused
+  // soon.
   for (std::size_t tried = 0; tried < pairs_.size(); ++tried) {
     const std::uint32_t index = next_index_++ & wire::index_mask;
     if (pairs_[index] != nullptr) continue;
@@ -47,7 +48,7 @@ int engine::add(served& pair) {
     pair.number_ = wire_.slot() << wire::index_bits | index;
     return 0;
   }
-  // Several devices share them, so none of their own limits says it.
+  // All devices share the numbers, so no limit of a single device shows this.
   static bool told = false;
   if (!std::exchange(told, true))
     std::fprintf(
@@ -127,7 +128,7 @@ void engine::ring(served& pair) noexcept {
 
 void engine::answer_ring() noexcept {
   if (rung_.load(std::memory_order_relaxed) == nullptr) return;
-  // The first one to ring is served first.
+  // Queue pairs are served in the order in which they rang.
   served* in_order = nullptr;
   for (served* pair = rung_.exchange(nullptr); pair != nullptr;)
     in_order = std::exchange(pair, std::exchange(pair->next_rung_, in_order));
@@ -135,14 +136,14 @@ void engine::answer_ring() noexcept {
     served& pair = *in_order;
     in_order = pair.next_rung_;
     schedule(pair);
-    // What is posted from here on rings again.
+    // Requests posted from here on ring again.
     pair.rung_.store(false);
   }
 }
 
 void engine::set_deadline(timed& who, nanoseconds when) {
   who.deadline_ = when;
-  if (when == 0) return;  // taken off the list when it is next looked through
+  if (when == 0) return;  // it is removed from the list at the next search
   if (who.listed_at_ == timed::unlisted) {
     who.listed_at_ = timed_.size();
     timed_.push_back(&who);
@@ -165,7 +166,7 @@ void engine::check_deadlines() {
   if (next_deadline_ == 0) return;
   const nanoseconds time = now();
   if (time < next_deadline_) return;
-  // Telling one may set it anew, or another one.
+  // A callback may set its own deadline again, or another one.
   std::vector<timed*> looked_at;
   looked_at.swap(timed_);
   next_deadline_ = 0;
@@ -201,11 +202,11 @@ void engine::deliver_to_group(const packet& incoming) {
 }
 
 void engine::deliver_frame(const packet& incoming) {
-  // What its sender could change meanwhile is not read twice.
+  // Copied, because the sender could change the contents between two reads.
   std::array<std::byte, limits::frame_bytes> bytes;
   std::memcpy(bytes.data(), incoming.payload, incoming.header.payload);
   packet own{incoming.header, bytes.data()};
-  // A frame is all that a raw packet queue pair says.
+  // The header fields of a frame have no meaning for a raw packet queue pair.
   own.header.flags &= packet_flag::solicited;
   const frame_headers headers = read_frame({bytes.data(), own.header.payload});
   const auto* group = groups_.find(gid_of_mac(headers.ethernet.dst_mac), 0);
@@ -223,7 +224,8 @@ void engine::settle(unsigned most_rounds) {
 }
 
 void engine::hold(std::uint64_t seed) noexcept {
-  // What is left of changes of states, and of all else before this, would have its turns, too.
+  // Otherwise, remaining work from before, such as that of state changes, would be part of the
+  // steps.
   settle(most_rounds_before_hold);
   order_.seed(static_cast<std::minstd_rand::result_type>(seed));
   held_ = true;
@@ -235,7 +237,7 @@ void engine::go_on() noexcept {
 }
 
 bool engine::take_packet() {
-  // A connection takes some looks until something comes through it.
+  // A packet may become visible only after several polls of a connection.
   constexpr int looks = 16;
   for (int look = 0; wire_.is_open() && look < looks; ++look) {
     if (const packet* incoming = wire_.next()) {
@@ -263,7 +265,7 @@ bool engine::step() {
   for (const std::uint32_t qpn : wire_.writable_again())
     if (served* pair = pairs_[qpn & wire::index_mask]) schedule(*pair);
   wire_.writable_again().clear();
-  // The packet's turn is one of the turns.
+  // Receiving a packet is one of the choices.
   const std::size_t turn = order_() % (actives_ + 1);
   if (turn == actives_ && take_packet()) return true;
   if (actives_ == 0) return meet_next_deadline();
@@ -276,8 +278,7 @@ bool engine::step() {
 
 bool engine::progress(bool thoroughly) {
   if (held_.load()) return false;
-  // While the program exits there is no wire any more, but requests can still be
-  // flushed.
+  // There is no wire any more while the program exits, but requests can still be flushed.
   if (wire_.is_open()) wire_.look(thoroughly);
   unsigned packets = 0;
   while (packets < packets_per_progress) {
@@ -291,7 +292,7 @@ bool engine::progress(bool thoroughly) {
   for (const std::uint32_t qpn : wire_.writable_again())
     if (served* pair = pairs_[qpn & wire::index_mask]) schedule(*pair);
   wire_.writable_again().clear();
-  // What becomes active meanwhile has to wait for the next time.
+  // Queue pairs that become active during this loop are served by the next call.
   for (std::size_t count = actives_; count > 0; --count) {
     served& pair = *first_active_;
     take_off(pair);
@@ -308,10 +309,10 @@ void engine::drive() noexcept {
   {
     const std::lock_guard held(lock_, std::adopt_lock);
     if (!progress(false)) in_vain = ++polls_in_vain_ % polls_per_yield == 0;
-    // This may have been the program's last poll for a while.
+    // The program may not poll again for a while.
     if (actives_ > 0 || wire_.is_watched()) thread_.wake_if_asleep();
   }
-  // Where processors are fewer than programs that poll, the peer may wait for this one's.
+  // If there are fewer processors than polling programs, the peer may be waiting for this one.
   if (in_vain) ::sched_yield();
 }
 

@@ -20,81 +20,85 @@ namespace softverbs {
 struct packet;
 class wire;
 
-/// Has queue pairs served: when packets come in for them, when they have something to do, and when
-/// their time has come.
+/// Serves queue pairs: when packets arrive for them, when they have something to do, and when their
+/// deadlines have come.
 class engine final : private progress_thread::work {
  public:
   explicit engine(softverbs::wire& wire);
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 
-  /// Protects all that the engine has, the lists of what is open, and the members of all objects of
-  /// the device that don't say otherwise. Where several locks are held, they were taken in this
-  /// order: the engine's, a queue pair's, a receive work queue's, that of a shared receive queue or
-  /// completion queue.
-  /// Posting and polling do without the engine's.
+  /// Protects the engine, the lists of open objects, and all members of the device's objects that
+  /// don't say otherwise. Locks are taken in this order: the engine's, a queue pair's, a receive
+  /// work queue's, a shared receive queue's or completion queue's. Posting and polling don't take
+  /// the engine's lock.
   fair_mutex& lock() noexcept override { return lock_; }
 
-  /// Starts the thread that makes progress while nobody polls; 0 or an errno.
+  /// Starts the thread that makes progress while no thread of the program polls. Returns 0 or an
+  /// errno value.
   int start() noexcept { return thread_.start(); }
   void stop() noexcept { thread_.stop(); }
-  /// In a forked child, where there is no thread.
+  /// Called in a child of fork, in which the thread doesn't exist.
   void forget_thread() noexcept { thread_.forget(); }
 
-  /// Gives the queue pair its number; 0 or an errno.
+  /// Assigns the queue pair its number. Returns 0 or an errno value.
   int add(served& pair);
-  /// It is no member of a group any more, either.
+  /// Also removes the queue pair from all groups.
   void remove(served& pair) noexcept;
 
-  /// By the lower part of its number; null if there is none.
+  /// Returns the queue pair by the lower part of its number, or null if there is none.
   const served* find(std::uint32_t index) const noexcept {
     return index < pairs_.size() ? pairs_[index] : nullptr;
   }
 
-  /// Of multicast groups; 0, also if it is a member already, or an errno.
+  /// Adds the queue pair to a multicast group. Returns 0, even if it already is a member, or an
+  /// errno value.
   int join(served& pair, const ibv_gid& gid, std::uint16_t lid);
   int leave(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   bool is_member(const served& pair) const noexcept { return groups_.has(pair); }
 
-  /// Of frames; 0 or an errno. The rule stays where it is until it is removed.
+  /// Adds a rule that steers frames. Returns 0 or an errno value. The rule must stay at its address
+  /// until it is removed.
   int add(flow_rule& rule) noexcept;
   void remove(const flow_rule& rule) noexcept;
   bool has_rules(const served& pair) const noexcept { return rules_.has(pair); }
 
-  /// Has `pair` served by the next progress.
+  /// Makes the next `progress` serve `pair`.
   void schedule(served& pair) noexcept;
-  /// The same without the lock, by whoever knows that the pair isn't being removed; and tells the
-  /// engine's thread, if nobody polls.
+  /// As above, without the lock, if the caller knows that the pair isn't being removed. Also wakes
+  /// the engine's thread, if it is asleep.
   void ring(served& pair) noexcept;
 
-  /// Has `who` told when the time has come, instead of the time before; 0 for never. It may come up
-  /// late by as much as others delay it, never early.
+  /// Replaces the deadline of `who`; 0 stands for never. The deadline may be reported late,
+  /// depending on other work, but never early.
   void set_deadline(timed& who, nanoseconds when);
   void forget(timed& who) noexcept;
 
-  /// Does what there is to do, within limits. True if there is more.
+  /// Does the pending work, within limits. Returns true if more is left.
   bool progress(bool thoroughly) override;
 
-  /// With the lock held, makes progress until the device is idle, in at most `most_rounds` rounds:
-  /// a peer may stop reading, or send without end.
+  /// Makes progress until the device is idle. Requires the lock. The number of rounds is limited,
+  /// because a peer may stop reading, or send without end.
   void settle(unsigned most_rounds = 64);
 
-  /// Under the lock: does what there is to do now. From here on only `step` makes progress, in an
-  /// order that the seed decides.
+  /// Does the pending work. From here on, only `step` makes progress, in an order that the seed
+  /// determines. Requires the lock.
   void hold(std::uint64_t seed) noexcept;
   void go_on() noexcept;
   bool is_held() const noexcept { return held_.load(); }
-  /// Under the lock: takes in one packet, or serves one queue pair, or, if there is neither, has
-  /// the next deadline come, whatever the time is. False if there is none of these.
+  /// Processes one packet, or serves one queue pair. If there is nothing of either, lets the next
+  /// deadline expire, whatever the time is. Returns false if there is no deadline, either. Requires
+  /// the lock.
   bool step();
 
-  /// Progress on behalf of a program that polls. Takes the lock itself, unless
-  /// someone else has it, who then makes the progress.
+  /// Makes progress on behalf of a program that polls. Takes the lock itself; if another thread
+  /// holds it, that thread makes the progress.
   void drive() noexcept;
-  /// Tells the engine's thread that there is something to do, if nobody polls.
+  /// Wakes the engine's thread if it is asleep.
   void ring_doorbell() noexcept { thread_.wake_if_asleep(); }
 
-  /// A program is about to sleep on a completion channel, or not any more. Also without the lock.
+  /// Called when the program is about to sleep on a completion channel, and when it no longer is.
+  /// May be called without the lock.
   void sleeper_expected() noexcept;
   void sleeper_gone() noexcept { sleepers_.fetch_sub(1); }
 
@@ -107,7 +111,8 @@ class engine final : private progress_thread::work {
   int descriptor() const noexcept override;
 
   void take_off(served& pair) noexcept;
-  /// What has to be tried again later must not wait for the next one who makes progress.
+  /// Ensures that the engine's thread makes the next retry in time, even if no other thread makes
+  /// progress.
   void keep_next_try() noexcept;
   void answer_ring() noexcept;
   void check_deadlines();
@@ -122,14 +127,14 @@ class engine final : private progress_thread::work {
   softverbs::wire& wire_;
   multicast_groups groups_;
   flow_rules rules_;
-  /// By the lower part of their numbers.
+  /// By the lower part of the number.
   std::vector<served*> pairs_;
   std::uint32_t next_index_ = 0;
-  /// Those to be served, one after the other.
+  /// The queue pairs to be served, in order.
   served* first_active_ = nullptr;
   served* last_active_ = nullptr;
   std::size_t actives_ = 0;
-  /// Those that `ring` was called for since the last progress; the last one comes first.
+  /// The queue pairs for which `ring` was called since the last progress, the latest one first.
   std::atomic<served*> rung_{nullptr};
   std::vector<timed*> timed_;
   /// 0 if there is none.

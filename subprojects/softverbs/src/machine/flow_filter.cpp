@@ -18,7 +18,7 @@ constexpr std::uint16_t ethertype_ipv4 = 0x0800;
 constexpr std::uint16_t ethertype_ipv6 = 0x86dd;
 constexpr std::uint16_t ethertype_customer_tag = 0x8100;
 constexpr std::uint16_t ethertype_service_tag = 0x88a8;
-/// A frame may be of nothing but tags.
+/// Limited, because a frame may consist of nothing but tags.
 constexpr unsigned most_tags = 2;
 
 constexpr std::uint16_t vxlan_port = 4789;
@@ -26,12 +26,12 @@ constexpr std::byte vxlan_has_number{0x08};
 
 constexpr std::uint8_t all_bits = 0xff;
 
-/// As network cards have it.
+/// The limits that network cards have.
 constexpr std::uint32_t largest_tag = (1U << 24) - 1;
 constexpr std::uint32_t largest_tunnel = (1U << 24) - 1;
 constexpr std::uint32_t largest_flow_label = (1U << 20) - 1;
 
-/// Takes headers off the front.
+/// Removes headers from the front of a frame.
 class header_reader {
  public:
   explicit header_reader(std::span<const std::byte> frame) noexcept : left_(frame) {}
@@ -85,7 +85,7 @@ void read_ipv4(header_reader frame, frame_headers& found) noexcept {
   frame.copy(found.ipv4.proto, 9);
   frame.copy(found.ipv4.src_ip, 12);
   frame.copy(found.ipv4.dst_ip, 16);
-  // What follows in other fragments is the middle of something.
+  // Other fragments don't begin with a transport header.
   if ((frame.number_at(6) & offset_mask) != 0) return;
   frame.skip(length);
   read_transport(frame, found.ipv4.proto, found);
@@ -123,7 +123,7 @@ frame_headers read_frame(std::span<const std::byte> bytes) noexcept {
        tags < most_tags && (type == ethertype_customer_tag || type == ethertype_service_tag);
        ++tags) {
     constexpr std::size_t tag_bytes = 4;
-    // Its type is behind it.
+    // The type of the content follows the tag.
     if (!frame.has(tag_bytes + sizeof(type))) break;
     if (tags == 0) frame.copy(found.ethernet.vlan_tag, 2);
     found.has_vlan = all_bits;
@@ -226,7 +226,7 @@ int flow_filter::add(const ibv_flow_spec& asked) noexcept {
       if (!first_of(internet) || be32toh(asked.ipv6.mask.flow_label) > largest_flow_label)
         return EINVAL;
       ask(offsetof(frame_headers, ipv6), asked.ipv6.val, asked.ipv6.mask);
-      // Padding, which nobody may have set.
+      // Padding, which the program may have left uninitialized.
       for (std::size_t at = offsetof(frame_headers, ipv6.hop_limit) + 1;
            at < offsetof(frame_headers, ports); ++at)
         value_[at] = mask_[at] = std::byte{};

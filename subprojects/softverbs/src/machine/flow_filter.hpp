@@ -11,15 +11,15 @@
 
 namespace softverbs {
 
-/// What a rule may ask of a frame: as it stands there, in network byte order, and zeros for what it
-/// hasn't. Bytes throughout, so that two can be compared as such.
+/// The fields of a frame that a rule can match, in network byte order. Fields that the frame
+/// doesn't have are zeros. There is no padding, so that two objects can be compared byte by byte.
 struct frame_headers {
   ibv_flow_eth_filter ethernet;
   ibv_flow_ipv4_ext_filter ipv4;
   ibv_flow_ipv6_filter ipv6;
   ibv_flow_tcp_udp_filter ports;
   ibv_flow_tunnel_filter tunnel;
-  // All bits set in what the frame has.
+  // All bits are set if the frame has this.
   std::uint8_t has_vlan;
   std::uint8_t has_ipv4;
   std::uint8_t has_ipv6;
@@ -29,17 +29,17 @@ struct frame_headers {
 };
 static_assert(std::is_trivially_copyable_v<frame_headers>);
 
-/// Of a whole frame, which anybody may have made up.
+/// Reads a whole frame, whose contents must not be trusted.
 frame_headers read_frame(std::span<const std::byte> frame) noexcept;
 
-/// Which frames a rule is for, and what it does besides steering them.
+/// The frames that a rule matches, and its action besides steering them.
 class flow_filter {
  public:
-  /// One more thing that is asked for; 0 or an errno.
+  /// Adds one more condition. Returns 0 or an errno value.
   int add(const ibv_flow_spec& asked) noexcept;
 
   bool matches(const frame_headers& frame) const noexcept;
-  /// Whether it is for the very same frames.
+  /// True if it matches exactly the same frames.
   bool is_same(const flow_filter& other) const noexcept;
 
   bool drops() const noexcept { return drops_; }
@@ -50,7 +50,7 @@ class flow_filter {
   void ask(std::size_t offset, const Filter& value, const Filter& mask) noexcept;
   void ask_for(std::size_t offset) noexcept;
 
-  /// Of frame_headers. No structures, whose padding nobody copies.
+  /// The bytes of frame_headers. A structure's padding might not be copied.
   using image = std::array<std::byte, sizeof(frame_headers)>;
   image value_{};
   image mask_{};
@@ -59,8 +59,8 @@ class flow_filter {
   std::uint32_t tag_ = 0;
 };
 
-/// The bytes of such a specification; 0 if verbs.h knows none of this type. `supported` tells
-/// whether it is served.
+/// Returns the size of a specification of this type, or 0 if verbs.h has no such type. `supported`
+/// receives whether the type is supported.
 std::size_t bytes_of(std::uint32_t type, bool& supported) noexcept;
 
 }  // namespace softverbs

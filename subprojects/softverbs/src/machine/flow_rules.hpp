@@ -14,21 +14,21 @@ namespace softverbs {
 
 class served;
 
-/// Which frames that come to a port a queue pair gets.
+/// Steers frames that arrive at a port to a queue pair.
 struct flow_rule {
   served* pair = nullptr;
   station port = nobody_listens;
   ibv_flow_attr_type type = IBV_FLOW_ATTR_NORMAL;
-  /// The lower, the earlier it is asked.
+  /// Rules with lower values are checked first.
   std::uint16_t priority = 0;
-  /// Later rules are asked as well.
+  /// Later rules are checked as well.
   bool goes_on = false;
   flow_filter filter;
 
   static constexpr station nobody_listens = 0xff;
 };
 
-/// What a program has of a rule.
+/// The program's handle of a rule.
 struct steering_flow final : ibv_flow {
   steering_flow(ibv_context& verbs, const flow_rule& given) noexcept : ibv_flow{}, rule(given) {
     context = &verbs;
@@ -37,10 +37,11 @@ struct steering_flow final : ibv_flow {
   flow_rule rule;
 };
 
-/// All rules of this process. Its ports are on one Ethernet, where each frame comes to each port.
+/// All rules of this process. Its ports are on one Ethernet, in which each frame arrives at every
+/// port.
 class flow_rules {
  public:
-  /// Who gets a frame, and how it was marked.
+  /// A queue pair that receives a frame, and the tag of the frame.
   struct target {
     served* pair;
     std::uint32_t tag;
@@ -50,27 +51,27 @@ class flow_rules {
   flow_rules(const flow_rules&) = delete;
   flow_rules& operator=(const flow_rules&) = delete;
 
-  /// 0 or an errno.
+  /// Returns 0 or an errno value.
   int add(flow_rule& rule) noexcept;
   void remove(const flow_rule& rule) noexcept;
 
   bool has(const served& pair) const noexcept;
   bool empty() const noexcept { return count_ == 0; }
 
-  /// Each queue pair comes once. `members` are those of a group that the frame is for, who have
-  /// asked for it as such, at their own ports; the sender doesn't hear itself unless it has asked
-  /// for just that. Who gets it for several reasons has the tag of a rule that gives one. Valid
-  /// until it is called again.
+  /// Returns the queue pairs that receive a frame, each one once. `members` are the members of the
+  /// frame's multicast group. The sender doesn't receive its own frame, except as a member or
+  /// through a normal rule that matches it. If several reasons apply to a queue pair, it gets the
+  /// tag of a rule that sets one. The result is valid until the next call.
   const std::vector<target>& steer(const frame_headers& frame, const std::vector<served*>& members,
                                    std::uint32_t sender);
 
  private:
-  /// Those of a port, each kind in the order in which they are asked.
+  /// The rules of a port; each kind in the order in which they are checked.
   struct port_rules {
     std::vector<flow_rule*> sniffers;
     std::vector<flow_rule*> normal;
     std::vector<flow_rule*> defaults;
-    /// Whether somebody there has asked for the frame that is being steered.
+    /// True if a normal rule or a member at this port receives the current frame.
     bool steered = false;
     std::vector<flow_rule*>& of(ibv_flow_attr_type type) noexcept;
     bool empty() const noexcept { return sniffers.empty() && normal.empty() && defaults.empty(); }

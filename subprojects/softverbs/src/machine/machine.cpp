@@ -21,22 +21,21 @@
 namespace softverbs {
 namespace {
 
-/// The process' machine. Never freed: threads of the program may still call verbs
-/// while it exits.
+/// The machine of the process. Never freed, because threads of the program may call verbs while the
+/// process exits.
 std::atomic<machine*> the_machine{nullptr};
 
-/// For processes that were stopped while they used what is to be taken away.
+/// Limits the wait for a process that was stopped during a direct access.
 constexpr nanoseconds longest_wait = 5'000'000'000;
 
-/// Requests mostly take less time; what takes more may be a lie. Not a number of looks: on a busy
-/// machine others have their turns between two of them.
+/// Most requests take less time, so an announcement that lasts longer may be false. A time instead
+/// of a number of polls, because other processes may run between two polls on a busy machine.
 constexpr nanoseconds time_before_doubt = 1'000'000;
 
-/// What a child of fork inherited; kept, because open contexts refer to it.
+/// The machine that a child of fork inherited. It is kept, because open contexts refer to it.
 machine* abandoned = nullptr;
 
-/// Held while devices are opened and closed; never together with an engine's lock
-/// but in this order.
+/// Held while devices are opened and closed. Must be taken before an engine's lock.
 std::mutex lifecycle;
 
 }  // namespace
@@ -74,8 +73,8 @@ void machine::after_fork_in_parent() noexcept {
 }
 
 void machine::after_fork_in_child() noexcept {
-  // The parent's sockets must not live on here: its peers would take it for alive
-  // when it is dead. Its objects stay as they are, without use.
+  // The parent's sockets must be closed here: otherwise its peers would consider it alive after it
+  // has died. Its objects remain, without any use.
   if (machine* inherited = the_machine.load(std::memory_order_acquire)) {
     inherited->engine.forget_thread();
     inherited->wire.abandon();
@@ -93,10 +92,11 @@ void machine::at_exit() noexcept {
   if (existing == nullptr) return;
   existing->engine.stop();
   const std::lock_guard quiet(existing->engine.lock());
-  // Other threads still run, and whoever hears that this process is gone believes that nothing of
-  // it is written any more. One that is held up for ever must not keep the program from its end,
-  // nor a signal's handler that leaves what this very thread was doing: then the kernel closes it
-  // all, when there are no threads any more.
+  // Other threads still run, and a peer that sees this process disconnect assumes that the process
+  // no longer accesses the peer's memory. Therefore, wait for their direct accesses, and then
+  // close. Neither a thread that is blocked forever, nor an access of this thread that a signal
+  // handler has abandoned, may prevent the process from exiting. In these cases, the kernel closes
+  // the sockets after all threads have ended.
   existing->wire.part();
   const nanoseconds latest = now() + longest_wait;
   const auto give_up = [latest] {
@@ -110,14 +110,15 @@ void machine::publish() noexcept {
   tables = publish_tables(table_memory_);
   if (tables == nullptr) return;
   regions.show_in(*tables);
-  // Without a mark, nobody believes the rest.
+  // Without the mark, peers don't trust the tables.
   if (::getrandom(&mark_, sizeof(mark_), GRND_NONBLOCK) == sizeof(mark_)) tables->mark = mark_;
   tables->address_of_mark = reinterpret_cast<std::uintptr_t>(&mark_);
-  // Without it, there is none to be allocated.
+  // Without this memory, the program can't allocate any.
   if (device_memory.open() == 0)
     tables->device_memory = reinterpret_cast<std::uintptr_t>(device_memory.start());
   wire.publish(table_memory_.descriptor(), device_memory.descriptor());
-  // Where the kernel lets only parents access a process' memory, it has to be asked.
+  // If the kernel allows only parent processes to access this process' memory, peers need
+  // permission.
   char scope = '0';
   if (const int file = ::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
       file >= 0) {
@@ -130,7 +131,8 @@ void machine::publish() noexcept {
 bool machine::may_use(const remote_process& other, const announcements::use& what) {
   const std::lock_guard held(engine.lock());
   const served* const pair = engine.find(what.pair);
-  // What only receives for XRC has no domain, nor has a region that isn't there.
+  // A queue pair that only receives for XRC has no domain, and neither has a region that doesn't
+  // exist.
   return pair != nullptr && pair->domain() != 0 &&
          pair->domain() == regions.domain_of(what.region) &&
          wire.belongs_to(pair->peer(), other.process);
@@ -148,7 +150,7 @@ bool machine::wait_for_users(const announcements::use& of) {
     using verdict = announcements::verdict;
     std::optional<announcements::use> believed;
     const auto judge = [&](const announcements::use& said) {
-      // Whoever is dead uses nothing; the engine's thread hears of it.
+      // A process that has died uses nothing; the engine's thread sets this flag.
       if (other->gone.load()) return verdict::give_up;
       const nanoseconds waited = now() - start;
       if (waited < time_before_doubt) {

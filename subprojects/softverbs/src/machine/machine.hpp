@@ -19,47 +19,48 @@ namespace softverbs {
 
 using async_event_queue = event_queue<ibv_async_event>;
 
-/// Whoever has a device open.
+/// An open device, which is notified of events.
 class device_listener {
  public:
-  /// Of the device or a port, not of a single object. Under the engine's lock, as what follows.
+  /// Called for events of the device or of a port, but not of a single object. Requires the
+  /// engine's lock, like the following functions.
   virtual void on_device_event(const ibv_async_event& event) = 0;
-  /// A device that was broken works again.
+  /// Called when a broken device works again.
   virtual void on_repair() = 0;
 
  protected:
   ~device_listener() = default;
 };
 
-/// The hardware, so to say: one for the process, for all of its devices. The engine's lock protects
-/// the other parts.
+/// The simulated hardware: one machine for the process and all of its devices. The engine's lock
+/// protects the other members.
 class machine {
  public:
-  /// The process' own; a child of fork gets a new one.
+  /// Returns the machine of this process; a child of fork gets a new one.
   static machine& current();
-  /// False in a child of the process whose machine it is.
+  /// False in a child of the process that created the machine.
   bool is_current() const noexcept;
 
-  /// Says what peers must still hear; nothing moves from here on.
+  /// Sends peers what they still have to receive. Nothing makes progress afterwards.
   static void at_exit() noexcept;
 
   machine() = default;
   machine(const machine&) = delete;
   machine& operator=(const machine&) = delete;
 
-  /// Counts open devices: the first one starts it all, 0 or an errno; the last one
-  /// stops it. Not under the lock.
+  /// Count the open devices: the first one starts everything, and the last one stops it. `attach`
+  /// returns 0 or an errno value. Must be called without the lock.
   int attach();
   void detach() noexcept;
 
-  /// What was hidden in the tables is used by nobody any more: not by a thread of this process, nor
-  /// by another process. False if one of those was stopped in the middle of a request and that has
-  /// lasted too long. Not under any lock.
+  /// Waits until nothing that is hidden in the tables is in use any more, neither by a thread of
+  /// this process nor by another process. Returns false if another process was stopped during a
+  /// request, and didn't continue in time. Must be called without any lock.
   bool wait_for_users(const announcements::use& of);
 
   void listen(unsigned device, device_listener& who) { listeners_.push_back({device, &who}); }
   void stop_listening(const device_listener& who) noexcept;
-  /// The first one for which the condition holds, or null.
+  /// Returns the first listener for which the condition holds, or null.
   template <typename Condition>
   device_listener* find_listener(Condition holds) const {
     for (const listener& each : listeners_)
@@ -73,10 +74,12 @@ class machine {
   region_table regions;
   device_memory_pool device_memory{device_memory_bytes};
   softverbs::xrc_domains xrc_domains;
-  /// What peers, and other threads, know of it without its locks. Null before it is attached to.
+  /// The tables that peers, and other threads, read without the machine's locks. Null before the
+  /// first `attach`.
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};
-  /// Held while an inherited device gets one of this process behind it; before any other lock.
+  /// Held while the context of an inherited device gets a device of this process; taken before all
+  /// other locks.
   std::mutex inheriting;
 
  private:
@@ -89,8 +92,8 @@ class machine {
   static void after_fork_in_child() noexcept;
 
   void publish() noexcept;
-  /// Whether that process may be using what it says: its peers' memory alone, and nothing else of
-  /// this process.
+  /// True if that process may be using what it announces: a process may only access the memory of
+  /// its own peers, and no other memory of this process.
   bool may_use(const remote_process& other, const announcements::use& what);
 
   shared_memory table_memory_;

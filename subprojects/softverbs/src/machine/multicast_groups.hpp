@@ -10,7 +10,7 @@ namespace softverbs {
 
 class served;
 
-/// Which of this process' queue pairs are members of which multicast groups.
+/// The members of multicast groups among the queue pairs of this process.
 class multicast_groups {
  public:
   struct group {
@@ -19,14 +19,14 @@ class multicast_groups {
     std::vector<served*> members;
   };
 
-  /// 0, also if it is a member already, or an errno.
+  /// Returns 0, even if the queue pair already is a member, or an errno value.
   int attach(served& pair, const ibv_gid& gid, std::uint16_t lid);
   int detach(const served& pair, const ibv_gid& gid, std::uint16_t lid) noexcept;
   void forget(const served& pair) noexcept;
 
   bool has(const served& pair) const noexcept;
   bool empty() const noexcept { return groups_.empty(); }
-  /// Null if there is none with members.
+  /// Returns null if the group has no members.
   const group* find(const ibv_gid& gid, std::uint16_t lid) const noexcept;
 
  private:

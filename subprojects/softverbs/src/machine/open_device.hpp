@@ -8,7 +8,7 @@
 
 namespace softverbs {
 
-/// What the objects of an open device have in common.
+/// The data that all objects of an open device share.
 class open_device {
  public:
   open_device(const soft_device& device, ibv_context& verbs, softverbs::machine& machine) noexcept
@@ -20,8 +20,8 @@ class open_device {
   ibv_context& verbs() const noexcept { return verbs_; }
   softverbs::machine& machine() const noexcept { return machine_; }
   softverbs::engine& engine() const noexcept { return machine_.engine; }
-  /// False in a child of the process that opened the device: as with hardware, an open device can't
-  /// be shared. Its locks may be those of threads that aren't there.
+  /// False in a child of the process that opened the device: as with hardware, processes can't
+  /// share an open device. Its locks may be held by threads that don't exist in the child.
   bool usable() const noexcept { return machine_.is_current(); }
   async_event_queue& async_events() noexcept { return async_events_; }
 

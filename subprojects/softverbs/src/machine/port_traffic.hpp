@@ -36,7 +36,8 @@ class port_traffic {
     std::atomic<std::uint64_t> bytes{0};
     std::atomic<std::uint64_t> packets{0};
   };
-  /// Threads that post at the same time have different ones, so that no thread waits for another.
+  /// The counters are divided, so that threads that post at the same time don't wait for each
+  /// other.
   struct alignas(64) part : std::array<counters, 2> {};
 
   static std::size_t part_of_thread() noexcept;

@@ -22,14 +22,14 @@ namespace {
 
 constexpr nanoseconds standby = 500'000;
 
-/// A program that only looks at its completion queue now and then, and spins on
-/// memory that a peer writes to meanwhile, must not be left alone with the device.
+/// The engine's thread must take over from a program that polls its completion queue only
+/// occasionally while it spins on memory that a peer writes.
 constexpr nanoseconds longest_between_polls = 20'000;
 constexpr nanoseconds shortest_window = 200'000;
 constexpr nanoseconds long_between_polls = 50'000;
 constexpr nanoseconds neglect_remembered = 100'000'000;
 
-/// The kernel's structure, which libc doesn't have.
+/// The kernel's structure, which libc doesn't declare.
 struct scheduling {
   std::uint32_t size;
   std::uint32_t policy;
@@ -41,9 +41,9 @@ struct scheduling {
   std::uint64_t period;
 };
 
-/// Asks for a short time slice, for which the scheduler (since Linux 6.12) lets a
-/// thread that wakes up run sooner: a program that spins on memory doesn't block
-/// then, for milliseconds, the one that will write there. Older kernels refuse.
+/// Requests a short time slice. In return, the scheduler (since Linux 6.12) runs this thread sooner
+/// after it wakes up, so that a program that spins on memory doesn't delay it for milliseconds.
+/// Older kernels refuse the request.
 void ask_for_short_slices() noexcept {
   scheduling wish{};
   wish.size = sizeof(wish);
@@ -57,7 +57,7 @@ int progress_thread::start() noexcept {
   doorbell_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (doorbell_ < 0) return errno;
   stopping_ = false;
-  // Signals are the program's business, and so are the threads that handle them.
+  // Signals must be handled by the threads of the program.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -149,7 +149,8 @@ void progress_thread::run() noexcept {
     if (!work_.has_sleepers() && program_polls()) {
       doing_.store(activity::standby);
       held.unlock();
-      // Whoever is about to sleep says so first, and looks at what this thread does then.
+      // A thread that is about to sleep first registers as a sleeper, and then checks the activity
+      // of this thread.
       if (!work_.has_sleepers()) sleep(-1, standby);
       notice_neglect();
       doing_.store(activity::working, std::memory_order_relaxed);
@@ -157,7 +158,7 @@ void progress_thread::run() noexcept {
     }
     if (work_.progress(true)) {
       held.unlock();
-      // A peer on the same processor may have to run for more to come.
+      // A peer on the same processor may have to run before more packets arrive.
       ::sched_yield();
       continue;
     }
@@ -165,8 +166,8 @@ void progress_thread::run() noexcept {
     wakes_at_ = work_.next_deadline();
     const nanoseconds timeout =
         wakes_at_ == 0 ? nanoseconds{-1} : std::max(wakes_at_ - now(), nanoseconds{0});
-    // Whoever needs the lock for what there is to do sees this; whoever rings without it did so
-    // before, or sees this, too.
+    // A thread that sets a deadline under the lock sees this state. A thread that rings without the
+    // lock either did so before, or sees this state, too.
     doing_.store(activity::asleep);
     held.unlock();
     if (!work_.was_rung()) sleep(work_.descriptor(), timeout);

@@ -11,30 +11,33 @@
 
 namespace softverbs {
 
-/// The thread that makes progress while the program doesn't poll. While it does,
-/// the thread only looks every half millisecond whether it still does, because two that
-/// do the same work are slower than one; when there is nothing to do, it sleeps.
+/// The thread that makes progress while the program doesn't poll. While the program polls, the
+/// thread only checks every half millisecond whether it still does, because two threads doing the
+/// same work are slower than one. The thread sleeps when there is nothing to do.
 class progress_thread {
  public:
-  /// What there is to do.
+  /// The work of the thread.
   class work {
    public:
     virtual fair_mutex& lock() noexcept = 0;
-    /// A program sleeps until something is done. Also without the lock.
+    /// True if a thread of the program sleeps until something is done. May be called without the
+    /// lock.
     virtual bool has_sleepers() const noexcept = 0;
-    /// Something was left for the next progress. Also without the lock.
+    /// True if work was left for the next progress. May be called without the lock.
     virtual bool was_rung() const noexcept = 0;
-    // What follows is called under that lock.
-    /// Does some of it. True if there is more.
+    // The following functions require that lock.
+    /// Does some of the work. Returns true if more is left.
     virtual bool progress(bool thoroughly) = 0;
-    /// When there will be something to do by itself, 0 for never.
+    /// Returns the time at which there will be work without an event; 0 for never.
     virtual nanoseconds next_deadline() const noexcept = 0;
-    /// Has the descriptor tell of all that comes in from here on. False if something has.
+    /// Makes the descriptor report all arrivals from here on. Returns false if something has
+    /// arrived already.
     virtual bool may_sleep() noexcept = 0;
-    /// Whether something has come in that nobody has looked at.
+    /// True if something has arrived that no thread has processed.
     virtual bool has_arrived() noexcept = 0;
 
-    /// Readable when there may be something to do, if it may be slept. Without the lock.
+    /// A descriptor that is readable when there may be work, after `may_sleep` returned true. May
+    /// be called without the lock.
     virtual int descriptor() const noexcept = 0;
 
    protected:
@@ -45,30 +48,30 @@ class progress_thread {
   progress_thread(const progress_thread&) = delete;
   progress_thread& operator=(const progress_thread&) = delete;
 
-  /// 0 or an errno.
+  /// Returns 0 or an errno value.
   int start() noexcept;
   void stop() noexcept;
   bool running() const noexcept { return running_; }
 
-  /// Someone polls and so makes progress.
+  /// Called when a thread of the program polls, and thereby makes progress.
   void polled() noexcept { polls_.fetch_add(1, std::memory_order_relaxed); }
 
-  /// There is something to do. A thread that is at work or on standby will see.
+  /// Called when there is work. A thread that works or is on standby finds it by itself.
   void wake_if_asleep() noexcept {
     activity seen = activity::asleep;
-    // Only once, until it sleeps again.
+    // Wakes it only once before it sleeps again.
     if (doing_.load() == seen && doing_.compare_exchange_strong(seen, activity::working)) wake();
   }
-  /// There will be something to do. Under its lock.
+  /// Called when there will be work at that time. Requires the lock.
   void wake_if_asleep_at(nanoseconds when) noexcept {
     if (wakes_at_ == 0 || when < wakes_at_) wake_if_asleep();
   }
-  /// The program is about to stop polling.
+  /// Called when the program is about to stop polling.
   void wake_if_on_standby() noexcept {
     if (doing_.load() == activity::standby) wake();
   }
 
-  /// In a forked child, where there is no thread.
+  /// Called in a child of fork, in which the thread doesn't exist.
   void forget() noexcept;
 
  private:
@@ -77,12 +80,12 @@ class progress_thread {
   static void* enter(void* self) noexcept;
   void run() noexcept;
   void wake() noexcept;
-  /// Whether the program polls often enough to be relied on.
+  /// True if the program polls often enough for this thread to rely on it.
   bool program_polls() noexcept;
-  /// Looks whether something waits that the program could have seen.
+  /// Detects work that the program could have found by polling, but doesn't.
   void notice_neglect() noexcept;
-  /// Until the doorbell rings, the descriptor (if not negative) is readable, or the
-  /// nanoseconds (if not negative) are over.
+  /// Sleeps until the doorbell rings, the descriptor (unless negative) is readable, or the timeout
+  /// in nanoseconds (unless negative) expires.
   void sleep(int extra_descriptor, nanoseconds timeout) noexcept;
 
   work& work_;
@@ -93,7 +96,7 @@ class progress_thread {
   std::atomic<activity> doing_{activity::working};
   std::atomic<std::uint32_t> polls_{0};
   std::uint32_t polls_seen_ = 0;
-  /// When it ends its sleep by itself, 0 for never.
+  /// The time at which the thread ends its sleep without an event; 0 for never.
   nanoseconds wakes_at_ = 0;
   nanoseconds window_start_ = 0;
   bool busy_polled_ = false;

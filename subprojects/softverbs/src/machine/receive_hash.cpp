@@ -14,12 +14,13 @@ constexpr std::uint64_t hash_of_ipv6 = IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IP
 constexpr std::uint64_t hash_of_tcp = IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP;
 constexpr std::uint64_t hash_of_udp = IBV_RX_HASH_SRC_PORT_UDP | IBV_RX_HASH_DST_PORT_UDP;
 
-/// Two addresses of IPv6, and two ports.
+/// Two IPv6 addresses and two ports.
 constexpr std::size_t most_input = 36;
 constexpr std::size_t window_bytes = 4;
 static_assert(most_input + window_bytes <= receive_hash::key_bytes);
 
-/// For each bit of the input that is set, the 32 bits of the key that begin at its place.
+/// Combines, for each bit of the input that is set, the 32 bits of the key that begin at the bit's
+/// position.
 std::uint32_t toeplitz(std::span<const std::uint8_t> key,
                        std::span<const std::uint8_t> input) noexcept {
   std::uint32_t window = 0;
@@ -40,7 +41,7 @@ int receive_hash::check(const ibv_rx_hash_conf& asked, std::size_t queues) noexc
   const auto has = [&](std::uint64_t some) { return (fields & some) != 0; };
   if (asked.rx_hash_function != IBV_RX_HASH_FUNC_TOEPLITZ || has(~known_fields)) return EOPNOTSUPP;
   if (asked.rx_hash_key_len != key_bytes) return EINVAL;
-  // Without anything to hash, all would be for the first one.
+  // Without fields to hash, all frames would go to the first queue.
   if (fields == 0 && queues != 1) return EINVAL;
   return (has(hash_of_ipv4) && has(hash_of_ipv6)) || (has(hash_of_tcp) && has(hash_of_udp)) ? EINVAL
                                                                                             : 0;

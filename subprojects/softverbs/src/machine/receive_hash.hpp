@@ -11,25 +11,25 @@
 
 namespace softverbs {
 
-/// Which of several queues a frame is for: Toeplitz' hash of what a program has chosen of its
-/// headers.
+/// Selects one of several queues for a frame: a Toeplitz hash of the header fields that a program
+/// has chosen.
 class receive_hash {
  public:
   static constexpr std::size_t key_bytes = 40;
-  /// Of ibv_rx_hash_fields.
+  /// Bits of ibv_rx_hash_fields.
   static constexpr std::uint64_t known_fields =
       IBV_RX_HASH_SRC_IPV4 | IBV_RX_HASH_DST_IPV4 | IBV_RX_HASH_SRC_IPV6 | IBV_RX_HASH_DST_IPV6 |
       IBV_RX_HASH_SRC_PORT_TCP | IBV_RX_HASH_DST_PORT_TCP | IBV_RX_HASH_SRC_PORT_UDP |
       IBV_RX_HASH_DST_PORT_UDP;
 
-  /// Whether there is such a one for that many queues: 0 or an errno, in the order in which drivers
-  /// look.
+  /// Checks whether this hash is possible for that number of queues. Returns 0 or an errno value;
+  /// errors are checked in the same order as by drivers.
   static int check(const ibv_rx_hash_conf& asked, std::size_t queues) noexcept;
 
   explicit receive_hash(const ibv_rx_hash_conf& asked) noexcept;
 
-  /// Of what the frame has of that, in the order of addresses and ports, sources first; 0 if it has
-  /// none.
+  /// Returns the hash of the chosen fields that the frame has: addresses, then ports, with the
+  /// source first. Returns 0 if it has none of them.
   std::uint32_t of(const frame_headers& frame) const noexcept;
 
  private:

@@ -12,14 +12,14 @@ namespace softverbs {
 
 struct packet;
 
-/// What has one deadline, which the engine keeps.
+/// An object with one deadline, which the engine keeps.
 class timed {
  public:
   timed() = default;
   timed(const timed&) = delete;
   timed& operator=(const timed&) = delete;
 
-  /// The time has come. Under the engine's lock.
+  /// Called when the deadline has come. Under the engine's lock.
   virtual void on_deadline(nanoseconds time) = 0;
 
   nanoseconds deadline() const noexcept { return deadline_; }
@@ -35,21 +35,22 @@ class timed {
   std::size_t listed_at_ = unlisted;
 };
 
-/// All that the engine knows of a queue pair. It calls these under its lock, and they take the
-/// queue pair's.
+/// The engine's interface to a queue pair. The engine calls these functions under its lock, and
+/// they take the queue pair's lock.
 class served : public timed {
  public:
   virtual void on_packet(const packet& incoming) = 0;
-  /// True if there is more to do, for which nothing has to happen first.
+  /// Returns true if there is more to do that needs no further event.
   virtual bool serve() = 0;
 
-  /// The number of the peer, 0 if it has none, and of the domain whose memory that may access.
+  /// The number of the peer, or 0 if there is none, and the number of the domain whose memory the
+  /// peer may access.
   virtual std::uint32_t peer() const noexcept = 0;
   virtual std::uint32_t domain() const noexcept = 0;
-  /// Its port. Before it has one, there are no packets either.
+  /// The port of the queue pair. Before it has one, no packets arrive.
   virtual station station_here() const noexcept = 0;
 
-  /// Also its place in the engine.
+  /// The number of the queue pair, which also contains its index in the engine.
   std::uint32_t number() const noexcept { return number_; }
 
  protected:
@@ -61,7 +62,7 @@ class served : public timed {
   bool scheduled_ = false;
   served* next_active_ = nullptr;
   served* previous_active_ = nullptr;
-  /// Not by the engine's lock.
+  /// Not protected by the engine's lock.
   std::atomic<bool> rung_{false};
   served* next_rung_ = nullptr;
 };

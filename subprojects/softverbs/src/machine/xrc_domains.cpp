@@ -14,13 +14,14 @@
 namespace softverbs {
 namespace {
 
-/// A descriptor that keeps the file: one by which it isn't opened, as closing any other would
-/// release all record locks that the program has on it. -1 with errno.
+/// Returns a descriptor that keeps the file, or -1 with errno. The file isn't opened by it:
+/// otherwise, closing the descriptor would release all record locks that the program has on the
+/// file.
 int keep(int descriptor) noexcept {
   std::array<char, 32> name{};
   std::snprintf(name.data(), name.size(), "/proc/self/fd/%d", descriptor);
   const int kept = ::open(name.data(), O_PATH | O_CLOEXEC);
-  // Without /proc.
+  // If /proc is not available.
   return kept >= 0 ? kept : ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
 }
 
@@ -43,7 +44,7 @@ xrc_domain* xrc_domains::open(unsigned device, int descriptor, const struct stat
       return &*known;
     }
   }
-  // What the kernel says of a file that has no domain yet.
+  // The kernel reports the same error for a file that has no domain yet.
   if (descriptor != -1 && (flags & O_CREAT) == 0) {
     error = EAGAIN;
     return nullptr;

@@ -11,37 +11,39 @@
 
 namespace softverbs {
 
-/// A domain of XRC: the shared receive queues that its queue pairs fill, whoever of the process has
-/// made them. Known by a file, whose contents nobody looks at, or by nothing.
+/// An XRC domain: the shared receive queues that its queue pairs fill, regardless of the part of
+/// the process that created them. It is identified by a file, whose contents are not used, or has
+/// no identity.
 struct xrc_domain {
   unsigned device = 0;
-  /// Of the file, so that no other one gets its number; -1 if there is none.
+  /// A descriptor of the file, which keeps its inode number from being reused; -1 if there is no
+  /// file.
   int descriptor = -1;
   dev_t file_system = 0;
   ino_t file = 0;
-  /// How often it is open.
+  /// The number of times it is open.
   unsigned opened = 0;
-  /// By their numbers.
+  /// By number.
   std::unordered_map<std::uint32_t, ibv_srq*> shared_receive_queues;
   std::unordered_map<std::uint32_t, ibv_qp*> queue_pairs;
 };
 
-/// Those of the process. The engine's lock protects it, with all domains.
+/// The XRC domains of the process. The engine's lock protects this object and all domains.
 class xrc_domains {
  public:
   xrc_domains() = default;
   xrc_domains(const xrc_domains&) = delete;
   xrc_domains& operator=(const xrc_domains&) = delete;
 
-  /// As ibv_open_xrcd with these, and what fstat says of the descriptor: null with `error` set, or
-  /// one that is open once more.
+  /// Opens a domain like ibv_open_xrcd with these arguments; `found` is the result of fstat for the
+  /// descriptor. Returns null with `error` set on failure.
   xrc_domain* open(unsigned device, int descriptor, const struct stat& found, int flags,
                    int& error);
-  /// The last one to close it destroys it.
+  /// Closes the domain, and destroys it if it is no longer open.
   void close(xrc_domain& domain) noexcept;
 
-  /// Gives a queue of the domain a number, of those that begin with `prefix`; 0 if there is none
-  /// left. Numbers go round, so that one that was used does not come back soon.
+  /// Assigns a queue of the domain a number that begins with `prefix`, or returns 0 if none is
+  /// left. The numbers are assigned in a cycle, so that a number is not reused soon.
   std::uint32_t add(xrc_domain& domain, ibv_srq& queue, std::uint32_t prefix);
   void remove(xrc_domain& domain, std::uint32_t number) noexcept;
 
