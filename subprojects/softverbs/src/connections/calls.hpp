@@ -13,14 +13,14 @@
 
 namespace softverbs {
 
-/// What the functions of librdmacm give: 0, or -1 and errno.
+/// Converts an errno value into the result of librdmacm's functions: 0, or -1 with errno set.
 inline int outcome(int error) noexcept {
   if (error == 0) return 0;
   errno = error;
   return -1;
 }
 
-/// Calls the function of librdmacm that the one of this library hides.
+/// Calls the function of librdmacm that this library's function of the same name hides.
 template <typename Result, typename... Parameters>
 Result pass_on(Result (*)(Parameters...), const char* name,
                std::type_identity_t<Parameters>... arguments) {
@@ -33,7 +33,8 @@ Result pass_on(Result (*)(Parameters...), const char* name,
     return static_cast<Result>(-1);
 }
 
-/// What a function gives that makes an errno, and may run out of memory.
+/// Converts the errno value that `work` returns like `outcome`; running out of memory becomes
+/// ENOMEM.
 template <typename Work>
 int guarded(Work work) {
   try {
@@ -42,32 +43,33 @@ int guarded(Work work) {
     return outcome(ENOMEM);
   }
 }
-/// The same, under the lock.
+/// As above, under the lock.
 template <typename Work>
 int locked(Work work) {
   const connections_lock held;
   return guarded(work);
 }
 
-/// 0 or an errno. Without a channel it makes one.
+/// Returns 0 or an errno value. Without a channel, the identifier gets one of its own.
 int make_identifier(rdma_event_channel* channel, rdma_cm_id** id, void* context,
                     rdma_port_space space, ibv_qp_type type);
 
-/// Waits until the program has done with what it was told of. Not under the lock.
+/// Waits until the program has acknowledged its events. Must be called without the lock.
 void wait_for_acknowledgements(identifier& id, const std::function<bool()>& is_done);
 
-/// Waits for what a call has begun, if the identifier has no channel of the program's.
+/// Waits for the operation that a call has started, if the identifier has its own channel.
 int complete(identifier& id);
 
-/// Registers the handlers that close the parent's sockets in a child of fork. Not under the lock.
+/// Registers the handlers that close the parent's sockets in a child of fork. Must be called
+/// without the lock.
 void prepare_for_fork();
 
-/// Null with errno.
+/// Returns null with errno on failure.
 rdma_event_channel* make_channel();
 
 }  // namespace softverbs
 
-/// Returns what librdmacm says, in a process without soft devices.
+/// Returns the result of librdmacm's function if the process has no soft devices.
 #define SOFTVERBS_PASS_ON(name, ...)      \
   if (!::softverbs::serves_connections()) \
   return ::softverbs::pass_on(&name, #name __VA_OPT__(, ) __VA_ARGS__)

@@ -5,16 +5,16 @@
 
 namespace softverbs {
 
-/// Whether this process has soft devices; else all calls are librdmacm's own.
+/// True if this process has soft devices; otherwise, all calls are passed on to librdmacm.
 bool serves_connections();
 
-/// The device as the connection manager has it open, for all of the process and until it ends; null
-/// with errno. Under the lock of connections.
+/// Returns the connection manager's context of a device, which the whole process shares, and which
+/// stays open until it exits. Returns null with errno on failure. Requires the lock of connections.
 ibv_context* manager_context(unsigned device);
-/// The domain of who brings none of his own.
+/// The domain for identifiers whose program passes none.
 ibv_pd* manager_domain(unsigned device);
 ibv_xrcd* manager_xrc_domain(unsigned device);
-/// In a child of fork: what it inherited is of no use.
+/// Called in a child of fork, in which the inherited devices can't be used.
 void abandon_devices() noexcept;
 
 }  // namespace softverbs

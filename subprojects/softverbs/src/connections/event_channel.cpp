@@ -15,11 +15,12 @@
 namespace softverbs {
 namespace {
 
-/// The limit of looks without an event. A peer that keeps sending can't delay the other events.
+/// The maximum number of successive polls without a new event, so that a peer that keeps sending
+/// can't delay the other events.
 constexpr int longest_look = 64;
 
 std::unordered_set<event_channel*>& channels() {
-  static auto* all = new std::unordered_set<event_channel*>;  // never freed, as the lock
+  static auto* all = new std::unordered_set<event_channel*>;  // never freed, like the lock
   return *all;
 }
 
@@ -160,7 +161,7 @@ void event_channel::post(std::unique_ptr<connection_event> event) {
 
 bool event_channel::look() {
   epoll_event ready{};
-  // One at a time: serving it may end others.
+  // One at a time, because handling one may destroy others.
   if (::epoll_wait(fd, &ready, 1, 0) != 1) return false;
   if (ready.data.ptr == &bell_) {
     std::uint64_t rings = 0;
@@ -176,7 +177,8 @@ bool event_channel::look() {
 void event_channel::progress() {
   for (int looks = 0; looks < longest_look; ++looks) {
     const std::size_t before = events_.size();
-    // When the descriptors have nothing more, all is there that was sent before what was read.
+    // When nothing is ready any more, all messages have been read that were sent before those read
+    // here.
     if (!look()) break;
     if (events_.size() > before) looks = 0;
   }

@@ -18,9 +18,9 @@ namespace softverbs {
 class identifier;
 class multicast_membership;
 
-/// One lock for all that has to do with connections: nothing of it is on a data path. Taken before
-/// those of the engine. While it is held the thread can't be cancelled, as threads that wait for
-/// events often are.
+/// Holds the only lock for everything that concerns connections, none of which is on a data path.
+/// It must be taken before the engine's locks. While it is held, the thread can't be cancelled:
+/// programs often cancel threads that wait for events.
 class connections_lock {
  public:
   connections_lock();
@@ -34,76 +34,79 @@ class connections_lock {
 };
 std::mutex& connections_mutex() noexcept;
 
-/// What the program gets, with what it points to.
+/// An event for the program, including the data that it points to.
 struct connection_event final : rdma_cm_event {
   static constexpr std::size_t most_private_data = 256;
 
   connection_event() noexcept : rdma_cm_event{} {}
-  /// Whoever is not destroyed before this is acknowledged: of a request, who listens.
+  /// The identifier that must not be destroyed before this event is acknowledged: the listener, for
+  /// a request.
   identifier* owner = nullptr;
   multicast_membership* membership = nullptr;
-  /// When its cause was: the sending of a message, or else when the event was made.
+  /// The time of the event's cause: when the message was sent, or otherwise when the event was
+  /// created.
   nanoseconds caused_at = now();
   std::array<std::uint8_t, most_private_data> private_data{};
 };
 
-/// Whoever has descriptors or times that a channel looks at.
+/// The owner of descriptors or timeouts that a channel watches.
 class channel_member {
  public:
-  /// The descriptor is readable, or closed by its other end.
+  /// Called when the descriptor is readable, or closed at its other end.
   virtual void on_ready() = 0;
   virtual void on_time() = 0;
 
-  /// 0 for none; set by the channel alone.
+  /// 0 for none; set only by the channel.
   nanoseconds wakes_at = 0;
 
  protected:
   ~channel_member() = default;
 };
 
-/// Events of connections. Its descriptor is an epoll instance with the sockets of all that belongs
-/// to it, so nothing but the program's own threads looks at them: what a peer has said is read by
-/// whoever asks for an event.
+/// Events of connections. The descriptor is an epoll instance with the sockets of all members, so
+/// only the program's own threads serve them: a peer's messages are read when a thread requests an
+/// event.
 class event_channel final : public rdma_event_channel {
  public:
-  /// Null with errno. Under the lock of connections, as all that follows but `ring`.
+  /// Returns null with errno on failure. Like all functions below except `ring`, it requires the
+  /// lock of connections.
   static std::unique_ptr<event_channel> open();
   static event_channel& of(rdma_event_channel* channel) noexcept {
     return *static_cast<event_channel*>(channel);
   }
-  /// Whether it has not been destroyed.
+  /// True if the channel has not been destroyed.
   static bool is_there(rdma_event_channel* channel) noexcept;
   event_channel(const event_channel&) = delete;
   event_channel& operator=(const event_channel&) = delete;
   ~event_channel();
 
   bool watch(int descriptor, channel_member& member) noexcept;
-  /// The same of what nobody reads: once for each time that it becomes readable. If it is so now,
-  /// the member has been told when this returns.
+  /// As above, for a descriptor that no thread reads: notifies the member each time it becomes
+  /// readable. If it is readable now, the member has been notified when this returns.
   bool watch_edges(int descriptor, channel_member& member);
   void unwatch(int descriptor) noexcept;
-  /// Calls `on_time` then; 0 for never.
+  /// Makes the channel call `on_time` at that time; 0 for never.
   void wake_at(channel_member& member, nanoseconds when);
 
-  /// Puts the event behind those with an earlier cause, and behind those of the same identifier.
+  /// Inserts the event after those with an earlier cause, and after those of the same identifier.
   void post(std::unique_ptr<connection_event> event);
   /// Reads the messages that have arrived, and returns the event with the earliest cause, or null.
   std::unique_ptr<connection_event> take();
-  /// Those that the predicate says yes to are moved behind each other to the sink.
+  /// Removes the events for which `which` returns true, and passes them to `sink` in order.
   void extract(const std::function<bool(const connection_event&)>& which,
                const std::function<void(std::unique_ptr<connection_event>)>& sink);
 
-  /// Readable from here on until somebody has looked; needs no lock.
+  /// Makes the descriptor readable until a thread has polled. Needs no lock.
   void ring() const noexcept;
 
-  /// In a child of fork: they are its parent's.
+  /// Closes all descriptors in a child of fork, because they belong to the parent.
   static void abandon_all() noexcept;
 
  private:
   event_channel();
   bool watch(int descriptor, channel_member& member, std::uint32_t what) noexcept;
   void abandon() noexcept;
-  /// Reads until nothing is left that came before anything that it has read.
+  /// Reads messages until none is left that was sent before one of those read.
   void progress();
   bool look();
   void serve_timer();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an identifier and its peer tell each other.
+// The messages between an identifier and its peer.
 #include "connections/identifier.hpp"
 #include "connections/protocol.hpp"
 #include "faults/faults.hpp"
@@ -69,7 +69,7 @@ int identifier::fill(message& out, const rdma_conn_param* parameters) {
   out.flow_control = parameters != nullptr ? parameters->flow_control : 0;
   out.retries = parameters != nullptr ? parameters->retry_count : most_retries;
   out.rnr_retries = parameters != nullptr ? parameters->rnr_retry_count : most_retries;
-  // As InfiniBand's manager: each half of XRC says what concerns it.
+  // Like InfiniBand's manager, each half of XRC sets only the fields that concern it.
   if (qp_type == IBV_QPT_XRC_SEND)
     out.responder_resources = out.retries = out.rnr_retries = out.has_shared_receives = 0;
   if (qp_type == IBV_QPT_XRC_RECV) {
@@ -82,17 +82,16 @@ int identifier::fill(message& out, const rdma_conn_param* parameters) {
 int identifier::connect(const rdma_conn_param* parameters) {
   if (stage_ != stage::routed || !there_) return EINVAL;
   if (parameters == nullptr && qp == nullptr && ps == RDMA_PS_TCP) return EINVAL;
-  // That half of XRC listens.
+  // Only the sending half of XRC connects; this one listens.
   if (qp_type == IBV_QPT_XRC_RECV) return EINVAL;
   if (const int error = take_depths(parameters, most_reads(), most_reads())) return error;
   request_ = {};
   request_.kind = message_kind::request;
   request_.transport = transport_of(qp_type);
   if (const int error = fill(request_, parameters)) return error;
-  // The initiator's depth of one end is the responder's of the other.
   request_.source = local_.ip;
   request_.source_port = local_.port;
-  // Loopback leads to other devices, too, if the way begins there.
+  // Loopback also reaches another device if the route begins there.
   const bool is_elsewhere = remote_.is_loopback() && there_->device != 0;
   request_.target = remote_.is_any() || is_elsewhere ? there_->ip : remote_.ip;
   request_.target_port = remote_.port;
@@ -119,7 +118,7 @@ void identifier::ask() {
     if (is_datagram()) return refuse(RDMA_CM_EVENT_UNREACHABLE, answers::unsupported);
     return refuse(RDMA_CM_EVENT_REJECTED, reasons::no_listener);
   }
-  // Nobody yet, no room there, or none for one more descriptor here.
+  // There is no listener yet, its backlog is full, or no descriptor is available here.
   events().wake_at(*this, std::min(now() + between_attempts, gives_up_));
 }
 
@@ -140,7 +139,7 @@ void identifier::refuse(rdma_cm_event_type type, int error) {
 void identifier::on_time() {
   switch (stage_) {
     case stage::listening:
-      // Descriptors were missing.
+      // The listener was paused because no descriptor was available.
       watch_reserved(true);
       return;
     case stage::asking:
@@ -188,7 +187,7 @@ int identifier::accept(const rdma_conn_param* parameters) {
     return error;
   message reply;
   reply.kind = message_kind::reply;
-  // Who answers decides about its own end alone.
+  // The end that answers decides only about its own depths.
   if (const int error = fill(reply, parameters)) return error;
   connect_data.clear();
   if (!is_datagram())
@@ -251,7 +250,7 @@ int identifier::notify(ibv_event_type noticed) {
   if (verbs == nullptr || is_datagram() || noticed != IBV_EVENT_COMM_EST) return EINVAL;
   if (stage_ == stage::connected) return EISCONN;
   if (stage_ != stage::answered) return EINVAL;
-  // A message has come before the word that it may.
+  // A data message has arrived before the peer's `ready`.
   stage_ = stage::connected;
   events().wake_at(*this, 0);
   post(RDMA_CM_EVENT_ESTABLISHED);
@@ -268,7 +267,7 @@ int identifier::disconnect() {
         stage_ = stage::leaving;
         events().wake_at(*this, now() + longest_answer);
       }
-      return 0;  // if the peer is gone, the event of that is to come
+      return 0;  // if the peer has disconnected, the event for that follows
     case stage::leaving:
     case stage::ended:
       return is_datagram() ? EINVAL : 0;
@@ -346,7 +345,7 @@ void identifier::take(const message& said) {
       return events().post(std::move(told));
     }
     case message_kind::ready:
-      if (stage_ == stage::connected) return;  // the program has noticed before
+      if (stage_ == stage::connected) return;  // the program has reported this before
       if (stage_ != stage::answered) break;
       stage_ = stage::connected;
       events().wake_at(*this, 0);
@@ -364,7 +363,7 @@ void identifier::take(const message& said) {
     case message_kind::request:
       break;
   }
-  // What makes no sense here ends it.
+  // A message that is invalid in this state ends the connection.
   peer_is_gone();
 }
 

@@ -21,7 +21,7 @@ namespace softverbs {
 namespace {
 
 std::unordered_set<identifier*>& identifiers() {
-  static auto* all = new std::unordered_set<identifier*>;  // never freed, as the lock
+  static auto* all = new std::unordered_set<identifier*>;  // never freed, like the lock
   return *all;
 }
 
@@ -75,7 +75,7 @@ void identifier::drop_events() {
 
 void identifier::destroy() {
   drop_events();
-  // Its channel may be its own, and has to outlive it.
+  // Its channel may be its own, and must be destroyed after it.
   const auto own = std::move(own_channel);
   delete this;
 }
@@ -87,7 +87,8 @@ void identifier::look_at_device() {
   events().wake_at(*this, 0);
   if (stage_ == stage::listening) watch_reserved(false);
   reserved_.reset();
-  // The peer is told when this is destroyed: nothing leaves such a device, nor comes from it.
+  // The peer is notified when this identifier is destroyed. A broken device neither sends nor
+  // receives.
   if (socket_ >= 0) events().unwatch(socket_);
   stage_ = stage::ended;
   post(RDMA_CM_EVENT_DEVICE_REMOVAL);
@@ -135,7 +136,7 @@ std::unique_ptr<connection_event> identifier::make_event(rdma_cm_event_type type
   told.private_data = room == 0 ? nullptr : made->private_data.data();
   told.private_data_len = static_cast<std::uint8_t>(room);
   if (said.kind == message_kind::rejection) return made;
-  // What one end may ask for at once, the other one has to answer.
+  // The depth of requests at one end is the depth of responses at the other.
   told.responder_resources = said.initiator_depth;
   told.initiator_depth = said.responder_resources;
   told.flow_control = said.flow_control;
@@ -156,7 +157,7 @@ int identifier::reserve(ip_address address) {
 }
 
 int identifier::choose(const place& at) {
-  // In this order: what breaks in between is told.
+  // In this order, so that a break in between is reported.
   const unsigned breakages = faults::breakages(at.device);
   if (faults::is_broken(at.device)) return ENODEV;
   ibv_context* const opened = manager_context(at.device);
@@ -218,7 +219,7 @@ int identifier::resolve(const sockaddr* source, const sockaddr* target) {
     if (!from) from = first_place(0, 1, asked->is_ipv4());
     if (!from) return nowhere(ENODEV);
   } else {
-    // On the same host, one's own addresses are where loopback leads to.
+    // On the same host, loopback leads to the identifier's own address.
     there_ = from && (asked->is_loopback() || asked->is_any()) ? from : place_of(*asked);
     if (!there_) return nowhere(ENODEV);
     if (!from) from = place_towards(*there_);

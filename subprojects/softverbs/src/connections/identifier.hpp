@@ -18,26 +18,26 @@
 
 namespace softverbs {
 
-/// As the program sees it. librdmacm keeps its own data right behind that, and the functions of it
-/// that only look at it find nothing there.
+/// An identifier as the program sees it. librdmacm stores its own data directly after rdma_cm_id;
+/// functions of librdmacm that read these data find zeros.
 struct public_identifier : rdma_cm_id {
   public_identifier() noexcept : rdma_cm_id{} {}
   std::array<void*, 32> nothing_of_librdmacm{};
 };
 
-/// How far an identifier is.
+/// The state of an identifier.
 enum class stage : std::uint8_t {
   idle,
   bound,
-  resolved,  ///< knows its device and the peer's address
+  resolved,  ///< its device and the peer's address are known
   routed,
   listening,
   asking,     ///< has sent a request, or tries to
-  asked,      ///< is of a request that nobody has decided
+  asked,      ///< belongs to a request that has been neither accepted nor rejected
   answered,   ///< has accepted
-  answering,  ///< was accepted, and the program has to establish the connection
+  answering,  ///< was accepted; the program has to establish the connection
   connected,
-  leaving,  ///< has disconnected, and the peer hasn't said that it knows
+  leaving,  ///< has disconnected, without the peer's confirmation yet
   ended,
 };
 
@@ -49,7 +49,8 @@ struct identifier_options {
   reservation_options reserved;
 };
 
-/// What rdma_create_id makes: one end, or who listens. All of it under the lock of connections.
+/// An identifier, as created by rdma_create_id: one end of a connection, or a listener. Everything
+/// here requires the lock of connections.
 class identifier final : public channel_member, public public_identifier {
  public:
   static identifier& of(rdma_cm_id* id) noexcept { return *static_cast<identifier*>(id); }
@@ -59,23 +60,23 @@ class identifier final : public channel_member, public public_identifier {
   identifier& operator=(const identifier&) = delete;
   ~identifier();
 
-  /// Nothing is posted for it any more.
+  /// Ends all activity of the identifier; no further events are posted for it.
   void silence();
-  /// What the program has not been told of goes; requests among it are rejected by that.
+  /// Drops the events that the program has not got yet, which rejects the requests among them.
   void drop_events();
-  /// Of one of whose events the program has none.
+  /// Destroys an identifier. The program must have acknowledged all of its events.
   void destroy();
 
   bool is_datagram() const noexcept { return qp_type == IBV_QPT_UD; }
   bool is_synchronous() const noexcept { return own_channel != nullptr; }
   event_channel& events() noexcept { return event_channel::of(channel); }
 
-  // Each is 0 or an errno.
+  // These return 0 or an errno value.
   int bind(const sockaddr* address);
   int resolve(const sockaddr* source, const sockaddr* target);
   int resolve_route();
   int listen(int backlog);
-  /// The program gets the last request, so that the next one may become an event.
+  /// Called when the program gets the last request, so that the next one may become an event.
   void take_next_request();
   int connect(const rdma_conn_param* parameters);
   int accept(const rdma_conn_param* parameters);
@@ -84,19 +85,19 @@ class identifier final : public channel_member, public public_identifier {
   int disconnect();
   int notify(ibv_event_type event);
   int set_option(int level, int name, const void* value, std::size_t length);
-  /// What InfiniBand's manager would have a queue pair changed by.
+  /// Sets the attributes with which InfiniBand's manager would modify a queue pair.
   int queue_pair_attributes(ibv_qp_attr& attributes, int& mask);
 
   void on_ready() override;
   void on_time() override;
 
-  /// Takes part in another channel's events from here on.
+  /// Moves the identifier and its events to another channel.
   void move_to(event_channel& other);
 
   std::unique_ptr<connection_event> make_event(rdma_cm_event_type type, int status = 0);
   void post(rdma_cm_event_type type, int status = 0);
 
-  std::unique_ptr<event_channel> own_channel;  ///< of who was given none
+  std::unique_ptr<event_channel> own_channel;  ///< if it was created without a channel
   std::optional<ibv_qp_init_attr> endpoint_attributes;
   std::vector<std::uint8_t> connect_data;
   ibv_ece local_vendor{};
@@ -105,20 +106,20 @@ class identifier final : public channel_member, public public_identifier {
   const std::optional<place>& here() const noexcept { return here_; }
   const identifier_options& options() const noexcept { return options_; }
 
-  /// Events that the program has got, and those of them that it has acknowledged.
+  /// The number of events that the program has got, and of those that it has acknowledged.
   int reported = 0;
   int acknowledged = 0;
   std::condition_variable all_acknowledged;
 
-  /// Tells the program if its device has broken, once; that's its end.
+  /// Posts an event, once, if the device has broken. Ends all activity of the identifier.
   void look_at_device();
   bool is_removed() const noexcept { return is_removed_; }
 
-  /// In a child of fork.
+  /// Called in a child of fork.
   void abandon() noexcept;
 
  private:
-  /// Who has connected to a listener, and hasn't said what for.
+  /// A client that has connected to a listener, and has not sent its request yet.
   class caller final : public channel_member {
    public:
     caller(identifier& listener, int socket) noexcept : listener_(listener), socket_(socket) {}
@@ -135,7 +136,7 @@ class identifier final : public channel_member, public public_identifier {
     int socket_;
   };
 
-  /// What it takes to set up a queue pair.
+  /// The parameters with which a queue pair is set up.
   struct agreement {
     std::uint32_t queue_pair = 0;
     std::uint32_t psn = 0;
@@ -189,16 +190,16 @@ class identifier final : public channel_member, public public_identifier {
   nanoseconds gives_up_ = 0;
   nanoseconds is_refused_at_ = 0;
   std::list<std::unique_ptr<caller>> callers_;
-  /// Of its device, when it was chosen.
+  /// The breakages of the device when it was chosen.
   unsigned breakages_ = 0;
-  /// Its device has broken since, or nobody is to hear of that.
+  /// True if the device has broken since then, or if no event about it must be posted.
   bool is_removed_ = false;
 };
 
-/// All of the process.
+/// Calls `visit` for all identifiers of the process.
 void for_each_identifier(const std::function<void(identifier&)>& visit);
 
-/// A group that was joined, or is about to be.
+/// A multicast group that has been joined, or is about to be.
 class multicast_membership {
  public:
   identifier* owner = nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an identifier does that listens.
+// The part of an identifier that listens.
 #include "connections/identifier.hpp"
 #include "connections/protocol.hpp"
 
@@ -43,7 +43,7 @@ void identifier::take_caller() {
     const int accepted = ::accept4(each, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (accepted >= 0) return call(accepted);
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // It stays readable till there are descriptors again.
+      // The socket stays readable until a descriptor is available.
       watch_reserved(false);
       return events().wake_at(*this, now() + between_attempts);
     }
@@ -84,7 +84,7 @@ void identifier::call(int socket) {
     return;
   }
   events().wake_at(one, now() + longest_silence);
-  // Usually it has said so already.
+  // The message has usually arrived already.
   one.on_ready();
 }
 
@@ -123,7 +123,7 @@ void identifier::take_request(int socket, const message& said) {
   made->agreed_.initiator_depth = said.responder_resources;
   made->remote_vendor.vendor_id = said.vendor;
   made->remote_vendor.options = said.vendor_options;
-  // Nobody has that address if it is of another process' device, or of one that is gone.
+  // No process owns the address if the device belongs to another process, or is broken.
   if (!here->is_of_this_process() || made->choose(*here) != 0) {
     message no;
     no.kind = message_kind::rejection;
@@ -138,9 +138,9 @@ void identifier::take_request(int socket, const message& said) {
   auto told = made->make_event(RDMA_CM_EVENT_CONNECT_REQUEST, 0, said);
   told->listen_id = this;
   told->owner = this;
-  told->id = made.release();  // the program's from here on, or the event's
+  told->id = made.release();  // from here on, it belongs to the event, and later to the program
   events().post(std::move(told));
-  // The others wait in the backlog.
+  // Further clients wait in the backlog.
   watch_reserved(false);
 }
 

@@ -11,8 +11,8 @@
 
 namespace softverbs {
 
-/// What the ends of a connection tell each other, by the names of InfiniBand's messages: REQ, REP,
-/// RTU, REJ, DREQ, DREP, or SIDR_REQ and SIDR_REP.
+/// The messages between the ends of a connection. They correspond to InfiniBand's REQ, REP, RTU,
+/// REJ, DREQ and DREP, or SIDR_REQ and SIDR_REP.
 enum class message_kind : std::uint8_t {
   request = 1,
   reply,
@@ -22,7 +22,7 @@ enum class message_kind : std::uint8_t {
   disconnected,
 };
 
-/// All that is said, in one packet of the socket; both ends are of this host.
+/// A message, which is one packet of the socket. Both ends are on this host.
 struct message {
   static constexpr std::uint32_t expected_mark = 0x5356434d;
   static constexpr std::size_t most_private_data = 196;
@@ -32,7 +32,7 @@ struct message {
   std::uint8_t is_datagram = 0;
   std::uint8_t private_length = 0;
   std::uint8_t reason = 0;
-  /// Of who sends a request, and of who it is for.
+  /// The ports of the sender and of the receiver of a request.
   std::uint16_t source_port = 0;
   std::uint16_t target_port = 0;
   std::uint32_t unused = 0;
@@ -43,24 +43,24 @@ struct message {
   std::uint32_t qkey = 0;
   std::uint32_t vendor = 0;
   std::uint32_t vendor_options = 0;
-  /// As the sender sees them.
+  /// From the sender's point of view.
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t flow_control = 0;
   std::uint8_t retries = 0;
   std::uint8_t rnr_retries = 0;
   std::uint8_t has_shared_receives = 0;
-  /// Of a request: what for, as `transports` has it.
+  /// The transport that a request asks for, as in `transports`.
   std::uint8_t transport = 0;
   std::uint8_t reserved = 0;
   std::array<std::uint8_t, most_private_data> private_data{};
-  /// When it was sent, by the clock that all processes of the host share.
+  /// The time of sending, by the clock that all processes of the host share.
   nanoseconds sent_at = 0;
 };
 static_assert(sizeof(message) == 280);
 
-/// What a message of that kind has room for, as InfiniBand's; the request's also holds the IP
-/// addresses. Who receives it gets all of that, with zeros behind what was given.
+/// The space for private data in a message of this kind, as in InfiniBand; a request also contains
+/// the IP addresses. The receiver gets all of this space, with zeros after the data.
 constexpr std::size_t private_room(message_kind kind, bool is_datagram) noexcept {
   switch (kind) {
     case message_kind::request:
@@ -74,14 +74,14 @@ constexpr std::size_t private_room(message_kind kind, bool is_datagram) noexcept
   }
 }
 
-/// What a request that isn't for datagrams asks for, as InfiniBand numbers it.
+/// The transport of a request that isn't for datagrams, numbered as in InfiniBand.
 namespace transports {
 inline constexpr std::uint8_t reliable = 0;
 inline constexpr std::uint8_t unreliable = 1;
 inline constexpr std::uint8_t extended = 3;
 }  // namespace transports
 
-/// Of a request that was rejected, as InfiniBand numbers them.
+/// The reasons for rejecting a request, numbered as in InfiniBand.
 namespace reasons {
 inline constexpr std::uint8_t timeout = 4;
 inline constexpr std::uint8_t no_listener = 8;
@@ -89,7 +89,7 @@ inline constexpr std::uint8_t by_the_program = 28;
 inline constexpr std::uint8_t vendor_option = 35;
 }  // namespace reasons
 
-/// The status of a service's answer.
+/// The status of a reply to a datagram request.
 namespace answers {
 inline constexpr int unsupported = 1;
 inline constexpr int rejected = 2;

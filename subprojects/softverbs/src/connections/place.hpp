@@ -12,29 +12,29 @@
 
 namespace softverbs {
 
-/// An IP address and a port of it; addresses of IPv4 are mapped ones, as in a GID.
+/// An IP address and a port number. IPv4 addresses are mapped to IPv6, as in a GID.
 struct ip_address {
   ibv_gid ip{};
   std::uint16_t port = 0;
-  /// What the program calls it by: mapped addresses exist in both families.
+  /// The family that the program uses for the address: mapped addresses exist in both.
   sa_family_t family = AF_INET;
 
   bool is_ipv4() const noexcept { return softverbs::is_ipv4(ip); }
-  /// 0.0.0.0 and ::.
+  /// True for 0.0.0.0 and ::.
   bool is_any() const noexcept;
   bool is_loopback() const noexcept;
 };
 
-/// None for what is neither of IPv4 nor of IPv6.
+/// Returns nothing if the address is of another family than IPv4 and IPv6.
 std::optional<ip_address> read_address(const sockaddr* address) noexcept;
-/// The reverse of it.
+/// Converts the address back.
 void write_address(const ip_address& address, sockaddr_storage& to) noexcept;
 
-/// A port of a device, as one of its IP addresses leads to it, whichever process has that device.
+/// A port of a device, found by one of its IP addresses, in whichever process the device is.
 struct place {
   std::uint8_t device;
   std::uint8_t port;
-  /// Of the address, or of the one GID of InfiniBand.
+  /// The index of the address, or 0 on InfiniBand, which has one GID.
   std::uint8_t gid_index;
   network type;
   ibv_gid gid;
@@ -47,21 +47,22 @@ struct place {
   bool is_of_this_process() const noexcept { return device < device_count(); }
 };
 
-/// Loopback addresses lead to the first device. RoCE v2 is preferred.
+/// Returns the place with this address. Loopback addresses lead to the first device. RoCE v2 is
+/// preferred.
 std::optional<place> place_of(const ip_address& address) noexcept;
 
-/// This process' own end of a way to there: the device itself, if this process has it, or else the
-/// first one that can reach it.
+/// Returns this process' end of a route to `target`: the target itself, if it is in this process,
+/// or else the first port that can reach it.
 std::optional<place> place_towards(const place& target) noexcept;
 
-/// The first address of this process' port, of IPv4 if there is one of that.
+/// Returns the first address of this process' port; an IPv4 address is preferred if `of_ipv4`.
 std::optional<place> first_place(unsigned device, unsigned port, bool of_ipv4) noexcept;
 
-/// All addresses of this process' devices, one after the other.
+/// Calls `visit` for each address of this process' devices.
 template <typename Visitor>
 void for_each_own_address(Visitor visit);
 
-/// The `index`-th address of a port; none if that entry is empty.
+/// Returns the address of a port at this index, or nothing if the entry is empty.
 std::optional<place> place_at(unsigned device, unsigned port, unsigned index) noexcept;
 
 template <typename Visitor>

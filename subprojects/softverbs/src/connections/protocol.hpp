@@ -11,19 +11,19 @@
 
 namespace softverbs {
 
-// What both ends of a connection go by.
+// The parameters that both ends of a connection use.
 
 inline constexpr nanoseconds millisecond = 1'000'000;
-/// As the kernel, which sends a request fifteen times.
+/// The same as in the kernel, which sends a request fifteen times.
 inline constexpr nanoseconds longest_answer = 60'000 * millisecond;
-/// Who closes a listener and opens it again, as programs do between two connections, takes less
-/// time than messages on a network.
+/// The time after which a request without a listener is refused. Programs may close a listener and
+/// open it again between two connections, which takes less time than messages do on a network.
 inline constexpr nanoseconds longest_absence = 200 * millisecond;
-/// Between two looks whether somebody listens, or has room for one more request.
+/// The time between two checks whether a listener exists, and has room for one more request.
 inline constexpr nanoseconds between_attempts = 10 * millisecond;
-/// What the packets of an ended connection may take on RoCE, by the kernel.
+/// The time that packets of an ended connection may be in flight on RoCE, as in the kernel.
 inline constexpr nanoseconds time_wait = 2'148 * millisecond;
-/// For who has connected to say what for.
+/// The time that a client has to send its request after it has connected.
 inline constexpr nanoseconds longest_silence = 5'000 * millisecond;
 inline constexpr std::size_t most_callers = 64;
 
@@ -32,7 +32,7 @@ inline constexpr std::uint32_t low_24_bits = 0xff'ffff;
 inline constexpr std::uint8_t usual_timeout = 17;
 inline constexpr std::uint8_t hops = 64;
 inline constexpr std::uint8_t most_retries = 7;
-/// Stands for as many reads as there can be.
+/// Stands for the maximum number of reads.
 inline constexpr std::uint8_t own_choice = RDMA_MAX_RESP_RES;
 static_assert(own_choice == static_cast<int>(RDMA_MAX_INIT_DEPTH));
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How an identifier's queue pair is set up.
+// The attributes of an identifier's queue pair.
 #include "connections/identifier.hpp"
 #include "connections/protocol.hpp"
 

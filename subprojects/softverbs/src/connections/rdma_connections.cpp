@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that listen, connect, accept and end.
+// The entry points that listen, connect, accept and disconnect.
 #include "connections/calls.hpp"
 
 #include <cerrno>
@@ -33,7 +33,7 @@ SOFTVERBS_EXPORT int rdma_accept(rdma_cm_id* id, rdma_conn_param* parameters) {
   identifier& ours = identifier::of(id);
   if (const int result = locked([&] { return ours.accept(parameters); })) return result;
   if (!ours.is_datagram()) return complete(ours);
-  // Nothing comes any more.
+  // No further event follows.
   if (ours.is_synchronous() && id->event != nullptr)
     rdma_ack_cm_event(std::exchange(id->event, nullptr));
   return 0;

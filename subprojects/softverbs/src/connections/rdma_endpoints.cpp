@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that do several steps in one call, and list devices.
+// The entry points that combine several steps in one call, and those that list devices.
 #include "connections/calls.hpp"
 
 #include <rdma/rdma_verbs.h>
@@ -12,7 +12,7 @@ using namespace softverbs;
 
 namespace {
 
-/// 0, or -1 and errno.
+/// Returns 0, or -1 with errno set.
 int prepare_to_listen(rdma_cm_id* id, const rdma_addrinfo& address, ibv_pd* domain,
                       const ibv_qp_init_attr* attributes) {
   if (rdma_bind_addr(id, address.ai_src_addr) != 0) return -1;
@@ -104,7 +104,7 @@ SOFTVERBS_EXPORT int rdma_get_request(rdma_cm_id* listener, rdma_cm_id** id) {
 SOFTVERBS_EXPORT ibv_context** rdma_get_devices(int* count) {
   SOFTVERBS_PASS_ON(rdma_get_devices, count);
   const connections_lock held;
-  // Behind the last one is a null pointer.
+  // The list ends with a null pointer.
   auto** const list =
       static_cast<ibv_context**>(std::calloc(device_count() + 1, sizeof(ibv_context*)));
   int found = 0;

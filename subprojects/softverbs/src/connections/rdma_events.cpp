@@ -21,7 +21,8 @@ namespace {
 void before_fork() noexcept { connections_mutex().lock(); }
 void after_fork_in_parent() noexcept { connections_mutex().unlock(); }
 void after_fork_in_child() noexcept {
-  // A peer must not take the parent for alive because its child has its sockets.
+  // If the child kept the parent's sockets, peers would consider the parent alive after it has
+  // exited.
   for_each_identifier([](identifier& each) { each.abandon(); });
   reservation::abandon_all();
   event_channel::abandon_all();
@@ -30,13 +31,13 @@ void after_fork_in_child() noexcept {
   connections_mutex().unlock();
 }
 
-/// What the program is told of, it has to acknowledge.
+/// Counts an event that the program gets, and has to acknowledge.
 void hand_over(connection_event& event) {
   ++event.owner->reported;
   if (event.membership != nullptr) ++event.membership->reported;
 }
 
-/// A request at who listens without a channel begins a life of its own.
+/// Gives the identifier of a request its own channel, if the listener is synchronous.
 int give_own_channel(const connection_event& event) {
   if (event.event != RDMA_CM_EVENT_CONNECT_REQUEST || !event.owner->is_synchronous()) return 0;
   auto opened = open_channel();
@@ -47,7 +48,7 @@ int give_own_channel(const connection_event& event) {
   return 0;
 }
 
-/// The next event; null if there is none. Under the lock.
+/// Returns the next event, or null if there is none. Requires the lock.
 std::unique_ptr<connection_event> take(event_channel& channel) {
   for (;;) {
     auto event = channel.take();
@@ -62,9 +63,9 @@ std::unique_ptr<connection_event> take(event_channel& channel) {
   }
 }
 
-/// What a thread gets whose channel another one has destroyed. In the kernel it would sleep for
-/// ever, on which programs rely that destroy all and exit while a thread of theirs waits for
-/// events: so they have the time to.
+/// The result for a thread whose channel another thread has destroyed. With the kernel, the thread
+/// would sleep forever. Programs rely on that if they destroy everything and exit while a thread
+/// waits for events, so this gives them time to exit.
 int wait_for_exit() noexcept {
   constexpr timespec second{1, 0};
   ::nanosleep(&second, nullptr);
@@ -74,7 +75,7 @@ int wait_for_exit() noexcept {
 }  // namespace
 
 void softverbs::prepare_for_fork() {
-  // Those that are registered last are called first, so this lock is taken before the engine's.
+  // The handler that is registered last is called first, so this lock is taken before the engine's.
   static_cast<void>(machine::current());
   static const int registered =
       ::pthread_atfork(&before_fork, &after_fork_in_parent, &after_fork_in_child);
@@ -133,7 +134,7 @@ SOFTVERBS_EXPORT int rdma_get_cm_event(rdma_event_channel* channel, rdma_cm_even
         }
       }
       if (!is_there) return wait_for_exit();
-      // The program decides by the descriptor whether to wait.
+      // The descriptor's flags, which the program sets, determine whether to wait.
       if ((::fcntl(readable.fd, F_GETFL) & O_NONBLOCK) != 0) return outcome(EAGAIN);
       if (::poll(&readable, 1, -1) < 0) return -1;
     }

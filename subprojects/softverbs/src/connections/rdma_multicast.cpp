@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that join and leave multicast groups, which need no manager here: whoever
-// attaches a queue pair is a member.
+// The entry points that join and leave multicast groups. No subnet manager is needed here: a queue
+// pair becomes a member when it is attached.
 #include "connections/calls.hpp"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace {
 constexpr std::uint32_t group_queue_pair = 0xff'ffff;
 constexpr std::uint8_t group_hops = 1;
 
-/// As Linux makes it of an IP address: on Ethernet the same, and in InfiniBand's form otherwise.
+/// Returns the GID of a group's IP address, as Linux constructs it: on Ethernet the address itself,
+/// otherwise InfiniBand's format.
 ibv_gid group_of(const ip_address& address, const place& at) noexcept {
   if (address.is_any()) return {};
   if (at.is_ethernet()) {
@@ -27,9 +28,9 @@ ibv_gid group_of(const ip_address& address, const place& at) noexcept {
   }
   ibv_gid group{};
   group.raw[0] = 0xff;
-  group.raw[1] = 0x12;  // of a limited time, in the local subnet
+  group.raw[1] = 0x12;  // transient, in the local subnet
   group.raw[2] = address.is_ipv4() ? 0x40 : 0x60;
-  group.raw[3] = 0x01;  // of the connection manager, not of IP over InfiniBand
+  group.raw[3] = 0x01;  // for the connection manager, not for IP over InfiniBand
   group.raw[4] = group.raw[5] = 0xff;
   const std::size_t kept = address.is_ipv4() ? 4 : 10;
   std::copy_n(address.ip.raw + sizeof(address.ip.raw) - kept, kept,
@@ -38,7 +39,7 @@ ibv_gid group_of(const ip_address& address, const place& at) noexcept {
   return group;
 }
 
-/// There is no subnet manager to give them out: all processes have to come to the same.
+/// There is no subnet manager to assign LIDs, so all processes compute the same one.
 std::uint16_t lid_of_group(const ibv_gid& group) noexcept {
   std::uint32_t mixed = 0;
   for (const std::uint8_t byte : group.raw) mixed = mixed * 31 + byte;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that make queue pairs and shared receive queues for identifiers, with completion
-// queues and channels of theirs where the program brings none.
+// The entry points that create queue pairs and shared receive queues for identifiers, with
+// completion queues and channels if the program passes none.
 #include "connections/calls.hpp"
 
 #include <rdma/rdma_verbs.h>
@@ -24,7 +24,7 @@ void destroy_queue(ibv_cq*& queue, ibv_comp_channel*& channel) noexcept {
 }
 
 void destroy_queues(rdma_cm_id& id) noexcept {
-  // What it receives for XRC completes there, whether it has a queue pair or not.
+  // XRC receives complete in these queues, even without a queue pair.
   if (id.qp_type == IBV_QPT_XRC_RECV && id.srq != nullptr) return;
   if (id.send_cq == id.recv_cq) id.send_cq = nullptr;
   if (id.send_cq_channel == id.recv_cq_channel) id.send_cq_channel = nullptr;
@@ -42,7 +42,8 @@ bool create_queue(rdma_cm_id& id, std::uint32_t length, ibv_comp_channel*& chann
   return queue != nullptr;
 }
 
-/// As far as a queue pair that was made has to be before requests can be posted: 0 or an errno.
+/// Brings a new queue pair to the state in which the program can post requests. Returns 0 or an
+/// errno value.
 int initialize(rdma_cm_id& id, ibv_qp* pair) {
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
@@ -50,7 +51,7 @@ int initialize(rdma_cm_id& id, ibv_qp* pair) {
   if (rdma_init_qp_attr(&id, &attributes, &mask) != 0) return errno;
   if (const int error = ibv_modify_qp(pair, &attributes, mask)) return error;
   if (id.qp_type != IBV_QPT_UD) return 0;
-  // Datagrams need no peer.
+  // Datagrams need no connection.
   attributes.qp_state = IBV_QPS_RTR;
   if (const int error = ibv_modify_qp(pair, &attributes, IBV_QP_STATE)) return error;
   attributes.qp_state = IBV_QPS_RTS;
@@ -58,18 +59,19 @@ int initialize(rdma_cm_id& id, ibv_qp* pair) {
   return ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_SQ_PSN);
 }
 
-/// The manager's; null with errno.
+/// Returns the manager's domain, or null with errno.
 ibv_xrcd* xrc_domain_for(rdma_cm_id& id) {
   const connections_lock held;
   return manager_xrc_domain(identifier::of(&id).here()->device);
 }
 
-/// Of the identifier's own, for so many receives; null with errno.
+/// Returns the identifier's own completion queue, with room for at least `length` receives, or null
+/// with errno.
 ibv_cq* queue_for_receives(rdma_cm_id& id, std::uint32_t length) {
   if (id.recv_cq == nullptr) {
     create_queue(id, length, id.recv_cq_channel, id.recv_cq);
   } else if (static_cast<std::uint32_t>(id.recv_cq->cqe) < length) {
-    // It was made with a queue pair, which receives nothing itself.
+    // It was created with a queue pair, which receives nothing itself.
     if (const int error = ibv_resize_cq(id.recv_cq, static_cast<int>(length))) {
       errno = error;
       return nullptr;
@@ -78,7 +80,8 @@ ibv_cq* queue_for_receives(rdma_cm_id& id, std::uint32_t length) {
   return id.recv_cq;
 }
 
-/// What a shared receive queue of XRC needs and the program doesn't bring; false with errno.
+/// Adds the objects that an XRC shared receive queue needs and the program doesn't pass. Returns
+/// false with errno on failure.
 bool complete_for_xrc(rdma_cm_id& id, ibv_srq_init_attr_ex& attributes) {
   if ((attributes.comp_mask & IBV_SRQ_INIT_ATTR_XRCD) == 0 || attributes.xrcd == nullptr)
     attributes.xrcd = xrc_domain_for(id);
@@ -137,14 +140,14 @@ SOFTVERBS_EXPORT int rdma_create_qp_ex(rdma_cm_id* id, ibv_qp_init_attr_ex* attr
     destroy_queues(*id);
     return outcome(error);
   }
-  id->pd = attributes->pd;  // that which receives for XRC has none
+  id->pd = attributes->pd;  // null if it receives for XRC
   id->qp = pair;
   return 0;
 }
 
 SOFTVERBS_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_attr* attributes) {
   SOFTVERBS_PASS_ON(rdma_create_qp, id, domain, attributes);
-  // The extended structure begins as the other one.
+  // The extended structure begins like the plain one.
   ibv_qp_init_attr_ex extended{};
   std::memcpy(static_cast<void*>(&extended), attributes, sizeof(*attributes));
   extended.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -157,7 +160,7 @@ SOFTVERBS_EXPORT int rdma_create_qp(rdma_cm_id* id, ibv_pd* domain, ibv_qp_init_
 SOFTVERBS_EXPORT void rdma_destroy_qp(rdma_cm_id* id) {
   SOFTVERBS_PASS_ON(rdma_destroy_qp, id);
   {
-    // Not while an event changes it.
+    // Under the lock, because an event may modify the queue pair.
     const connections_lock held;
     destroy(id->qp, ibv_destroy_qp);
   }

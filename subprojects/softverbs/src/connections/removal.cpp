@@ -7,7 +7,7 @@
 namespace softverbs {
 namespace {
 
-/// Whoever looks first tells all, whichever channel they belong to.
+/// Notifies all identifiers of broken devices, through the channel that is polled first.
 class breakage_watch final : public channel_member {
  public:
   void on_ready() override {

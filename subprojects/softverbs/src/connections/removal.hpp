@@ -7,8 +7,8 @@
 
 namespace softverbs {
 
-/// A channel that also looks when a device breaks, and tells all identifiers of that device; null
-/// with errno. Under the lock of connections.
+/// Opens a channel that also detects when a device breaks, and notifies all identifiers of that
+/// device. Returns null with errno on failure. Requires the lock of connections.
 std::unique_ptr<event_channel> open_channel();
 
 }  // namespace softverbs

@@ -17,21 +17,21 @@
 namespace softverbs {
 namespace {
 
-/// Those that the kernel takes for connections by default.
+/// The range that the kernel uses for ephemeral ports by default.
 constexpr std::uint16_t first_ephemeral = 32768;
 constexpr std::uint16_t ephemeral_count = 28232;
 
-/// Another process may hold a name for a moment, to see whether it can be had.
+/// Retried, because another process may hold the name for a moment to check whether it is free.
 constexpr int attempts = 20;
 
 using reservations = std::map<std::string, std::weak_ptr<reservation>>;
 
 reservations& own_reservations() {
-  static auto* all = new reservations;  // never freed: threads may still be there at exit
+  static auto* all = new reservations;  // never freed: threads may still use it at exit
   return *all;
 }
 
-/// Not one that the wire's names begin with.
+/// The name has a different prefix than the names of the wire.
 std::string name_of(port_space space, const std::string& host, std::uint16_t port) {
   std::array<char, 32> numbers{};
   std::snprintf(numbers.data(), numbers.size(), "/%x/%u", space, port);
@@ -42,7 +42,7 @@ void close_socket(int& socket) noexcept {
   if (socket != reservation::none) ::close(std::exchange(socket, reservation::none));
 }
 
-/// A socket of that name; none with errno.
+/// Returns a socket bound to this name, or `none` with errno.
 int bound_socket(const std::string& name) noexcept {
   int socket = open_socket();
   if (socket < 0) return reservation::none;
@@ -65,7 +65,8 @@ bool is_free(const std::string& name) noexcept {
   return true;
 }
 
-/// Who has an address of its own, and who has all, keep each other out.
+/// Checks for conflicts between a specific address and the wildcard address: each excludes the
+/// other.
 bool others_are_free(port_space space, const ip_address& address, bool only_ipv6) {
   if (!address.is_any()) return is_free(name_of(space, any_host(address.is_ipv4()), address.port));
   bool free = true;
@@ -142,7 +143,7 @@ reservation::~reservation() {
 }
 
 bool reservation::listen(int backlog) noexcept {
-  // The kernel lets one more wait than it is asked for.
+  // The kernel lets one connection more wait than the backlog says.
   for (const int socket : sockets)
     if (socket != none && ::listen(socket, backlog - 1) != 0) return false;
   listens_ = true;

@@ -11,21 +11,22 @@
 
 namespace softverbs {
 
-/// Ports of one do not collide with those of another.
+/// Ports in different port spaces don't collide.
 using port_space = std::uint16_t;
 
 struct reservation_options {
-  /// With others of this process that say so, too, unless one of them listens.
+  /// Whether to share the port with others of this process that set this, too, unless one of them
+  /// listens.
   bool reusable = false;
-  /// :: stands for all addresses of IPv4, too, otherwise.
+  /// Otherwise, :: includes all IPv4 addresses.
   bool only_ipv6 = false;
 };
 
-/// That an address and port are this process' own: an abstract Unix socket of that name, or two,
-/// which go with the process. All of it under the lock of connections.
+/// Reserves an address and port for this process by one or two abstract Unix sockets with that
+/// name, which vanish with the process. Everything here requires the lock of connections.
 class reservation {
  public:
-  /// Sets the port if it was 0. Null with errno.
+  /// Sets the port if it was 0. Returns null with errno on failure.
   static std::shared_ptr<reservation> make(port_space space, ip_address& address,
                                            reservation_options options);
   reservation() = default;
@@ -33,13 +34,13 @@ class reservation {
   reservation& operator=(const reservation&) = delete;
   ~reservation();
 
-  /// From here on, `connect_to` finds it; false with errno.
+  /// Makes `connect_to` find it. Returns false with errno on failure.
   bool listen(int backlog) noexcept;
 
   static constexpr int none = -1;
   std::array<int, 2> sockets{none, none};
 
-  /// In a child of fork: they are its parent's.
+  /// Closes the sockets in a child of fork, because they belong to the parent.
   void abandon() noexcept;
   static void abandon_all() noexcept;
 
@@ -51,8 +52,9 @@ class reservation {
   std::string key_;
 };
 
-/// A socket to who listens at this address, or at all; -1 with errno: ECONNREFUSED if nobody does,
-/// EAGAIN if so many wait there that there is no room for one more.
+/// Returns a socket that is connected to the listener at this address, or at the wildcard address.
+/// Returns -1 with errno on failure: ECONNREFUSED if there is no listener, EAGAIN if its backlog is
+/// full.
 int connect_to(port_space space, const ip_address& address) noexcept;
 
 }  // namespace softverbs

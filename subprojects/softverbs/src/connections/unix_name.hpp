@@ -11,16 +11,16 @@
 
 namespace softverbs {
 
-// The names of the Unix sockets that stand for IP addresses and ports.
+// The names of the Unix sockets that represent IP addresses and ports.
 
-/// The part of a name that stands for this IP address.
+/// Returns the part of a name that represents this IP address.
 std::string host_of(const ibv_gid& ip);
-/// The part of a name that stands for all addresses of a family.
+/// Returns the part of a name that represents the wildcard address of a family.
 std::string any_host(bool of_ipv4);
-/// The device's own address where a loopback address is given.
+/// Returns the device's own address for a loopback address.
 ibv_gid canonical(const ip_address& address) noexcept;
 
-/// An abstract name, which goes with its socket.
+/// An abstract name, which vanishes with its socket.
 struct unix_address {
   explicit unix_address(std::string_view name) noexcept;
   [[nodiscard]] const sockaddr* native() const noexcept {
