@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for what the device doesn't have: refused for our objects,
-// handed on for those of other devices.
+// The entry points for features that the device doesn't have: refused for our objects, passed on
+// for objects of other devices.
 #include "faults/faults.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"

@@ -11,7 +11,8 @@
 
 namespace softverbs {
 
-/// The program may still look at an object of whose events it hasn't acknowledged all.
+/// Waits until all events of the object are acknowledged: before that, the program may still access
+/// it.
 template <typename Object, typename Condition>
 void wait_until_acknowledged(Object& object, Condition all) noexcept {
   ::pthread_mutex_lock(&object.mutex);
@@ -23,14 +24,14 @@ void wait_until_acknowledged(Object& object, unsigned events) noexcept {
   wait_until_acknowledged(object, [&] { return object.events_completed == events; });
 }
 
-/// The end of a queue or queue pair that is none of the device's any more, once its events are
+/// Deletes a queue or queue pair that has been removed from the device, after its events are
 /// acknowledged.
 template <typename Object>
 void delete_acknowledged(device_context& device, Object* object, unsigned events) {
   wait_until_acknowledged(*object, events);
   auto* const domain = static_cast<protection_domain*>(object->pd);
   delete object;
-  // What it had may have been of the domain's allocator.
+  // Decremented last, because its memory may come from the domain's allocator.
   const std::lock_guard held(device.engine().lock());
   --domain->children;
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous events and completion events, as far as reading them goes;
-// acknowledging them only counts in the public part of the objects, which
-// libibverbs does for any device.
+// The entry points that read asynchronous events and completion events. Acknowledging them only
+// counts in the public part of the objects, which libibverbs does for any device.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"
@@ -18,7 +17,8 @@ using namespace softverbs;
 
 namespace {
 
-/// Such an event belongs to no object that could not go before it is acknowledged.
+/// True if an event of this type belongs to no object that could be destroyed before the event is
+/// acknowledged.
 bool is_of_device(ibv_event_type type) noexcept {
   return type == IBV_EVENT_PORT_ACTIVE || type == IBV_EVENT_PORT_ERR ||
          type == IBV_EVENT_DEVICE_FATAL;
@@ -55,7 +55,7 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
                                       void** user_context) {
   if (!is_soft(channel)) return SOFTVERBS_NEXT(ibv_get_cq_event)(channel, queue, user_context);
   SOFTVERBS_FAULT(ibv_get_cq_event, channel->context);
-  // A child of fork would take the tokens of its parent's channel.
+  // A child of fork would take tokens from its parent's channel.
   if (!device_context::of(channel->context).usable()) {
     errno = EIO;
     return -1;
@@ -64,7 +64,8 @@ SOFTVERBS_EXPORT int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** queue,
   for (;;) {
     if (!events->take_token()) return -1;
     if (faults::is_broken(soft_device_of(channel->context)->number)) {
-      // As the kernel ends this for a device that is gone. Others may wait, too.
+      // The kernel reports the same error for a device that was removed. Wakes the next waiting
+      // thread, too.
       events->wake_next();
       errno = EIO;
       return -1;

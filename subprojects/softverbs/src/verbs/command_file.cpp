@@ -16,7 +16,7 @@
 namespace softverbs {
 namespace {
 
-/// What the file has, for nobody to read but who looks for it.
+/// The contents of the file, by which `is_command_file` recognizes it.
 constexpr std::string_view mark = "commands of a soft device\n";
 
 }  // namespace
@@ -34,7 +34,7 @@ void command_file::part(const ibv_context& closing) noexcept {
   for (protection_domain* domain : domains)
     if (!domain->is_parent_domain() && domain->of->heir == nullptr && !domain->of->destroyed)
       domain->of->heir = domain;
-  // To the device, that which it was registered through is the same one.
+  // Moves regions to the domain's remaining structure, which is the same domain for the device.
   for (memory_region* region : regions)
     if (region->is_object() && is_gone(region->pd)) {
       auto* const from = static_cast<protection_domain*>(region->pd);
@@ -43,7 +43,7 @@ void command_file::part(const ibv_context& closing) noexcept {
       ++to->children;
       region->pd = to;
     }
-  // Parent domains are a context's alone, and keep those below them.
+  // A parent domain belongs to a single context, and is a child of the domain below it.
   for (const protection_domain* domain : domains)
     if (is_gone(domain) && domain->is_parent_domain()) {
       --domain->below->children;
@@ -81,7 +81,7 @@ int identify(int descriptor, command_file& file) noexcept {
 
 int open_command_file() noexcept {
   const int descriptor = open_sealed_file(mark);
-  // Who reads an answer gets none.
+  // A program that reads an answer from the file finds its end.
   if (descriptor >= 0) ::lseek(descriptor, 0, SEEK_END);
   return descriptor;
 }

@@ -17,40 +17,41 @@ namespace softverbs {
 
 struct protection_domain;
 
-/// What the contexts have in common that were made of one command descriptor and of its duplicates:
-/// to the kernel, they are of one open file, and so is what lives here as long as one of them is
-/// open. The engine's lock protects it.
+/// The state that contexts share which were created from a command descriptor and its duplicates.
+/// In the kernel, these refer to one open file, and the objects here exist as long as one of the
+/// contexts is open. Protected by the engine's lock.
 ///
-/// An object of the device may have several that stand for it, in the same context or in others:
-/// the one that it was made as, and those that were imported by its handle. Once it is destroyed by
-/// any of them, the others stand for nothing.
+/// Several structures may refer to an object of the device, in one or more contexts: the structure
+/// that was created with the object, and those that were imported by its handle. Once the object is
+/// destroyed by any of them, the others refer to nothing.
 struct command_file {
-  /// Of the file itself, so that its descriptors are known.
+  /// Identify the file, and thereby its descriptors.
   dev_t system = 0;
   ino_t number = 0;
 
   std::vector<ibv_context*> contexts;
   std::unordered_set<protection_domain*> domains;
-  /// How many there are to the device; parent domains count.
+  /// The number of domains on the device, including parent domains.
   std::size_t domains_alive = 0;
   structures<memory_region> regions;
   structures<device_memory> memories;
-  /// Held while a context is closed, as the last one takes away what the others have passed on.
-  /// Before the engine's lock.
+  /// Held while a context is closed, because the last one deletes the objects that others have
+  /// left. Must be taken before the engine's lock.
   std::mutex closing_lock;
 
-  /// Forgets what of a context that closes only stands for something, and gives the rest to another
-  /// one that stays open.
+  /// Deletes the structures of a context that is closed if they merely refer to an object, and
+  /// moves the others to a context that is still open.
   void part(const ibv_context& closing) noexcept;
-  /// Deletes all that is left.
+  /// Deletes everything that is left.
   void clear() noexcept;
 };
 
-/// 0 or an errno.
+/// Returns 0 or an errno value.
 int identify(int descriptor, command_file& file) noexcept;
-/// A descriptor of a file that `identify` knows again, in whatever process; -1 with errno.
+/// Returns a new descriptor of a file that `is_command_file` recognizes, in any process; -1 with
+/// errno on failure.
 int open_command_file() noexcept;
-/// Whether a descriptor is one of those, of this process or of another one.
+/// True if the descriptor was opened by `open_command_file`, in this process or another one.
 bool is_command_file(int descriptor) noexcept;
 
 }  // namespace softverbs

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points of completion counters, since IBVERBS_1.18. They are defined by the names of
-// their symbols, since older headers don't declare them.
+// The entry points of completion counters, which exist since IBVERBS_1.18. They are defined by
+// symbol name, because older headers don't declare them.
 #include "completion/completion_counter.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"
@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint32_t most_counters = 4096;
 
-/// Calls the function that the one of this library hides.
+/// Calls the function that this library's function hides.
 template <typename... Parameters>
 int call_next(int (*)(Parameters...), const char* name,
               std::type_identity_t<Parameters>... arguments) {
@@ -36,7 +36,7 @@ int call_next(int (*)(Parameters...), const char* name,
   return EOPNOTSUPP;
 }
 
-/// Has `change` work with one of the two numbers of a counter.
+/// Applies `change` to one of the two numbers of a counter.
 template <typename Change>
 int with(newer::comp_cntr* counter, std::atomic<std::uint64_t> completion_counter::* number,
          Change change) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for what datagrams need: address handles and multicast groups.
+// The entry points for address handles and multicast groups, which datagrams need.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "queue_pair/queue_pair.hpp"
@@ -17,8 +17,8 @@ using namespace softverbs;
 
 namespace {
 
-/// Whether a queue pair may be a member at all, and the LID that the group is known by;
-/// 0 or an errno.
+/// Checks whether the queue pair may be a member of the group, and sets the LID by which the group
+/// is known. Returns 0 or an errno value.
 int check_group(const ibv_qp* pair, const ibv_gid& gid, std::uint16_t& lid) noexcept {
   if (!device_context::of(pair->context).usable()) return EIO;
   if (pair->qp_type == IBV_QPT_RAW_PACKET) {
@@ -71,7 +71,7 @@ SOFTVERBS_EXPORT int ibv_destroy_ah(ibv_ah* handle) {
   return 0;
 }
 
-// libibverbs' own would look for the GID in the files of a kernel's device.
+// The function of libibverbs would search for the GID in the files of a kernel device.
 SOFTVERBS_EXPORT int ibv_init_ah_from_wc(ibv_context* verbs, std::uint8_t port, ibv_wc* completion,
                                          ibv_grh* header, ibv_ah_attr* attributes) {
   if (!is_soft(verbs))

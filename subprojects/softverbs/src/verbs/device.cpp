@@ -25,7 +25,7 @@ using namespace softverbs;
 
 namespace {
 
-/// The kernel counts its own devices from 0 and never gets here.
+/// The kernel counts its own devices from 0, and never reaches this number.
 constexpr int first_index = 1'000'000;
 /// In kHz: the device's clock counts nanoseconds.
 constexpr std::uint64_t core_clock = 1'000'000;
@@ -57,7 +57,7 @@ ibv_gid_entry verbs_entry(const gid_entry& entry, std::uint32_t port,
 SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
   const bool known = faults::read_environment();
   unsigned ours_count = 0;
-  // libibverbs' own calls are not the program's, which its faults are for.
+  // Faults don't apply to calls by libibverbs, because the program has not made them.
   if (!without_soft_devices::is_so()) {
     if (known) ours_count = device_count();
     SOFTVERBS_FAULT(ibv_get_device_list, nullptr);
@@ -67,7 +67,8 @@ SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
   if (auto* function = SOFTVERBS_NEXT(ibv_get_device_list)) theirs = function(&theirs_count);
   if (theirs == nullptr) theirs_count = 0;
 
-  // One block of malloc's, as libibverbs' is: there are programs that end it with free().
+  // A single block from malloc, like the list of libibverbs, because some programs release it with
+  // free().
   const std::size_t total = ours_count + static_cast<std::size_t>(theirs_count);
   auto** list = static_cast<ibv_device**>(
       std::realloc(static_cast<void*>(theirs), (total + 1) * sizeof(ibv_device*)));
@@ -77,8 +78,8 @@ SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
     errno = ENOMEM;
     return nullptr;
   }
-  // Real devices first: a program that takes the first one it sees should not
-  // change its mind because this library is there.
+  // Real devices come first, so that a program that takes the first device behaves the same with
+  // this library.
   for (unsigned number = 0; number < ours_count; ++number)
     list[static_cast<std::size_t>(theirs_count) + number] = &device_at(number).verbs;
   list[total] = nullptr;
@@ -88,7 +89,7 @@ SOFTVERBS_EXPORT ibv_device** ibv_get_device_list(int* count) {
 
 SOFTVERBS_EXPORT void ibv_free_device_list(ibv_device** list) {
   if (list == nullptr) return;
-  // libibverbs gets its own devices back, which it counts.
+  // libibverbs counts its own devices, so they must be passed back to it.
   ibv_device** theirs = list;
   for (ibv_device** each = list; *each != nullptr; ++each)
     if (soft_device_of(*each) == nullptr) *theirs++ = *each;
@@ -178,7 +179,8 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
 int inline_calls::query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
   SOFTVERBS_FAULT(ibv_query_rt_values_ex, verbs);
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
-  // Ticks, not a time: hardware's clocks count by their own frequency.
+  // The value is in ticks, not in nanoseconds: the clocks of hardware have frequencies of their
+  // own.
   if (values->comp_mask != 0) values->raw_clock = {0, now()};
   return 0;
 }
@@ -203,9 +205,8 @@ int inline_calls::query_port(ibv_context* verbs, std::uint8_t port, ibv_port_att
   return 0;
 }
 
-// What programs see under this name is the extended operation; this one is for
-// those built with headers that didn't have it, whose structure ends before
-// port_cap_flags2.
+// Programs built with current headers call the extended operation by this name. This function is
+// for programs built with older headers, whose structure ends before port_cap_flags2.
 SOFTVERBS_EXPORT int ibv_query_port(ibv_context* verbs, std::uint8_t port,
                                     _compat_ibv_port_attr* attributes) {
   if (!is_soft(verbs)) return SOFTVERBS_NEXT(ibv_query_port)(verbs, port, attributes);
@@ -258,14 +259,14 @@ SOFTVERBS_EXPORT int ibv_query_gid(ibv_context* verbs, std::uint8_t port, int in
     errno = EINVAL;
     return -1;
   }
-  // An empty entry reads as zeros here.
+  // An empty entry reads as zeros.
   const auto found = gid_at(soft->number, port, static_cast<unsigned>(index));
   *gid = found ? found->gid : ibv_gid{};
   return 0;
 }
 
-// Not public, but rdma-core's own programs use it. Its types are those of sysfs,
-// where InfiniBand and RoCE v1 are one.
+// Not public, but used by rdma-core's own programs. It has the types of sysfs, which don't
+// distinguish InfiniBand from RoCE v1.
 SOFTVERBS_EXPORT int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index,
                                         int* type);
 int ibv_query_gid_type(ibv_context* verbs, std::uint8_t port, unsigned index, int* type) {

@@ -45,7 +45,7 @@ device_context::~device_context() {
 void device_context::fill_operations() noexcept {
   priv = unsupported_operations();
   query_port = inline_calls::query_port;
-  // verbs.h tells what is missing by itself.
+  // verbs.h reports missing operations by itself.
   if (device().description().has_extended) {
     query_device_ex = inline_calls::query_device_ex;
     query_rt_values = inline_calls::query_rt_values;
@@ -87,7 +87,7 @@ void device_context::fill_operations() noexcept {
 
 void device_context::on_device_event(const ibv_async_event& event) {
   async_events().push(event);
-  // Nothing will complete any more.
+  // Wakes all waiting threads, because nothing will complete any more.
   if (event.event_type == IBV_EVENT_DEVICE_FATAL)
     for (completion_channel* channel : channels) channel->events.wake();
 }
@@ -103,7 +103,7 @@ int device_context::start() {
   return machine().attach();
 }
 
-/// Under the engine's lock.
+/// Requires the engine's lock.
 void device_context::join() {
   machine().listen(device().number, *this);
   faults::keep_time(machine());
@@ -127,8 +127,8 @@ device_context* device_context::open(const soft_device& device) noexcept {
   bool started = false;
   try {
     opened = new device_context(device, machine::current(), std::make_shared<command_file>());
-    // There is no kernel to send commands to. What programs do with the descriptor all the same,
-    // such as to duplicate it, works; a command that they write to it is refused.
+    // There is no kernel that takes commands. Programs may use the descriptor in other ways, such
+    // as to duplicate it, but writing a command to it fails.
     opened->verbs().cmd_fd = open_command_file();
     if (opened->verbs().cmd_fd < 0) error = errno;
     if (error == 0) error = identify(opened->verbs().cmd_fd, *opened->file);
@@ -170,7 +170,7 @@ device_context* device_context::import(int command_descriptor) noexcept {
     started = error == 0;
     if (started) {
       const std::lock_guard held(machine.engine.lock());
-      // The last one of the file may have been closed meanwhile.
+      // The last context of the file may have been closed in the meantime.
       if (opened->file->contexts.empty())
         error = EOPNOTSUPP;
       else
@@ -191,7 +191,7 @@ device_context* device_context::import(int command_descriptor) noexcept {
 ibv_context* device_context::in_this_process(ibv_context* verbs) noexcept try {
   device_context& opened = of(verbs);
   if (opened.usable()) return verbs;
-  // Not a lock of that device, which a thread that isn't there may hold.
+  // A lock of the inherited device might be held by a thread that doesn't exist in the child.
   const std::lock_guard held(machine::current().inheriting);
   if (opened.behind_ != nullptr && opened.behind_->usable()) return &opened.behind_->verbs();
   device_context* const own = open(opened.device());
@@ -212,9 +212,9 @@ ibv_context* device_context::in_this_process(ibv_context* verbs) noexcept try {
 }
 
 bool device_context::shows_events_at(int number) const noexcept {
-  // Whether reading it waits has been said of what is there now.
+  // Whether a read blocks depends on the flags of the current descriptor.
   const int flags = ::fcntl(number, F_GETFL);
-  if (flags < 0) return true;  // a number that the program has closed
+  if (flags < 0) return true;  // the program has closed the descriptor
   return ::fcntl(verbs().async_fd, F_SETFL, flags) == 0 &&
          ::dup3(verbs().async_fd, number, O_CLOEXEC) == number;
 }
@@ -226,20 +226,20 @@ device_context* device_context::part_from_behind() noexcept {
 
 void device_context::close(device_context* closing) noexcept {
   const bool usable = closing->usable();
-  // What a process inherited of such a one is not its own.
+  // If the context itself was inherited, the context behind it belongs to the parent.
   if (device_context* own = closing->part_from_behind(); own != nullptr && own->usable())
     close(own);
-  // Programs may close by what they see as the context of what they made, too.
+  // Programs may also close the context that their objects refer to.
   if (closing->in_front_ != nullptr) closing->in_front_->part_from_behind();
   softverbs::machine& machine = closing->machine();
-  // One at a time of a file, which is there as long as that is so.
+  // Only one context of a file is closed at a time. The file exists until then.
   const std::shared_ptr<command_file> kept = closing->file;
   command_file& file = *kept;
   std::unique_lock alone(file.closing_lock, std::defer_lock);
   if (usable) alone.lock();
   bool last = false;
   {
-    // Of a parent's, the locks may be those of threads that aren't there.
+    // The locks of an inherited device might be held by threads that don't exist here.
     std::unique_lock held(machine.engine.lock(), std::defer_lock);
     if (usable) held.lock();
     std::erase(file.contexts, &closing->verbs());
@@ -256,7 +256,8 @@ void device_context::close(device_context* closing) noexcept {
       for (const memory_region* region : file.regions)
         if (region->is_object()) machine.regions.hide(*region);
   }
-  // As long as all of it is known, so that who says that he uses it can be believed.
+  // While all objects are still known, because only then the announcements of peers can be
+  // verified.
   if (usable) machine.wait_for_users({announcements::any, announcements::any});
   if (usable) {
     const std::lock_guard held(machine.engine.lock());
@@ -278,9 +279,9 @@ void device_context::close(device_context* closing) noexcept {
   {
     std::unique_lock held(machine.engine.lock(), std::defer_lock);
     if (usable) held.lock();
-    // A program that closes a device before what is made of it may have no allocator any more, nor
-    // the memory of its queues mapped. It is left to the program, as by drivers, and not looked
-    // into.
+    // If a program closes a device before its objects are destroyed, the program's allocator may no
+    // longer exist, and the memory of its queues may be unmapped. Like drivers do, leave this
+    // memory to the program, without accessing it.
     for (protection_domain* domain : file.domains)
       if (domain->context == &closing->verbs()) domain->free = nullptr;
     leave_domains(closing->queue_pairs);
@@ -311,7 +312,7 @@ void device_context::close(device_context* closing) noexcept {
       file.part(closing->verbs());
     }
   }
-  // Without the lock, as it unmaps buffers; nobody else can reach any of it.
+  // Without the lock, because this unmaps buffers. No other thread can reach these objects.
   if (last) file.clear();
   for (thread_domain* domain : closing->thread_domains) delete domain;
   delete closing;

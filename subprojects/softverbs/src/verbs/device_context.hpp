@@ -26,28 +26,29 @@ struct steering_flow;
 struct xrc_opening;
 struct xrc_target;
 
-/// An open device, with everything made from it.
+/// An open device, with all objects created from it.
 class device_context final : private verbs_context, public open_device, private device_listener {
  public:
-  /// Null with errno set.
+  /// Returns null with errno set on failure.
   static device_context* open(const soft_device& device) noexcept;
-  /// One more of a command descriptor's file, which the descriptor belongs to from here on. Null
-  /// with errno set: EOPNOTSUPP if nobody in this process has it open.
+  /// Opens another context of a command descriptor's file, and takes ownership of the descriptor.
+  /// Returns null with errno set on failure: EOPNOTSUPP if no context of this process has the file.
   static device_context* import(int command_descriptor) noexcept;
   static device_context& of(ibv_context* verbs) noexcept {
     return *static_cast<device_context*>(verbs_get_ctx(verbs));
   }
-  /// What to make something new on, and whose events to read: that open device; in a child of fork
-  /// which inherited it, one of the child's own that stands behind it. Null with errno set.
+  /// Returns the context on which to create objects and read events: `verbs` itself or, in a child
+  /// of fork that inherited it, a context of the child that is behind it. Returns null with errno
+  /// set on failure.
   static ibv_context* in_this_process(ibv_context* verbs) noexcept;
   device_context(const device_context&) = delete;
   device_context& operator=(const device_context&) = delete;
 
-  /// Destroys all that is left, as the kernel does when the file is closed. While others are of the
-  /// same file, it keeps what that has.
+  /// Destroys all remaining objects, as the kernel does when the file is closed. If other contexts
+  /// have the same file, the objects of the file are kept.
   static void close(device_context* closing) noexcept;
 
-  /// Has the domains of protection, the regions and the memory of the device.
+  /// Contains the protection domains, the regions and the device memory.
   const std::shared_ptr<command_file> file;
   std::unordered_set<thread_domain*> thread_domains;
   std::unordered_set<memory_window*> windows;
@@ -66,30 +67,32 @@ class device_context final : private verbs_context, public open_device, private 
  private:
   device_context(const soft_device& device, softverbs::machine& machine,
                  std::shared_ptr<command_file> of) noexcept;
-  /// Has all that a context needs but its descriptor; 0, or an errno.
+  /// Sets up everything that a context needs except the command descriptor. Returns 0 or an errno
+  /// value.
   int start();
   void join();
-  /// Undoes both, for one that nothing has been made of.
+  /// Undoes both, for a context without objects.
   static void give_up(device_context* opened, bool started) noexcept;
   ~device_context();
   void fill_operations() noexcept;
-  /// Whoever polls that number, which was its parent's, sees this one's asynchronous events, and
-  /// takes none from the parent. False with errno set.
+  /// Replaces the descriptor `number`, which the parent had opened, with this context's
+  /// asynchronous events, so that a program that polls it takes no events from the parent. Returns
+  /// false with errno set on failure.
   bool shows_events_at(int number) const noexcept;
-  /// Whom it had behind it, or null.
+  /// Separates this context from the context behind it, and returns that one, or null.
   device_context* part_from_behind() noexcept;
   void on_device_event(const ibv_async_event& event) override;
   void on_repair() override;
 
-  /// Of the last process that inherited it and made something; null if none did.
+  /// The context of the last process that inherited this one and created an object; null if none
+  /// did.
   device_context* behind_ = nullptr;
-  /// The inherited one that this stands behind, for as long as both are open; null if there is
-  /// none.
+  /// The inherited context that this one is behind, while both are open; null if there is none.
   device_context* in_front_ = nullptr;
 };
 
-/// While one lives, this thread is shown the devices of others only: libibverbs lists them, too,
-/// and takes all of them for its own.
+/// Hides soft devices from the current thread during its lifetime: libibverbs lists devices itself,
+/// and treats all of them as its own.
 class without_soft_devices {
  public:
   without_soft_devices() noexcept { ++depth_; }
@@ -103,7 +106,7 @@ class without_soft_devices {
   static thread_local unsigned depth_;
 };
 
-/// Whether a verbs object belongs to a software device.
+/// True if a verbs object belongs to a software device.
 template <typename Object>
 bool is_soft(const Object* object) noexcept {
   return soft_device_of(object->context) != nullptr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for memory of the device.
+// The entry points for device memory.
 #include "memory/device_memory.hpp"
 
 #include "base/user_memory.hpp"
@@ -17,11 +17,11 @@
 namespace softverbs {
 namespace {
 
-/// Network cards take their memory in words of so many bytes.
+/// The unit in which network cards access their memory.
 constexpr std::size_t word_bytes = 4;
 
-/// Where that is; 0, or an errno if the device isn't usable, the memory doesn't have all of it, or
-/// it isn't whole words.
+/// Finds the address of a part of the memory. Returns 0 or an errno value: the device must be
+/// usable, and the part must be within the memory, and consist of whole words.
 int find(const ibv_dm& memory, std::uint64_t offset, std::size_t length, std::byte*& place) {
   device_context& device = device_context::of(memory.context);
   if (!device.usable()) return EIO;

@@ -18,7 +18,8 @@ using namespace softverbs;
 
 namespace {
 
-/// A domain of that kind, which `prepare` fills in, 0 or an errno; null with errno set.
+/// Creates a domain, and calls `prepare` to initialize it, which returns 0 or an errno value.
+/// Returns null with errno set on failure.
 template <typename Prepare>
 ibv_pd* allocate(ibv_context* verbs, Prepare prepare) {
   device_context& device = device_context::of(verbs);
@@ -36,7 +37,7 @@ ibv_pd* allocate(ibv_context* verbs, Prepare prepare) {
       device.file->domains.erase(domain.get());
       return failed<ibv_pd>(error);
     }
-    // By which it is imported; by a parent domain's, the domain below.
+    // The handle for importing the domain. A parent domain's handle imports the domain below it.
     domain->handle = domain->number;
     ++device.file->domains_alive;
     return domain.release();
@@ -107,7 +108,7 @@ SOFTVERBS_EXPORT int ibv_dealloc_pd(ibv_pd* domain) {
     delete ours;
     return 0;
   }
-  // With it goes what the program has let go of before.
+  // Also deletes the structures for the domain that the program has unimported before.
   const auto of = ours->of;
   std::erase_if(device.file->domains, [&](protection_domain* each) {
     if (each != ours && (each->of != of || !each->unimported)) return false;

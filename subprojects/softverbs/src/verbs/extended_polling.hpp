@@ -7,8 +7,9 @@
 
 namespace softverbs {
 
-/// Fills in what ibv_start_poll, ibv_next_poll, ibv_end_poll and ibv_wc_read_* call; of the
-/// latter only those for the fields asked for, so that reading another one shows.
+/// Sets the functions behind ibv_start_poll, ibv_next_poll, ibv_end_poll and ibv_wc_read_*.
+/// Functions for fields that were not requested stay null, so that a program that reads such a
+/// field crashes.
 void make_readable_one_by_one(completion_queue& queue, std::uint64_t fields) noexcept;
 
 }  // namespace softverbs

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs whose requests are built by function calls: ibv_wr_start and what follows.
+// Queue pairs whose requests are built by function calls: ibv_wr_start and its successors.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "memory/protection_domain.hpp"
@@ -25,7 +25,7 @@ using namespace softverbs;
 
 namespace {
 
-/// What only receives for XRC builds no requests.
+/// Must not be called for an XRC receive queue pair, which builds no requests.
 queue_pair& behind(ibv_qp_ex* pair) noexcept { return *static_cast<queue_pair*>(&pair->qp_base); }
 
 template <typename Step>
@@ -45,7 +45,7 @@ void begin(ibv_qp_ex* pair, ibv_wr_opcode opcode, Fill fill) noexcept {
     next.first_entry = batch.entries.size();
     next.request.wr_id = pair->wr_id;
     next.request.opcode = opcode;
-    // Whether data is inline is said by where it is set.
+    // Inline data are set by a function, not by this flag.
     next.request.send_flags = pair->wr_flags & ~unsigned{IBV_SEND_INLINE};
     fill(next.request);
   });
@@ -93,7 +93,7 @@ void set_inline(ibv_qp_ex* pair, const ibv_data_buf* buffers, std::size_t count)
 void wr_start(ibv_qp_ex* pair) {
   request_batch& batch = *behind(pair).batch;
   if (!batch.building.begin()) {
-    // The batch that it is in the middle of can't be told from this one.
+    // The rest of the interrupted batch can't be distinguished from this one.
     batch.error = refuse_nested_post();
     ++batch.begun_again;
     return;
@@ -104,7 +104,7 @@ void wr_start(ibv_qp_ex* pair) {
   batch.inline_data.clear();
 }
 
-/// All or nothing.
+/// Posts all requests of the batch, or none.
 int post(queue_pair& pair, request_batch& batch, bool& waits) {
   if (!pair.usable()) return EIO;
   const std::lock_guard held(pair.lock());
@@ -124,7 +124,7 @@ int post(queue_pair& pair, request_batch& batch, bool& waits) {
   return 0;
 }
 
-/// Ends what the last ibv_wr_start began.
+/// Ends the batch that the last ibv_wr_start began.
 class last_of_batch {
  public:
   explicit last_of_batch(request_batch& batch) noexcept : batch_(batch) {}
@@ -154,7 +154,8 @@ int wr_complete(ibv_qp_ex* pair) {
 
 void wr_abort(ibv_qp_ex* pair) { const last_of_batch end(*behind(pair).batch); }
 
-/// Only the operations asked for, so that using another one shows.
+/// Sets the functions of the requested operations only, so that a program that uses another one
+/// crashes.
 void make_buildable(queue_pair& pair, std::uint64_t asked) noexcept {
   ibv_qp_ex& verbs = *pair.extended();
   verbs.wr_start = wr_start;
@@ -307,7 +308,7 @@ ibv_qp* inline_calls::create_qp_ex(ibv_context* verbs, ibv_qp_init_attr_ex* attr
     errno = ENOMEM;
     return nullptr;
   }
-  // It begins like the plain structure, which verbs.h relies on, too.
+  // The extended structure begins like the plain one; verbs.h relies on that, too.
   ibv_qp* created =
       inline_calls::create_qp(attributes->pd, reinterpret_cast<ibv_qp_init_attr*>(attributes));
   if (created == nullptr || !builds) return created;

@@ -5,7 +5,7 @@
 
 namespace softverbs {
 
-/// What a verb returns that gives null and sets errno when it fails.
+/// Returns null and sets errno, as many verbs do when they fail.
 template <typename Result>
 Result* failed(int error) noexcept {
   errno = error;

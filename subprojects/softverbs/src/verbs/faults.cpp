@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of softverbs.h that let things fail.
+// The functions of softverbs.h that inject faults.
 #include "faults/faults.hpp"
 
 #include "machine/machine.hpp"
@@ -10,7 +10,7 @@
 
 using namespace softverbs;
 
-// Those of the environment were there before.
+// The environment's faults are set first.
 
 SOFTVERBS_EXPORT int softverbs_inject(const char* text) {
   faults::read_environment();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for rules that steer frames.
+// The entry points for flow rules, which steer frames.
 #include "base/capability.hpp"
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
@@ -19,15 +19,15 @@ using namespace softverbs;
 
 namespace {
 
-/// The kernel takes no more.
+/// The kernel accepts no more.
 constexpr unsigned most_specifications = 10;
 
-/// What is behind the attributes; 0 or an errno. Their size is not looked at, as in libibverbs:
-/// programs leave it unset.
+/// Reads the specifications that follow the attributes. Returns 0 or an errno value. Like
+/// libibverbs, ignores the size of the attributes, which programs leave unset.
 int read_specifications(const ibv_flow_attr& attributes, flow_filter& filter) noexcept {
   const auto* at = reinterpret_cast<const std::byte*>(&attributes + 1);
   for (unsigned left = attributes.num_of_specs; left > 0; --left) {
-    // They may lie at any address, and their type be anything.
+    // A specification may be at any address, and have any type.
     struct {
       std::uint32_t type;
       std::uint16_t size;
@@ -47,8 +47,8 @@ int read_specifications(const ibv_flow_attr& attributes, flow_filter& filter) no
   return 0;
 }
 
-/// The rule that is asked for; 0 or an errno, in the order in which the kernel and its drivers
-/// look.
+/// Checks the attributes, and sets the rule. Returns 0 or an errno value; errors are checked in the
+/// same order as by the kernel and its drivers.
 int check_rule(const ibv_qp* pair, const ibv_flow_attr& attributes, flow_rule& rule) noexcept {
   constexpr std::uint32_t known = IBV_FLOW_ATTR_FLAGS_DONT_TRAP | IBV_FLOW_ATTR_FLAGS_EGRESS;
   const soft_device& device = *soft_device_of(pair->context);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that make a context of a command descriptor, and objects by their handles.
+// The entry points that create contexts from command descriptors, and objects from handles.
 #include "faults/faults.hpp"
 #include "machine/engine.hpp"
 #include "verbs/command_file.hpp"
@@ -18,8 +18,8 @@ using namespace softverbs;
 
 namespace {
 
-/// One more structure that stands for an object of the device, which `find` finds, 0 or an errno,
-/// and which `describe` fills in. Null with errno set.
+/// Creates another structure for an object of the device. `find` finds the object, and returns 0 or
+/// an errno value; `describe` initializes the structure. Returns null with errno set on failure.
 template <typename Object, typename Find, typename Describe>
 Object* import(device_context& device, structures<Object>& all, Find find, Describe describe) {
   if (!device.usable()) return failed<Object>(EIO);
@@ -70,7 +70,7 @@ SOFTVERBS_EXPORT ibv_pd* ibv_import_pd(ibv_context* verbs, std::uint32_t handle)
     for (protection_domain* each : device.file->domains) {
       if (each->handle != handle || each->is_parent_domain() || each->of->destroyed) continue;
       same = each;
-      // One that the program has let go of, but the device has not.
+      // A structure that the program has unimported, but that the device still has.
       if (!each->unimported || each->context != verbs) continue;
       each->unimported = false;
       return each;
@@ -93,7 +93,7 @@ SOFTVERBS_EXPORT void ibv_unimport_pd(ibv_pd* domain) {
   if (!device.usable()) return;
   const std::lock_guard held(device.engine().lock());
   auto* ours = static_cast<protection_domain*>(domain);
-  // What was made of it may name it.
+  // Objects created from it may still refer to it.
   ours->unimported = true;
   if (!ours->of->destroyed) return;
   device.file->domains.erase(ours);
@@ -130,7 +130,7 @@ SOFTVERBS_EXPORT ibv_dm* ibv_import_dm(ibv_context* verbs, std::uint32_t handle)
   SOFTVERBS_FAULT(ibv_import_dm, verbs);
   device_context& device = device_context::of(verbs);
   const auto find = [&device, handle](device_memory*& memory) {
-    // There are few, as each has a page at least.
+    // A linear search, because there are few: each one occupies at least a page.
     const auto found = std::ranges::find_if(device.file->memories, [&](const device_memory* each) {
       return each->is_object() && each->handle == handle;
     });

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-/// What the inline functions of verbs.h call through a context's tables.
+/// The functions that the inline functions of verbs.h call through the tables of a context.
 namespace softverbs::inline_calls {
 
 int query_port(ibv_context* verbs, std::uint8_t port, ibv_port_attr* attributes, std::size_t size);

@@ -5,9 +5,9 @@
 
 namespace softverbs {
 
-/// The table through which libibverbs calls a driver's operations, for `verbs_context::priv`: each
-/// operation in it says EOPNOTSUPP. The table has the layout of the libibverbs that is loaded and
-/// lives as long as the process.
+/// Returns a table for `verbs_context::priv`, through which libibverbs calls a driver's operations.
+/// Each operation in it fails with EOPNOTSUPP. The table has the layout of the loaded libibverbs,
+/// and lives as long as the process.
 verbs_ex_private* unsupported_operations() noexcept;
 
 }  // namespace softverbs

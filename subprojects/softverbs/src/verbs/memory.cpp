@@ -30,8 +30,8 @@ using namespace softverbs;
 
 namespace {
 
-/// Gives a region its keys, after `prepare` has said 0 to it under the engine's lock, or an errno.
-/// Null with errno set.
+/// Adds a region, and assigns its keys. Before that, calls `prepare` under the engine's lock, which
+/// returns 0 or an errno value. Returns null with errno set on failure.
 template <typename Prepare>
 ibv_mr* add_region(device_context& device, ibv_pd* domain, const memory_region& what,
                    Prepare prepare) {
@@ -83,7 +83,7 @@ ibv_mr* register_buffer(ibv_pd* domain, std::uint64_t offset, std::size_t length
                         std::uint64_t iova, int descriptor, unsigned access) {
   device_context& device = device_context::of(domain->context);
   if (!device.usable()) return failed<ibv_mr>(EIO);
-  // As the kernel's: no windows, nothing on demand.
+  // The rights that the kernel supports for such regions: no windows, and no on-demand paging.
   constexpr unsigned rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                               IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
   if (const int error = check_range(offset, length, iova)) return failed<ibv_mr>(error);
@@ -94,7 +94,7 @@ ibv_mr* register_buffer(ibv_pd* domain, std::uint64_t offset, std::size_t length
     if (const int error = buffer->map(descriptor, offset, length, writes))
       return failed<ibv_mr>(error);
     memory_region what{};
-    // What rdma-core gives: where it is in the buffer.
+    // rdma-core returns the offset in the buffer as the address.
     what.addr = reinterpret_cast<void*>(static_cast<std::uintptr_t>(offset));
     what.memory = buffer->start();
     what.buffer = buffer;
@@ -107,8 +107,9 @@ ibv_mr* register_buffer(ibv_pd* domain, std::uint64_t offset, std::size_t length
   }
 }
 
-/// Hides the region that this one stands for, and waits until nobody uses it: 0, and then it is the
-/// caller's alone. Else an errno, and it is shown as before.
+/// Hides the region that a structure refers to, and waits until it is no longer in use. Returns 0
+/// if the caller has exclusive access to it. Otherwise returns an errno value, and the region is
+/// shown as before.
 int take_out(device_context& device, const memory_region& standing, memory_region*& region) {
   softverbs::machine& machine = device.machine();
   {
@@ -126,7 +127,7 @@ int take_out(device_context& device, const memory_region& standing, memory_regio
   return EBUSY;
 }
 
-/// Shows a region that was taken out, as it is then.
+/// Shows a region again that was taken out, with its current properties.
 class shown_again {
  public:
   shown_again(region_table& table, memory_region& region) noexcept
@@ -143,7 +144,7 @@ class shown_again {
   memory_region& region_;
 };
 
-/// As ibv_rereg_mr. The keys stay; after a failure, everything else does, too.
+/// Like ibv_rereg_mr. The keys don't change; after a failure, nothing has changed.
 int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, std::size_t length,
                int access) noexcept {
   const auto given = [flags](int change) { return (flags & change) != 0; };
@@ -154,14 +155,14 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
   constexpr int known =
       IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
   const bool moves = given(IBV_REREG_MR_CHANGE_TRANSLATION);
-  // Only what is the program's memory can be registered anew.
+  // Only regions of the program's own memory can be reregistered.
   if (region.buffer != nullptr || region.original != &region || flags == 0 ||
       (flags & ~known) != 0 || (access != 0 && !given(IBV_REREG_MR_CHANGE_ACCESS)) ||
       (given(IBV_REREG_MR_CHANGE_PD) && (domain == nullptr || domain->context != region.context)))
     return refused(IBV_REREG_MR_ERR_INPUT, EINVAL);
   device_context& device = device_context::of(region.context);
   if (!device.usable()) return refused(IBV_REREG_MR_ERR_CMD, EIO);
-  // As the kernel, which knows no way to do that.
+  // Like the kernel, which doesn't support this.
   if (region.device != nullptr) return refused(IBV_REREG_MR_ERR_CMD, EINVAL);
   memory_region* taken = nullptr;
   if (const int error = take_out(device, region, taken))
@@ -188,13 +189,13 @@ int reregister(memory_region& region, int flags, ibv_pd* domain, void* address, 
   return 0;
 }
 
-/// Memory that is advised of.
+/// A range of memory to prefetch.
 struct advised {
   std::uintptr_t start;
   std::size_t length;
 };
 
-/// Under the engine's lock: 0 or an errno.
+/// Requires the engine's lock. Returns 0 or an errno value.
 int find(region_table& regions, const ibv_pd* domain, const ibv_sge& piece, bool writes,
          advised& memory) noexcept {
   const memory_region* const region = regions.region_of(piece.lkey);
@@ -202,7 +203,7 @@ int find(region_table& regions, const ibv_pd* domain, const ibv_sge& piece, bool
   if (!same_domain(region->pd, domain)) return EPERM;
   if (writes && (region->access & IBV_ACCESS_LOCAL_WRITE) == 0) return EPERM;
   const std::byte* start = regions.local(domain, piece.lkey, piece.addr, piece.length, writes);
-  // Out of its bounds.
+  // Null if the range is out of bounds.
   memory = {reinterpret_cast<std::uintptr_t>(start), start == nullptr ? 0 : piece.length};
   return 0;
 }
@@ -213,7 +214,7 @@ SOFTVERBS_EXPORT ibv_mr* ibv_reg_mr_iova2(ibv_pd* domain, void* address, std::si
                                           std::uint64_t iova, unsigned access) {
   if (!is_soft(domain))
     return SOFTVERBS_NEXT(ibv_reg_mr_iova2)(domain, address, length, iova, access);
-  // Programs don't call it by this name: it is what the macros of the other two may come to.
+  // Programs don't call this function by its name; the macros of the other two may expand to it.
   const bool moved = iova != reinterpret_cast<std::uintptr_t>(address);
   const auto called =
       moved ? faults::number_of("ibv_reg_mr_iova") : faults::number_of("ibv_reg_mr");
@@ -260,7 +261,7 @@ SOFTVERBS_EXPORT int ibv_dereg_mr(ibv_mr* region) {
   auto* ours = static_cast<memory_region*>(region);
   memory_region* original = nullptr;
   if (const int error = take_out(device, *ours, original)) return error;
-  // Unmapped without the lock.
+  // Declared here, so that the buffer is unmapped without the lock.
   std::shared_ptr<const buffer_mapping> buffer;
   {
     const std::lock_guard held(device.engine().lock());
@@ -312,7 +313,7 @@ int inline_calls::advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::ui
   const bool faults = writes || advice == IBV_ADVISE_MR_ADVICE_PREFETCH;
   if (!faults && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return EOPNOTSUPP;
   if ((flags & ~std::uint32_t{IBV_ADVISE_MR_FLAG_FLUSH}) != 0 || count == 0) return EINVAL;
-  // As the kernel, to which the list goes as an attribute with 16 bits of length.
+  // Like the kernel, which gets the list as an attribute with a 16-bit length.
   if (count > UINT16_MAX / sizeof(ibv_sge)) return EINVAL;
   try {
     std::vector<advised> memories(count);
@@ -323,7 +324,8 @@ int inline_calls::advise_mr(ibv_pd* domain, ibv_advise_mr_advice advice, std::ui
                 find(device.machine().regions, domain, list[at], writes, memories[at]))
           return error;
     }
-    // Whoever doesn't wait for it isn't told that it failed, as it does so later elsewhere.
+    // Without this flag, errors are not reported: on other devices, they occur later,
+    // asynchronously.
     const bool tells = (flags & IBV_ADVISE_MR_FLAG_FLUSH) != 0;
     for (const advised& memory : memories) {
       const int error = memory.start == 0 ? EFAULT
@@ -377,7 +379,7 @@ int inline_calls::dealloc_mw(ibv_mw* window) {
   return 0;
 }
 
-// A request like any other, which the device makes itself: windows of type 1 only.
+// Binds windows of type 1 only, by a request that the device itself posts.
 int inline_calls::bind_mw(ibv_qp* pair, ibv_mw* window, ibv_mw_bind* binding) {
   SOFTVERBS_FAULT(ibv_bind_mw, pair->context);
   if (pair->qp_type == IBV_QPT_XRC_RECV) return refuse_request(*pair);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points of IBVERBS_1.15 to IBVERBS_1.18 that the device has. They are defined by the
-// names of their symbols, since older headers don't declare them. libibverbs itself refuses the
-// others, through the table in libibverbs_operations.hpp.
+// The entry points of IBVERBS_1.15 to IBVERBS_1.18 that the device supports. They are defined by
+// symbol name, because older headers don't declare them. libibverbs itself refuses the others,
+// through the table in libibverbs_operations.hpp.
 #include "base/newer_verbs.hpp"
 #include "verbs/device_context.hpp"
 #include "verbs/export.hpp"
@@ -33,7 +33,7 @@ struct domain_buffer {
   std::size_t size;
 };
 
-/// All such buffers, to distinguish them from those of libibverbs. Thread-safe.
+/// All such buffers, to distinguish them from buffers of libibverbs. Thread-safe.
 class buffer_list {
  public:
   void add(domain_buffer* buffer) {
@@ -59,7 +59,7 @@ buffer_list& buffers() {
   return *all;
 }
 
-/// Whether the part is in the buffer and of its domain.
+/// True if the range is in the buffer, and the buffer belongs to the domain.
 bool is_part_of(const domain_buffer& buffer, const ibv_pd* domain, const void* address,
                 std::size_t length) noexcept {
   const auto start = reinterpret_cast<std::uintptr_t>(buffer.start);
@@ -90,7 +90,7 @@ ibv_mr* register_as_asked(ibv_pd* domain, const newer::mr_init_attr& asked) {
                           static_cast<unsigned>(asked.access));
 }
 
-/// The function that the one of this library hides; null in an older libibverbs.
+/// Returns the function that this library's function hides, or null if libibverbs is too old.
 template <typename Function>
 Function* next_of(Function*, const char* name) noexcept {
   return reinterpret_cast<Function*>(next_symbol(name));
@@ -168,7 +168,7 @@ int softverbs_export_buf_dmabuf_fd(void* buffer) {
   const auto next = next_of(&softverbs_export_buf_dmabuf_fd, "ibv_export_buf_dmabuf_fd");
   const bool is_ours = buffers().has(static_cast<domain_buffer*>(buffer));
   if (!is_ours && next != nullptr) return next(buffer);
-  // The memory is the program's own, and no dma-buf.
+  // The memory belongs to the program, and is not a dma-buf.
   errno = is_ours ? ENODATA : EOPNOTSUPP;
   return -1;
 }

@@ -6,9 +6,9 @@
 namespace softverbs {
 
 void* next_symbol(const char* name) noexcept {
-  // libibverbs keeps entry points of its first ABI under the same names, and dlsym finds the
-  // default version. By a version, a library in between that has none, such as softverbs, would not
-  // be found.
+  // dlsym returns the default version; libibverbs also has entry points of its first ABI under the
+  // same names. Asking for a version would skip libraries in between that have none, such as
+  // softverbs.
   return ::dlsym(RTLD_NEXT, name);
 }
 

@@ -3,12 +3,12 @@
 
 namespace softverbs {
 
-/// The definition of `name` that the program would have used without this
-/// library; null if there is none.
+/// Returns the definition of `name` that the program would use without this library, or null if
+/// there is none.
 void* next_symbol(const char* name) noexcept;
 
-/// The same, typed as the function that hides it. Looking a symbol up takes the
-/// loader's lock, and none of these calls is on a data path, so nothing is cached.
+/// As above, with the type of the function that hides it. The lookup takes the loader's lock, but
+/// nothing is cached, because none of these calls is on a data path.
 template <typename Function>
 Function* next(Function*, const char* name) noexcept {
   return reinterpret_cast<Function*>(next_symbol(name));
@@ -16,5 +16,5 @@ Function* next(Function*, const char* name) noexcept {
 
 }  // namespace softverbs
 
-/// Calls libibverbs' own definition of the entry point `name`.
+/// Calls the definition of the entry point `name` in libibverbs.
 #define SOFTVERBS_NEXT(name) (::softverbs::next(&name, #name))

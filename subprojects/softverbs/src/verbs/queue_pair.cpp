@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::uint32_t inline_granularity = 64;
 
-/// Rounds up what is asked for as devices do; 0 or an errno.
+/// Rounds up the requested capacities as devices do. Returns 0 or an errno value.
 int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receives) noexcept {
   if (shares_receives) capacities.max_recv_wr = capacities.max_recv_sge = 0;
   if (capacities.max_send_wr > most.work_requests || capacities.max_recv_wr > most.work_requests ||
@@ -44,7 +44,7 @@ int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receive
   if (capacities.max_recv_wr != 0) capacities.max_recv_sge = std::max(capacities.max_recv_sge, 1U);
   capacities.max_inline_data = (capacities.max_inline_data + inline_granularity - 1) /
                                inline_granularity * inline_granularity;
-  // As many network cards: inline data may have the room of the elements.
+  // Like many network cards, which store inline data in the space of the elements.
   if (capacities.max_send_wr != 0)
     capacities.max_inline_data =
         std::max(capacities.max_inline_data,
@@ -54,11 +54,11 @@ int grant(const device_limits& most, ibv_qp_cap& capacities, bool shares_receive
 }
 
 int check_attributes(const ibv_pd* domain, const ibv_qp_init_attr& attributes) noexcept {
-  // What receives for XRC is made of a domain of XRC, by ibv_create_qp_ex.
+  // A queue pair that receives for XRC is created from an XRC domain, by ibv_create_qp_ex.
   if (attributes.qp_type == IBV_QPT_XRC_RECV) return EINVAL;
   if (service::of(attributes.qp_type) == 0) return EOPNOTSUPP;
   if (attributes.qp_type == IBV_QPT_RAW_PACKET) {
-    // As the kernel, before any driver is asked.
+    // The kernel checks this before it calls a driver.
     if (!may_send_raw()) return EPERM;
     if (!soft_device_of(domain->context)->has_ethernet()) return EOPNOTSUPP;
   }
@@ -75,7 +75,7 @@ int check_attributes(const ibv_pd* domain, const ibv_qp_init_attr& attributes) n
              : 0;
 }
 
-/// What a queue pair keeps busy besides its domain.
+/// Counts the references of a queue pair to objects other than its domain.
 void count(const queue_pair& pair, unsigned by) noexcept {
   const ibv_qp_init_attr& attributes = pair.initial();
   for (ibv_cq* queue : {attributes.send_cq, attributes.recv_cq})
@@ -114,7 +114,7 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
   int error = device.usable() ? check_attributes(domain, *attributes) : EIO;
   ibv_qp_init_attr granted = *attributes;
   const bool only_sends = granted.qp_type == IBV_QPT_XRC_SEND;
-  // Whatever stands there: drivers don't look at it.
+  // Ignored, as by drivers.
   if (only_sends) granted.recv_cq = nullptr;
   if (only_sends) granted.srq = nullptr;
   if (error == 0)
@@ -136,8 +136,8 @@ ibv_qp* inline_calls::create_qp(ibv_pd* domain, ibv_qp_init_attr* attributes) {
 
 namespace {
 
-/// Hides a queue pair, and waits until no peer carries out a request on its behalf. If that can't
-/// be, it is shown again, and false.
+/// Hides a queue pair, and waits until no peer carries out a request on its behalf. If the wait
+/// fails, shows the queue pair again and returns false.
 bool is_free(device_context& device, queue_pair& pair) {
   {
     const std::lock_guard held(pair.lock());
@@ -166,7 +166,7 @@ SOFTVERBS_EXPORT int ibv_destroy_qp(ibv_qp* pair) {
   {
     const std::lock_guard held(device.engine().lock());
     if (device.engine().is_member(*ours) || device.engine().has_rules(*ours)) return EBUSY;
-    // On a network card, what nobody acknowledges has left by now.
+    // On a network card, unacknowledged packets would have been sent by now.
     if (!ours->is_reliable()) device.engine().settle();
     ours->leave_machine();
     device.queue_pairs.erase(ours);
@@ -191,12 +191,12 @@ SOFTVERBS_EXPORT int ibv_modify_qp(ibv_qp* pair, ibv_qp_attr* attributes, int ma
   if (ours->spreading() != nullptr) return EOPNOTSUPP;
   const bool resets = (mask & IBV_QP_STATE) != 0 && attributes->qp_state == IBV_QPS_RESET;
   if (resets && ours->is_being_read_here()) return refuse_nested_poll();
-  // Nothing is done later by what it allows now.
+  // Waits for all operations that rely on the current attributes.
   if (!is_free(device, *ours)) return EBUSY;
   const std::lock_guard held(device.engine().lock());
   const std::lock_guard held_here(ours->lock());
   const int error = ours->modify(*attributes, mask);
-  // Of a queue pair that receives for XRC, programs have other objects than itself.
+  // For XRC receive queue pairs, the program has other objects than the queue pair itself.
   pair->state = ours->now_in();
   if (error == 0)
     device.engine().ring_doorbell();
@@ -276,7 +276,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
   {
     const std::lock_guard held(ours->lock());
     if (ours->now_in() == IBV_QPS_RESET || ours->srq != nullptr || ours->is_of_xrc() ||
-        ours->recv_cq == nullptr)  // it has work queues for that
+        ours->recv_cq == nullptr)  // it receives through work queues
       error = EINVAL;
     for (; request != nullptr; request = request->next) {
       if (error == 0) error = ours->responses.post(*request);
@@ -284,7 +284,7 @@ int inline_calls::post_recv(ibv_qp* pair, ibv_recv_wr* request, ibv_recv_wr** ba
       *bad = request;
       break;
     }
-    // A receive has to wait for a packet, but in the error state it is flushed.
+    // A receive waits for a packet, but is flushed in the error state.
     flushes = ours->now_in() == IBV_QPS_ERR;
   }
   if (flushes) ours->engine().ring(*ours);

@@ -6,7 +6,7 @@ namespace softverbs {
 class device_context;
 class queue_pair;
 
-/// A new queue pair becomes one of the device's, and gets its number; 0 or an errno.
+/// Adds a new queue pair to the device, and assigns its number. Returns 0 or an errno value.
 int enter(device_context& device, queue_pair& pair);
 
 }  // namespace softverbs

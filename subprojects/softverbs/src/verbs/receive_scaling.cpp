@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for receive work queues, for tables of them, and for the queue pairs that spread
-// frames over these.
+// The entry points for receive work queues, for indirection tables, and for the queue pairs that
+// spread frames over the queues.
 #include "verbs/receive_scaling.hpp"
 
 #include "base/capability.hpp"
@@ -27,7 +27,7 @@
 namespace softverbs {
 namespace {
 
-/// What is granted of it; 0 or an errno.
+/// Checks the attributes, and sets the granted capacities. Returns 0 or an errno value.
 int check_work_queue(const device_context& device, ibv_wq_init_attr& attributes) noexcept {
   const ibv_context* const verbs = &device.verbs();
   if (!device.usable()) return EIO;
@@ -41,7 +41,7 @@ int check_work_queue(const device_context& device, ibv_wq_init_attr& attributes)
   return receive_queue::grant(device.device().most(), attributes.max_wr, attributes.max_sge);
 }
 
-/// Makes it one of the device's; 0 or an errno.
+/// Adds the queue to the device. Returns 0 or an errno value.
 int add_work_queue(device_context& device, receive_work_queue& queue) {
   auto& owner = *static_cast<protection_domain*>(queue.pd);
   const std::lock_guard held(device.engine().lock());
@@ -58,7 +58,8 @@ int add_work_queue(device_context& device, receive_work_queue& queue) {
   return 0;
 }
 
-/// Those that are named; 0 or an errno, in the order in which the kernel looks.
+/// Collects the queues of a table. Returns 0 or an errno value; errors are checked in the same
+/// order as by the kernel.
 int read_table(const device_context& device, const ibv_rwq_ind_table_init_attr& attributes,
                std::vector<receive_work_queue*>& queues) {
   if (!device.usable()) return EIO;
@@ -79,14 +80,14 @@ int check_spreading(const device_context& device, const ibv_qp_init_attr_ex& ask
   constexpr std::uint32_t needed = IBV_QP_INIT_ATTR_IND_TABLE | IBV_QP_INIT_ATTR_RX_HASH;
   if (!device.usable()) return EIO;
   if (asked.qp_type != IBV_QPT_RAW_PACKET || !device.device().has_ethernet()) return EOPNOTSUPP;
-  // It has no queues of its own.
+  // The queue pair has no queues of its own.
   const ibv_qp_cap& cap = asked.cap;
   if ((asked.comp_mask & needed) != needed ||
       (asked.comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) != 0 || cap.max_recv_wr != 0 ||
       cap.max_recv_sge != 0 || asked.recv_cq != nullptr || asked.srq != nullptr ||
       asked.rwq_ind_tbl == nullptr)
     return EINVAL;
-  // As the kernel, before any driver is asked.
+  // The kernel checks this before it calls a driver.
   if (!may_send_raw()) return EPERM;
   if (cap.max_send_wr != 0 || asked.rwq_ind_tbl->context != &device.verbs()) return EINVAL;
   return receive_hash::check(

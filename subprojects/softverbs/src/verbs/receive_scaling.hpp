@@ -7,9 +7,9 @@ namespace softverbs {
 
 class device_context;
 
-/// Whether a queue pair is asked for that spreads frames over work queues.
+/// True if the attributes request a queue pair that spreads frames over work queues.
 bool asks_to_spread(const ibv_qp_init_attr_ex& attributes) noexcept;
-/// As ibv_create_qp_ex, of such a one: 0 or an errno.
+/// Like ibv_create_qp_ex, for such a queue pair. Returns 0 or an errno value.
 int create_spreading(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_qp*& created);
 
 }  // namespace softverbs

@@ -21,7 +21,7 @@ using namespace softverbs;
 
 namespace {
 
-/// Into its domain, if it is of XRC; 0 or an errno. Under the engine's lock.
+/// Adds an XRC queue to its domain. Returns 0 or an errno value. Requires the engine's lock.
 int enter_domain(shared_receive_queue& queue, const xrc_part& xrc) {
   if (xrc.domain == nullptr) return 0;
   softverbs::machine& machine = device_context::of(queue.context).machine();
@@ -34,7 +34,7 @@ int enter_domain(shared_receive_queue& queue, const xrc_part& xrc) {
   return 0;
 }
 
-/// With `xrc`, one of XRC.
+/// Creates a queue; an XRC queue if `xrc` has a domain.
 ibv_srq* create_queue(ibv_pd* domain, ibv_srq_init_attr* attributes, const xrc_part& xrc) {
   device_context& device = device_context::of(domain->context);
   int error = device.usable()
@@ -81,7 +81,7 @@ ibv_srq* create_of_xrc(ibv_context* verbs, ibv_srq_init_attr_ex& attributes) {
     errno = EINVAL;
     return nullptr;
   }
-  // The structure begins with that of the older verb.
+  // The extended structure begins like the plain one.
   return create_queue(
       attributes.pd, reinterpret_cast<ibv_srq_init_attr*>(&attributes),
       {static_cast<xrc_opening*>(attributes.xrcd), static_cast<completion_queue*>(attributes.cq)});
@@ -95,10 +95,10 @@ SOFTVERBS_EXPORT ibv_srq* ibv_create_srq(ibv_pd* domain, ibv_srq_init_attr* attr
   return create_queue(domain, attributes, {});
 }
 
-// What verbs.h doesn't make a call of ibv_create_srq by itself.
+// Called by verbs.h unless it calls ibv_create_srq instead.
 ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* attributes) {
   constexpr std::uint32_t of_basic = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
-  // These say nothing of a queue of the basic type, and drivers don't look at them.
+  // These don't apply to basic queues, and drivers ignore them.
   constexpr std::uint32_t of_others =
       IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ | IBV_SRQ_INIT_ATTR_TM;
   const std::uint32_t given = attributes->comp_mask;
@@ -116,11 +116,11 @@ ibv_srq* inline_calls::create_srq_ex(ibv_context* verbs, ibv_srq_init_attr_ex* a
     errno = EINVAL;
     return nullptr;
   }
-  // The structure begins with that of the older verb.
+  // The extended structure begins like the plain one.
   return create_queue(attributes->pd, reinterpret_cast<ibv_srq_init_attr*>(attributes), {});
 }
 
-// Only those of XRC have a number.
+// Only XRC queues have a number.
 int inline_calls::get_srq_num(ibv_srq* queue, std::uint32_t* number) {
   const auto* ours = static_cast<const shared_receive_queue*>(queue);
   if (!ours->is_of_xrc()) return EINVAL;

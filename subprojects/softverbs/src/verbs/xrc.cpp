@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points for domains of XRC, and for the queue pairs that receive for them.
+// The entry points for XRC domains, and for the queue pairs that receive for them.
 #include "verbs/xrc.hpp"
 
 #include "faults/faults.hpp"
@@ -20,7 +20,7 @@
 namespace softverbs {
 namespace {
 
-/// One more object for a queue pair. Under the engine's lock.
+/// Creates another object for a queue pair. Requires the engine's lock.
 ibv_qp* add_target(device_context& device, queue_pair& pair, xrc_opening& through,
                    void* user_context) {
   auto target = std::make_unique<xrc_target>(device, pair, through, user_context);
@@ -43,7 +43,7 @@ int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_q
     return EINVAL;
   if (!device.usable()) return EIO;
   auto& through = *static_cast<xrc_opening*>(attributes.xrcd);
-  // It has no queues of its own.
+  // The queue pair has no queues of its own.
   attributes.cap = {};
   ibv_qp_init_attr granted{};
   granted.qp_context = attributes.qp_context;
@@ -63,7 +63,7 @@ int create_target(device_context& device, ibv_qp_init_attr_ex& attributes, ibv_q
       pair->leave_machine();
       throw;
     }
-    // The objects that stand for it own it from here on.
+    // From here on, the objects for the queue pair own it.
     [[maybe_unused]] const queue_pair* const owned = pair.release();
     return 0;
   } catch (const std::bad_alloc&) {
@@ -102,7 +102,7 @@ ibv_xrcd* inline_calls::open_xrcd(ibv_context* verbs, ibv_xrcd_init_attr* attrib
   int error = device.usable() ? 0 : EIO;
   if (error == 0 && (attributes->comp_mask & ~all) != 0) error = EOPNOTSUPP;
   if (error == 0 && attributes->comp_mask != all) error = EINVAL;
-  // It may take its time, and others' messages must not.
+  // Without the lock, because it may take long, and must not delay the packets of others.
   struct stat file{};
   if (error == 0 && attributes->fd != -1 && ::fstat(attributes->fd, &file) != 0) error = EBADF;
   if (error == 0) try {
