@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Requests that the requester carries out by itself, with the peer's part: as if they had come and
-// gone as packets, of which none is needed when all that the peer would look at is in its tables.
+// Requests that the requester carries out alone, including the peer's part, with the same effect as
+// with packets. This is possible if everything that the peer would check is in its tables.
 #include "base/as_a_device.hpp"
 #include "base/clock.hpp"
 #include "base/passage.hpp"
@@ -23,13 +23,16 @@
 namespace softverbs {
 namespace {
 
-/// Whoever posts has to wait for the copy, and so has who takes a region away.
+/// Limits the time of a copy, for which the posting thread waits, and also a thread that
+/// deregisters the region.
 constexpr std::uint64_t longest = std::uint64_t{16} << 20;
 
-/// After this time, the process of that number could be another one.
+/// The time for which a check of the peer's process remains valid. Later, the process ID may belong
+/// to another process.
 constexpr nanoseconds longest_trust = 1'000'000;
 
-/// Where the bytes are, if the region has them all and gives that right.
+/// Returns the address of the bytes in the region's process, or 0 if they are not all in the
+/// region, or it doesn't grant the right.
 std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint64_t length,
                    unsigned right) noexcept {
   if ((region.access & right) != right || address < region.start) return 0;
@@ -38,7 +41,7 @@ std::uint64_t find(const shown_region& region, std::uint64_t address, std::uint6
   return region.memory + offset;
 }
 
-/// Says to another process what of it is used, for as long as this lives.
+/// Announces to another process, during its lifetime, which of its objects are in use.
 class announced {
  public:
   announced(const remote_process* other, std::size_t thread, const announcements::use& of) noexcept
@@ -65,7 +68,7 @@ bool is_done_directly(const operation& what) noexcept {
 
 }  // namespace
 
-/// The pieces of memory of one request at this end.
+/// The local memory of one request.
 struct requester::local_memory {
   std::array<iovec, limits::gather_entries> pieces;
   std::size_t count = 0;
@@ -114,7 +117,7 @@ bool requester::carry_out_directly(request& work) noexcept {
       peer->network != static_cast<std::uint8_t>(pair_.way().network) ||
       (peer->access & right) != right || (work.fetches() && peer->fetches == 0))
     return false;
-  // Without acknowledgements, nobody knows whether what was sent before has arrived.
+  // Without acknowledgements, it is unknown whether earlier packets have arrived.
   if (pair_.is_reliable() ? place.expected_psn.load(std::memory_order_acquire) != psn_ : used_wire_)
     return false;
 
@@ -128,14 +131,15 @@ bool requester::carry_out_directly(request& work) noexcept {
   if (!region || region->key != (work.rkey & ~remote_key_bit) ||
       (region->pair != 0 ? region->pair != target : region->domain != peer->domain))
     return false;
-  // A window is invalidated by requests, which nobody could hold up for another process.
+  // Windows of another process are excluded: requests invalidate them, and can't wait for the
+  // processes that use them.
   if (other != nullptr && region->is_window != 0) return false;
   const std::uint64_t remote = find(*region, work.remote_address, length, right);
   if (remote == 0 || (on_word && work.remote_address % atomic_bytes != 0)) return false;
 
   if (other == nullptr) return access_directly(work, local, reinterpret_cast<std::byte*>(remote));
   if (region->is_device_memory == 0) {
-    // The kernel does nothing to a word of another process.
+    // The kernel has no atomic operations on the memory of another process.
     return !on_word && copy_directly(work, *other, local, remote);
   }
   const std::span<std::byte> mapped = other->device_memory.bytes();
@@ -155,7 +159,7 @@ bool requester::access_directly(request& work, const local_memory& local,
     for (std::size_t piece = 0; piece < local.count; ++piece) {
       const iovec& to = local.pieces[piece];
       if (!user_memory::copy(to.iov_base, from, to.iov_len)) {
-        // It must not be carried out twice.
+        // The operation has been carried out, and must not be repeated.
         work.failure = IBV_WC_LOC_PROT_ERR;
         return false;
       }
@@ -199,7 +203,7 @@ bool requester::copy_directly(const request& work, const remote_process& other,
   const unwatched device;
   if (!is_same_process(other)) return false;
   const iovec there{reinterpret_cast<void*>(remote), work.length};
-  // The bare system calls, because sanitizers intercept the functions.
+  // Direct system calls, because sanitizers intercept the functions.
   const long copied =
       ::syscall(work.fetches() ? SYS_process_vm_readv : SYS_process_vm_writev, other.process,
                 local.pieces.data(), local.count, &there, 1, user_memory::no_flags);
@@ -213,7 +217,7 @@ bool requester::awaits_turn(const request& work) const noexcept {
 }
 
 void requester::carry_out_directly() {
-  // What is on the wire comes first.
+  // Requests that have been sent as packets come first.
   if (next_ == head_ || oldest_ != next_ || begun_ != next_ || !pair_.goes_directly()) return;
   passage* const here = passage::mine();
   if (here == nullptr) return;
@@ -222,7 +226,8 @@ void requester::carry_out_directly() {
     if (!is_done_directly(work.what()) || with_immediate(work.opcode)) return;
     {
       const passing during(*here);
-      // Within it, as whoever parts from the peer waits for those who found it before.
+      // Checked within the passage, because a thread that disconnects from the peer waits for all
+      // threads in a passage.
       if (!pair_.goes_directly()) return;
       const announced also(pair_.peer_process(), here->number(),
                            {pair_.attributes().dest_qp_num & wire::index_mask,

@@ -12,19 +12,19 @@ namespace softverbs {
 class receive_work_queue;
 struct packet;
 
-/// Queues to spread frames over. Their number is a power of two, and one may be there more than
-/// once.
+/// A table of queues over which frames are spread. Their number is a power of two, and a queue may
+/// occur more than once.
 struct indirection_table final : ibv_rwq_ind_table {
   indirection_table(ibv_context& verbs, std::vector<receive_work_queue*> all) noexcept;
 
   const std::vector<receive_work_queue*> queues;
-  /// Those that spread by it; the engine's lock protects it.
+  /// The number of queue pairs that use the table. Protected by the engine's lock.
   unsigned queue_pairs = 0;
 };
 
-/// What a queue pair has that receives nothing itself.
+/// The configuration of a queue pair that spreads frames, and receives nothing itself.
 struct frame_spreading {
-  /// Under the engine's lock.
+  /// Requires the engine's lock.
   void spread(const packet& frame) const;
 
   indirection_table& table;

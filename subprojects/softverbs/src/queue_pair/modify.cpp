@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ibv_modify_qp and ibv_query_qp do.
+// The implementation of ibv_modify_qp and ibv_query_qp.
 #include "base/capability.hpp"
 #include "queue_pair/queue_pair.hpp"
 #include "queue_pair/state_table.hpp"
@@ -9,11 +9,11 @@
 namespace softverbs {
 namespace {
 
-/// These are for privileged programs.
+/// True for controlled keys, which only privileged programs may set.
 bool is_controlled_key(std::uint32_t qkey) noexcept { return qkey >> 31 != 0; }
 
-/// As the kernel: what concerns the half of a connection that a queue pair of XRC doesn't have is
-/// not looked at, so programs need not tell them from others.
+/// Removes the attributes of the half of a connection that an XRC queue pair doesn't have. Like the
+/// kernel, this ignores them, so programs needn't treat XRC queue pairs differently.
 int of_its_half(ibv_qp_type type, int mask) noexcept {
   switch (type) {
     case IBV_QPT_XRC_SEND:
@@ -36,7 +36,7 @@ int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept 
   if (given(IBV_QP_CUR_STATE) && asked.cur_qp_state != now_in()) return EINVAL;
   if (given(IBV_QP_PORT) && !device().has_port(asked.port_num)) return EINVAL;
   if (given(IBV_QP_PORT) && is_raw() && !device().is_ethernet(asked.port_num)) return EINVAL;
-  // It doesn't pace what it sends.
+  // The device can't limit the rate of sends.
   if (given(IBV_QP_RATE_LIMIT)) return EOPNOTSUPP;
   if (given(IBV_QP_PKEY_INDEX) && asked.pkey_index != 0) return EINVAL;
   if (given(IBV_QP_PATH_MTU) && !takes_mtu(asked.path_mtu)) return EINVAL;
@@ -49,13 +49,13 @@ int queue_pair::check_values(const ibv_qp_attr& asked, int mask) const noexcept 
   if (given(IBV_QP_MAX_DEST_RD_ATOMIC) &&
       asked.max_dest_rd_atomic > device().most().outstanding_reads)
     return EINVAL;
-  // As the kernel: the way to the peer begins at the port that the queue pair was given.
+  // As in the kernel, the path to the peer must begin at the queue pair's port.
   if (given(IBV_QP_AV) && given(IBV_QP_STATE) && asked.qp_state == IBV_QPS_RTR &&
       asked.ah_attr.port_num != attributes_.port_num)
     return EINVAL;
   if (given(IBV_QP_PATH_MIG_STATE) && asked.path_mig_state > IBV_MIG_ARMED) return EINVAL;
   if (given(IBV_QP_ALT_PATH)) {
-    // As the kernel: path migration is InfiniBand's.
+    // As in the kernel, path migration is for InfiniBand only.
     if (is_on_ethernet()) return EINVAL;
     route alternate;
     if (!device().has_port(asked.alt_port_num) || asked.alt_pkey_index != 0 ||
@@ -72,10 +72,10 @@ int queue_pair::modify(const ibv_qp_attr& asked, int given) {
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? asked.qp_state : from;
   const bool new_path = (mask & IBV_QP_AV) != 0;
   if ((mask & IBV_QP_QKEY) != 0 && is_controlled_key(asked.qkey) && !may_send_raw()) return EPERM;
-  // As the kernel, for which a new path of a connection in use is one of a new port.
+  // The kernel treats a new path of a connection in use as a change of the port.
   const int understood = new_path && to != IBV_QPS_RTR ? mask | IBV_QP_PORT : mask;
   if (!transition_is_valid(qp_type, from, to, understood)) return EINVAL;
-  // Nothing may be changed, and nothing new begun, before all that was begun has finished.
+  // Until the send queue is drained, attributes can't be changed, and no new requests can begin.
   if (from == IBV_QPS_SQD && (to == IBV_QPS_SQD || to == IBV_QPS_RTS) && !requests.drained())
     return EINVAL;
   if (const int error = check_values(asked, mask)) return error;
@@ -83,14 +83,14 @@ int queue_pair::modify(const ibv_qp_attr& asked, int given) {
   if (new_path)
     if (const int error = find_route(owner_->device(), asked.ah_attr, way)) return error;
 
-  // Nothing can fail any more.
+  // From here on, nothing can fail.
   if (new_path) route_ = way;
   apply(asked, mask);
   if (new_path) attributes_.port_num = asked.ah_attr.port_num;
   enter(to);
   find_here();
   if (to == IBV_QPS_RTR) asks_peer_ = is_connected() && !is_of_xrc();
-  // Another process is only connected to when there is something to say.
+  // Another process is only connected to when there is something to send.
   if (attributes_.dest_qp_num >> wire::index_bits == wire().slot()) find_peer();
   offer();
   return 0;
@@ -120,7 +120,7 @@ void queue_pair::apply(const ibv_qp_attr& asked, int mask) {
   take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_pkey_index);
   take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_port_num);
   take(IBV_QP_ALT_PATH, &ibv_qp_attr::alt_timeout);
-  // The numbers of the wire have 24 bits; drivers drop the rest.
+  // These numbers have 24 bits on the wire; drivers ignore the others.
   if ((mask & IBV_QP_DEST_QPN) != 0) attributes_.dest_qp_num = asked.dest_qp_num & psn_mask;
   if ((mask & IBV_QP_RQ_PSN) != 0) responses.expect_psn(asked.rq_psn & psn_mask);
   if ((mask & IBV_QP_SQ_PSN) != 0) requests.set_psn(asked.sq_psn & psn_mask);
@@ -133,7 +133,7 @@ void queue_pair::enter(ibv_qp_state next) {
   switch (next) {
     case IBV_QPS_RESET: {
       engine().set_deadline(*this, 0);
-      // First, because polling one would give back the room of its request.
+      // Before the reset, because polling a completion would free the space of its request.
       forget_completions();
       requests.reset();
       swapped_.reset();
@@ -152,7 +152,7 @@ void queue_pair::enter(ibv_qp_state next) {
       enter_error();
       break;
     case IBV_QPS_RTS:
-      // What failed with the one that led there must not be carried out now.
+      // The requests after the failed one must not be carried out now.
       if (before == IBV_QPS_SQE) requests.flush();
       attributes_.en_sqd_async_notify = 0;
       [[fallthrough]];

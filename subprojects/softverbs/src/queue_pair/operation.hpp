@@ -25,7 +25,7 @@ inline constexpr std::uint8_t xrc = 8;
 inline constexpr std::uint8_t raw = 16;
 inline constexpr std::uint8_t reliable = rc | xrc;
 inline constexpr std::uint8_t connected = reliable | uc;
-/// All that know messages; raw packets are what a program makes of them.
+/// All services that have messages. With raw packets, the program constructs the frames.
 inline constexpr std::uint8_t all = connected | ud;
 
 constexpr std::uint8_t of(ibv_qp_type type) noexcept {
@@ -46,32 +46,32 @@ constexpr std::uint8_t of(ibv_qp_type type) noexcept {
 }
 }  // namespace service
 
-/// How programs ask for an operation.
+/// The way in which programs can post an operation.
 enum class posting : std::uint8_t {
   never,
-  by_functions,  ///< of ibv_qp_ex only
-  always,        ///< by ibv_post_send, too
+  by_functions,  ///< only by functions of ibv_qp_ex
+  always,        ///< also by ibv_post_send
 };
 
-/// What a requester has to know about an opcode.
+/// The properties of an opcode that a requester needs.
 struct operation {
   posting how = posting::never;
   std::uint8_t services = 0;
   ibv_wc_opcode completes_as = IBV_WC_SEND;
-  /// What it is on the wire of a connection; a local one never gets there.
+  /// The kind of its packets on a connection. Local operations have no packets.
   packet_kind carrier = packet_kind::send;
-  /// The flag by which an extended queue pair asks for its function.
+  /// The flag by which a program requests the function of an extended queue pair.
   std::uint64_t send_ops_flag = 0;
   bool local = false;
-  /// What is sent or fetched is gathered from or scattered to the program's memory.
+  /// Whether data are gathered from the program's memory, or scattered to it.
   bool takes_memory = true;
 
-  /// It is finished by what comes back, not by an acknowledgement.
+  /// True if it is finished by a response instead of an acknowledgement.
   constexpr bool fetches() const noexcept { return softverbs::fetches(carrier); }
   constexpr bool has_operands() const noexcept { return carries_operands(carrier); }
 };
 
-/// The opcodes that the device knows, by their number.
+/// The opcodes that the device supports, by number.
 class operation_table {
  public:
   constexpr operation_table() {
@@ -108,12 +108,12 @@ class operation_table {
     flush.takes_memory = false;
   }
 
-  /// Of a number that is no opcode, one that nobody may post.
+  /// Returns, for an unknown opcode, an operation that can't be posted.
   constexpr const operation& operator[](ibv_wr_opcode opcode) const noexcept {
     return rows_[static_cast<unsigned>(opcode) < known ? static_cast<unsigned>(opcode) : known];
   }
 
-  /// The flags of all that a service has.
+  /// Returns the flags of all operations that a service supports.
   constexpr std::uint64_t send_ops_flags(std::uint8_t of_service) const noexcept {
     std::uint64_t flags = 0;
     for (const operation& row : rows_)

@@ -19,7 +19,7 @@ queue_pair::queue_pair(open_device& owner, protection_domain& domain,
     : queue_pair(owner, &domain, attributes) {
   spreading_ = std::make_unique<const frame_spreading>(how);
   attributes_.qp_state = IBV_QPS_RTR;
-  // Rules say to which ports frames have to come.
+  // Flow rules determine the ports from which it gets frames, so any Ethernet port will do.
   attributes_.port_num = 1;
   while (!device().is_ethernet(attributes_.port_num)) ++attributes_.port_num;
   find_here();
@@ -67,8 +67,8 @@ bool queue_pair::hears() const noexcept {
 }
 
 bool queue_pair::is_from_peer(const packet_header& head) const noexcept {
-  // A connection hears its peer only; all else was meant for someone else, or for
-  // an earlier queue pair of this number.
+  // A connection receives only from its peer. All other packets are for another queue pair, or for
+  // an earlier one with this number.
   return head.source_qpn == attributes_.dest_qp_num && head.target_qpn == qp_num &&
          head.target == station_here() &&
          head.network == static_cast<std::uint8_t>(route_.network) &&
@@ -81,7 +81,7 @@ bool queue_pair::is_for_us(const packet_header& head) const noexcept {
   const auto infiniband = static_cast<std::uint8_t>(network::infiniband);
   const bool same_layer = (head.network == infiniband) != is_on_ethernet();
   const bool is_addressed = head.target_qpn == multicast_qpn || head.target == station_here();
-  // Who has another key has nothing to say here.
+  // Datagrams with another key are dropped.
   return same_layer && is_addressed && head.key == attributes_.qkey;
 }
 
@@ -92,7 +92,7 @@ void queue_pair::on_packet(const packet& incoming) {
   if (fate.lost) return;
   count(port_traffic::way::received, incoming.header.payload);
   if (!fate.twice && !fate.swapped && !swapped_) return take_in(incoming);
-  // What the sender could change meanwhile is not read twice.
+  // Copied, because the sender could change the contents between two reads.
   auto own = std::make_unique<kept_packet>(incoming);
   if (fate.swapped && !swapped_) {
     swapped_ = std::move(own);
@@ -113,7 +113,7 @@ void queue_pair::take_in(const packet& incoming) {
     return spreading_ ? spreading_->spread(incoming) : responses.on_datagram(incoming);
   }
   if (!is_from_peer(head)) return;
-  // Of XRC, a queue pair has one half of a connection.
+  // An XRC queue pair has only one half of a connection.
   const bool receives = qp_type != IBV_QPT_XRC_SEND;
   switch (head.kind) {
     case packet_kind::send:

@@ -18,62 +18,66 @@ struct frame_spreading;
 struct xrc_domain;
 struct xrc_target;
 
-/// What a program has of a domain of XRC.
+/// The program's handle of an XRC domain.
 struct xrc_opening final : ibv_xrcd {
   xrc_domain* domain = nullptr;
-  /// Made through it, and keep it busy.
+  /// The number of objects created through it; while there are any, it can't be closed.
   unsigned children = 0;
 };
 
 /// A queue pair: its state and attributes, and the two halves that do its work.
 class queue_pair final : public queue_pair_core {
  public:
-  /// What only receives for XRC has no domain of protection, but one of XRC.
+  /// A queue pair that receives for XRC has an XRC domain instead of a protection domain.
   queue_pair(open_device& owner, protection_domain* domain, const ibv_qp_init_attr& attributes,
              xrc_domain* receives_for = nullptr);
-  /// One that spreads frames, from the beginning: it has no states to go through.
+  /// Creates a queue pair that spreads frames, without going through any states.
   queue_pair(open_device& owner, protection_domain& domain, const ibv_qp_init_attr& attributes,
              const frame_spreading& how);
   ~queue_pair();
 
-  /// As ibv_modify_qp: 0 or an errno, and then nothing has changed.
+  /// Implements ibv_modify_qp. Returns 0 or an errno value, in which case nothing has changed.
   int modify(const ibv_qp_attr& asked, int mask);
   void query(ibv_qp_attr& attributes, ibv_qp_init_attr& initial) const noexcept;
 
-  /// Null if it receives what comes in itself.
+  /// Null if the queue pair receives frames itself.
   const frame_spreading* spreading() const noexcept { return spreading_.get(); }
-  /// Whether sends may be posted.
+  /// True if sends may be posted.
   bool takes_sends() const noexcept {
     return now_in() != IBV_QPS_RESET && now_in() != IBV_QPS_INIT && now_in() != IBV_QPS_RTR;
   }
 
-  // All of these take the lock.
+  // These take the lock.
   void on_packet(const packet& incoming) override;
   void on_deadline(nanoseconds time) override;
   bool serve() override;
 
-  /// Gets a number, by which packets find it; 0 or an errno. Under the engine's lock alone.
+  /// Assigns the number by which packets find the queue pair. Returns 0 or an errno value. Requires
+  /// the engine's lock, and no other.
   int enter_machine();
-  /// Says what the peer must still hear, and is out of the machine. Under the engine's lock; takes
-  /// its own.
+  /// Sends the answer that is due to the peer, and removes the queue pair from the machine.
+  /// Requires the engine's lock, and takes the queue pair's.
   void leave_machine();
 
-  // Of what receives for XRC, by whoever has it open; the engine's lock protects them.
+  // These are for XRC receive queue pairs, which several objects may refer to. They require the
+  // engine's lock.
   void open_by(xrc_target& target) { open_.push_back(&target); }
-  /// False if that was the last one. Under its lock, too: it may pass to the next one's device.
+  /// Returns false if `target` was the last object. Otherwise, the queue pair moves to another
+  /// object's device. Requires the queue pair's lock, too.
   bool closed_by(const xrc_target& target) noexcept;
   void raise(ibv_event_type event) override;
 
   requester requests;
   responder responses;
-  /// Of a thread that builds; null if there is none. Without the lock.
+  /// The session of a thread that builds requests; null if they can't be built. Does not take the
+  /// lock.
   session* building() const noexcept { return batch ? &batch->building : nullptr; }
 
-  /// The engine's lock protects it.
+  /// Protected by the engine's lock.
   unsigned async_events_reported = 0;
 
  private:
-  /// A packet by itself, which others may come before.
+  /// A copy of a packet, which later packets may overtake.
   struct kept_packet {
     explicit kept_packet(const packet& incoming)
         : payload(incoming.payload, incoming.payload + incoming.header.payload),
@@ -94,14 +98,14 @@ class queue_pair final : public queue_pair_core {
   bool is_from_peer(const packet_header& header) const noexcept;
   bool is_for_us(const packet_header& header) const noexcept;
 
-  /// Until the next one came.
+  /// A packet that is held back until the next one has arrived.
   std::unique_ptr<kept_packet> swapped_;
   std::vector<xrc_target*> open_;
   std::unique_ptr<const frame_spreading> spreading_;
 };
 
-/// What a program has of a queue pair that receives for XRC, which any number of programs' objects
-/// may stand for. It is destroyed with the last of them.
+/// The program's object for an XRC receive queue pair. Any number of objects may refer to the queue
+/// pair, which is destroyed with the last one.
 struct xrc_target final : ibv_qp {
   xrc_target(open_device& owner, queue_pair& pair, xrc_opening& domain,
              void* user_context) noexcept;
@@ -112,11 +116,11 @@ struct xrc_target final : ibv_qp {
   open_device& owner;
   queue_pair& pair;
   xrc_opening& domain;
-  /// The engine's lock protects it.
+  /// Protected by the engine's lock.
   unsigned async_events_reported = 0;
 };
 
-/// The queue pair that an object of a program stands for.
+/// Returns the queue pair that a program's object refers to.
 inline queue_pair& behind(ibv_qp* object) noexcept {
   return object->qp_type == IBV_QPT_XRC_RECV ? static_cast<xrc_target*>(object)->pair
                                              : *static_cast<queue_pair*>(object);

@@ -61,7 +61,7 @@ sent queue_pair_core::send(const packet_header& head, const iovec* payload, std:
 }
 
 void queue_pair_core::count(port_traffic::way which, std::uint64_t bytes) const noexcept {
-  // The wire's packets are longer than the path's.
+  // The packets of the wire are longer than those of the path.
   const int shift = is_connected() ? 7 + attributes_.path_mtu : 31;
   const std::uint64_t packets = bytes == 0 ? 1 : ((bytes - 1) >> shift) + 1;
   port_traffic::of(station_here()).add(which, {bytes, packets});
@@ -154,10 +154,11 @@ void queue_pair_core::find_peer() {
 
 void queue_pair_core::show() noexcept {
   auto& place = tables().pairs[number() & wire::index_mask].shown;
-  // In RTR, the first packet from the peer has to raise an event. Who only receives stays there.
+  // In RTR, the first packet from the peer has to raise an event. A queue pair that only receives
+  // remains in RTR.
   const bool hears = now_in() == IBV_QPS_RTS || now_in() == IBV_QPS_SQD ||
                      now_in() == IBV_QPS_SQE || (now_in() == IBV_QPS_RTR && established_);
-  // Of XRC, each request names more than the tables tell.
+  // XRC requests also depend on a shared receive queue, which is not in the tables.
   if (!is_connected() || is_of_xrc() || !hears || withdrawn_) return place.hide();
   place.show({qp_num, attributes_.dest_qp_num, number_of(pd), attributes_.qp_access_flags,
               service::of(qp_type), static_cast<std::uint8_t>(route_.network), station_here(),

@@ -11,7 +11,7 @@
 
 namespace softverbs {
 
-/// What a receive names, of a domain, as it is now.
+/// The memory of a receive, looked up in a domain at each access.
 class receive_memory {
  public:
   receive_memory(const region_table& regions, const ibv_pd* domain,
@@ -19,8 +19,8 @@ class receive_memory {
       : regions_(regions), domain_(domain), work_(work) {}
 
   /// Writes the bytes from an offset on, piece by piece. Checks only the bytes that it writes.
-  /// \returns false at the first piece whose bytes may not be written; the pieces before it have
-  /// theirs
+  /// Returns false at the first piece that may not be written; the pieces before it have been
+  /// written.
   bool fill(std::uint64_t offset, const std::byte* from, std::uint32_t length) const noexcept;
 
  private:

@@ -13,47 +13,48 @@
 
 namespace softverbs {
 
-/// Receives that wait for messages.
+/// A queue of receives that wait for messages.
 ///
-/// A ring with counters that only grow, in this order: freed (polled) <= next (to be filled) <=
-/// head (posted).
+/// It is a ring with counters that only increase, in this order: freed (polled) <= next (to be
+/// filled) <= head (posted).
 class receive_queue {
  public:
   struct receive {
     std::uint64_t wr_id;
     std::uint64_t length;
     const ibv_sge* entries;
-    std::uint32_t count;  ///< of entries
+    std::uint32_t count;  ///< the number of entries
   };
 
-  /// Rounds up what is asked for; 0 or an errno.
+  /// Rounds up the requested capacities. Returns 0 or an errno value.
   static int grant(const device_limits& most, std::uint32_t& capacity,
                    std::uint32_t& entries) noexcept;
   /// Rounds the capacity of a shared queue up to one less than a power of two, as network cards do.
-  /// Completion queues are rounded likewise, so one of the same requested size cannot overrun.
+  /// Completion queues are rounded in the same way, so one of the same requested size can't
+  /// overrun.
   static int grant_shared(const device_limits& most, std::uint32_t& capacity,
                           std::uint32_t& entries) noexcept;
 
   receive_queue(std::uint32_t capacity, std::uint32_t max_entries, protection_domain* domain);
 
-  /// As ibv_post_recv.
+  /// Posts a receive like ibv_post_recv.
   int post(const ibv_recv_wr& request) noexcept;
   std::uint32_t size() const noexcept { return head_ - next_; }
   bool empty() const noexcept { return size() == 0; }
 
-  /// The one that is filled next.
+  /// The receive that is filled next.
   const receive& front() const noexcept { return ring_[next_ & mask_]; }
-  /// It is done; its room is free again once its completion has been polled.
+  /// Removes the front receive. Its space is free again once its completion has been polled.
   void pop(completion& its) noexcept {
     its.freed = &freed_;
     its.frees_up_to = ++next_;
   }
-  /// The same with room that is free at once.
+  /// As above, but the space is free at once.
   void pop_at_once() noexcept { freed_.store(++next_, std::memory_order_release); }
 
-  /// Drops all.
+  /// Drops all receives.
   void reset() noexcept { freed_ = next_ = head_ = 0; }
-  /// Gets the capacity of `other`, which is empty and has room for all that waits here.
+  /// Takes the capacity of `other`, which is empty and has space for all receives here.
   void change_places_with(receive_queue& other) noexcept;
 
   std::uint32_t capacity() const noexcept { return capacity_; }

@@ -18,7 +18,7 @@ receive_work_queue::receive_work_queue(open_device& owner, protection_domain& do
   cq = attributes.cq;
   wq_type = attributes.wq_type;
   state = IBV_WQS_RESET;
-  // Which verbs.h does once more.
+  // verbs.h initializes these a second time.
   ::pthread_mutex_init(&mutex, nullptr);
   ::pthread_cond_init(&cond, nullptr);
 }
@@ -62,13 +62,13 @@ int receive_work_queue::modify(const ibv_wq_attr& asked) {
   if ((given(IBV_WQ_ATTR_STATE) && !is_known(asked.wq_state)) ||
       (given(IBV_WQ_ATTR_CURR_STATE) && !is_known(asked.curr_wq_state)))
     return EINVAL;
-  // What could be changed of it is what it can't do.
+  // None of the flags that could be changed is supported.
   if (given(IBV_WQ_ATTR_FLAGS) && asked.flags_mask != 0) return EOPNOTSUPP;
   if (given(IBV_WQ_ATTR_CURR_STATE) && asked.curr_wq_state != now_in_) return EINVAL;
   if (!given(IBV_WQ_ATTR_STATE)) return 0;
   switch (asked.wq_state) {
     case IBV_WQS_RESET:
-      // First, because polling one would give back the room of its request.
+      // Before the reset, because polling a completion would free the space of its request.
       forget_completions();
       waiting_.reset();
       now_in_ = IBV_WQS_RESET;

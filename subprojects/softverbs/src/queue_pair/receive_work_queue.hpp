@@ -16,35 +16,36 @@ namespace softverbs {
 struct packet;
 struct protection_domain;
 
-/// Receives of its own for frames, which queue pairs spread over several such queues. It has a
-/// number, as they have: completions tell it, and it is by that that it is served.
+/// A queue of receives for frames, over several of which a queue pair spreads its frames. It has a
+/// number like a queue pair: completions contain it, and the engine serves the queue by it.
 ///
-/// Has a lock, as a queue pair has, which its functions take. Whoever changes the state has the
-/// engine's lock as well.
+/// Like a queue pair, it has a lock, which its functions take. A thread that changes the state must
+/// hold the engine's lock, too.
 class receive_work_queue final : public ibv_wq, public served, private work_queues {
  public:
-  /// Of what was granted.
+  /// Uses the granted attributes.
   receive_work_queue(open_device& owner, protection_domain& domain,
                      const ibv_wq_init_attr& attributes);
   receive_work_queue(const receive_work_queue&) = delete;
   receive_work_queue& operator=(const receive_work_queue&) = delete;
   ~receive_work_queue();
 
-  /// Gets a number; 0 or an errno. Under the engine's lock alone.
+  /// Assigns the number. Returns 0 or an errno value. Requires the engine's lock, and no other.
   int enter_machine();
 
-  /// All that is posted from here to the first that can't be, which is told in `bad`; 0 or an
-  /// errno.
+  /// Posts the receives up to the first one that can't be posted, which is returned in `bad`.
+  /// Returns 0 or an errno value.
   int post(ibv_recv_wr* request, ibv_recv_wr** bad) noexcept;
-  /// As ibv_modify_wq: 0 or an errno, and then nothing has changed. Under the engine's lock.
+  /// Implements ibv_modify_wq. Returns 0 or an errno value, in which case nothing has changed.
+  /// Requires the engine's lock.
   int modify(const ibv_wq_attr& asked);
-  /// A frame that is for it. Under the engine's lock.
+  /// Receives a frame. Requires the engine's lock.
   void take(const packet& frame);
-  /// What is left of it in its completion queue goes.
+  /// Drops its remaining completions from its completion queue.
   void forget_completions() noexcept { completions().forget(*this, false); }
   completion_queue& completions() const noexcept { return *static_cast<completion_queue*>(cq); }
 
-  // As part of the engine's work.
+  // Called by the engine.
   void on_packet(const packet&) override {}
   void on_deadline(nanoseconds) override {}
   bool serve() override;
@@ -58,7 +59,7 @@ class receive_work_queue final : public ibv_wq, public served, private work_queu
 
  private:
   void late_completion_lost() override;
-  // Under the lock.
+  // These require the lock.
   void complete(ibv_wc_status status, const packet* frame, const faults::verdict& fault = {});
   void fail(ibv_wc_status status, const faults::verdict& fault = {});
   void completion_lost();
@@ -67,7 +68,7 @@ class receive_work_queue final : public ibv_wq, public served, private work_queu
   open_device& owner_;
   std::mutex lock_;
   receive_queue waiting_;
-  /// What ibv_wq says is what a program has asked for last.
+  /// The actual state. `ibv_wq::state` is the state that a program has last requested.
   ibv_wq_state now_in_ = IBV_WQS_RESET;
 };
 

@@ -10,7 +10,8 @@
 namespace softverbs {
 namespace {
 
-/// After waiting for that. Memory that no file is behind is taken for storage itself.
+/// Waits until the memory is stored, and returns true if it is. Memory without a file is assumed to
+/// be storage itself.
 bool is_stored(std::span<std::byte> memory) noexcept {
   const auto page_size = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto start = reinterpret_cast<std::uintptr_t>(memory.data());
@@ -18,7 +19,7 @@ bool is_stored(std::span<std::byte> memory) noexcept {
   return ::msync(reinterpret_cast<void*>(page), start - page + memory.size(), MS_SYNC) == 0;
 }
 
-/// Whoever chose the address may call it otherwise than where it is.
+/// True if the actual address of the word is aligned; the address in requests may differ from it.
 bool is_word(std::span<const std::byte> memory) noexcept {
   return reinterpret_cast<std::uintptr_t>(memory.data()) % atomic_bytes == 0;
 }
@@ -28,7 +29,7 @@ bool is_word(std::span<const std::byte> memory) noexcept {
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
                                        std::span<std::byte> memory) noexcept {
   if (kind == packet_kind::flush) {
-    // What was written is visible to all by now: only storage may be behind.
+    // Written data are visible to all by now; at most, they have not been stored yet.
     const bool persistent = (operands.compare_or_add & newer::flush_persistent) != 0;
     return persistent && !is_stored(memory) ? std::nullopt : std::optional<std::uint64_t>{0};
   }

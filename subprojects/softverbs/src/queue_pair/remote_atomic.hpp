@@ -10,12 +10,12 @@
 
 namespace softverbs {
 
-/// Atomics work on so many bytes, at addresses that they divide.
+/// The size of an atomic operation, which must divide its address.
 inline constexpr std::uint32_t atomic_bytes = 8;
 
-/// Does what an atomic, an atomic write, or a flush asks for, and gives the value before (0 for a
-/// flush); nothing if the memory may not be written, or has no word there. Atomic for all that use
-/// the memory, the processor included, although devices promise less.
+/// Carries out an atomic, an atomic write or a flush. Returns the previous value (0 for a flush),
+/// or nothing if the memory may not be written, or contains no aligned word. Atomic for all
+/// accesses to the memory, including the processor's, although devices promise less.
 std::optional<std::uint64_t> carry_out(packet_kind kind, const atomic_operands& operands,
                                        std::span<std::byte> memory) noexcept;
 

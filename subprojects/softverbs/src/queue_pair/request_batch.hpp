@@ -11,8 +11,8 @@
 
 namespace softverbs {
 
-/// What a program builds between ibv_wr_start and ibv_wr_complete. It is posted as a whole or
-/// not at all.
+/// The requests that a program builds between ibv_wr_start and ibv_wr_complete. They are posted as
+/// a whole, or not at all.
 struct request_batch {
   struct built {
     ibv_send_wr request;
@@ -21,14 +21,16 @@ struct request_batch {
 
   explicit request_batch(bool alone) noexcept : building(alone) {}
 
-  /// Of the thread that builds. Whoever posts to the send queue in another way is in it meanwhile.
+  /// The session of the thread that builds requests. Held during other posts to the send queue,
+  /// too.
   session building;
-  /// How many times the thread that builds has begun again, which comes to nothing.
+  /// How many times the thread has called ibv_wr_start again before it ended the batch, which has
+  /// no effect.
   unsigned begun_again = 0;
-  /// The first mistake; what comes behind it is ignored.
+  /// The first error; all later requests are ignored.
   int error = 0;
   std::vector<built> requests;
-  /// Of inline data, the address is a place in `inline_data`.
+  /// For inline data, the address is an index in `inline_data`.
   std::vector<ibv_sge> entries;
   std::vector<std::byte> inline_data;
 };

@@ -17,17 +17,17 @@ namespace {
 
 constexpr unsigned sends_per_turn = 16;
 
-/// A peer on a busy machine may well take this long for an answer.
+/// The minimum time to wait for an answer, because a peer on a busy machine may well take this
+/// long.
 constexpr nanoseconds shortest_try = 4'000'000;
 
-/// A peer that is there but hasn't read what was sent to it isn't given up before
-/// this time: a network card would have answered without its process.
+/// A peer that exists, but has not read its packets, is given at least this time: a network card
+/// would have answered without its process.
 constexpr nanoseconds patience = 2'000'000'000;
 
 constexpr std::uint8_t retry_for_ever = 7;
 
-/// How long a receiver wants to be left alone, by the code of its min_rnr_timer,
-/// in units of 10 microseconds.
+/// The delays that a receiver asks for, by the code of min_rnr_timer, in units of 10 microseconds.
 constexpr std::array<std::uint32_t, 32> rnr_times{
     65536, 1,    2,    3,    4,    6,     8,     12,    16,    24,   32,
     48,    64,   96,   128,  192,  256,   384,   512,   768,   1024, 1536,
@@ -39,7 +39,7 @@ nanoseconds try_time(std::uint8_t timeout) noexcept {
   return std::max(nanoseconds{4096} << timeout, shortest_try);
 }
 
-/// Null of what only receives for XRC, which has no requests.
+/// Null for queue pairs that receive for XRC, which have no requests.
 protection_domain* domain_of(const queue_pair_core& pair) noexcept {
   return static_cast<protection_domain*>(pair.pd);
 }
@@ -70,7 +70,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   const bool inlined = (asked.send_flags & IBV_SEND_INLINE) != 0;
   const bool addressed = pair_.qp_type == IBV_QPT_UD;
   if (addressed && asked.wr.ud.ah == nullptr) return EINVAL;
-  // As network cards that have to know the header, and don't fill in checksums.
+  // Like network cards that have to know the header, and don't calculate checksums.
   if (pair_.is_raw() &&
       (length < ethernet_header_bytes || (asked.send_flags & IBV_SEND_IP_CSUM) != 0))
     return EINVAL;
@@ -85,7 +85,8 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   work.failure = IBV_WC_SUCCESS;
   work.judged = false;
   if (inlined && (length > max_inline_ || what.fetches())) return EINVAL;
-  // What a request doesn't need, its poster need not have set; it must not get onto the wire.
+  // The program need not set the fields that a request doesn't use, and their values must not be
+  // sent.
   if (what.has_operands()) {
     work.remote_address = asked.wr.atomic.remote_addr;
     work.rkey = asked.wr.atomic.rkey;
@@ -103,7 +104,7 @@ int requester::post(const ibv_send_wr& asked, posting way) {
   }
   if (addressed) {
     const auto& handle = *static_cast<const address_handle*>(asked.wr.ud.ah);
-    // Who sends with a controlled key means that of the queue pair.
+    // A controlled key stands for the queue pair's own key.
     const bool controlled = asked.wr.ud.remote_qkey >> 31 != 0;
     datagram_of(head_) = {handle.to, number_of(handle.pd), asked.wr.ud.remote_qpn & psn_mask,
                           controlled ? pair_.attributes().qkey : asked.wr.ud.remote_qkey};
@@ -136,7 +137,7 @@ void requester::judge(request& work) {
 }
 
 ibv_wc_status requester::inspect(request& work) {
-  // Tried again, after one before it got lost.
+  // Checked before, but repeated because an earlier packet was lost.
   if (work.failure != IBV_WC_SUCCESS) return work.failure;
   judge(work);
   if (work.fault.status != IBV_WC_SUCCESS) return work.fault.status;
@@ -145,7 +146,7 @@ ibv_wc_status requester::inspect(request& work) {
     return IBV_WC_LOC_LEN_ERR;
   if (pair_.qp_type == IBV_QPT_UD && datagram_of(next_).domain != number_of(pair_.pd))
     return IBV_WC_LOC_QP_OP_ERR;
-  // A depth of zero says that this queue pair doesn't fetch.
+  // With a depth of zero, this queue pair doesn't fetch.
   if (work.fetches() && pair_.attributes().max_rd_atomic == 0) return IBV_WC_LOC_QP_OP_ERR;
   if (work.inlined) return IBV_WC_SUCCESS;
   const ibv_sge* entries = entries_of(next_);
@@ -176,7 +177,7 @@ int requester::gather(std::uint32_t number, std::uint64_t offset, std::uint32_t 
     }
     const auto part =
         static_cast<std::uint32_t>(std::min<std::uint64_t>(piece.length - offset, length));
-    // Looked up for each packet: the region may be gone by now.
+    // Looked up for each packet, because the region may have been deregistered.
     std::byte* memory =
         pair_.regions().local(pair_.pd, piece.lkey, piece.addr + offset, part, work.fetches());
     if (memory == nullptr) return -1;
@@ -193,9 +194,9 @@ bool requester::transmit() {
     if (resting_ || stopped_ || next_ == head_) return false;
     request& work = at(next_);
     if (next_ == begun_) {
-      // What was begun before the send queue is drained goes on.
+      // Requests that began before the send queue is drained continue.
       if (pair_.now_in() == IBV_QPS_SQD) return false;
-      // Or a queue that is never empty would go on with packets for ever.
+      // Otherwise, a queue that is never empty would use packets forever.
       if (awaits_turn(work)) return false;
       if (work.fenced && fetches_ > 0) return false;
       if (work.fetches() && fetches_ > 0 && fetches_ >= pair_.attributes().max_rd_atomic)
@@ -333,7 +334,7 @@ sent requester::send_frame(const packet_header& described, const iovec* payload,
                            turn when) {
   if (faults::silences(pair_.place())) return sent::lost;
   packet_header header = described;
-  // There is no switch that knows who is where: it comes to all who listen.
+  // There is no switch that knows the targets, so all listening processes get the frame.
   header.target_qpn = multicast_qpn;
   return send_to_group(header, payload, pieces, when);
 }
@@ -389,7 +390,7 @@ void requester::advance(const request& work) noexcept {
 }
 
 void requester::stop_at(request& work, ibv_wc_status failure) {
-  // What was begun before it may well succeed, and completes first.
+  // Earlier requests may well succeed, and complete first.
   work.failure = failure;
   stopped_ = true;
   if (oldest_ == next_) fail_oldest(failure);
@@ -403,7 +404,7 @@ void requester::on_acknowledge(std::uint32_t psn) {
   if (!outstanding(psn)) return;
   while (oldest_ != begun_) {
     const request& work = at(oldest_);
-    // A read is finished by its answer alone.
+    // A read is finished only by its response.
     if (work.fetches() || psn_distance(psn, work.last_psn()) < 0) break;
     acknowledged_ = (work.last_psn() + 1) & psn_mask;
     complete_oldest();
@@ -417,7 +418,7 @@ void requester::on_acknowledge(std::uint32_t psn) {
 void requester::on_read_response(const packet& incoming) {
   const packet_header& header = incoming.header;
   if (!outstanding(header.psn)) return;
-  // An answer says that all before it was carried out.
+  // A response implies that all earlier requests were carried out.
   if (header.psn != acknowledged_) on_acknowledge((header.psn - 1) & psn_mask);
   if (oldest_ == begun_ || pair_.now_in() == IBV_QPS_ERR) return;
   request& work = at(oldest_);
@@ -473,8 +474,7 @@ void requester::on_refusal(const packet_header& header) {
 }
 
 void requester::go_back_to(std::uint32_t psn) noexcept {
-  // A message that couldn't be executed to its end is tried again, too: it will
-  // fail in the same place.
+  // A message that couldn't be sent completely is repeated, too: it will fail at the same point.
   stopped_ = false;
   const request& work = at(oldest_);
   next_ = oldest_;
@@ -509,7 +509,7 @@ void requester::on_deadline(nanoseconds time) {
 void requester::made_progress() {
   retries_ = 0;
   rnr_retries_ = 0;
-  // Acknowledged before it was sent again.
+  // An acknowledgement has arrived before the retransmission.
   if (static_cast<std::int32_t>(next_ - oldest_) < 0) {
     next_ = oldest_;
     next_packet_ = 0;
@@ -523,7 +523,7 @@ void requester::made_progress() {
     quiet_since_ = now();
     restart_timer(quiet_since_);
   }
-  // Reads, fences and a drain may have waited for this.
+  // Reads, fenced requests or a drain may have waited for this.
   if (next_ != head_ || pair_.now_in() == IBV_QPS_SQD) pair_.engine().schedule(pair_);
 }
 

@@ -23,63 +23,64 @@ namespace softverbs {
 
 class queue_pair_core;
 
-/// The half of a queue pair that executes its send queue: sends packets, and completes
-/// in order. Where the service is reliable, it waits for acknowledgements, and repeats
-/// what got lost; else all is done once it is sent.
+/// The half of a queue pair that executes its send queue: it sends packets, and completes requests
+/// in order. With a reliable service, it waits for acknowledgements, and retransmits lost packets;
+/// otherwise, a request is done once it is sent.
 ///
-/// The queue is a ring with counters that only grow, in this order:
-/// freed (polled) <= oldest (not completed) <= next (to be sent) <= head (posted);
-/// `begun_` is the first that has no packet sequence number yet. After a loss,
-/// `next` goes back, `begun_` doesn't.
+/// The queue is a ring with counters that only increase, in this order: freed (polled) <= oldest
+/// (not completed) <= next (to be sent) <= head (posted). `begun_` is the first request that has no
+/// packet sequence number yet. After a loss, `next` moves back; `begun_` doesn't.
 class requester {
  public:
   requester(queue_pair_core& pair, const ibv_qp_init_attr& granted);
 
-  /// As ibv_post_send, the state being right.
+  /// Posts a request like ibv_post_send. The caller checks the state.
   int post(const ibv_send_wr& request, posting way = posting::always);
-  /// How many were posted; what was posted since then and not begun can be taken back.
+  /// The number of requests posted so far. `take_back` withdraws the requests posted since then,
+  /// none of which must have begun.
   std::uint32_t posted() const noexcept { return head_; }
   void take_back(std::uint32_t posted_before) noexcept { head_ = posted_before; }
-  /// Carries out by itself what it can of what was posted: all that the peer does otherwise,
-  /// without its help. The rest is for `transmit`. Without the engine's lock.
+  /// Carries out as many of the posted requests as possible without the peer's help, including the
+  /// peer's part; `transmit` sends the others. Does not require the engine's lock.
   void carry_out_directly();
-  /// Something that was posted isn't finished.
+  /// True if a posted request is not finished.
   bool is_busy() const noexcept { return oldest_ != head_; }
-  /// Puts as much on the wire as may be. True if there is more that needn't wait.
+  /// Sends as many packets as possible. Returns true if there are more that needn't wait.
   bool transmit();
   void on_acknowledge(std::uint32_t psn);
   void on_refusal(const packet_header& header);
   void on_read_response(const packet& incoming);
   void on_deadline(nanoseconds time);
-  /// Completes all that is left as flushed.
+  /// Completes all remaining requests as flushed.
   void flush();
-  /// Back to where nothing was ever posted.
+  /// Returns to the initial state, in which no request was ever posted.
   void reset() noexcept;
 
   void set_psn(std::uint32_t psn) noexcept { psn_ = acknowledged_ = psn; }
   std::uint32_t psn() const noexcept { return psn_; }
-  /// Nothing that has begun is unfinished.
+  /// True if all requests that have begun are finished.
   bool drained() const noexcept { return oldest_ == begun_; }
 
  private:
-  /// First what each one has, in a cache line, then what most don't touch.
+  /// The members that every request uses come first, in one cache line, and then those that most
+  /// requests don't use.
   struct request {
     std::uint64_t wr_id;
     std::uint64_t remote_address;
     std::uint64_t length;
     std::uint32_t rkey;
     std::uint32_t immediate;
-    std::uint32_t shared_queue;  ///< of XRC, that of the peer which it is for
+    std::uint32_t shared_queue;  ///< the number of the peer's shared receive queue, for XRC
     ibv_wr_opcode opcode : 8;
     ibv_wc_status failure : 8;
     std::uint16_t entries;
     bool signaled, solicited, fenced, inlined;
-    bool judged;         ///< has a verdict
-    ibv_sge only_entry;  ///< where none has more
+    bool judged;         ///< has a verdict about faults
+    ibv_sge only_entry;  ///< used if no request may have more than one entry
 
     std::uint32_t first_psn;
     std::uint32_t packets;
-    std::uint32_t received;  ///< bytes of what is fetched
+    std::uint32_t received;  ///< the number of bytes fetched so far
     faults::verdict fault;
     union {
       atomic_operands operands;
@@ -96,7 +97,7 @@ class requester {
     if (max_entries_ == 1) return &at(number).only_entry;
     return entries_.get() + std::size_t{number & (capacity_ - 1)} * max_entries_;
   }
-  /// What is inline has no entries, and is in their place if there is room for the most of it.
+  /// Inline data have no entries; they are stored in place of the entries if there is enough space.
   std::byte* inline_of(std::uint32_t number) noexcept {
     if (has_inline_among_entries()) return reinterpret_cast<std::byte*>(entries_of(number));
     return inline_.get() + std::size_t{number & (capacity_ - 1)} * max_inline_;
@@ -105,7 +106,8 @@ class requester {
     return max_inline_ <= max_entries_ * sizeof(ibv_sge);
   }
 
-  /// Where a datagram goes, kept for itself: address handles may be destroyed, and their domain.
+  /// The destination of a datagram. It is a copy, because the address handle and its domain may be
+  /// destroyed.
   struct datagram {
     destination to;
     std::uint32_t domain;
@@ -118,21 +120,21 @@ class requester {
 
   struct local_memory;
   bool carry_out_directly(request& work) noexcept;
-  /// It is going to be, once nothing is on the wire before it.
+  /// True if the request will be carried out directly once no earlier one is in flight.
   bool awaits_turn(const request& work) const noexcept;
   bool look_up(const request& work, local_memory& memory) noexcept;
   bool is_same_process(const remote_process& other) noexcept;
-  /// The same where the payload can be accessed from here.
+  /// As above, if this process can access the peer's memory.
   bool access_directly(request& work, const local_memory& local, std::byte* memory) noexcept;
   bool copy_directly(const request& work, const remote_process& other, const local_memory& local,
                      std::uint64_t remote) noexcept;
   completion completion_of(const request& work, ibv_wc_status status) noexcept;
   bool outstanding(std::uint32_t psn) const noexcept;
   ibv_wc_status inspect(request& work);
-  /// Asks what fault is to happen to it.
+  /// Determines the effect of faults on the request.
   void judge(request& work);
-  /// The pieces of memory with `length` bytes from `offset`; negative if they may
-  /// not be used.
+  /// Finds the pieces of memory with `length` bytes from `offset` on. Returns a negative number if
+  /// they may not be used.
   int gather(std::uint32_t number, std::uint64_t offset, std::uint32_t length,
              iovec* pieces) noexcept;
   enum class outcome : std::uint8_t { sent, waiting, failed };
@@ -148,7 +150,7 @@ class requester {
   outcome be_done_with(const request& work, sent result);
   void advance(const request& work) noexcept;
   void begin(request& work) noexcept;
-  /// What is local, when all before it has finished: so it is never repeated.
+  /// Carries out a local request. All earlier requests must be finished, so it is never repeated.
   outcome carry_out(request& work);
   void stop_at(request& work, ibv_wc_status failure);
   void complete_oldest();
@@ -159,7 +161,7 @@ class requester {
   void made_progress();
   void restart_timer(nanoseconds time);
 
-  // First all that a direct request looks at, which is little more than a cache line.
+  // The members that a direct request accesses come first, in little more than a cache line.
   queue_pair_core& pair_;
   std::uint32_t capacity_;  ///< a power of two, or 0
   std::uint32_t max_entries_;
@@ -171,7 +173,7 @@ class requester {
   std::uint32_t next_ = 0;
   std::uint32_t begun_ = 0;
   std::uint32_t head_ = 0;
-  std::uint32_t psn_ = 0;  ///< of the first packet never sent
+  std::uint32_t psn_ = 0;  ///< the number of the first packet that was never sent
   bool signals_all_;
   bool used_wire_ = false;  ///< since the last reset
   bool stopped_ = false;    ///< `next_` can't be executed
@@ -179,16 +181,17 @@ class requester {
 
   queue_array<std::byte, queue_content::sends> inline_;
   queue_array<datagram, queue_content::sends> datagrams_;
-  /// The processes that `next_`, to a group, still has to be sent to, if it was to some.
+  /// The processes to which `next_`, if it is for a group, still has to be sent; none before it was
+  /// sent to any.
   std::optional<std::vector<std::uint32_t>> audience_;
-  std::uint32_t next_packet_ = 0;   ///< of `next_`
-  std::uint32_t fetches_ = 0;       ///< from `oldest_` up to `next_`
-  std::uint32_t acknowledged_ = 0;  ///< of the first packet not acknowledged
-  bool gave_up_ = false;            ///< waiting for a receiver that doesn't read
+  std::uint32_t next_packet_ = 0;   ///< the next packet of `next_`
+  std::uint32_t fetches_ = 0;       ///< the reads and atomics from `oldest_` up to `next_`
+  std::uint32_t acknowledged_ = 0;  ///< the number of the first unacknowledged packet
+  bool gave_up_ = false;            ///< no longer waits for a receiver that doesn't read
   std::uint8_t retries_ = 0;
   std::uint8_t rnr_retries_ = 0;
   nanoseconds quiet_since_ = 0;
-  nanoseconds seen_peer_ = 0;  ///< in its process
+  nanoseconds seen_peer_ = 0;  ///< when its process was last verified
 };
 
 }  // namespace softverbs

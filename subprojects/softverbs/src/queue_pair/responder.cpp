@@ -19,10 +19,10 @@ namespace {
 
 constexpr unsigned answers_per_turn = 16;
 
-/// Long messages are acknowledged in between, so that the requester sees progress.
+/// Long messages are acknowledged several times, so that the requester sees progress.
 constexpr unsigned packets_per_acknowledgement = 8;
 
-/// What only a datagram tells, because nobody else could.
+/// Sets the fields about the sender, which only completions of datagrams have.
 void describe_sender(const packet_header& header, bool ethernet, ibv_wc& completion) noexcept {
   completion.src_qp = header.source_qpn;
   completion.sl = header.service_level;
@@ -46,12 +46,12 @@ responder::responder(queue_pair_core& pair, const ibv_qp_init_attr& granted,
       receives_for_(receives_for) {}
 
 bool responder::turn_to(std::uint32_t shared_queue) noexcept {
-  // A message is for one of them from its beginning to its end.
+  // All packets of a message are for the same queue.
   if (message_.open && message_.shared_queue != shared_queue) return false;
   const auto found = receives_for_->shared_receive_queues.find(shared_queue);
   if (found == receives_for_->shared_receive_queues.end()) return false;
   auto* const next = static_cast<shared_receive_queue*>(found->second);
-  // Another one's receive would still be here only if its message had been.
+  // A receive of the previous queue is still in use only if its message is incomplete.
   if (next != shared_ && taken_) return false;
   shared_ = next;
   return true;
@@ -65,7 +65,7 @@ void responder::forget(const shared_receive_queue& queue) noexcept {
   if (shared_ != &queue) return;
   taken_.reset();
   shared_ = nullptr;
-  // The rest of a message is not for another one that gets the number.
+  // The rest of the message must not go to another queue that gets the same number.
   message_.open = false;
 }
 
@@ -89,14 +89,14 @@ void responder::on_request(const packet& incoming) {
 bool responder::is_expected(const packet_header& header) {
   const std::int32_t distance = psn_distance(header.psn, expected_);
   if (!pair_.is_reliable()) {
-    // Each message stands for itself; one that has a gap is dropped up to its end.
+    // Messages are independent of each other; a message with a gap is dropped up to its end.
     const bool first = (header.flags & packet_flag::first) != 0;
     if (first) expect_psn(header.psn);
     message_.open = !first && message_.open && distance == 0;
     return first || message_.open;
   }
   if (distance < 0) on_duplicate(header);
-  // Said once: all that was under way behind the lost one comes here, too.
+  // Refused only once: all packets in flight after the lost one arrive here, too.
   if (distance > 0 && !refused_) refuse(refusal::sequence);
   return distance == 0;
 }
@@ -107,12 +107,12 @@ void responder::on_duplicate(const packet_header& header) {
     pair_.engine().schedule(pair_);
     return;
   }
-  // Only what was carried out lately; the rest has nothing to do with us.
+  // Only recent requests are kept; older duplicates are ignored.
   const std::uint32_t known = std::min(end_fetch_, most_fetches);
   for (std::uint32_t back = 1; back <= known; ++back) {
     fetch& wanted = fetch_at(end_fetch_ - back);
     if (wanted.psn != header.psn) continue;
-    // Still to be answered: that will do.
+    // It has not been answered yet, so one response is enough.
     if (back <= end_fetch_ - first_fetch_) return;
     fetch again = wanted;
     again.answered = 0;
@@ -137,7 +137,7 @@ bool responder::continues(const packet_header& header) noexcept {
     message_.shared_queue = header.shared_queue;
   }
   if (message_.kind != header.kind || header.offset != message_.arrived) return false;
-  // All but the last one are full, or numbers and offsets would not match.
+  // All packets but the last one must be full; otherwise, numbers and offsets would not match.
   return last || header.payload == packet_bytes;
 }
 
@@ -174,7 +174,8 @@ void responder::on_datagram(const packet& incoming) {
   if (!has_receive()) return;
   if (header.payload > current().length)
     return fail_receive(IBV_WC_LOC_LEN_ERR, refusal::none, IBV_EVENT_QP_REQ_ERR);
-  // Without a network header, the room for it stays as it is. Frames begin with what they have.
+  // If there is no network header, its space in the receive is left unchanged. A frame has no such
+  // space.
   const bool whole = header.kind == packet_kind::frame || (header.flags & packet_flag::global) != 0;
   const std::uint32_t skipped = whole ? 0 : sizeof(network_header);
   if (!current_memory().fill(skipped, incoming.payload + skipped, header.payload - skipped))
@@ -191,13 +192,13 @@ void responder::on_write(const packet& incoming) {
   const std::uint64_t end = std::uint64_t{message_.arrived} + header.payload;
   if (end > message_.length || (last && end != message_.length))
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  // What the queue pair doesn't take at all is no matter of the memory.
+  // If the queue pair permits no writes, the access rights of the memory don't matter.
   if ((pair_.attributes().qp_access_flags & right_to(header.kind)) == 0)
     return refuse_for_good(refusal::invalid_request, IBV_EVENT_QP_REQ_ERR);
-  // Nothing is touched by an empty write, so its key isn't looked at.
+  // An empty write accesses nothing, so its key isn't checked.
   if (message_.length != 0) {
-    // The whole message on its first packet; on the others, the region could be
-    // gone.
+    // Checks the whole message for each packet, because the region may have been deregistered since
+    // the first one.
     std::byte* base = pair_.regions().remote({pair_, domain()}, message_.rkey, message_.address,
                                              message_.length, right_to(header.kind));
     if (base == nullptr ||
@@ -315,7 +316,7 @@ void responder::complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std
   taken_.reset();
   entry.of_send_queue = false;
   pair_.count_completion(counted_operation::receive, status, bytes);
-  // Of XRC, whose queue pairs may go before what was received through them is polled.
+  // An XRC queue pair may be destroyed before the completions of its receives are polled.
   if (receives_for_ != nullptr) entry.owner = shared_;
   pair_.complete(*(receives_for_ != nullptr ? shared_->xrc.completions
                                             : static_cast<completion_queue*>(pair_.recv_cq)),
@@ -359,8 +360,7 @@ packet_header responder::refusal_header() const noexcept {
 }
 
 bool responder::answer() {
-  // In the order of the requests: an acknowledgement covers all that went before
-  // it.
+  // In the order of the requests, because an acknowledgement covers all earlier ones.
   unsigned budget = answers_per_turn;
   while (first_fetch_ != end_fetch_ && refusal_due_ == refusal::none) {
     fetch& wanted = fetch_at(first_fetch_);
@@ -380,7 +380,7 @@ bool responder::answer() {
 }
 
 void* responder::source_of(fetch& wanted) noexcept {
-  // Looked up for each packet: the region may be gone by now.
+  // Looked up for each packet, because the region may have been deregistered.
   const std::span<std::byte> memory = wanted.value ? std::span<std::byte>{} : memory_of(wanted);
   if (wanted.kind == packet_kind::read_request)
     return memory.data() == nullptr ? nullptr : memory.data() + wanted.answered;
@@ -401,7 +401,7 @@ bool responder::answer_fetch(fetch& wanted) {
     case sent::blocked:
       return false;
     case sent::fault:
-      // The region went away after the request had been accepted.
+      // The region was deregistered after the request had been accepted.
       refuse_for_good(refusal::remote_access, IBV_EVENT_QP_ACCESS_ERR);
       refused_psn_ = wanted.psn;
       return true;
@@ -423,7 +423,8 @@ void responder::leave_answer() {
 void responder::flush() {
   first_fetch_ = end_fetch_;
   while (taken_ || !own_.empty()) complete_receive(IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV, 0, nullptr);
-  // Who waits for the shared queue to be his again can't know otherwise. Of XRC, it is nobody's.
+  // Notifies the program that the queue pair no longer uses the shared queue. An XRC queue belongs
+  // to no queue pair.
   if (shared_ != nullptr && receives_for_ == nullptr && !std::exchange(told_last_, true))
     pair_.raise(IBV_EVENT_QP_LAST_WQE_REACHED);
 }

@@ -24,47 +24,48 @@ class shared_receive_queue;
 struct packet;
 struct xrc_domain;
 
-/// The half of a queue pair that carries out what its peer asks for, and that
-/// fills receives.
+/// The half of a queue pair that carries out the requests of its peer, and fills receives.
 class responder {
  public:
-  /// Of XRC, with the domain whose shared receive queues requests may name; else with null.
+  /// For XRC, `receives_for` is the domain whose shared receive queues requests may name; otherwise
+  /// null.
   responder(queue_pair_core& pair, const ibv_qp_init_attr& granted, const xrc_domain* receives_for);
 
-  /// As ibv_post_recv, the state being right.
+  /// Posts a receive like ibv_post_recv. The caller checks the state.
   int post(const ibv_recv_wr& request) noexcept { return own_.post(request); }
   void on_request(const packet& incoming);
-  /// Or a frame.
+  /// Also receives frames.
   void on_datagram(const packet& incoming);
-  /// Sends the answers that are due. False if some have to wait.
+  /// Sends the answers that are due. Returns false if some of them have to wait.
   bool answer();
   void flush();
   void reset() noexcept;
-  /// A shared receive queue of XRC goes; what it has of a message goes with it.
+  /// Called when a shared receive queue of XRC is destroyed. Drops the rest of its message.
   void forget(const shared_receive_queue& queue) noexcept;
-  /// Hands an acknowledgement or refusal that is due to the wire.
+  /// Passes an acknowledgement or refusal that is due to the wire.
   void leave_answer();
 
   void expect_psn(std::uint32_t psn) noexcept;
   std::uint32_t expected_psn() const noexcept { return expected_; }
 
  private:
-  /// What a peer waits for to come back: what it reads, the value before an atomic, or that an
-  /// atomic write is done. Or what it got lately, and may ask for again.
+  /// A request whose response the peer waits for: the data of a read, the previous value of an
+  /// atomic, or the end of an atomic write or a flush. Recent ones are kept after the response,
+  /// because the peer may repeat them.
   struct fetch {
     packet_kind kind;
     std::uint64_t address;
     std::uint32_t rkey;
-    std::uint32_t domain;  ///< the number of the one whose memory it may touch
+    std::uint32_t domain;  ///< the number of the domain whose memory it may access
     std::uint64_t length;
-    std::uint32_t answer;  ///< bytes that go back
+    std::uint32_t answer;  ///< the size of the response in bytes
     unsigned right;
     std::uint32_t psn;
     atomic_operands operands;
-    std::optional<std::uint64_t> value;  ///< the atomic's, once that has been carried out
+    std::optional<std::uint64_t> value;  ///< the result, once it has been carried out
     std::uint32_t answered;
 
-    /// A read of nothing needs no key.
+    /// A read of zero bytes needs no key.
     bool touches_memory() const noexcept {
       return length != 0 || kind != packet_kind::read_request;
     }
@@ -72,12 +73,12 @@ class responder {
       return kind == packet_kind::flush && operands.compare_or_add >> 8 == newer::flush_region;
     }
   };
-  /// The message whose packets are coming in.
+  /// The message that is being received.
   struct message {
     packet_kind kind{};
     bool open = false;
     std::uint32_t arrived = 0;
-    std::uint32_t length = 0;  ///< write
+    std::uint32_t length = 0;  ///< writes only
     std::uint32_t rkey = 0;
     std::uint64_t address = 0;
     std::uint32_t shared_queue = 0;
@@ -87,63 +88,67 @@ class responder {
   void on_send(const packet& incoming);
   void on_write(const packet& incoming);
   void on_fetch(const packet& incoming);
-  /// Completes it by what its operands say; false if that is nonsense.
+  /// Sets the required right and, for a flush, the length. Returns false if the operands are
+  /// invalid.
   bool understands(fetch& wanted) const noexcept;
   bool is_expected(const packet_header& header);
-  /// Of XRC: the shared receive queue that a request names becomes this one's. False if there is
-  /// none of that number in the domain.
+  /// XRC only: switches to the shared receive queue that a request names. Returns false if the
+  /// domain has no queue with that number, or if a message for another queue is incomplete.
   bool turn_to(std::uint32_t shared_queue) noexcept;
-  /// The number of the domain that requests may touch the memory of, now.
+  /// The number of the domain whose memory requests may currently access.
   std::uint32_t domain() const noexcept;
   bool continues(const packet_header& header) noexcept;
-  /// Whether there is a receive to be filled; takes one if they are shared.
+  /// True if there is a receive to be filled; takes one from a shared queue.
   bool has_receive();
   const receive_queue::receive& current() const noexcept {
     return shared_ == nullptr ? own_.front() : *taken_;
   }
   receive_memory current_memory() const noexcept;
   void took(const packet_header& header);
-  /// A message has come in completely. False if that fails.
+  /// Called when a message is complete. Returns false on failure.
   bool receive_message(ibv_wc_opcode opcode, std::uint32_t bytes, const packet_header& header);
   void complete_receive(ibv_wc_status status, ibv_wc_opcode opcode, std::uint32_t bytes,
                         const packet_header* header, const faults::verdict& fault = {});
-  /// Where nobody waits for answers, the message is dropped instead.
+  /// Refuses the message. Drops it instead if the service is not reliable.
   void refuse(refusal reason);
   void refuse_for_good(refusal reason, ibv_event_type event);
-  /// It is the program's fault that the message can't be received.
+  /// Completes a receive with an error that the receiving program has caused.
   void fail_receive(ibv_wc_status status, refusal reason, ibv_event_type event,
                     const faults::verdict& fault = {});
   packet_header refusal_header() const noexcept;
   packet_header acknowledgement() const noexcept;
   bool answer_fetch(fetch& wanted);
-  /// With null if the memory may not be used, or not any more.
+  /// Null if the memory may not be used, or may no longer be used.
   std::span<std::byte> memory_of(const fetch& wanted) const noexcept;
   void* source_of(fetch& wanted) noexcept;
 
   queue_pair_core& pair_;
   receive_queue own_;
-  /// Null, or instead of the own one. Of XRC, what the last request named, while it is there.
+  /// Used instead of `own_` unless null. For XRC, the queue that the last request named, while it
+  /// exists.
   shared_receive_queue* shared_;
   const xrc_domain* receives_for_;
-  /// Of the shared one. A message that is dropped leaves it to the next one.
+  /// The receive that was taken from the shared queue. If its message is dropped, the next message
+  /// uses it.
   std::optional<receive_queue::receive> taken_;
   std::vector<ibv_sge> taken_entries_;
   bool told_last_ = false;
 
-  std::uint32_t expected_ = 0;  ///< the packet sequence number that comes next
+  std::uint32_t expected_ = 0;  ///< the next packet sequence number
   message message_;
   bool acknowledge_due_ = false;
   unsigned unacknowledged_ = 0;
-  /// Refused once, and not heard again of since: the rest is dropped silently.
+  /// True after a refusal, until the expected packet arrives. Packets after that one are dropped
+  /// silently.
   bool refused_ = false;
   refusal refusal_due_ = refusal::none;
   std::uint32_t refused_psn_ = 0;
 
   static constexpr std::uint32_t most_fetches = 32;
-  /// Null before the first one: many queue pairs never get any.
+  /// Null before the first request, because many queue pairs never get any.
   std::unique_ptr<std::array<fetch, most_fetches>> fetches_;
   fetch& fetch_at(std::uint32_t number) noexcept { return (*fetches_)[number % most_fetches]; }
-  std::uint32_t first_fetch_ = 0;  ///< not answered yet
+  std::uint32_t first_fetch_ = 0;  ///< the first request that is not answered yet
   std::uint32_t end_fetch_ = 0;
 };
 

@@ -47,7 +47,8 @@ std::optional<receive_queue::receive> shared_receive_queue::take(std::vector<ibv
 
 int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
-  // Before the lock, so that the old places go behind it: they may be of a program's allocator.
+  // Before the lock, so that the old entries are freed after it is released: they may come from the
+  // program's allocator.
   std::optional<receive_queue> resized;
   if ((mask & IBV_SRQ_MAX_WR) != 0) {
     ibv_srq_attr granted = query();
@@ -58,8 +59,8 @@ int shared_receive_queue::modify(const ibv_srq_attr& asked, int mask) {
     resized.emplace(granted.max_wr, granted.max_sge, static_cast<protection_domain*>(pd));
   }
   const std::lock_guard held(lock_);
-  // What isn't asked for is as it is now: meanwhile the limit may have been reached, or another
-  // thread may have changed the queue.
+  // The other attributes keep their current values: the limit may have been reached in the
+  // meantime, or another thread may have changed the queue.
   ibv_srq_attr next = attributes();
   if (resized) next.max_wr = resized->capacity();
   if ((mask & IBV_SRQ_LIMIT) != 0) next.srq_limit = asked.srq_limit;

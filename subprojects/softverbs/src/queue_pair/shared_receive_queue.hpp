@@ -17,15 +17,15 @@ class open_device;
 struct protection_domain;
 struct xrc_opening;
 
-/// What a shared receive queue of XRC has besides.
+/// The additional members of an XRC shared receive queue.
 struct xrc_part {
   xrc_opening* domain = nullptr;
-  /// Where messages complete that are received here.
+  /// The queue in which receives of this queue complete.
   completion_queue* completions = nullptr;
   std::uint32_t number = 0;
 };
 
-/// Receives for several queue pairs. Has a lock of its own, which its functions take.
+/// A queue of receives for several queue pairs. It has its own lock, which its functions take.
 class shared_receive_queue final : public ibv_srq, public work_queues {
  public:
   shared_receive_queue(open_device& owner, protection_domain& domain, const ibv_srq_attr& granted,
@@ -36,16 +36,16 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
   int post(const ibv_recv_wr& request) noexcept;
 
-  /// Takes the next receive for a queue pair, which keeps its entries; nothing if there is none.
+  /// Takes the next receive for a queue pair, and copies its entries; nothing if there is none.
   std::optional<receive_queue::receive> take(std::vector<ibv_sge>& entries);
 
-  /// As ibv_modify_srq and ibv_query_srq.
+  /// Implement ibv_modify_srq and ibv_query_srq.
   int modify(const ibv_srq_attr& asked, int mask);
   ibv_srq_attr query() noexcept;
 
   bool is_of_xrc() const noexcept { return xrc.domain != nullptr; }
 
-  /// Of XRC; does not change.
+  /// For XRC only; does not change.
   xrc_part xrc;
   // The engine's lock protects these.
   unsigned queue_pairs = 0;
@@ -53,14 +53,14 @@ class shared_receive_queue final : public ibv_srq, public work_queues {
 
  private:
   ibv_srq_attr attributes() const noexcept;
-  // That completions are lost is said of their queue, and of the queue pair that the message came
-  // through if that was still there.
+  // A lost completion is reported for its completion queue, and for the queue pair through which
+  // the message came if that still exists.
   void late_completion_lost() override {}
 
   open_device& owner_;
   std::mutex lock_;
   receive_queue waiting_;
-  /// With fewer than this, the program is told, once.
+  /// When fewer receives than this are left, the program is notified, once.
   std::uint32_t limit_ = 0;
 };
 

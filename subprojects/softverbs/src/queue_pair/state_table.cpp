@@ -35,7 +35,7 @@ constexpr int reliable_mask = connected_mask | IBV_QP_MIN_RNR_TIMER;
 
 constexpr int unconnected_mask = IBV_QP_CUR_STATE | IBV_QP_QKEY;
 
-// But for those to RESET and ERR, which take nothing.
+// All transitions except those to RESET and ERR, which have no attributes.
 
 constexpr std::array of_rc{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial_mask, 0}},
@@ -65,7 +65,7 @@ constexpr std::array of_uc{
     transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS}},
 };
 
-// A queue pair of XRC is only one half of a connection, and takes what concerns that half.
+// An XRC queue pair is only one half of a connection, and has only the attributes of that half.
 
 constexpr std::array of_xrc_send{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {initial_mask, 0}},
@@ -106,7 +106,7 @@ constexpr std::array of_ud{
     transition{IBV_QPS_SQE, IBV_QPS_RTS, {0, unconnected_mask}},
 };
 
-// What frames it sends and takes is said by programs and rules.
+// Programs and flow rules determine the frames that it sends and receives.
 constexpr std::array of_raw_packet{
     transition{IBV_QPS_RESET, IBV_QPS_INIT, {IBV_QP_PORT, 0}},
     transition{IBV_QPS_INIT, IBV_QPS_INIT, {}},

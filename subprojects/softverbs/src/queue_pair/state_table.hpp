@@ -5,8 +5,8 @@
 
 namespace softverbs {
 
-/// Whether a queue pair of this type may go from `from` to `to` with exactly these
-/// attributes given (IBV_QP_STATE among them or not).
+/// True if a queue pair of this type may change from `from` to `to` with exactly these attributes,
+/// whether or not they include IBV_QP_STATE.
 bool transition_is_valid(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to, int mask) noexcept;
 
 }  // namespace softverbs

@@ -8,12 +8,14 @@ class shared_receive_queue;
 struct xrc_opening;
 struct xrc_target;
 
-// Before they are destroyed, these part from their domain of XRC. Under the engine's lock.
+// These remove objects from their XRC domain before they are destroyed. They require the engine's
+// lock.
 
-/// With the last object that stands for a queue pair, the queue pair goes.
+/// Destroys the queue pair with the last object that refers to it.
 void part(xrc_target& target);
-/// If it is of XRC. Queue pairs that are in the middle of a message to it refuse the rest. What it
-/// has completed stays where it is: when a device is closed, that memory may be gone already.
+/// Does nothing unless it is an XRC queue. Queue pairs that are receiving a message into it refuse
+/// the rest. Leaves its completions where they are, because their memory may already be unmapped
+/// when a device is closed.
 void part(shared_receive_queue& queue, machine& from);
 void part(xrc_opening& opening, machine& from) noexcept;
 
