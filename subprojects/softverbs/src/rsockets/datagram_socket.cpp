@@ -21,10 +21,10 @@
 namespace softverbs {
 namespace {
 
-/// Not one of the connection manager's.
+/// Doesn't collide with the port spaces of the connection manager.
 constexpr port_space datagram_space = IPPROTO_UDP;
 
-/// A receiver that is at work takes a datagram within this time. The kernel queues very few.
+/// The time within which a running receiver takes a datagram. The kernel queues very few.
 constexpr int most_attempts = 20;
 constexpr timespec before_next_attempt{0, 100'000};
 
@@ -49,7 +49,7 @@ bool deliver(int descriptor, msghdr& message, const std::string& host, std::uint
 
 }  // namespace
 
-/// Before the data of each datagram.
+/// The header in front of the data of each datagram.
 struct datagram_socket::header {
   static constexpr std::uint32_t expected_mark = 0x53565244;
 

@@ -20,12 +20,12 @@
 namespace softverbs {
 namespace {
 
-/// Of one packet.
+/// The maximum number of bytes in one packet.
 constexpr std::size_t most_data = 64 * 1024;
 
 }  // namespace
 
-/// The start of each packet. The data of a write follows it.
+/// The header of each packet. The data of a write follow it.
 struct io_mappings::packet {
   enum class what : std::uint32_t { room = 1, mapping, write };
 
@@ -44,7 +44,7 @@ io_mappings::~io_mappings() { ::close(socket_); }
 
 void io_mappings::begin() {
   tell({.kind = packet::what::room, .index = room_});
-  // The peer's notices of mappings must not fill the socket until this end writes.
+  // Otherwise, the peer's notices of mappings would fill the socket until this end writes.
   if (room_ != 0) start_thread();
 }
 
@@ -134,7 +134,7 @@ void io_mappings::catch_up() {
 }
 
 void io_mappings::serve() {
-  // Under the lock.
+  // Protected by the lock.
   static std::array<std::byte, most_data> data;
   while (!is_over_) {
     packet said;
@@ -189,7 +189,7 @@ void io_mappings::stop() noexcept {
   const int error = errno;
   is_over_ = true;
   own_.clear();
-  // Its thread ends by that.
+  // This ends its thread.
   if (served_by_ == ::getpid()) ::shutdown(socket_, SHUT_RDWR);
   errno = error;
 }

@@ -13,34 +13,35 @@
 
 namespace softverbs {
 
-/// The memory of both ends of a connection that riomap has given to the other one. It has a socket
-/// of its own, with a thread that carries out what the peer writes.
+/// The memory that both ends of a connection have mapped for each other with riomap. It has its own
+/// socket, and a thread that carries out the peer's writes.
 class io_mappings : public std::enable_shared_from_this<io_mappings> {
  public:
-  /// Takes the socket over. The stream's descriptor ends with it if the peer writes where it may
-  /// not. `room` is the number of mappings that this end lets its peer have.
+  /// Takes ownership of the socket. If the peer writes outside of its mappings, the stream is shut
+  /// down. `room` is the number of mappings that this end allows its peer.
   io_mappings(int socket, int stream, unsigned room) noexcept;
   io_mappings(const io_mappings&) = delete;
   io_mappings& operator=(const io_mappings&) = delete;
   ~io_mappings();
 
-  // Under the lock of connections.
+  // These require the lock of connections.
 
   /// Tells the peer about `room`, and serves it.
   void begin();
   void set_peer_room(unsigned room) noexcept { peer_room_ = room; }
-  /// 0 or an errno. Sets the offset if it is -1.
+  /// Returns 0 or an errno value. Sets the offset if it is -1.
   int map(void* memory, std::size_t length, bool for_peer, off_t& offset);
   int unmap(const void* memory, std::size_t length);
   void end_writes() noexcept { may_write_ = false; }
-  /// Nothing is written here any more.
+  /// Ends all writes to this end's memory.
   void stop() noexcept;
 
-  // Not under the lock.
+  // These must be called without the lock.
 
-  /// The number of bytes, or -1 with errno.
+  /// Returns the number of bytes, or -1 with errno on failure.
   ssize_t write(const void* data, std::size_t length, off_t offset, bool waits);
-  /// Carries out what the peer wrote before what the program has just received.
+  /// Carries out the writes that the peer made before it sent the data that the program has just
+  /// received.
   void catch_up();
 
  private:
@@ -72,7 +73,7 @@ class io_mappings : public std::enable_shared_from_this<io_mappings> {
   std::map<std::uint32_t, target> targets_;
   bool may_write_ = true;
   bool is_over_ = false;
-  /// The process whose thread it is; 0 for none.
+  /// The process that the thread runs in; 0 if there is no thread.
   pid_t served_by_ = 0;
   std::atomic<bool> is_written_to_{false};
 };

@@ -15,10 +15,10 @@ namespace softverbs {
 
 class io_mappings;
 
-/// Writes as much of the address as there is room for; returns the length of all of it.
+/// Writes as much of the address as fits, and returns its full length.
 socklen_t copy_address(const ip_address& address, void* to, socklen_t room) noexcept;
 
-/// The way from an address of this process to another one.
+/// The route from an address of this process to another one.
 struct socket_way {
   place from;
   ip_address source;
@@ -26,12 +26,12 @@ struct socket_way {
 };
 
 /// The socket of one descriptor: a Unix socket with IP addresses. The kernel implements blocking,
-/// polling and shutdown. The functions need the lock of connections, unless they say otherwise.
+/// polling and shutdown. The functions require the lock of connections, unless they say otherwise.
 class rdma_socket {
  public:
-  /// The socket that has this descriptor; null with EBADF. Not under the lock.
+  /// Returns the socket with this descriptor, or null with EBADF. Must be called without the lock.
   static std::shared_ptr<rdma_socket> find(int descriptor);
-  /// From here on, `find` finds it.
+  /// Makes `find` find the socket.
   static void add(std::shared_ptr<rdma_socket> made);
 
   rdma_socket(const rdma_socket&) = delete;
@@ -39,10 +39,10 @@ class rdma_socket {
   virtual ~rdma_socket() = default;
 
   int descriptor() const noexcept { return descriptor_; }
-  /// By the flag of the descriptor.
+  /// True if the descriptor has the flag O_NONBLOCK.
   bool is_nonblocking() const noexcept;
 
-  // Each is 0 or an errno.
+  // These return 0 or an errno value.
   int bind(const sockaddr* address);
   virtual int listen(int backlog);
   virtual int set_option(int level, int name, const void* value, socklen_t length);
@@ -54,31 +54,31 @@ class rdma_socket {
   virtual ip_address local() const { return local_; }
   virtual std::optional<ip_address> peer() const = 0;
 
-  // Not under the lock, because they wait.
+  // These must be called without the lock, because they wait.
 
-  /// 0 or an errno.
+  /// Returns 0 or an errno value.
   virtual int connect(const sockaddr* address) = 0;
-  /// A descriptor, or -1 with errno.
+  /// Returns a descriptor, or -1 with errno on failure.
   virtual int accept();
-  // As sendmsg and recvmsg.
+  // Like sendmsg and recvmsg.
   virtual ssize_t send(const msghdr& message, int flags) = 0;
   virtual ssize_t receive(msghdr& message, int flags) = 0;
 
-  /// The result of a poll that the kernel can't give; 0 if the caller has to ask again soon. Empty
-  /// if the kernel's result counts.
+  /// Returns the result of a poll that the kernel can't determine, 0 if the caller has to poll
+  /// again soon, or nothing if the kernel's result is right.
   virtual std::optional<short> readiness(short /*events*/) { return std::nullopt; }
-  /// Null if it isn't connected, or can't have any.
+  /// Null if the socket isn't connected, or can't have mappings.
   virtual std::shared_ptr<io_mappings> mappings() { return nullptr; }
 
  protected:
   rdma_socket(int descriptor, port_space space, sa_family_t family) noexcept;
 
-  /// Once the address is this socket's own.
+  /// Called after the address was reserved.
   virtual int name_socket() { return 0; }
   int reserve(ip_address address);
   bool is_bound() const noexcept { return reserved_ != nullptr; }
   int find_way(const ip_address& target, socket_way& found) const;
-  /// The address with the family of this socket.
+  /// Returns the address with the family of this socket.
   ip_address as_own(ip_address address) const noexcept;
 
   const int descriptor_;

@@ -10,7 +10,7 @@
 
 namespace softverbs {
 
-/// Calls `work`, which returns 0 or an errno, with the socket and under the lock.
+/// Calls `work` with the socket and under the lock. `work` returns 0 or an errno value.
 template <typename Work>
 int locked_call(int descriptor, Work work) {
   return guarded([&] {
@@ -21,7 +21,7 @@ int locked_call(int descriptor, Work work) {
   });
 }
 
-/// Calls `work`, which returns a number or -1 with errno, with the socket and without the lock.
+/// Calls `work` with the socket and without the lock. `work` returns a number, or -1 with errno.
 template <typename Work>
 ssize_t waiting_call(int descriptor, Work work) {
   try {

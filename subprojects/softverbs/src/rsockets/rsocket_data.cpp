@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that send, receive, and write into memory of the peer.
+// The entry points that send, receive, and write into the peer's memory.
 #include "rsockets/io_mappings.hpp"
 #include "rsockets/rsocket_calls.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that wait for sockets, and for other descriptors with them.
+// The entry points that wait for sockets and other descriptors.
 #include "base/clock.hpp"
 #include "connections/protocol.hpp"
 #include "rsockets/rsocket_calls.hpp"
@@ -22,21 +22,21 @@ namespace {
 
 constexpr nanoseconds without_end = -1;
 
-/// Milliseconds till then, as poll takes them.
+/// Returns the time until `end` in milliseconds, as a timeout for poll.
 int time_left(nanoseconds end) noexcept {
   if (end == without_end) return -1;
   const nanoseconds left = std::max<nanoseconds>(end - now(), 0);
   return static_cast<int>((left + millisecond - 1) / millisecond);
 }
 
-/// Whether a socket has data left. The program reads it before it gets POLLHUP.
+/// True if a socket has unread data. The program gets POLLHUP only after it has read them.
 bool has_unread(const pollfd& polled) {
   int unread = 0;
   return (polled.revents & (POLLIN | POLLOUT)) != 0 && rdma_socket::find(polled.fd) != nullptr &&
          ::ioctl(polled.fd, FIONREAD, &unread) == 0 && unread != 0;
 }
 
-/// Polls once, and returns the number of ready entries, or -1 with errno.
+/// Polls once. Returns the number of ready entries, or -1 with errno on failure.
 int poll_once(std::span<pollfd> asked, int timeout) {
   std::vector<pollfd> known(asked.begin(), asked.end());
   int ready = 0;
@@ -61,7 +61,7 @@ int poll_once(std::span<pollfd> asked, int timeout) {
   if (result < 0) return result;
   for (pollfd& each : polled)
     if ((each.revents & POLLHUP) != 0 && has_unread(each)) each.revents &= ~POLLHUP;
-  // A program that polls in a loop must leave the processor to its peer.
+  // Yields, because a program that polls in a loop must leave the processor to its peer.
   if (ready + result == 0 && timeout == 0) ::sched_yield();
   for (std::size_t at = 0; at < asked.size(); ++at)
     asked[at].revents = known[at].revents != 0 ? known[at].revents : polled[at].revents;
@@ -129,8 +129,8 @@ SOFTVERBS_EXPORT int rselect(int count, fd_set* readable, fd_set* writable, fd_s
   }
 }
 
-// The entry points of RDMACM_1.5, which are refused. They are defined by the names of their
-// symbols, as older headers don't declare them.
+// The entry points of RDMACM_1.5, which are refused. They are defined by symbol name, because older
+// headers don't declare them.
 
 SOFTVERBS_EXPORT int softverbs_repoll_create(int flags) __asm__("repoll_create");
 SOFTVERBS_EXPORT int softverbs_repoll_ctl(int poller, int operation, int descriptor,

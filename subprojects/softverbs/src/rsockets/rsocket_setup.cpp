@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The entry points that make sockets, and connect and close them.
+// The entry points that create, connect and close sockets.
 #include "rsockets/datagram_socket.hpp"
 #include "rsockets/rsocket_calls.hpp"
 #include "rsockets/stream_socket.hpp"
@@ -20,7 +20,7 @@ bool is_supported(int domain, int kind, int protocol) noexcept {
   return kind == SOCK_DGRAM && (protocol == 0 || protocol == IPPROTO_UDP);
 }
 
-/// Whether so much is there as the address' family needs.
+/// True if the length is sufficient for an address of this family.
 bool is_whole(const sockaddr* address, socklen_t length) noexcept {
   if (address == nullptr || length < sizeof(sa_family_t)) return false;
   return length >= (address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));

@@ -37,7 +37,7 @@ const number_option* find_number(int level, int name) noexcept {
   return found == numbers.end() ? nullptr : found;
 }
 
-/// Whether the value of the option is a structure or text.
+/// True if the value of the option is a structure or text.
 bool is_structure(int level, int name) noexcept {
   return (level == SOL_SOCKET && name == SO_LINGER) ||
          (level == IPPROTO_TCP && name == TCP_CONGESTION) ||
@@ -47,7 +47,7 @@ bool is_structure(int level, int name) noexcept {
 int valid_number(int level, int name, int& value) noexcept {
   constexpr int most = std::numeric_limits<int>::max();
   if (level == SOL_SOCKET && (name == SO_RCVBUF || name == SO_SNDBUF)) {
-    // As the kernel, which doubles it for its own needs.
+    // Like the kernel, which doubles the value for its own overhead.
     value = value < 0 || value > most / 2 ? most : value * 2;
     return 0;
   }

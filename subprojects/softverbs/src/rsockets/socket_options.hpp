@@ -9,14 +9,15 @@
 
 namespace softverbs {
 
-/// The options that rsetsockopt and rgetsockopt know. Most are only remembered, as by librdmacm.
+/// The options that rsetsockopt and rgetsockopt support. As in librdmacm, most of them are only
+/// stored.
 class socket_options {
  public:
-  // Each is 0 or an errno.
+  // These return 0 or an errno value.
   int set(int level, int name, const void* value, socklen_t length);
   int get(int level, int name, void* value, socklen_t* length) const;
 
-  /// The value of an option that is a number.
+  /// Returns the value of a numeric option.
   int value(int level, int name) const;
 
  private:

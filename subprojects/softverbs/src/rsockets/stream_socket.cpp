@@ -26,7 +26,7 @@ namespace {
 
 constexpr int understood_flags = MSG_PEEK | MSG_DONTWAIT | MSG_WAITALL;
 
-/// Between two looks of a thread that waits for its connection.
+/// The interval at which a thread that waits for its connection checks it, in milliseconds.
 constexpr int wait_of_attempts = static_cast<int>(between_attempts / millisecond);
 
 void close_all(std::initializer_list<int> descriptors) noexcept {
@@ -43,7 +43,7 @@ void yield() noexcept {
 
 }  // namespace
 
-/// The one message of the connecting end. It carries the other end's stream.
+/// The only message of the connecting end. It carries the other end's stream.
 struct stream_socket::introduction {
   static constexpr std::uint32_t expected_mark = 0x53565253;
 
@@ -66,7 +66,7 @@ int stream_socket::listen(int backlog) {
     if (const int error = reserve(local_)) return error;
   if (backlog <= 0 || backlog > longest_backlog) backlog = longest_backlog;
   if (!reserved_->listen(backlog)) return errno;
-  // It is readable when a client connects to any of the names.
+  // Readable when a client connects to any of the names.
   const int callers = ::epoll_create1(EPOLL_CLOEXEC);
   if (callers < 0) return errno;
   epoll_event entry{};
@@ -93,14 +93,14 @@ int stream_socket::become(int file) noexcept {
 
 void stream_socket::apply_sizes(int stream) const noexcept {
   for (const int name : {SO_SNDBUF, SO_RCVBUF}) {
-    // The kernel doubles it.
+    // Halved, because the kernel doubles it.
     const int half = options_.value(SOL_SOCKET, name) / 2;
     ::setsockopt(stream, SOL_SOCKET, name, &half, sizeof(half));
   }
 }
 
 void stream_socket::share_memory(int with, std::optional<unsigned> peer_room) {
-  // The flags of each call decide whether it blocks.
+  // Blocking, because the flags of each call determine whether it blocks.
   ::fcntl(with, F_SETFL, 0);
   const auto room = static_cast<unsigned>(options_.value(SOL_RDMA, RDMA_IOMAPSIZE));
   mappings_ = std::make_shared<io_mappings>(with, descriptor_, room);
@@ -108,7 +108,7 @@ void stream_socket::share_memory(int with, std::optional<unsigned> peer_room) {
   mappings_->begin();
 }
 
-// To connect.
+// Connecting.
 
 int stream_socket::begin_to_connect(const sockaddr* address) {
   switch (stage_) {
@@ -150,7 +150,7 @@ int stream_socket::attempt() {
   if (to >= 0) return introduce(to);
   if (errno == EMFILE || errno == ENFILE) return errno;
   if (errno == ECONNREFUSED && now() >= is_refused_at_) return ECONNREFUSED;
-  // No listener yet, or a full backlog.
+  // There is no listener yet, or its backlog is full.
   return now() >= gives_up_ ? ETIMEDOUT : EINPROGRESS;
 }
 
@@ -198,7 +198,7 @@ int stream_socket::connect(const sockaddr* address) {
     const connections_lock held;
     try_to_connect();
     if (const int error = begin_to_connect(address)) return error;
-    // As with librdmacm, whether it was that quick or not.
+    // As with librdmacm, even if the connection already exists.
     if (is_nonblocking()) return EINPROGRESS;
   }
   for (;;) {
@@ -238,7 +238,7 @@ std::optional<short> stream_socket::readiness(short events) {
   }
 }
 
-// To accept.
+// Accepting.
 
 int stream_socket::accept() {
   if (stage_ != stage::listening) {
@@ -283,7 +283,7 @@ int stream_socket::welcome(int caller) {
   message.msg_iovlen = 1;
   message.msg_control = control.data();
   message.msg_controllen = control.size();
-  // It has said so already, if it is one of ours.
+  // The message has usually arrived already.
   pollfd readable{caller, POLLIN, 0};
   ::poll(&readable, 1, static_cast<int>(longest_silence / millisecond));
   const ssize_t got = ::recvmsg(caller, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
@@ -311,7 +311,7 @@ int stream_socket::welcome(int caller) {
   return stream;
 }
 
-// Calls of both ends.
+// Functions of both ends.
 
 std::optional<ip_address> stream_socket::peer() const {
   return stage_ == stage::connected ? std::optional(remote_) : std::nullopt;
@@ -346,7 +346,7 @@ ssize_t stream_socket::receive(msghdr& message, int flags) {
   void* const name = std::exchange(message.msg_name, nullptr);
   const socklen_t room = std::exchange(message.msg_namelen, 0);
   const ssize_t got = ::recvmsg(descriptor_, &message, flags & understood_flags);
-  // A program that calls in a loop must leave the processor to its peer.
+  // Yields, because a program that calls in a loop must leave the processor to its peer.
   if (got < 0 && errno == EAGAIN) yield();
   if (got >= 0 && mappings_) mappings_->catch_up();
   if (got >= 0 && name != nullptr) message.msg_namelen = copy_address(remote_, name, room);

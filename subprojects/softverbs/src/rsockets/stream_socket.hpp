@@ -11,8 +11,8 @@
 
 namespace softverbs {
 
-/// One end of a connection, or a listener. The end that connects makes a pair of Unix sockets, and
-/// passes one of them to the listener's process.
+/// One end of a connection, or a listener. The end that connects creates a pair of Unix sockets,
+/// and passes one of them to the listener's process.
 class stream_socket final : public rdma_socket {
  public:
   stream_socket(int descriptor, sa_family_t family) noexcept;
@@ -36,14 +36,14 @@ class stream_socket final : public rdma_socket {
   struct introduction;
 
   int begin_to_connect(const sockaddr* address);
-  /// Finds out whether it is connected, or can't be.
+  /// Determines whether the socket is connected by now, or can't be.
   void try_to_connect();
   int attempt();
   int introduce(int to);
-  /// Has the descriptor stand for another file; 0 or an errno.
+  /// Makes the descriptor refer to another file. Returns 0 or an errno value.
   int become(int file) noexcept;
   void apply_sizes(int stream) const noexcept;
-  /// 0, or the errno of a call that needs a connection.
+  /// Returns 0, or the errno value for a call that needs a connection.
   int await_connection();
   int take_error() noexcept;
   int take_caller();
