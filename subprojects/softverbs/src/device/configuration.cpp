@@ -117,7 +117,7 @@ class reader {
       ++problem_.line;
       std::string_view line = take(text, "\n");
       if (!is_text(line)) {
-        no("a byte that isn't text");
+        no("the line contains a control character");
         return std::nullopt;
       }
       line = take(line, "#");
@@ -142,13 +142,13 @@ class reader {
 
   /// Reads [softN] or [softN port P].
   bool read_section(std::string_view line) {
-    if (line.back() != ']') return no("no `]` at the end");
+    if (line.back() != ']') return no("there is no `]` at the end");
     std::string_view inside = line.substr(1, line.size() - 2);
     const std::string_view name = take_word(inside);
     const auto device_number =
         name.starts_with("soft") ? number(name.substr(4)) : std::optional<std::uint32_t>();
     if (!device_number || *device_number >= max_devices)
-      return no("neither `[softN]` nor `[softN port P]`, with N from 0 to 63");
+      return no("this is neither `[softN]` nor `[softN port P]`, with N from 0 to 63");
     if (trimmed(inside).empty()) {
       if (*device_number != result_.devices.size())
         return no("the next device is soft" + std::to_string(result_.devices.size()));
@@ -158,11 +158,11 @@ class reader {
       const bool is_port = take_word(inside) == "port";
       const auto port_number = number(take_word(inside));
       if (!is_port || !port_number || !trimmed(inside).empty())
-        return no("behind the device only `port P` may stand");
+        return no("only `port P` may follow the device");
       if (*device_number + 1 != result_.devices.size())
         return no("a port follows its device's section, `[" + std::string(name) + "]`");
       if (*port_number != device().port_count + 1 || *port_number > max_ports)
-        return no("a device has ports 1, which is that of its own section, and 2");
+        return no("a device has at most two ports: 1, in its own section, and 2");
       port_ = device().port_count++;
     }
     port().layer = usual_;
@@ -173,12 +173,12 @@ class reader {
   bool read_setting(std::string_view line) {
     if (result_.devices.empty()) return no("settings follow a section, such as `[soft0]`");
     if (line.find('=') == std::string_view::npos)
-      return no("neither `[section]` nor `name = value`");
+      return no("this is neither `[section]` nor `name = value`");
     std::string_view value = line;
     const std::string_view name = take(value, "=");
     value = trimmed(value);
     if (std::find(seen_.begin(), seen_.end(), name) != seen_.end())
-      return no("`" + std::string(name) + "` was set before");
+      return no("`" + std::string(name) + "` has already been set");
     seen_.emplace_back(name);
     if (name == "link-layer") return read_layer(value);
     if (name == "mtu") return read_mtu(value);
@@ -191,8 +191,8 @@ class reader {
       for (const limit& each : changeable)
         if (name == each.name) return read_limit(value, 1, device().most.*each.place);
     }
-    return no("no setting of a " + std::string(port_ == 0 ? "device" : "second port") +
-              " has the name `" + std::string(name) + "`");
+    return no("a " + std::string(port_ == 0 ? "device" : "second port") + " has no setting `" +
+              std::string(name) + "`");
   }
 
   bool read_layer(std::string_view value) {
@@ -222,17 +222,17 @@ class reader {
     if (!index || *index >= limits::gid_entries)
       return no("a GID's index is a number from 0 to " + std::to_string(limits::gid_entries - 1));
     const auto gid = gid_of(take_word(value));
-    if (!gid || is_zero(*gid)) return no("a GID is an address of IPv6 or IPv4 other than zero");
+    if (!gid || is_zero(*gid)) return no("a GID is an IPv6 or IPv4 address other than zero");
     const std::string_view type = take_word(value);
     if (type != "v1" && type != "v2" && type != "infiniband")
-      return no("behind the address of a GID stands `v1`, `v2` or `infiniband`");
+      return no("the address of a GID must be followed by `v1`, `v2` or `infiniband`");
     gid_entry entry{*gid, type == "v1"   ? network::roce_v1
                           : type == "v2" ? network::roce_v2
                                          : network::infiniband};
     if (const std::string_view word = take_word(value); !word.empty()) {
       const auto interface = number(take_word(value));
       if (word != "interface" || !interface || !trimmed(value).empty())
-        return no("behind the type of a GID only `interface N` may stand");
+        return no("only `interface N` may follow the type of a GID");
       entry.interface = *interface;
     }
     if (!port().gids) port().gids.emplace();
@@ -241,7 +241,7 @@ class reader {
   }
 
   bool read_without(std::string_view value) {
-    if (value.empty()) return no("nothing to be without");
+    if (value.empty()) return no("`without` must name at least one feature");
     while (!value.empty()) {
       const std::string_view what = take(value, ", \t");
       if (what.empty()) continue;
@@ -284,12 +284,13 @@ class reader {
 
   /// Checks that need the whole file.
   bool finish() {
-    if (result_.devices.empty()) return no("no device, which would begin with `[soft0]`");
+    if (result_.devices.empty())
+      return no("no device is described; the first one begins with `[soft0]`");
     for (const place& each : gids_) {
       problem_.line = each.line;
       const gid_entry& own = entry_at(each);
       if (layer_of(own.type) != result_.devices[each.device].ports[each.port].layer)
-        return no("this type of GID is one of the other link layer");
+        return no("this type of GID belongs to the other link layer");
       for (const place& other : gids_) {
         const bool elsewhere = other.device != each.device || other.port != each.port;
         const gid_entry& entry = entry_at(other);

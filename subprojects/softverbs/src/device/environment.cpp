@@ -123,10 +123,11 @@ environment read_environment() {
   // instead.
   if (file != nullptr && *file == '\0') file = nullptr;
   if (file != nullptr && count != nullptr) {
-    std::fprintf(stderr,
-                 "softverbs: SOFTVERBS_CONFIG and SOFTVERBS_DEVICES are both set, and both say how "
-                 "many devices there are; %s\n",
-                 consequence);
+    std::fprintf(
+        stderr,
+        "softverbs: SOFTVERBS_CONFIG and SOFTVERBS_DEVICES can't both be set, because both "
+        "define the number of devices; %s\n",
+        consequence);
     valid = false;
   }
   if (!valid) return result;

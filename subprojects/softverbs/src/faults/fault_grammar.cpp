@@ -85,7 +85,8 @@ constexpr std::uint64_t highest_pair = 0xff'ffff;
 constexpr std::uint64_t highest_port = 255;
 
 constexpr const char* out_of_reach =
-    "in front of another device, packets and peers are out of reach; only softverbs' own has them";
+    "faults of packets and peers are only possible on softverbs devices, not in front of other "
+    "devices";
 
 /// Converts a name to lower case, with `-` instead of `_`.
 std::string plain(std::string_view text) {
@@ -186,7 +187,8 @@ class reader {
       if (!read_seed(*result)) return std::nullopt;
     } else if (!result) {
       if (!read_change(text) && problem_ == nullptr)
-        problem_ = "neither a change of state nor an occasion with `=` and what happens then";
+        problem_ =
+            "this is neither a change of state nor an occasion followed by `=` and an effect";
       if (problem_ != nullptr) return std::nullopt;
     } else if (!read_occasion(text) || !read_effect(*result)) {
       return std::nullopt;
@@ -218,13 +220,13 @@ class reader {
       fault_.when = occasion::verb;
       fault_.verb = find(text);
       if (fault_.verb == verbs.size())
-        return no("no verb that can fail has this name, nor any other occasion");
+        return no("this is neither a verb that can fail nor another occasion");
     }
     if (pair) {
       if (fault_.when == occasion::verb || fault_.when == occasion::time)
-        return no("only completions and packets are those of a queue pair");
+        return no("only completions and packets can be restricted to a queue pair");
       const auto wanted = number(*pair, highest_pair);
-      if (!wanted) return no("behind `@` there must be the number of a queue pair");
+      if (!wanted) return no("`@` must be followed by the number of a queue pair");
       fault_.pair = static_cast<std::uint32_t>(*wanted);
     }
     return fault_.when == occasion::time ? read_time(count) : read_count(count);
@@ -245,7 +247,7 @@ class reader {
     }
     if (text->ends_with('%')) {
       const auto wanted = chance(text->substr(0, text->size() - 1));
-      if (!wanted) return no("a chance is more than 0 and at most 100%");
+      if (!wanted) return no("a percentage must be more than 0 and at most 100");
       fault_.repeats = true;
       fault_.chance = *wanted;
       return true;
@@ -256,7 +258,7 @@ class reader {
     }
     const auto first = number(*text, std::numeric_limits<std::uint64_t>::max());
     if (!first || *first == 0)
-      return no("behind `:` there must be N, `N+`, or `*`, from 1 on, or `P%`");
+      return no("`:` must be followed by `*`, `P%`, `N` or `N+`, with N from 1 on");
     fault_.first = *first;
     return true;
   }
@@ -267,7 +269,7 @@ class reader {
     if (!found) return false;
     fault_.what.kind = *found;
     if (*found == effect_kind::must_strike && (target || fault_.when != occasion::at_once))
-      return no("`must-strike` stands by itself");
+      return no("`must-strike` must stand alone");
     const bool of_pair = *found == effect_kind::peer_lost || *found == effect_kind::peer_back;
     if (of_pair && names_ == device_names::any) return no(out_of_reach);
     if (!target) return true;
@@ -277,14 +279,15 @@ class reader {
     const auto port = is_device && is_of_port ? cut(*target, '/') : std::nullopt;
     if (port) {
       const auto wanted = number(*port, max_ports);
-      if (!wanted || *wanted == 0) return no("a device has the ports 1 and 2");
+      if (!wanted || *wanted == 0) return no("the port of a device is 1 or 2");
       fault_.what.port = static_cast<unsigned>(*wanted);
     }
     const auto wanted =
         is_device ? number(target->substr(4), max_devices - 1) : number(*target, highest_pair);
     if (!wanted || of_pair == is_device)
-      return no(of_pair ? "a peer is that of a queue pair, such as `peer-lost@0x123`"
-                        : "ports are those of a device, such as `port-down@soft1`");
+      return no(of_pair
+                    ? "`@` must be followed by the number of a queue pair, as in `peer-lost@0x123`"
+                    : "`@` must be followed by a device, as in `port-down@soft1`");
     fault_.what.target = static_cast<std::uint32_t>(*wanted);
     return true;
   }
@@ -293,7 +296,8 @@ class reader {
   bool read_device(std::string_view name, bool may_have_port) {
     if (const auto port = may_have_port ? cut(name, '/') : std::nullopt) {
       const auto wanted = number(*port, highest_port);
-      if (!wanted || *wanted == 0) return no("behind the device's name stands a port, from 1 on");
+      if (!wanted || *wanted == 0)
+        return no("`/` must be followed by the number of a port, from 1 on");
       fault_.what.port = static_cast<unsigned>(*wanted);
     }
     const auto is_part = [](char letter) {
@@ -302,7 +306,7 @@ class reader {
     };
     if (name.empty() || (name.front() >= '0' && name.front() <= '9') ||
         !std::all_of(name.begin(), name.end(), is_part))
-      return no("behind `@` stands the name of a device, such as `device-fatal@mlx5_0`");
+      return no("`@` must be followed by the name of a device, as in `device-fatal@mlx5_0`");
     fault_.what.device = name;
     return true;
   }
@@ -318,7 +322,7 @@ class reader {
       case occasion::packet:
         return read_fate(text);
       case occasion::time:
-        return no("all that happens after a time is a change of state, such as `port-down`");
+        return no("the effect of `after` must be a change of state, such as `port-down`");
       default:
         return read_status(text);
     }
@@ -360,9 +364,9 @@ class reader {
       text.remove_prefix(1);
     }
     if (what.told != form::usual && verbs[fault_.verb].reports == convention::null)
-      return no("this verb returns a pointer: there is no other way to tell an error");
+      return no("this verb returns a pointer, so it can report an error in no other way");
     const auto error = error_number(text);
-    if (!error) return no("not an errno, by name or number");
+    if (!error) return no("this is not an errno value, by name or by number");
     what.number = *error;
     return true;
   }
@@ -372,12 +376,12 @@ class reader {
     what.kind = effect_kind::status;
     if (const auto vendor_code = cut(text, '/')) {
       const auto value = number(*vendor_code, std::numeric_limits<std::uint32_t>::max());
-      if (!value) return no("behind `/` there must be a vendor's code");
+      if (!value) return no("`/` must be followed by the number of a vendor's code");
       what.vendor_code = static_cast<std::uint32_t>(*value);
     }
     const auto status = status_number(text);
     if (!status || *status == IBV_WC_SUCCESS)
-      return no("not the status of a failed work request, by name or by a number up to 31");
+      return no("this is not the status of a failed work request, by name or by a number up to 31");
     what.number = *status;
     return true;
   }

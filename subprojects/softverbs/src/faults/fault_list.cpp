@@ -112,7 +112,8 @@ bool fault_list::say_unstruck() const noexcept {
   bool all_struck = true;
   for (const tally& each : tallies_) {
     if (each.struck != 0) continue;
-    std::fprintf(stderr, "softverbs: the fault \"%s\" never struck; its occasion came %llu times\n",
+    std::fprintf(stderr,
+                 "softverbs: the fault \"%s\" never struck; its occasion arose %llu times\n",
                  each.text.c_str(), static_cast<unsigned long long>(each.came));
     all_struck = false;
   }
@@ -120,7 +121,7 @@ bool fault_list::say_unstruck() const noexcept {
 }
 
 void exit_unstruck() noexcept {
-  std::fprintf(stderr, "softverbs: a fault that must strike didn't: exit code %d\n",
+  std::fprintf(stderr, "softverbs: a fault that had to strike did not: exit code %d\n",
                unstruck_exit_code);
   std::fflush(nullptr);
   ::_exit(unstruck_exit_code);

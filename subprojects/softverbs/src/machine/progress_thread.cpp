@@ -67,8 +67,8 @@ int progress_thread::start() noexcept {
   if (error != 0) {
     std::fprintf(
         stderr,
-        "softverbs: the device's thread can't be started: %s; there may be as many threads "
-        "as the user, or this container, may have (RLIMIT_NPROC, pids.max)\n",
+        "softverbs: can't start the device's thread: %s; the user or this container may have "
+        "reached its limit of threads (RLIMIT_NPROC, pids.max)\n",
         std::strerror(error));
     ::close(doorbell_);
     doorbell_ = -1;

@@ -19,18 +19,19 @@ int refuse_nested_poll() noexcept {
   static std::atomic<bool> explained{false};
   return refuse(
       explained,
-      "a thread polls or resizes a completion queue, or destroys or resets a queue pair "
-      "or work queue of it, between its own ibv_start_poll and ibv_end_poll: EBUSY here, but some "
-      "drivers hold a lock meanwhile and wait for "
-      "ever; call ibv_end_poll first, or go on with ibv_next_poll");
+      "a thread polls or resizes a completion queue, or destroys or resets one of its queue pairs "
+      "or work queues, between its own ibv_start_poll and ibv_end_poll: softverbs returns EBUSY, "
+      "but some drivers hold a lock in between, and wait forever; call ibv_end_poll first, or "
+      "continue with ibv_next_poll");
 }
 
 int refuse_nested_post() noexcept {
   static std::atomic<bool> explained{false};
   return refuse(explained,
                 "a thread posts to a queue pair between its own ibv_wr_start and ibv_wr_complete: "
-                "EBUSY here, but some drivers hold a lock meanwhile and wait for ever; call "
-                "ibv_wr_complete or ibv_wr_abort first, or add the request to the batch");
+                "softverbs returns EBUSY, but some drivers hold a lock in between, and wait "
+                "forever; call ibv_wr_complete or ibv_wr_abort first, or add the request to the "
+                "batch");
 }
 
 }  // namespace softverbs

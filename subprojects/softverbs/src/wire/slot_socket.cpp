@@ -36,11 +36,12 @@ void tell_of_descriptors() noexcept {
   if (std::exchange(told, true)) return;
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
-  std::fprintf(stderr,
-               "softverbs: this process has all the descriptors that it may have (RLIMIT_NOFILE is "
-               "%llu), and softverbs needs two for each process that it exchanges messages with: "
-               "connections wait until some are closed\n",
-               static_cast<unsigned long long>(limit.rlim_cur));
+  std::fprintf(
+      stderr,
+      "softverbs: this process has reached its limit of open files (RLIMIT_NOFILE is %llu), "
+      "and softverbs needs two for each process that it communicates with: new connections "
+      "wait until some are closed\n",
+      static_cast<unsigned long long>(limit.rlim_cur));
 }
 
 }  // namespace softverbs

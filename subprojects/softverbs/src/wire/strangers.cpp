@@ -65,10 +65,9 @@ void tell_of_stranger(std::uint32_t slot) noexcept {
     told = is_stranger(line.data(), slot);
   std::fclose(sockets);
   if (told)
-    std::fprintf(
-        stderr,
-        "softverbs: a peer that this process looks for has another version of softverbs, or "
-        "another SOFTVERBS_CONFIG: such processes don't meet; give both the same\n");
+    std::fprintf(stderr,
+                 "softverbs: a peer of this process has another version of softverbs, or another "
+                 "SOFTVERBS_CONFIG, and can't be reached; both processes must have the same\n");
 }
 
 }  // namespace softverbs

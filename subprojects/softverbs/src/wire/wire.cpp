@@ -46,10 +46,11 @@ int wire::take_slot() noexcept {
     }
     if (errno != EADDRINUSE) return errno;
   }
-  std::fprintf(stderr,
-               "softverbs: %u processes of this host use softverbs, which are all that can: the "
-               "device can't be opened before one of them has ended\n",
-               last_slot);
+  std::fprintf(
+      stderr,
+      "softverbs: %u processes of this host use softverbs, which is the maximum: the device "
+      "can't be opened until one of them exits\n",
+      last_slot);
   return EUSERS;
 }
 
