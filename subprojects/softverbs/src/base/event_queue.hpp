@@ -90,8 +90,8 @@ class event_queue {
     std::uint64_t token = 0;
     iovec into{&token, sizeof(token)};
     if (::preadv2(descriptor_, &into, 1, -1, RWF_NOWAIT) >= 0 || errno == EAGAIN) return;
-    // This kernel can't read the descriptor without blocking. Between the poll and the read, another
-    // reader may still take the token.
+    // This kernel can't read the descriptor without blocking. Between the poll and the read,
+    // another reader may still take the token.
     pollfd readable{descriptor_, POLLIN, 0};
     if (::poll(&readable, 1, 0) == 1) [[maybe_unused]]
       const ssize_t taken = ::read(descriptor_, &token, sizeof(token));

@@ -8,7 +8,7 @@
 namespace softverbs {
 
 /// Marks a section in which a thread uses something without a lock, although other threads may
-/// destroy it. A thread that destroys it first removes it from where others look it up, and then
+/// destroy it. To destroy it, a thread first removes it from where others look it up, and then
 /// waits for the threads that are using it.
 ///
 /// This works because both sides announce what they do before they check what the other side does:

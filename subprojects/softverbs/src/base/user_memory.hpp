@@ -14,7 +14,6 @@
 /// by the instruction's address. It forwards all other faults to the handler that was installed
 /// before. System calls replace these instructions on other processors, while the program has
 /// installed its own handler over this one, and while a thread blocks the signals.
-/// processors, system calls do the same.
 namespace softverbs::user_memory {
 
 /// Installs the handler, once for the process; `leave` removes it if it is still the current one.

@@ -27,7 +27,7 @@ struct ip_address {
 
 /// Returns nothing if the address is of another family than IPv4 and IPv6.
 std::optional<ip_address> read_address(const sockaddr* address) noexcept;
-/// Converts the address back.
+/// Converts an address to a socket address.
 void write_address(const ip_address& address, sockaddr_storage& to) noexcept;
 
 /// A port of a device, found by one of its IP addresses, in whichever process the device is.
@@ -55,7 +55,8 @@ std::optional<place> place_of(const ip_address& address) noexcept;
 /// or else the first port that can reach it.
 std::optional<place> place_towards(const place& target) noexcept;
 
-/// Returns the first address of this process' port; an IPv4 address is preferred if `of_ipv4`.
+/// Returns the first address of this process' port of the preferred family, which is IPv4 if
+/// `of_ipv4`, or else its first address of any family.
 std::optional<place> first_place(unsigned device, unsigned port, bool of_ipv4) noexcept;
 
 /// Calls `visit` for each address of this process' devices.

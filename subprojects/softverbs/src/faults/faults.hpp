@@ -75,8 +75,8 @@ bool port_is_down(station port) noexcept;
 bool is_broken(unsigned device) noexcept;
 /// Returns how often the device has broken.
 unsigned breakages(unsigned device) noexcept;
-/// Returns a descriptor with an edge of readability for each device that breaks, or -1 with errno
-/// on failure. It must not be read. Must be called without the lock.
+/// Returns a descriptor for edge-triggered polling, which becomes readable each time a device
+/// breaks, or -1 with errno on failure. It must not be read. Must be called without the lock.
 int breakage_descriptor() noexcept;
 /// Closes the descriptor in a child of fork, because it belongs to the parent.
 void abandon_breakages() noexcept;

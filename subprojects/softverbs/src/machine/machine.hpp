@@ -78,7 +78,7 @@ class machine {
   /// first `attach`.
   published_tables* tables = nullptr;
   softverbs::engine engine{wire};
-  /// Held while the context of an inherited device gets a device of this process; taken before all
+  /// Held while an inherited context gets a context of this process behind it; taken before all
   /// other locks.
   std::mutex inheriting;
 

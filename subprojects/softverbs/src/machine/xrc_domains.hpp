@@ -12,8 +12,8 @@
 namespace softverbs {
 
 /// An XRC domain: the shared receive queues that its queue pairs fill, regardless of the part of
-/// the process that created them. It is identified by a file, whose contents are not used, or has
-/// no identity.
+/// the process that created them. It is identified by a file, whose contents are not used, or it is
+/// anonymous.
 struct xrc_domain {
   unsigned device = 0;
   /// A descriptor of the file, which keeps its inode number from being reused; -1 if there is no

@@ -17,7 +17,7 @@ namespace softverbs {
 
 struct protection_domain;
 
-/// The state that contexts share which were created from a command descriptor and its duplicates.
+/// The state shared by contexts that were created from a command descriptor and its duplicates.
 /// In the kernel, these refer to one open file, and the objects here exist as long as one of the
 /// contexts is open. Protected by the engine's lock.
 ///

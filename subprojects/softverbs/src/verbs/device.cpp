@@ -179,7 +179,7 @@ int inline_calls::query_device_ex(ibv_context* verbs, const ibv_query_device_ex_
 int inline_calls::query_rt_values(ibv_context* verbs, ibv_values_ex* values) {
   SOFTVERBS_FAULT(ibv_query_rt_values_ex, verbs);
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
-  // The value is in ticks, not in nanoseconds: the clocks of hardware have frequencies of their
+  // The value is a number of ticks, not a time: the clocks of hardware have frequencies of their
   // own.
   if (values->comp_mask != 0) values->raw_clock = {0, now()};
   return 0;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// The connections that this process opens: the handshake, and the delays before it retries.
-/// again.
 #include "device/environment.hpp"
 #include "wire/ends.hpp"
 #include "wire/slot_socket.hpp"
