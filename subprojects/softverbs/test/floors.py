@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-# From the ground up; README.md says what each one holds.
+# From the ground up; docs/inside.md describes each one.
 FLOORS = [
     "base",
     "device",

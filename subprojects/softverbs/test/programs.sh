@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Runs programs of others on the device, unmodified, where they are installed, and prints which run:
-# a line for each program of README.md's table, "Programs that run", and what failed of it.
+# a line for each program in the table of docs/programs-that-run.md, and the failures.
 #
 #     programs.sh LIBRARY [short|long]
 #
@@ -38,8 +38,8 @@ report() {
 # start NAME PROGRAM: false if it isn't installed.
 start() {
   report
-  if ! grep -q "^| $1 |" "$here/../README.md"; then
-    echo "FAILED: README.md's table has no line for \"$1\""
+  if ! grep -q "^| $1 |" "$here/../docs/programs-that-run.md"; then
+    echo "FAILED: the table of docs/programs-that-run.md has no line for \"$1\""
     failures=1
   fi
   if ! command -v "$2" >/dev/null; then
