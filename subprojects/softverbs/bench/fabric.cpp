@@ -11,7 +11,7 @@ namespace {
 
 constexpr int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-/// Verbs that return an errno.
+/// For verbs that return an errno.
 void check_errno(int error, const char* what) {
   errno = error;
   check(error == 0, what);
@@ -126,7 +126,7 @@ address queue_pair::meet(int socket) {
   address peer{};
   get(socket, &peer, sizeof(peer));
   connect(peer);
-  // Nobody goes on before both are connected.
+  // Neither end continues before both are connected.
   char ready = 0;
   put(socket, &ready, 1);
   get(socket, &ready, 1);

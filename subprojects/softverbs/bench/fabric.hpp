@@ -9,7 +9,7 @@
 
 namespace bench {
 
-/// What a queue pair's peer has to know.
+/// The data that a queue pair's peer needs.
 struct address {
   std::uint32_t qpn;
   std::uint32_t rkey;
@@ -18,8 +18,8 @@ struct address {
   std::uint16_t lid;
 };
 
-/// An open device, the first one named soft*, with memory that its queue pairs share. All that
-/// fails ends the process.
+/// An open device, the first one named soft*, with memory that its queue pairs share. Any failure
+/// ends the process.
 class device {
  public:
   explicit device(std::size_t bytes);
@@ -30,7 +30,7 @@ class device {
   ibv_context* context() const noexcept { return context_; }
   ibv_pd* domain() const noexcept { return domain_; }
   volatile char* memory() noexcept { return memory_.data(); }
-  /// The part of the memory that a request is about.
+  /// A part of the memory, as an element of a request.
   ibv_sge piece(std::size_t offset, std::size_t length) const noexcept;
   address address_of(const ibv_qp& pair) const noexcept;
 
@@ -51,15 +51,15 @@ class completion_queue {
   completion_queue& operator=(const completion_queue&) = delete;
   ~completion_queue() { ibv_destroy_cq(queue); }
 
-  /// Up to `count` completions, all of them successful.
+  /// Polls up to `count` completions, and fails unless all of them are successful.
   int poll(ibv_wc* into, int count);
-  /// Spins until there is one.
+  /// Spins until there is a completion.
   ibv_wc wait();
 
   ibv_cq* queue;
 };
 
-/// A reliable connection; receives may be posted before it is connected.
+/// A reliable connection. Receives may be posted before it is connected.
 class queue_pair {
  public:
   queue_pair(const device& on, completion_queue& completions, std::uint32_t sends = 1,
@@ -71,7 +71,8 @@ class queue_pair {
 
   address here() const noexcept { return on_.address_of(*pair_); }
   void connect(const address& peer);
-  /// The same with what the process at the other end of a socket says.
+  /// Exchanges addresses with the process at the other end of a socket, and connects to its queue
+  /// pair. Returns the peer's address.
   address meet(int socket);
 
   void write(const ibv_sge& piece, const address& to, unsigned flags = IBV_SEND_SIGNALED,

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the software device, and what the host can do without it.
+// Measures the software device, and the host without it.
 //
 //     softverbs-bench [--seconds TIME] MEASUREMENT
 //
-// prints lines of a name and its figures in seconds, bytes, or so many a second. table.py runs it.
+// prints lines with a name and its figures, in seconds, bytes or a number per second. table.py runs
+// it.
 #include "measurement.hpp"
 
 #include <cerrno>

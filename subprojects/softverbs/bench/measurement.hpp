@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-/// What all measurements share: a clock, what was seen, and how it is told to table.py.
+/// The parts that all measurements share: a clock, samples, and the output for table.py.
 namespace bench {
 
 /// The lengths of short and long messages, in bytes.
@@ -16,7 +16,8 @@ inline constexpr std::size_t large = std::size_t{1} << 20;
 
 using seconds = std::chrono::duration<double>;
 
-/// Prints why, with errno's text, and ends the process: what can't be measured has no figure.
+/// Prints the cause, with errno's text, and ends the process, because a failed measurement has no
+/// figure.
 [[noreturn]] void fail(const char* what);
 /// Fails unless `right`.
 inline void check(bool right, const char* what) {
@@ -25,36 +26,36 @@ inline void check(bool right, const char* what) {
 
 inline seconds now() noexcept { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-/// Times of one thing that was done over and over.
+/// The times of a repeated operation.
 class samples {
  public:
   samples() { times_.reserve(std::size_t{1} << 20); }
   void add(seconds time) {
     if (times_.size() < times_.capacity()) times_.push_back(time.count());
   }
-  /// Prints median, 99th percentile and the longest, in seconds.
+  /// Prints the median, the 99th percentile and the longest time, in seconds.
   void print(const char* name);
 
  private:
   std::vector<double> times_;
 };
 
-/// Prints a single figure: bytes, requests, or whatever it is per second, or just so many.
+/// Prints a single figure: bytes, requests per second, or the like.
 void print(const char* name, double figure);
 
-/// Keeps this thread on one processor, where there are as many.
+/// Binds this thread to one of the processors that it may use, counted from 0, if there are enough.
 void stay_on(unsigned processor) noexcept;
 
-/// How long each measurement goes on.
+/// The duration of each measurement.
 inline seconds duration{0.4};
 
-/// The two ends of a measurement with two processes; each has a socket to the other, over which
-/// they agree before and after.
+/// The two ends of a measurement with two processes. Each has a socket to the other, over which
+/// they synchronize before and after.
 struct two_ends {
   std::function<void(int)> here;
-  std::function<void(int)> there;  ///< in a child
+  std::function<void(int)> there;  ///< in a child process
 };
-/// Runs both, and fails if the child did.
+/// Runs both, and fails if the child failed.
 void run(const two_ends& ends);
 
 void put(int socket, const void* bytes, std::size_t length);

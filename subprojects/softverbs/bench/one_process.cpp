@@ -12,7 +12,7 @@
 namespace bench {
 namespace {
 
-/// Two queue pairs that are connected to each other.
+/// Two connected queue pairs.
 struct loop {
   loop(const device& on, completion_queue& completions, std::uint32_t window)
       : pair(on, completions, window), target(on, completions) {
@@ -25,11 +25,12 @@ struct loop {
   address there{};
 };
 
-/// Writes through loops that take turns, so many outstanding in all, for a time; how many a second.
+/// Writes through loops in turn for `duration`, with `window` requests in flight in all. Returns
+/// the writes per second.
 double rate(const ibv_sge& piece, completion_queue& completions, std::deque<loop>& loops,
             unsigned window) {
   std::array<ibv_wc, 16> done;
-  // Whose turn it is, in a ring: whoever completed one comes last.
+  // The order of the loops, in a ring: a loop whose write has completed goes to the end.
   std::vector<std::size_t> turns(window);
   for (std::size_t at = 0; at < window; ++at) turns[at] = at % loops.size();
   std::size_t next = 0;
@@ -81,8 +82,8 @@ void window_of_16() {
   print("window_16", rate(here.piece(0, small), completions, loops, 16));
 }
 
-/// Each thread with a completion queue, a connection and memory of its own: two that write to the
-/// same cache line would measure how fast that goes from one processor to the other.
+/// Each thread has its own completion queue, connection and memory. Two threads that write to the
+/// same cache line would measure how fast it moves from one processor to the other.
 void threads() {
   constexpr unsigned most = 8;
   constexpr std::size_t apart = 4096;
@@ -114,7 +115,8 @@ void threads() {
   }
 }
 
-/// As many as the device has, in turn, against a single one with as many outstanding.
+/// As many queue pairs as the device has, in turn, compared with one queue pair with the same
+/// number of requests in flight.
 void many() {
   constexpr unsigned most = 8191;
   device here(small);

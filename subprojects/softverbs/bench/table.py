@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs softverbs-bench on the software device and prints its figures beside what the host does
-without it, and as ratios of that, in one run.
+"""Runs softverbs-bench on the software device, and prints its figures beside those of the host without it,
+and as ratios of them.
 
     table.py [--rounds N | --quick] [--only NAME] PROGRAM LIBRARY
 
-Each figure is the median of the rounds, in which all measurements take turns; "most" is the longest
-time of all rounds. perftest's own programs are run beside it where they are installed.
+Each figure is the median of the rounds, in which all measurements take turns. "most" is the longest
+time of all rounds. perftest's own programs are run as well if they are installed.
 """
 
 import argparse
@@ -27,7 +27,7 @@ MEASUREMENTS = [
     "send_rate", "post_to_completion", "window_16", "threads", "many_pairs", "memory", "destroy",
     "idle",
 ]
-# Not everywhere allowed.
+# Not permitted everywhere.
 MAY_LACK = {"process_vm_writev", "process_vm_writev_64"}
 PERFTEST = {
     "ib_write_bw": ["-s", "1048576", "-n", "400"],
@@ -53,21 +53,21 @@ def shown(figure, unit):
 
 
 class Row:
-    """A figure, its unit, and what it has to be: at most or at least so much of something."""
+    """A figure, its unit, and its limits."""
 
     def __init__(self, title, name, unit, *wanted):
         self.title, self.name, self.unit, self.wanted = title, name, unit, wanted
 
 
 class Wanted:
-    """The ratio to another figure, or with none to a number; `most` or `least` of it, which the
-    ratio of the two figures in `by` multiplies. With neither, it is only told."""
+    """The limit of a figure's ratio to another figure, or to a number: at most `most`, or at least `least`,
+    multiplied by the ratio of the two figures in `by`. With neither, the ratio is only shown."""
 
     def __init__(self, of, most=None, least=None, title=None, by=None):
         self.of, self.most, self.least, self.title, self.by = of, most, least, title, by
 
     def limit(self, figures):
-        """None if there is none."""
+        """None if the ratio has no limit."""
         limit = self.least if self.most is None else self.most
         if limit is None or self.by is None:
             return limit
@@ -150,7 +150,7 @@ def free_port():
 
 
 def run_perftest(program, library, figures):
-    """perftest has no way to tell that the server listens: the client is started again."""
+    """perftest doesn't report when its server listens, so the client is restarted until it connects."""
     command = [program, "-d", "soft0", "-F", "-p", free_port(), *PERFTEST[program]]
     environment = under_softverbs(library)
     with tempfile.TemporaryFile("w+") as log:
@@ -226,8 +226,8 @@ def table(figures):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
-    parser.add_argument("--quick", action="store_true", help="once, and too short to mean anything")
+    parser.add_argument("--rounds", type=int, default=3, help="the number of rounds")
+    parser.add_argument("--quick", action="store_true", help="one round, too short for meaningful figures")
     parser.add_argument("--only", action="append", choices=[*MEASUREMENTS, *PERFTEST],
                         help="only this measurement; may be given again")
     parser.add_argument("program")

@@ -11,17 +11,17 @@ namespace bench {
 namespace {
 
 constexpr unsigned receives = 512;
-/// In the last message; those before count from 1 to 100, or say nothing.
+/// The content of the last message. The others hold 1 to 100, or have no meaning.
 constexpr char last = 127;
 constexpr unsigned in_line = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
 
-/// Does nothing, and is not told to: what a target of writes does.
+/// Does nothing until the peer closes the socket, like the target of writes.
 void wait_for_end(int socket) {
   char nothing = 0;
   while (::recv(socket, &nothing, 1, 0) > 0) continue;
 }
 
-/// Tells what its peer has to write to.
+/// Sends its peer the address to write to.
 void be_target(int socket, bool with_device_memory) {
   device here(large);
   completion_queue completions(here, 16);
@@ -60,7 +60,7 @@ void stream_of_writes(const char* name, bool to_device_memory) {
          std::array<ibv_wc, window> done;
          unsigned outstanding = 0;
          seconds start = now();
-         // A first one finds the peer.
+         // The first write finds the peer.
          pair.write(here.piece(0, small), there);
          completions.wait();
          start = now();
@@ -104,7 +104,7 @@ void ping_pong_of_sends(int socket, bool first) {
     pair.receive(here.piece(small, small), 0);
   }
   if (first) times.print("send_latency");
-  // What was sent last has arrived before anybody leaves.
+  // The last message has arrived before either end exits.
   char over = 0;
   put(socket, &over, 1);
   get(socket, &over, 1);
@@ -115,7 +115,7 @@ void send_latency() {
        [](int socket) { ping_pong_of_sends(socket, false); }});
 }
 
-/// Both ends spin on their memory: what is written tells that it was.
+/// Both ends spin on their memory, until the written value appears.
 void ping_pong_of_writes(int socket, bool first) {
   device here(2 * small);
   completion_queue completions(here, 64);
@@ -126,7 +126,7 @@ void ping_pong_of_writes(int socket, bool first) {
   const auto arrived = [&] { return here.memory()[small - 1]; };
   const auto write = [&](char value) {
     here.memory()[2 * small - 1] = value;
-    // From the second half to the peer's first one.
+    // From the second half of the memory to the first half of that of the peer.
     address target = there;
     target.memory -= small;
     pair.write(here.piece(small, small), target, in_line);

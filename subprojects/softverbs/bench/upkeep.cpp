@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a connection costs besides time on the data path.
+// The cost of a connection, apart from time on the data path.
 #include "fabric.hpp"
 #include "measurement.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr unsigned pairs = 8000;
 
-/// Each connected to its neighbour.
+/// Connects each queue pair to its neighbour.
 void build(std::deque<queue_pair>& into, const device& on, completion_queue& completions) {
   for (unsigned number = 0; number < pairs; ++number) into.emplace_back(on, completions);
   for (unsigned number = 0; number < pairs; number += 2) {
@@ -24,7 +24,7 @@ void build(std::deque<queue_pair>& into, const device& on, completion_queue& com
   }
 }
 
-/// Of this process, shared or its own, in bytes.
+/// The resident memory of this process in bytes, shared memory included.
 double resident() {
   std::FILE* file = std::fopen("/proc/self/statm", "r");
   check(file != nullptr, "/proc/self/statm");
@@ -35,7 +35,7 @@ double resident() {
   return static_cast<double>(pages) * static_cast<double>(::sysconf(_SC_PAGESIZE));
 }
 
-/// With one request and one element in each queue.
+/// Each queue has one request with one element.
 void memory() {
   device here(small);
   completion_queue completions(here, 16);
@@ -51,7 +51,8 @@ double time_to_destroy(std::deque<queue_pair>& all) {
   return (now() - start).count() / pairs;
 }
 
-/// Idle ones, and then those that have just posted a request of which nobody polls the completion.
+/// Destroys idle queue pairs, and then those that have just posted a request whose completion was
+/// not polled.
 void destroying() {
   device here(small);
   completion_queue completions(here, 2 * pairs);
@@ -74,7 +75,7 @@ double processor_time() {
   return of(used.ru_utime) + of(used.ru_stime);
 }
 
-/// The part of a processor that a program takes that has connections and waits.
+/// The share of a processor that an idle program with connections uses.
 void idle() {
   device here(small);
   completion_queue completions(here, 2 * pairs);
@@ -82,7 +83,7 @@ void idle() {
   build(all, here, completions);
   all[0].write(here.piece(0, small), all[1].here());
   completions.wait();
-  // The device's thread may watch a little longer whether it is polled.
+  // The device's thread may check for some time whether the program polls.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   const double before = processor_time();
   const seconds start = now();

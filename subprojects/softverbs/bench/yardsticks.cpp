@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host can do without any device: the figures that the device's are held against.
+// The speed of the host without any device, to which the device's figures are compared.
 #include "measurement.hpp"
 
 #include <sys/socket.h>
@@ -18,7 +18,7 @@ namespace {
 
 using message = std::array<char, 64>;
 
-/// Half of a round trip; both ends block, each on a processor of its own.
+/// Half of a round trip. Both ends block, each on its own processor.
 void socket_latency() {
   run({[](int socket) {
          stay_on(0);
@@ -44,7 +44,7 @@ void socket_bandwidth() {
   run({[](int socket) {
          const std::vector<char> bytes(large, 'x');
          double sent = 0;
-         // Not before the other end reads.
+         // Waits until the other end reads.
          char ready = 0;
          get(socket, &ready, 1);
          const seconds start = now();
@@ -65,7 +65,7 @@ void socket_bandwidth() {
        }});
 }
 
-/// Of the same memory over and over, as a benchmark of a network does.
+/// Copies the same memory repeatedly, like a benchmark of a network.
 void copying() {
   std::vector<char> from(large, 'x');
   std::vector<char> to(large);
@@ -80,7 +80,8 @@ void copying() {
   print("memcpy", copied / (now() - start).count());
 }
 
-/// Small copies in memory of its own, which any processor has at hand; how many a second.
+/// Small copies in the thread's own memory, which its processor's caches hold. Returns the number
+/// per second.
 double plain_work() {
   constexpr std::size_t piece = 64;
   constexpr std::size_t pieces = 128;
@@ -101,8 +102,8 @@ double plain_work() {
   return copied / (now() - start).count();
 }
 
-/// What a second thread gains where nothing is shared: less than twice, if two processors are two
-/// halves of one.
+/// The gain of a second thread without shared data. It is less than twofold if two processors are
+/// the halves of one core.
 void plain_threads() {
   print("plain_1", plain_work());
   std::atomic<unsigned> ready{0};
@@ -117,11 +118,11 @@ void plain_threads() {
   print("plain_2", rates[0] + rates[1]);
 }
 
-/// By the kernel, into another process' memory: as much at a time, for as long as it takes.
-/// `measure` gets what does it once, and says whether it could.
+/// Copies by the kernel into another process' memory, `bytes` at a time. `measure` gets a function
+/// that makes one copy, and returns whether it succeeded.
 template <typename Measure>
 void copying_between_processes(std::size_t bytes, const Measure& measure) {
-  // Whoever forks has the same addresses.
+  // A forked child has the same addresses.
   std::vector<char> memory(bytes, 'x');
   run({[&](int socket) {
          pid_t other = 0;
@@ -140,7 +141,7 @@ void copying_between_processes(std::size_t bytes, const Measure& measure) {
        }});
 }
 
-// No figures where that isn't permitted.
+// There are no figures if this isn't permitted.
 
 void copies_of_large_pieces() {
   copying_between_processes(large, [](const auto& copy) {
