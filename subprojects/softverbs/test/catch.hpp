@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Catch2's macros count by __COUNTER__, which newer clangs call an extension.
+// Catch2's macros use __COUNTER__, which newer clangs report as an extension.
 #if defined(__clang__)
 #if __has_warning("-Wc2y-extensions")
 #pragma clang diagnostic ignored "-Wc2y-extensions"
@@ -14,10 +14,10 @@
 #include <catch2/catch.hpp>
 #endif
 
-// Catch2 gained SKIP in 3.3. Before, it warns, and leaves the test case by what a failed REQUIRE
-// throws.
+// Catch2 has SKIP since 3.3. With older versions, it prints a warning, and leaves the test case
+// with the exception of a failed REQUIRE.
 #ifndef SKIP
-/// The start of the warning, by which reports know it.
+/// The start of the warning, which reports recognize.
 inline constexpr const char* catch_skips = "skipped: ";
 #define SKIP(...)                        \
   do {                                   \
@@ -26,10 +26,10 @@ inline constexpr const char* catch_skips = "skipped: ";
   } while (false)
 #endif
 
-/// Runs the test cases as Catch2's own `main` does. After them it prints why test cases were
-/// skipped, and how many passed, failed and were skipped, each in a line of its own, for
+/// Runs the test cases like Catch2's own `main`. After them, it prints why test cases were skipped,
+/// and the numbers of those that passed, failed and were skipped, each on its own line, for
 /// scripts/results.py.
 ///
-/// Returns 77, which Meson takes for a skip, where all of them were skipped; a failure where none
+/// Returns 77, which Meson reports as a skip, if all of them were skipped, and a failure if none
 /// ran.
 int run_test_cases(int count, char** arguments);

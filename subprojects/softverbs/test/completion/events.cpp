@@ -22,14 +22,14 @@ void take_event(endpoint& end) {
 
 }  // namespace
 
-TEST_CASE("a completion wakes a sleeper that asked for it, once") {
+TEST_CASE("a completion wakes a sleeping thread that armed the queue and only once") {
   connection link(with_channel());
   REQUIRE(ibv_req_notify_cq(link.right.queue, 0) == 0);
   for (std::uint64_t id = 0; id < 2; ++id)
     REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
   CHECK(!is_readable(link.right.channel->fd, a_moment));
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
-  // Nobody polls: the device works by itself.
+  // The program doesn't poll, so the device's thread makes progress.
   take_event(link.right);
   CHECK(link.right.wait().wr_id == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
@@ -37,7 +37,7 @@ TEST_CASE("a completion wakes a sleeper that asked for it, once") {
   CHECK(!is_readable(link.right.channel->fd, a_moment));
 }
 
-TEST_CASE("only solicited completions and errors wake who asked for these") {
+TEST_CASE("only solicited completions and errors wake a queue that is armed for these") {
   connection link(with_channel());
   REQUIRE(ibv_req_notify_cq(link.right.queue, 1) == 0);
   for (std::uint64_t id = 0; id < 3; ++id)
@@ -55,7 +55,7 @@ TEST_CASE("only solicited completions and errors wake who asked for these") {
   CHECK(link.right.wait().status == IBV_WC_WR_FLUSH_ERR);
 }
 
-TEST_CASE("a channel that doesn't block says so") {
+TEST_CASE("a nonblocking channel returns EAGAIN") {
   connection link(with_channel());
   const int flags = ::fcntl(link.left.channel->fd, F_GETFL);
   REQUIRE(::fcntl(link.left.channel->fd, F_SETFL, flags | O_NONBLOCK) == 0);
@@ -66,7 +66,7 @@ TEST_CASE("a channel that doesn't block says so") {
   CHECK(errno == EAGAIN);
 }
 
-TEST_CASE("an event that nobody read goes with its queue") {
+TEST_CASE("an unread event is removed with its queue") {
   endpoint end;
   ibv_comp_channel* channel = ibv_create_comp_channel(end.context);
   ibv_cq* queue = ibv_create_cq(end.context, 4, nullptr, channel, 0);
@@ -92,7 +92,7 @@ TEST_CASE("an event that nobody read goes with its queue") {
   CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
-TEST_CASE("a completion queue is resized with what is in it, but not below that") {
+TEST_CASE("a completion queue is resized with its completions and not below their number") {
   endpoint end;
   REQUIRE(end.initialize() == 0);
   constexpr std::uint64_t count = 40;
@@ -108,11 +108,11 @@ TEST_CASE("a completion queue is resized with what is in it, but not below that"
   CHECK(end.queue->cqe < 1000);
 }
 
-TEST_CASE("a completion queue isn't resized below what has been sent") {
+TEST_CASE("a completion queue isn't resized below the number of completed sends") {
   endpoint end(options{.type = IBV_QPT_UD});
   end.connect(end.here());
   const address_handle handle(end, end.here());
-  // Each round, the device's thread may or may not have done it by itself.
+  // The device's thread may or may not have made the progress itself in each round.
   for (int round = 0; round < 20; ++round) {
     REQUIRE(ibv_resize_cq(end.queue, 7) == 0);
     for (std::uint64_t id = 0; id < 6; ++id)
@@ -150,7 +150,7 @@ TEST_CASE("the first packet in RTR establishes the communication") {
   CHECK(right.wait().wr_id == 1);
 }
 
-TEST_CASE("a drained send queue is reported to who asked for it") {
+TEST_CASE("SQ_DRAINED is raised if it was requested") {
   connection link;
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_SQD;
@@ -161,7 +161,7 @@ TEST_CASE("a drained send queue is reported to who asked for it") {
   CHECK(link.left.event().event_type == IBV_EVENT_SQ_DRAINED);
 }
 
-TEST_CASE("a drained send queue is no news to who didn't ask, nor twice to who did") {
+TEST_CASE("SQ_DRAINED is raised only on request and only once") {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC, IBV_QPT_UD}) {
     connection link(options{.type = type});
     ibv_qp_attr attributes{};

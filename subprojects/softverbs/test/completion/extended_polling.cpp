@@ -76,7 +76,7 @@ TEST_CASE("an extended completion queue is read field by field") {
   CHECK(received);
 }
 
-TEST_CASE("one poll goes through all completions that are there") {
+TEST_CASE("one poll session reads all available completions") {
   extended_endpoint end;
   REQUIRE(end.initialize() == 0);
   for (std::uint64_t id = 0; id < 5; ++id) REQUIRE(end.post_receive(id, {}) == 0);
@@ -120,7 +120,7 @@ TEST_CASE("an extended completion queue is a completion queue, too") {
   CHECK(ibv_destroy_cq(end.queue) == EBUSY);
 }
 
-TEST_CASE("only the fields asked for can be read, and what the device lacks is refused") {
+TEST_CASE("only the requested fields can be read and unsupported fields are refused") {
   ibv_cq_init_attr_ex asked{};
   asked.wc_flags = IBV_WC_EX_WITH_BYTE_LEN;
   extended_endpoint end(asked);
@@ -150,7 +150,7 @@ TEST_CASE("only the fields asked for can be read, and what the device lacks is r
   });
 }
 
-TEST_CASE("a queue that ignores overruns loses completions and nothing else") {
+TEST_CASE("a queue that ignores overruns only loses completions") {
   ibv_cq_init_attr_ex asked{};
   asked.cqe = 1;
   asked.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
@@ -164,7 +164,7 @@ TEST_CASE("a queue that ignores overruns loses completions and nothing else") {
   REQUIRE(other.post_receive(1, {}) == 0);
   REQUIRE(end.send(9, {}, 0) == 0);
   CHECK(other.wait().wr_id == 1);
-  // All have begun; this tells when they are done, without looking at the queue.
+  // All requests have begun. SQ_DRAINED shows when they are done, without a look at the queue.
   ibv_qp_attr drained{};
   drained.qp_state = IBV_QPS_SQD;
   drained.en_sqd_async_notify = 1;
@@ -175,7 +175,7 @@ TEST_CASE("a queue that ignores overruns loses completions and nothing else") {
   CHECK(end.extended->status == IBV_WC_SUCCESS);
   CHECK(end.extended->wr_id == 8);
   ibv_end_poll(end.extended);
-  // All that was lost is free again.
+  // The slots of all lost completions are free again.
   for (std::uint64_t id = 0; id < 40; ++id)
     REQUIRE(end.write(id, {end.piece(0, 8)}, other.here(), 0, 0) == 0);
 }

@@ -13,7 +13,7 @@
 
 namespace {
 
-/// The errno of a call that has to fail.
+/// Returns the errno of a call that has to fail.
 template <typename Call>
 int failure(Call call) {
   errno = 0;
@@ -60,7 +60,7 @@ TEST_CASE("cm: an address of a soft device leads to it") {
   CHECK(client.id->route.path_rec->mtu == IBV_MTU_4096);
 }
 
-TEST_CASE("cm: who listens at all addresses has no device") {
+TEST_CASE("cm: a listener on all addresses has no device") {
   event_source events;
   const char* const text = GENERATE("0.0.0.0", "::");
   one_id listener(events);
@@ -69,18 +69,18 @@ TEST_CASE("cm: who listens at all addresses has no device") {
   CHECK(port_of(listener.id) != 0);
 }
 
-TEST_CASE("cm: an address of nobody is told") {
+TEST_CASE("cm: an address that no device has is reported") {
   event_source events;
   one_id id(events);
   CHECK(bind(id.id, "192.0.2.1") == EADDRNOTAVAIL);
   sockaddr_in6 target = ip("192.0.2.1", 1);
   REQUIRE(rdma_resolve_addr(id.id, nullptr, of_c(target), 2000) == 0);
   CHECK(events.next(RDMA_CM_EVENT_ADDR_ERROR)->status == -ENODEV);
-  // It can be tried again.
+  // The resolution can be repeated.
   resolve(events, id, ip("198.18.83.1", 1));
 }
 
-TEST_CASE("cm: what is no address, or comes too early or too late, is refused") {
+TEST_CASE("cm: invalid addresses and calls in the wrong state are refused") {
   event_source events;
   one_id id(events);
   sockaddr_in6 strange{};
@@ -104,7 +104,7 @@ TEST_CASE("cm: what is no address, or comes too early or too late, is refused") 
         }) == EINVAL);
 }
 
-TEST_CASE("cm: a port belongs to one, and is free again when that ends") {
+TEST_CASE("cm: a port has one owner and is free again when that is destroyed") {
   event_source events;
   one_id first(events);
   REQUIRE(bind(first.id, "198.18.83.1") == 0);
@@ -125,7 +125,7 @@ TEST_CASE("cm: a port belongs to one, and is free again when that ends") {
   CHECK(taken("198.18.83.1") == 0);
 }
 
-TEST_CASE("cm: all addresses of IPv6 are those of IPv4, too, unless it is said") {
+TEST_CASE("cm: binding to all IPv6 addresses includes IPv4 unless AFONLY is set") {
   event_source events;
   one_id all(events);
   const bool only_ipv6 = GENERATE(false, true);
@@ -135,7 +135,7 @@ TEST_CASE("cm: all addresses of IPv6 are those of IPv4, too, unless it is said")
   CHECK(bind(other.id, "198.18.83.1", port_of(all.id)) == (only_ipv6 ? 0 : EADDRINUSE));
 }
 
-TEST_CASE("cm: a source is shared by those who say so") {
+TEST_CASE("cm: identifiers that set REUSEADDR share a source address") {
   event_source events;
   one_id first(events);
   one_id second(events);
@@ -147,7 +147,7 @@ TEST_CASE("cm: a source is shared by those who say so") {
   CHECK(bind(second.id, "198.18.83.1", port_of(first.id)) == 0);
 }
 
-TEST_CASE("cm: options are of their size and time") {
+TEST_CASE("cm: options need the right size and the right state") {
   event_source events;
   one_id id(events);
   std::uint8_t byte = 32;
@@ -168,7 +168,7 @@ TEST_CASE("cm: options are of their size and time") {
   CHECK(option(RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, &word, sizeof(word)) == EINVAL);
 }
 
-TEST_CASE("cm: the manager lists the soft devices, open") {
+TEST_CASE("cm: the manager lists the soft devices as open devices") {
   int count = 0;
   ibv_context** const list = rdma_get_devices(&count);
   REQUIRE(list != nullptr);
@@ -184,7 +184,7 @@ TEST_CASE("cm: the manager lists the soft devices, open") {
   CHECK(id.id->verbs == first);
 }
 
-TEST_CASE("cm: names and numbers become addresses where no kernel knows of RDMA") {
+TEST_CASE("cm: names and numbers resolve to addresses without RDMA in the kernel") {
   rdma_addrinfo hints{};
   hints.ai_port_space = RDMA_PS_TCP;
   rdma_addrinfo* found = nullptr;
@@ -194,7 +194,7 @@ TEST_CASE("cm: names and numbers become addresses where no kernel knows of RDMA"
   rdma_freeaddrinfo(found);
 }
 
-TEST_CASE("cm: a channel that must not wait says that there is nothing") {
+TEST_CASE("cm: a nonblocking channel returns EAGAIN without events") {
   event_source events;
   REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
   rdma_cm_event* event = nullptr;
@@ -210,7 +210,7 @@ TEST_CASE("cm: a channel that must not wait says that there is nothing") {
   CHECK_FALSE(events.is_readable());
 }
 
-TEST_CASE("cm: events that nobody has taken go with their identifier") {
+TEST_CASE("cm: unread events are removed with their identifier") {
   event_source events;
   one_id id(events);
   sockaddr_in6 target = ip("198.18.83.1", 1);
@@ -219,7 +219,7 @@ TEST_CASE("cm: events that nobody has taken go with their identifier") {
   CHECK_FALSE(events.is_readable());
 }
 
-TEST_CASE("cm: an identifier takes its events to another channel") {
+TEST_CASE("cm: an identifier takes its events along to another channel") {
   event_source before;
   event_source after;
   one_id id(before);
@@ -231,7 +231,7 @@ TEST_CASE("cm: an identifier takes its events to another channel") {
   CHECK(after.next(RDMA_CM_EVENT_ADDR_RESOLVED)->id == id.id);
 }
 
-TEST_CASE("cm: newer functions are refused, and don't reach librdmacm with an identifier of ours") {
+TEST_CASE("cm: newer functions are refused and don't pass soft identifiers to librdmacm") {
   event_source events;
   const one_id own(events);
   const auto found = [](const char* name) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reliable connections by IP address: asking, accepting, rejecting, and what becomes of them.
+// Reliable connections by IP address: connecting, accepting, rejecting, and how connections end.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/waiting_call.hpp"
@@ -21,7 +21,7 @@
 
 namespace {
 
-/// A client that knows its way, and the server's listener.
+/// A client with a resolved route, and the server's listener.
 struct asking {
   asking() : asking("198.18.83.1") {}
   explicit asking(const char* at, int backlog = 0, rdma_port_space space = RDMA_PS_TCP)
@@ -44,7 +44,7 @@ bool holds(const void* data, std::uint8_t length, const char* text, std::size_t 
          std::all_of(bytes + std::strlen(text), bytes + length, [](char c) { return c == 0; });
 }
 
-/// Who connects tries again whenever somebody looks for events of it.
+/// The connecting side retries whenever its program polls for events.
 void look_until_readable(event_source& asking, event_source& answering) {
   REQUIRE(::fcntl(asking.channel->fd, F_SETFL, O_NONBLOCK) == 0);
   const auto limit = std::chrono::steady_clock::now() + patience;
@@ -60,7 +60,7 @@ void wait_for(ibv_cq* queue) {
   ibv_wc completion{};
   const auto limit = std::chrono::steady_clock::now() + patience;
   while (ibv_poll_cq(queue, 1, &completion) == 0)
-    if (std::chrono::steady_clock::now() > limit) FAIL("nothing completes");
+    if (std::chrono::steady_clock::now() > limit) FAIL("no completion arrived in time");
   CHECK(completion.status == IBV_WC_SUCCESS);
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("cm: a connection carries messages both ways") {
   CHECK(rdma_get_src_port(pair.server.id) == rdma_get_src_port(pair.listener.id));
 }
 
-TEST_CASE("cm: one listener at all addresses hears of each, on the device asked for") {
+TEST_CASE("cm: a listener on all addresses gets each request with the requested device") {
   event_source server_events;
   event_source client_events;
   const auto [all, one, device] = GENERATE(table<const char*, const char*, const char*>({
@@ -113,7 +113,7 @@ TEST_CASE("cm: one listener at all addresses hears of each, on the device asked 
   CHECK(text_of(rdma_get_local_addr(server.id)) == one);
 }
 
-TEST_CASE("cm: a server gets the events of a host in the order in which it caused them") {
+TEST_CASE("cm: a server gets the events of a host in the order of their causes") {
   asking first;
   one_id second(first.client_events);
   one_id third(first.client_events);
@@ -138,7 +138,7 @@ TEST_CASE("cm: a server gets the events of a host in the order in which it cause
   }
 }
 
-TEST_CASE("cm: two listeners of a channel get their requests in the order of these") {
+TEST_CASE("cm: two listeners of a channel get their requests in order") {
   asking first;
   const cm_listener other(first.server_events);
   one_id to_other(first.client_events);
@@ -158,7 +158,7 @@ TEST_CASE("cm: two listeners of a channel get their requests in the order of the
   is_asked(first.listener.id);
 }
 
-TEST_CASE("cm: private data is padded to what its message has room for") {
+TEST_CASE("cm: private data is padded to the room in its message") {
   asking both;
   REQUIRE(both.connect("question", 9) == 0);
   const rdma_cm_event* event = both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -181,13 +181,13 @@ TEST_CASE("cm: private data is padded to what its message has room for") {
     CHECK(holds(event->param.conn.private_data, event->param.conn.private_data_len, "no", 148));
     CHECK(attributes_of(both.client.id->qp).qp_state == IBV_QPS_ERR);
   }
-  SECTION("of a rejection for a vendor's option") {
+  SECTION("of a rejection for a vendor option") {
     REQUIRE(rdma_reject_ece(server.id, nullptr, 0) == 0);
     CHECK(both.client_events.next(RDMA_CM_EVENT_REJECTED)->status == 35);
   }
 }
 
-TEST_CASE("cm: private data for which there is no room is refused") {
+TEST_CASE("cm: private data that exceeds its room is refused") {
   asking both;
   const std::array<char, 255> data{};
   CHECK(both.connect(data.data(), 57) == -1);
@@ -213,7 +213,7 @@ TEST_CASE("cm: more reads than the device has are refused") {
   const one_id server(event->id);
 }
 
-TEST_CASE("cm: that nobody listens is told, by InfiniBand's number") {
+TEST_CASE("cm: a missing listener is reported with InfiniBand's reason") {
   event_source events;
   one_id silent(events);
   sockaddr_in6 address = ip("198.18.83.1");
@@ -224,7 +224,7 @@ TEST_CASE("cm: that nobody listens is told, by InfiniBand's number") {
   CHECK(events.next(RDMA_CM_EVENT_REJECTED)->status == 8);
 }
 
-TEST_CASE("cm: a listener that is opened again a little later is found") {
+TEST_CASE("cm: a listener that is reopened a little later is found") {
   event_source client_events;
   event_source server_events;
   cm_listener first(server_events);
@@ -240,7 +240,7 @@ TEST_CASE("cm: a listener that is opened again a little later is found") {
   const one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
-TEST_CASE("cm: a request waits as long as there is no room for it") {
+TEST_CASE("cm: a request waits while the backlog is full") {
   asking first("198.18.83.1", 1);
   REQUIRE(first.connect() == 0);
   event_source events;
@@ -253,18 +253,18 @@ TEST_CASE("cm: a request waits as long as there is no room for it") {
   const one_id two(first.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
-TEST_CASE("cm: a request that nobody decides is rejected with its identifier") {
+TEST_CASE("cm: destroying the identifier of an undecided request rejects it") {
   asking both;
   REQUIRE(both.connect() == 0);
   SECTION("of the request") {
     one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
     server.destroy();
   }
-  SECTION("of the listener, when it was not looked at") { both.listener.destroy(); }
+  SECTION("of the listener before its program polled") { both.listener.destroy(); }
   CHECK(both.client_events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
 }
 
-TEST_CASE("cm: who asked and has gone can't be accepted any more") {
+TEST_CASE("cm: a request whose client was destroyed can't be accepted") {
   asking both;
   REQUIRE(both.connect() == 0);
   both.client.destroy();
@@ -273,7 +273,7 @@ TEST_CASE("cm: who asked and has gone can't be accepted any more") {
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 4);
 }
 
-TEST_CASE("cm: who was accepted and goes before it says so is noticed") {
+TEST_CASE("cm: a server notices that an accepted client was destroyed before it was established") {
   asking both;
   REQUIRE(both.connect() == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
@@ -282,7 +282,7 @@ TEST_CASE("cm: who was accepted and goes before it says so is noticed") {
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
 }
 
-TEST_CASE("cm: a port that is down reaches nobody") {
+TEST_CASE("cm: no peer can be reached through a port that is down") {
   asking both;
   REQUIRE(softverbs_inject("port-down@soft0") == 0);
   REQUIRE(both.connect() == 0);
@@ -290,7 +290,7 @@ TEST_CASE("cm: a port that is down reaches nobody") {
   softverbs_reset_faults();
 }
 
-TEST_CASE("cm: a queue pair that can't be set up ends the connection for both") {
+TEST_CASE("cm: a queue pair that can't be set up ends the connection at both ends") {
   asking both;
   REQUIRE(both.connect() == 0);
   one_id server(both.server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
@@ -301,7 +301,7 @@ TEST_CASE("cm: a queue pair that can't be set up ends the connection for both") 
   CHECK(both.server_events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
 }
 
-TEST_CASE("cm: both hear of the end, whoever ends it, and of the end of time-wait") {
+TEST_CASE("cm: both ends get DISCONNECTED and TIMEWAIT_EXIT whichever end disconnects") {
   cm_pair pair;
   const bool client_is_first = GENERATE(true, false);
   one_id& first = client_is_first ? pair.client : pair.server;
@@ -317,7 +317,7 @@ TEST_CASE("cm: both hear of the end, whoever ends it, and of the end of time-wai
   CHECK(other_events.next(RDMA_CM_EVENT_TIMEWAIT_EXIT)->id == other.id);
 }
 
-TEST_CASE("cm: both may end it at once") {
+TEST_CASE("cm: both ends may disconnect at once") {
   cm_pair pair;
   REQUIRE(rdma_disconnect(pair.client.id) == 0);
   REQUIRE(rdma_disconnect(pair.server.id) == 0);
@@ -325,7 +325,7 @@ TEST_CASE("cm: both may end it at once") {
   pair.server_events.next(RDMA_CM_EVENT_DISCONNECTED);
 }
 
-TEST_CASE("cm: an end that goes is one that has disconnected") {
+TEST_CASE("cm: destroying an identifier disconnects it") {
   cm_pair pair;
   pair.client.destroy();
   CHECK(pair.server_events.next(RDMA_CM_EVENT_DISCONNECTED)->status == 0);
@@ -351,14 +351,14 @@ TEST_CASE("cm: a program that sets up its queue pair establishes the connection 
     REQUIRE(rdma_init_qp_attr(both.client.id, &attributes, &mask) == 0);
     REQUIRE(ibv_modify_qp(own, &attributes, mask) == 0);
   }
-  SECTION("by saying so") {
+  SECTION("by rdma_establish") {
     REQUIRE(rdma_establish(both.client.id) == 0);
     both.server_events.next(RDMA_CM_EVENT_ESTABLISHED);
     CHECK(rdma_establish(both.client.id) == -1);
     CHECK(rdma_notify(server.id, IBV_EVENT_COMM_EST) == -1);
     CHECK(errno == EISCONN);
   }
-  SECTION("or the other end notices") {
+  SECTION("or the other end notices a message") {
     REQUIRE(rdma_notify(server.id, IBV_EVENT_COMM_EST) == 0);
     both.server_events.next(RDMA_CM_EVENT_ESTABLISHED);
     REQUIRE(rdma_establish(both.client.id) == 0);
@@ -371,7 +371,7 @@ TEST_CASE("cm: a program that sets up its queue pair establishes the connection 
   ibv_destroy_cq(queue);
 }
 
-TEST_CASE("cm: what is agreed on is what the queue pairs have") {
+TEST_CASE("cm: queue pairs have the negotiated attributes") {
   asking both;
   std::uint8_t service = 0x20;
   std::uint8_t timeout = 19;
@@ -422,7 +422,7 @@ TEST_CASE("cm: a connected identifier takes its connection to another channel") 
   pair.server.destroy();
 }
 
-TEST_CASE("cm: vendors' options travel along") {
+TEST_CASE("cm: vendor options are transmitted") {
   asking both;
   ibv_ece options{0x1234, 7, 0};
   REQUIRE(rdma_set_local_ece(both.client.id, &options) == 0);
@@ -436,7 +436,7 @@ TEST_CASE("cm: vendors' options travel along") {
   CHECK(rdma_set_local_ece(server.id, &options) == -1);
 }
 
-TEST_CASE("cm: an event that is not acknowledged keeps its identifier") {
+TEST_CASE("cm: an unacknowledged event keeps its identifier alive") {
   event_source events;
   one_id id(events);
   sockaddr_in6 target = ip("198.18.83.1", 1);
@@ -448,7 +448,7 @@ TEST_CASE("cm: an event that is not acknowledged keeps its identifier") {
                            [&] { CHECK(rdma_ack_cm_event(event) == 0); }) == 0);
 }
 
-TEST_CASE("cm: a thread that asks a channel that another one has destroyed has time to exit") {
+TEST_CASE("cm: a call on a channel that another thread has destroyed is delayed") {
   rdma_event_channel* const channel = rdma_create_event_channel();
   REQUIRE(channel != nullptr);
   rdma_destroy_event_channel(channel);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Datagram services that are found by IP address, and multicast groups.
+// Datagram services by IP address, and multicast groups.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// Sends a few bytes there, and checks that they arrive.
+/// Sends a few bytes to a peer, and checks that they arrive.
 void check_datagram(rdma_cm_id* from, rdma_cm_id* to, const rdma_ud_param& way) {
   std::array<char, 128> outbox{"a datagram"};
   std::array<char, 128> inbox{};
@@ -44,7 +44,7 @@ void check_datagram(rdma_cm_id* from, rdma_cm_id* to, const rdma_ud_param& way) 
   rdma_dereg_mr(in);
 }
 
-/// One that knows a device, and has a queue pair if it is asked for one.
+/// A datagram identifier with a resolved device, and with a queue pair if requested.
 struct datagram_id : one_id {
   explicit datagram_id(event_source& events, const char* address, bool has_queue_pair = true)
       : one_id(events, RDMA_PS_UDP) {
@@ -56,7 +56,7 @@ struct datagram_id : one_id {
 
 }  // namespace
 
-TEST_CASE("cm: a datagram service is asked for, and answers with its queue pair") {
+TEST_CASE("cm: a datagram service answers a request with its queue pair") {
   event_source server_events;
   event_source client_events;
   cm_listener listener(server_events, "198.18.83.2", RDMA_PS_UDP);
@@ -82,7 +82,7 @@ TEST_CASE("cm: a datagram service is asked for, and answers with its queue pair"
     check_datagram(client.id, server.id, event->param.ud);
     CHECK_FALSE(server_events.is_readable());
   }
-  SECTION("or rejects") {
+  SECTION("or rejecting") {
     REQUIRE(rdma_reject(server.id, "no", 3) == 0);
     event = client_events.next(RDMA_CM_EVENT_UNREACHABLE);
     CHECK(event->status == 2);
@@ -90,7 +90,7 @@ TEST_CASE("cm: a datagram service is asked for, and answers with its queue pair"
   }
 }
 
-TEST_CASE("cm: that nobody serves is told by the status of the answer") {
+TEST_CASE("cm: a missing datagram service is reported by the event's status") {
   event_source events;
   one_id client(events, RDMA_PS_UDP);
   resolve(events, client, ip("198.18.83.1", 1));
@@ -98,10 +98,10 @@ TEST_CASE("cm: that nobody serves is told by the status of the answer") {
   CHECK(events.next(RDMA_CM_EVENT_UNREACHABLE)->status == 1);
 }
 
-TEST_CASE("cm: members of a group hear what is sent to it") {
+TEST_CASE("cm: members of a multicast group receive what is sent to it") {
   event_source events;
   const bool is_ipv4 = GENERATE(true, false);
-  // Other processes have other groups.
+  // Other processes use other groups.
   const auto process = static_cast<unsigned>(::getpid());
   std::array<char, 32> group{};
   if (is_ipv4)
@@ -136,11 +136,10 @@ TEST_CASE("cm: members of a group hear what is sent to it") {
   CHECK(rdma_leave_multicast(listener.id, of_c(address)) == 0);
 }
 
-TEST_CASE("cm: what can't be joined is told, and what is asked wrongly refused") {
+TEST_CASE("cm: a failed join is reported and an invalid join is refused") {
   event_source events;
   datagram_id id(events, "198.18.83.1");
-  // A queue pair of another service is no member.
-  // steady: the group is not joined
+  // A queue pair of another port space can't be a member. steady: the group is not joined
   sockaddr_in6 address = ip("239.18.83.8");
   one_id connecting(events);
   CHECK(rdma_join_multicast(connecting.id, of_c(address), nullptr) == -1);
@@ -153,7 +152,7 @@ TEST_CASE("cm: what can't be joined is told, and what is asked wrongly refused")
   wanted.comp_mask = RDMA_CM_JOIN_MC_ATTR_RESERVED;
   CHECK(rdma_join_multicast_ex(id.id, &wanted, nullptr) == -1);
   CHECK(errno == ENOTSUP);
-  // Neither IPv4's nor IPv6's multicast: there is no such group.
+  // The address is not a multicast address of IPv4 or IPv6, so there is no such group.
   sockaddr_in6 nobody = ip("198.18.83.1");
   REQUIRE(rdma_join_multicast(id.id, of_c(nobody), nullptr) == 0);
   const rdma_cm_event* const event = events.next();

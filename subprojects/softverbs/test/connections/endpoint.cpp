@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifiers without a channel, whose calls wait; queue pairs with queues of their own.
+// Identifiers without a channel, whose calls block, and queue pairs with queues of their own.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 
@@ -21,7 +21,7 @@ ibv_qp_init_attr queue_pair() {
 
 }  // namespace
 
-TEST_CASE("cm: endpoints connect, talk and end in calls that wait") {
+TEST_CASE("cm: endpoints connect, exchange messages and disconnect in blocking calls") {
   rdma_addrinfo* const here = look_up(0, RAI_PASSIVE);
   ibv_qp_init_attr served = queue_pair();
   rdma_cm_id* listener = nullptr;
@@ -66,7 +66,7 @@ TEST_CASE("cm: endpoints connect, talk and end in calls that wait") {
   CHECK(got == given);
 }
 
-TEST_CASE("cm: a call that waits fails with the errno of what came") {
+TEST_CASE("cm: a blocking call fails with the errno of the event") {
   rdma_addrinfo* const there = look_up(1, 0);
   ibv_qp_init_attr wanted = queue_pair();
   rdma_cm_id* client = nullptr;
@@ -88,7 +88,7 @@ TEST_CASE("cm: a call that waits fails with the errno of what came") {
   CHECK(rdma_destroy_id(failed) == 0);
 }
 
-TEST_CASE("cm: an identifier leaves its own channel for one of the program's, and comes back") {
+TEST_CASE("cm: an identifier moves from its own channel to another and back") {
   rdma_cm_id* id = nullptr;
   REQUIRE(rdma_create_id(nullptr, &id, nullptr, RDMA_PS_TCP) == 0);
   CHECK(rdma_migrate_id(id, nullptr) == -1);
@@ -103,7 +103,7 @@ TEST_CASE("cm: an identifier leaves its own channel for one of the program's, an
   CHECK(rdma_destroy_id(id) == 0);
 }
 
-TEST_CASE("cm: a queue pair has the queues that it is given, or ones of its own") {
+TEST_CASE("cm: a queue pair has the given queues or creates its own") {
   event_source events;
   one_id id(events);
   ibv_qp_init_attr wanted = queue_pair();
@@ -131,7 +131,7 @@ TEST_CASE("cm: a queue pair has the queues that it is given, or ones of its own"
     CHECK(id.id->send_cq == nullptr);
     CHECK(id.id->recv_cq_channel == nullptr);
   }
-  SECTION("with shared receives") {
+  SECTION("with a shared receive queue") {
     ibv_srq_init_attr shared{};
     shared.attr.max_wr = 8;
     shared.attr.max_sge = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices that break while connections by IP address are there, or wanted.
+// Devices that fail while connections by IP address exist, or are requested.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/forked.hpp"
@@ -13,7 +13,7 @@
 
 namespace {
 
-/// As long as this lives, unless it is repaired before.
+/// Breaks the device until it is repaired or this is destroyed.
 struct broken_device {
   explicit broken_device(const char* fault = "device-fatal@soft0") {
     REQUIRE(softverbs_inject(fault) == 0);
@@ -24,7 +24,7 @@ struct broken_device {
   void repair() { softverbs_reset_faults(); }
 };
 
-/// Whether nothing has come. A channel may be readable without an event, once.
+/// True if there is no event. A channel may be readable without an event, once.
 bool is_silent(const event_source& events) {
   REQUIRE(::fcntl(events.channel->fd, F_SETFL, O_NONBLOCK) == 0);
   rdma_cm_event* none = nullptr;
@@ -37,7 +37,7 @@ constexpr const char* other_address = "198.18.83.2";
 
 }  // namespace
 
-TEST_CASE("a device that breaks is told to all that is bound to it, and to nobody else") {
+TEST_CASE("a device failure is reported to all identifiers that are bound to it and to no others") {
   cm_pair pair;
   event_source more_events;
   const one_id unbound(more_events);
@@ -50,14 +50,14 @@ TEST_CASE("a device that breaks is told to all that is bound to it, and to nobod
 
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
   CHECK(route_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == route.id);
-  // In an order that nobody promises.
+  // The order is unspecified.
   const rdma_cm_id* const first = pair.server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id;
   const rdma_cm_id* const second = pair.server_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id;
   CHECK(first != second);
   CHECK((first == pair.server.id || first == pair.listener.id));
   CHECK((second == pair.server.id || second == pair.listener.id));
 
-  // Each once.
+  // Each event comes once.
   rdma_conn_param parameters = parameters_with();
   CHECK(rdma_disconnect(pair.client.id) == -1);
   CHECK(rdma_connect(route.id, &parameters) == -1);
@@ -66,7 +66,7 @@ TEST_CASE("a device that breaks is told to all that is bound to it, and to nobod
     CHECK(is_silent(*each));
 }
 
-TEST_CASE("who waits for an event hears that the device breaks") {
+TEST_CASE("a thread that waits for an event is notified of a device failure") {
   cm_pair pair;
   const broken_device broken("after:20ms=device-fatal@soft0");
   rdma_cm_event* event = nullptr;
@@ -75,7 +75,7 @@ TEST_CASE("who waits for an event hears that the device breaks") {
   CHECK(rdma_ack_cm_event(event) == 0);
 }
 
-TEST_CASE("a broken device has no addresses, until it is repaired") {
+TEST_CASE("a failed device has no addresses until it is repaired") {
   event_source events;
   cm_listener everywhere(events, "0.0.0.0");
   event_source client_events;
@@ -101,7 +101,7 @@ TEST_CASE("a broken device has no addresses, until it is repaired") {
   const one_id request(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
-TEST_CASE("the peer of a device that broke hears of the end when its identifier goes") {
+TEST_CASE("the peer of a failed device gets DISCONNECTED when its identifier is destroyed") {
   event_source other_events;
   cm_listener there(other_events, other_address);
   event_source client_events;
@@ -124,21 +124,21 @@ TEST_CASE("the peer of a device that broke hears of the end when its identifier 
   other_events.next(RDMA_CM_EVENT_DISCONNECTED);
 }
 
-TEST_CASE("who broke and was repaired before anybody looked is told of all the same") {
+TEST_CASE("a failure that was repaired before the program polled is still reported") {
   cm_pair pair;
   {
     const broken_device broken;
   }
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
   CHECK(rdma_disconnect(pair.client.id) == -1);
-  // But not what came later.
+  // Later identifiers don't get the event.
   event_source later_events;
   const cm_listener later(later_events);
   CHECK_FALSE(later_events.is_readable());
   CHECK(is_silent(later_events));
 }
 
-TEST_CASE("a child of fork that repairs its devices leaves its parent's broken") {
+TEST_CASE("a child of fork that repairs its devices leaves its parent's devices broken") {
   cm_pair pair;
   const broken_device broken;
   const forked child([] {
@@ -149,7 +149,7 @@ TEST_CASE("a child of fork that repairs its devices leaves its parent's broken")
   CHECK(pair.client_events.next(RDMA_CM_EVENT_DEVICE_REMOVAL)->id == pair.client.id);
 }
 
-TEST_CASE("who has heard that the device broke joins no group") {
+TEST_CASE("an identifier with a reported device failure joins no group") {
   event_source events;
   const cm_listener bound(events, own_address, RDMA_PS_UDP);
   broken_device broken;
@@ -162,7 +162,7 @@ TEST_CASE("who has heard that the device broke joins no group") {
   CHECK(is_silent(events));
 }
 
-TEST_CASE("who is being destroyed is not told that the device breaks") {
+TEST_CASE("an identifier that is being destroyed doesn't get DEVICE_REMOVAL") {
   event_source server_events;
   const cm_listener listener(server_events);
   event_source client_events;
@@ -172,7 +172,7 @@ TEST_CASE("who is being destroyed is not told that the device breaks") {
   REQUIRE(rdma_connect(client.id, &parameters) == 0);
   one_id server(server_events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
   REQUIRE(rdma_accept(server.id, &parameters) == 0);
-  // For its acknowledgement the destruction waits.
+  // The destruction waits until this event is acknowledged.
   rdma_cm_event* response = nullptr;
   REQUIRE(rdma_get_cm_event(client_events.channel, &response) == 0);
   int destroyed = -1;

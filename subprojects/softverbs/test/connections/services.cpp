@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections of the port space that has all services: XRC, whose ends differ, and UC.
+// Connections of the port space for all transports: XRC, whose ends differ, and UC.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/xrc.hpp"
@@ -18,14 +18,14 @@
 
 namespace {
 
-/// What rdma_create_ep makes; with a channel, its calls don't wait.
+/// An endpoint of rdma_create_ep. With a channel, its calls don't block.
 struct one_end {
   one_end() = default;
   explicit one_end(rdma_cm_id* made) : id(made) {}
   one_end(ibv_qp_type type, std::uint16_t port, int flags = 0) {
     rdma_addrinfo* const address = look_up(port, flags, RDMA_PS_IB, type);
     ibv_qp_init_attr wanted = queue_pair(type);
-    // A listener's would be made with each request.
+    // A listener would create its queue pair with each request.
     const bool has_queue_pair = (flags & RAI_PASSIVE) == 0;
     const int made = rdma_create_ep(&id, address, nullptr, has_queue_pair ? &wanted : nullptr);
     rdma_freeaddrinfo(address);
@@ -63,7 +63,7 @@ struct one_end {
   rdma_cm_id* id = nullptr;
 };
 
-/// Who listens and who asks, each with a channel.
+/// A listening and a connecting end, each with a channel.
 struct asking_and_listening {
   asking_and_listening(ibv_qp_type listening, ibv_qp_type asking)
       : listener(listening, 0, server_events, RAI_PASSIVE),
@@ -104,8 +104,8 @@ constexpr std::array<char, 16> message_text{"fifteen letters"};
 
 }  // namespace
 
-// As rdma_xserver and rdma_xclient.
-TEST_CASE("cm: XRC: one end sends, into the queue whose number the other one has told") {
+// Like rdma_xserver and rdma_xclient.
+TEST_CASE("cm: XRC: one end sends into the queue whose number the other end has passed") {
   one_end listener;
   {
     rdma_addrinfo* const here = look_up(0, RAI_PASSIVE, RDMA_PS_IB, IBV_QPT_XRC_RECV);
@@ -152,7 +152,7 @@ TEST_CASE("cm: XRC: one end sends, into the queue whose number the other one has
   CHECK(got == message_text);
 }
 
-TEST_CASE("cm: XRC: each half says and takes what concerns it") {
+TEST_CASE("cm: XRC: each end exchanges only the parameters that concern it") {
   asking_and_listening ends(IBV_QPT_XRC_RECV, IBV_QPT_XRC_SEND);
   rdma_cm_id* const client = ends.client.id;
   rdma_conn_param asked = parameters_with();
@@ -209,7 +209,7 @@ TEST_CASE("cm: XRC: each half says and takes what concerns it") {
   CHECK(mask_towards(server.id, IBV_QPS_RTS) == to_rts);
 }
 
-TEST_CASE("cm: who listens hears only of the service that it is for") {
+TEST_CASE("cm: a listener gets only the requests for its service") {
   const auto [listening, asking, type, status] =
       GENERATE(table<ibv_qp_type, ibv_qp_type, rdma_cm_event_type, int>(
           {{IBV_QPT_RC, IBV_QPT_XRC_SEND, RDMA_CM_EVENT_REJECTED, 28},
@@ -228,7 +228,7 @@ TEST_CASE("cm: who listens hears only of the service that it is for") {
   CHECK(ends.client_events.next(type)->status == status);
 }
 
-TEST_CASE("cm: XRC: who receives connects to nobody") {
+TEST_CASE("cm: XRC: a receiving end can't connect") {
   asking_and_listening ends(IBV_QPT_XRC_RECV, IBV_QPT_XRC_RECV);
   CHECK(ends.client.id->qp != nullptr);
   rdma_conn_param asked = parameters_with();
@@ -236,11 +236,12 @@ TEST_CASE("cm: XRC: who receives connects to nobody") {
   CHECK(errno == EINVAL);
 }
 
-TEST_CASE("cm: XRC: a shared receive queue is made with what the program doesn't bring") {
+TEST_CASE(
+    "cm: XRC: a shared receive queue is created with the parts that the program doesn't pass") {
   event_source events;
   const one_end end(IBV_QPT_XRC_RECV, 0, events, RAI_PASSIVE);
   rdma_cm_id* const id = end.id;
-  SECTION("before the queue pair, and it stays when that goes") {
+  SECTION("before the queue pair and it outlives the queue pair") {
     REQUIRE(end.create_shared() == 0);
     ibv_cq* const queue = id->recv_cq;
     REQUIRE(queue != nullptr);
@@ -254,7 +255,7 @@ TEST_CASE("cm: XRC: a shared receive queue is made with what the program doesn't
     CHECK(id->recv_cq == nullptr);
     CHECK(id->recv_cq_channel == nullptr);
   }
-  SECTION("after the queue pair, whose completion queue becomes long enough") {
+  SECTION("after the queue pair, whose completion queue becomes large enough") {
     REQUIRE(end.create_queue_pair() == 0);
     ibv_cq* const queue = id->recv_cq;
     REQUIRE(queue != nullptr);
@@ -263,7 +264,7 @@ TEST_CASE("cm: XRC: a shared receive queue is made with what the program doesn't
     CHECK(id->recv_cq == queue);
     CHECK(static_cast<std::uint32_t>(queue->cqe) >= receives);
   }
-  SECTION("of the program's own domain, and completion queue") {
+  SECTION("with the program's own domain and completion queue") {
     ibv_xrcd* const domain = open_domain(id->verbs, -1, O_CREAT);
     ibv_cq* const queue = ibv_create_cq(id->verbs, 4, nullptr, nullptr, 0);
     ibv_srq_init_attr_ex wanted{};
@@ -286,7 +287,7 @@ TEST_CASE("cm: XRC: a shared receive queue is made with what the program doesn't
     CHECK(ibv_close_xrcd(domain) == 0);
     CHECK(ibv_destroy_cq(queue) == 0);
   }
-  SECTION("or not at all, and then nothing is left of it") {
+  SECTION("or creation fails and leaves nothing behind") {
     REQUIRE(softverbs_inject("ibv_create_srq=ENOMEM") == 0);
     CHECK(end.create_shared() == -1);
     CHECK(errno == ENOMEM);
@@ -297,7 +298,7 @@ TEST_CASE("cm: XRC: a shared receive queue is made with what the program doesn't
   }
 }
 
-TEST_CASE("cm: UC: messages arrive, and nothing is repeated") {
+TEST_CASE("cm: UC: messages arrive and are not retransmitted") {
   asking_and_listening ends(IBV_QPT_UC, IBV_QPT_UC);
   rdma_conn_param asked = parameters_with();
   REQUIRE(rdma_connect(ends.client.id, &asked) == 0);

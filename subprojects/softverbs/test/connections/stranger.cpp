@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a listener hears that no peer says, and whoever goes without a word.
+// Listeners that receive messages which no peer would send, and callers that leave without sending
+// any.
 #include "catch.hpp"
 #include "support/cm_fabric.hpp"
 #include "support/rsocket_pair.hpp"
@@ -25,7 +26,7 @@
 
 namespace {
 
-/// The name of the socket that has this port, from the kernel's list.
+/// The name of the socket that has this port, from the list in /proc.
 std::string name_of_port(std::uint16_t port) {
   const std::string end = "/106/" + std::to_string(port);
   std::FILE* const sockets = std::fopen("/proc/net/unix", "re");
@@ -55,14 +56,14 @@ int connect_to(const std::string& name) {
 
 }  // namespace
 
-TEST_CASE("cm: what makes no sense is no request, and the listener goes on") {
+TEST_CASE("cm: a listener ignores malformed requests") {
   event_source events;
   cm_listener listener(events);
   const std::string name = name_of_port(port_of(listener.id));
   REQUIRE_FALSE(name.empty());
   std::mt19937 random(5383);
   for (int round = 0; round < 200; ++round) {
-    // Half of them have the right size and mark, so that more of them is looked at.
+    // Half of the messages have the right size and mark, so that more of their content is checked.
     const bool is_alike = round % 2 == 0;
     std::vector<std::uint8_t> bytes(is_alike ? 280 : random() % 600 + 1);
     std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });
@@ -82,14 +83,14 @@ TEST_CASE("cm: what makes no sense is no request, and the listener goes on") {
   const one_id server(events.next(RDMA_CM_EVENT_CONNECT_REQUEST)->id);
 }
 
-TEST_CASE("rsockets: a listener passes over callers that make no sense") {
+TEST_CASE("rsockets: a listener skips malformed callers") {
   const rsocket_listener listener;
   listener.make_nonblocking();
   const std::string name = name_of_port(listener.port());
   REQUIRE_FALSE(name.empty());
   std::mt19937 random(5383);
   for (int round = 0; round < 100; ++round) {
-    // Half of them have the right size and mark, and no descriptor.
+    // Half of the messages have the right size and mark, and no descriptor.
     const bool is_alike = round % 2 == 0;
     std::vector<std::uint8_t> bytes(is_alike ? 48 : random() % 100 + 1);
     std::ranges::generate(bytes, [&] { return static_cast<std::uint8_t>(random()); });
@@ -102,7 +103,7 @@ TEST_CASE("rsockets: a listener passes over callers that make no sense") {
     REQUIRE(errno == EAGAIN);
     ::close(socket);
   }
-  // One that has left without a word.
+  // A caller that leaves without sending anything.
   ::close(connect_to(name));
   const one_rsocket client;
   REQUIRE(client.connect("198.18.83.1", listener.port()) == 0);
@@ -123,7 +124,7 @@ TEST_CASE("cm: a child of fork doesn't keep its parent's connections") {
   pair.server_events.next(RDMA_CM_EVENT_DISCONNECTED);
   const std::uint16_t port = port_of(pair.listener.id);
   pair.listener.destroy();
-  // The child may not have got so far.
+  // The child may not have closed it yet.
   const auto limit = std::chrono::steady_clock::now() + patience;
   while (!name_of_port(port).empty()) REQUIRE(std::chrono::steady_clock::now() < limit);
   ::kill(child, SIGKILL);

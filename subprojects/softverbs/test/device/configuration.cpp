@@ -46,21 +46,21 @@ TEST_CASE("a configuration says how devices differ") {
   CHECK((*all.devices[1].ports[1].gids)[15]->gid.raw[15] == 1);
 }
 
-TEST_CASE("a configuration says which processors a device is near to") {
+TEST_CASE("a configuration sets the NUMA node of a device") {
   const configuration all = read("[soft0]\nnuma-node = 1\n[soft1]\nnuma-node=1023\n[soft2]");
   CHECK(all.devices[0].numa_node == 1);
   CHECK(all.devices[1].numa_node == 1023);
   CHECK_FALSE(all.devices[2].numa_node);
 }
 
-TEST_CASE("a configuration may have letters of any language in its remarks, and none elsewhere") {
+TEST_CASE("a configuration may contain letters of any language in its comments only") {
   CHECK(read("# ger\xc3\xa4t\n[soft0] # \xe8\xa8\xad\xe5\x82\x99\n").devices.size() == 1);
   configuration_problem problem;
   CHECK_FALSE(read_configuration("[soft0]\nmtu\xc2\xa0= 256", link_layer::ethernet, problem));
   CHECK(problem.line == 2);
 }
 
-TEST_CASE("configurations are told apart by what they say, not by how") {
+TEST_CASE("configurations are distinguished by content and not by layout") {
   const auto one = read("[soft0]\nmtu = 256\n").fingerprint;
   CHECK(one != 0);
   CHECK(read("# a remark\n\n[soft0]\n  mtu = 256 # small").fingerprint == one);
@@ -70,7 +70,7 @@ TEST_CASE("configurations are told apart by what they say, not by how") {
         one);
 }
 
-TEST_CASE("a configuration that makes no sense is refused, with the line") {
+TEST_CASE("an invalid configuration is refused with its line number") {
   struct mistake {
     std::string text;
     unsigned line;
@@ -132,7 +132,7 @@ TEST_CASE("a configuration that makes no sense is refused, with the line") {
            mistake{"[soft0]\nnuma-node = " + huge, 2, "from 0 to 1023"},
            mistake{"[soft0]\n[soft0 port 2]\nnuma-node = 1", 3, "second port has no setting"},
            mistake{"[soft0]\nwithout = inline\nmax-inline = 1", 3, "a number from 0 to 0"},
-           // What an editor, or a disk that was full, leaves of a file.
+           // Truncated files, as an editor or a full disk leaves them.
            mistake{"[soft0]\nmtu = 10", 2, "the MTU is"},
            mistake{"[soft0]\nwithout = atomics, win", 2, "not `win`"},
            mistake{zero, 1, "a control character"},

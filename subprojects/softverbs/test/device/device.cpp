@@ -17,7 +17,7 @@
 #include <cstring>
 #include <string>
 
-TEST_CASE("the devices are listed, with names and distinct GUIDs") {
+TEST_CASE("the devices are listed with names and distinct GUIDs") {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
   REQUIRE(list != nullptr);
@@ -31,7 +31,7 @@ TEST_CASE("the devices are listed, with names and distinct GUIDs") {
   ibv_free_device_list(list);
 }
 
-TEST_CASE("a list of devices can be ended by free, as some programs do") {
+TEST_CASE("a device list can be freed with free as some programs do") {
   ibv_device** list = ibv_get_device_list(nullptr);
   REQUIRE(list != nullptr);
   ibv_device* const first = list[0];
@@ -46,7 +46,7 @@ TEST_CASE("an opened device outlives the list") {
   CHECK(device.verbs->num_comp_vectors > 1);
 }
 
-TEST_CASE("the command descriptor can be duplicated, and takes no command") {
+TEST_CASE("the command descriptor can be duplicated and rejects commands") {
   int duplicate = -1;
   {
     open_context device;
@@ -67,25 +67,25 @@ TEST_CASE("the command descriptor can be duplicated, and takes no command") {
     CHECK(child.ended_well());
     CHECK(::fcntl(descriptor, F_GETFD) >= 0);
   }
-  // The program's own.
+  // The descriptor belongs to the program.
   CHECK(::close(duplicate) == 0);
 }
 
-TEST_CASE("opening and closing devices leaves no descriptor behind") {
+TEST_CASE("opening and closing devices leaks no descriptor") {
   {
     const open_context once;
   }
   const std::ptrdiff_t before = descriptors_open();
   for (int round = 0; round < 20; ++round) const open_context device;
-  // The device may open and close descriptors for an earlier test's peers at the same time.
+  // Meanwhile, the device may open and close descriptors for an earlier test's peers.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
-TEST_CASE("the vendor is nobody else, and devices have numbers that the kernel's have not") {
+TEST_CASE("the vendor id and the device indices don't collide with those of other devices") {
   open_context device;
   ibv_device_attr attributes{};
   REQUIRE(ibv_query_device(device.verbs, &attributes) == 0);
-  // As the GUIDs begin, but for the bit that EUI-64 inverts.
+  // It is the start of the GUIDs, except for the bit that EUI-64 inverts.
   CHECK(attributes.vendor_id == (be64toh(attributes.node_guid) >> 40 ^ 0x02'0000));
   CHECK(attributes.vendor_part_id == 1);
   open_context second("soft1");
@@ -94,7 +94,7 @@ TEST_CASE("the vendor is nobody else, and devices have numbers that the kernel's
   CHECK(ibv_get_device_index(second.verbs->device) == index + 1);
 }
 
-TEST_CASE("a device can be opened many times, and again after it was closed") {
+TEST_CASE("a device can be opened many times and again after it was closed") {
   for (int round = 0; round < 3; ++round) {
     open_context one;
     open_context two;
@@ -104,7 +104,7 @@ TEST_CASE("a device can be opened many times, and again after it was closed") {
   }
 }
 
-TEST_CASE("the limits make sense, and the extended query agrees") {
+TEST_CASE("the limits are plausible and the extended query agrees") {
   open_context device;
   ibv_device_attr plain{};
   REQUIRE(ibv_query_device(device.verbs, &plain) == 0);
@@ -118,7 +118,7 @@ TEST_CASE("the limits make sense, and the extended query agrees") {
   CHECK(std::string(plain.fw_ver) == softverbs_version());
 }
 
-TEST_CASE("as many queue pairs are granted as are told, by each device") {
+TEST_CASE("each device grants as many queue pairs as it reports") {
   for (const char* name : {"soft0", "soft1"}) {
     open_context device(name);
     ibv_device_attr told{};
@@ -132,7 +132,7 @@ TEST_CASE("as many queue pairs are granted as are told, by each device") {
   }
 }
 
-TEST_CASE("the port is active, and there is no other") {
+TEST_CASE("the single port is active") {
   open_context device;
   ibv_port_attr port{};
   REQUIRE(ibv_query_port(device.verbs, 1, &port) == 0);
@@ -145,7 +145,7 @@ TEST_CASE("the port is active, and there is no other") {
   CHECK(ibv_query_port(device.verbs, 2, &port) == EINVAL);
 }
 
-TEST_CASE("the pkey table has the default pkey alone") {
+TEST_CASE("the pkey table has only the default pkey") {
   open_context device;
   __be16 pkey = 0;
   REQUIRE(ibv_query_pkey(device.verbs, 1, 0, &pkey) == 0);
@@ -155,7 +155,7 @@ TEST_CASE("the pkey table has the default pkey alone") {
   CHECK(ibv_get_pkey_index(device.verbs, 1, htobe16(0x1234)) == -1);
 }
 
-TEST_CASE("the GID table is that of its link layer") {
+TEST_CASE("the GID table matches its link layer") {
   open_context device;
   ibv_gid_entry table[32];
   const ssize_t count = ibv_query_gid_table(device.verbs, table, 32, 0);
@@ -187,7 +187,7 @@ TEST_CASE("the GID table is that of its link layer") {
   CHECK(ibv_query_gid(device.verbs, 1, 1000, &empty) == -1);
 }
 
-TEST_CASE("what the device doesn't have is refused, not ignored") {
+TEST_CASE("unsupported features are refused instead of ignored") {
   endpoint end;
   ibv_qp_init_attr_ex wanted{};
   wanted.send_cq = wanted.recv_cq = end.queue;
@@ -204,7 +204,7 @@ TEST_CASE("what the device doesn't have is refused, not ignored") {
   CHECK(refusal([&] { return ibv_create_qp_ex(end.context, &wanted); }) == EOPNOTSUPP);
 }
 
-TEST_CASE("there are no vendor's options of a connection") {
+TEST_CASE("there are no vendor options of a connection") {
   const endpoint end;
   ibv_ece options{};
   CHECK(ibv_query_ece(end.pair, &options) == EOPNOTSUPP);
@@ -239,7 +239,7 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
     if (pair == nullptr) return errno;
     CHECK(attributes.cap.max_send_wr >= capacities.max_send_wr);
     CHECK(attributes.cap.max_inline_data >= capacities.max_inline_data);
-    // It has room where the entries would stand.
+    // The entries have room for inline data.
     CHECK(attributes.cap.max_inline_data >=
           std::min(256U, attributes.cap.max_send_sge * unsigned{sizeof(ibv_sge)}));
     CHECK(ibv_destroy_qp(pair) == 0);
@@ -257,7 +257,7 @@ TEST_CASE("queue pairs and completion queues above the limits are refused") {
   CHECK(attempt({1, 1, 1, 1, 257}) == EINVAL);
 }
 
-TEST_CASE("parents are busy as long as they have children") {
+TEST_CASE("parent objects are busy as long as they have children") {
   endpoint end;
   CHECK(ibv_dealloc_pd(end.domain) == EBUSY);
   CHECK(ibv_destroy_cq(end.queue) == EBUSY);
@@ -269,7 +269,7 @@ TEST_CASE("parents are busy as long as they have children") {
   CHECK(ibv_destroy_comp_channel(channel) == 0);
 }
 
-TEST_CASE("closing a device frees what is left on it") {
+TEST_CASE("closing a device frees its remaining objects") {
   ibv_context* device = open_device("soft0");
   ibv_pd* domain = ibv_alloc_pd(device);
   ibv_comp_channel* channel = ibv_create_comp_channel(device);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// With devices_that_differ.conf: in a run of their own.
+// Tests with devices_that_differ.conf, in a run of their own.
 #include "support/faults.hpp"
 #include "support/frames.hpp"
 #include "support/peer.hpp"
@@ -43,7 +43,7 @@ bool writes(endpoint& from, const endpoint& to) {
 
 }  // namespace
 
-TEST_CASE("there are the devices and ports of the configuration", "[.][differ]") {
+TEST_CASE("the devices and ports match the configuration", "[.][differ]") {
   int count = 0;
   ibv_free_device_list(ibv_get_device_list(&count));
   CHECK(count == 3);
@@ -97,11 +97,11 @@ TEST_CASE("a GID table has gaps, twins and odd addresses", "[.][differ]") {
   CHECK(text_of(gid) == "::ffff:169.254.7.9");
 }
 
-TEST_CASE("the network interfaces of its addresses are in a device's folder", "[.][differ]") {
+TEST_CASE("a device's folder lists the network interfaces of its addresses", "[.][differ]") {
   const open_context device("soft0");
   const std::string path = "/sys/class/infiniband/soft0/device/net/";
   std::set<std::string> expected{".", ".."};
-  // Of those that the file names, each host has the first.
+  // Every host has the first of the interfaces that the file names.
   for (const unsigned interface : {1U, 4U, 12U}) {
     std::array<char, IF_NAMESIZE> name{};
     if (::if_indextoname(interface, name.data()) != nullptr) expected.emplace(name.data());
@@ -119,7 +119,7 @@ TEST_CASE("the network interfaces of its addresses are in a device's folder", "[
   CHECK(::access("/sys/class/infiniband/soft2/device/net", F_OK) == -1);
 }
 
-TEST_CASE("odd addresses are reached", "[.][differ]") {
+TEST_CASE("unusual addresses can be reached", "[.][differ]") {
   for (const std::uint8_t index : {std::uint8_t{0}, std::uint8_t{3}, std::uint8_t{7}}) {
     connection link(at_port(1, index));
     CHECK(writes(link.left, link.right));
@@ -128,7 +128,7 @@ TEST_CASE("odd addresses are reached", "[.][differ]") {
   CHECK(writes(link.left, link.right));
 }
 
-TEST_CASE("an empty entry is no address", "[.][differ]") {
+TEST_CASE("an empty entry is not an address", "[.][differ]") {
   endpoint end(at_port(1, 1));
   REQUIRE(end.initialize() == 0);
   address there = end.here();
@@ -136,7 +136,7 @@ TEST_CASE("an empty entry is no address", "[.][differ]") {
   CHECK(end.ready_to_receive(there) == ENODATA);
 }
 
-TEST_CASE("a port goes up and down without the other", "[.][differ]") {
+TEST_CASE("a port goes up and down independently of the other", "[.][differ]") {
   options second = at_port(2, 3);
   second.timeout = 1;
   second.retry_count = 2;
@@ -165,17 +165,17 @@ TEST_CASE("a port goes up and down without the other", "[.][differ]") {
   faults::add("port-up@soft0/1");
   CHECK(below.left.wait().status == IBV_WC_SUCCESS);
 
-  // As in the configuration again.
+  // The configured state applies again.
   softverbs_reset_faults();
   CHECK(port_of(above.left.context, 2).state == IBV_PORT_DOWN);
 }
 
-TEST_CASE("a connection goes from one port to the other", "[.][differ]") {
+TEST_CASE("a connection goes from one port to the other port", "[.][differ]") {
   const faults set("port-up@soft0/2");
   connection link(at_port(1, 3), at_port(2, 3));
   CHECK(writes(link.left, link.right));
   CHECK(writes(link.right, link.left));
-  // The path begins at the port of the queue pair.
+  // The path has to start at the queue pair's port.
   endpoint end(at_port(1, 3));
   REQUIRE(end.initialize() == 0);
   const address there = link.right.here();
@@ -188,7 +188,7 @@ TEST_CASE("a connection goes from one port to the other", "[.][differ]") {
   CHECK(nowhere.initialize() == EINVAL);
 }
 
-TEST_CASE("a rule that tags tells its tag whatever else its queue pair has", "[.][differ]") {
+TEST_CASE("a tagging rule reports its tag even if its queue pair has other rules", "[.][differ]") {
   if (!may_send_frames()) return;
   tag_reader end;
   end.hear(rule(IBV_FLOW_ATTR_SNIFFER));
@@ -227,7 +227,7 @@ TEST_CASE("a small MTU limits paths and datagrams", "[.][differ]") {
   CHECK(sender.wait().status == IBV_WC_LOC_LEN_ERR);
 }
 
-TEST_CASE("what is withheld is refused", "[.][differ]") {
+TEST_CASE("disabled features are refused", "[.][differ]") {
   options small = with_atomics();
   small.device = "soft1";
   small.cq_entries = 15;
@@ -253,13 +253,13 @@ TEST_CASE("what is withheld is refused", "[.][differ]") {
   ibv_cq_init_attr_ex extended{};
   extended.cqe = 1;
   CHECK(refusal([&] { return ibv_create_cq_ex(end.context, &extended); }) == EOPNOTSUPP);
-  // verbs.h asks the old way then.
+  // verbs.h falls back to the older call.
   ibv_device_attr_ex answer{};
   CHECK(ibv_query_device_ex(end.context, nullptr, &answer) == 0);
   CHECK(answer.orig_attr.max_qp == 2);
 }
 
-TEST_CASE("limits are of objects, not of what stands for them", "[.][differ]") {
+TEST_CASE("limits count objects and not the structures that refer to them", "[.][differ]") {
   const open_context opened("soft1");
   ibv_context* const other = ibv_import_device(::fcntl(opened.verbs->cmd_fd, F_DUPFD_CLOEXEC, 0));
   REQUIRE(other != nullptr);
@@ -292,7 +292,7 @@ TEST_CASE("limits are of objects, not of what stands for them", "[.][differ]") {
   CHECK(ibv_close_device(other) == 0);
 }
 
-TEST_CASE("limits of receive work queues are what is granted, and told", "[.][differ]") {
+TEST_CASE("limits of receive work queues are reported and granted", "[.][differ]") {
   open_context opened;
   ibv_device_attr_ex device{};
   REQUIRE(ibv_query_device_ex(opened.verbs, nullptr, &device) == 0);
@@ -316,7 +316,7 @@ TEST_CASE("limits of receive work queues are what is granted, and told", "[.][di
   CHECK(ibv_create_rwq_ind_table(opened.verbs, &both) != nullptr);
 }
 
-TEST_CASE("limits are what is granted, and told", "[.][differ]") {
+TEST_CASE("limits are reported and granted", "[.][differ]") {
   open_context opened("soft1");
   ibv_context* verbs = opened.verbs;
   ibv_device_attr device{};
@@ -365,7 +365,7 @@ TEST_CASE("limits are what is granted, and told", "[.][differ]") {
   CHECK(errno == ENOMEM);
 }
 
-TEST_CASE("a device is near to the NUMA node that its section names", "[.][differ]") {
+TEST_CASE("a device reports the NUMA node of its section", "[.][differ]") {
   const auto node_of = [](const char* device) {
     const std::string path = "/sys/class/infiniband/" + std::string(device) + "/device/numa_node";
     std::FILE* file = std::fopen(path.c_str(), "re");
@@ -379,7 +379,7 @@ TEST_CASE("a device is near to the NUMA node that its section names", "[.][diffe
   CHECK(node_of("soft1") == 3);
 }
 
-TEST_CASE("processes of one configuration meet", "[.][differ]") {
+TEST_CASE("processes with the same configuration communicate", "[.][differ]") {
   endpoint end(at_port(1, 3));
   peer other("target",
              ("SOFTVERBS_CONFIG=" + std::string(std::getenv("SOFTVERBS_CONFIG"))).c_str());
@@ -389,7 +389,7 @@ TEST_CASE("processes of one configuration meet", "[.][differ]") {
   other.finish();
 }
 
-TEST_CASE("processes of different configurations don't, and say so", "[.][differ]") {
+TEST_CASE("processes with different configurations don't communicate and say so", "[.][differ]") {
   char name[] = "/tmp/softverbs-configuration-XXXXXX";
   const int file = ::mkstemp(name);
   REQUIRE(file >= 0);

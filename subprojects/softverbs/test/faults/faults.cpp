@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Three requests at once: the device can't fail one before the last is posted.
+/// Posts three requests at once, so that the device can't fail one before the last is posted.
 void write_together(endpoint& from, const address& to) {
   ibv_sge piece = from.piece(0, 8);
   std::vector<ibv_send_wr> requests = list_of_writes(3, piece, to);
@@ -29,7 +29,7 @@ void write_together(endpoint& from, const address& to) {
 
 }  // namespace
 
-TEST_CASE("a fault strikes when it is its turn", "[in front]") {
+TEST_CASE("a fault strikes at the chosen occurrence", "[in front]") {
   open_context device;
   const auto tries = [&](const std::string& text) {
     const faults set(text);
@@ -51,7 +51,7 @@ TEST_CASE("a fault strikes when it is its turn", "[in front]") {
   CHECK(tries("ibv_dereg_mr:*=ENOMEM") == "......");
 }
 
-TEST_CASE("an error is told in the way that was chosen", "[in front]") {
+TEST_CASE("an error is reported with the chosen convention", "[in front]") {
   endpoint end;
   const auto post = [&](const std::string& text) {
     const faults set(text);
@@ -70,7 +70,7 @@ TEST_CASE("an error is told in the way that was chosen", "[in front]") {
   CHECK(ibv_poll_cq(end.queue, 1, &completion) == EIO);
 }
 
-TEST_CASE("what can't be read is refused as a whole") {
+TEST_CASE("an invalid fault list is refused as a whole") {
   open_context device;
   for (const char* text : {"x",
                            "=",
@@ -135,7 +135,7 @@ TEST_CASE("what can't be read is refused as a whole") {
   CHECK(softverbs_inject(" ; ;") == 0);
 }
 
-TEST_CASE("a work request completes with any status, by name or number", "[in front]") {
+TEST_CASE("a work request completes with any status by name or number", "[in front]") {
   const char* const names[] = {
       nullptr,
       "IBV_WC_LOC_LEN_ERR",
@@ -182,7 +182,7 @@ TEST_CASE("a work request completes with any status, by name or number", "[in fr
     completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
     CHECK(link.left.state() == IBV_QPS_ERR);
     CHECK(link.right.memory[0] == number);
-    // What failed wasn't carried out, unless it was another's device that did it.
+    // The failed request wasn't executed, unless another device executed it.
     if (!faults_are_in_front()) CHECK(link.right.memory[8] == 0);
     CHECK(link.right.state() == IBV_QPS_RTS);
   };
@@ -190,7 +190,7 @@ TEST_CASE("a work request completes with any status, by name or number", "[in fr
   for (int number = 1; number < 32; ++number) attempt(std::to_string(number), number);
 }
 
-TEST_CASE("a failed receive fails its sender, too") {
+TEST_CASE("a failed receive fails its sender as well") {
   const auto attempt = [](const std::string& status, ibv_wc_status here, ibv_wc_status there) {
     connection link;
     const faults set("receive-completion:2=" + status);
@@ -209,7 +209,7 @@ TEST_CASE("a failed receive fails its sender, too") {
   attempt("local_protection_error", IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR);
 }
 
-TEST_CASE("a fault of a queue pair leaves others alone", "[in front]") {
+TEST_CASE("a fault of one queue pair leaves others alone", "[in front]") {
   connection link;
   const faults set("completion" + at(link.right) + "=general_error");
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
@@ -218,7 +218,7 @@ TEST_CASE("a fault of a queue pair leaves others alone", "[in front]") {
   completes(link.right, 2, IBV_WC_GENERAL_ERR);
 }
 
-TEST_CASE("unsignaled requests count, and complete when they fail") {
+TEST_CASE("unsignaled requests count and complete when they fail") {
   connection link;
   const faults set("send-completion:3=general_error");
   for (std::uint64_t id = 1; id <= 3; ++id)
@@ -226,7 +226,7 @@ TEST_CASE("unsignaled requests count, and complete when they fail") {
   completes(link.left, 3, IBV_WC_GENERAL_ERR);
 }
 
-TEST_CASE("an unreliable connection's failed send stops its send queue only") {
+TEST_CASE("a failed send of an unreliable connection stops only its send queue") {
   connection link(of_type(IBV_QPT_UC));
   const faults set("send-completion=local_protection_error");
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
@@ -234,7 +234,7 @@ TEST_CASE("an unreliable connection's failed send stops its send queue only") {
   CHECK(link.left.state() == IBV_QPS_SQE);
 }
 
-TEST_CASE("completions are late, and in order", "[in front]") {
+TEST_CASE("completions are late and in order", "[in front]") {
   connection link;
   const faults set("send-completion" + at(link.left) + "=40ms");
   const auto start = std::chrono::steady_clock::now();
@@ -245,7 +245,7 @@ TEST_CASE("completions are late, and in order", "[in front]") {
   completes(link.left, 2, IBV_WC_SUCCESS);
   CHECK(link.left.quiet());
 
-  // Also for who doesn't poll.
+  // This works without polling, too.
   endpoint end(options{.channel = true});
   end.connect(end.here());
   faults::add("completion=40ms");
@@ -258,7 +258,7 @@ TEST_CASE("completions are late, and in order", "[in front]") {
   completes(end, 3, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a late completion goes with its queue pair", "[in front]") {
+TEST_CASE("a late completion is removed with its queue pair", "[in front]") {
   connection link;
   const faults set("completion:*=10s");
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
@@ -269,7 +269,7 @@ TEST_CASE("a late completion goes with its queue pair", "[in front]") {
   CHECK(link.left.quiet());
 }
 
-TEST_CASE("a verb is late", "[in front]") {
+TEST_CASE("a verb can be delayed", "[in front]") {
   open_context device;
   const faults set("ibv_alloc_pd=30ms");
   const auto start = std::chrono::steady_clock::now();
@@ -302,7 +302,7 @@ TEST_CASE("a port goes down and comes up") {
   completes(link.left, 2, IBV_WC_SUCCESS);
   CHECK(port_of(link.left) == IBV_PORT_ACTIVE);
 
-  // All devices; nothing arrives from there, either.
+  // All devices are down: no packets leave them, either.
   other.connect(link.right.here());
   faults::add("port-down");
   CHECK(other.event().event_type == IBV_EVENT_PORT_ERR);
@@ -310,7 +310,7 @@ TEST_CASE("a port goes down and comes up") {
   completes(other, 3, IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("changes come after a time, without anybody's doing", "[in front]") {
+TEST_CASE("changes occur after a time without any call", "[in front]") {
   endpoint end;
   const faults set("after:20ms=port-down; after:40ms=port-up");
   CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
@@ -318,7 +318,7 @@ TEST_CASE("changes come after a time, without anybody's doing", "[in front]") {
   CHECK(softverbs_faults_struck() == 2);
 }
 
-TEST_CASE("a fatal device wakes who waits for completions, each thread", "[in front]") {
+TEST_CASE("a fatal device error wakes each thread that waits for completions", "[in front]") {
   endpoint end(options{.channel = true});
   end.initialize();
   REQUIRE(end.post_receive(1, {end.piece(0, 8)}) == 0);
@@ -340,7 +340,7 @@ TEST_CASE("a fatal device wakes who waits for completions, each thread", "[in fr
     CHECK(woken == 3);
     CHECK(end.event().event_type == IBV_EVENT_DEVICE_FATAL);
   }
-  // Nothing of that is left.
+  // No trace of the error is left.
   CHECK(!is_readable(end.channel->fd));
   end.connect(end.here());
   REQUIRE(end.write(2, {end.piece(0, 8)}, end.here()) == 0);
@@ -349,7 +349,7 @@ TEST_CASE("a fatal device wakes who waits for completions, each thread", "[in fr
   ibv_ack_cq_events(queue, 1);
 }
 
-TEST_CASE("an overrun wakes who waits for a solicited completion") {
+TEST_CASE("an overrun wakes a thread that waits for a solicited completion") {
   endpoint end(options{.cq_entries = 1, .channel = true});
   end.connect(end.here());
   REQUIRE(ibv_req_notify_cq(end.queue, 1) == 0);
@@ -361,7 +361,7 @@ TEST_CASE("an overrun wakes who waits for a solicited completion") {
   ibv_ack_cq_events(queue, 1);
 }
 
-TEST_CASE("a reset brings back a device after a fatal error") {
+TEST_CASE("a reset restores a device after a fatal error") {
   connection link;
   {
     const faults set("completion:2=device-fatal");
@@ -377,7 +377,7 @@ TEST_CASE("a reset brings back a device after a fatal error") {
   completes(link.left, 2, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("faults may be set while others work", "[in front]") {
+TEST_CASE("faults may be set while other threads work", "[in front]") {
   connection link;
   std::atomic<bool> stop{false};
   std::thread meddler([&] {
@@ -398,7 +398,7 @@ TEST_CASE("faults may be set while others work", "[in front]") {
   CHECK(link.left.state() == IBV_QPS_RTS);
 }
 
-TEST_CASE("chance has the same outcome for the same seed", "[in front]") {
+TEST_CASE("random faults have the same outcome with the same seed", "[in front]") {
   open_context device;
   const auto tries = [&](const std::string& text) {
     const faults set(text);
@@ -420,7 +420,7 @@ TEST_CASE("chance has the same outcome for the same seed", "[in front]") {
   CHECK(tries("ibv_alloc_pd:0.0001%=ENOMEM") == std::string(200, '.'));
 }
 
-TEST_CASE("each fault counts how often it struck", "[in front]") {
+TEST_CASE("each fault counts how often it has struck", "[in front]") {
   open_context device;
   const faults set("ibv_alloc_pd:2=ENOMEM; ibv_dereg_mr=EBUSY;ibv_alloc_pd:4+=EIO");
   for (int round = 0; round < 6; ++round)
@@ -432,8 +432,8 @@ TEST_CASE("each fault counts how often it struck", "[in front]") {
   CHECK(softverbs_faults_struck() == 4);
 }
 
-TEST_CASE("a process says which faults never struck, and may fail for it", "[in front]") {
-  // The other process' only completion is that of one receive.
+TEST_CASE("a process reports faults that never struck and may fail because of them", "[in front]") {
+  // The other process has only one completion, of one receive.
   const auto outcome = [](const std::string& list) {
     peer other("leaver", ("SOFTVERBS_FAULTS=" + list).c_str());
     endpoint end;
@@ -462,7 +462,7 @@ TEST_CASE("skewed completions are overtaken by those of other queue pairs", "[in
       ibv_wc completion{};
       if (ibv_poll_cq(first.queue, 1, &completion) == 1) result += std::to_string(completion.wr_id);
     };
-    // Not before both are held back.
+    // Waits until both are held back.
     REQUIRE(eventually([&] {
       look();
       return softverbs_faults_struck() == 2;
@@ -479,7 +479,8 @@ TEST_CASE("skewed completions are overtaken by those of other queue pairs", "[in
   CHECK(order("skew/2s..2100ms") == "312");
 }
 
-TEST_CASE("skewed completions of a work queue are overtaken by another's alone", "[in front]") {
+TEST_CASE("skewed completions of a work queue are overtaken only by those of other queues",
+          "[in front]") {
   if (!may_send_frames()) return;
   frame_end sender;
   work_queues end(1);
@@ -499,7 +500,7 @@ TEST_CASE("skewed completions of a work queue are overtaken by another's alone",
   CHECK(end.next(0).wr_id == 0);
   CHECK(end.next(0).wr_id == 1);
   CHECK(softverbs_faults_struck() == 1);
-  // However slow the machine is, the other's comes first.
+  // The other queue's completion comes first, even on a slow machine.
   faults::add(skewed + "1000s");
   send_to(0);
   send_to(0);
@@ -513,7 +514,7 @@ TEST_CASE("skewed completions of a work queue are overtaken by another's alone",
 
 namespace {
 
-/// The order in which writes of several queue pairs complete, step by step.
+/// Returns the order in which writes of several queue pairs complete in single steps.
 std::string order_of_steps(unsigned long long seed) {
   constexpr std::size_t pairs = 6;
   endpoint host;
@@ -523,7 +524,7 @@ std::string order_of_steps(unsigned long long seed) {
     all.emplace_back(wants);
     all.back().connect(all.back().here());
   }
-  // Nothing is under way.
+  // No requests are in flight.
   let_everybody_in(host.pair->qp_num);
   standstill held(seed);
   for (std::size_t number = 0; number < pairs; ++number)
@@ -545,7 +546,7 @@ std::string order_of_steps(unsigned long long seed) {
 
 }  // namespace
 
-TEST_CASE("step by step, the seed decides the order") {
+TEST_CASE("single steps follow the order of the seed") {
   const std::string one = order_of_steps(1);
   CHECK(one.size() == 6);
   CHECK(order_of_steps(1) == one);
@@ -554,7 +555,7 @@ TEST_CASE("step by step, the seed decides the order") {
   CHECK(all.size() > 2);
 }
 
-TEST_CASE("step by step, what waits for a time need not wait") {
+TEST_CASE("single steps let timeouts expire without waiting") {
   connection link(impatient());
   const standstill held;
   const faults set("packet:*=lost");
@@ -569,12 +570,12 @@ TEST_CASE("step by step, what waits for a time need not wait") {
   CHECK(static_cast<int>(completion.status) == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("after the last step, requests take no packets again") {
+TEST_CASE("after the last step requests are carried out directly again") {
   connection link;
   softverbs_hold(1);
   softverbs_go_on();
   CHECK(becomes_direct(link.left, link.right.here()));
-  // Those of another process neither, if the two share memory.
+  // The same applies to another process' requests, if the processes share memory.
   peer other("writer");
   endpoint end(patient());
   other.meet(end);

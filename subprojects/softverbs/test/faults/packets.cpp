@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packets that are lost, doubled and swapped.
+// Lost, doubled and swapped packets.
 #include "support/faults.hpp"
 
 #include <algorithm>
 #include <string>
 
-TEST_CASE("a lost packet is sent again, if somebody waits for it") {
+TEST_CASE("a lost packet is retransmitted if the transport is reliable") {
   for (const char* which : {"1", "2", "3", "4"}) {
     connection link;
     const faults set("packet:" + std::string(which) + "=lost");
@@ -25,7 +25,7 @@ TEST_CASE("a lost packet is sent again, if somebody waits for it") {
       REQUIRE(link.left.send(id, {link.left.piece(0, 8)}) == 0);
       completes(link.left, id, IBV_WC_SUCCESS);
     }
-    // The second one takes the first receive, and nothing the second.
+    // The second message takes the first receive, and the second receive stays empty.
     completes(link.right, 1, IBV_WC_SUCCESS);
     CHECK(link.right.memory[0] == 4);
     CHECK(link.right.quiet());
@@ -37,7 +37,7 @@ TEST_CASE("a lost packet is sent again, if somebody waits for it") {
   for (std::uint64_t id = 1; id <= 2; ++id)
     REQUIRE(end.post_receive(id, {end.piece(100, 100)}) == 0);
   for (std::uint64_t id = 3; id <= 4; ++id) {
-    // Each has its own byte: nothing says when the first one's may be written to again.
+    // Each message has its own byte, because nothing reports when the first byte may be reused.
     end.memory[id] = static_cast<unsigned char>(id);
     REQUIRE(end.send_to(handle, end.pair->qp_num, id, {end.piece(id, 1)}, 0) == 0);
   }
@@ -46,7 +46,7 @@ TEST_CASE("a lost packet is sent again, if somebody waits for it") {
   CHECK(end.quiet());
 }
 
-TEST_CASE("a lost peer exceeds the retries, unless it comes back") {
+TEST_CASE("a lost peer exhausts the retries unless it comes back") {
   {
     connection link(impatient());
     const faults set("peer-lost" + at(link.right));
@@ -66,7 +66,7 @@ TEST_CASE("a lost peer exceeds the retries, unless it comes back") {
   completes(link.right, 2, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a packet comes twice") {
+TEST_CASE("a doubled packet arrives twice") {
   {
     connection link(of_type(IBV_QPT_UC));
     const faults set("packet=doubled");
@@ -74,7 +74,7 @@ TEST_CASE("a packet comes twice") {
       REQUIRE(link.right.post_receive(id, {link.right.piece(0, 8)}) == 0);
     REQUIRE(link.left.send(3, {link.left.piece(0, 8)}) == 0);
     completes(link.left, 3, IBV_WC_SUCCESS);
-    // Each is the start of a message, whatever its number.
+    // Each packet starts a message, whatever its number.
     completes(link.right, 1, IBV_WC_SUCCESS);
     completes(link.right, 2, IBV_WC_SUCCESS);
     CHECK(link.right.quiet());
@@ -103,7 +103,7 @@ TEST_CASE("a packet comes twice") {
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("a packet comes after the next one") {
+TEST_CASE("a swapped packet arrives after the next one") {
   {
     endpoint end(of_type(IBV_QPT_UD));
     end.connect(end.here());
@@ -136,7 +136,7 @@ TEST_CASE("a packet comes after the next one") {
     CHECK(link.right.memory[100] == 4);
     CHECK(link.right.memory[200] == 3);
   }
-  // A reliable connection puts it right.
+  // A reliable connection restores the order.
   connection link;
   const faults set("packet" + at(link.right) + ":30%=swapped");
   for (std::size_t byte = 0; byte < 300'000; ++byte)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every verb that can fail on demand, by the table of the device itself.
+// Tests each verb that can fail on demand, by the device's own table.
 #include "catch.hpp"
 #include "faults/faults.hpp"
 #include "support/fabric.hpp"
@@ -14,7 +14,7 @@
 #include <map>
 #include <string>
 
-// Not public, but rdma-core's own programs use it.
+// This function is not public, but rdma-core's own programs use it.
 extern "C" int ibv_query_gid_type(ibv_context* context, std::uint8_t port, unsigned index,
                                   int* type);
 
@@ -22,7 +22,7 @@ namespace {
 
 using softverbs::faults::convention;
 
-/// Something of each kind. All of it goes when the device is closed, whatever has become of it.
+/// Objects of each kind. All of them are destroyed when the device is closed, whatever their state.
 struct world {
   world() {
     domain = ibv_alloc_pd(verbs);
@@ -111,15 +111,15 @@ struct world {
   ibv_xrcd* exclusive = nullptr;
   ibv_xrcd* busy = nullptr;
   ibv_qp* target = nullptr;
-  // There are none on InfiniBand.
+  // Null on InfiniBand, which has none.
   ibv_wq* spare_work_queue = nullptr;
   ibv_wq* work_queue = nullptr;
   ibv_rwq_ind_table* table = nullptr;
-  /// There are none on InfiniBand, nor without privilege.
+  /// Null on InfiniBand, and without privileges.
   ibv_flow no_flow{0, verbs, 0};
 };
 
-/// What a call returned; 0 for a null pointer, 1 for any other.
+/// Returns the result of a call: 0 for a null pointer, 1 for any other pointer.
 using call = std::function<long(world&)>;
 
 template <typename Object>
@@ -127,7 +127,8 @@ long is_there(const Object* object) {
   return object != nullptr ? 1 : 0;
 }
 
-/// Posts an empty request; whatever comes of it, the device has to name that one.
+/// Posts an empty request. Whatever the result, the device has to return this request as the bad
+/// one.
 template <typename Object, typename Request>
 long post_one(int (*post)(Object*, Request*, Request**), Object* to) {
   Request request{};
@@ -172,7 +173,7 @@ const std::map<std::string, call>& calls() {
        }},
       {"ibv_close_device",
        [](world& w) {
-         // Not the world's own, which has to go with it.
+         // Another context, because the world's context has to close with the world.
          static ibv_context* other = nullptr;
          if (other == nullptr) other = open_device("soft0");
          const int error = ibv_close_device(other);
@@ -268,7 +269,7 @@ const std::map<std::string, call>& calls() {
       {"ibv_get_pkey_index", [](world& w) { return ibv_get_pkey_index(w.verbs, 1, 0xffff); }},
       {"ibv_import_device",
        [](world& w) {
-         // Belongs to the context, if there is one.
+         // The context, if there is one, owns the duplicate.
          const int duplicate = ::fcntl(w.verbs->cmd_fd, F_DUPFD_CLOEXEC, 0);
          ibv_context* const other = ibv_import_device(duplicate);
          const int error = errno;
@@ -404,7 +405,8 @@ const std::map<std::string, call>& calls() {
        [](world& w) { return is_there(ibv_reg_dmabuf_mr(w.domain, 0, 1, 0, 0, 0)); }},
       {"ibv_reg_mr",
        [](world& w) {
-         volatile int access = 0;  // the macro goes another way if it knows the value
+         volatile int access =
+             0;  // the macro takes another path if the value is known at compile time
          const int rights = access;
          return is_there(ibv_reg_mr(w.domain, w.memory, sizeof(w.memory), rights));
        }},
@@ -449,7 +451,7 @@ const std::map<std::string, call>& calls() {
   return result;
 }
 
-/// Whether the call told just this error, in the way that is its own.
+/// Checks that the call reported exactly this error, with its own convention.
 void told(convention reports, int error, long returned, int left_in_errno) {
   switch (reports) {
     case convention::returns_errno:
@@ -473,18 +475,18 @@ void told(convention reports, int error, long returned, int left_in_errno) {
   CHECK(left_in_errno == error);
 }
 
-/// Whether it is for what InfiniBand doesn't have.
+/// True for verbs of objects that InfiniBand doesn't have.
 bool is_of_work_queues(const std::string& verb) {
   return verb == "ibv_destroy_rwq_ind_table" || verb == "ibv_destroy_wq" ||
          verb == "ibv_modify_wq" || verb == "ibv_post_wq_recv";
 }
 
-/// An errno that nothing here has for a reason of its own.
+/// An errno that no verb returns on its own.
 constexpr int unheard_of = EXDEV;
 
 }  // namespace
 
-TEST_CASE("each verb fails on demand, in its own way, and once", "[in front]") {
+TEST_CASE("each verb fails on demand with its own convention and once", "[in front]") {
   for (const auto& [verb, reports] : softverbs::faults::verbs) {
     const std::string name(verb);
     INFO(name);
@@ -497,7 +499,7 @@ TEST_CASE("each verb fails on demand, in its own way, and once", "[in front]") {
     const long returned = make(all);
     told(reports, unheard_of, returned, errno);
     CHECK(softverbs_faults_struck() == 1);
-    // What it fails with now, if it does, is its own.
+    // Other failures may follow now. They are the verb's own.
     if (name == "ibv_post_srq_recv" || name == "ibv_post_send" || name == "ibv_post_recv") continue;
     errno = 0;
     const long again = make(all);
@@ -508,10 +510,10 @@ TEST_CASE("each verb fails on demand, in its own way, and once", "[in front]") {
   }
 }
 
-TEST_CASE("a device after a fatal error tells EIO from everything", "[in front]") {
+TEST_CASE("all verbs of a device return EIO after a fatal error", "[in front]") {
   for (const auto& [verb, reports] : softverbs::faults::verbs) {
     const std::string name(verb);
-    // These don't ask the device, or have to work to the end.
+    // These verbs don't use the device, or always have to work.
     if (name == "ibv_close_device" || name == "ibv_get_device_list" ||
         name == "ibv_get_device_name" || name == "ibv_get_device_index" ||
         name == "ibv_get_async_event" || name == "ibv_qp_to_qp_ex")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of a device that programs look at beside the verbs, and all other files.
+// The files of a device that programs read in addition to the verbs, and all other files.
 #include "catch.hpp"
 #include "support/descriptors.hpp"
 #include "support/fabric.hpp"
@@ -32,7 +32,7 @@ const std::string of_device = "/sys/class/infiniband/soft0/";
 const std::string of_port = of_device + "ports/1/";
 const std::string command_device = "/dev/infiniband/softverbs0";
 
-/// All that can be read, and no newline behind it.
+/// Returns the content of a file without the final newline.
 std::optional<std::string> text_of(int descriptor) {
   if (descriptor < 0) return std::nullopt;
   std::array<char, 8192> bytes{};
@@ -56,7 +56,7 @@ bool is_missing(const std::string& path) {
 
 using names = std::set<std::string>;
 
-/// But those of the folder itself and of the one above, which have to be there.
+/// Without the entries for the folder itself and its parent, which have to exist.
 names names_in(const std::string& path) {
   names result;
   DIR* const folder = ::opendir(path.c_str());
@@ -69,7 +69,7 @@ names names_in(const std::string& path) {
   return result;
 }
 
-/// A function of libc that these headers make no call of.
+/// Returns a function of libc that code with these headers can't call by its name.
 template <typename Function>
 Function* libc(const char* name) {
   auto* found = reinterpret_cast<Function*>(::dlsym(RTLD_DEFAULT, name));
@@ -96,7 +96,7 @@ TEST_CASE("a device has the files of sysfs that programs read") {
   CHECK(text_of(of_port + "pkeys/0") == "0xffff");
 }
 
-TEST_CASE("a device is near to each processor") {
+TEST_CASE("a device without a NUMA node is near to all processors") {
   const auto mask = text_of(of_device + "device/local_cpus");
   REQUIRE(mask);
   long processors = 0;
@@ -107,7 +107,7 @@ TEST_CASE("a device is near to each processor") {
   CHECK(processors == ::sysconf(_SC_NPROCESSORS_CONF));
 }
 
-TEST_CASE("the files of GIDs say what the verbs do") {
+TEST_CASE("the files of GIDs agree with the verbs") {
   const open_context device;
   for (std::uint32_t index = 0; index < 16; ++index) {
     ibv_gid gid{};
@@ -126,7 +126,7 @@ TEST_CASE("the files of GIDs say what the verbs do") {
       CHECK(text_of(type) == (entry.gid_type == IBV_GID_TYPE_ROCE_V2 ? "RoCE v2" : "IB/RoCE v1"));
     else
       CHECK(is_missing(type));
-    // Of no network interface.
+    // The GID belongs to no network interface.
     CHECK(is_missing(of_port + "gid_attrs/ndevs/" + std::to_string(index)));
   }
 }
@@ -145,7 +145,7 @@ TEST_CASE("the files of a port follow its state") {
   CHECK(text_of(of_port + "state") == "4: ACTIVE");
 }
 
-TEST_CASE("the counters of a port grow with what its queue pairs send and receive") {
+TEST_CASE("the counters of a port grow with the traffic of its queue pairs") {
   const auto value = [](const char* name) {
     return std::stoull(text_of(of_port + "counters/" + name).value_or("0"));
   };
@@ -155,7 +155,8 @@ TEST_CASE("the counters of a port grow with what its queue pairs send and receiv
   const auto begin = [&] {
     for (std::size_t at = 0; at < counted.size(); ++at) before[at] = value(counted[at]);
   };
-  // At least, because requests may be repeated, and other packets are counted, too.
+  // The counters grow by at least this much, because requests may be repeated, and other packets
+  // are counted, too.
   const auto grew = [&](std::size_t at, unsigned long long by) {
     return value(counted[at]) - before[at] >= by;
   };
@@ -167,7 +168,7 @@ TEST_CASE("the counters of a port grow with what its queue pairs send and receiv
   REQUIRE(left.send(2, {left.piece(0, 100000)}) == 0);
   CHECK(left.wait().status == IBV_WC_SUCCESS);
   CHECK(right.wait().status == IBV_WC_SUCCESS);
-  // Words of four bytes, and packets of 4096 bytes at most.
+  // The unit is words of four bytes. Packets have up to 4096 bytes.
   CHECK(grew(0, 25000));
   CHECK(grew(1, 25));
   CHECK(grew(2, 25000));
@@ -187,7 +188,7 @@ TEST_CASE("the counters of a port grow with what its queue pairs send and receiv
   CHECK(names_in(of_port + "counters").contains("port_rcv_errors"));
 }
 
-TEST_CASE("what a device hasn't got isn't there") {
+TEST_CASE("files that a device lacks don't exist") {
   for (const char* path : {"/sys/class/infiniband/soft",
                            "/sys/class/infiniband/softverbs0",
                            "/sys/class/infiniband/soft64",
@@ -217,7 +218,7 @@ TEST_CASE("what a device hasn't got isn't there") {
   }
 }
 
-TEST_CASE("folders of a device are there, and tell what is in them") {
+TEST_CASE("folders of a device exist and report their attributes") {
   for (const char* path : {"", "device", "ports", "ports/1", "ports/1/gids", "ports/1/gid_attrs",
                            "ports/1/gid_attrs/types", "ports/1/pkeys"}) {
     std::string whole = of_device + path;
@@ -240,7 +241,7 @@ TEST_CASE("folders of a device are there, and tell what is in them") {
   }
 }
 
-TEST_CASE("the names in folders of a device are those of its files") {
+TEST_CASE("a device's folders list the names of its files") {
   CHECK(names_in(of_device) == names{"board_id", "device", "fw_ver", "hca_type", "hw_rev",
                                      "node_desc", "node_guid", "node_type", "ports",
                                      "sys_image_guid"});
@@ -249,7 +250,7 @@ TEST_CASE("the names in folders of a device are those of its files") {
   CHECK(names_in(of_port + "pkeys") == names{"0"});
   CHECK(names_in(of_port + "gids").size() == 16);
   CHECK(names_in(of_port + "gid_attrs/ndevs").empty());
-  // They are of no network interface.
+  // The GIDs belong to no network interface.
   CHECK(is_missing(of_device + "device/net"));
   for (const char* path : {"nothing", "fw_ver", "fw_ver/", "device/net"}) {
     INFO(path);
@@ -259,7 +260,7 @@ TEST_CASE("the names in folders of a device are those of its files") {
   }
 }
 
-TEST_CASE("the folders above the devices are there, and list them") {
+TEST_CASE("the folders above the devices exist and list them") {
   for (const std::string folder : {"/sys/class/infiniband", "/dev/infiniband"}) {
     const bool is_sysfs = folder == "/sys/class/infiniband";
     for (const char* behind : {"", "/", "/.", "//"}) {
@@ -269,7 +270,7 @@ TEST_CASE("the folders above the devices are there, and list them") {
       REQUIRE(::stat(path.c_str(), &about) == 0);
       CHECK(S_ISDIR(about.st_mode));
       CHECK(::access(path.c_str(), R_OK | X_OK) == 0);
-      // Whatever the kernel has stays.
+      // The kernel's own entries stay.
       const names listed = names_in(path);
       CHECK(listed.contains(is_sysfs ? "soft0" : "softverbs0"));
       CHECK(listed.contains(is_sysfs ? "soft1" : "softverbs1"));
@@ -281,7 +282,7 @@ TEST_CASE("the folders above the devices are there, and list them") {
   }
 }
 
-TEST_CASE("a device's files have no other names, and no attributes") {
+TEST_CASE("a device's files have no links and no extended attributes") {
   for (const std::string& path :
        {of_device + "device", of_device + "node_guid", of_port + "gids", command_device}) {
     INFO(path);
@@ -306,7 +307,7 @@ TEST_CASE("a device's files have no other names, and no attributes") {
   CHECK(::realpath("/sys/class/.", room) == std::string("/sys/class"));
 }
 
-TEST_CASE("a folder of a device can be read again, and from where it was") {
+TEST_CASE("a folder of a device can be rewound and positioned") {
   DIR* const folder = ::opendir((of_device + "device").c_str());
   REQUIRE(folder != nullptr);
   DIR* const other = ::opendir("/");
@@ -325,11 +326,11 @@ TEST_CASE("a folder of a device can be read again, and from where it was") {
   CHECK(errno == ENOTSUP);
   CHECK(::closedir(other) == 0);
   CHECK(::closedir(folder) == 0);
-  // More than may be open at once, one after the other.
+  // This opens more folders in turn than may be open at once.
   for (int round = 0; round < 100; ++round) CHECK(names_in(of_device).size() == 10);
 }
 
-TEST_CASE("a folder of a device can be scanned, in part and in order") {
+TEST_CASE("a folder of a device can be scanned with a filter and an order") {
   const std::string path = of_device + "device";
   const auto scanned = [](int count, auto** found) {
     REQUIRE(count >= 0);
@@ -365,7 +366,7 @@ TEST_CASE("a folder of a device can be scanned, in part and in order") {
   CHECK(scanned(count, found).size() > 2);
 }
 
-TEST_CASE("files of sysfs can be read, and only read") {
+TEST_CASE("files of sysfs are read-only") {
   const std::string path = of_device + "fw_ver";
   struct stat about{};
   REQUIRE(::stat(path.c_str(), &about) == 0);
@@ -377,7 +378,7 @@ TEST_CASE("files of sysfs can be read, and only read") {
   CHECK(S_ISREG(link.st_mode));
   CHECK(::access(path.c_str(), R_OK) == 0);
   CHECK(::access(path.c_str(), X_OK) == -1);
-  // Who may override rights opens it, and can't write all the same.
+  // A privileged program can open it, but not write to it.
   const int writable = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (writable >= 0) {
     CHECK(::write(writable, "x", 1) == -1);
@@ -390,7 +391,7 @@ TEST_CASE("files of sysfs can be read, and only read") {
   ::close(kept);
 }
 
-TEST_CASE("the command device is a character device that can be opened, and takes no command") {
+TEST_CASE("the command device is a character device that can be opened and rejects commands") {
   struct stat about{};
   REQUIRE(::stat(command_device.c_str(), &about) == 0);
   CHECK(S_ISCHR(about.st_mode));
@@ -402,7 +403,7 @@ TEST_CASE("the command device is a character device that can be opened, and take
   ::close(descriptor);
 }
 
-TEST_CASE("all functions of libc that open or look give the same answer") {
+TEST_CASE("all functions of libc that open or query files agree") {
   const std::string path = of_device + "node_type";
   const char* file = path.c_str();
   const std::string expected = "1: CA";
@@ -425,7 +426,7 @@ TEST_CASE("all functions of libc that open or look give the same answer") {
   }
   for (const char* name : {"stat", "lstat", "stat64", "lstat64"}) {
     struct stat about{};
-    // Those of glibc before 2.33 have no function of this name.
+    // glibc before 2.33 doesn't export this function, so the call fails.
     auto* look = reinterpret_cast<int (*)(const char*, void*)>(::dlsym(RTLD_DEFAULT, name));
     REQUIRE(look != nullptr);
     if (look(file, &about) != 0) {
@@ -459,7 +460,7 @@ TEST_CASE("all functions of libc that open or look give the same answer") {
   CHECK(::faccessat(AT_FDCWD, file, R_OK, AT_EACCESS) == 0);
 }
 
-TEST_CASE("streams read the files, too") {
+TEST_CASE("streams read the files as well") {
   std::ifstream in(of_device + "node_type");
   std::string line;
   REQUIRE(std::getline(in, line));
@@ -467,7 +468,7 @@ TEST_CASE("streams read the files, too") {
   CHECK_FALSE(std::ifstream(of_device + "node"));
 }
 
-TEST_CASE("looking at files of a device leaves no descriptor behind, and errno alone") {
+TEST_CASE("looking at a device's files leaks no descriptor and keeps errno") {
   const std::ptrdiff_t before = descriptors_open();
   errno = EDOM;
   for (int round = 0; round < 10; ++round) {
@@ -477,11 +478,11 @@ TEST_CASE("looking at files of a device leaves no descriptor behind, and errno a
     CHECK(text_of(of_device + "fw_ver"));
   }
   CHECK(errno == EDOM);
-  // The device may open and close descriptors for an earlier test's peers at the same time.
+  // Meanwhile, the device may open and close descriptors for an earlier test's peers.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
-TEST_CASE("other files are what they were") {
+TEST_CASE("other files are unaffected") {
   std::array<char, 64> name{"/tmp/softverbs-files-XXXXXX"};
   const int made = ::mkstemp(name.data());
   REQUIRE(made >= 0);
@@ -498,7 +499,7 @@ TEST_CASE("other files are what they were") {
   CHECK(S_ISREG(about.st_mode));
   CHECK(::unlink(link.c_str()) == 0);
   CHECK(::unlink(path.c_str()) == 0);
-  // The mode of a new file arrives.
+  // The mode of a new file is passed on.
   const mode_t usual = ::umask(0);
   const int created = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
   ::umask(usual);
@@ -506,8 +507,8 @@ TEST_CASE("other files are what they were") {
   REQUIRE(::fstat(created, &about) == 0);
   CHECK((about.st_mode & 0777) == 0640);
   ::close(created);
-  // Relative ones are no device's, whatever they are called.
-  // steady: the folder of the file above, whose name is unique
+  // Relative paths never belong to a device, whatever their names. steady: the folder of the file
+  // above, whose name is unique
   const int folder = ::open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   REQUIRE(folder >= 0);
   const int relative = ::openat(folder, path.c_str() + 5, O_RDONLY | O_CLOEXEC);
@@ -527,7 +528,7 @@ TEST_CASE("a thread can be cancelled while it opens a file") {
   const std::string fifo = std::string(name.data()) + "/fifo";
   REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
   pthread_t opener{};
-  // Nobody writes to it, so that this waits.
+  // No process writes to it, so this call blocks.
   REQUIRE(::pthread_create(
               &opener, nullptr,
               [](void* path) -> void* {
