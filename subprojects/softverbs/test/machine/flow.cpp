@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that steer frames to queue pairs.
+// Flow rules, which steer frames to queue pairs.
 #include "catch.hpp"
 #include "machine/flow_filter.hpp"
 #include "support/frames.hpp"
@@ -55,10 +55,10 @@ ibv_flow_spec_tcp_udp to_port(std::uint16_t port) {
   return result;
 }
 
-/// One that sends, and two that hear.
+/// One end that sends, and two that receive.
 struct three_ends {
   explicit three_ends(const char* device = "soft0") : first(device), second(device) {}
-  /// To a group, which nobody is a member of.
+  /// A frame to a group without members.
   static frame to_group(std::uint8_t number) {
     return frame_of(own_group(7), own_mac(1), experimental_type, {number});
   }
@@ -73,7 +73,7 @@ struct three_ends {
 
 }  // namespace
 
-TEST_CASE("flow: a rule matches what it asks for, and nothing else") {
+TEST_CASE("flow: a rule matches exactly the frames that it specifies") {
   const frame plain = to_me(experimental_type, frame(60));
   const frame datagram = to_me(ipv4_type, ipv4(IPPROTO_UDP, udp(1000, 2000)));
   const frame stream = to_me(ipv6_type, ipv6(IPPROTO_TCP, tcp(1000, 2000)));
@@ -87,14 +87,14 @@ TEST_CASE("flow: a rule matches what it asks for, and nothing else") {
   ethernet.mask.ether_type = 0xffff;
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), plain));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), datagram));
-  // The type is the one behind the tags, of which the first counts.
+  // The type behind the VLAN tags counts, and the first tag.
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(tagged(plain, 9), 0x2007)));
   ethernet.val.vlan_tag = htobe16(7);
   ethernet.mask.vlan_tag = htobe16(0xfff);
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2007)));
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(tagged(plain, 9), 0x2007)));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2008)));
-  // No tag is not tag 0.
+  // A missing tag is different from tag 0.
   ethernet.val.vlan_tag = 0;
   CHECK(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), tagged(plain, 0x2000)));
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_ETH, ethernet), plain));
@@ -149,7 +149,7 @@ TEST_CASE("flow: a rule matches what it asks for, and nothing else") {
                          .with(IBV_FLOW_SPEC_IPV4, from_ipv4("10.0.0.1"))
                          .with(IBV_FLOW_SPEC_UDP, to_port(2000)),
                      datagram));
-  // A later fragment has no ports, whatever its bytes look like.
+  // A later fragment has no ports, whatever its bytes are.
   CHECK_FALSE(is_for(rule().with(IBV_FLOW_SPEC_UDP, to_port(2000)),
                      to_me(ipv4_type, ipv4(IPPROTO_UDP, udp(1000, 2000), 1))));
 
@@ -166,7 +166,7 @@ TEST_CASE("flow: a rule matches what it asks for, and nothing else") {
                      to_me(ipv4_type, ipv4(IPPROTO_UDP, joined(udp(1000, 4789), inner)))));
 }
 
-TEST_CASE("flow: a frame that ends early has nothing behind its end") {
+TEST_CASE("flow: a truncated frame has no headers beyond its end") {
   const frame inner{0x08, 0, 0, 0, 0, 0x12, 0x34, 0};
   const auto content = joined(udp(1000, 4789), inner);
   for (const frame& whole : {tagged(to_me(ipv4_type, ipv4(IPPROTO_UDP, content)), 7),
@@ -174,12 +174,12 @@ TEST_CASE("flow: a frame that ends early has nothing behind its end") {
     const rule wanted = rule().with(IBV_FLOW_SPEC_VXLAN_TUNNEL, ibv_flow_spec_tunnel{});
     CHECK(is_for(wanted, whole));
     for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) {
-      // In memory of just this size, at whose end a sanitizer watches.
+      // The memory has exactly this size, so that a sanitizer notices accesses beyond it.
       const frame part(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(bytes));
       CHECK_FALSE(is_for(wanted, part));
     }
   }
-  // Nor have those that say so: lengths of headers, tags without end, noise.
+  // Frames with wrong lengths, endless tags and noise are parsed within their bounds, too.
   std::minstd_rand random(1);
   for (int round = 0; round < 100'000; ++round) {
     frame noise(random() % 120);
@@ -193,7 +193,7 @@ TEST_CASE("flow: a frame that ends early has nothing behind its end") {
   }
 }
 
-TEST_CASE("flow: the rule of the lowest priority number gets the frame") {
+TEST_CASE("flow: the rule with the lowest priority number gets the frame") {
   if (!may_send_frames()) return;
   three_ends ends;
   ends.first.hear(rule(IBV_FLOW_ATTR_NORMAL, 5).to(own_mac(2)));
@@ -206,13 +206,13 @@ TEST_CASE("flow: the rule of the lowest priority number gets the frame") {
   ends.send(ends.to(8, 3));
   CHECK(ends.second.next() == ends.to(2, 2));
   CHECK(ends.first.next() == ends.to(8, 3));
-  // Of one that doesn't trap them, later ones get a copy.
+  // A rule with DONT_TRAP lets later rules have a copy.
   ends.second.stop_hearing();
   ends.second.hear(rule(IBV_FLOW_ATTR_NORMAL, 4, IBV_FLOW_ATTR_FLAGS_DONT_TRAP).to(own_mac(2)));
   ends.send(ends.to(2, 4));
   CHECK(ends.second.next() == ends.to(2, 4));
   CHECK(ends.first.next() == ends.to(2, 4));
-  // A rule that is gone steers nothing.
+  // A destroyed rule steers nothing.
   ends.second.stop_hearing();
   ends.second.hear(rule().to(own_mac(9)));
   ends.send(ends.to(2, 5));
@@ -221,12 +221,12 @@ TEST_CASE("flow: the rule of the lowest priority number gets the frame") {
   CHECK(ends.second.next() == ends.to(9, 6));
 }
 
-TEST_CASE("flow: who asks for the same frames shares them") {
+TEST_CASE("flow: rules that match the same frames share them") {
   if (!may_send_frames()) return;
   three_ends ends;
   ends.first.hear(rule().to(own_mac(2)));
   ends.second.hear(rule().to(own_mac(2)));
-  // Once each, whatever else asks for it.
+  // A queue pair gets each frame once, even if several of its rules match.
   ends.second.hear(rule(IBV_FLOW_ATTR_SNIFFER));
   for (std::uint8_t number = 0; number < 20; ++number) {
     ends.send(ends.to(2, number));
@@ -255,7 +255,7 @@ TEST_CASE("flow: a rule drops frames") {
   CHECK(ends.first.next() == ends.to(2, 2));
 }
 
-TEST_CASE("flow: default rules get what nobody else does, of others") {
+TEST_CASE("flow: default rules get the frames of others that no rule matches") {
   if (!may_send_frames()) return;
   three_ends ends("soft1");
   ends.first.hear(rule(IBV_FLOW_ATTR_ALL_DEFAULT));
@@ -271,14 +271,14 @@ TEST_CASE("flow: default rules get what nobody else does, of others") {
   ends.send(ends.to(8, 4));
   CHECK(ends.second.next() == ends.to(9, 3));
   CHECK(ends.first.next() == ends.to(8, 4));
-  // What it has sent itself comes to who has asked for just that.
+  // A queue pair receives its own frames only if a normal rule matches them.
   ends.sender.hear(rule().to(own_mac(7)));
   std::copy_n(ends.to(7, 5).begin(), 15, ends.sender.memory.begin() + (1 << 19));
   REQUIRE(ends.sender.send(1, {ends.sender.piece(1 << 19, 15)}, 0) == 0);
   CHECK(ends.sender.next() == ends.to(7, 5));
 }
 
-TEST_CASE("flow: a sniffer gets copies of all") {
+TEST_CASE("flow: a sniffer gets copies of all frames") {
   if (!may_send_frames()) return;
   three_ends ends;
   ends.first.hear(rule().to(own_mac(2)));
@@ -290,7 +290,7 @@ TEST_CASE("flow: a sniffer gets copies of all") {
   CHECK(ends.second.next() == ends.to(9, 2));
 }
 
-TEST_CASE("flow: a completion tells the tag of its rule") {
+TEST_CASE("flow: a completion reports the tag of its rule") {
   if (!may_send_frames()) return;
   tag_reader end;
   end.hear(rule().to(own_mac(2)).tagging(0xabcdef));
@@ -320,7 +320,7 @@ TEST_CASE("flow: members take frames from the default rules of their own port on
   CHECK(beside.next() == three_ends::to_group(2));
 }
 
-TEST_CASE("flow: a member with a rule that tags reads its tag") {
+TEST_CASE("flow: a member with a tagging rule reads its tag") {
   if (!may_send_frames()) return;
   tag_reader member;
   const ibv_gid group = gid_of(own_group(7));
@@ -328,14 +328,14 @@ TEST_CASE("flow: a member with a rule that tags reads its tag") {
   member.hear(rule().to(own_group(7)).tagging(77));
   CHECK(member.send_frame(three_ends::to_group(1)) == IBV_WC_SUCCESS);
   CHECK(member.next_tag() == 77);
-  // Once, as its member and by its rule.
+  // It gets the frame once, although it is a member and has a rule.
   member.stop_hearing();
   CHECK(member.send_frame(three_ends::to_group(2)) == IBV_WC_SUCCESS);
   CHECK(member.next_tag() == 0);
   CHECK(ibv_detach_mcast(member.pair, &group, 0) == 0);
 }
 
-TEST_CASE("flow: what makes no sense is refused") {
+TEST_CASE("flow: invalid rules are refused") {
   if (!may_send_frames()) return;
   frame_end end;
   const auto refused = [&](int error, rule wanted) {
@@ -404,7 +404,7 @@ TEST_CASE("flow: a queue pair with rules is busy") {
     CHECK(ibv_destroy_qp(end.pair) == EBUSY);
     CHECK(ibv_destroy_flow(made) == 0);
   }
-  // What is left goes with the device.
+  // The remaining rules are destroyed with the device.
   {
     open_context other;
     ibv_pd* domain = ibv_alloc_pd(other.verbs);
@@ -419,10 +419,10 @@ TEST_CASE("flow: a queue pair with rules is busy") {
   CHECK(end.send_frame(three_ends::to(2, 1)) == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("flow: there are as many rules as there may be, and each steers") {
+TEST_CASE("flow: the maximal number of rules can be created and each of them steers") {
   if (!may_send_frames()) return;
   frame_end end;
-  // As programs have it that measure how fast they are made.
+  // Programs that measure the rate of rule creation do this.
   for (std::uint16_t port = 1; port <= 4000; ++port)
     end.hear(rule().to(own_mac(2)).with(IBV_FLOW_SPEC_UDP, to_port(port)));
   for (const std::uint16_t port : {1, 2000, 4000}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What there is only so much of, and which error says so.
+// Limits, and the errors that report them.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-TEST_CASE("the limit of queue pairs of a process says that it was that one") {
+TEST_CASE("the limit of queue pairs of a process is reported as such") {
   std::vector<std::unique_ptr<open_context>> contexts;
   std::vector<ibv_qp*> pairs;
   std::vector<ibv_pd*> domains;
@@ -22,7 +22,7 @@ TEST_CASE("the limit of queue pairs of a process says that it was that one") {
   REQUIRE(said != nullptr);
   const int before = ::dup(STDERR_FILENO);
   ::dup2(::fileno(said), STDERR_FILENO);
-  // Until it isn't the device's own limit any more.
+  // Continues until the limit is no longer that of the device.
   for (int last = 0; contexts.size() < 70; last = granted) {
     granted = 0;
     contexts.push_back(std::make_unique<open_context>());
@@ -53,8 +53,8 @@ TEST_CASE("the limit of queue pairs of a process says that it was that one") {
   for (ibv_pd* each : domains) CHECK(ibv_dealloc_pd(each) == 0);
 }
 
-TEST_CASE("one process more than there may be is told so") {
-  // Where nobody else is.
+TEST_CASE("a process beyond the maximal number is refused with a message") {
+  // A configuration of its own, so that there are no other processes.
   char name[] = "/tmp/softverbs-limits-XXXXXX";
   const int file = ::mkstemp(name);
   REQUIRE(file >= 0);
@@ -63,7 +63,7 @@ TEST_CASE("one process more than there may be is told so") {
   REQUIRE(::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   ::close(file);
   {
-    // Both would say how many devices there are.
+    // Both variables would set the number of devices.
     const char* devices = std::getenv("SOFTVERBS_DEVICES");
     const std::string kept = devices == nullptr ? "" : devices;
     ::unsetenv("SOFTVERBS_DEVICES");
@@ -74,7 +74,7 @@ TEST_CASE("one process more than there may be is told so") {
   ::unlink(name);
 }
 
-TEST_CASE("a thread that can't be started is said to be that") {
+TEST_CASE("a thread that can't be started is reported as such") {
   peer other("without threads");
   CHECK(other.wait() == 0);
 }

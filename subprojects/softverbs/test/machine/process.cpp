@@ -23,10 +23,10 @@
 
 namespace {
 
-/// Notices within milliseconds that the process of the peer has ended.
+/// Options with which an endpoint notices within milliseconds that its peer's process has ended.
 options watchful() { return {.timeout = 8, .retry_count = 3}; }
 
-/// Nobody does by himself what takes packets otherwise, as long as there may be faults.
+/// While faults are set, all requests travel as packets, and none is carried out directly.
 struct only_packets {
   only_packets() { REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0); }
   only_packets(const only_packets&) = delete;
@@ -54,7 +54,7 @@ TEST_CASE("messages go to another process and back") {
   CHECK(other.wait() == 0);
 }
 
-TEST_CASE("the memory of a process that does nothing can be read and written") {
+TEST_CASE("the memory of an inactive process can be read and written") {
   peer other("target");
   endpoint end;
   const address there = other.meet(end);
@@ -72,7 +72,7 @@ TEST_CASE("the memory of a process that does nothing can be read and written") {
   other.finish();
 }
 
-TEST_CASE("a process that leaves right after a message has acknowledged it") {
+TEST_CASE("a process that exits right after a message has acknowledged it") {
   for (int round = 0; round < 5; ++round) {
     peer other("leaver");
     endpoint end(watchful());
@@ -83,22 +83,22 @@ TEST_CASE("a process that leaves right after a message has acknowledged it") {
   }
 }
 
-TEST_CASE("an answer that came in time counts, however late it is read") {
+TEST_CASE("an acknowledgement that arrived in time counts even if it is read late") {
   peer other("leaver");
   endpoint end({.timeout = 8, .retry_count = 0});
   other.meet(end);
   standstill held;
   REQUIRE(end.send(1, {end.piece(0, 64)}) == 0);
   REQUIRE(softverbs_step() == 1);
-  // It has answered before it left.
+  // The peer has sent its acknowledgement before it exited.
   REQUIRE(other.wait() == 0);
-  // steady: so that the time for an answer has passed; on a slower machine more of it has
+  // steady: lets the ACK timeout expire; on a slower machine it has expired even longer ago
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   held.go_on();
   CHECK(end.wait().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("two processes may send a lot to each other") {
+TEST_CASE("two processes may send large amounts to each other") {
   peer other("flood");
   endpoint end;
   REQUIRE(end.initialize() == 0);
@@ -152,7 +152,7 @@ TEST_CASE("a peer that dies in the middle of a transfer doesn't hang anyone") {
   }
 }
 
-TEST_CASE("a peer that is stopped is served") {
+TEST_CASE("a stopped peer's memory can be read and written") {
   if (!shares_memory()) return;
   peer other("target");
   endpoint end(watchful());
@@ -172,7 +172,7 @@ TEST_CASE("a peer that is stopped is served") {
   other.finish();
 }
 
-TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing else is written") {
+TEST_CASE("the death of a peer between one-sided requests is noticed and nothing else is written") {
   for (const std::uint64_t last : {1, 2, 4, 20, 100}) {
     peer other("target");
     endpoint end(watchful());
@@ -182,7 +182,7 @@ TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing e
     std::uint64_t id = 0;
     do {
       REQUIRE(end.write(++id, {end.piece(0, 1 << 16)}, there) == 0);
-      // The peer takes a while to die; more requests are carried out until it has.
+      // The peer takes a while to die. Until then, more requests are carried out.
       if (id == last) other.kill();
       completion = end.wait();
       CHECK(completion.wr_id == id);
@@ -192,7 +192,7 @@ TEST_CASE("a peer that dies between one-sided requests is noticed, and nothing e
   }
 }
 
-TEST_CASE("a peer may take its region back while it is written to") {
+TEST_CASE("a peer may deregister its region while it is written to") {
   for (const bool directly : {false, true}) {
     if (directly && !shares_memory()) continue;
     CAPTURE(directly);
@@ -280,13 +280,13 @@ TEST_CASE("a multicast reaches members in several processes") {
   CHECK(two.wait() == 0);
 }
 
-TEST_CASE("UD: a process that doesn't read can't hold up the others") {
+TEST_CASE("UD: a process that doesn't read can't block the others") {
   peer stopped("datagram target");
   endpoint end(options{.type = IBV_QPT_UD});
   const address there = stopped.meet(end);
   const address_handle handle(end, there);
   stopped.stop();
-  // More than the socket takes.
+  // More datagrams than the socket holds.
   for (int round = 0; round < 10; ++round) {
     for (std::uint64_t id = 0; id < 60; ++id)
       REQUIRE(end.send_to(handle, there.qpn, id, {end.piece(0, 4096)}) == 0);
@@ -294,7 +294,7 @@ TEST_CASE("UD: a process that doesn't read can't hold up the others") {
   }
 }
 
-TEST_CASE("a send queue is drained when the peer has answered, and not touched before") {
+TEST_CASE("a send queue is drained once the peer has answered and can't be changed before") {
   const only_packets asked;
   peer other("target");
   endpoint end;
@@ -331,7 +331,8 @@ TEST_CASE("a send queue is drained when the peer has answered, and not touched b
 #if !defined(NO_THREADS_AFTER_FORK)
 namespace {
 
-/// A queue that could not take all, of which an asynchronous event tells; null if it can't be made.
+/// Returns a completion queue with an overrun, which an asynchronous event reports; null if it
+/// can't be created.
 ibv_cq* overrun_queue(ibv_context* verbs) {
   ibv_pd* const domain = ibv_alloc_pd(verbs);
   ibv_cq* const queue = ibv_create_cq(verbs, 1, nullptr, nullptr, 0);
@@ -355,7 +356,7 @@ ibv_cq* overrun_queue(ibv_context* verbs) {
 
 }  // namespace
 
-TEST_CASE("a child of fork can open the device anew and leaves its parent alone") {
+TEST_CASE("a child of fork can open the device again and leaves its parent alone") {
   connection link;
   const forked child([&] {
     ibv_wc completion{};
@@ -370,7 +371,7 @@ TEST_CASE("a child of fork can open the device anew and leaves its parent alone"
   CHECK(child.ended_well());
 }
 
-TEST_CASE("a child of fork can make new things on a device that its parent opened") {
+TEST_CASE("a child of fork can create objects on a device that its parent opened") {
   connection link;
   ibv_comp_channel* const parents = ibv_create_comp_channel(link.left.context);
   REQUIRE(parents != nullptr);
@@ -390,7 +391,7 @@ TEST_CASE("a child of fork can make new things on a device that its parent opene
     ibv_qp_init_attr attributes = pair_with(queue, {1, 1, 1, 1, 0});
     ibv_qp* const pair = well ? ibv_create_qp(domain, &attributes) : nullptr;
     well = well && region != nullptr && pair != nullptr;
-    // Of what the parent has made, nothing.
+    // The parent's objects can't be used.
     attributes.send_cq = link.left.queue;
     well = well && ibv_create_qp(domain, &attributes) == nullptr && errno == EINVAL;
     well = well && ibv_create_cq(inherited, 4, nullptr, parents, 0) == nullptr && errno == EINVAL;
@@ -401,7 +402,7 @@ TEST_CASE("a child of fork can make new things on a device that its parent opene
     well = well && ibv_dealloc_pd(domain) == EBUSY && ibv_destroy_qp(pair) == 0;
     well = well && ibv_dereg_mr(region) == 0 && ibv_dealloc_pd(domain) == 0;
     well = well && ibv_free_dm(memory) == 0 && ibv_destroy_cq(queue) == 0;
-    // What is left goes with the device.
+    // The remaining objects are destroyed with the device.
     well = well && ibv_close_device(inherited) == 0;
     return well;
   });
@@ -411,7 +412,7 @@ TEST_CASE("a child of fork can make new things on a device that its parent opene
   CHECK(ibv_destroy_comp_channel(parents) == 0);
 }
 
-TEST_CASE("a child of fork may close an inherited device by the context of what it made") {
+TEST_CASE("a child of fork may close an inherited device by the context of its own objects") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
   const forked child([&] {
@@ -424,7 +425,7 @@ TEST_CASE("a child of fork may close an inherited device by the context of what 
     domain = ibv_alloc_pd(inherited);
     well = well && domain != nullptr;
     ibv_context* const own = well ? domain->context : nullptr;
-    // One of them goes without the other.
+    // Each of the two contexts can be closed without the other.
     if (grandchild == 0) {
       well = well && ibv_close_device(own) == 0 && ibv_close_device(inherited) == 0;
       ::_exit(well ? 0 : 1);
@@ -437,7 +438,7 @@ TEST_CASE("a child of fork may close an inherited device by the context of what 
   CHECK(child.ended_well());
 }
 
-TEST_CASE("a child of fork sees its own asynchronous events at an inherited device") {
+TEST_CASE("a child of fork reads its own asynchronous events from an inherited device") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
   const int flags = ::fcntl(inherited->async_fd, F_GETFL);
@@ -464,10 +465,10 @@ TEST_CASE("a child of fork sees its own asynchronous events at an inherited devi
   ibv_ack_async_event(&event);
 }
 
-TEST_CASE("a child of fork that has too little memory is told, and leaves nothing behind") {
+TEST_CASE("a child of fork without memory gets an error and leaves nothing behind") {
   const open_context opened;
   ibv_context* const inherited = opened.verbs;
-  // Also where calls are counted.
+  // This holds while calls are counted, too.
   const bool has_faults = GENERATE(false, true);
   if (has_faults) REQUIRE(softverbs_inject("ibv_alloc_pd:1000000=EIO") == 0);
   const forked child([&] {
@@ -485,7 +486,7 @@ TEST_CASE("a child of fork that has too little memory is told, and leaves nothin
     }
     well = well && (count > 1 || !allocations::can_be_limited());
     well = well && ibv_dealloc_pd(domain) == 0 && ibv_close_device(inherited) == 0;
-    // The device's thread ends with the last that is open.
+    // The device's thread ends with the last open device.
     const auto is_alone = [] {
       const std::filesystem::directory_iterator threads("/proc/self/task");
       return std::distance(begin(threads), end(threads)) == 1;
@@ -497,7 +498,7 @@ TEST_CASE("a child of fork that has too little memory is told, and leaves nothin
   CHECK(child.ended_well());
 }
 
-TEST_CASE("a child of fork has no device memory of its parent, and may have its own") {
+TEST_CASE("a child of fork can't use its parent's device memory and may allocate its own") {
   constexpr std::size_t length = 5000;
   const open_context opened;
   ibv_alloc_dm_attr wanted{length, 0, 0};

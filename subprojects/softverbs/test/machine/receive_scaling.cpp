@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queue pairs that spread frames over work queues.
+// Queue pairs that spread frames over receive work queues.
 #include "support/faults.hpp"
 #include "support/waiting_call.hpp"
 #include "support/work_queues.hpp"
@@ -24,7 +24,7 @@ struct example {
   std::uint32_t of_ports_too;
 };
 
-/// With a frame for each of them.
+/// Two work queues, with a frame for each of them.
 struct two_queues : work_queues {
   explicit two_queues(int completions = 8) : work_queues(2, "soft0", completions) {
     spread(ipv4_addresses);
@@ -36,7 +36,7 @@ struct two_queues : work_queues {
 
 }  // namespace
 
-TEST_CASE("receive scaling: the hash is that of the published examples") {
+TEST_CASE("receive scaling: the hash agrees with the published examples") {
   for (const example& one : {
            example{"66.9.149.187", 2794, "161.142.100.80", 1766, 0x323e8fc2, 0x51ccc178},
            example{"199.92.111.2", 14230, "65.69.140.83", 4739, 0xd718262a, 0xc626b0ea},
@@ -50,7 +50,7 @@ TEST_CASE("receive scaling: the hash is that of the published examples") {
     CHECK(hash_of(stream, ipv4_addresses) == one.of_addresses);
     CHECK(hash_of(stream, ipv4_addresses | tcp_ports) == one.of_ports_too);
     CHECK(hash_of(tagged(stream, 7), ipv4_addresses | tcp_ports) == one.of_ports_too);
-    // What it hasn't counts as if it had not been asked for.
+    // Fields that a frame doesn't have are treated as if they had not been requested.
     CHECK(hash_of(stream, ipv4_addresses | udp_ports) == one.of_addresses);
     CHECK(hash_of(stream, ipv6_addresses | udp_ports) == 0);
     const frame datagram = ipv4_frame(one.source, one.destination, IPPROTO_UDP,
@@ -77,13 +77,13 @@ TEST_CASE("receive scaling: the hash is that of the published examples") {
   }
 }
 
-TEST_CASE("receive scaling: whatever a frame is, it has a hash") {
+TEST_CASE("receive scaling: every frame has a hash") {
   std::mt19937 random(17);
   const auto byte = [&] { return static_cast<std::uint8_t>(random()); };
   for (int round = 0; round < 5000; ++round) {
     frame any = frame_of(own_mac(2), own_mac(1), round % 2 == 0 ? ipv4_type : ipv6_type,
                          frame(random() % 70));
-    // From the version on, which the rest depends on.
+    // Random bytes from the IP version on, which determines the rest.
     for (std::size_t place = 15; place < any.size(); ++place) any[place] = byte();
     if (any.size() > 14) any[14] = round % 2 == 0 ? 0x45 : 0x60;
     any.resize(random() % (any.size() + 1));
@@ -92,7 +92,7 @@ TEST_CASE("receive scaling: whatever a frame is, it has a hash") {
                         hash_of(of, ipv6_addresses | udp_ports)};
     };
     CHECK(hashes(any)[0] == 0);
-    // Whatever lies behind it.
+    // The hash doesn't depend on the bytes behind the frame.
     const frame alone(any);
     any.insert(any.end(), 70, byte());
     any.resize(alone.size());
@@ -100,7 +100,7 @@ TEST_CASE("receive scaling: whatever a frame is, it has a hash") {
   }
 }
 
-TEST_CASE("receive scaling: each frame is for the queue that its hash says") {
+TEST_CASE("receive scaling: the hash of a frame selects its queue") {
   if (!may_send_frames()) return;
   frame_end sender;
   for (const std::uint64_t fields :
@@ -116,14 +116,14 @@ TEST_CASE("receive scaling: each frame is for the queue that its hash says") {
       ++got[found];
     }
     for (const unsigned each : got) CHECK(each > 0);
-    // What is no IP has the hash 0.
+    // Frames that are not IP have the hash 0.
     const frame other = frame_of(own_mac(2), own_mac(1), 0x88b5, frame(60));
     REQUIRE(sender.send_frame(other) == IBV_WC_SUCCESS);
     CHECK(end.who_gets(other) == 0);
   }
 }
 
-TEST_CASE("receive scaling: a queue may be in a table more than once, and in several") {
+TEST_CASE("receive scaling: a queue may be in a table more than once and in several tables") {
   if (!may_send_frames()) return;
   frame_end sender;
   work_queues end(1);
@@ -131,7 +131,7 @@ TEST_CASE("receive scaling: a queue may be in a table more than once, and in sev
   ibv_rwq_ind_table_init_attr asked{3, places.data(), 0};
   ibv_rwq_ind_table* const other = ibv_create_rwq_ind_table(end.context, &asked);
   REQUIRE(other != nullptr);
-  // With one queue there may be nothing to hash.
+  // With one queue, there may be nothing to hash.
   end.spread(0);
   for (const char* source : {"10.0.1.1", "10.0.1.2", "10.0.1.3"}) {
     REQUIRE(sender.send_frame(from(source)) == IBV_WC_SUCCESS);
@@ -140,7 +140,7 @@ TEST_CASE("receive scaling: a queue may be in a table more than once, and in sev
   CHECK(ibv_destroy_rwq_ind_table(other) == 0);
 }
 
-TEST_CASE("receive scaling: completions tell the rule's tag, and may be waited for") {
+TEST_CASE("receive scaling: completions report the rule's tag and can be waited for") {
   if (!may_send_frames()) return;
   frame_end sender;
   open_context opened;
@@ -177,7 +177,7 @@ TEST_CASE("receive scaling: completions tell the rule's tag, and may be waited f
   REQUIRE(post(queue, 5, {reinterpret_cast<std::uintptr_t>(memory.data()), 256, region->lkey}) ==
           0);
   REQUIRE(ibv_req_notify_cq(attributes.cq, 0) == 0);
-  // It is another thread that fills it then.
+  // The device's thread fills the queue in this case.
   REQUIRE(sender.send_frame(from("10.0.1.1")) == IBV_WC_SUCCESS);
   ibv_cq* const source = take_event_of(channel);
   CHECK(source == attributes.cq);
@@ -189,16 +189,17 @@ TEST_CASE("receive scaling: completions tell the rule's tag, and may be waited f
   CHECK(ibv_wc_read_flow_tag(completions) == 77);
   CHECK(ibv_wc_read_qp_num(completions) == queue->wq_num);
   CHECK(ibv_wc_read_byte_len(completions) == from("10.0.1.1").size());
-  // Who is reading one by one doesn't take its queues away.
+  // A thread that reads completions one by one can't destroy the queues.
   if (!faults_are_in_front()) {
     CHECK(change(queue, IBV_WQS_RESET) == EBUSY);
     CHECK(ibv_destroy_wq(queue) == EBUSY);
   }
   ibv_end_poll(completions);
-  // All that is left goes with the device.
+  // The remaining objects are destroyed with the device.
 }
 
-TEST_CASE("receive scaling: a receive that runs past its region takes the frames that end before") {
+TEST_CASE(
+    "receive scaling: a receive that exceeds its region takes frames that fit in the region") {
   if (!may_send_frames()) return;
   frame_end sender;
   two_queues end;
@@ -214,7 +215,7 @@ TEST_CASE("receive scaling: a receive that runs past its region takes the frames
   CHECK(received.wr_id == 8);
 }
 
-TEST_CASE("receive scaling: a queue that fails takes no other with it, and can be reset") {
+TEST_CASE("receive scaling: a queue that fails doesn't affect others and can be reset") {
   if (!may_send_frames()) return;
   frame_end sender;
   two_queues end;
@@ -229,7 +230,7 @@ TEST_CASE("receive scaling: a queue that fails takes no other with it, and can b
     CHECK(failed.wr_id == 8);
     CHECK(end.next(0).status == IBV_WC_WR_FLUSH_ERR);
     CHECK(change(end.queues[0], IBV_WQS_RDY) == EINVAL);
-    // It gets no more, the other one does.
+    // It gets no more frames, and the other queue does.
     REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
     REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
     CHECK(end.who_gets(end.second) == 1);
@@ -238,7 +239,7 @@ TEST_CASE("receive scaling: a queue that fails takes no other with it, and can b
   ibv_sge wrong = end.piece(0, work_queues::room);
   wrong.lkey ^= 1;
   fails_with(IBV_WC_LOC_PROT_ERR, wrong);
-  // Memory of another domain than the queue's, whatever the queue pair's.
+  // Memory of a protection domain that isn't the queue's, whatever the queue pair's domain is.
   ibv_pd* const other = ibv_alloc_pd(end.context);
   ibv_mr* const foreign =
       ibv_reg_mr(other, end.memory.data(), end.memory.size(), int{IBV_ACCESS_LOCAL_WRITE});
@@ -260,7 +261,7 @@ TEST_CASE("receive scaling: a frame whose queue has no receive is lost") {
   for (std::uint32_t count = 0; count < work_queues::receives + 3; ++count)
     REQUIRE(sender.send_frame(end.first) == IBV_WC_SUCCESS);
   REQUIRE(sender.send_frame(end.second) == IBV_WC_SUCCESS);
-  // All before it have gone their way.
+  // All frames before this one have been delivered.
   CHECK(end.next(1).status == IBV_WC_SUCCESS);
   for (std::uint32_t count = 0; count < work_queues::receives; ++count)
     CHECK(end.next(0).status == IBV_WC_SUCCESS);
@@ -268,7 +269,7 @@ TEST_CASE("receive scaling: a frame whose queue has no receive is lost") {
   CHECK(ibv_poll_cq(end.completion_queues[0], 1, &nothing) == 0);
 }
 
-TEST_CASE("receive scaling: a queue whose completion is lost tells that it is lost") {
+TEST_CASE("receive scaling: a queue whose completion is lost raises an event") {
   if (!may_send_frames()) return;
   frame_end sender;
   two_queues end(1);
@@ -281,14 +282,14 @@ TEST_CASE("receive scaling: a queue whose completion is lost tells that it is lo
   REQUIRE(ibv_get_async_event(end.context, &event) == 0);
   CHECK(event.event_type == IBV_EVENT_WQ_FATAL);
   CHECK(event.element.wq == end.queues[0]);
-  // Who has got it may look at the queue until it is acknowledged.
+  // The receiver of the event may use the queue until it acknowledges the event.
   end.stop_spreading();
   CHECK(returns_only_after([&] { return ibv_destroy_wq(end.queues[0]); },
                            [&] { ibv_ack_async_event(&event); }) == 0);
   end.queues.erase(end.queues.begin());
 }
 
-TEST_CASE("receive scaling: faults strike work queues by their numbers") {
+TEST_CASE("receive scaling: faults affect work queues by their numbers") {
   if (!may_send_frames() || faults_are_in_front()) return;
   frame_end sender;
   two_queues end;
@@ -305,7 +306,7 @@ TEST_CASE("receive scaling: faults strike work queues by their numbers") {
   CHECK(softverbs_faults_struck() == 2);
 }
 
-TEST_CASE("receive scaling: a queue pair that spreads may be a member of a group") {
+TEST_CASE("receive scaling: a spreading queue pair may be a member of a group") {
   if (!may_send_frames()) return;
   frame_end sender;
   two_queues end;
@@ -320,7 +321,7 @@ TEST_CASE("receive scaling: a queue pair that spreads may be a member of a group
   CHECK(ibv_detach_mcast(end.spreader, &group, 0) == 0);
 }
 
-TEST_CASE("receive scaling: threads post to their queues while frames come in") {
+TEST_CASE("receive scaling: threads post to their queues while frames arrive") {
   if (!may_send_frames()) return;
   constexpr int frames_each = 200;
   frame_end sender;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One-sided traffic between processes that are killed and stopped at any moment.
+// One-sided traffic between processes that are killed and stopped at random.
 #include "support/soak.hpp"
 
 #include "catch.hpp"
@@ -29,7 +29,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// For what takes no time on an idle machine.
+/// A timeout for actions that take no time on an idle machine.
 constexpr auto generous = std::chrono::seconds(180);
 
 unsigned long setting(const char* name, unsigned long otherwise) {
@@ -37,14 +37,14 @@ unsigned long setting(const char* name, unsigned long otherwise) {
   return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
 }
 
-/// Memory that the others find by a descriptor of the same number.
+/// Memory that the workers inherit by a descriptor with the same number.
 class shared_board {
  public:
   shared_board() {
     const int made = ::memfd_create("soak", 0);
     REQUIRE(made >= 0);
     REQUIRE(::ftruncate(made, sizeof(soak::board)) == 0);
-    // Behind those of anything else, and not closed when the others begin.
+    // A number above all other descriptors, and without close-on-exec.
     descriptor = ::fcntl(made, F_DUPFD, 200);
     ::close(made);
     void* memory =
@@ -76,7 +76,7 @@ std::unique_ptr<peer> start(const shared_board& board, std::size_t number, std::
   return std::make_unique<peer>("soaker", said.c_str());
 }
 
-/// Pages of a process that are nobody else's.
+/// The pages that a process doesn't share.
 long own_pages(pid_t process) {
   long total = 0;
   long resident = 0;
@@ -98,7 +98,7 @@ bool listens(std::uint32_t slot) {
   return false;
 }
 
-/// Until each of them has done some more with each other one.
+/// Waits until each worker has made progress with each other worker.
 bool all_go_on(const soak::board& all) {
   soak::board::table<std::uint64_t> before{};
   for (std::size_t one = 0; one < soak::workers; ++one)
@@ -131,8 +131,9 @@ constexpr bool memory_tells_something = true;
 
 }  // namespace
 
-// SOFTVERBS_SOAK_SECONDS and SOFTVERBS_SOAK_SEED make it a long one; it tells its figures then.
-TEST_CASE("one-sided traffic stays right while processes are killed and stopped") {
+// SOFTVERBS_SOAK_SECONDS and SOFTVERBS_SOAK_SEED extend the test, which prints its figures in this
+// case.
+TEST_CASE("one-sided traffic stays correct while processes are killed and stopped") {
   const unsigned long seconds = setting("SOFTVERBS_SOAK_SECONDS", 4);
   const unsigned long seed = setting("SOFTVERBS_SOAK_SEED", 1);
   const std::ptrdiff_t descriptors_before = descriptors_open();
@@ -157,7 +158,7 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
     const auto until = begun + std::chrono::seconds(seconds);
     std::ptrdiff_t mappings_before = 0;
     while (steady::now() < until && !all.wrong) {
-      // One is only ever stopped, and tells what is kept of the others.
+      // Worker 0 is stopped and never killed, and shows which resources of the others are kept.
       if (mappings_before == 0 && steady::now() > begun + std::chrono::seconds(seconds) / 4) {
         REQUIRE(all_go_on(all));
         mappings_before = mappings(others[0]->process());
@@ -168,7 +169,7 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
       const bool kill = number != 0 && random() % 2 == 0;
       if (random() % 2 == 0) {
         chosen.stop();
-        // Rarely for longer than anybody waits for it.
+        // Rarely, a process is stopped longer than any call waits for it.
         pause(random() % 20 != 0 ? 20 : seconds > 60 && random() % 8 == 0 ? 7000 : 400);
         if (!kill || random() % 2 == 0) chosen.resume();
         ++stops;
@@ -176,7 +177,7 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
       if (kill) {
         chosen.kill();
         if (chosen.wait() != 1000 + SIGKILL) {
-          FAIL_CHECK("a worker has ended by itself");
+          FAIL_CHECK("a worker has ended on its own");
           break;
         }
         ++kills;
@@ -192,13 +193,13 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
       CHECK(mappings(others[0]->process()) <= mappings_before + 16);
       CHECK(pages_after <= pages_before + 512);
     }
-    // Connections to those that are gone end within a moment.
+    // Connections to killed processes end within a moment.
     const auto kept = [&] { return all.descriptors[0] - all.descriptors_alone[0]; };
     CHECK(eventually([&] { return kept() <= std::ptrdiff_t{2 * (soak::workers - 1) + 1}; }));
     all.stops = true;
     for (const auto& each : others) CHECK(each->wait() == 0);
     for (std::size_t one = 0; one < soak::workers; ++one) {
-      // Somebody else may have the place by now, for a while.
+      // Another process may use the slot for a while.
       CHECK(eventually([&] { return !listens(all.slots[one]); }));
       for (std::size_t other = 0; other < soak::workers; ++other) {
         CHECK(soak::has_guards(all.lanes[one][other]));
@@ -218,6 +219,6 @@ TEST_CASE("one-sided traffic stays right while processes are killed and stopped"
           count(all.total.withdrawn), count(all.total.busy), pages_before, pages_after);
     }
   }
-  // The device may have closed descriptors for an earlier test's peers during the soak.
+  // Meanwhile, the device may have closed descriptors for an earlier test's peers.
   CHECK(eventually([&] { return descriptors_open() <= descriptors_before; }));
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes that are stopped, or end, in the middle of what they do to another one's memory by
-// themselves.
+// Processes that are stopped, or exit, while they access another process' memory directly.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -17,7 +16,7 @@
 
 namespace {
 
-/// What a stopped process is waited for.
+/// The time that a call waits for a stopped process.
 constexpr auto stopped_wait = std::chrono::seconds(5);
 
 int take_rights(const endpoint& end) {
@@ -29,10 +28,10 @@ unsigned rights_of(const endpoint& end) {
   return attributes_of(end.pair, IBV_QP_ACCESS_FLAGS).qp_access_flags;
 }
 
-/// Another process, halted where it is about to write to the endpoint's memory.
+/// Another process, halted just before it writes to the endpoint's memory.
 struct halted_writer {
   explicit halted_writer(endpoint& target) : other("writer"), there(other.meet(target)) {
-    // Once it does that by itself.
+    // Waits until its requests are carried out directly.
     other.tell('w');
     REQUIRE(other.hear() == '+');
     thread = std::make_unique<tracee>(other.process());
@@ -58,7 +57,7 @@ bool may_be_traced() {
 
 }  // namespace
 
-TEST_CASE("who is stopped within a request is waited for, then all says EBUSY") {
+TEST_CASE("calls wait for a process that is stopped within a request and then return EBUSY") {
   if (!may_be_traced()) return;
   options wanted = patient();
   endpoint end(wanted);
@@ -67,7 +66,8 @@ TEST_CASE("who is stopped within a request is waited for, then all says EBUSY") 
   connection stranger;
   halted_writer writer(end);
 
-  // What it doesn't use can go; what waited for it would say EBUSY.
+  // Objects that the process doesn't use can be destroyed. A call that waits for it would return
+  // EBUSY.
   CHECK(ibv_dereg_mr(stranger.right.region) == 0);
   stranger.right.region = nullptr;
   CHECK(take_rights(stranger.right) == 0);
@@ -75,7 +75,7 @@ TEST_CASE("who is stopped within a request is waited for, then all says EBUSY") 
   CHECK(ibv_destroy_qp(stranger.right.pair) == 0);
   stranger.right.pair = nullptr;
 
-  // The call is made, and the process stops behind it, before it can say so.
+  // The system call is executed, and the process stops behind it, before it can announce the end.
   ::kill(writer.other.process(), SIGSTOP);
   writer.thread->let_go();
   int status = 0;
@@ -118,7 +118,7 @@ TEST_CASE("who is stopped within a request is waited for, then all says EBUSY") 
 
 TEST_CASE("a device is not closed before requests to it are done") {
   if (!may_be_traced()) return;
-  // What is left of it is closed with its device.
+  // The rest of the endpoint is destroyed with its device.
   static endpoint* end = nullptr;
   end = new endpoint(patient());
   halted_writer writer(*end);
@@ -128,7 +128,7 @@ TEST_CASE("a device is not closed before requests to it are done") {
   CHECK(std::count(end->memory.begin(), end->memory.end(), 0x77) == 1 << 16);
 }
 
-TEST_CASE("who dies within a request isn't waited for, and has written nothing") {
+TEST_CASE("calls don't wait for a process that dies within a request and has written nothing") {
   if (!may_be_traced()) return;
   endpoint end(patient());
   halted_writer writer(end);
@@ -154,7 +154,7 @@ TEST_CASE("a process that exits during a write stays until the write is done") {
     tracee writer(thread);
     REQUIRE(writer.reaches(SYS_process_vm_writev));
     other.tell('q');
-    // As it might still write there.
+    // Because the process might still write there.
     CHECK(ibv_dereg_mr(end.region) == EBUSY);
   }
   int error = EBUSY;

@@ -13,7 +13,7 @@ namespace {
 constexpr int threads = 4;
 constexpr std::uint64_t rounds = 500;
 
-/// Posts again when there is room, and polls meanwhile; how many completions it took.
+/// Posts whenever there is room, and polls in between. Returns the number of completions taken.
 std::uint64_t write_and_poll(endpoint& end, const address& there, std::atomic<bool>& well) {
   std::uint64_t taken = 0;
   const auto poll = [&] {
@@ -52,7 +52,7 @@ TEST_CASE("threads may share a queue pair and its completion queue") {
   CHECK(link.left.quiet());
 }
 
-TEST_CASE("threads may have queue pairs of their own that write to each other") {
+TEST_CASE("threads may have their own queue pairs that write to each other") {
   std::array<connection, threads> links;
   std::atomic<bool> well{true};
   std::vector<std::thread> running;
@@ -97,7 +97,7 @@ TEST_CASE("a queue pair may be reset while another thread posts to it") {
   poster.join();
   poller.join();
   CHECK(well);
-  // Whatever is left of before goes.
+  // The remaining completions of the previous round are removed.
   CHECK(link.left.change(IBV_QPS_RESET) == 0);
   CHECK(link.right.change(IBV_QPS_RESET) == 0);
   link.right.connect(link.left.here());
@@ -110,7 +110,7 @@ TEST_CASE("a queue pair may be reset while another thread posts to it") {
   }
 }
 
-TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and only that") {
+TEST_CASE("destroying a queue pair removes only its own completions from a completion queue") {
   const options few{.cq_entries = 15, .send_requests = 16, .channel = true};
   endpoint host(few);
   options guest = few;
@@ -118,7 +118,7 @@ TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and o
   endpoint stays(guest);
   REQUIRE(host.initialize() == 0);
   REQUIRE(stays.initialize() == 0);
-  // Flushed receives of both take turns in the queue.
+  // Flushed receives of both queue pairs alternate in the queue.
   for (int round = 0; round < 3; ++round) {
     endpoint goes(guest);
     REQUIRE(goes.initialize() == 0);
@@ -127,7 +127,7 @@ TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and o
     const auto flush = [&host](endpoint& end, std::uint64_t id) {
       REQUIRE(ibv_req_notify_cq(host.queue, 0) == 0);
       REQUIRE(end.post_receive(id, {}) == 0);
-      // It is in the queue before the next one is posted.
+      // The completion is in the queue before the next receive is posted.
       REQUIRE(is_readable(host.channel->fd, patience));
       ibv_cq* const queue = take_event_of(host.channel);
       ibv_ack_cq_events(queue, 1);
@@ -139,7 +139,7 @@ TEST_CASE("what a destroyed queue pair left in a completion queue is gone, and o
     ibv_qp* gone = goes.pair;
     goes.pair = nullptr;
     REQUIRE(ibv_destroy_qp(gone) == 0);
-    // Now there is room for these, too.
+    // The completion queue has room for these again.
     for (std::uint64_t id = 7; id < 15; ++id) flush(stays, id);
     for (std::uint64_t id = 0; id < 15; ++id) {
       const ibv_wc completion = host.wait();

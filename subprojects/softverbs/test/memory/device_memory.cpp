@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of the device: what of it is granted, and what one end does to it of the other's.
+// Device memory: how much is granted, and requests of one end to the memory of the other.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -25,9 +25,9 @@ ibv_dm* allocate_device_memory(ibv_context* verbs, std::size_t length,
   return ibv_alloc_dm(verbs, &attributes);
 }
 
-/// Of an end's context; freed before it.
+/// Device memory of an endpoint's context, which is freed before the context is closed.
 struct registered_device_memory {
-  /// Its region begins at that offset.
+  /// The region begins at `offset`.
   registered_device_memory(const endpoint& owner, std::size_t length, std::size_t offset = 0)
       : memory(allocate_device_memory(owner.context, length)) {
     REQUIRE(memory != nullptr);
@@ -50,7 +50,7 @@ struct registered_device_memory {
   ibv_mr* region = nullptr;
 };
 
-/// What a peer says of its device memory.
+/// Receives the address of a peer's device memory.
 address hear_of(peer& other, address there) {
   there.memory = 0;
   there.rkey = 0;
@@ -61,7 +61,7 @@ address hear_of(peer& other, address there) {
 
 }  // namespace
 
-TEST_CASE("device memory is granted up to a limit, which is told") {
+TEST_CASE("device memory is granted up to a reported limit") {
   open_context opened;
   ibv_context* verbs = opened.verbs;
   ibv_device_attr_ex device{};
@@ -96,13 +96,13 @@ TEST_CASE("all devices of a process share 16 MiB of device memory") {
     CHECK(allocate_device_memory(opened[at].verbs, std::size_t{4} << 20) != nullptr);
   CHECK(allocate_device_memory(opened[4].verbs, 1) == nullptr);
   CHECK(errno == ENOMEM);
-  // What an open device had is free again when it is closed.
+  // The memory of an open device is free again when the device is closed.
   {
     const open_context last;
   }
 }
 
-TEST_CASE("device memory is copied to and from, and begins with zeros") {
+TEST_CASE("device memory is copied to and from and is initialized to zeros") {
   open_context opened;
   std::array<unsigned char, 100> bytes{};
   for (int round = 0; round < 2; ++round) {
@@ -118,7 +118,7 @@ TEST_CASE("device memory is copied to and from, and begins with zeros") {
     CHECK(std::count(bytes.begin(), bytes.end(), 7) == 12);
     CHECK(ibv_memcpy_to_dm(memory, 100, bytes.data(), 0) == 0);
     CHECK(ibv_memcpy_to_dm(memory, 92, bytes.data(), 12) == EFAULT);
-    // Whole words only.
+    // Only whole words can be copied.
     for (const std::size_t wrong : {1U, 2U, 3U}) {
       CHECK(ibv_memcpy_to_dm(memory, wrong, bytes.data(), 4) == EINVAL);
       CHECK(ibv_memcpy_to_dm(memory, 4, bytes.data(), wrong) == EINVAL);
@@ -132,7 +132,7 @@ TEST_CASE("device memory is copied to and from, and begins with zeros") {
   }
 }
 
-TEST_CASE("regions of device memory are zero-based, and keep it busy") {
+TEST_CASE("regions of device memory are zero-based and keep it busy") {
   endpoint end;
   ibv_dm* memory = allocate_device_memory(end.context, 1000);
   REQUIRE(memory != nullptr);
@@ -159,14 +159,14 @@ TEST_CASE("regions of device memory are zero-based, and keep it busy") {
   CHECK(ibv_free_dm(memory) == 0);
 }
 
-TEST_CASE("a region of no device memory gives access to none") {
+TEST_CASE("a region beyond the device memory gives no access") {
   connection link;
   const registered_device_memory target(link.right, 1000, 1000);
   REQUIRE(link.left.write(1, {link.left.piece(0, 1)}, target.there(link.right)) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("an atomic is refused where no word is, whatever its address is called") {
+TEST_CASE("an atomic is refused where memory isn't aligned even if its offset is") {
   connection link(with_atomics());
   const registered_device_memory target(link.right, 64, 4);
   REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, 8), target.there(link.right), 41) == 0);
@@ -176,7 +176,7 @@ TEST_CASE("an atomic is refused where no word is, whatever its address is called
   CHECK(std::count(bytes.begin(), bytes.end(), 0) == 64);
 }
 
-TEST_CASE("requests name device memory by offsets, at both ends") {
+TEST_CASE("requests address device memory by offsets at both ends") {
   connection link(with_atomics());
   const registered_device_memory target(link.right, 4096);
   const registered_device_memory source(link.left, 4096);
@@ -198,25 +198,25 @@ TEST_CASE("requests name device memory by offsets, at both ends") {
   std::array<std::uint64_t, 2> before{};
   REQUIRE(ibv_memcpy_from_dm(before.data(), source.memory, 0, sizeof(before)) == 0);
   CHECK(before == std::array<std::uint64_t, 2>{0, 41});
-  // Into it, as a message.
+  // A message into device memory.
   REQUIRE(link.right.post_receive(4, {ibv_sge{8, 96, target.region->lkey}}) == 0);
   REQUIRE(link.left.send(4, {piece(1000, 96)}) == 0);
   CHECK(link.right.wait().byte_len == 96);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   REQUIRE(ibv_memcpy_from_dm(bytes.data(), target.memory, 8, 96) == 0);
   CHECK(std::count(bytes.begin(), bytes.begin() + 96, 5) == 96);
-  SECTION("but not behind its end") {
+  SECTION("but not beyond its end") {
     REQUIRE(link.left.write(5, {piece(0, 97)}, there, 4000) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("nor behind that of the own") {
+  SECTION("nor beyond the end of local device memory") {
     REQUIRE(link.left.write(5, {piece(4000, 97)}, there) == 0);
     CHECK(link.left.wait().status == IBV_WC_LOC_PROT_ERR);
   }
 }
 
 TEST_CASE(
-    "another process' device memory is written, read and added to, even while it is stopped") {
+    "another process can write, read and add to device memory even while its owner is stopped") {
   options wanted = patient();
   wanted.queue_pair_access |= IBV_ACCESS_REMOTE_ATOMIC;
   endpoint end(wanted);
@@ -238,7 +238,7 @@ TEST_CASE(
     CHECK(next_psn_of(end) == psn);
     other.resume();
   }
-  // Both at the same time.
+  // Both processes add concurrently.
   other.tell('a');
   for (std::uint64_t id = 0; id < 1000; ++id) {
     REQUIRE(end.fetch_and_add(id, end.piece(16, 8), there, 1) == 0);
@@ -248,7 +248,7 @@ TEST_CASE(
   other.finish();
 }
 
-TEST_CASE("device memory of a process that has died takes no requests") {
+TEST_CASE("device memory of a dead process takes no requests") {
   options wanted = patient();
   wanted.timeout = 8;
   wanted.retry_count = 1;
@@ -267,7 +267,7 @@ TEST_CASE("device memory of a process that has died takes no requests") {
   CHECK(completion.status == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("nothing is written to device memory once its region has been deregistered") {
+TEST_CASE("nothing is written to device memory after its region was deregistered") {
   endpoint end(patient());
   peer other("holder of device memory");
   const address there = hear_of(other, other.meet(end));

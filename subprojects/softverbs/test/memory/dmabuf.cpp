@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions of a dma-buf, and of the files in memory that one could be made of.
+// Regions of dma-bufs, and of the memory files from which dma-bufs are made.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -33,7 +33,7 @@ struct open_file {
   int descriptor;
 };
 
-/// Memory with a name in this process alone.
+/// A memory file, whose name exists in this process only.
 struct memory_file : open_file {
   explicit memory_file(std::size_t bytes)
       : open_file(::memfd_create("buffer", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
@@ -42,7 +42,7 @@ struct memory_file : open_file {
   void resize(std::size_t bytes) const {
     REQUIRE(::ftruncate(descriptor, static_cast<off_t>(bytes)) == 0);
   }
-  /// What is there, by another way than a mapping.
+  /// Reads the content without a mapping.
   std::string read(std::size_t at, std::size_t length) const {
     std::string text(length, '\0');
     const ssize_t got = ::pread(descriptor, text.data(), length, static_cast<off_t>(at));
@@ -59,7 +59,7 @@ struct buffer_region {
   buffer_region(const buffer_region&) = delete;
   buffer_region& operator=(const buffer_region&) = delete;
   ~buffer_region() { CHECK(ibv_dereg_mr(verbs) == 0); }
-  /// For peers, by the address that it was registered for.
+  /// The address for peers, with the iova of the registration.
   address at(std::uint64_t iova, const endpoint& owner) const {
     address there = owner.here();
     there.memory = iova;
@@ -73,7 +73,7 @@ const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 
 }  // namespace
 
-TEST_CASE("a dma-buf is written and read by the address that it was registered for") {
+TEST_CASE("a dma-buf is accessed by the address of its registration") {
   connection link(with_atomics());
   memory_file file(4 * page);
   constexpr std::uint64_t iova = 0x7000'0000'0000 + 24;
@@ -96,13 +96,13 @@ TEST_CASE("a dma-buf is written and read by the address that it was registered f
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   CHECK(link.left.memory[page] == 'y');
 
-  SECTION("and not beyond its part") {
+  SECTION("and not beyond the registered part") {
     REQUIRE(link.left.write(4, {link.left.piece(0, 2)}, there, page - 1) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
     CHECK(file.read(2 * page + 24, 1) == std::string(1, '\0'));
   }
-  SECTION("as memory of the own end, too") {
-    // What the right end sends from there, and receives into there.
+  SECTION("as local memory as well") {
+    // The right end sends from one part, and receives into the other.
     const ibv_sge from{iova, 2, region.verbs->lkey};
     const ibv_sge into{iova + 100, 2, region.verbs->lkey};
     REQUIRE(link.left.post_receive(5, {link.left.piece(0, 2)}) == 0);
@@ -117,7 +117,7 @@ TEST_CASE("a dma-buf is written and read by the address that it was registered f
   }
 }
 
-TEST_CASE("a region of a dma-buf needs its descriptor no more, and its file no name") {
+TEST_CASE("a region of a dma-buf needs neither its descriptor nor its file's name") {
   connection link;
   memory_file file(page);
   const open_file same(::fcntl(file.descriptor, F_DUPFD_CLOEXEC, 0));
@@ -131,7 +131,7 @@ TEST_CASE("a region of a dma-buf needs its descriptor no more, and its file no n
   CHECK(there == 'z');
 }
 
-TEST_CASE("what is no part of a dma-buf is refused as the kernel does") {
+TEST_CASE("invalid parts of a dma-buf are refused as in the kernel") {
   const endpoint end;
   const memory_file file(2 * page);
   const auto attempt = [&](int descriptor, std::uint64_t offset, std::size_t length,
@@ -174,7 +174,7 @@ TEST_CASE("what is no part of a dma-buf is refused as the kernel does") {
   CHECK(attempt(program.descriptor, 0, 8, 0, 0) == EINVAL);
 }
 
-TEST_CASE("a dma-buf that may only be read gives no right to write") {
+TEST_CASE("a read-only dma-buf gives no right to write") {
   const endpoint end;
   const memory_file file(page);
   const auto attempt = [&](int descriptor, int access) {
@@ -192,36 +192,36 @@ TEST_CASE("a dma-buf that may only be read gives no right to write") {
   CHECK(attempt(file.descriptor, buffer_rights) == EPERM);
 }
 
-TEST_CASE("pages that a dma-buf has lost make requests fail, and nothing else") {
+TEST_CASE("truncated pages of a dma-buf make requests fail and have no other effect") {
   connection link;
   const memory_file file(2 * page);
   const buffer_region region(link.right.domain, file.descriptor, 0, 2 * page, 0);
   file.resize(page);
   const address there = region.at(0, link.right);
-  SECTION("of who writes there") {
+  SECTION("of a peer that writes to them") {
     REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, there, page - 8) == 0);
     CHECK(link.left.wait().status == IBV_WC_SUCCESS);
     REQUIRE(link.left.write(2, {link.left.piece(0, 8)}, there, page) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
     CHECK(link.right.event().event_type == IBV_EVENT_QP_ACCESS_ERR);
   }
-  SECTION("of who reads there") {
+  SECTION("of a peer that reads from them") {
     REQUIRE(link.left.read(2, {link.left.piece(0, 8)}, there, page) == 0);
     CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("of who sends from there") {
+  SECTION("of a sender") {
     REQUIRE(link.left.post_receive(1, {link.left.piece(0, 8)}) == 0);
     REQUIRE(link.right.send(2, {ibv_sge{page, 8, region.verbs->lkey}}) == 0);
     CHECK(link.right.wait().status == IBV_WC_LOC_PROT_ERR);
   }
-  SECTION("until they are there again") {
+  SECTION("until they exist again") {
     file.resize(2 * page);
     REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, there, page) == 0);
     CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   }
 }
 
-TEST_CASE("a region of a dma-buf is not registered anew") {
+TEST_CASE("a region of a dma-buf can't be re-registered") {
   const endpoint end;
   const memory_file file(page);
   const buffer_region region(end.domain, file.descriptor, 0, page, 0);
@@ -236,7 +236,7 @@ TEST_CASE("a region of a dma-buf is not registered anew") {
   CHECK(region.verbs->length == page);
 }
 
-TEST_CASE("another process writes to a dma-buf until it has lost its pages") {
+TEST_CASE("another process writes to a dma-buf until its pages are truncated") {
   constexpr std::size_t most = 1 << 16;
   endpoint end(patient());
   const memory_file file(most + page);
@@ -258,7 +258,7 @@ TEST_CASE("another process writes to a dma-buf until it has lost its pages") {
   other.finish();
 }
 
-TEST_CASE("memory that /dev/udmabuf has made a dma-buf of is served") {
+TEST_CASE("dma-bufs of /dev/udmabuf can be accessed") {
   const int maker = ::open("/dev/udmabuf", O_RDWR | O_CLOEXEC);
   if (maker < 0) {
     WARN("/dev/udmabuf can't be opened here");

@@ -29,7 +29,7 @@ struct domain {
 
 }  // namespace
 
-TEST_CASE("rights of a region that contradict each other are refused") {
+TEST_CASE("contradictory access rights of a region are refused") {
   domain where;
   std::vector<char> memory(8192);
   CHECK(where.attempt(memory.data(), memory.size(), 0) == 0);
@@ -44,7 +44,7 @@ TEST_CASE("rights of a region that contradict each other are refused") {
   CHECK(where.attempt(memory.data(), memory.size(), 1 << 15) == EINVAL);
 }
 
-TEST_CASE("memory that isn't there can't be registered") {
+TEST_CASE("memory that isn't mapped can't be registered") {
   domain where;
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   CHECK(where.attempt(nullptr, 4096, IBV_ACCESS_LOCAL_WRITE) == EFAULT);
@@ -59,7 +59,7 @@ TEST_CASE("memory that isn't there can't be registered") {
   ::munmap(memory, 4 * page);
 }
 
-TEST_CASE("memory that can't be written can be registered for reading only") {
+TEST_CASE("read-only memory can be registered for reading only") {
   domain where;
   static const char text[] = "constant";
   auto* memory = const_cast<char*>(text);
@@ -79,7 +79,7 @@ TEST_CASE("an iova shares the page offset of the memory") {
   CHECK(ibv_dereg_mr(region) == 0);
 }
 
-TEST_CASE("keys don't come back soon, and lkey and rkey differ") {
+TEST_CASE("keys are not reused soon and lkey and rkey differ") {
   domain where;
   std::vector<char> memory(64);
   std::set<std::uint32_t> seen;
@@ -92,7 +92,7 @@ TEST_CASE("keys don't come back soon, and lkey and rkey differ") {
   }
 }
 
-TEST_CASE("a region is registered anew, under its keys") {
+TEST_CASE("a region keeps its keys when it is re-registered") {
   connection link({}, options{.region_access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ});
   ibv_mr* region = link.right.region;
   const std::uint32_t rkey = region->rkey;

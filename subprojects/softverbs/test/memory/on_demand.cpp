@@ -16,7 +16,7 @@ namespace {
 constexpr int on_demand_rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
                                  IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_ON_DEMAND;
 
-/// Two pages that aren't there at first.
+/// Two pages that aren't present at first.
 struct absent_pages {
   absent_pages() {
     REQUIRE(start != MAP_FAILED);
@@ -26,7 +26,7 @@ struct absent_pages {
   absent_pages& operator=(const absent_pages&) = delete;
   ~absent_pages() { ::munmap(start, 2 * page); }
   void allow(int protection) const { REQUIRE(::mprotect(start, 2 * page, protection) == 0); }
-  /// Whether both have been brought in.
+  /// True if both pages are present.
   bool are_there() const {
     std::array<unsigned char, 2> resident{};
     REQUIRE(::mincore(start, 2 * page, resident.data()) == 0);
@@ -39,7 +39,7 @@ struct absent_pages {
       ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 };
 
-/// The right end offers the pages.
+/// Pages that the right end registers for the left end.
 struct offer {
   offer() : region(ibv_reg_mr(link.right.domain, pages.start, 2 * pages.page, on_demand_rights)) {
     REQUIRE(region != nullptr);
@@ -61,7 +61,8 @@ ibv_mr* register_everything(ibv_pd* domain, int rights = on_demand_rights) {
   return ibv_reg_mr(domain, nullptr, SIZE_MAX, rights);
 }
 
-/// Kernels before 5.14 can't be asked for it; then advice gives 0, and nothing happens.
+/// True if the kernel can be asked for pages. Before 5.14 it can't, so advice returns 0 and has no
+/// effect.
 bool populates() {
   constexpr int populate_read = 22;
   const absent_pages pages;
@@ -75,7 +76,7 @@ int advise(ibv_pd* domain, ibv_advise_mr_advice advice, std::uint32_t flags, ibv
 
 }  // namespace
 
-TEST_CASE("the device says that it pages on demand") {
+TEST_CASE("the device reports on-demand paging") {
   open_context device;
   ibv_device_attr_ex described{};
   REQUIRE(ibv_query_device_ex(device.verbs, nullptr, &described) == 0);
@@ -89,7 +90,7 @@ TEST_CASE("the device says that it pages on demand") {
   CHECK((described.odp_caps.per_transport_caps.ud_odp_caps & IBV_ODP_SUPPORT_READ) == 0);
 }
 
-TEST_CASE("paged on demand: what isn't there fails when a peer accesses it") {
+TEST_CASE("paged on demand: missing pages fail when a peer accesses them") {
   offer target;
   SECTION("not at all") {
     REQUIRE(target.link.left.write(1, {target.link.left.piece(0, 8)}, target.there) == 0);
@@ -104,14 +105,14 @@ TEST_CASE("paged on demand: what isn't there fails when a peer accesses it") {
     REQUIRE(target.link.left.read(2, {target.link.left.piece(0, size)}, target.there) == 0);
     CHECK(target.link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("to be written") {
+  SECTION("that are read-only and written") {
     target.pages.allow(PROT_READ);
     REQUIRE(target.link.left.read(1, {target.link.left.piece(0, 8)}, target.there) == 0);
     CHECK(target.link.left.wait().status == IBV_WC_SUCCESS);
     REQUIRE(target.link.left.write(2, {target.link.left.piece(0, 8)}, target.there) == 0);
     CHECK(target.link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("but was there before") {
+  SECTION("that were present before") {
     target.pages.allow(PROT_READ | PROT_WRITE);
     target.link.left.memory[0] = 77;
     REQUIRE(target.link.left.write(1, {target.link.left.piece(0, 8)}, target.there) == 0);
@@ -120,12 +121,12 @@ TEST_CASE("paged on demand: what isn't there fails when a peer accesses it") {
   }
 }
 
-TEST_CASE("paged on demand: what isn't there fails when it is sent, or received into") {
+TEST_CASE("paged on demand: missing pages fail when they are sent or received into") {
   offer target;
   const ibv_sge piece{target.pages.address(), 8, target.region->lkey};
   endpoint& left = target.link.left;
   endpoint& right = target.link.right;
-  SECTION("sent") {
+  SECTION("sent from") {
     REQUIRE(left.post_receive(1, {left.piece(0, 8)}) == 0);
     REQUIRE(right.send(1, {piece}) == 0);
     CHECK(right.wait().status == IBV_WC_LOC_PROT_ERR);
@@ -136,7 +137,7 @@ TEST_CASE("paged on demand: what isn't there fails when it is sent, or received 
     CHECK(left.wait().status == IBV_WC_REM_OP_ERR);
     CHECK(right.wait().status == IBV_WC_LOC_PROT_ERR);
   }
-  SECTION("unless it has come meanwhile") {
+  SECTION("unless they have become available") {
     REQUIRE(right.post_receive(1, {piece}) == 0);
     target.pages.allow(PROT_READ | PROT_WRITE);
     left.memory[0] = 5;
@@ -147,11 +148,11 @@ TEST_CASE("paged on demand: what isn't there fails when it is sent, or received 
   }
 }
 
-TEST_CASE("paged on demand: all memory is one region") {
+TEST_CASE("paged on demand: the whole address space is one region") {
   connection link;
   ibv_mr* everything = register_everything(link.right.domain);
   REQUIRE(everything != nullptr);
-  // Made after the registration.
+  // Mapped after the registration.
   const absent_pages pages;
   pages.allow(PROT_READ | PROT_WRITE);
   address there{};
@@ -172,7 +173,7 @@ TEST_CASE("paged on demand: all memory is one region") {
   CHECK(ibv_dereg_mr(everything) == 0);
 }
 
-TEST_CASE("paged on demand: what can't be registered is refused all the same") {
+TEST_CASE("paged on demand: invalid registrations are still refused") {
   endpoint end;
   CHECK(register_everything(end.domain, on_demand_rights & ~IBV_ACCESS_ON_DEMAND) == nullptr);
   CHECK(errno == EINVAL);
@@ -185,7 +186,7 @@ TEST_CASE("paged on demand: what can't be registered is refused all the same") {
         EINVAL);
 }
 
-TEST_CASE("advice brings in what is paged on demand") {
+TEST_CASE("advice brings in pages of on-demand regions") {
   const absent_pages pages;
   endpoint end;
   ibv_mr* region = ibv_reg_mr(end.domain, pages.start, 2 * pages.page, on_demand_rights);
@@ -194,7 +195,7 @@ TEST_CASE("advice brings in what is paged on demand") {
   constexpr auto reading = IBV_ADVISE_MR_ADVICE_PREFETCH;
   constexpr auto writing = IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
   constexpr std::uint32_t waits = IBV_ADVISE_MR_FLAG_FLUSH;
-  // Nobody hears of what fails later.
+  // Failures that occur later aren't reported.
   CHECK(advise(end.domain, reading, 0, all) == 0);
   if (populates()) CHECK(advise(end.domain, reading, waits, all) == EFAULT);
   pages.allow(PROT_READ | PROT_WRITE);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory windows, and requests that take their keys back.
+// Memory windows, and requests that invalidate their keys.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/held_page.hpp"
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// Only windows give rights to the peer.
+/// Options with which only windows give access to the peer.
 options behind_windows(ibv_qp_type type = IBV_QPT_RC) {
   options result = with_atomics();
   result.type = type;
@@ -24,7 +24,7 @@ options behind_windows(ibv_qp_type type = IBV_QPT_RC) {
   return result;
 }
 
-/// The right end shows its memory through a window.
+/// A connection whose right end offers its memory through a window.
 struct windowed : connection {
   explicit windowed(ibv_mw_type type, ibv_qp_type service = IBV_QPT_RC)
       : connection(behind_windows(service)), window(ibv_alloc_mw(right.domain, type)) {
@@ -42,7 +42,7 @@ struct windowed : connection {
   ibv_mw_bind_info part(std::size_t offset, std::size_t length, unsigned access) const {
     return {right.region, right.here().memory + offset, length, access};
   }
-  /// By what its type takes.
+  /// Binds the window with the call for its type.
   int bind(const ibv_mw_bind_info& info) {
     if (window->type == IBV_MW_TYPE_1) {
       ibv_mw_bind binding{};
@@ -107,7 +107,7 @@ struct windowed : connection {
 constexpr unsigned window_rights =
     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-/// Whether a thread has worked longer than any call takes that doesn't wait.
+/// True if a thread has used more processor time than a call that doesn't wait.
 bool works_on(std::thread& thread) {
   clockid_t clock{};
   timespec worked{};
@@ -118,7 +118,7 @@ bool works_on(std::thread& thread) {
 
 }  // namespace
 
-TEST_CASE("a window shows a part of a region, with rights of its own") {
+TEST_CASE("a window offers a part of a region with access rights of its own") {
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     windowed ends(type);
     ends.must_bind(ends.part(64, 128, window_rights));
@@ -144,7 +144,7 @@ TEST_CASE("a window shows a part of a region, with rights of its own") {
   }
 }
 
-TEST_CASE("a window asked for with local rights has the remote ones, and the region's local ones") {
+TEST_CASE("a window bound with local rights has the remote rights and the region's local rights") {
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     windowed ends(type);
     ends.must_bind(ends.part(64, 128, window_rights | IBV_ACCESS_LOCAL_WRITE));
@@ -158,7 +158,7 @@ TEST_CASE("a window asked for with local rights has the remote ones, and the reg
   }
 }
 
-TEST_CASE("a window of type 1 is bound anew, and its old key is worth nothing") {
+TEST_CASE("a window of type 1 can be bound again and its old key becomes invalid") {
   windowed ends(IBV_MW_TYPE_1);
   ends.must_bind(ends.part(0, 64, window_rights));
   const std::uint32_t old = ends.key;
@@ -175,13 +175,13 @@ TEST_CASE("a window of type 1 is bound anew, and its old key is worth nothing") 
   CHECK(closed.write(0, 8) == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("binds go one after the other, with the requests around them") {
+TEST_CASE("binds are executed in order with the requests around them") {
   windowed ends(IBV_MW_TYPE_1);
   for (std::size_t count = 0; count < 5; ++count) {
     REQUIRE(ends.right.write(1, {ends.right.piece(0, 8)}, ends.left.here(), 0, 0) == 0);
     REQUIRE(ends.bind(ends.part(count * 8, 8, window_rights)) == 0);
   }
-  // The left end doesn't allow that write.
+  // The left end doesn't allow this write.
   CHECK(ends.right.wait().status == IBV_WC_REM_ACCESS_ERR);
   for (int count = 0; count < 5; ++count) {
     const ibv_wc completed = ends.right.wait();
@@ -194,7 +194,7 @@ TEST_CASE("binds go one after the other, with the requests around them") {
   CHECK(again.write(32, 8) == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a window of type 2 is its queue pair's, until it is invalidated") {
+TEST_CASE("a window of type 2 belongs to its queue pair until it is invalidated") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(0, 64, window_rights));
   const std::uint32_t old = ends.key;
@@ -205,7 +205,7 @@ TEST_CASE("a window of type 2 is its queue pair's, until it is invalidated") {
   CHECK(completed.wr_id == 60);
   ends.must_bind(ends.part(64, 64, window_rights));
   CHECK(ends.write(64, 64) == IBV_WC_SUCCESS);
-  // Not before it was invalidated.
+  // The window can't be bound again before it was invalidated.
   ends.fails_to_bind(ends.part(0, 64, window_rights));
 
   windowed other(IBV_MW_TYPE_2);
@@ -220,13 +220,13 @@ TEST_CASE("a window of type 2 is its queue pair's, until it is invalidated") {
   REQUIRE(peer.write(1, {peer.piece(0, 8)}, other.there()) == 0);
   CHECK(peer.wait().status == IBV_WC_REM_ACCESS_ERR);
   CHECK(other.write(0, 8) == IBV_WC_SUCCESS);
-  // With its queue pair, what it shows goes.
+  // The window is unbound when its queue pair is reset.
   REQUIRE(other.right.change(IBV_QPS_RESET) == 0);
   CHECK(ibv_dereg_mr(other.right.region) == 0);
   other.right.region = nullptr;
 }
 
-TEST_CASE("a message takes a window's key back") {
+TEST_CASE("a message invalidates a window's key") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(0, 64, window_rights));
   REQUIRE(ends.right.post_receive(1, {ends.right.piece(4096, 200000)}) == 0);
@@ -270,7 +270,7 @@ TEST_CASE("only a bound window of type 2 can be invalidated") {
   }
 }
 
-TEST_CASE("windows are refused where they would show more than the region allows") {
+TEST_CASE("windows that exceed the rights or bounds of their region are refused") {
   const auto attempt = [](ibv_mw_type type, auto change) {
     windowed ends(type);
     ibv_mw_bind_info info = ends.part(0, 64, window_rights);
@@ -311,7 +311,7 @@ TEST_CASE("windows are refused where they would show more than the region allows
   CHECK(ibv_dereg_mr(region) == 0);
 }
 
-TEST_CASE("a window may count from zero") {
+TEST_CASE("a window may be zero-based") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(256, 64, window_rights | IBV_ACCESS_ZERO_BASED));
   ends.left.memory[0] = 77;
@@ -324,7 +324,7 @@ TEST_CASE("a window may count from zero") {
   CHECK(ends.left.wait().status == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("UC: windows are bound and invalidated there, but not by messages") {
+TEST_CASE("UC: windows are bound and invalidated locally but not by messages") {
   windowed ends(IBV_MW_TYPE_2, IBV_QPT_UC);
   ends.must_bind(ends.part(0, 64, IBV_ACCESS_REMOTE_WRITE));
   ends.left.memory[0] = 5;
@@ -338,7 +338,7 @@ TEST_CASE("UC: windows are bound and invalidated there, but not by messages") {
   CHECK(ends.right.state() == IBV_QPS_SQE);
 }
 
-TEST_CASE("windows keep their domain busy, and need a type") {
+TEST_CASE("windows keep their domain busy and need a type") {
   open_context device;
   ibv_pd* domain = ibv_alloc_pd(device.verbs);
   ibv_mw* window = ibv_alloc_mw(domain, IBV_MW_TYPE_2);
@@ -359,9 +359,9 @@ TEST_CASE("a window is deallocated after a write through it has finished") {
   windowed ends(IBV_MW_TYPE_2);
   ends.must_bind(ends.part(0, 4096, window_rights));
   const held_page source(ends.left.domain);
-  // A write by packets holds the device's lock, so the deallocation waits for that.
+  // A write by packets holds the device's lock, so the deallocation waits for this lock.
   if (!source.may_hold() || !becomes_direct(ends.left, ends.there())) {
-    SUCCEED("nothing can be stopped in the middle of a write here");
+    SUCCEED("no process can be stopped in the middle of a write here");
     return;
   }
   std::thread writer([&] { ends.left.write(7, {source.piece(64)}, ends.there()); });

@@ -19,7 +19,7 @@ struct atomic_connection : connection {
 
 }  // namespace
 
-TEST_CASE("fetch and add gives the value before") {
+TEST_CASE("fetch and add returns the previous value") {
   atomic_connection link;
   const address peer = link.right.here();
   set_word(link.right, 64, large_word);
@@ -31,14 +31,14 @@ TEST_CASE("fetch and add gives the value before") {
   CHECK(completed.byte_len == 8);
   CHECK(word(link.left, 0) == large_word);
   CHECK(word(link.right, 64) == large_word + 0x123456789);
-  // It wraps around.
+  // The sum wraps around.
   REQUIRE(link.left.fetch_and_add(2, link.left.piece(0, 8), peer, ~std::uint64_t{0}, 64) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   CHECK(word(link.right, 64) == large_word + 0x123456788);
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("compare and swap swaps if it compares equal") {
+TEST_CASE("compare and swap only swaps equal values") {
   atomic_connection link;
   const address peer = link.right.here();
   set_word(link.right, 8, large_word);
@@ -52,7 +52,7 @@ TEST_CASE("compare and swap swaps if it compares equal") {
   CHECK(word(link.right, 8) == 5);
 }
 
-TEST_CASE("the value before is scattered") {
+TEST_CASE("the previous value is scattered") {
   atomic_connection link;
   set_word(link.right, 0, large_word);
   ibv_send_wr request{};
@@ -66,7 +66,7 @@ TEST_CASE("the value before is scattered") {
                     5) == 0);
 }
 
-TEST_CASE("what an atomic may not do fails as on hardware") {
+TEST_CASE("an invalid atomic fails as on hardware") {
   const auto attempt = [](const options& right, std::uint64_t offset, std::uint32_t key,
                           ibv_wc_status status, ibv_event_type event) {
     connection link(with_atomics(), right);
@@ -91,7 +91,7 @@ TEST_CASE("what an atomic may not do fails as on hardware") {
     attempt(with_atomics(), offset, 0, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
 }
 
-TEST_CASE("an atomic needs eight bytes of memory that may be written, and a depth") {
+TEST_CASE("an atomic needs eight writable bytes of local memory and a depth") {
   const auto attempt = [](const options& left, std::uint32_t length, ibv_wc_status status) {
     connection link(left, with_atomics());
     REQUIRE(link.left.fetch_and_add(1, link.left.piece(0, length), link.right.here(), 1) == 0);
@@ -111,7 +111,7 @@ TEST_CASE("an atomic needs eight bytes of memory that may be written, and a dept
                                 IBV_SEND_INLINE) == EINVAL);
 }
 
-TEST_CASE("an atomic on memory that is gone, or may only be read, fails") {
+TEST_CASE("an atomic on unmapped or read-only memory fails") {
   for (const bool unmaps : {true, false}) {
     atomic_connection link;
     const registered_page page(link.right, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
@@ -124,7 +124,7 @@ TEST_CASE("an atomic on memory that is gone, or may only be read, fails") {
   }
 }
 
-TEST_CASE("atomics count as reads: more than may be outstanding are queued, and a fence waits") {
+TEST_CASE("atomics count as reads for the depth and for fences") {
   options one = with_atomics();
   one.reads = 1;
   connection link(one);
@@ -142,7 +142,7 @@ TEST_CASE("atomics count as reads: more than may be outstanding are queued, and 
   }
 }
 
-TEST_CASE("an atomic that is asked for again is not carried out again") {
+TEST_CASE("a retransmitted atomic is not executed again") {
   atomic_connection link;
   struct {
     softverbs::packet_header header;
@@ -160,16 +160,16 @@ TEST_CASE("an atomic that is asked for again is not carried out again") {
       message.header.psn = (link.left.psn + number) & softverbs::psn_mask;
       from.send(&message, sizeof(message));
     }
-  // The last one comes once, behind all others.
+  // The last response arrives once, behind all others.
   CHECK(eventually([&] { return changing_word(link.right, 0) >= 4; }));
   CHECK(link.right.quiet());
   CHECK(word(link.right, 0) == 4);
 }
 
-TEST_CASE("atomics of processes and of the processor add up") {
+TEST_CASE("atomics of processes and of the processor are atomic to each other") {
   endpoint one(with_atomics());
   endpoint two(with_atomics());
-  // The same memory for both, in two regions.
+  // Both endpoints have the same memory, in two regions.
   ibv_mr* shared = ibv_reg_mr(two.domain, one.memory.data(), 4096, two.wanted.region_access);
   REQUIRE(shared != nullptr);
   std::swap(shared, two.region);
@@ -188,7 +188,7 @@ TEST_CASE("atomics of processes and of the processor add up") {
   CHECK(ibv_dereg_mr(shared) == 0);
 }
 
-TEST_CASE("a device with atomics says so") {
+TEST_CASE("a device with atomics reports them") {
   open_context device;
   ibv_device_attr attributes{};
   REQUIRE(ibv_query_device(device.verbs, &attributes) == 0);

@@ -38,7 +38,7 @@ struct writing_connection : building_connection {
 
 }  // namespace
 
-TEST_CASE("an atomic write writes eight bytes, and the peer notices nothing") {
+TEST_CASE("an atomic write writes eight bytes without a completion at the peer") {
   writing_connection link;
   REQUIRE(link.write(1, link.right.here(), 64, large_word) == 0);
   const ibv_wc completed = link.left.wait();
@@ -51,7 +51,7 @@ TEST_CASE("an atomic write writes eight bytes, and the peer notices nothing") {
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("an atomic write keeps its place between writes and reads") {
+TEST_CASE("an atomic write is executed in order with writes and reads") {
   writing_connection link;
   const address peer = link.right.here();
   const std::uint64_t first = 5;
@@ -75,7 +75,7 @@ TEST_CASE("an atomic write keeps its place between writes and reads") {
   CHECK(word(link.left, 16) == 6);
 }
 
-TEST_CASE("an atomic write is seen as a whole") {
+TEST_CASE("an atomic write is never seen in part") {
   writing_connection link;
   std::atomic<bool> done{false};
   std::atomic<bool> torn{false};
@@ -95,7 +95,7 @@ TEST_CASE("an atomic write is seen as a whole") {
   CHECK_FALSE(torn);
 }
 
-TEST_CASE("what an atomic write may not do fails as on hardware") {
+TEST_CASE("an invalid atomic write fails as on hardware") {
   const auto attempt = [](const options& right, std::uint64_t offset, std::uint32_t key,
                           ibv_wc_status status, ibv_event_type event) {
     writing_connection link({}, right);
@@ -141,7 +141,7 @@ TEST_CASE("an atomic write counts as a read") {
   }
 }
 
-TEST_CASE("an atomic write on memory that is gone, or may only be read, fails") {
+TEST_CASE("an atomic write on unmapped or read-only memory fails") {
   for (const bool unmaps : {true, false}) {
     writing_connection link;
     const registered_page page(link.right);
@@ -154,7 +154,7 @@ TEST_CASE("an atomic write on memory that is gone, or may only be read, fails") 
   }
 }
 
-TEST_CASE("an atomic write that is asked for again is not carried out again") {
+TEST_CASE("a retransmitted atomic write is not executed again") {
   connection link;
   struct {
     softverbs::packet_header header;
@@ -173,7 +173,7 @@ TEST_CASE("an atomic write that is asked for again is not carried out again") {
   const std::uint64_t own = 7;
   std::memcpy(link.right.memory.data(), &own, sizeof(own));
   from.send(&message, sizeof(message));
-  // The next one, to the next word, comes behind it.
+  // The next atomic write, to the next word, follows it.
   message.header.psn = link.left.psn + 1;
   message.header.address += sizeof(own);
   from.send(&message, sizeof(message));
@@ -181,7 +181,7 @@ TEST_CASE("an atomic write that is asked for again is not carried out again") {
   CHECK(word(link.right, 0) == own);
 }
 
-TEST_CASE("an atomic write has its data by value, and is built by its function only") {
+TEST_CASE("an atomic write has its data by value and is built by its function only") {
   writing_connection link;
   const address peer = link.right.here();
   ibv_send_wr request{};
@@ -208,7 +208,7 @@ TEST_CASE("an atomic write has its data by value, and is built by its function o
         nullptr);
 }
 
-TEST_CASE("a device with atomic writes says so") {
+TEST_CASE("a device with atomic writes reports them") {
   open_context device;
   ibv_device_attr_ex attributes{};
   REQUIRE(ibv_query_device_ex(device.verbs, nullptr, &attributes) == 0);

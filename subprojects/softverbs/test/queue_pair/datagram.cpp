@@ -46,7 +46,7 @@ struct datagram_connection : connection {
   int receive(std::uint64_t id, std::uint32_t length) {
     return right.post_receive(id, {right.piece(half, header_bytes + length)});
   }
-  /// The datagram that comes next.
+  /// Receives the next datagram.
   bool arrived(std::uint32_t length) const {
     return std::equal(left.memory.begin(), left.memory.begin() + length,
                       right.memory.begin() + half + header_bytes);
@@ -86,9 +86,9 @@ ibv_gid gid_of(const char* text) {
   return result;
 }
 
-/// A group of which no other process has members.
+/// A group without members in other processes.
 ibv_gid group_of_process(std::uint8_t number, bool ipv4 = false) {
-  // steady: the process's number and the group's follow
+  // steady: the numbers of the process and the group follow
   ibv_gid result = gid_of(ipv4 ? "::ffff:239.0.0.0" : "ff0e::");
   const std::uint32_t name = htobe32(static_cast<std::uint32_t>(::getpid()) << 2U | number);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(&name);
@@ -96,7 +96,7 @@ ibv_gid group_of_process(std::uint8_t number, bool ipv4 = false) {
   return result;
 }
 
-/// Of a group; the LID is InfiniBand's only.
+/// The address of a group. Only InfiniBand uses the LID.
 ibv_ah_attr group_address(const ibv_gid& gid, std::uint16_t lid = 0xc001) {
   ibv_ah_attr result{};
   result.port_num = 1;
@@ -116,7 +116,7 @@ bool is_privileged() {
   return (capabilities[0].effective & (1U << CAP_NET_RAW)) != 0;
 }
 
-/// An end that is a member of a group.
+/// An endpoint that is a member of a group.
 struct multicast_member {
   explicit multicast_member(const ibv_gid& gid, const options& wanted = datagrams())
       : end(wanted), group(gid) {
@@ -133,7 +133,7 @@ struct multicast_member {
 
 }  // namespace
 
-TEST_CASE("UD: a datagram arrives behind 40 bytes, and tells who sent it") {
+TEST_CASE("UD: a datagram arrives behind 40 bytes that identify its sender") {
   for (std::uint8_t index = 0; index < (on_ethernet() ? 6 : 1); ++index) {
     datagram_connection ends(index);
     INFO("GID " << int{index});
@@ -168,7 +168,7 @@ TEST_CASE("UD: a datagram arrives behind 40 bytes, and tells who sent it") {
   }
 }
 
-TEST_CASE("UD: the receiver of a datagram can answer") {
+TEST_CASE("UD: the receiver of a datagram can reply") {
   for (std::uint8_t index = 0; index < (on_ethernet() ? 6 : 1); ++index) {
     datagram_connection ends(datagrams(index), datagrams(index, "soft1"));
     INFO("GID " << int{index});
@@ -209,19 +209,19 @@ TEST_CASE("UD: traffic class, flow label, hop limit and service level arrive") {
   REQUIRE(ends.receive(1, 5) == 0);
   REQUIRE(ends.left.send_to(handle, ends.right.pair->qp_num, 2, {ends.left.piece(0, 5)}) == 0);
   const ibv_wc received = ends.right.wait();
-  // RoCE has no service level; there it is the type of the header, of IPv6 and with UDP's.
+  // RoCE has no service level. The completion has the type of the header instead: IPv6 with UDP.
   CHECK(received.sl == (on_ethernet() ? 9 : 5));
   CHECK((received.wc_flags & IBV_WC_GRH) != 0);
   const ibv_grh& header = *header_of(ends.right, half);
   CHECK(header.version_tclass_flow == htobe32(0x6ab12345));
   CHECK(header.hop_limit == 7);
   CHECK(header.next_hdr == (on_ethernet() ? 17 : 0x1b));
-  // Base and datagram headers, padded payload, checksum; UDP's header for RoCE v2.
+  // Base and datagram headers, padded payload, checksum; with RoCE v2, a UDP header.
   CHECK(be16toh(header.paylen) == 12 + 8 + 8 + 4 + (on_ethernet() ? 8 : 0));
   CHECK(std::memcmp(header.dgid.raw, attributes.grh.dgid.raw, 16) == 0);
 }
 
-TEST_CASE("UD: a completion tells which header was before the datagram") {
+TEST_CASE("UD: a completion reports the type of its header") {
   if (!on_ethernet()) return;
   const struct {
     std::uint8_t index;
@@ -243,7 +243,7 @@ TEST_CASE("UD: a completion tells which header was before the datagram") {
   }
 }
 
-TEST_CASE("UD: no address comes of what is none") {
+TEST_CASE("UD: an invalid header gives no address") {
   endpoint end(datagrams());
   ibv_wc completion{};
   completion.wc_flags = IBV_WC_GRH;
@@ -259,7 +259,7 @@ TEST_CASE("UD: no address comes of what is none") {
   CHECK(ibv_init_ah_from_wc(end.context, 2, &completion, &header, &attributes) == -1);
 }
 
-TEST_CASE("UD: data is gathered and scattered, also across the header") {
+TEST_CASE("UD: data is gathered and scattered even across the header") {
   datagram_connection ends;
   std::fill_n(ends.left.memory.begin(), 300, static_cast<unsigned char>(9));
   REQUIRE(ends.right.post_receive(1, {ends.right.piece(0, 30), ends.right.piece(100, 20),
@@ -271,7 +271,7 @@ TEST_CASE("UD: data is gathered and scattered, also across the header") {
   CHECK(std::count(data + 200, data + 490, 9) == 290);
 }
 
-TEST_CASE("UD: immediate data, inline data, and silence if unsignaled") {
+TEST_CASE("UD: immediate data and inline data arrive and unsignaled sends have no completion") {
   datagram_connection ends;
   ibv_send_wr request{};
   request.opcode = IBV_WR_SEND_WITH_IMM;
@@ -291,7 +291,7 @@ TEST_CASE("UD: immediate data, inline data, and silence if unsignaled") {
   CHECK(ends.left.quiet());
 }
 
-TEST_CASE("UD: only sends, and only with an address handle") {
+TEST_CASE("UD: only sends with an address handle are allowed") {
   datagram_connection ends;
   ibv_send_wr request{};
   request.wr.ud = {ends.to_right, ends.right.pair->qp_num, ends.left.wanted.qkey};
@@ -304,7 +304,7 @@ TEST_CASE("UD: only sends, and only with an address handle") {
   CHECK(ends.left.send_to(nullptr, ends.right.pair->qp_num, 1, {}) == EINVAL);
 }
 
-TEST_CASE("UD: a datagram longer than the MTU fails; what was behind it is flushed") {
+TEST_CASE("UD: a datagram longer than the MTU fails and later ones are flushed") {
   datagram_connection ends;
   REQUIRE(ends.receive(1, 4096) == 0);
   ibv_sge long_piece = ends.left.piece(0, 4097);
@@ -329,7 +329,7 @@ TEST_CASE("UD: a datagram longer than the MTU fails; what was behind it is flush
   CHECK(completion.wr_id == 3);
   CHECK(ends.left.state() == IBV_QPS_SQE);
   CHECK(ends.right.quiet());
-  // Receiving goes on meanwhile.
+  // Meanwhile, receiving continues.
   REQUIRE(ends.left.post_receive(4, {ends.left.piece(half, 100)}) == 0);
   REQUIRE(ends.right.send_to(ends.to_left, ends.left.pair->qp_num, 5, {ends.right.piece(0, 8)}) ==
           0);
@@ -362,7 +362,7 @@ TEST_CASE("UD: bad memory or an address handle of another domain fails the send"
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("UD: what was posted leaves before its queue pair goes") {
+TEST_CASE("UD: posted sends leave before their queue pair is destroyed") {
   datagram_connection link;
   for (std::uint64_t id = 0; id < 10; ++id) REQUIRE(link.receive(id, 100) == 0);
   for (std::uint64_t id = 0; id < 10; ++id)
@@ -372,7 +372,7 @@ TEST_CASE("UD: what was posted leaves before its queue pair goes") {
   for (std::uint64_t id = 0; id < 10; ++id) CHECK(link.right.wait().wr_id == id);
 }
 
-TEST_CASE("UD: an address handle may go as soon as the send is posted") {
+TEST_CASE("UD: an address handle may be destroyed as soon as the send is posted") {
   datagram_connection ends;
   REQUIRE(ends.receive(1, 8) == 0);
   REQUIRE(ends.left.change(IBV_QPS_SQD) == 0);
@@ -386,7 +386,7 @@ TEST_CASE("UD: an address handle may go as soon as the send is posted") {
   ends.to_right = ibv_create_ah(ends.left.domain, &attributes);
 }
 
-TEST_CASE("UD: without a receive, or with another key, a datagram is lost") {
+TEST_CASE("UD: a datagram without a receive or with another qkey is lost") {
   datagram_connection ends;
   REQUIRE(ends.send(1, {ends.left.piece(0, 8)}) == 0);
   CHECK(ends.left.wait().status == IBV_WC_SUCCESS);
@@ -402,7 +402,7 @@ TEST_CASE("UD: without a receive, or with another key, a datagram is lost") {
   CHECK(ends.right.wait().wr_id == 2);
 }
 
-TEST_CASE("UD: a controlled key stands for the queue pair's own") {
+TEST_CASE("UD: a controlled qkey stands for the queue pair's own") {
   datagram_connection ends;
   REQUIRE(ends.receive(1, 8) == 0);
   ends.left.wanted.qkey = 0x80000000;
@@ -416,7 +416,7 @@ TEST_CASE("UD: a controlled key stands for the queue pair's own") {
   CHECK(end.initialize() == (is_privileged() ? 0 : EPERM));
 }
 
-TEST_CASE("UD: a receive that the datagram doesn't fit in fails") {
+TEST_CASE("UD: a receive that is too short for its datagram fails") {
   for (const std::uint32_t room : {0U, 39U, 47U}) {
     datagram_connection ends;
     REQUIRE(ends.right.post_receive(1, {ends.right.piece(0, room)}) == 0);
@@ -434,7 +434,7 @@ TEST_CASE("UD: a receive that the datagram doesn't fit in fails") {
   CHECK(ends.right.wait().status == IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_CASE("UD: a receive that runs past its region takes the datagrams that end before") {
+TEST_CASE("UD: a receive that exceeds its region takes datagrams that fit in the region") {
   datagram_connection ends;
   const std::size_t room = ends.right.memory.size();
   REQUIRE(ends.right.post_receive(1, {ends.right.piece(room - header_bytes - 8, 4096)}) == 0);
@@ -450,7 +450,7 @@ TEST_CASE("UD: a receive that runs past its region takes the datagrams that end 
   CHECK(ends.right.state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("UD: a datagram to nobody is sent") {
+TEST_CASE("UD: a datagram to a nonexistent peer is sent") {
   datagram_connection ends;
   for (const std::uint32_t qpn : {0U, 1U, ends.right.pair->qp_num ^ 1, 0xffffffU}) {
     REQUIRE(ends.left.send_to(ends.to_right, qpn, 1, {ends.left.piece(0, 8)}) == 0);
@@ -459,7 +459,7 @@ TEST_CASE("UD: a datagram to nobody is sent") {
   ends.still_work();
 }
 
-TEST_CASE("UD: its transitions need and take their own attributes") {
+TEST_CASE("UD: transitions need and take the attributes of UD") {
   endpoint end(datagrams());
   ibv_qp_attr attributes{};
   attributes.qp_state = IBV_QPS_INIT;
@@ -486,7 +486,7 @@ TEST_CASE("UD: its transitions need and take their own attributes") {
   CHECK(made.qp_type == IBV_QPT_UD);
 }
 
-TEST_CASE("SQE is left with the right attributes only") {
+TEST_CASE("the transition from SQE takes only the right attributes") {
   constexpr int bits = IBV_QP_RATE_LIMIT << 1;
   for (const ibv_qp_type type : {IBV_QPT_UC, IBV_QPT_UD}) {
     const int taken =
@@ -520,7 +520,7 @@ TEST_CASE("SQE is left with the right attributes only") {
   }
 }
 
-TEST_CASE("an address handle is refused where its address makes no sense") {
+TEST_CASE("an address handle with an invalid address is refused") {
   endpoint end(datagrams());
   const auto attempt = [&](auto change) {
     ibv_ah_attr attributes = end.address_of(end.here());
@@ -558,7 +558,7 @@ TEST_CASE("an address handle is refused where its address makes no sense") {
   CHECK(attempt([](ibv_ah_attr& a) { a = group_address(gid_of("::ffff:239.1.2.3")); }) == 0);
 }
 
-TEST_CASE("only datagrams have groups, and groups have their own addresses") {
+TEST_CASE("only datagrams have groups and groups have addresses of their own") {
   endpoint end(datagrams());
   // steady: nothing is sent to it, so other members do not notice
   ibv_gid group = gid_of("ff0e::1");
@@ -571,7 +571,8 @@ TEST_CASE("only datagrams have groups, and groups have their own addresses") {
   CHECK(ibv_attach_mcast(end.pair, &group, 1) == (on_ethernet() ? 0 : EINVAL));
   if (on_ethernet()) CHECK(ibv_detach_mcast(end.pair, &group, 1) == 0);
   CHECK(ibv_attach_mcast(end.pair, &group, lid) == 0);
-  CHECK(ibv_attach_mcast(end.pair, &group, lid) == 0);  // as in Linux: once and for all
+  CHECK(ibv_attach_mcast(end.pair, &group, lid) ==
+        0);  // As in Linux, a repeated call has no effect.
   CHECK(ibv_detach_mcast(end.pair, &other, lid) == EINVAL);
   CHECK(ibv_destroy_qp(end.pair) == EBUSY);
   CHECK(ibv_detach_mcast(end.pair, &group, lid) == 0);
@@ -599,7 +600,7 @@ TEST_CASE("groups have limits") {
     REQUIRE(ibv_detach_mcast(end.pair, number(at), 0xc000) == 0);
 }
 
-TEST_CASE("all members of a group receive what is sent to it, the sender too") {
+TEST_CASE("all members of a group receive its messages including the sender") {
   for (const bool ipv4 : {false, true}) {
     const ibv_gid group = group_of_process(0, ipv4);
     multicast_member one(group);
@@ -631,7 +632,7 @@ TEST_CASE("all members of a group receive what is sent to it, the sender too") {
     CHECK(other_group.end.quiet());
     CHECK(stranger.quiet());
 
-    // By the address of the group only, and by its queue pair number only.
+    // It receives by the group's address and queue pair number only.
     REQUIRE(two.end.post_receive(1, {two.end.piece(half, 100)}) == 0);
     REQUIRE(one.end.send_to(handle, two.end.pair->qp_num, 2, {}) == 0);
     CHECK(one.end.wait().status == IBV_WC_SUCCESS);
@@ -648,7 +649,7 @@ TEST_CASE("all members of a group receive what is sent to it, the sender too") {
   }
 }
 
-TEST_CASE("a group is reached from addresses of the other IP version, too") {
+TEST_CASE("a group can be reached from addresses of the other IP version") {
   if (!on_ethernet()) return;
   const struct {
     bool to_ipv4;
@@ -667,7 +668,7 @@ TEST_CASE("a group is reached from addresses of the other IP version, too") {
     REQUIRE(one.end.send_to(handle, multicast_qpn, 2, {one.end.piece(0, 60)}, 0) == 0);
     CHECK(two.end.wait().byte_len == header_bytes + 60);
     CHECK(two.end.memory[half + header_bytes] == 43);
-    // The header can hold both only if it is that of IPv6.
+    // Only an IPv6 header can hold both addresses.
     const ibv_grh& header = *header_of(two.end, half);
     CHECK(be32toh(header.version_tclass_flow) >> 28 == 6);
     CHECK(std::memcmp(header.dgid.raw, group.raw, sizeof(group.raw)) == 0);
@@ -677,7 +678,7 @@ TEST_CASE("a group is reached from addresses of the other IP version, too") {
   }
 }
 
-TEST_CASE("the address of a multicast's sender can't be had from its completion") {
+TEST_CASE("the completion of a multicast gives no sender address") {
   const ibv_gid group = group_of_process(3);
   multicast_member one(group);
   REQUIRE(one.end.post_receive(1, {one.end.piece(half, 100)}) == 0);

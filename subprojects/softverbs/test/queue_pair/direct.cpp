@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one end carries out without the help of the other one's device.
+// Requests that one end carries out without the other end's device.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/registered_page.hpp"
@@ -14,7 +14,7 @@
 
 namespace {}  // namespace
 
-TEST_CASE("within a process, one-sided requests are done when they have been posted") {
+TEST_CASE("within a process one-sided requests are complete when they have been posted") {
   connection link(with_atomics());
   const address there = link.right.here();
   const std::uint32_t psn = next_psn_of(link.left);
@@ -35,11 +35,11 @@ TEST_CASE("within a process, one-sided requests are done when they have been pos
     CHECK(completion.wr_id == id);
     CHECK(completion.status == IBV_WC_SUCCESS);
   }
-  // None of it took a packet.
+  // No packet was sent for it.
   CHECK(next_psn_of(link.left) == psn);
 }
 
-TEST_CASE("one-sided requests keep their place among those that need packets") {
+TEST_CASE("one-sided requests stay in order with requests that need packets") {
   connection link;
   const address there = link.right.here();
   for (int round = 0; round < 100; ++round) {
@@ -56,7 +56,7 @@ TEST_CASE("one-sided requests keep their place among those that need packets") {
   }
 }
 
-TEST_CASE("packet sequence numbers that don't match show in one-sided requests, too") {
+TEST_CASE("mismatched packet sequence numbers make one-sided requests fail") {
   const options wanted{.timeout = 8, .retry_count = 1};
   endpoint left(wanted);
   endpoint right(wanted);
@@ -84,7 +84,7 @@ TEST_CASE("only the first request to a target that stays in RTR takes a packet")
   CHECK(right.state() == IBV_QPS_RTR);
 }
 
-TEST_CASE("a queue of one-sided requests that aren't signaled fills up") {
+TEST_CASE("a queue of unsignaled one-sided requests fills up") {
   connection link;
   const address there = link.right.here();
   for (std::uint32_t at = 0; at < link.left.granted.max_send_wr; ++at)
@@ -92,7 +92,7 @@ TEST_CASE("a queue of one-sided requests that aren't signaled fills up") {
   CHECK(link.left.write(2, {link.left.piece(0, 8)}, there) == ENOMEM);
 }
 
-TEST_CASE("completions of one-sided requests can be too many, too") {
+TEST_CASE("one-sided requests can overrun a completion queue") {
   connection link(options{.cq_entries = 1});
   const address there = link.right.here();
   for (std::uint64_t id = 0; id < 3; ++id)
@@ -102,7 +102,7 @@ TEST_CASE("completions of one-sided requests can be too many, too") {
   CHECK(link.left.state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("nothing is written any more once a region has been deregistered") {
+TEST_CASE("nothing is written after a region was deregistered") {
   connection link;
   for (int round = 0; round < 50; ++round) {
     registered_page page(link.right);
@@ -111,7 +111,7 @@ TEST_CASE("nothing is written any more once a region has been deregistered") {
     std::atomic<bool> started{false};
     std::thread writer([&] {
       ibv_wc completion{};
-      // Until it fails.
+      // Writes until a write fails.
       do {
         if (link.left.write(1, {link.left.piece(0, page.size)}, there) != 0) return;
         started = true;
@@ -132,7 +132,7 @@ TEST_CASE("nothing is written any more once a region has been deregistered") {
   }
 }
 
-TEST_CASE("nothing is written any more once the target has been reset, or allows no writes") {
+TEST_CASE("nothing is written after the target was reset or its rights were revoked") {
   for (const bool resets : {true, false}) {
     connection link;
     const address there = link.right.here();
@@ -162,7 +162,7 @@ TEST_CASE("nothing is written any more once the target has been reset, or allows
   }
 }
 
-TEST_CASE("memory that isn't there is an error also of threads without signals") {
+TEST_CASE("unmapped memory is an error even in threads that block signals") {
   connection link;
   const registered_page page(link.right);
   page.take_away();
@@ -182,8 +182,9 @@ namespace {
 sigjmp_buf back;
 }  // namespace
 
-TEST_CASE("a program's own faults are its own, before and after it changes its handler") {
-  // Whatever was there before the device was opened gets all that isn't the device's.
+TEST_CASE("a program's own faults reach its handlers before and after it changes them") {
+  // The handler that was installed before the device was opened gets all faults that aren't the
+  // device's.
   struct sigaction own{};
   struct sigaction before{};
   own.sa_handler = [](int) { ::siglongjmp(back, 1); };

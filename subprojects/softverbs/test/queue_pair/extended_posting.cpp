@@ -29,7 +29,7 @@ ibv_qp_init_attr_ex wish(const endpoint& end, std::uint64_t operations) {
   return result;
 }
 
-/// An endpoint whose requests are built by function calls, connected to itself.
+/// An endpoint that is connected to itself, and whose requests are built by function calls.
 struct builder_endpoint : endpoint {
   explicit builder_endpoint(std::uint64_t operations = everything) : endpoint(with_atomics()) {
     ibv_destroy_qp(pair);
@@ -66,7 +66,7 @@ struct builder_endpoint : endpoint {
 
 }  // namespace
 
-TEST_CASE("built requests of all kinds are carried out") {
+TEST_CASE("built requests of all kinds are executed") {
   builder_endpoint end;
   CHECK(&end.build->qp_base == end.pair);
   for (unsigned char at = 0; at < 64; ++at) end.memory[at] = at;
@@ -79,7 +79,7 @@ TEST_CASE("built requests of all kinds are carried out") {
     end.completed(1, IBV_WC_RDMA_WRITE);
     CHECK(std::memcmp(&end.memory[0], &end.memory[1000], 64) == 0);
   }
-  SECTION("read into several entries") {
+  SECTION("read into several elements") {
     ibv_wr_start(end.build);
     end.next(2);
     ibv_wr_rdma_read(end.build, end.region->rkey, end.piece(0, 0).addr);
@@ -90,7 +90,7 @@ TEST_CASE("built requests of all kinds are carried out") {
     CHECK(std::memcmp(&end.memory[0], &end.memory[1000], 20) == 0);
     CHECK(std::memcmp(&end.memory[20], &end.memory[2000], 44) == 0);
   }
-  SECTION("inline data is copied at once, more pieces than entries") {
+  SECTION("inline data is copied at once even from more pieces than elements") {
     std::array<char, 6> text{"hello"};
     std::array<ibv_data_buf, 6> buffers;
     for (std::size_t at = 0; at < text.size(); ++at) buffers[at] = {&text[at], 1};
@@ -129,7 +129,7 @@ TEST_CASE("built requests of all kinds are carried out") {
     CHECK(at(8) == 7);
     CHECK(at(1000) == 9);
   }
-  SECTION("windows are bound and taken back") {
+  SECTION("windows are bound and invalidated") {
     const int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
     REQUIRE(ibv_rereg_mr(end.region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, rights) == 0);
     ibv_mw* window = ibv_alloc_mw(end.domain, IBV_MW_TYPE_2);
@@ -164,7 +164,7 @@ TEST_CASE("built requests of all kinds are carried out") {
     CHECK(std::memcmp(&end.memory[0], &end.memory[1000], 64) == 0);
     CHECK(ibv_dealloc_mw(window) == 0);
   }
-  SECTION("sends, with and without immediate data") {
+  SECTION("sends with and without immediate data") {
     REQUIRE(end.post_receive(10, {end.piece(1000, 64)}) == 0);
     REQUIRE(end.post_receive(11, {}) == 0);
     REQUIRE(end.post_receive(12, {}) == 0);
@@ -188,7 +188,7 @@ TEST_CASE("built requests of all kinds are carried out") {
   }
 }
 
-TEST_CASE("built datagrams go where they are addressed to") {
+TEST_CASE("built datagrams reach their addresses") {
   const options wants{.type = IBV_QPT_UD};
   endpoint end(wants);
   ibv_destroy_qp(end.pair);
@@ -215,7 +215,7 @@ TEST_CASE("built datagrams go where they are addressed to") {
   CHECK(be32toh(received.imm_data) == 5);
   CHECK(received.src_qp == end.pair->qp_num);
   CHECK(end.memory[40] == 9);
-  // Without an address it goes nowhere.
+  // A datagram without an address isn't sent.
   ibv_wr_start(build);
   ibv_wr_send(build);
   CHECK(ibv_wr_complete(build) == EINVAL);
@@ -248,7 +248,7 @@ TEST_CASE("a batch with a mistake isn't posted at all") {
   end.set(0, 8);
   CHECK(ibv_wr_complete(end.build) == EINVAL);
 
-  // It leaves no trace.
+  // The failed batch leaves no trace.
   ibv_wr_start(end.build);
   for (std::uint32_t id = 0; id < end.granted.max_send_wr; ++id) end.write(id, 0, 1000, 8);
   CHECK(ibv_wr_complete(end.build) == 0);
@@ -256,7 +256,7 @@ TEST_CASE("a batch with a mistake isn't posted at all") {
     end.completed(id, IBV_WC_RDMA_WRITE);
 }
 
-TEST_CASE("an abandoned batch isn't posted, an empty one is nothing") {
+TEST_CASE("an abandoned batch isn't posted and an empty batch has no effect") {
   builder_endpoint end;
   ibv_wr_start(end.build);
   end.write(1, 0, 1000, 8);
@@ -310,7 +310,7 @@ TEST_CASE("threads build batches of one queue pair in turn") {
   two.join();
 }
 
-TEST_CASE("only the operations asked for can be built, and only those that the device has") {
+TEST_CASE("only requested and supported operations can be built") {
   builder_endpoint end(IBV_QP_EX_WITH_SEND);
   CHECK(end.build->wr_send != nullptr);
   CHECK(end.build->wr_rdma_write == nullptr);

@@ -9,7 +9,7 @@
 
 namespace {
 
-/// The same if the peer isn't ready to receive.
+/// Like impatient(), with few RNR retries as well.
 options impatient_sender() {
   options result = impatient();
   result.rnr_retry = 2;
@@ -33,13 +33,14 @@ void failed(endpoint& end, std::uint64_t id, ibv_wc_status status) {
 
 }  // namespace
 
-TEST_CASE("the failed request completes first, the rest is flushed in order") {
+TEST_CASE("the failed request completes first and the rest is flushed in order") {
   connection link;
   const address peer = link.right.here();
   REQUIRE(link.left.post_receive(100, {}) == 0);
   REQUIRE(link.left.post_receive(101, {}) == 0);
   REQUIRE(link.right.post_receive(200, {}) == 0);
-  // One list: the device must not fail the second before the last is posted.
+  // They are one list, so that the device can't fail the second request before the last one is
+  // posted.
   ibv_sge piece = link.left.piece(0, 8);
   std::vector<ibv_send_wr> requests = list_of_writes(4, piece, peer, 0);
   requests[1].wr.rdma.rkey ^= 0x100;
@@ -55,14 +56,14 @@ TEST_CASE("the failed request completes first, the rest is flushed in order") {
   flushed(link.right, 200);
   CHECK(link.right.state() == IBV_QPS_ERR);
   CHECK(link.right.event().event_type == IBV_EVENT_QP_ACCESS_ERR);
-  // Whatever is posted now is flushed, too.
+  // Requests that are posted now are flushed, too.
   REQUIRE(link.left.post_receive(102, {}) == 0);
   flushed(link.left, 102);
   REQUIRE(link.left.write(5, {link.left.piece(0, 8)}, peer, 0, 0) == 0);
   flushed(link.left, 5);
 }
 
-TEST_CASE("going to the error state flushes") {
+TEST_CASE("the transition to the error state flushes requests") {
   connection link;
   REQUIRE(link.left.post_receive(1, {}) == 0);
   REQUIRE(link.left.post_receive(2, {}) == 0);
@@ -71,7 +72,7 @@ TEST_CASE("going to the error state flushes") {
   flushed(link.left, 2);
 }
 
-TEST_CASE("a reset drops everything silently, and the queue pair can start again") {
+TEST_CASE("a reset drops everything silently and the queue pair can start again") {
   connection link;
   const address left = link.left.here();
   const address right = link.right.here();
@@ -105,7 +106,7 @@ TEST_CASE("local memory is checked when a request is executed") {
   attempt([](connection&, ibv_sge& piece) { piece.addr -= 1; });
 }
 
-TEST_CASE("requests before one that can't be executed still succeed") {
+TEST_CASE("requests before an invalid one still succeed") {
   connection link;
   REQUIRE(link.left.write(1, {link.left.piece(0, 500000)}, link.right.here()) == 0);
   ibv_sge wrong = link.left.piece(0, 8);
@@ -115,13 +116,13 @@ TEST_CASE("requests before one that can't be executed still succeed") {
   failed(link.left, 2, IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_CASE("a read needs memory that may be written") {
+TEST_CASE("a read needs writable memory") {
   connection link(options{.region_access = 0}, {});
   REQUIRE(link.left.read(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   failed(link.left, 1, IBV_WC_LOC_PROT_ERR);
 }
 
-TEST_CASE("a receive needs memory that may be written") {
+TEST_CASE("a receive needs writable memory") {
   connection link({}, options{.region_access = 0});
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
@@ -129,8 +130,8 @@ TEST_CASE("a receive needs memory that may be written") {
   failed(link.left, 2, IBV_WC_REM_OP_ERR);
 }
 
-TEST_CASE("a receive that runs past its region takes the messages that end before") {
-  // An end has as many bytes as its region.
+TEST_CASE("a receive that exceeds its region takes messages that fit in the region") {
+  // The memory of an endpoint is exactly as long as its region.
   const options wanted{.type = GENERATE(IBV_QPT_RC, IBV_QPT_UC),
                        .shared_receives = GENERATE(false, true)};
   connection link({.type = wanted.type}, wanted);
@@ -152,13 +153,14 @@ TEST_CASE("a receive that runs past its region takes the messages that end befor
   CHECK(same(link.left, 0, link.right, 0, 64));
 }
 
-TEST_CASE("a message that runs past the region of its receive fails, after the pieces before it") {
+TEST_CASE("a message that exceeds the region of its receive fails after the pieces before it") {
   connection link;
   const std::size_t room = link.right.memory.size();
   constexpr std::size_t packet = 32768;
   fill(link.left, 0, half, 5);
   const endpoint untouched;
-  // The first packet and the second packet's part of the first piece are written, and no byte else.
+  // The first packet, and the part of the second packet in the first piece, are written, and no
+  // other byte.
   REQUIRE(link.right.post_receive(
               1, {link.right.piece(0, packet + 100), link.right.piece(room - 64, 128)}) == 0);
   REQUIRE(link.left.send(2, {link.left.piece(0, packet + 100 + 65)}) == 0);
@@ -176,7 +178,7 @@ TEST_CASE("a message longer than the receive fails on both sides") {
   failed(link.left, 2, IBV_WC_REM_INV_REQ_ERR);
 }
 
-TEST_CASE("a remote access needs its rights, its key and its bounds") {
+TEST_CASE("a remote access needs its rights and key and bounds") {
   struct wrong {
     options right;
     std::uint64_t offset = 0;
@@ -206,7 +208,7 @@ TEST_CASE("a remote access needs its rights, its key and its bounds") {
         REQUIRE(link.left.read(1, {link.left.piece(0, 8)}, peer, each.offset) == 0);
       else
         REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, peer, each.offset) == 0);
-      // The operation as such isn't taken: not a matter of the memory.
+      // The queue pair doesn't allow the operation at all, whatever the memory is.
       const bool not_taken = each.right.queue_pair_access == IBV_ACCESS_LOCAL_WRITE;
       failed(link.left, 1, not_taken ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_ACCESS_ERR);
       CHECK(link.right.event().event_type ==
@@ -215,7 +217,7 @@ TEST_CASE("a remote access needs its rights, its key and its bounds") {
     }
 }
 
-TEST_CASE("memory that was unmapped is an error, not a crash") {
+TEST_CASE("unmapped memory is an error and not a crash") {
   const auto attempt = [](auto use, ibv_wc_status expected) {
     connection link;
     const registered_page page(link.right, link.right.wanted.region_access);
@@ -254,7 +256,7 @@ TEST_CASE("memory that was unmapped is an error, not a crash") {
       IBV_WC_REM_OP_ERR);
 }
 
-TEST_CASE("a queue pair that takes no reads refuses them") {
+TEST_CASE("a queue pair that allows no reads refuses them") {
   const options none{.reads = 0};
   connection link({}, none);
   REQUIRE(link.left.read(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
@@ -265,15 +267,15 @@ TEST_CASE("a queue pair that takes no reads refuses them") {
   failed(other.left, 1, IBV_WC_LOC_QP_OP_ERR);
 }
 
-TEST_CASE("a receiver that isn't ready is tried again, but not for ever") {
+TEST_CASE("the RNR retries end") {
   connection link(impatient_sender());
   REQUIRE(link.left.send(1, {link.left.piece(0, 8)}) == 0);
   failed(link.left, 1, IBV_WC_RNR_RETRY_EXC_ERR);
-  // The receiver has nothing to do with it.
+  // The receiver isn't affected.
   CHECK(link.right.state() == IBV_QPS_RTS);
 }
 
-TEST_CASE("a receiver that isn't ready yet gets the message when it is") {
+TEST_CASE("a receiver that becomes ready gets the message") {
   connection link;
   const address peer = link.right.here();
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, peer) == 0);
@@ -298,7 +300,7 @@ TEST_CASE("a receiver that isn't ready yet gets the message when it is") {
   CHECK(link.left.wait().wr_id == 4);
 }
 
-TEST_CASE("a peer that isn't there, or listens to someone else, exceeds the retries") {
+TEST_CASE("a peer that doesn't exist or is connected to another queue pair exhausts the retries") {
   const auto attempt = [](auto spoil) {
     endpoint left(impatient_sender());
     endpoint right(impatient_sender());
@@ -325,7 +327,7 @@ TEST_CASE("a peer that isn't there, or listens to someone else, exceeds the retr
     to_right.qpn ^= 0x155 << 14;
     return true;
   });
-  INFO("listens to another queue pair");
+  INFO("connected to another queue pair");
   attempt([](endpoint&, endpoint&, address& to_left, address&) {
     to_left.qpn ^= 1;
     return true;
@@ -340,7 +342,7 @@ TEST_CASE("a peer that isn't there, or listens to someone else, exceeds the retr
     to_left.psn = (to_left.psn - 100) & 0xffffff;
     return true;
   });
-  INFO("RoCE versions differ, or unknown LID");
+  INFO("RoCE versions differ or unknown LID");
   attempt([](endpoint&, endpoint& right, address&, address& to_right) {
     right.wanted.gid_index = 2;
     to_right.lid = 999;
@@ -361,7 +363,7 @@ TEST_CASE("a peer that connects late is reached") {
   CHECK(left.wait().status == IBV_WC_SUCCESS);
 }
 
-TEST_CASE("a completion queue that overruns is broken") {
+TEST_CASE("a completion queue that overruns fails") {
   connection link(options{.cq_entries = 1});
   for (std::uint64_t id = 0; id < 3; ++id)
     REQUIRE(link.left.write(id, {link.left.piece(0, 8)}, link.right.here()) == 0);

@@ -46,7 +46,7 @@ struct flushing_connection : building_connection {
 
 }  // namespace
 
-TEST_CASE("a flush completes as itself, and the peer notices nothing") {
+TEST_CASE("a flush completes with its own opcode and without a completion at the peer") {
   flushing_connection link;
   const address peer = link.right.here();
   link.left.memory[0] = 7;
@@ -59,7 +59,7 @@ TEST_CASE("a flush completes as itself, and the peer notices nothing") {
     CHECK(completed.wr_id == 2);
     CHECK(link.right.memory[64] == 7);
   }
-  // Nothing, and everything.
+  // Flushes of zero bytes, and of the whole region.
   REQUIRE(link.flush(3, peer, 0, 0) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
   REQUIRE(link.flush(4, peer, 0, link.right.memory.size(), both) == 0);
@@ -67,7 +67,7 @@ TEST_CASE("a flush completes as itself, and the peer notices nothing") {
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("a flush of a region needs no more than its key") {
+TEST_CASE("a flush of a region needs only its key") {
   flushing_connection link;
   address peer = link.right.here();
   REQUIRE(link.flush(1, peer, std::uint64_t{1} << 40, 12345, both, newer::flush_region) == 0);
@@ -77,7 +77,7 @@ TEST_CASE("a flush of a region needs no more than its key") {
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
 }
 
-TEST_CASE("a persistent flush brings memory into its file") {
+TEST_CASE("a persistent flush writes memory to its file") {
   flushing_connection link;
   std::FILE* file = std::tmpfile();
   REQUIRE(file != nullptr);
@@ -100,7 +100,7 @@ TEST_CASE("a persistent flush brings memory into its file") {
   char byte = 0;
   CHECK(::pread(::fileno(file), &byte, 1, 5000) == 1);
   CHECK(byte == 9);
-  // What is gone can't be stored.
+  // Unmapped memory can't be written.
   REQUIRE(::munmap(memory, size) == 0);
   REQUIRE(link.flush(3, there, 5000, 8, newer::flush_persistent) == 0);
   CHECK(link.left.wait().status == IBV_WC_REM_ACCESS_ERR);
@@ -108,7 +108,7 @@ TEST_CASE("a persistent flush brings memory into its file") {
   std::fclose(file);
 }
 
-TEST_CASE("what a flush may not do fails as on the kernel's driver") {
+TEST_CASE("an invalid flush fails as on the kernel's driver") {
   const auto attempt = [](const options& right, std::uint64_t offset, std::size_t length,
                           std::uint8_t placements, std::uint8_t level, ibv_wc_status status,
                           ibv_event_type event) {
@@ -137,7 +137,7 @@ TEST_CASE("what a flush may not do fails as on the kernel's driver") {
           IBV_EVENT_QP_ACCESS_ERR);
   attempt(with_flush(), 0, std::size_t{1} << 63, both, newer::flush_range, IBV_WC_REM_ACCESS_ERR,
           IBV_EVENT_QP_ACCESS_ERR);
-  // Neither here nor there; and of what is neither a part nor the whole.
+  // Without a placement, with an unknown placement, and with an unknown level.
   attempt(with_flush(), 0, 8, 0, newer::flush_range, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   attempt(with_flush(), 0, 8, 4, newer::flush_range, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
   attempt(with_flush(), 0, 8, both, 2, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
@@ -154,7 +154,7 @@ TEST_CASE("a flush counts as a read") {
   CHECK(other.left.wait().status == IBV_WC_REM_INV_REQ_ERR);
 }
 
-TEST_CASE("a flush has no data, and is built by its function only") {
+TEST_CASE("a flush has no data and is built by its function only") {
   flushing_connection link;
   const address peer = link.right.here();
   ibv_send_wr request{};
@@ -172,15 +172,15 @@ TEST_CASE("a flush has no data, and is built by its function only") {
   CHECK(newer::functions_of(*build_requests_of(other, IBV_QP_EX_WITH_SEND)).wr_flush == nullptr);
 }
 
-TEST_CASE("a device with flushes says so") {
+TEST_CASE("a device with flushes reports them") {
   open_context device;
   ibv_device_attr_ex attributes{};
   REQUIRE(ibv_query_device_ex(device.verbs, nullptr, &attributes) == 0);
   CHECK((attributes.device_cap_flags_ex & newer::device_flush) == newer::device_flush);
 }
 
-TEST_CASE("what newer headers name is where the ABI has it") {
-  // By those that this was built with, as far as they go.
+TEST_CASE("members of newer headers are where the ABI has them") {
+  // Checks the headers that this was built with, as far as they have these members.
   endpoint end;
   ibv_qp_ex* build =
       build_requests_of(end, newer::qp_ex_with_atomic_write | newer::qp_ex_with_flush);

@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-TEST_CASE("a message arrives, whatever its size") {
+TEST_CASE("a message of any size arrives") {
   connection link;
   for (const std::uint32_t size : {0U, 1U, 64U, 4095U, 32767U, 32768U, 32769U, 65536U, 500000U}) {
     fill(link.left, 0, size, size);
@@ -127,7 +127,7 @@ TEST_CASE("remote memory is written and read") {
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("nobody looks at the key of an empty remote access") {
+TEST_CASE("an empty remote access needs no key") {
   connection link;
   address peer = link.right.here();
   peer.rkey = 0;
@@ -154,7 +154,7 @@ TEST_CASE("memory is addressed by its iova") {
   CHECK(ibv_dereg_mr(region) == 0);
 }
 
-TEST_CASE("unsignaled requests complete silently, unless all are signaled") {
+TEST_CASE("unsignaled requests complete silently unless all requests are signaled") {
   connection link;
   const address peer = link.right.here();
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, peer, 0, 0) == 0);
@@ -166,12 +166,12 @@ TEST_CASE("unsignaled requests complete silently, unless all are signaled") {
   CHECK(loud.left.wait().wr_id == 4);
 }
 
-TEST_CASE("work is not done inside post") {
+TEST_CASE("a send is not executed by posting alone") {
   connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 8)}) == 0);
   link.left.memory[0] = 1;
-  // The receiver's queue can't have anything yet if posting alone did nothing;
-  // afterwards it comes without this side ever polling.
+  // Posting alone may not have delivered the message yet. The device's thread delivers it, although
+  // this side never polls.
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
 }
@@ -197,7 +197,7 @@ TEST_CASE("a list is posted up to the first bad request") {
   CHECK(link.left.quiet());
 }
 
-TEST_CASE("a slot of a queue is free again when its completion was polled") {
+TEST_CASE("a slot is free again when its completion was polled") {
   options few;
   few.send_requests = few.receive_requests = 2;
   connection link(few);
@@ -215,7 +215,7 @@ TEST_CASE("a slot of a queue is free again when its completion was polled") {
   CHECK(link.right.post_receive(9, {}) == ENOMEM);
 }
 
-TEST_CASE("messages come in the order in which they were sent") {
+TEST_CASE("messages arrive in the order of their sends") {
   connection link;
   constexpr unsigned count = 1000;
   unsigned posted = 0;
@@ -259,7 +259,7 @@ TEST_CASE("a fenced request waits for the reads before it") {
   CHECK(std::equal(before.begin(), before.end(), link.left.memory.begin() + half));
 }
 
-TEST_CASE("more reads than may be outstanding are queued") {
+TEST_CASE("reads beyond the depth are queued") {
   connection link(options{.reads = 1});
   fill(link.right, 0, 64 * 32, 5);
   for (std::uint32_t id = 0; id < 32; ++id)
@@ -269,7 +269,7 @@ TEST_CASE("more reads than may be outstanding are queued") {
   CHECK(same(link.left, half, link.right, 0, 64 * 32));
 }
 
-TEST_CASE("both sides can send a lot at once") {
+TEST_CASE("both sides can send large amounts at once") {
   connection link;
   constexpr unsigned count = 40;
   for (unsigned id = 0; id < count; ++id) {
@@ -284,7 +284,7 @@ TEST_CASE("both sides can send a lot at once") {
   }
 }
 
-TEST_CASE("threads may use different queue pairs, and the same one") {
+TEST_CASE("threads may use different queue pairs or the same one") {
   constexpr int rounds = 200;
   const auto exchange = [](connection& link, std::uint64_t base) {
     for (std::uint64_t round = 0; round < rounds; ++round) {
@@ -306,14 +306,14 @@ TEST_CASE("threads may use different queue pairs, and the same one") {
   CHECK(second);
 }
 
-TEST_CASE("nothing new starts while the send queue is drained") {
+TEST_CASE("no request starts while the send queue is drained") {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
     connection link(options{.type = type});
     REQUIRE(link.left.change(IBV_QPS_SQD) == 0);
     CHECK(link.left.state() == IBV_QPS_SQD);
     REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
     CHECK(link.left.quiet());
-    // Receiving goes on.
+    // Receiving continues.
     REQUIRE(link.left.post_receive(2, {link.left.piece(0, 8)}) == 0);
     REQUIRE(link.right.send(3, {link.right.piece(0, 8)}) == 0);
     CHECK(link.left.wait().wr_id == 2);
@@ -337,7 +337,7 @@ TEST_CASE("a path is changed while the send queue is drained") {
   REQUIRE(link.left.write(1, {link.left.piece(0, 8)}, link.right.here()) == 0);
   CHECK(link.left.wait().status == IBV_WC_SUCCESS);
 
-  // The kernel takes a path for a port, too, which an unreliable connection can't change.
+  // For the kernel, a new path includes a port, which an unreliable connection can't change.
   connection fixed(options{.type = IBV_QPT_UC});
   REQUIRE(fixed.left.change(IBV_QPS_SQD) == 0);
   attributes.ah_attr = fixed.left.address_of(fixed.right.here());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Raw packet queue pairs: whole frames of Ethernet.
+// Raw packet queue pairs, which send and receive whole Ethernet frames.
 #include "support/faults.hpp"
 #include "support/frames.hpp"
 #include "support/intruder.hpp"
@@ -29,7 +29,7 @@ int change_with(const endpoint& end, ibv_qp_state state, int mask) {
   return ibv_modify_qp(end.pair, &attributes, mask | IBV_QP_STATE);
 }
 
-/// Two ends, of which the right one hears what is for it.
+/// Two ends. The right one receives the frames to its address.
 struct two_frame_ends {
   explicit two_frame_ends(const char* device = "soft0") : right(device) {
     right.hear(rule().to(own_mac(2)));
@@ -48,7 +48,7 @@ struct two_frame_ends {
 
 }  // namespace
 
-TEST_CASE("raw packets: a queue pair goes through its states with a port alone") {
+TEST_CASE("raw packets: a queue pair changes its state with only a port") {
   if (!may_send_frames()) return;
   endpoint end(options{.type = IBV_QPT_RAW_PACKET});
   CHECK(change_with(end, IBV_QPS_INIT, 0) == EINVAL);
@@ -72,10 +72,10 @@ TEST_CASE("raw packets: a queue pair goes through its states with a port alone")
   CHECK(change_with(end, IBV_QPS_RESET, 0) == 0);
 }
 
-TEST_CASE("raw packets: a frame arrives as it was sent") {
+TEST_CASE("raw packets: a frame arrives unchanged") {
   if (!may_send_frames()) return;
   two_frame_ends ends("soft1");
-  // Below, at and above what Ethernet has at least; and the most, with a VLAN tag.
+  // Below, at and above Ethernet's minimum; and the maximum, with a VLAN tag.
   for (const std::size_t bytes : {0, 1, 46, 60, 1500, 4192})
     for (const bool has_tag : {false, true}) {
       const frame plain = ends.to_right(bytes);
@@ -117,7 +117,7 @@ TEST_CASE("raw packets: a frame is gathered, scattered and described") {
   }
 }
 
-TEST_CASE("raw packets: what is no frame is refused when it is posted") {
+TEST_CASE("raw packets: an invalid frame is refused when it is posted") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
   CHECK(ends.left.send(1, {ends.left.piece(0, 13)}) == EINVAL);
@@ -140,7 +140,7 @@ TEST_CASE("raw packets: a frame that is too long for Ethernet stops its sender")
   CHECK(ends.left.state() == IBV_QPS_SQE);
   REQUIRE(ends.left.change(IBV_QPS_RTS) == 0);
   ends.still_work();
-  // As does memory that isn't its own.
+  // So does memory with a wrong key.
   ibv_sge stranger = ends.left.piece(0, 64);
   stranger.lkey ^= 1;
   REQUIRE(ends.left.send(1, {stranger}) == 0);
@@ -166,15 +166,15 @@ TEST_CASE("raw packets: a frame that is too long for its receive is an error the
   ends.still_work();
 }
 
-TEST_CASE("raw packets: a frame that nobody waits for is lost") {
+TEST_CASE("raw packets: a frame without a rule or receive is lost") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
-  // To nobody, and to who has no receive.
+  // To an address without a rule, and to an end without a receive.
   CHECK(ends.left.send_frame(frame_of(own_mac(9), own_mac(1), experimental_type, {})) ==
         IBV_WC_SUCCESS);
   for (std::uint64_t count = 0; count < frame_end::receives + 3; ++count)
     CHECK(ends.left.send_frame(ends.to_right(count)) == IBV_WC_SUCCESS);
-  // All of them have gone their way before what is sent next: the last three are not there.
+  // All of them were delivered before the next frame is sent, so the last three have been lost.
   frame_end other;
   other.hear(rule().to(own_mac(4)));
   const frame last = frame_of(own_mac(4), own_mac(1), experimental_type, {});
@@ -185,7 +185,7 @@ TEST_CASE("raw packets: a frame that nobody waits for is lost") {
   ends.still_work();
 }
 
-TEST_CASE("raw packets: it takes privilege") {
+TEST_CASE("raw packets: they need a privilege") {
   if (!may_send_frames()) return;
   frame_end end;
   ibv_qp_init_attr attributes = pair_with(end.queue, {1, 1, 1, 1, 0}, IBV_QPT_RAW_PACKET);
@@ -214,7 +214,7 @@ TEST_CASE("raw packets: InfiniBand has none") {
   CHECK((device.device_cap_flags & IBV_DEVICE_MANAGED_FLOW_STEERING) == 0);
 }
 
-TEST_CASE("raw packets: what the device says of them, and what it refuses") {
+TEST_CASE("raw packets: the device reports its features and refuses others") {
   if (!may_send_frames()) return;
   frame_end end;
   ibv_device_attr_ex device{};
@@ -272,7 +272,7 @@ TEST_CASE("raw packets: requests are built by function calls, too") {
   CHECK(ibv_wr_complete(builder) == EINVAL);
 }
 
-TEST_CASE("raw packets: members of a group get what is sent to it") {
+TEST_CASE("raw packets: members of a group receive its frames") {
   if (!may_send_frames()) return;
   frame_end sender;
   frame_end member("soft1");
@@ -292,14 +292,14 @@ TEST_CASE("raw packets: members of a group get what is sent to it") {
   std::copy(sent.begin(), sent.end(), sender.memory.begin() + (1 << 19));
   REQUIRE(sender.send(1, {sender.piece(1 << 19, static_cast<std::uint32_t>(sent.size()))}, 0) == 0);
   CHECK(member.next() == sent);
-  // Who is a member hears itself.
+  // A member receives its own frames.
   CHECK(sender.next() == sent);
   CHECK(ibv_detach_mcast(sender.pair, &group, 0) == 0);
   CHECK(ibv_detach_mcast(member.pair, &group, 0) == 0);
   CHECK(ibv_detach_mcast(member.pair, &group, 0) == EINVAL);
 }
 
-TEST_CASE("raw packets: those of the network's faults are lost, doubled and swapped") {
+TEST_CASE("raw packets: network faults lose and double and swap frames") {
   if (!may_send_frames() || faults_are_in_front()) return;
   two_frame_ends ends;
   const auto at_right = "@" + std::to_string(ends.right.pair->qp_num);
@@ -316,7 +316,7 @@ TEST_CASE("raw packets: those of the network's faults are lost, doubled and swap
   for (const std::size_t bytes : {2, 1}) CHECK(ends.right.next() == ends.to_right(bytes));
 }
 
-TEST_CASE("raw packets: whatever a stranger sends as a frame crashes nothing") {
+TEST_CASE("raw packets: malformed frames from other processes crash nothing") {
   if (!may_send_frames()) return;
   two_frame_ends ends;
   ends.right.hear(rule(IBV_FLOW_ATTR_ALL_DEFAULT));
@@ -334,7 +334,7 @@ TEST_CASE("raw packets: whatever a stranger sends as a frame crashes nothing") {
     message.header.key = static_cast<std::uint32_t>(random());
     message.header.source_qpn = ends.left.pair->qp_num;
     message.header.target_qpn = random() % 2 == 0 ? ends.right.pair->qp_num : 0xffffff;
-    // Also too short and too long for one.
+    // Including lengths that are too short and too long for a frame.
     const std::size_t bytes = random() % 4 == 0 ? random() % 5000 : random() % 64;
     message.header.payload = static_cast<std::uint32_t>(bytes);
     for (std::size_t at = 0; at < bytes; ++at)
@@ -354,7 +354,7 @@ TEST_CASE("raw packets: whatever a stranger sends as a frame crashes nothing") {
                 completion.wr_id,
                 {ends.right.piece(completion.wr_id * frame_end::room, frame_end::room)}) == 0);
   }
-  // What has come meanwhile, if any, is on the way out before this.
+  // Any frames that arrived before are received before this one.
   const frame one = ends.to_right(77);
   CHECK(eventually([&] {
     CHECK(ends.left.send_frame(one) == IBV_WC_SUCCESS);

@@ -43,7 +43,7 @@ ibv_srq_attr query(const endpoint& end) {
 
 }  // namespace
 
-TEST_CASE("several queue pairs fill the same receives, in their order") {
+TEST_CASE("several queue pairs fill the same receives in order") {
   for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_UC}) {
     endpoint host(sharing(type));
     endpoint guest(guest_of(host));
@@ -70,7 +70,7 @@ TEST_CASE("several queue pairs fill the same receives, in their order") {
   }
 }
 
-TEST_CASE("messages of several peers come at the same time") {
+TEST_CASE("messages of several peers arrive concurrently") {
   endpoint host(sharing());
   endpoint guest(guest_of(host));
   endpoint first;
@@ -106,7 +106,7 @@ TEST_CASE("UD: datagrams fill shared receives") {
     REQUIRE(host.post_receive(id, {host.piece(id << 10, 100)}) == 0);
   REQUIRE(sender.send_to(handle, guest.pair->qp_num, 1, {sender.piece(0, 60)}) == 0);
   CHECK(host.wait().qp_num == guest.pair->qp_num);
-  // One that doesn't fit costs its receive and its queue pair.
+  // A datagram that doesn't fit fails its receive and its queue pair.
   REQUIRE(sender.send_to(handle, guest.pair->qp_num, 1, {sender.piece(0, 61)}) == 0);
   const ibv_wc failed = host.wait();
   CHECK(failed.status == IBV_WC_LOC_LEN_ERR);
@@ -116,7 +116,7 @@ TEST_CASE("UD: datagrams fill shared receives") {
   CHECK(host.wait().wr_id == 2);
 }
 
-TEST_CASE("a shared queue that is empty is a receiver that isn't ready") {
+TEST_CASE("an empty shared queue counts as a receiver that isn't ready") {
   endpoint host(sharing());
   endpoint sender(options{.rnr_retry = 1});
   connect(sender, host);
@@ -124,7 +124,7 @@ TEST_CASE("a shared queue that is empty is a receiver that isn't ready") {
   CHECK(sender.wait().status == IBV_WC_RNR_RETRY_EXC_ERR);
 }
 
-TEST_CASE("the limit of a shared queue is told once") {
+TEST_CASE("the limit event of a shared queue is raised once") {
   endpoint host(sharing());
   endpoint sender;
   connect(sender, host);
@@ -151,7 +151,7 @@ TEST_CASE("the limit of a shared queue is told once") {
   CHECK(host.event().event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
 }
 
-TEST_CASE("a shared queue changes its size, and keeps what waits in it") {
+TEST_CASE("a shared queue is resized with its receives") {
   endpoint host(sharing());
   endpoint sender;
   connect(sender, host);
@@ -176,7 +176,7 @@ TEST_CASE("a shared queue changes its size, and keeps what waits in it") {
   CHECK(ibv_modify_srq(host.shared, &attributes, 4) == EINVAL);
 }
 
-TEST_CASE("a queue pair in error leaves shared receives to the others, and says when it is done") {
+TEST_CASE("a queue pair in error leaves shared receives to others and reports its last one") {
   endpoint host(sharing());
   endpoint guest(guest_of(host));
   endpoint sender;
@@ -192,7 +192,7 @@ TEST_CASE("a queue pair in error leaves shared receives to the others, and says 
   REQUIRE(sender.send(1, {sender.piece(0, 8)}) == 0);
   CHECK(host.wait().wr_id == 0);
   CHECK(sender.wait().status == IBV_WC_SUCCESS);
-  // Each time anew.
+  // The event is raised in each such transition.
   REQUIRE(host.change(IBV_QPS_RESET) == 0);
   host.connect(host.here());
   REQUIRE(host.change(IBV_QPS_ERR) == 0);
@@ -224,7 +224,7 @@ TEST_CASE("a queue pair in error flushes the shared receive that it was filling"
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("memory of shared receives is that of the queue's domain") {
+TEST_CASE("shared receives use the protection domain of their queue") {
   endpoint host(sharing());
   ibv_pd* other = ibv_alloc_pd(host.context);
   ibv_qp_init_attr attributes = pair_with(host.queue, {4, 4, 1, 1, 0});
@@ -245,7 +245,7 @@ TEST_CASE("memory of shared receives is that of the queue's domain") {
   CHECK(ibv_dealloc_pd(other) == 0);
 }
 
-TEST_CASE("shared queues have limits, and are busy while they are used") {
+TEST_CASE("shared queues have limits and are busy while they are used") {
   endpoint host(sharing());
   CHECK(ibv_destroy_srq(host.shared) == EBUSY);
   ibv_recv_wr request{};
@@ -284,7 +284,7 @@ TEST_CASE("shared queues have limits, and are busy while they are used") {
   CHECK(attempt(1, entries + 1) == EINVAL);
 }
 
-TEST_CASE("a completion queue of the size of a shared queue takes all that it holds") {
+TEST_CASE("a completion queue of the size of a shared queue holds all of its completions") {
   endpoint end;
   for (const std::uint32_t size : {1U, 2U, 63U, 64U, 4095U, 4096U}) {
     ibv_srq_init_attr wanted{};
@@ -302,7 +302,7 @@ TEST_CASE("a completion queue of the size of a shared queue takes all that it ho
   }
 }
 
-TEST_CASE("the extended verb makes shared queues of the basic type, and none of the tagged one") {
+TEST_CASE("the extended verb creates basic shared queues and refuses tag matching") {
   endpoint end;
   const auto create = [&end](std::uint32_t mask, ibv_srq_type type) {
     ibv_srq_init_attr_ex asked{};

@@ -55,7 +55,7 @@ void bring_to(endpoint& end, ibv_qp_state state) {
 
 }  // namespace
 
-TEST_CASE("a transition needs all of its attributes and takes no foreign ones") {
+TEST_CASE("a transition needs all of its attributes and takes no others") {
   endpoint end;
   struct step {
     ibv_qp_state from, to;
@@ -82,7 +82,7 @@ TEST_CASE("a transition needs all of its attributes and takes no foreign ones") 
   }
 }
 
-TEST_CASE("states are entered from the right ones only") {
+TEST_CASE("states are entered from valid states only") {
   endpoint end;
   const ibv_qp_state states[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS,
                                  IBV_QPS_SQD,   IBV_QPS_SQE,  IBV_QPS_ERR};
@@ -105,7 +105,7 @@ TEST_CASE("states are entered from the right ones only") {
   }
 }
 
-TEST_CASE("the current state has to be the current state") {
+TEST_CASE("the given current state has to match") {
   endpoint end;
   bring_to(end, IBV_QPS_RTR);
   ibv_qp_attr attributes = good(end, IBV_QPS_RTS);
@@ -145,7 +145,7 @@ TEST_CASE("values out of range are refused and change nothing") {
   rts([](ibv_qp_attr& a) { a.max_rd_atomic = 17; });
 }
 
-TEST_CASE("a GID that nobody has doesn't resolve") {
+TEST_CASE("a GID that no device has doesn't resolve") {
   if (!on_ethernet()) return;
   endpoint end;
   bring_to(end, IBV_QPS_INIT);
@@ -159,7 +159,7 @@ TEST_CASE("a GID that nobody has doesn't resolve") {
   CHECK(modify(end, good(end, IBV_QPS_RTR), to_rtr) == 0);
 }
 
-TEST_CASE("a query tells what was set") {
+TEST_CASE("a query returns the attributes that were set") {
   endpoint end;
   bring_to(end, IBV_QPS_RTS);
   ibv_qp_attr attributes{};
@@ -187,7 +187,7 @@ TEST_CASE("a query tells what was set") {
   CHECK(initial.qp_type == IBV_QPT_RC);
 }
 
-TEST_CASE("requests are taken in the right states only") {
+TEST_CASE("requests can only be posted in the right states") {
   endpoint end;
   bring_to(end, IBV_QPS_RESET);
   CHECK(end.post_receive(1, {end.piece(0, 8)}) == EINVAL);

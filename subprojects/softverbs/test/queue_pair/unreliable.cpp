@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unreliable connections: what arrives, and what gets lost without a word.
+// Unreliable connections: which messages arrive, and which are silently lost.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/registered_page.hpp"
@@ -23,7 +23,7 @@ bool arrived(const connection& link, std::size_t length) {
                     link.right.memory.begin() + half);
 }
 
-/// Both sides go on as if nothing had been sent.
+/// Both sides continue as if nothing had been sent.
 void nothing_happened(connection& link) {
   CHECK(link.right.quiet());
   CHECK(link.left.state() == IBV_QPS_RTS);
@@ -34,7 +34,7 @@ void nothing_happened(connection& link) {
 
 }  // namespace
 
-TEST_CASE("UC: a message arrives, whatever its size") {
+TEST_CASE("UC: a message of any size arrives") {
   unreliable_connection link;
   for (const std::uint32_t size : {0U, 1U, 4096U, 32768U, 32769U, 500000U}) {
     fill(link.left, 0, size, size);
@@ -53,7 +53,7 @@ TEST_CASE("UC: a message arrives, whatever its size") {
   }
 }
 
-TEST_CASE("UC: remote memory is written, with immediate data or without") {
+TEST_CASE("UC: remote memory is written with or without immediate data") {
   unreliable_connection link;
   for (const std::uint32_t size : {1U, 100000U}) {
     ibv_send_wr request{};
@@ -88,7 +88,7 @@ TEST_CASE("UC: there are no reads and no atomics") {
   }
 }
 
-TEST_CASE("UC: a message that finds no receive is lost") {
+TEST_CASE("UC: a message without a receive is lost") {
   unreliable_connection link;
   for (const std::uint32_t size : {8U, 100000U}) {
     REQUIRE(link.left.send(1, {link.left.piece(0, size)}) == 0);
@@ -120,7 +120,7 @@ TEST_CASE("UC: packets before and after the expected ones do no harm") {
   endpoint left(unreliable());
   endpoint right(unreliable());
   address from_left = left.here();
-  from_left.psn += 5;  // as if five packets had been lost
+  from_left.psn += 5;  // As if five packets had been lost.
   left.connect(right.here());
   right.connect(from_left);
   for (std::uint64_t id = 0; id < 3; ++id) {
@@ -131,7 +131,7 @@ TEST_CASE("UC: packets before and after the expected ones do no harm") {
   }
 }
 
-TEST_CASE("UC: a receive that the message doesn't fit in fails, and only there") {
+TEST_CASE("UC: a receive that is too short fails only at the receiver") {
   unreliable_connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, 99)}) == 0);
   REQUIRE(link.right.post_receive(2, {}) == 0);
@@ -145,7 +145,7 @@ TEST_CASE("UC: a receive that the message doesn't fit in fails, and only there")
   CHECK(link.left.state() == IBV_QPS_RTS);
 }
 
-TEST_CASE("UC: bad memory of a receive fails there") {
+TEST_CASE("UC: bad memory of a receive fails only at the receiver") {
   options constant = unreliable();
   constant.region_access = 0;
   connection link(unreliable(), constant);
@@ -156,7 +156,7 @@ TEST_CASE("UC: bad memory of a receive fails there") {
   CHECK(link.right.state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("UC: a failed send stops the send queue only, until it goes on") {
+TEST_CASE("UC: a failed send stops the send queue until it is resumed") {
   unreliable_connection link;
   REQUIRE(link.left.post_receive(10, {link.left.piece(0, 100)}) == 0);
   ibv_sge wrong = link.left.piece(0, 8);
@@ -166,12 +166,12 @@ TEST_CASE("UC: a failed send stops the send queue only, until it goes on") {
   CHECK(failed.status == IBV_WC_LOC_PROT_ERR);
   CHECK(failed.wr_id == 1);
   CHECK(link.left.state() == IBV_QPS_SQE);
-  // What is sent now is flushed.
+  // Sends are flushed now.
   REQUIRE(link.left.send(2, {link.left.piece(0, 8)}, 0) == 0);
   const ibv_wc flushed = link.left.wait();
   CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
   CHECK(flushed.wr_id == 2);
-  // What comes in is received.
+  // Receiving continues.
   REQUIRE(link.right.send(3, {link.right.piece(0, 100)}) == 0);
   CHECK(link.right.wait().status == IBV_WC_SUCCESS);
   const ibv_wc received = link.left.wait();
@@ -184,7 +184,7 @@ TEST_CASE("UC: a failed send stops the send queue only, until it goes on") {
   still_works(link);
 }
 
-TEST_CASE("UC: what was posted behind a failed send is never carried out") {
+TEST_CASE("UC: requests behind a failed send are never executed") {
   unreliable_connection link;
   REQUIRE(link.right.post_receive(10, {link.right.piece(0, 8)}) == 0);
   ibv_sge wrong = link.left.piece(0, 8);
@@ -208,12 +208,12 @@ TEST_CASE("UC: what was posted behind a failed send is never carried out") {
   CHECK(link.right.quiet());
 }
 
-TEST_CASE("UC: part of a message is no message") {
+TEST_CASE("UC: an incomplete message is not delivered") {
   unreliable_connection link;
   REQUIRE(link.right.post_receive(1, {link.right.piece(0, half)}) == 0);
   const registered_page page(link.left, 0, 1 << 16);
   page.take_away();
-  // Only when it comes to the end of the message, it turns out to be gone.
+  // The missing memory is only noticed at the end of the message.
   REQUIRE(link.left.send(2, {link.left.piece(0, 300000), page.piece(1 << 16)}) == 0);
   CHECK(link.left.wait().status == IBV_WC_LOC_PROT_ERR);
   CHECK(link.right.quiet());
@@ -223,7 +223,7 @@ TEST_CASE("UC: part of a message is no message") {
   CHECK(link.right.wait().byte_len == 8);
 }
 
-TEST_CASE("UC: nobody hears a peer of another service") {
+TEST_CASE("UC: packets of another transport are ignored") {
   const auto attempt = [](ibv_qp_type left_type, ibv_qp_type right_type) {
     options left;
     options right;
@@ -242,7 +242,7 @@ TEST_CASE("UC: nobody hears a peer of another service") {
   attempt(IBV_QPT_RC, IBV_QPT_UC);
 }
 
-TEST_CASE("UC: a send to nobody succeeds") {
+TEST_CASE("UC: a send to a nonexistent peer succeeds") {
   endpoint end(unreliable());
   address nowhere = end.here();
   nowhere.qpn ^= 1;

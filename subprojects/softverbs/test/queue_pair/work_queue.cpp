@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receive work queues, tables of them, and what of both and of queue pairs is refused.
+// Receive work queues, tables of them, and which uses of them and of their queue pairs are refused.
 #include "catch.hpp"
 #include "support/forked.hpp"
 #include "support/work_queues.hpp"
 
 #include <cerrno>
 
-TEST_CASE("receive scaling: the device says what there is") {
+TEST_CASE("receive scaling: the device reports its features") {
   open_context opened;
   ibv_device_attr_ex device{};
   REQUIRE(ibv_query_device_ex(opened.verbs, nullptr, &device) == 0);
@@ -37,7 +37,7 @@ TEST_CASE("receive scaling: InfiniBand has none") {
   CHECK(refusal([&] { return ibv_create_rwq_ind_table(end.context, &table); }) == EOPNOTSUPP);
 }
 
-TEST_CASE("receive scaling: the states of a work queue") {
+TEST_CASE("receive scaling: work queues change their states") {
   if (!on_ethernet()) return;
   work_queues end(1);
   ibv_wq* const queue = end.queues[0];
@@ -46,7 +46,7 @@ TEST_CASE("receive scaling: the states of a work queue") {
   CHECK(queue->wq_type == IBV_WQT_RQ);
   CHECK(queue->wq_num != end.pair->qp_num);
   CHECK(queue->state == IBV_WQS_RDY);
-  // Posted were as many as there may be.
+  // The queue is full.
   CHECK(end.post_to(0, 9) == ENOMEM);
   CHECK(change(queue, IBV_WQS_RDY) == 0);
   CHECK(change(queue, IBV_WQS_ERR) == 0);
@@ -62,7 +62,7 @@ TEST_CASE("receive scaling: the states of a work queue") {
   CHECK(end.post_to(0, 8) == 0);
   REQUIRE(change(queue, IBV_WQS_RESET) == 0);
   CHECK(queue->state == IBV_WQS_RESET);
-  // What was left of it has gone.
+  // The remaining completions were removed.
   ibv_wc nothing{};
   CHECK(ibv_poll_cq(end.completion_queues[0], 1, &nothing) == 0);
   CHECK(end.post_to(0, 1) == EINVAL);
@@ -73,7 +73,7 @@ TEST_CASE("receive scaling: the states of a work queue") {
   CHECK(end.post_to(0, 9) == ENOMEM);
 }
 
-TEST_CASE("receive scaling: changes that make no sense change nothing") {
+TEST_CASE("receive scaling: invalid transitions change nothing") {
   if (!on_ethernet()) return;
   work_queues end(1);
   ibv_wq* const queue = end.queues[0];
@@ -95,7 +95,7 @@ TEST_CASE("receive scaling: changes that make no sense change nothing") {
   CHECK(changed(both, IBV_WQS_RESET, IBV_WQS_RDY) == 0);
 }
 
-TEST_CASE("receive scaling: work queues and tables that make no sense are refused") {
+TEST_CASE("receive scaling: invalid work queues and tables are refused") {
   if (!on_ethernet()) return;
   work_queues end(2);
   endpoint stranger;
@@ -121,7 +121,7 @@ TEST_CASE("receive scaling: work queues and tables that make no sense are refuse
   ibv_wq_init_attr odd = end.asked(0);
   odd.max_wr = 5;
   odd.max_sge = 0;
-  // Not said to be there.
+  // The mask doesn't include these flags.
   odd.create_flags = IBV_WQ_FLAGS_DELAY_DROP;
   ibv_wq* const rounded = ibv_create_wq(end.context, &odd);
   REQUIRE(rounded != nullptr);
@@ -143,7 +143,7 @@ TEST_CASE("receive scaling: work queues and tables that make no sense are refuse
   no_table(1, mixed, 0);
 }
 
-TEST_CASE("receive scaling: queue pairs that make no sense are refused") {
+TEST_CASE("receive scaling: invalid queue pairs are refused") {
   if (!may_send_frames()) return;
   work_queues end(2);
   work_queues others(1);
@@ -188,14 +188,14 @@ TEST_CASE("receive scaling: queue pairs that make no sense are refused") {
     const without_privilege now;
     refused(EPERM, [](auto&) {});
   }
-  // Where nothing is sent, nobody looks where it would complete.
+  // The send completion queue is ignored, because the queue pair sends nothing.
   ibv_qp_init_attr_ex attributes = end.spreading(ipv4_addresses);
   attributes.send_cq = end.queue;
   end.spreader = ibv_create_qp_ex(end.context, &attributes);
   REQUIRE(end.spreader != nullptr);
 }
 
-TEST_CASE("receive scaling: a queue pair that spreads has no states, and no queues") {
+TEST_CASE("receive scaling: a spreading queue pair has no states and no queues") {
   if (!may_send_frames()) return;
   work_queues end(2);
   end.spread(ipv4_addresses);
@@ -219,7 +219,7 @@ TEST_CASE("receive scaling: a queue pair that spreads has no states, and no queu
   CHECK(ibv_qp_to_qp_ex(end.spreader) == nullptr);
 }
 
-TEST_CASE("receive scaling: what is used is busy, and goes from the top") {
+TEST_CASE("receive scaling: objects are busy until their users are destroyed") {
   if (!may_send_frames()) return;
   work_queues end(2);
   end.spread(ipv4_addresses);
@@ -255,7 +255,7 @@ TEST_CASE("receive scaling: what is used is busy, and goes from the top") {
 }
 
 #if !defined(NO_THREADS_AFTER_FORK)
-TEST_CASE("receive scaling: a child of fork may not use what its parent has made") {
+TEST_CASE("receive scaling: a child of fork may not use its parent's objects") {
   if (!may_send_frames()) return;
   work_queues end(2);
   end.spread(ipv4_addresses);
@@ -267,7 +267,7 @@ TEST_CASE("receive scaling: a child of fork may not use what its parent has made
     well = well && ibv_post_wq_recv(end.queues[0], &request, &bad) == EIO && bad == &request;
     well = well && ibv_destroy_wq(end.queues[0]) == EIO;
     well = well && ibv_destroy_rwq_ind_table(end.table) == EIO;
-    // Something of its own has to be made of a domain of its own.
+    // The child's own objects need a protection domain of its own.
     ibv_wq_init_attr of_parent = end.asked(0);
     well = well && ibv_create_wq(end.context, &of_parent) == nullptr && errno == EINVAL;
     ibv_rwq_ind_table_init_attr parents{1, end.queues.data(), 0};

@@ -21,7 +21,7 @@
 
 namespace {
 
-/// A file that is there until the test ends.
+/// A file that exists until the test ends.
 struct temporary_file {
   temporary_file() : descriptor(::mkstemp(name.data())) { REQUIRE(descriptor >= 0); }
   temporary_file(const temporary_file&) = delete;
@@ -36,7 +36,7 @@ struct temporary_file {
 
 }  // namespace
 
-TEST_CASE("a domain of XRC is that of its file") {
+TEST_CASE("an XRC domain belongs to its file") {
   const temporary_file file;
   const temporary_file other;
   open_context device;
@@ -59,7 +59,7 @@ TEST_CASE("a domain of XRC is that of its file") {
   CHECK(attempt(device.verbs, 1'000'000, O_CREAT) == nullptr);
   CHECK(errno == EBADF);
   CHECK(ibv_close_xrcd(first) == 0);
-  // The other one has it still.
+  // The other domain still exists.
   CHECK(attempt(device.verbs, file.descriptor, O_CREAT | O_EXCL) == nullptr);
   CHECK(ibv_close_xrcd(second) == 0);
   CHECK(attempt(device.verbs, file.descriptor, 0) == nullptr);
@@ -68,7 +68,7 @@ TEST_CASE("a domain of XRC is that of its file") {
   CHECK(ibv_close_xrcd(third) == 0);
 }
 
-TEST_CASE("a domain of XRC is opened with all that it needs") {
+TEST_CASE("an XRC domain is opened with all that it needs") {
   open_context device;
   ibv_xrcd_init_attr asked{};
   asked.fd = -1;
@@ -85,7 +85,7 @@ TEST_CASE("a domain of XRC is opened with all that it needs") {
   CHECK((described.device_cap_flags & IBV_DEVICE_XRC) != 0);
 }
 
-TEST_CASE("what belongs to a domain of XRC keeps it busy, and what it completes in") {
+TEST_CASE("the objects of an XRC domain keep it and their completion queue busy") {
   xrc_receiver receiver;
   CHECK(ibv_close_xrcd(receiver.domain) == EBUSY);
   CHECK(ibv_destroy_cq(receiver.end.queue) == EBUSY);
@@ -102,7 +102,7 @@ TEST_CASE("what belongs to a domain of XRC keeps it busy, and what it completes 
   receiver.domain = nullptr;
 }
 
-TEST_CASE("shared receive queues and queue pairs of XRC are made of what they need") {
+TEST_CASE("shared receive queues and queue pairs of XRC need their attributes") {
   xrc_receiver receiver;
   ibv_srq_init_attr_ex wanted = to_share(receiver.end.domain, receiver.domain, receiver.end.queue);
   const std::uint32_t all = wanted.comp_mask;
@@ -115,7 +115,7 @@ TEST_CASE("shared receive queues and queue pairs of XRC are made of what they ne
   ibv_srq* other = ibv_create_srq_ex(receiver.end.context, &wanted);
   REQUIRE(other != nullptr);
   CHECK(number_of(other) != number_of(receiver.shared));
-  // It is for queue pairs of XRC alone.
+  // The queue is for XRC queue pairs only.
   ibv_qp_init_attr plain = pair_with(receiver.end.queue, {1, 1, 1, 1, 0});
   plain.srq = other;
   CHECK(refusal([&] { return ibv_create_qp(receiver.end.domain, &plain); }) == EINVAL);
@@ -139,7 +139,7 @@ TEST_CASE("shared receive queues and queue pairs of XRC are made of what they ne
   CHECK(ibv_qp_to_qp_ex(receiver.target) == nullptr);
 }
 
-TEST_CASE("XRC: messages go into the shared receive queue that each request names") {
+TEST_CASE("XRC: messages fill the shared receive queue that each request names") {
   xrc_connection both;
   xrc_receiver& receiver = both.receiver;
   ibv_srq* second = receiver.create_shared();
@@ -169,7 +169,7 @@ TEST_CASE("XRC: messages go into the shared receive queue that each request name
   CHECK(ibv_destroy_srq(second) == 0);
 }
 
-TEST_CASE("XRC: immediate data, writes, reads and atomics reach the domain of the shared queue") {
+TEST_CASE("XRC: immediate data and writes and reads and atomics reach the shared queue's domain") {
   xrc_connection both(with_atomics());
   xrc_receiver& receiver = both.receiver;
   const address there = receiver.end.here();
@@ -216,7 +216,7 @@ TEST_CASE("XRC: immediate data, writes, reads and atomics reach the domain of th
   CHECK(receiver.end.memory[0] == 8);
 }
 
-TEST_CASE("XRC: requests built by function calls name a shared receive queue, too") {
+TEST_CASE("XRC: requests built by function calls name a shared receive queue as well") {
   xrc_connection both({}, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE);
   ibv_qp_ex* builder = ibv_qp_to_qp_ex(both.sender.pair);
   REQUIRE(builder != nullptr);
@@ -235,7 +235,7 @@ TEST_CASE("XRC: requests built by function calls name a shared receive queue, to
   CHECK(both.receiver.end.memory[0] == 42);
 }
 
-TEST_CASE("XRC: a number that is nobody's, or another domain's, is an invalid request") {
+TEST_CASE("XRC: an unknown number or the number in another domain is an invalid request") {
   xrc_connection both;
   xrc_receiver elsewhere;
   REQUIRE(both.receiver.post(both.receiver.shared, 1, 0, 64) == 0);
@@ -257,7 +257,7 @@ TEST_CASE("XRC: a number that is nobody's, or another domain's, is an invalid re
   CHECK(both.receiver.end.quiet());
 }
 
-TEST_CASE("XRC: memory of another domain of protection than the shared queue's is refused") {
+TEST_CASE("XRC: memory of another protection domain than the shared queue's is refused") {
   xrc_connection both;
   ibv_pd* other = ibv_alloc_pd(both.receiver.end.context);
   REQUIRE(ibv_rereg_mr(both.receiver.end.region, IBV_REREG_MR_CHANGE_PD, other, nullptr, 0, 0) ==
@@ -275,7 +275,7 @@ TEST_CASE("XRC: memory of another domain of protection than the shared queue's i
   CHECK(ibv_dealloc_pd(other) == 0);
 }
 
-TEST_CASE("XRC: a message waits for a receive, and is told when it is too long for it") {
+TEST_CASE("XRC: a message waits for a receive and one that is too long is reported") {
   xrc_connection both;
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.quiet());
@@ -291,7 +291,7 @@ TEST_CASE("XRC: a message waits for a receive, and is told when it is too long f
   CHECK(received.qp_num == both.receiver.target->qp_num);
 }
 
-TEST_CASE("XRC: the limit of a shared receive queue is told") {
+TEST_CASE("XRC: the limit event of a shared receive queue is raised") {
   xrc_connection both;
   ibv_srq_attr limit{0, 0, 2};
   REQUIRE(ibv_modify_srq(both.receiver.shared, &limit, IBV_SRQ_LIMIT) == 0);
@@ -306,7 +306,7 @@ TEST_CASE("XRC: the limit of a shared receive queue is told") {
 }
 
 TEST_CASE(
-    "XRC: what was received stays when its queue pair is destroyed, and goes with its queue") {
+    "XRC: completions outlive their queue pair and are removed with the shared receive queue") {
   xrc_connection both;
   for (std::uint64_t id = 0; id < 2; ++id) {
     REQUIRE(both.receiver.post(both.receiver.shared, id, 0, 64) == 0);
@@ -324,7 +324,7 @@ TEST_CASE(
   CHECK(both.receiver.end.quiet());
 }
 
-TEST_CASE("XRC: a shared receive queue that is gone receives nothing") {
+TEST_CASE("XRC: a destroyed shared receive queue receives nothing") {
   xrc_connection both;
   const std::uint32_t number = number_of(both.receiver.shared);
   REQUIRE(both.receiver.post(both.receiver.shared, 1, 0, 64) == 0);
@@ -334,7 +334,7 @@ TEST_CASE("XRC: a shared receive queue that is gone receives nothing") {
   CHECK(both.sender.wait().status == IBV_WC_REM_INV_REQ_ERR);
 }
 
-TEST_CASE("XRC: the rest of a message is not for another queue that gets the number") {
+TEST_CASE("XRC: the rest of a message isn't delivered to another queue with the same number") {
   using namespace softverbs;
   xrc_connection both;
   const std::uint32_t number = number_of(both.receiver.shared);
@@ -363,7 +363,7 @@ TEST_CASE("XRC: the rest of a message is not for another queue that gets the num
       static_cast<volatile unsigned char*>(&both.receiver.end.memory[packet_bytes - 1]);
   REQUIRE(eventually([&] { return *filled == 0x5a; }));
   REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
-  // Numbers go round.
+  // Numbers are reused after some time.
   both.receiver.shared = both.receiver.create_shared();
   while (number_of(both.receiver.shared) != number) {
     REQUIRE(ibv_destroy_srq(both.receiver.shared) == 0);
@@ -372,7 +372,7 @@ TEST_CASE("XRC: the rest of a message is not for another queue that gets the num
   REQUIRE(both.receiver.post(both.receiver.shared, 2, 1 << 18, 2 * packet_bytes) == 0);
   send(packet_flag::last, 1);
   CHECK(eventually([&] { return both.receiver.state() == IBV_QPS_ERR; }));
-  // What was taken for it is given back, as with any request that breaks a connection.
+  // The receive that it had taken is flushed, as with any request that breaks a connection.
   const ibv_wc flushed = both.receiver.end.wait();
   CHECK(flushed.wr_id == 2);
   CHECK(flushed.status == IBV_WC_WR_FLUSH_ERR);
@@ -380,7 +380,7 @@ TEST_CASE("XRC: the rest of a message is not for another queue that gets the num
   CHECK(std::count(memory.begin() + packet_bytes, memory.end(), 0x5a) == 0);
 }
 
-TEST_CASE("XRC: a queue pair goes with the last object that stands for it") {
+TEST_CASE("XRC: a queue pair is destroyed with the last object that refers to it") {
   const temporary_file file;
   options wanted;
   xrc_connection both(wanted, 0, file.descriptor);
@@ -411,14 +411,14 @@ TEST_CASE("XRC: a queue pair goes with the last object that stands for it") {
   CHECK(shared->state == IBV_QPS_RTS);
   CHECK(ibv_close_xrcd(domain) == EBUSY);
 
-  // It is the creator who goes first, with the context that it was made on still open.
+  // The creator closes it first. The context on which it was created is still open.
   REQUIRE(ibv_destroy_qp(both.receiver.target) == 0);
   both.receiver.target = nullptr;
   REQUIRE(both.receiver.post(both.receiver.shared, 1, 0, 64) == 0);
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
   CHECK(both.receiver.end.wait().status == IBV_WC_SUCCESS);
-  // Events are for who has it open.
+  // All that have it open get its events.
   REQUIRE(both.sender.send_to(2, 0x123456, 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_REM_INV_REQ_ERR);
   ibv_async_event event{};
@@ -432,7 +432,7 @@ TEST_CASE("XRC: a queue pair goes with the last object that stands for it") {
   CHECK(ibv_close_xrcd(domain) == 0);
 }
 
-TEST_CASE("XRC: a queue pair lives on when the device that it was made on is closed") {
+TEST_CASE("XRC: a queue pair outlives the device on which it was created") {
   const temporary_file file;
   open_context mine;
   ibv_xrcd* domain = open_domain(mine.verbs, file.descriptor, O_CREAT);
@@ -458,7 +458,7 @@ TEST_CASE("XRC: a queue pair lives on when the device that it was made on is clo
   CHECK(ibv_close_xrcd(domain) == 0);
 }
 
-TEST_CASE("XRC: closing a device frees what is left of a domain") {
+TEST_CASE("XRC: closing a device frees the rest of a domain") {
   ibv_context* verbs = open_device("soft0");
   ibv_pd* protection = ibv_alloc_pd(verbs);
   ibv_cq* queue = ibv_create_cq(verbs, 4, nullptr, nullptr, 0);
@@ -469,7 +469,7 @@ TEST_CASE("XRC: closing a device frees what is left of a domain") {
   CHECK(ibv_close_device(verbs) == 0);
 }
 
-TEST_CASE("XRC: each half of a connection takes what concerns it") {
+TEST_CASE("XRC: each end of a connection takes the attributes that concern it") {
   xrc_connection both;
   constexpr int to_init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
   constexpr int to_receive =
@@ -492,7 +492,7 @@ TEST_CASE("XRC: each half of a connection takes what concerns it") {
   CHECK(modify(target, IBV_QPS_RTR, to_receive) == EINVAL);
   CHECK(modify(sender, IBV_QPS_RTR, to_receive & ~IBV_QP_DEST_QPN) == EINVAL);
   CHECK(modify(target, IBV_QPS_RTR, to_receive | of_target) == 0);
-  // What concerns the other half is not looked at.
+  // Attributes that concern the other end are ignored.
   CHECK(modify(sender, IBV_QPS_RTR, to_receive | of_target) == 0);
   CHECK(modify(target, IBV_QPS_RTS, to_send & ~IBV_QP_TIMEOUT) == EINVAL);
   CHECK(modify(sender, IBV_QPS_RTS, to_send) == EINVAL);
@@ -507,7 +507,7 @@ TEST_CASE("XRC: each half of a connection takes what concerns it") {
   }
 }
 
-TEST_CASE("XRC: only a peer of XRC is heard") {
+TEST_CASE("XRC: only packets of XRC peers are accepted") {
   xrc_receiver receiver;
   REQUIRE(receiver.post(receiver.shared, 1, 0, 64) == 0);
   endpoint sender(options{.timeout = 8, .retry_count = 1});
@@ -518,7 +518,7 @@ TEST_CASE("XRC: only a peer of XRC is heard") {
   CHECK(receiver.end.quiet());
 }
 
-TEST_CASE("XRC: requests to another process, which dies") {
+TEST_CASE("XRC: requests to another process that dies fail") {
   peer other("xrc");
   xrc_sender sender;
   address there{};
@@ -538,7 +538,7 @@ TEST_CASE("XRC: requests to another process, which dies") {
   CHECK(sender.wait().status == IBV_WC_RETRY_EXC_ERR);
 }
 
-TEST_CASE("XRC: what only receives takes no request, whatever state it is in") {
+TEST_CASE("XRC: a receiving queue pair takes no requests in any state") {
   xrc_connection both;
   ibv_qp* const target = both.receiver.target;
   REQUIRE(both.receiver.state() == IBV_QPS_RTS);
@@ -557,7 +557,7 @@ TEST_CASE("XRC: what only receives takes no request, whatever state it is in") {
   CHECK(ibv_dealloc_mw(window) == 0);
 }
 
-TEST_CASE("XRC: one object of a queue pair is destroyed while another one is used") {
+TEST_CASE("XRC: one object of a queue pair is destroyed while another is used") {
   const temporary_file file;
   open_context one;
   open_context other;
@@ -591,7 +591,7 @@ TEST_CASE("XRC: one object of a queue pair is destroyed while another one is use
   CHECK(ibv_close_xrcd(theirs) == 0);
 }
 
-TEST_CASE("a domain of XRC that is closed leaves the program its locks on the file") {
+TEST_CASE("closing an XRC domain keeps the program's locks on its file") {
   const temporary_file file;
   open_context device;
   flock lock{};
