@@ -14,16 +14,16 @@
 
 namespace fuzz {
 
-/// To which some frames go.
+/// The destination of some frames.
 inline constexpr std::array<std::uint8_t, 6> group_of_frames{3, 0, 0, 0, 0, 1};
 
-/// A frame of Ethernet with headers that belong together, but for what the input changes of them.
+/// An Ethernet frame with headers that belong together, except where the input changes them.
 std::vector<std::uint8_t> make_frame(input& said);
 
-/// A rule that asks for some of what a frame has, or else for anything.
+/// A rule that matches parts of a frame, or anything else.
 class frame_rule {
  public:
-  // Bits of the first byte that it takes, of what is asked for.
+  // Bits of the first input byte, which select the parts to match.
   static constexpr std::uint8_t asks_link = 8;
   static constexpr std::uint8_t asks_internet = 16;
   static constexpr std::uint8_t asks_transport = 32;

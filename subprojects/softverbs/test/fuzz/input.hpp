@@ -8,14 +8,14 @@
 #include <cstring>
 #include <span>
 
-/// What the fuzz targets build on.
+/// The shared parts of the fuzz targets.
 namespace fuzz {
 
 inline void require(bool holds) {
   if (!holds) std::abort();
 }
 
-/// What a fuzzer has made up, taken from its beginning. Behind its end there are zeros.
+/// The fuzzer's input, which is consumed from its beginning. Beyond its end there are zeros.
 class input {
  public:
   input(const std::uint8_t* bytes, std::size_t length) noexcept : left_(bytes, length) {}
@@ -28,9 +28,9 @@ class input {
     if (!bytes.empty()) std::memcpy(&result, bytes.data(), bytes.size());
     return result;
   }
-  /// Less than `end`, which is at most 256.
+  /// Returns a number below `end`, which is at most 256.
   unsigned below(unsigned end) noexcept { return take<std::uint8_t>() % end; }
-  /// Fewer if there are no more.
+  /// Returns fewer bytes if no more are left.
   std::span<const std::uint8_t> take_bytes(std::size_t count) noexcept {
     const auto taken = left_.first(std::min(count, left_.size()));
     left_ = left_.subspan(taken.size());

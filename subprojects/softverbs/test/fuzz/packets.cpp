@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: whatever comes through the sockets of the wire, and through a ring that
-/// somebody shares with this process, breaks at most the queue pair that it claims to come from the
-/// peer of. Memory that isn't registered stays as it is, and what was posted completes once at
-/// most.
+/// A libFuzzer target: arbitrary data from the sockets of the wire, and from a ring that another
+/// process shares with this one, breaks at most the queue pair whose peer it claims to come from.
+/// Memory that isn't registered stays unchanged, and a posted request completes at most once.
 ///
-/// All is done by one process, as the kernel says who sends, and by steps, so that the same input
-/// does the same.
+/// One process does everything, because the kernel reports the sender, and in single steps, so that
+/// an input always has the same effect.
 
 #include "device/environment.hpp"
 #include "frame.hpp"
@@ -45,14 +44,14 @@ int sealed_memory(std::size_t size) {
   return made;
 }
 
-/// A connection that no softverbs has made.
+/// A connection that was not opened by softverbs.
 class stranger {
  public:
   explicit stranger(std::uint32_t slot) {
     socket_ = open_socket();
     require(socket_ >= 0);
     const slot_name there(slot);
-    // All places may be taken; then it says nothing.
+    // The backlog may be full. It sends nothing in this case.
     static_cast<void>(::connect(socket_, there.get(), there.length));
   }
   stranger(const stranger&) = delete;
@@ -78,7 +77,7 @@ class stranger {
     send_notice(socket_, greeting, {memory, -1});
     ::close(memory);
   }
-  /// What comes back, as who is served reads it.
+  /// Receives the answers, like a peer that is served.
   void hear() const {
     std::array<std::byte, 64> answer;
     descriptors attached;
@@ -98,7 +97,7 @@ class stranger {
   }
   void scribble(fuzz::input& said) {
     if (shared_.empty()) return;
-    // Mostly where the ends say how far they are, and at the beginnings of messages.
+    // Mostly where the ends write their positions, and at the beginnings of messages.
     const std::size_t place = said.take<std::uint16_t>();
     const std::size_t at = said.below(2) == 0 ? place % ring_end::state_bytes / 64 * 64
                                               : ring_end::state_bytes + place * 64;
@@ -112,7 +111,7 @@ class stranger {
   std::optional<ring_writer> ring_;
 };
 
-/// A message that would be believed, but for what the input changes of it.
+/// A packet that would be accepted, except where the input changes it.
 class letter {
  public:
   letter(const fuzz::victim& to, std::uint32_t from, ibv_qp_type type) : to_(to), type_(type) {
@@ -153,7 +152,7 @@ class letter {
     header.shared_queue = to_.shared_number(0);
     if (header.kind == packet_kind::read_request) header.message = said.take<std::uint16_t>();
     if (header.kind == packet_kind::refuse) header.reason = static_cast<refusal>(1 + said.below(5));
-    // Where it is in a message of several packets.
+    // Its position in a message of several packets.
     if ((changes & 1) != 0) header.flags = said.take<std::uint8_t>();
     if ((changes & 2) != 0) header.psn = header.psn + said.below(9) - 4;
     if ((changes & 4) != 0) header.offset = said.below(2) * packet_bytes;
@@ -162,7 +161,7 @@ class letter {
     if ((changes & 32) != 0) header.payload = packet_bytes;
     if ((changes & 128) != 0) go_elsewhere(header, said);
     const std::uint32_t whole = header.payload;
-    // Any byte of it becomes any other one.
+    // Replaces any byte by another one.
     if ((changes & 64) != 0) {
       auto* raw = reinterpret_cast<std::uint8_t*>(&header);
       for (unsigned count = 1 + said.below(3); count > 0; --count) {
@@ -187,7 +186,7 @@ class letter {
     }
     return bytes_;
   }
-  /// The last one that was sent.
+  /// The last frame that was sent.
   std::span<const std::uint8_t> frame() const noexcept { return frame_; }
 
  private:
@@ -195,7 +194,7 @@ class letter {
     const std::size_t length = std::min(from.size(), to.size());
     if (length != 0) std::memcpy(to.data(), from.data(), length);
   }
-  /// To something else of those that the queue pair has.
+  /// To another destination that the queue pair has.
   void go_elsewhere(packet_header& header, fuzz::input& said) const {
     if (type_ == IBV_QPT_XRC_RECV) {
       header.shared_queue = said.below(4) == 0 ? said.take<std::uint32_t>() : to_.shared_number(1);
@@ -242,7 +241,7 @@ void post(fuzz::input& said, fuzz::victim& on) {
   on.post(what, home.piece(said.take<std::uint8_t>(), length), 0x1000, home.region->rkey);
 }
 
-/// What only some types have.
+/// Parts that only some types have.
 void arrange(fuzz::input& said, fuzz::victim& on, const letter& last) {
   on.bind_window();
   on.renew_shared(said.below(2));
@@ -260,7 +259,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* bytes, std::size_t len
   ibv_qp_type type = types[first % types.size()];
   if (type == IBV_QPT_RAW_PACKET && !home.may_send_frames()) type = IBV_QPT_UD;
   {
-    // Nobody has that number as long as there are few others.
+    // This number is unused while there are few other queue pairs.
     static std::uint32_t runs = 0;
     const std::uint32_t absent =
         home.slot() << wire::index_bits | ((++runs + wire::index_mask / 2) & wire::index_mask);

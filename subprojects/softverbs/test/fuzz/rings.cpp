@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A libFuzzer target: whatever the other end writes to a ring, and to the announcements behind it,
-/// this end stays within the memory and comes to an end. The first letter chooses which end this
-/// is; the rest is what both do, in turns.
+/// this end stays within the memory and terminates. The first letter chooses which end this is. The
+/// rest controls what both ends do, in turns.
 
 #include "input.hpp"
 #include "machine/announcements.hpp"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr unsigned most_turns = 200;
 
-/// Exactly as much as both share, so that AddressSanitizer sees who leaves it.
+/// Memory of exactly the shared length, so that AddressSanitizer detects accesses beyond it.
 class pair_of_ends {
  public:
   pair_of_ends() {
@@ -39,7 +39,8 @@ class pair_of_ends {
   ring_state& state() const noexcept { return *reinterpret_cast<ring_state*>(start_); }
 
  private:
-  // The same for all: to get it and to give it back would take longer than all else.
+  // All inputs use the same memory: allocating and freeing it would take longer than everything
+  // else.
   std::byte* start_ = [] {
     static void* const memory = std::aligned_alloc(4096, pair_memory::bytes);
     return static_cast<std::byte*>(memory);
@@ -51,7 +52,7 @@ bool is_within(std::span<const std::byte> whole, const std::byte* start, std::si
          start - whole.data() <= static_cast<std::ptrdiff_t>(whole.size() - length);
 }
 
-/// Numbers at which something ends, more often than others.
+/// A number that is often at a boundary.
 std::uint64_t number(fuzz::input& said, std::uint64_t near) {
   switch (said.below(6)) {
     case 0:
@@ -78,7 +79,7 @@ void scribble(fuzz::input& said, std::span<std::byte> memory, std::size_t step) 
 void read(fuzz::input& said) {
   const pair_of_ends shared;
   ring_reader in(shared.ring());
-  // What a writer who lies does like one who doesn't.
+  // The writer writes messages and false data.
   ring_writer out(shared.ring());
   std::uint64_t position = 0;
   bool open = true;
@@ -121,7 +122,7 @@ void read(fuzz::input& said) {
       }
     }
   }
-  // It comes to an end, whatever is left.
+  // It terminates, whatever is left.
   for (unsigned left = 0; open; ++left) {
     const auto message = in.next(open);
     if (message.empty()) break;
@@ -176,7 +177,7 @@ void hear_announcements(fuzz::input& said) {
     const announcements::use of{
         said.below(2) == 0 ? announcements::any : said.take<std::uint16_t>(),
         said.below(2) == 0 ? announcements::any : said.take<std::uint32_t>()};
-    // Of all places, each is judged until that has been enough.
+    // Judges announcements until a judgement ends the wait.
     unsigned judged = 0;
     own.wait(of, [&](const announcements::use& what) {
       require(what.pair < 1U << 14 && what.region < 1U << 20);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A libFuzzer target: whatever a peer says in its tables of queue pairs and regions, and also
-/// while it changes that, requests of this process change nothing here but what they are to fill,
-/// and complete once at most.
+/// A libFuzzer target: whatever a peer writes to its tables of queue pairs and regions, even while
+/// it changes them, requests of this process change only the memory that they are to fill, and
+/// complete at most once.
 ///
-/// The peer is a child that never runs again, whose memory takes what is written there. What it
-/// shares, and says, is this process' own doing.
+/// The peer is a child that never runs again, and whose memory receives the writes. This process
+/// itself fills the memory that the peer shares, and sends its messages.
 
 #include "memory/published_tables.hpp"
 #include "memory/region_table.hpp"
@@ -40,17 +40,17 @@ constexpr std::uint32_t index_of_pair = 77;
 constexpr std::uint32_t index_of_region = 5;
 constexpr std::uint32_t key_of_region = index_of_region << 8 | 3;
 constexpr std::uint64_t mark = 0x1234'5678'9abc'def0;
-/// Where the peer has the memory of its devices, as it says.
+/// The address at which the peer claims to have the memory of its devices.
 constexpr std::uint64_t device_memory_there = std::uint64_t{1} << 40;
 
-/// What the child has at the same address.
+/// The child's memory at the same address.
 struct alignas(4096) peer_memory {
   std::array<std::byte, std::size_t{64} * 1024> registered;
   std::uint64_t mark_there;
 };
 peer_memory there;
 
-/// Words of the tables, as anybody may write there who isn't bound to their rules.
+/// The words of the tables, for a writer that ignores their rules.
 using words = std::span<std::atomic<std::uint64_t>>;
 
 template <typename Place>
@@ -58,7 +58,7 @@ words words_of(Place& place) {
   return {reinterpret_cast<std::atomic<std::uint64_t>*>(&place), sizeof(place) / 8};
 }
 
-/// Another process, as far as softverbs can tell.
+/// A process that is another one for softverbs.
 class hostile_peer {
  public:
   static hostile_peer& only() {
@@ -70,13 +70,13 @@ class hostile_peer {
 
   std::uint32_t pair() const noexcept { return slot_ << wire::index_bits | index_of_pair; }
 
-  /// Tells the truth about a queue pair that is connected to this one, and about a region.
+  /// Publishes true data about a queue pair that is connected to this one, and about a region.
   void be_honest(const ibv_qp& peer, bool in_device_memory);
-  /// Does the part of the greeting, as often as somebody connects.
+  /// Does its part of the handshake, whenever a process connects.
   void answer();
-  /// Writes something to what is shared.
+  /// Writes something to the shared memory.
   void lie(fuzz::input& said);
-  /// From here on, what was said and what was true take turns, until it is to stop.
+  /// From here on, false and true data alternate, until `on` is false.
   void waver(bool on);
   void say(notice::kind what) const {
     if (connected_ >= 0) send_notice(connected_, what);
@@ -118,7 +118,7 @@ hostile_peer::hostile_peer() {
   child_ = ::fork();
   require(child_ >= 0);
   if (child_ == 0) {
-    // Who listens is whom the kernel says to have been connected to.
+    // For the kernel, the process that calls listen is the peer.
     ::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     ::prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     if (::listen(listener_, 16) == 0) static_cast<void>(!::write(ready[1], "", 1));
@@ -144,7 +144,7 @@ void hostile_peer::be_honest(const ibv_qp& peer, bool in_device_memory) {
   say.device_memory = device_memory_there;
   auto& pair = say.pairs[index_of_pair];
   auto& region = say.regions[index_of_region];
-  // Versions begin anew.
+  // Versions start from the beginning.
   new (&pair) published_tables::pair_place{};
   new (&region) published<shown_region>{};
   constexpr unsigned rights =
@@ -152,7 +152,7 @@ void hostile_peer::be_honest(const ibv_qp& peer, bool in_device_memory) {
   pair.shown.show(
       {hostile_peer::pair(), peer.qp_num, 1, rights, service::of(peer.qp_type), 2, {}, {}, 16, 1});
   pair.expected_psn = fuzz::victim::psn;
-  // At its end, so that what goes beyond it isn't there.
+  // At the end of the device memory, so that accesses beyond the region have no memory.
   const std::uint64_t memory =
       in_device_memory ? device_memory_there + device_memory_bytes - sizeof(there.registered)
                        : reinterpret_cast<std::uintptr_t>(there.registered.data());
@@ -188,7 +188,7 @@ void hostile_peer::lie(fuzz::input& from) {
   const unsigned at = from.take<std::uint8_t>();
   const unsigned how = from.below(4);
   if (where == 3) {
-    // What the reader of a ring says, or the announcements behind that.
+    // The state of the ring's reader, or the announcements behind it.
     if (pair_.bytes().empty()) return;
     value = from.take<std::uint64_t>();
     const std::size_t place = at < 128 ? at % 8 * 64 : pair_memory::hazards + (at - 128) * 64;
@@ -239,7 +239,7 @@ void hostile_peer::take_turns() {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int* /*count*/, char*** /*arguments*/) {
-  // Before this process has more threads than one.
+  // This has to happen before the process has more than one thread.
   hostile_peer::only();
   return 0;
 }

@@ -52,7 +52,7 @@ device& device::only() {
 }
 
 device::device() {
-  // Pages that aren't there, one that isn't registered, those that are, and the same again.
+  // Pages that aren't mapped, one that isn't registered, the registered ones, and the reverse.
   void* start =
       ::mmap(nullptr, registered + 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   require(start != MAP_FAILED);

@@ -13,29 +13,30 @@
 
 namespace fuzz {
 
-/// A device, once for all, and memory of which one part is registered: nothing else of it may ever
-/// change, and nothing behind it is there.
+/// A device, which exists once, and memory of which one part is registered. Nothing else of it may
+/// ever change, and it is surrounded by unmapped pages.
 class device {
  public:
   static device& only();
 
-  /// Same for all: the registered part begins as some numbers, the rest as others.
+  /// Starts each input from the same state: the registered part holds a sequence of numbers, and
+  /// the rest another value.
   void begin();
-  /// The same; from here on only steps make progress, and all goes as packets.
+  /// As above. From here on, only steps make progress, and all requests travel as packets.
   void begin_steps(std::uint64_t seed);
-  /// What isn't registered has not changed.
+  /// Checks that memory outside of the region has not changed.
   void check() const;
-  /// What was made in between is served, or has failed, as far as so many steps go.
+  /// Executes up to `steps` steps, in which pending work is completed or fails.
   static void run(unsigned steps);
 
   std::span<std::byte> memory() const noexcept { return memory_; }
   std::uint32_t slot() const noexcept;
   ibv_sge piece(std::size_t offset, std::uint32_t length) const noexcept;
-  /// The device's own end of a connection.
+  /// The address of the device, for its own connections.
   ibv_ah_attr way_here() const;
-  /// What queue pairs join that aren't connected, of that type.
+  /// The group that unconnected queue pairs of this type join.
   static ibv_gid group(ibv_qp_type type) noexcept;
-  /// Not all users may make raw packet queue pairs.
+  /// False if the user can't create raw packet queue pairs.
   bool may_send_frames() const noexcept { return may_send_frames_; }
 
   ibv_context* context = nullptr;
@@ -53,37 +54,37 @@ class device {
   bool may_send_frames_ = false;
 };
 
-/// A queue pair of it that is connected to one of that number, which needn't be there; and what
-/// belongs to it.
+/// A queue pair of the device that is connected to the queue pair with a number, which may not
+/// exist; and its objects.
 class victim {
  public:
-  /// Of XRC, receives are always shared.
+  /// With XRC, receives are always shared.
   victim(ibv_qp_type type, std::uint32_t peer, bool shares_receives);
   victim(const victim&) = delete;
   victim& operator=(const victim&) = delete;
   ~victim();
 
-  /// Of XRC, to one of two shared queues.
+  /// With XRC, to one of two shared queues.
   void post_receive(std::size_t offset, std::uint32_t length, unsigned which = 0);
-  /// The number of one of these.
+  /// The number of one of these queues.
   std::uint32_t shared_number(unsigned which) const noexcept;
-  /// One of these is another one from here on.
+  /// Replaces one of these queues by a new one.
   void renew_shared(unsigned which);
-  /// Through a window, peers see a part of what is registered from here on.
+  /// From here on, peers can access a part of the registered memory through a window.
   void bind_window();
   std::uint32_t window_key() const noexcept { return window_key_; }
-  /// One more rule by which a raw packet queue pair gets frames; it may make no sense.
+  /// Adds a rule by which a raw packet queue pair receives frames. It may be invalid.
   void add_rule(ibv_flow_attr& attributes);
-  /// What can't be posted isn't.
+  /// A request that can't be posted is dropped.
   void post(ibv_wr_opcode what, const ibv_sge& piece, std::uint64_t remote, std::uint32_t rkey);
-  /// Takes what has been completed: of what was posted, once.
+  /// Takes the completions, and checks that each request completes at most once.
   void poll();
 
   ibv_qp* pair = nullptr;
   static constexpr std::uint32_t psn = 100;
   static constexpr std::uint32_t peer_psn = 200;
   static constexpr std::uint32_t qkey = 0x11111111;
-  // What the window shows of the registered memory.
+  // The part of the registered memory that the window covers.
   static constexpr std::size_t window_start = 1024;
   static constexpr std::size_t window_length = 2048;
 

@@ -18,7 +18,7 @@ ssize_t send_to(const one_rsocket& from, const std::string& text, sockaddr_in6 a
   return rsendto(from.descriptor, text.data(), text.size(), 0, of_c(address), sizeof(address));
 }
 
-/// A datagram and the address that it is from.
+/// Receives a datagram with the address of its sender.
 std::pair<std::string, sockaddr_in6> receive_from(const one_rsocket& end, int flags = 0) {
   std::array<char, 5000> data{};
   sockaddr_in6 from{};
@@ -31,7 +31,7 @@ std::pair<std::string, sockaddr_in6> receive_from(const one_rsocket& end, int fl
 
 }  // namespace
 
-TEST_CASE("rsockets: datagrams go both ways, and tell where they are from") {
+TEST_CASE("rsockets: datagrams go both ways and report their senders") {
   const auto [address, domain] = GENERATE(table<const char*, int>(
       {{"198.18.83.1", AF_INET}, {"127.0.0.1", AF_INET}, {"fd73:6f66:7476::1", AF_INET6}}));
   const one_rsocket server(SOCK_DGRAM, domain);
@@ -51,7 +51,7 @@ TEST_CASE("rsockets: datagrams go both ways, and tell where they are from") {
   CHECK(server.ready(POLLIN) == 0);
 }
 
-TEST_CASE("rsockets: a socket at all addresses gets datagrams of both families") {
+TEST_CASE("rsockets: a socket on all addresses gets datagrams of both families") {
   const one_rsocket server(SOCK_DGRAM, AF_INET6);
   REQUIRE(server.bind("::") == 0);
   const one_rsocket client(SOCK_DGRAM);
@@ -81,7 +81,7 @@ TEST_CASE("rsockets: datagrams without a receiver are lost") {
     const one_rsocket second(SOCK_DGRAM);
     CHECK(second.bind("198.18.83.1", port) == -1);
     CHECK(errno == EADDRINUSE);
-    // They don't block, though the receiver takes none.
+    // The sends don't block, although the receiver takes no datagrams.
     for (int sent = 0; sent < 30; ++sent)
       REQUIRE(send_to(client, "x", ip("198.18.83.1", port)) == 1);
     CHECK(receive_from(server).first == "x");
@@ -89,7 +89,7 @@ TEST_CASE("rsockets: datagrams without a receiver are lost") {
   CHECK(send_to(client, "x", ip("198.18.83.1", port)) == 1);
 }
 
-TEST_CASE("rsockets: a datagram has the size of the port's packets at most") {
+TEST_CASE("rsockets: a datagram is limited to the size of the port's packets") {
   const one_rsocket server(SOCK_DGRAM);
   REQUIRE(server.bind("198.18.83.1") == 0);
   const one_rsocket client(SOCK_DGRAM);
@@ -99,7 +99,7 @@ TEST_CASE("rsockets: a datagram has the size of the port's packets at most") {
   CHECK(receive_from(server).first == longest);
   CHECK(rsend(client.descriptor, std::string(4097, 'l').data(), 4097, 0) == -1);
   CHECK(errno == EMSGSIZE);
-  // A datagram that is longer than the buffer is cut off.
+  // A datagram that is longer than the buffer is truncated.
   client.send("abcdef");
   CHECK(server.receive(3) == "abc");
   client.send("");

@@ -26,7 +26,7 @@ ssize_t write(const one_rsocket& end, const std::string& text, off_t offset) {
 
 }  // namespace
 
-TEST_CASE("rsockets: a write to mapped memory is there before what is sent after it") {
+TEST_CASE("rsockets: a write to mapped memory arrives before later sends") {
   std::vector<char> memory(300000);
   const rsocket_pair pair(2);
   REQUIRE(map(pair.server, memory, 1000) == 1000);
@@ -42,7 +42,7 @@ TEST_CASE("rsockets: a write to mapped memory is there before what is sent after
   }
 }
 
-TEST_CASE("rsockets: a write arrives though the program only looks at its memory") {
+TEST_CASE("rsockets: a write arrives although the program only polls its memory") {
   std::vector<char> memory(1);
   const rsocket_pair pair(1);
   const off_t offset = map(pair.client, memory, -1);
@@ -53,7 +53,7 @@ TEST_CASE("rsockets: a write arrives though the program only looks at its memory
   CHECK(eventually([&] { return std::atomic_ref(memory[0]).load() == '!'; }));
 }
 
-TEST_CASE("rsockets: only as many mappings as the peer has room for") {
+TEST_CASE("rsockets: a peer can have only as many mappings as the other end allows") {
   std::vector<char> memory(10);
   std::vector<char> more(10);
   std::vector<char> most(10);
@@ -68,7 +68,7 @@ TEST_CASE("rsockets: only as many mappings as the peer has room for") {
   CHECK(map(pair.server, more, 10) == 10);
   CHECK(map(pair.server, most, 20) == -1);
   CHECK(errno == ENOMEM);
-  // A write may go over several.
+  // A write may span several mappings.
   pair.server.send("m");
   REQUIRE(pair.client.receive(1) == "m");
   CHECK(write(pair.client, "0123456789", 5) == 10);
@@ -88,7 +88,7 @@ TEST_CASE("rsockets: only as many mappings as the peer has room for") {
   CHECK(write(pair.client, "gone", 0) == 0);
 }
 
-TEST_CASE("rsockets: memory is mapped after the connection, and before it is closed") {
+TEST_CASE("rsockets: memory is mapped only on an open connection") {
   const one_rsocket idle;
   std::vector<char> memory(10);
   CHECK(map(idle, memory, 0) == -1);

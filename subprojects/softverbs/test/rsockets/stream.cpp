@@ -36,7 +36,7 @@ std::size_t fill(const one_rsocket& end) {
 
 }  // namespace
 
-TEST_CASE("rsockets: data goes both ways, and each end knows both addresses") {
+TEST_CASE("rsockets: data goes both ways and each end knows both addresses") {
   const char* const address =
       GENERATE("198.18.83.1", "198.18.83.2", "127.0.0.1", "fd73:6f66:7476::1", "::1");
   const rsocket_listener listener(address);
@@ -57,7 +57,7 @@ TEST_CASE("rsockets: data goes both ways, and each end knows both addresses") {
   CHECK(client.receive(8) == "and back");
 }
 
-TEST_CASE("rsockets: a listener at all addresses takes clients of both families") {
+TEST_CASE("rsockets: a listener on all addresses accepts clients of both families") {
   const rsocket_listener listener("::");
   const one_rsocket client;
   REQUIRE(client.connect("198.18.83.2", listener.port()) == 0);
@@ -69,7 +69,7 @@ TEST_CASE("rsockets: a listener at all addresses takes clients of both families"
   CHECK(listener.accept().name() == "fd73:6f66:7476::1 " + std::to_string(listener.port()));
 }
 
-TEST_CASE("rsockets: a nonblocking connect is in progress, and a poll ends it") {
+TEST_CASE("rsockets: a nonblocking connect is in progress until a poll completes it") {
   const rsocket_listener listener;
   listener.make_nonblocking();
   CHECK(listener.ready(POLLIN) == 0);
@@ -91,7 +91,7 @@ TEST_CASE("rsockets: a nonblocking connect is in progress, and a poll ends it") 
   CHECK(client.wait_for(POLLIN) == POLLIN);
 }
 
-TEST_CASE("rsockets: a port without a listener refuses, and may be asked again") {
+TEST_CASE("rsockets: a port without a listener refuses and can be tried again") {
   const one_rsocket holder;
   REQUIRE(holder.bind("198.18.83.1") == 0);
   const std::uint16_t port = holder.port();
@@ -114,7 +114,7 @@ TEST_CASE("rsockets: a port without a listener refuses, and may be asked again")
   CHECK(client.wait_for(POLLOUT) == POLLOUT);
 }
 
-TEST_CASE("rsockets: a full backlog keeps clients waiting") {
+TEST_CASE("rsockets: a full backlog makes clients wait") {
   const one_rsocket listener;
   REQUIRE(listener.bind("198.18.83.1") == 0);
   REQUIRE(rlisten(listener.descriptor, 1) == 0);
@@ -128,7 +128,7 @@ TEST_CASE("rsockets: a full backlog keeps clients waiting") {
   CHECK(second.wait_for(POLLOUT) == POLLOUT);
 }
 
-TEST_CASE("rsockets: addresses of no device, and taken ones") {
+TEST_CASE("rsockets: unknown addresses and used ports are refused") {
   const one_rsocket client;
   CHECK(client.connect("192.0.2.1", 1000) == -1);
   CHECK(errno == ENODEV);
@@ -152,7 +152,7 @@ TEST_CASE("rsockets: addresses of no device, and taken ones") {
   CHECK(errno == EBADF);
 }
 
-TEST_CASE("rsockets: an identifier that asks a listening rsocket is rejected") {
+TEST_CASE("rsockets: an identifier that connects to a listening rsocket is rejected") {
   const rsocket_listener listener;
   listener.make_nonblocking();
   event_source events;
@@ -164,7 +164,7 @@ TEST_CASE("rsockets: an identifier that asks a listening rsocket is rejected") {
   CHECK(events.next(RDMA_CM_EVENT_REJECTED)->status == 28);
 }
 
-TEST_CASE("rsockets: data is peeked at, awaited, and taken in pieces") {
+TEST_CASE("rsockets: data is peeked at and waited for and received in pieces") {
   const rsocket_pair pair;
   std::array<char, 8> text{};
   CHECK(rrecv(pair.server.descriptor, text.data(), 4, MSG_DONTWAIT) == -1);
@@ -196,7 +196,7 @@ TEST_CASE("rsockets: data is peeked at, awaited, and taken in pieces") {
   CHECK(ntohs(from.sin6_port) == pair.client.port());
 }
 
-TEST_CASE("rsockets: without room a send is partial, and a poll waits") {
+TEST_CASE("rsockets: a send without room is partial and a poll waits") {
   const rsocket_pair pair;
   const std::size_t sent = fill(pair.client);
   CHECK(sent > 0);
@@ -204,7 +204,7 @@ TEST_CASE("rsockets: without room a send is partial, and a poll waits") {
   CHECK(pair.server.receive(sent) == std::string(sent, 'x'));
   CHECK(pair.client.wait_for(POLLOUT) == POLLOUT);
   CHECK(pair.server.ready(POLLIN) == 0);
-  // A blocking send takes all.
+  // A blocking send sends everything.
   const std::string much(4 * sent, 'y');
   std::string got;
   const int result = returns_only_after(
@@ -217,7 +217,7 @@ TEST_CASE("rsockets: without room a send is partial, and a poll waits") {
   CHECK(got == much);
 }
 
-TEST_CASE("rsockets: each direction ends by itself") {
+TEST_CASE("rsockets: each direction ends on its own") {
   const rsocket_pair pair;
   pair.client.send("last");
   REQUIRE(rshutdown(pair.client.descriptor, SHUT_WR) == 0);
@@ -291,7 +291,7 @@ TEST_CASE("rsockets: a child of fork works with its parent's connection") {
   CHECK(pair.client.receive(1).empty());
 }
 
-TEST_CASE("rsockets: accept, receive and poll wait") {
+TEST_CASE("rsockets: accept and receive and poll block") {
   const rsocket_listener listener;
   const one_rsocket client;
   const int accepted =
@@ -303,7 +303,7 @@ TEST_CASE("rsockets: accept, receive and poll wait") {
   CHECK(asked.revents == POLLIN);
 }
 
-TEST_CASE("rsockets: select and poll take other descriptors, too") {
+TEST_CASE("rsockets: select and poll accept other descriptors as well") {
   const rsocket_pair pair;
   std::array<int, 2> pipe{};
   REQUIRE(::pipe2(pipe.data(), O_CLOEXEC) == 0);
@@ -362,7 +362,7 @@ TEST_CASE("rsockets: options") {
   CHECK(errno == EINVAL);
 }
 
-TEST_CASE("rsockets: a broken device, and a port that is down, connect to nothing") {
+TEST_CASE("rsockets: a failed device or port makes connections fail") {
   const auto [fault, error] = GENERATE(
       table<const char*, int>({{"device-fatal@soft0", ENODEV}, {"port-down@soft0", ENETDOWN}}));
   const rsocket_listener listener;

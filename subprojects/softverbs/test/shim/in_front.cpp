@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// libsoftverbs-faults in front of a device, here soft0. Without it, these tests mean nothing.
+// libsoftverbs-faults in front of a device, here soft0. Without it, these tests are meaningless.
 #include "support/faults.hpp"
 #include "support/forked.hpp"
 #include "support/peer.hpp"
@@ -19,7 +19,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Reads what is there of an extended queue, to the end.
+/// Reads all available completions of an extended queue.
 struct reading {
   std::uint64_t id;
   ibv_wc_status status;
@@ -51,7 +51,7 @@ std::vector<reading> read_some(ibv_cq_ex* from, std::size_t count) {
 
 }  // namespace
 
-TEST_CASE("in front of a device, what is out of reach is refused", "[.][in front]") {
+TEST_CASE("in front of a device: unsupported faults are refused", "[.][in front]") {
   for (const char* text :
        {"packet=lost", "packet:1%=doubled", "packet=port-down", "peer-lost", "peer-lost@5",
         "peer-back", "completion=peer-lost", "port-down@1", "port-down@", "port-down@soft0/0",
@@ -67,7 +67,7 @@ TEST_CASE("in front of a device, what is out of reach is refused", "[.][in front
   softverbs_reset_faults();
 }
 
-TEST_CASE("in front of a device, a port goes down, and comes up, for all who have it open",
+TEST_CASE("in front of a device: a port goes down and up for all that have it open",
           "[.][in front]") {
   endpoint one;
   endpoint two;
@@ -84,7 +84,7 @@ TEST_CASE("in front of a device, a port goes down, and comes up, for all who hav
   CHECK_FALSE(is_readable(other.context->async_fd));
   CHECK(port_of(other) == IBV_PORT_ACTIVE);
   {
-    // Who opens it later sees the state, and has missed the event.
+    // A context that is opened later sees the state, but not the event.
     endpoint late;
     CHECK(port_of(late) == IBV_PORT_DOWN);
     CHECK_FALSE(is_readable(late.context->async_fd));
@@ -97,7 +97,7 @@ TEST_CASE("in front of a device, a port goes down, and comes up, for all who hav
   CHECK(port_of(one) == IBV_PORT_ACTIVE);
 }
 
-TEST_CASE("in front of a device, its own events come, too", "[.][in front]") {
+TEST_CASE("in front of a device: its own events arrive as well", "[.][in front]") {
   endpoint end(options{.cq_entries = 1});
   end.connect(end.here());
   ::fcntl(end.context->async_fd, F_SETFL, O_NONBLOCK);
@@ -112,7 +112,7 @@ TEST_CASE("in front of a device, its own events come, too", "[.][in front]") {
   ibv_ack_async_event(&event);
 }
 
-TEST_CASE("in front of a device, a failed request takes its queue pair along", "[.][in front]") {
+TEST_CASE("in front of a device: a failed request fails its queue pair", "[.][in front]") {
   connection link;
   const faults set("send-completion" + at(link.left) + ":2=remote_access_error/7");
   REQUIRE(link.left.post_receive(10, {}) == 0);
@@ -124,7 +124,7 @@ TEST_CASE("in front of a device, a failed request takes its queue pair along", "
   completes(link.left, 4, IBV_WC_WR_FLUSH_ERR);
   completes(link.left, 10, IBV_WC_WR_FLUSH_ERR);
   CHECK(link.left.state() == IBV_QPS_ERR);
-  // Reset, it works again.
+  // After a reset, it works again.
   REQUIRE(link.left.change(IBV_QPS_RESET) == 0);
   REQUIRE(link.right.change(IBV_QPS_RESET) == 0);
   link.left.connect(link.right.here());
@@ -133,7 +133,7 @@ TEST_CASE("in front of a device, a failed request takes its queue pair along", "
   completes(link.left, 5, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("in front of a device, receives are told from sends", "[.][in front]") {
+TEST_CASE("in front of a device: receives are distinguished from sends", "[.][in front]") {
   connection link;
   const faults set("receive-completion:2=local_length_error");
   for (std::uint64_t id = 1; id <= 3; ++id) {
@@ -148,7 +148,7 @@ TEST_CASE("in front of a device, receives are told from sends", "[.][in front]")
   CHECK(softverbs_faults_struck() == 1);
 }
 
-TEST_CASE("in front of a device, completions are failed and held back one by one, too",
+TEST_CASE("in front of a device: completions are failed and held back one by one as well",
           "[.][in front]") {
   ibv_cq_init_attr_ex asked{};
   asked.wc_flags = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
@@ -179,7 +179,7 @@ TEST_CASE("in front of a device, completions are failed and held back one by one
   const reading& received = got[0].id == 4 ? got[0] : got[1];
   CHECK(received.id == 4);
   CHECK(received.bytes == 6);
-  // While it is read, nobody of the same thread begins again.
+  // Meanwhile, the same thread can't begin another session.
   REQUIRE(end.send(6, {end.piece(0, 6)}, IBV_SEND_SIGNALED) == 0);
   REQUIRE(end.post_receive(7, {end.piece(100, 8)}) == 0);
   const faults more("completion=1us");
@@ -189,7 +189,7 @@ TEST_CASE("in front of a device, completions are failed and held back one by one
   CHECK(ibv_start_poll(end.extended, &nothing) == EBUSY);
   ibv_wc completion{};
   CHECK(ibv_poll_cq(ibv_cq_ex_to_cq(end.extended), 1, &completion) == -EBUSY);
-  // And what is shown stays, whatever becomes of the faults.
+  // The current completion stays, even if the faults are reset.
   softverbs_reset_faults();
   const std::uint64_t id = end.extended->wr_id;
   CHECK(ibv_wc_read_qp_num(end.extended) == end.pair->qp_num);
@@ -197,7 +197,8 @@ TEST_CASE("in front of a device, completions are failed and held back one by one
   ibv_end_poll(end.extended);
 }
 
-TEST_CASE("in front of a device, who waits is told when a late completion comes", "[.][in front]") {
+TEST_CASE("in front of a device: a waiting thread is notified of a late completion",
+          "[.][in front]") {
   options wants{.channel = true};
   endpoint first(wants);
   wants.host = &first;
@@ -209,7 +210,7 @@ TEST_CASE("in front of a device, who waits is told when a late completion comes"
   REQUIRE(ibv_req_notify_cq(first.queue, 0) == 0);
   REQUIRE(first.write(1, {first.piece(0, 8)}, first.here()) == 0);
   REQUIRE(second.write(2, {second.piece(0, 8)}, second.here()) == 0);
-  // The descriptor that an event loop looks at, not a thread that sleeps.
+  // This tests the descriptor that an event loop polls, not a sleeping thread.
   std::string order;
   ::fcntl(first.channel->fd, F_SETFL, O_NONBLOCK);
   unsigned events = 0;
@@ -231,10 +232,10 @@ TEST_CASE("in front of a device, who waits is told when a late completion comes"
   CHECK(order == "21");
   CHECK(events >= 2);
   CHECK(std::chrono::steady_clock::now() - start >= 80ms);
-  // Which destroying must not wait for: it counts the device's own events.
+  // Destruction must not wait for these events, because it counts the device's own events only.
 }
 
-TEST_CASE("in front of a device, requests that are built fail as a whole", "[.][in front]") {
+TEST_CASE("in front of a device: a batch of built requests fails as a whole", "[.][in front]") {
   endpoint end;
   ibv_qp_ex* build = build_requests_of(end, IBV_QP_EX_WITH_RDMA_WRITE);
   end.connect(end.here());
@@ -255,7 +256,7 @@ TEST_CASE("in front of a device, requests that are built fail as a whole", "[.][
   CHECK(end.quiet());
 }
 
-TEST_CASE("in front of a device, faults come and go while threads poll", "[.][in front]") {
+TEST_CASE("in front of a device: faults are set and reset while threads poll", "[.][in front]") {
   connection one;
   connection two;
   std::atomic<bool> stop{false};
@@ -289,11 +290,11 @@ TEST_CASE("in front of a device, faults come and go while threads poll", "[.][in
   CHECK(there == 200);
 }
 
-TEST_CASE("in front of a device, a child of fork has its own time", "[.][in front]") {
+TEST_CASE("in front of a device: a child of fork has its own clock", "[.][in front]") {
   endpoint end;
   const faults set("after:200ms=port-down");
   const forked child([] {
-    // Drops its own faults, and so must not stop its parent's clock.
+    // The child removes its own faults, which must not stop its parent's clock.
     softverbs_reset_faults();
     return softverbs_inject("ibv_alloc_pd=ENOMEM") == 0;
   });
@@ -302,7 +303,7 @@ TEST_CASE("in front of a device, a child of fork has its own time", "[.][in fron
   CHECK(end.event().event_type == IBV_EVENT_PORT_ERR);
 }
 
-TEST_CASE("in front of a device, nothing is left when it closes", "[.][in front]") {
+TEST_CASE("in front of a device: nothing is left when it closes", "[.][in front]") {
   const auto descriptors = [] {
     int count = 0;
     for (int each = 0; each < 1024; ++each) count += ::fcntl(each, F_GETFD) >= 0 ? 1 : 0;
@@ -320,7 +321,7 @@ TEST_CASE("in front of a device, nothing is left when it closes", "[.][in front]
     CHECK(end.quiet());
   }
   {
-    // What the program forgets goes with the device.
+    // Objects that the program doesn't destroy are destroyed with the device.
     open_context device;
     ibv_comp_channel* channel = ibv_create_comp_channel(device.verbs);
     REQUIRE(channel != nullptr);
@@ -329,7 +330,7 @@ TEST_CASE("in front of a device, nothing is left when it closes", "[.][in front]
   CHECK(descriptors() == at_first);
 }
 
-TEST_CASE("in front of a device, the last object of a queue pair of XRC has its faults",
+TEST_CASE("in front of a device: the last object of an XRC queue pair has its faults",
           "[.][in front]") {
   xrc_connection both;
   ibv_qp_open_attr asked = to_open(both.receiver.target, both.receiver.domain);
@@ -348,21 +349,20 @@ TEST_CASE("in front of a device, the last object of a queue pair of XRC has its 
   CHECK(both.receiver.state() == IBV_QPS_ERR);
 }
 
-TEST_CASE("in front of a device, what was received for XRC outlives the queue pair",
-          "[.][in front]") {
+TEST_CASE("in front of a device: XRC completions outlive their queue pair", "[.][in front]") {
   xrc_connection both;
   const faults set("receive-completion=200ms");
   REQUIRE(both.receiver.post(both.receiver.shared, 7, 0, 64) == 0);
   REQUIRE(both.sender.send_to(1, number_of(both.receiver.shared), 8) == 0);
   CHECK(both.sender.wait().status == IBV_WC_SUCCESS);
-  // It is taken from the device, and held back.
+  // The completion is taken from the device, and held back.
   ibv_wc none{};
   CHECK(ibv_poll_cq(both.receiver.end.queue, 1, &none) == 0);
   CHECK(ibv_destroy_qp(std::exchange(both.receiver.target, nullptr)) == 0);
   completes(both.receiver.end, 7, IBV_WC_SUCCESS);
 }
 
-TEST_CASE("in front of a device, a shared receive queue of XRC can fail to be made",
+TEST_CASE("in front of a device: the creation of an XRC shared receive queue can fail",
           "[.][in front]") {
   xrc_receiver receiver;
   ibv_srq_init_attr_ex wanted = to_share(receiver.end.domain, receiver.domain, receiver.end.queue);

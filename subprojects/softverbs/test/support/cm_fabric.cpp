@@ -60,11 +60,11 @@ bool event_source::is_readable(int milliseconds) const {
 
 rdma_cm_event* event_source::next() {
   const auto limit = std::chrono::milliseconds(patience).count();
-  if (!is_readable(static_cast<int>(limit))) FAIL("no event comes");
+  if (!is_readable(static_cast<int>(limit))) FAIL("no event arrived");
   rdma_cm_event* event = nullptr;
   REQUIRE(rdma_get_cm_event(channel, &event) == 0);
   last_ = *event;
-  // Both begin alike, as far as private data goes.
+  // Both start with the same members, as far as private data is concerned.
   rdma_conn_param& told = last_.param.conn;
   const bool is_of_group =
       event->event == RDMA_CM_EVENT_MULTICAST_JOIN || event->event == RDMA_CM_EVENT_MULTICAST_ERROR;

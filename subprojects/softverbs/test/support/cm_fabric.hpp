@@ -10,28 +10,28 @@
 #include <cstdint>
 #include <string>
 
-/// What the tests of connections by IP address build on.
+/// The shared parts of the tests of connections by IP address.
 
-/// As the program gets them: a soft device's, or a loopback address.
+/// An address as programs use it: of a soft device, or a loopback address.
 sockaddr_in6 ip(const char* text, std::uint16_t port = 0);
 sockaddr* of_c(sockaddr_in6& address);
 std::uint16_t port_of(rdma_cm_id* id);
 std::string text_of(const sockaddr* address);
-/// Of soft0, for rdma_create_ep.
+/// An address of soft0, for rdma_create_ep.
 rdma_addrinfo* look_up(std::uint16_t port, int flags, rdma_port_space space = RDMA_PS_TCP,
                        ibv_qp_type type = IBV_QPT_RC);
 
-/// A channel, and what comes through it.
+/// A channel and its events.
 struct event_source {
   event_source();
   event_source(const event_source&) = delete;
   event_source& operator=(const event_source&) = delete;
   ~event_source();
 
-  /// A copy of the next event, which is acknowledged, till the next one; or a failed test after a
-  /// long time.
+  /// Returns a copy of the next event, which is acknowledged. It is valid until the next call. The
+  /// test fails if no event arrives within a minute.
   rdma_cm_event* next();
-  /// One of that type, or a failed test.
+  /// As above. The test fails if the event has another type.
   rdma_cm_event* next(rdma_cm_event_type wanted);
   bool is_readable(int milliseconds = 0) const;
 
@@ -42,10 +42,10 @@ struct event_source {
   std::array<char, 256> private_data_{};
 };
 
-/// An identifier, with a queue pair if it is asked for one.
+/// An identifier, with a queue pair if requested.
 struct one_id {
   explicit one_id(event_source& events, rdma_port_space space = RDMA_PS_TCP);
-  /// Takes over that of a request.
+  /// Takes over the identifier of a request.
   explicit one_id(rdma_cm_id* made) : id(made) {}
   one_id(const one_id&) = delete;
   one_id& operator=(const one_id&) = delete;
@@ -53,27 +53,27 @@ struct one_id {
 
   void destroy();
   void create_queue_pair();
-  /// Asks for the connection, with a queue pair; returns as rdma_connect does.
+  /// Requests the connection, with a queue pair. Returns the result of rdma_connect.
   int connect(const void* data = nullptr, std::size_t length = 0);
-  /// Accepts a request, with a queue pair; returns as rdma_accept does.
+  /// Accepts a request, with a queue pair. Returns the result of rdma_accept.
   int accept(const void* data = nullptr, std::size_t length = 0);
 
   rdma_cm_id* id = nullptr;
 };
 
-/// Listens, at an address of soft0 if nothing else is said.
+/// A listener, at an address of soft0 by default.
 struct cm_listener : one_id {
   explicit cm_listener(event_source& events, const char* address = "198.18.83.1",
                        rdma_port_space space = RDMA_PS_TCP, int backlog = 0);
   sockaddr_in6 address(const char* text = "198.18.83.1") const;
 };
 
-/// As far as rdma_connect.
+/// Resolves the address and the route, up to rdma_connect.
 void resolve(event_source& events, one_id& client, sockaddr_in6 target);
 
 rdma_conn_param parameters_with(const void* data = nullptr, std::size_t length = 0);
 
-/// Two connected ends of one process, each with a channel of its own.
+/// Two connected ends in one process, each with its own channel.
 struct cm_pair {
   explicit cm_pair(const char* address = "198.18.83.1");
 

@@ -10,12 +10,12 @@
 #include <thread>
 #include <vector>
 
-/// What the tests build on: one end of a connection, and waiting with a deadline.
+/// The shared parts of the tests: an end of a connection, and waits with a deadline.
 
-/// For what takes no time on a machine that has nothing else to do.
+/// A timeout for actions that take no time on an idle machine.
 inline constexpr auto patience = std::chrono::seconds(60);
 
-/// Whether it is so in the end, of what nobody tells when it is.
+/// Polls a condition that no event reports. Returns whether it becomes true within `patience`.
 template <typename Condition>
 bool eventually(const Condition& condition) {
   const auto latest = std::chrono::steady_clock::now() + patience;
@@ -27,10 +27,10 @@ bool eventually(const Condition& condition) {
   return true;
 }
 
-/// The time that tests wait for an event that must not come.
+/// The time that tests wait for an event that must not arrive.
 inline constexpr auto a_moment = std::chrono::milliseconds(20);
 
-/// Returns whether there is something to read before the time is over.
+/// Returns whether there is data to read before the timeout expires.
 bool is_readable(int descriptor, std::chrono::milliseconds limit = {});
 
 template <typename Action>
@@ -41,10 +41,10 @@ std::chrono::steady_clock::duration time_of(const Action& action) {
 }
 
 bool on_ethernet();
-/// Whether it is libsoftverbs-faults that lets things fail, in front of the device.
+/// True if libsoftverbs-faults, in front of the device, injects the faults.
 bool faults_are_in_front();
 ibv_context* open_device(const char* name);
-/// Closes the device when the test ends, whatever is left on it.
+/// Closes the device when the test ends, with all of its remaining objects.
 struct open_context {
   explicit open_context(const char* name = "soft0") : verbs(open_device(name)) {}
   open_context(const open_context&) = delete;
@@ -56,7 +56,7 @@ struct open_context {
 /// The bytes in front of each datagram in its receive.
 inline constexpr std::uint32_t header_bytes = 40;
 
-/// What one end has to know about the other; plain bytes between processes.
+/// The data that one end needs about the other, as plain bytes between processes.
 struct address {
   std::uint32_t qpn;
   std::uint32_t psn;
@@ -69,7 +69,7 @@ struct address {
 
 struct endpoint;
 
-/// Half of the memory that an end has by default.
+/// Half of the memory that an endpoint has by default.
 inline constexpr std::size_t half = 1 << 19;
 
 struct options {
@@ -95,20 +95,20 @@ struct options {
   std::uint8_t reads = 16;
   bool channel = false;
   bool shared_receives = false;
-  /// Whose context, domain, completion queue and shared receives are used, too.
+  /// An endpoint whose context, domain, completion queue and shared receives are used as well.
   const endpoint* host = nullptr;
 };
 
-/// Gives up after seconds, in which a busy machine lets everybody run.
+/// Retries for seconds, within which every process gets its turn on a busy machine.
 options patient();
 
-/// Short enough for a test, if the peer says nothing at all.
+/// Retries briefly, for a peer that doesn't answer at all.
 options impatient();
 
-/// With the right to remote atomics.
+/// Allows remote atomics.
 options with_atomics();
 
-/// A queue pair with all that it needs, in RESET at first.
+/// A queue pair with all objects that it needs, in RESET at first.
 struct endpoint {
   explicit endpoint(const options& wanted = {});
   endpoint(const endpoint&) = delete;
@@ -141,15 +141,15 @@ struct endpoint {
   int compare_and_swap(std::uint64_t id, const ibv_sge& into, const address& peer,
                        std::uint64_t compare, std::uint64_t swap, std::uint64_t offset = 0);
 
-  /// A datagram.
+  /// Sends a datagram.
   int send_to(ibv_ah* handle, std::uint32_t qpn, std::uint64_t id,
               const std::vector<ibv_sge>& pieces, unsigned flags = IBV_SEND_SIGNALED);
 
-  /// The next completion, or a failed test after a long time.
+  /// Returns the next completion. The test fails if none arrives within `patience`.
   ibv_wc wait();
-  /// None has come, and none comes when given the occasion.
+  /// True if no completion is available, and none arrives within a moment.
   bool quiet();
-  /// The next asynchronous event, acknowledged.
+  /// Returns the next asynchronous event, which is acknowledged.
   ibv_async_event event();
 
   options wanted;
@@ -165,12 +165,12 @@ struct endpoint {
   std::uint32_t psn = 0;
 };
 
-/// Writes of one piece, linked: posted at once, so that the device can't carry out one before the
-/// last is there. Their identifiers begin with 1.
+/// Linked writes of one piece. They are posted at once, so that the device can't execute one before
+/// the last is posted. Their identifiers start with 1.
 std::vector<ibv_send_wr> list_of_writes(std::size_t count, ibv_sge& piece, const address& to,
                                         unsigned flags = IBV_SEND_SIGNALED);
 
-/// The way of datagrams from an end; shorter-lived than that.
+/// An address handle for datagrams from an endpoint, which has to outlive it.
 struct address_handle {
   address_handle(const endpoint& from, ibv_ah_attr to);
   address_handle(const endpoint& from, const address& to);
@@ -183,53 +183,53 @@ struct address_handle {
   ibv_ah* handle;
 };
 
-/// The attributes to create a queue pair with, whose requests all complete in that queue.
+/// The attributes to create a queue pair whose requests all complete in `queue`.
 ibv_qp_init_attr pair_with(ibv_cq* queue, const ibv_qp_cap& capacities = {},
                            ibv_qp_type type = IBV_QPT_RC);
-/// Returns the errno that a call fails with which would make an object; 0 if it makes one.
+/// Returns the errno of a call that fails to create an object; 0 if it creates one.
 template <typename Call>
 int refusal(Call make) {
   errno = 0;
   return make() == nullptr ? errno : 0;
 }
 /// Takes the next event of a channel.
-/// \returns the queue that it is about, whose event the caller acknowledges
+/// \returns the queue of the event, which the caller acknowledges
 ibv_cq* take_event_of(ibv_comp_channel* channel);
-/// The attributes of a queue pair that the mask names.
+/// The attributes of a queue pair that the mask selects.
 ibv_qp_attr attributes_of(ibv_qp* pair, int mask = IBV_QP_STATE);
-/// The number of the packet that an end sends next.
+/// The sequence number of the next packet that an endpoint sends.
 std::uint32_t next_psn_of(const endpoint& end);
-/// Returns whether an asynchronous event waits, or comes before the time is over.
+/// Returns whether an asynchronous event is available, or arrives before the timeout expires.
 bool has_event(const ibv_context* verbs, std::chrono::milliseconds limit = {});
 
-/// Fills a part of an end's memory by a pattern, which the seed changes.
+/// Fills a part of an endpoint's memory with a pattern that depends on the seed.
 void fill(endpoint& end, std::size_t offset, std::size_t length, unsigned seed);
 bool same(const endpoint& left, std::size_t from, const endpoint& right, std::size_t to,
           std::size_t length);
 
-/// A word of an end's memory.
+/// A word in an endpoint's memory.
 std::uint64_t word(const endpoint& end, std::size_t offset);
-/// A word at a multiple of 8, which the device may be changing.
+/// A word at a multiple of 8, which the device may change concurrently.
 std::uint64_t changing_word(const endpoint& end, std::size_t offset);
 void set_word(endpoint& end, std::size_t offset, std::uint64_t value);
-/// A word whose bytes all differ.
+/// A word with different bytes.
 inline constexpr std::uint64_t large_word = 0xfedcba9876543210;
 
-/// An endpoint whose completion queue is an extended one.
+/// An endpoint with an extended completion queue.
 struct extended_endpoint : endpoint {
   explicit extended_endpoint(ibv_cq_init_attr_ex asked = {}, const options& wants = {});
 
-  /// Waits for a completion and stays at it: ibv_end_poll has to follow.
+  /// Waits for a completion and leaves the session open: ibv_end_poll has to follow.
   void start();
 
   ibv_cq_ex* extended = nullptr;
 };
 
-/// Replaces the queue pair of an end, which isn't connected yet, by one whose requests are built by
-/// function calls.
+/// Replaces the queue pair of an unconnected endpoint by one whose requests are built by function
+/// calls.
 ibv_qp_ex* build_requests_of(endpoint& end, std::uint64_t operations);
 
-/// Two ends in this process, connected.
+/// Two connected endpoints in this process.
 struct connection {
   explicit connection(const options& wanted = {}) : connection(wanted, wanted) {}
   connection(const options& left_wants, const options& right_wants);
@@ -237,11 +237,10 @@ struct connection {
   endpoint right;
 };
 
-/// Checks that a message still goes from left to right.
+/// Checks that messages still arrive from left to right.
 void still_works(connection& link);
 
-/// Two ends in this process, connected, of which the left one's requests are built by function
-/// calls.
+/// Two connected endpoints in this process. The left one's requests are built by function calls.
 struct building_connection {
   explicit building_connection(std::uint64_t operations, const options& left_wants = {},
                                const options& right_wants = {});

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <string>
 
-/// What tests of faults build on.
+/// The shared parts of the tests of faults.
 
-/// No fault outlives its test.
+/// Sets faults, and removes all faults at the end of the test.
 struct faults {
   explicit faults(const std::string& text = "") { add(text); }
   faults(const faults&) = delete;
@@ -19,7 +19,7 @@ struct faults {
   static void add(const std::string& text) { REQUIRE(softverbs_inject(text.c_str()) == 0); }
 };
 
-/// Holds the device, which then moves only step by step, until go_on() or the end of the test.
+/// Stops the device, which then moves only in single steps, until go_on() or the end of the test.
 struct standstill {
   explicit standstill(unsigned long long seed = 1) { softverbs_hold(seed); }
   standstill(const standstill&) = delete;
@@ -28,7 +28,7 @@ struct standstill {
   void go_on() { softverbs_go_on(); }
 };
 
-/// How a fault names what has that number.
+/// The part of a fault that names the queue pair or work queue with this number.
 inline std::string at(std::uint32_t number) { return "@" + std::to_string(number); }
 inline std::string at(const endpoint& end) { return at(end.pair->qp_num); }
 

@@ -8,7 +8,7 @@
 
 #include <concepts>
 
-// TSan refuses threads in a child of a program that has several.
+// TSan doesn't allow threads in a child of a program with several threads.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define NO_THREADS_AFTER_FORK
@@ -17,10 +17,10 @@
 #define NO_THREADS_AFTER_FORK
 #endif
 
-/// A child of fork, with all that the test had by then.
+/// A child of fork, with a copy of the test's objects.
 class forked {
  public:
-  /// \param body what the child does, and whether all went well there
+  /// \param body code for the child; returns whether it succeeded
   template <std::predicate Body>
   explicit forked(Body body) : process_(::fork()) {
     REQUIRE(process_ >= 0);
@@ -28,12 +28,12 @@ class forked {
     bool went_well = false;
     try {
       went_well = body();
-    } catch (...) {  // which is no success
+    } catch (...) {  // counts as a failure
     }
     ::_exit(went_well ? 0 : 1);
   }
 
-  /// Waits for its end.
+  /// Waits until the child exits. True if it succeeded.
   [[nodiscard]] bool ended_well() const {
     int status = -1;
     return ::waitpid(process_, &status, 0) == process_ && status == 0;

@@ -22,7 +22,7 @@ class held_page {
  public:
   static constexpr std::size_t size = 4096;
 
-  /// `may_hold` is false where the kernel doesn't let a process handle its own page faults.
+  /// `may_hold` is false if the kernel doesn't let a process handle its own page faults.
   explicit held_page(ibv_pd* domain)
       : memory_(static_cast<std::byte*>(
             ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))),
@@ -54,7 +54,7 @@ class held_page {
     REQUIRE(::read(faults_, &fault, sizeof(fault)) == sizeof(fault));
     CHECK(fault.event == UFFD_EVENT_PAGEFAULT);
   }
-  /// Fills the page with that byte; the stopped thread continues.
+  /// Fills the page with this byte. The stopped thread continues.
   void let_go(unsigned char content) const {
     std::array<unsigned char, size> bytes{};
     bytes.fill(content);

@@ -36,8 +36,8 @@ namespace {
 using namespace softverbs;
 using steady = std::chrono::steady_clock;
 
-/// What the library has mapped to share it with others; mapped once more, as it may take back its
-/// own.
+/// The memory that the library has mapped to share it with others. It is mapped again here, because
+/// the library may unmap its own mapping.
 std::vector<std::span<std::byte>> shared_memories() {
   std::vector<std::span<std::byte>> all;
   std::ifstream maps("/proc/self/maps");
@@ -70,7 +70,7 @@ published_tables& own_tables() {
   throw std::runtime_error("there are no tables");
 }
 
-/// A place in a table, as one may write there who isn't bound to its rules.
+/// An entry of a table, for a writer that ignores the table's rules.
 template <typename Shown>
 struct place {
   std::uint64_t version;
@@ -180,7 +180,7 @@ void scribble(const order& asked) {
   while (steady::now() < until) {
     for (int count = 0; count < 200 && !memories.empty(); ++count) {
       const auto& memory = memories[random() % memories.size()];
-      // Most of it where something is that counts.
+      // Mostly a part that is in use.
       const std::size_t within =
           random() % 2 == 0 ? std::min<std::size_t>(8192, memory.size()) : memory.size();
       const std::size_t at = random() % (within - 8) & ~std::size_t{7};
@@ -202,7 +202,7 @@ void chatter(const order& asked) {
   room.what = notice::kind::room_to_write;
   const auto sockets = connections();
   const auto until = steady::now() + std::chrono::milliseconds(asked.milliseconds);
-  // More of them than the other end has threads to hear them.
+  // More than the peer has threads to receive from them.
   std::vector<std::thread> speakers;
   for (int number = 0; number < 3; ++number)
     speakers.emplace_back([&] {
@@ -214,7 +214,7 @@ void chatter(const order& asked) {
   for (std::thread& each : speakers) each.join();
 }
 
-/// A socket to the process of a queue pair; negative if it can't be connected.
+/// A socket to the process of a queue pair; negative if the connection fails.
 int connection_to(std::uint32_t qpn) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
@@ -238,7 +238,7 @@ int liar() {
   endpoint end(patient());
   const address there = with_test::meet(end);
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(0x11));
-  // Both ends know each other well before it begins.
+  // Both ends have completed the handshake before it begins.
   for (int round = 0; round < 10; ++round) {
     if (end.write(1, {end.piece(0, 64)}, there) != 0) return 2;
     if (end.wait().status != IBV_WC_SUCCESS) return 3;
@@ -292,7 +292,7 @@ int holder() {
   ::getrlimit(RLIMIT_NOFILE, &all);
   all.rlim_cur = all.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &all);
-  // Whoever has opened his says so.
+  // Each process reports when it has opened its connections.
   std::array<int, 2> ready{};
   if (::pipe(ready.data()) != 0) return 2;
   const auto hold = [&] {
@@ -331,7 +331,7 @@ int forger() {
     const int socket = connection_to(header.target_qpn);
     const bool sent = ::send(socket, message.data(), message.size(), MSG_NOSIGNAL) > 0;
     with_test::tell(sent ? 's' : 'n');
-    // What was said counts also if nobody has read it yet.
+    // Data that was sent counts even if it hasn't been read yet.
     ::close(socket);
   }
 }

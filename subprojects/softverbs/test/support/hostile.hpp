@@ -6,21 +6,21 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Other processes of the same user that mean no good.
+/// Malicious processes of the same user.
 namespace hostile {
 
-/// What the test asks a liar for.
+/// An order of the test to a liar.
 struct order {
   enum class kind : std::uint8_t {
     leave,
-    /// To say something untrue in its tables: the one of that number.
+    /// Writes false data to its tables: lie number `number`.
     lie,
-    /// To announce for ever that it is using `pair` and `region`, by their places in the tables.
+    /// Announces endlessly that it is using `pair` and `region`, by their indices in the tables.
     announce,
-    /// To write, for `milliseconds`, what `number` makes of it to all memory that it shares, and to
-    /// say something through all connections.
+    /// For `milliseconds`, writes random data with the seed `number` to all memory that it shares,
+    /// and sends notices through all connections.
     scribble,
-    /// To say, for `milliseconds` and without a pause, that there is room in a ring.
+    /// For `milliseconds`, sends notices without a pause that there is room in a ring.
     chatter,
   };
   kind what;
@@ -30,18 +30,18 @@ struct order {
   std::uint32_t milliseconds;
 };
 
-/// How many lies there are.
+/// The number of different lies.
 std::size_t lies();
 
-/// Connects to the test's endpoint as anybody does, and then does what it is told to.
+/// Connects to the test's endpoint correctly, and then follows orders.
 int liar();
-/// Opens connections to a process, and closes them, one after the other: as many as the test asks
-/// for, by the number of a queue pair there.
+/// Opens and closes connections to a process, one after the other. The test sends the number of
+/// connections, and the number of a queue pair in the process.
 int caller();
-/// Opens connections to a process, says nothing, and keeps them until the test tells it something:
+/// Opens connections to a process, sends nothing, and keeps them until the test sends something:
 /// `number` of them in each of `region` processes, by the number of a queue pair there.
 int holder();
-/// Sends the packets that the test gives it, whoever they are said to be from.
+/// Sends the packets that the test passes, whatever sender they name.
 int forger();
 
 }  // namespace hostile

@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-/// Where the process listens that a queue pair belongs to.
+/// The address at which the process of a queue pair listens.
 struct process_name {
   explicit process_name(std::uint32_t qpn) noexcept {
     name.sun_family = AF_UNIX;
@@ -38,7 +38,7 @@ struct process_name {
   socklen_t length = 0;
 };
 
-/// A connection to the process that a queue pair belongs to.
+/// A connection to the process of a queue pair.
 class intruder {
  public:
   explicit intruder(std::uint32_t qpn)
@@ -51,37 +51,38 @@ class intruder {
   intruder& operator=(const intruder&) = delete;
   ~intruder() { ::close(socket_); }
 
-  /// Connects without waiting to be let in, and leaves at once. False if too many others wait.
+  /// Connects without waiting to be accepted, and disconnects at once. False if the backlog is
+  /// full.
   static bool takes_a_place(std::uint32_t qpn) {
     const int socket = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     const int error = connect(socket, qpn) == 0 ? 0 : errno;
     ::close(socket);
-    // Another error says nothing about the others.
+    // Other errors say nothing about the backlog.
     INFO(std::strerror(error));
     REQUIRE((error == 0 || error == EAGAIN));
     return error == 0;
   }
 
-  /// A greeting with a descriptor, unless that is negative.
+  /// Sends a handshake, with a descriptor unless that is negative.
   void greet(int descriptor) {
     softverbs::notice greeting{};
     greeting.what = softverbs::notice::kind::greeting;
     send_with(&greeting, sizeof(greeting), {descriptor});
   }
-  /// The answer, and how many descriptors came with it; nothing if the connection ended.
+  /// The answer, and the number of its descriptors; none if the connection was closed.
   struct answer {
     softverbs::notice notice;
     std::vector<int> descriptors;
   };
   std::optional<answer> hear();
-  /// Waits for the answer, and leaves it unread; false if none comes.
+  /// Waits for the answer, and leaves it unread. False if none arrives.
   bool is_answered() const {
     pollfd own{socket_, POLLIN, 0};
     constexpr std::chrono::milliseconds limit = patience;
     return ::poll(&own, 1, limit.count()) == 1 && own.revents == POLLIN;
   }
   void send_with(const void* bytes, std::size_t length, const std::vector<int>& descriptors);
-  /// The other end has closed it.
+  /// True if the other end has closed the connection.
   bool has_ended() const {
     pollfd own{socket_, 0, 0};
     return ::poll(&own, 1, 0) == 1;
@@ -156,7 +157,7 @@ inline void let_everybody_in(std::uint32_t qpn) {
   std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-/// As if it came from the left end.
+/// The header of a packet that claims to come from the left end.
 inline softverbs::packet_header forged(const connection& link) {
   softverbs::packet_header header{};
   header.kind = softverbs::packet_kind::write;

@@ -19,7 +19,7 @@
 namespace limits_of_host {
 namespace {
 
-/// The first line of what is written to stderr meanwhile.
+/// Captures stderr, and returns its first line.
 class listener_to_errors {
  public:
   listener_to_errors() : said_(std::tmpfile()), before_(::dup(STDERR_FILENO)) {
@@ -43,7 +43,7 @@ class listener_to_errors {
   int before_;
 };
 
-/// The name at which this process listens, without its number; empty if it doesn't.
+/// The name at which this process listens, without its number; empty if it doesn't listen.
 std::string own_kind() {
   for (int descriptor = 3; descriptor < 100; ++descriptor) {
     int listens = 0;
@@ -61,13 +61,13 @@ std::string own_kind() {
   return {};
 }
 
-/// Nothing of the device is to be open for longer than this asks.
+/// The device must not be open after this call.
 std::string kind_of_this_process() {
   const open_context device;
   return own_kind();
 }
 
-/// The error of opening the device; 0 if there is none.
+/// Returns the error of opening the device; 0 if there is none.
 int error_of_opening() {
   int count = 0;
   ibv_device** devices = ibv_get_device_list(&count);
@@ -110,7 +110,7 @@ int latecomer() {
 int without_threads() {
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
-  // More than there are addresses for, as there may be no limit of threads.
+  // A larger stack than there are addresses, because the number of threads may be unlimited.
   if (::pthread_attr_setstacksize(&attributes, std::size_t{1} << 47) != 0 ||
       ::pthread_setattr_default_np(&attributes) != 0)
     return 0;
@@ -134,7 +134,8 @@ int seeker() {
     return has_it;
   };
   std::uint32_t slot = 1;
-  // Nobody of this version listens there, nor can, but another one is there.
+  // A slot at which no process of this version listens or can listen, and one of another version
+  // does.
   while (!take(kind + std::to_string(slot)) || !take("softverbs/2/" + std::to_string(slot)))
     if (++slot > 1022) return 3;
   listener_to_errors heard;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Processes that can't have what they want, and are told why.
+/// Processes that reach a limit, and get an error that says so.
 namespace limits_of_host {
 
-/// Where all places for processes are taken; succeeds if that is what is said.
+/// All slots for processes are taken. Succeeds if this is reported.
 int latecomer();
-/// Where no thread can be started.
+/// No thread can be started. Succeeds if this is reported.
 int without_threads();
-/// Looks for a peer whose place somebody has who uses another version; succeeds if that is said.
+/// Looks for a peer whose slot belongs to a process with another version. Succeeds if this is
+/// reported.
 int seeker();
 
 }  // namespace limits_of_host

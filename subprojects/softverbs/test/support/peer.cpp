@@ -40,7 +40,7 @@ void put(int socket, const void* bytes, std::size_t length) {
     throw std::runtime_error("the other process is gone");
 }
 
-/// Of what a test says the end is the test's, however long it is: its death ends the connection.
+/// For data from the test, which decides when it ends: its death closes the connection.
 constexpr int without_limit = -1;
 
 void get(int socket, void* bytes, std::size_t length,
@@ -57,7 +57,7 @@ address swap(int socket, endpoint& end) {
   put(socket, &here, sizeof(here));
   get(socket, &there, sizeof(there));
   end.connect(there);
-  // Nobody goes on before both are connected.
+  // Neither end continues before both are connected.
   char ready = 'r';
   put(socket, &ready, 1);
   get(socket, &ready, 1);
@@ -70,7 +70,7 @@ char hear_order() {
   return word;
 }
 
-/// Sends back what it gets, until it gets an empty message.
+/// Returns each message to its sender, until it receives an empty one.
 int echo() {
   endpoint end;
   end.initialize();
@@ -87,7 +87,7 @@ int echo() {
   }
 }
 
-/// The same with datagrams, to whoever sent it.
+/// Returns each datagram to its sender.
 int datagram_echo() {
   endpoint end(options{.type = IBV_QPT_UD});
   end.initialize();
@@ -112,7 +112,7 @@ int datagram_echo() {
   }
 }
 
-/// Joins a group and counts what comes.
+/// Joins a group and counts its messages.
 int member() {
   endpoint end(options{.type = IBV_QPT_UD});
   const ibv_gid group = group_of(::getppid());
@@ -125,7 +125,7 @@ int member() {
   return ibv_detach_mcast(end.pair, &group, lid_of_group) == 0 ? 0 : 4;
 }
 
-/// Says its MAC address, hears that of the other one, and sends it back all frames that come.
+/// Exchanges MAC addresses with the test, and returns all frames to it.
 int frame_echo() {
   frame_end end;
   const mac here = own_mac(1);
@@ -152,7 +152,7 @@ int frame_echo() {
   }
 }
 
-/// Offers its memory and doesn't do anything.
+/// Offers its memory and does nothing else.
 int target(ibv_qp_type type) {
   endpoint end(options{.type = type});
   for (std::size_t at = 0; at < end.memory.size(); ++at)
@@ -171,7 +171,7 @@ int withdrawer() {
   if (ibv_dereg_mr(end.region) != 0) return 2;
   end.region = nullptr;
   std::fill(end.memory.begin(), end.memory.end(), static_cast<unsigned char>(2));
-  // A write has been refused, and those before it are done.
+  // A write has been refused, and those before it are complete.
   if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 4;
   return std::count(end.memory.begin(), end.memory.end(), 2) ==
                  static_cast<std::ptrdiff_t>(end.memory.size())
@@ -179,7 +179,7 @@ int withdrawer() {
              : 3;
 }
 
-/// Takes one message, and leaves at once.
+/// Takes one message, and exits at once.
 int leaver() {
   endpoint end;
   end.initialize();
@@ -188,8 +188,7 @@ int leaver() {
   return end.wait().status == IBV_WC_SUCCESS ? 0 : 2;
 }
 
-/// Writes 64 KiB whenever it is told to, without the help of the other one's device if that can be;
-/// says how it went.
+/// Writes 64 KiB on each order, directly if possible, and reports the result.
 int writer() {
   endpoint end(patient());
   const address there = swap(peer_descriptor, end);
@@ -203,7 +202,7 @@ int writer() {
   }
 }
 
-/// Leaves while a thread of it writes, and doesn't come to its end before it is told to.
+/// Exits while one of its threads writes. The exit waits for an order.
 int hasty_writer() {
   std::atexit([] { hear_order(); });
   endpoint end(patient());
@@ -217,7 +216,7 @@ int hasty_writer() {
   std::exit(0);
 }
 
-/// Adds to its peer's first word, a thousand times one.
+/// Adds one to its peer's first word, a thousand times.
 int adder() {
   endpoint end(with_atomics());
   const address there = swap(peer_descriptor, end);
@@ -228,8 +227,8 @@ int adder() {
   return 0;
 }
 
-/// Has 64 KiB of device memory, says its key, and does what it is told: to add a thousand times one
-/// to the first word, or to take it back and see that nothing comes any more.
+/// Allocates 64 KiB of device memory, sends its key, and follows orders: to add one to the first
+/// word, a thousand times, or to deregister it and check that no later write arrives.
 int hold_device_memory() {
   endpoint end(with_atomics());
   swap(peer_descriptor, end);
@@ -270,7 +269,7 @@ int hold_device_memory() {
       if (ibv_dereg_mr(region) != 0) return 8;
       bytes.assign(bytes.size(), 2);
       if (ibv_memcpy_to_dm(memory, 0, bytes.data(), bytes.size()) != 0) return 9;
-      // A write has been refused, and those before it are done.
+      // A write has been refused, and those before it are complete.
       if (end.event().event_type != IBV_EVENT_QP_ACCESS_ERR) return 12;
       if (ibv_memcpy_from_dm(bytes.data(), memory, 0, bytes.size()) != 0) return 10;
       if (std::count(bytes.begin(), bytes.end(), 2) != static_cast<std::ptrdiff_t>(bytes.size()))
@@ -280,7 +279,7 @@ int hold_device_memory() {
   }
 }
 
-/// Receives for XRC whatever comes.
+/// Receives all XRC messages.
 int receive_for_xrc() {
   xrc_receiver receiver;
   for (std::uint64_t id = 0; id < 8; ++id) receiver.post(receiver.shared, id, id << 16, 1 << 16);
@@ -299,7 +298,7 @@ int receive_for_xrc() {
   }
 }
 
-/// Sends as much as its peer.
+/// Sends as many messages as its peer.
 int flood() {
   endpoint end;
   end.initialize();
@@ -351,14 +350,14 @@ peer::peer(const char* part, const char* setting) {
     throw std::runtime_error("socketpair");
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
-  // Not by dup2 onto itself, which would keep it from being passed on.
+  // A dup2 onto itself would leave close-on-exec set.
   const int passed = pair[1] == peer_descriptor ? ::dup(pair[1]) : pair[1];
   ::posix_spawn_file_actions_adddup2(&actions, passed, peer_descriptor);
   char program[] = "/proc/self/exe";
   char option[] = "--peer";
   char* arguments[] = {program, option, const_cast<char*>(part), nullptr};
   std::vector<char*> settings;
-  // The first one of a name counts.
+  // The first variable with a name counts.
   if (setting != nullptr) settings.push_back(const_cast<char*>(setting));
   for (char** each = environ; *each != nullptr; ++each) settings.push_back(*each);
   settings.push_back(nullptr);
@@ -391,7 +390,7 @@ char peer::hear() {
 void peer::kill() { ::kill(process_, SIGKILL); }
 void peer::stop() {
   ::kill(process_, SIGSTOP);
-  // A signal takes its time, in which the device could still work.
+  // A signal takes effect with a delay, during which the device could still work.
   int status = 0;
   ::waitpid(process_, &status, WUNTRACED);
 }

@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-/// Another process, which plays a part of the tests.
+/// Another process, which runs a part of the tests.
 class peer {
  public:
   /// `setting`, NAME=VALUE, is added to its environment.
@@ -14,9 +14,9 @@ class peer {
   peer& operator=(const peer&) = delete;
   ~peer();
 
-  /// Swaps addresses with the process' endpoint; both connect.
+  /// Exchanges addresses with the endpoint of the process. Both connect.
   address meet(endpoint& end);
-  /// One byte each way, to agree on how far they are.
+  /// Each transmits one byte, to synchronize.
   void tell(char word);
   void tell(const void* bytes, std::size_t length);
   char hear();
@@ -25,9 +25,9 @@ class peer {
   void kill();
   void stop();
   void resume();
-  /// Its exit code, once it has ended.
+  /// Returns its exit code, once it has exited.
   int wait();
-  /// Asks it to end, and checks that it ends without a failure.
+  /// Asks it to exit, and checks that it succeeds.
   void finish(int line = __builtin_LINE());
 
  private:
@@ -35,22 +35,23 @@ class peer {
   int socket_ = -1;
 };
 
-/// The group of a test and of those that it starts, which no test beside it hears.
+/// The multicast group of a test and of the processes that it starts, which no concurrent test
+/// uses.
 ibv_gid group_of(pid_t process);
 inline constexpr std::uint16_t lid_of_group = 0xc077;
 
-/// Whether processes share memory here; else all goes through sockets.
+/// True if processes share memory here. Otherwise all traffic goes through sockets.
 bool shares_memory();
 
-/// Writes to the peer's memory until that takes no packets, which needs memory that processes
-/// share. False if it always does.
+/// Writes to the peer's memory until no packets are needed, which requires shared memory. False if
+/// packets are always needed.
 bool becomes_direct(endpoint& end, const address& there, std::uint64_t offset = 0,
                     std::uint32_t length = 1);
 
-/// What the other process does; its exit code.
+/// Runs a part, and returns its exit code.
 int play(const char* part);
 
-/// What parts use to agree with the test on how far they are.
+/// The functions with which parts synchronize with the test.
 namespace with_test {
 address meet(endpoint& end);
 void tell(char word);

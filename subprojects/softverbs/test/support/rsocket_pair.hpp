@@ -13,7 +13,7 @@
 /// An rsocket, closed at the end of the test.
 struct one_rsocket {
   explicit one_rsocket(int type = SOCK_STREAM, int domain = AF_INET);
-  /// Takes over an accepted one.
+  /// Takes over an accepted rsocket.
   static one_rsocket of(int descriptor);
   one_rsocket(one_rsocket&& from) noexcept;
   one_rsocket& operator=(one_rsocket&&) = delete;
@@ -34,7 +34,7 @@ struct one_rsocket {
   void set(int level, int option, int value) const;
   int get(int level, int option) const;
   void make_nonblocking() const;
-  /// The events that a poll reports at once.
+  /// Returns the events that a poll reports at once.
   int ready(int events) const;
   /// Waits for some of the events, and returns the reported ones.
   int wait_for(int events) const;
@@ -46,13 +46,13 @@ struct one_rsocket {
   one_rsocket(adopted, int given) noexcept : descriptor(given) {}
 };
 
-/// A listener at a free port, and options set before it listens.
+/// A listener at a free port, with options that are set before it listens.
 struct rsocket_listener : one_rsocket {
   explicit rsocket_listener(const char* address = "198.18.83.1", int mappings = 0);
   one_rsocket accept() const;
 };
 
-/// Both ends of a connection. `mappings` is the number that each end lets the other one have.
+/// Both ends of a connection. `mappings` is the number of mappings that each end allows the other.
 struct rsocket_pair {
   explicit rsocket_pair(int mappings = 0);
 

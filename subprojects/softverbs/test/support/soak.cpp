@@ -24,7 +24,7 @@ namespace {
 
 using steady = std::chrono::steady_clock;
 
-/// For a completion, on a machine with more to do than this, and by a process that may be stopped.
+/// The timeout for a completion, on an overloaded machine, and for a process that may be stopped.
 constexpr auto longest_wait = std::chrono::seconds(60);
 
 constexpr std::size_t table_bytes = std::size_t{64} * 1024;
@@ -51,11 +51,12 @@ class link {
   link& operator=(const link&) = delete;
   ~link() { withdraw_regions(); }
 
-  /// Goes on with it, by one request at most.
+  /// Continues with it, by at most one request.
   void step();
-  /// Takes a lane back, sees that nothing comes any more, and gives it again. By another thread.
+  /// Deregisters a lane, checks that no later write arrives, and offers it again. Called by another
+  /// thread.
   void withdraw(std::minstd_rand& random);
-  /// The part of its numbers that is its process'.
+  /// The slot of its process, which is part of its queue pair numbers.
   std::uint32_t slot() const { return end_.pair->qp_num >> 14; }
 
  private:
@@ -87,7 +88,7 @@ class link {
   std::uint64_t requests_ = 0;
   bool connected_ = false;
   bool broken_ = true;
-  /// As they were read before the request.
+  /// The keys and addresses as read before the request.
   std::uint32_t area_key_ = 0;
   std::uint32_t counter_key_ = 0;
   std::uint64_t area_at_ = 0;
@@ -97,7 +98,7 @@ class link {
 options of_links() {
   options wanted = with_atomics();
   wanted.memory = area_bytes + 2 * guard_bytes;
-  // A try takes 4 ms at least; whoever is stopped for longer is waited for anyway.
+  // The ACK timeout is 4 ms at least. A process that is stopped for longer is waited for anyway.
   wanted.timeout = 8;
   wanted.retry_count = 5;
   return wanted;
@@ -114,7 +115,8 @@ link::link(board& all, std::size_t self, std::size_t other, std::minstd_rand& ra
       known_(all.known[self][other]),
       end_(of_links()),
       epoch_(here_.epoch) {
-  // The one before may have died while it had the area back; and so may this one die here.
+  // The previous worker may have died while the area was withdrawn, and so may this one at this
+  // point.
   if (offered_.withdrawn != 0) own_.area = offered_.saved;
   offered_.withdrawn = 0;
   offer();
@@ -157,7 +159,7 @@ void link::withdraw(std::minstd_rand& random) {
   ibv_mr*& region = of_area ? area_ : counter_;
   const int error = ibv_dereg_mr(region);
   if (error == EBUSY) {
-    // As long as somebody is stopped within a request.
+    // While a process is stopped within a request.
     ++all_.total.busy;
     return;
   }
@@ -273,8 +275,8 @@ bool link::succeeds(ibv_send_wr request, std::uint32_t length) {
     ++known_.done;
     return true;
   }
-  // By a peer that died, or is stopped, or takes its memory back.
-  // The last is of a request of the peer that came too late for a region.
+  // The peer died, is stopped, or withdraws its memory. The last status is of a request of the peer
+  // that came too late for a region.
   if (completion.status != IBV_WC_RETRY_EXC_ERR && completion.status != IBV_WC_REM_ACCESS_ERR &&
       completion.status != IBV_WC_WR_FLUSH_ERR)
     complain("a request fails with status %d", completion.status);
@@ -328,7 +330,7 @@ void link::read() {
 }
 
 void link::settle() {
-  // Of a write that may have been carried out in part; from now on nothing comes of it any more.
+  // Checks a write that may have been executed in part. It has no further effect from now on.
   const std::uint32_t offset = known_.offset;
   const std::uint32_t length = known_.length;
   if (!read_into_buffer(offset, length)) return;
@@ -344,7 +346,7 @@ void link::settle() {
 
 void link::count() {
   const std::uint32_t doubts = known_.counts.fetch_add(1);
-  // Who doesn't know what the counter is can only add.
+  // A worker that doesn't know the counter's value can only add.
   const bool swaps = doubts == 0 && below(2) == 0;
   ibv_send_wr request{};
   request.opcode = swaps ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;

@@ -8,9 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Several processes that access each other's memory by one-sided requests, all at once, while
-/// somebody else kills and stops them. All that has to outlive one of them lies on a board that
-/// they share: their memory, what each one believes to have written there, and how far it was.
+/// Several processes that access each other's memory by one-sided requests concurrently, while
+/// another process kills and stops them. All state that has to outlive one of them is on a shared
+/// board: their memory, the data that each one has written there as far as it knows, and its
+/// progress.
 namespace soak {
 
 inline constexpr std::size_t workers = 4;
@@ -18,7 +19,7 @@ inline constexpr std::size_t area_bytes = std::size_t{256} * 1024;
 inline constexpr std::size_t guard_bytes = 4096;
 inline constexpr unsigned char guard = 0xa5;
 
-/// The memory that one process has for another one, to write to and to count in.
+/// The memory that one process offers to another one, to write to and to count in.
 struct lane {
   std::array<unsigned char, guard_bytes> before;
   std::array<unsigned char, area_bytes> area;
@@ -27,7 +28,7 @@ struct lane {
   std::array<unsigned char, guard_bytes - sizeof(std::uint64_t)> end;
 };
 
-/// Where a lane is, for who writes there.
+/// The address and keys of a lane, for its writer.
 struct keys {
   /// Odd while they change.
   std::atomic<std::uint32_t> version;
@@ -35,23 +36,24 @@ struct keys {
   std::uint32_t counter;
   std::uint64_t area_at;
   std::uint64_t counter_at;
-  /// What the owner keeps of the area while it has taken that back.
+  /// The content of the area while its owner has withdrawn it.
   std::atomic<std::uint32_t> withdrawn;
   std::array<unsigned char, area_bytes> saved;
 };
 
-/// What the one who writes to a lane knows of it.
+/// The knowledge that a lane's writer has of it.
 struct knowledge {
   std::array<unsigned char, area_bytes> area;
-  /// A write that was begun, and is not known to be done.
+  /// A write that was started, and is not known to be complete.
   std::atomic<std::uint32_t> writes;
   std::uint32_t offset;
   std::uint32_t length;
   std::uint64_t number;
-  /// What the counter was when it was last seen, and how many atomics were begun since.
+  /// The number of atomics that were started since the counter was last read, and its value at that
+  /// time.
   std::atomic<std::uint32_t> counts;
   std::uint64_t counted;
-  /// Requests that succeeded.
+  /// The number of successful requests.
   std::atomic<std::uint64_t> done;
 };
 
@@ -74,31 +76,31 @@ struct figures {
 
 struct board {
   std::atomic<bool> stops;
-  /// What went wrong first.
+  /// The first problem found.
   std::atomic<bool> wrong;
   std::array<char, 200> complaint;
   figures total;
   std::array<std::uint32_t, workers> seeds;
-  /// Of the last one of each.
+  /// The values of the last process of each worker.
   std::array<std::atomic<std::uint32_t>, workers> slots;
   std::array<std::atomic<std::ptrdiff_t>, workers> descriptors;
   std::array<std::atomic<std::ptrdiff_t>, workers> descriptors_alone;
   template <typename Of>
   using table = std::array<std::array<Of, workers>, workers>;
-  table<side> sides;       ///< by this end, and the other one
-  table<keys> keys_to;     ///< by owner, and who writes
-  table<lane> lanes;       ///< the same
-  table<knowledge> known;  ///< by who writes, and the owner
+  table<side> sides;       ///< by this end, and the other end
+  table<keys> keys_to;     ///< by owner, and writer
+  table<lane> lanes;       ///< by owner, and writer
+  table<knowledge> known;  ///< by writer, and owner
 };
 
-/// Data that looks different at each place and in each write: as much as an area has.
+/// Data that differs at each place and in each write, as much as an area holds.
 const unsigned char* data_of(std::uint64_t number);
 
-/// Whether the lane is as its writer knows it, as far as that can be known.
+/// True if the lane agrees with its writer's knowledge, as far as that goes.
 bool agrees(const lane& found, const knowledge& known);
 bool has_guards(const lane& found);
 
-/// What one of them does, told by SOFTVERBS_SOAKER which one it is; its exit code.
+/// Runs one of the workers, whose number SOFTVERBS_SOAKER holds. Returns its exit code.
 int work();
 
 }  // namespace soak

@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <string>
 
-/// A thread of another process, which can be stopped at any of its system calls. It goes on when
-/// this is gone, unless it was killed. All by one thread of this process.
+/// A thread of another process, which can be stopped at any of its system calls. It continues when
+/// this is destroyed, unless it was killed. All calls have to come from one thread of this process.
 class tracee {
  public:
   explicit tracee(pid_t thread) : thread_(thread) {
@@ -24,7 +24,7 @@ class tracee {
   tracee& operator=(const tracee&) = delete;
   ~tracee() { let_go(); }
 
-  /// Whether this process may do such things to `thread`, which goes on.
+  /// True if this process may trace `thread`, which continues.
   static bool may_trace(pid_t thread) {
     try {
       const tracee tried(thread);
@@ -34,14 +34,14 @@ class tracee {
     }
   }
 
-  /// Goes on until it is about to make a system call; false if it has ended before.
+  /// Continues until the thread is about to make a system call. False if it has exited before.
   bool reaches_call() {
     for (;;) {
       if (::ptrace(PTRACE_SYSCALL, thread_, nullptr, signal_) != 0 || !stops()) return false;
       if (signal_ == 0 && is_at_entry()) return true;
     }
   }
-  /// The same with the call of that number.
+  /// As above, until it is about to make the call with this number.
   bool reaches(long call) {
     while (reaches_call())
       if (call_ == static_cast<std::uint64_t>(call)) return true;
@@ -54,7 +54,7 @@ class tracee {
   }
 
  private:
-  /// The beginning of what the kernel tells of a stop.
+  /// The beginning of the kernel's description of a stop.
   struct stop {
     std::uint8_t kind;
     std::uint8_t unused[3];
@@ -70,7 +70,7 @@ class tracee {
     if (::waitpid(thread_, &status, __WALL) != thread_ || !WIFSTOPPED(status)) return false;
     const int reason = WSTOPSIG(status);
     at_call_ = reason == (SIGTRAP | 0x80);
-    // What the thread is to get; the rest is between the two processes.
+    // The signal to pass on to the thread. Other stops concern only the tracer.
     signal_ = at_call_ || status >> 16 != 0 ? 0 : reason;
     return true;
   }
@@ -89,7 +89,7 @@ class tracee {
   std::uint64_t call_ = 0;
 };
 
-/// The thread of that name; -1 if there is none.
+/// Returns the thread with this name; -1 if there is none.
 inline pid_t thread_of(pid_t process, const std::string& name) {
   for (const auto& each :
        std::filesystem::directory_iterator("/proc/" + std::to_string(process) + "/task")) {

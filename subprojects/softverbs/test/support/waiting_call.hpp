@@ -11,12 +11,12 @@
 #include <string>
 #include <thread>
 
-/// Whether a thread of this process sleeps in the kernel.
+/// True if a thread of this process sleeps in the kernel.
 inline bool sleeps(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The state follows the thread's name, which may itself have parentheses and blanks.
+  // The state follows the thread's name, which may itself contain parentheses and blanks.
   const auto name_end = line.rfind(") ");
   return name_end != std::string::npos && line.compare(name_end + 2, 1, "S") == 0;
 }

@@ -7,34 +7,34 @@
 #include <cstdint>
 #include <vector>
 
-/// What the tests of XRC build on. A connection has one half at each end: a queue pair that sends,
-/// which is that of an endpoint, and one that receives for a domain.
+/// The shared parts of the tests of XRC. A connection has one half at each end: a sending queue
+/// pair, which belongs to an endpoint, and one that receives for a domain.
 
 ibv_xrcd* open_domain(ibv_context* verbs, int descriptor, int flags);
 ibv_qp* create_target(ibv_xrcd* domain);
 std::uint32_t number_of(ibv_srq* queue);
-/// The attributes to open that queue pair with.
+/// The attributes to open this queue pair.
 ibv_qp_open_attr to_open(const ibv_qp* made, ibv_xrcd* domain);
-/// The attributes to create a shared receive queue with.
+/// The attributes to create a shared receive queue.
 ibv_srq_init_attr_ex to_share(ibv_pd* protection, ibv_xrcd* domain, ibv_cq* queue);
 
-/// The sending half; with operations, one whose requests can be built by function calls.
+/// The sending half. With operations, its requests can be built by function calls.
 struct xrc_sender : endpoint {
   explicit xrc_sender(options wanted = {}, std::uint64_t operations = 0);
-  /// To the shared receive queue of that number.
+  /// Sends to the shared receive queue with this number.
   int send_to(std::uint64_t id, std::uint32_t shared_queue, std::uint32_t length);
 };
 
-/// The receiving half, and a shared receive queue, whose domain of protection, completion queue and
-/// memory are those of an endpoint.
+/// The receiving half, and a shared receive queue, whose protection domain, completion queue and
+/// memory belong to an endpoint.
 struct xrc_receiver {
-  /// With the descriptor of a file, the domain is that of the file.
+  /// With the descriptor of a file, the domain belongs to the file.
   explicit xrc_receiver(const options& wanted = {}, int descriptor = -1);
   xrc_receiver(const xrc_receiver&) = delete;
   xrc_receiver& operator=(const xrc_receiver&) = delete;
   ~xrc_receiver();
 
-  /// Where senders connect to.
+  /// The address to which senders connect.
   address here() const;
   /// RESET to RTS: 0 or an errno.
   int connect(const address& peer) const;

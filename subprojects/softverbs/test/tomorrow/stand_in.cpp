@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libibverbs to come, as far as its verbs are new. Without `SOFTVERBS_TOMORROW=with` it can't
-// make a context for a driver, as if that function had another name.
+// A stand-in for the new verbs of a future libibverbs. Without `SOFTVERBS_TOMORROW=with`, it can't
+// create a context for a driver, as if that function had another name.
 #include "tomorrow/tomorrow.hpp"
 
 #include <cerrno>
@@ -9,7 +9,8 @@
 #include <cstdlib>
 #include <cstring>
 
-/// The new verbs' operations, with others before and between them. No release has this layout.
+/// The operations of the new verbs, with others before and between them. No release has this
+/// layout.
 struct verbs_ex_private {
   std::uint64_t bits[5];
   void (*others_before[90])();

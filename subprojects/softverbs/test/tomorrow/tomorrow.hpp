@@ -3,8 +3,9 @@
 
 #include <infiniband/verbs.h>
 
-/// Verbs that no libibverbs has. A stand-in for a libibverbs to come defines them, as libibverbs
-/// defines its own: by an operation behind `verbs_context::priv`, in a table of its own layout.
+/// Verbs that no libibverbs has. A stand-in for a future libibverbs defines them as libibverbs
+/// defines its own verbs: by an operation behind `verbs_context::priv`, in a table with its own
+/// layout.
 extern "C" {
 int ibv_tomorrow_query(ibv_context* context, int* value);
 int ibv_tomorrow_export(ibv_pd* domain);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counters of completions, which the headers may be too old to declare.
+// Completion counters, which older headers don't declare.
 #include "base/newer_verbs.hpp"
 #include "catch.hpp"
 #include "support/fabric.hpp"
@@ -67,7 +67,7 @@ struct one_counter {
 
 }  // namespace
 
-TEST_CASE("completion counters: their limits, and values that a program sets") {
+TEST_CASE("completion counters: limits are reported and programs can set the values") {
   const open_context device;
   newer::comp_cntr_caps found{};
   CHECK(counter_verb<int(ibv_context*, newer::comp_cntr_caps*, std::size_t)>(
@@ -90,7 +90,7 @@ TEST_CASE("completion counters: their limits, and values that a program sets") {
         }) == EINVAL);
 }
 
-TEST_CASE("completion counters: each counts the operations that it is attached to") {
+TEST_CASE("completion counters: each counts the operations to which it is attached") {
   endpoint left;
   one_counter requests(left.context);
   one_counter reads(left.context);
@@ -112,7 +112,7 @@ TEST_CASE("completion counters: each counts the operations that it is attached t
     right.connect(sender.here());
     CHECK(bytes.attach(sender.pair, of_receives) == EINVAL);
     REQUIRE(right.post_receive(1, {right.piece(0, 1000)}) == 0);
-    // Two of them are not signaled.
+    // Two of the requests are unsignaled.
     REQUIRE(sender.send(2, {sender.piece(0, 300)}, 0) == 0);
     REQUIRE(sender.write(3, {sender.piece(0, 8)}, there, 0, 0) == 0);
     REQUIRE(sender.read(4, {sender.piece(0, 8)}, there) == 0);

@@ -34,7 +34,7 @@ ibv_td* thread_domain_of(ibv_context* context) {
   return thread;
 }
 
-/// Replaces the queue pair of an end that isn't connected yet by one of another domain.
+/// Replaces the queue pair of an unconnected endpoint by one in another domain.
 void move_to(endpoint& end, ibv_pd* domain) {
   REQUIRE(ibv_destroy_qp(end.pair) == 0);
   ibv_qp_init_attr attributes{};
@@ -47,20 +47,20 @@ void move_to(endpoint& end, ibv_pd* domain) {
   CHECK(end.pair->pd == domain);
 }
 
-/// A write from the end's memory to its memory, through a connection to itself.
+/// Writes from the endpoint's memory to its own memory, through a connection to itself.
 ibv_wc_status write_to_itself(endpoint& end) {
   REQUIRE(end.write(1, {end.piece(0, 8)}, end.here(), 64) == 0);
   return end.wait().status;
 }
 
-/// A program's own memory for queues: what is allocated, and for what.
+/// A program's own allocator for queues, which records the size and type of each allocation.
 struct program_memory {
   ibv_pd* domain = nullptr;
   std::map<void*, std::uint64_t> pieces;
   std::set<std::uint64_t> contents;
   bool is_used_up = false;
   bool leaves_it_to_device = false;
-  /// What happens while the next piece is allocated, once.
+  /// Called once, while the next piece is allocated.
   std::function<void()> meanwhile;
   int mistakes = 0;
 };
@@ -98,7 +98,7 @@ void give_back(ibv_pd* domain, void* context, void* memory, std::uint64_t conten
   ::free(memory);
 }
 
-/// With the program's allocator, and with `context` for it.
+/// Creates a parent domain with the program's allocator, and with `context` for it.
 ibv_pd* allocating_parent_of(ibv_pd* domain, program_memory& context) {
   ibv_parent_domain_init_attr attributes{};
   attributes.pd = domain;
@@ -112,7 +112,7 @@ ibv_pd* allocating_parent_of(ibv_pd* domain, program_memory& context) {
   return context.domain;
 }
 
-/// A program's own memory for queues that it takes away as a whole.
+/// A program's own memory for queues, all of which can be revoked at once.
 class arena {
  public:
   arena()
@@ -140,7 +140,7 @@ class arena {
     return ibv_alloc_parent_domain(domain->context, &attributes);
   }
 
-  /// Who touches it from here on crashes.
+  /// After this, any access crashes.
   void take_away() { REQUIRE(::mprotect(start_, bytes, PROT_NONE) == 0); }
   std::size_t used() const { return used_; }
   int given_back() const { return given_back_; }
@@ -199,7 +199,7 @@ TEST_CASE("a parent domain stands for the domain below it") {
     REQUIRE(ibv_rereg_mr(end.region, IBV_REREG_MR_CHANGE_PD, end.domain, nullptr, 0, 0) == 0);
     CHECK(ibv_dealloc_pd(other) == 0);
   }
-  SECTION("another domain stays another one") {
+  SECTION("another domain stays different") {
     ibv_pd* stranger = ibv_alloc_pd(end.context);
     ibv_pd* parent_of_stranger = parent_of(stranger);
     move_to(end, parent_of_stranger);
@@ -250,7 +250,7 @@ TEST_CASE("windows and shared receives of a domain work with a queue pair of its
   CHECK(ibv_dealloc_pd(parent) == 0);
 }
 
-TEST_CASE("a datagram may go to an address handle of the domain below") {
+TEST_CASE("a datagram can use an address handle of the domain below") {
   endpoint end(options{.type = IBV_QPT_UD});
   ibv_pd* parent = parent_of(end.domain);
   move_to(end, parent);
@@ -265,7 +265,7 @@ TEST_CASE("a datagram may go to an address handle of the domain below") {
   CHECK(ibv_dealloc_pd(parent) == 0);
 }
 
-TEST_CASE("domains go after what is made of them") {
+TEST_CASE("domains are busy until their objects are destroyed") {
   open_context device;
   ibv_pd* domain = ibv_alloc_pd(device.verbs);
   ibv_td* thread = thread_domain_of(device.verbs);
@@ -283,11 +283,11 @@ TEST_CASE("domains go after what is made of them") {
   CHECK(ibv_dealloc_pd(parent) == 0);
   CHECK(ibv_dealloc_td(thread) == 0);
   CHECK(ibv_dealloc_pd(domain) == 0);
-  // What is left goes with the device.
+  // The remaining objects are destroyed with the device.
   parent_of(ibv_alloc_pd(device.verbs), thread_domain_of(device.verbs));
 }
 
-TEST_CASE("domains that can't be are refused") {
+TEST_CASE("invalid domains are refused") {
   open_context device;
   open_context other;
   ibv_pd* domain = ibv_alloc_pd(device.verbs);
@@ -312,7 +312,7 @@ TEST_CASE("domains that can't be are refused") {
   CHECK(attempt([](auto& to) { to.comp_mask = IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT; }) == 0);
 }
 
-TEST_CASE("queues of a parent domain are in the program's memory") {
+TEST_CASE("queues of a parent domain use the program's memory") {
   program_memory memory;
   endpoint end;
   ibv_pd* parent = allocating_parent_of(end.domain, memory);
@@ -360,7 +360,7 @@ TEST_CASE("queues of a parent domain are in the program's memory") {
   CHECK(ibv_dealloc_pd(parent) == 0);
 }
 
-TEST_CASE("a queue that the program has no memory for isn't made") {
+TEST_CASE("a queue can't be created if the program's allocator fails") {
   program_memory memory;
   open_context device;
   ibv_pd* domain = ibv_alloc_pd(device.verbs);
@@ -382,7 +382,7 @@ TEST_CASE("a queue that the program has no memory for isn't made") {
   CHECK(ibv_dealloc_pd(parent) == 0);
 }
 
-TEST_CASE("a shared queue that is resized keeps what became of its limit meanwhile") {
+TEST_CASE("a resized shared queue keeps concurrent changes of its limit") {
   program_memory memory;
   endpoint end;
   ibv_srq_init_attr wanted{};
@@ -406,7 +406,7 @@ TEST_CASE("a shared queue that is resized keeps what became of its limit meanwhi
     CHECK(after.max_wr == 255);
     CHECK(after.srq_limit == 5);
   }
-  SECTION("it was set higher than the size that is asked for") {
+  SECTION("it was set higher than the requested size") {
     memory.meanwhile = [&] { memory.mistakes += set_limit(20); };
     CHECK(resize(15) == EINVAL);
     REQUIRE(ibv_query_srq(end.shared, &after) == 0);
@@ -432,7 +432,7 @@ TEST_CASE("a shared queue that is resized keeps what became of its limit meanwhi
   CHECK(memory.mistakes == 0);
 }
 
-TEST_CASE("what a program forgot leaves its memory to it when the device is closed") {
+TEST_CASE("queues that the program didn't destroy keep their memory when the device is closed") {
   program_memory memory;
   {
     open_context device;
@@ -445,7 +445,7 @@ TEST_CASE("what a program forgot leaves its memory to it when the device is clos
   for (const auto& piece : memory.pieces) ::free(piece.first);
 }
 
-TEST_CASE("a device is closed after the memory of its queues is gone") {
+TEST_CASE("a device can be closed after the memory of its queues was unmapped") {
   arena memory;
   ibv_context* verbs = open_device("soft0");
   ibv_pd* parent = memory.parent_of(ibv_alloc_pd(verbs));
@@ -472,7 +472,7 @@ TEST_CASE("a device is closed after the memory of its queues is gone") {
   CHECK(memory.given_back() == 0);
 }
 
-TEST_CASE("XRC: a device is closed after the memory of completions is gone") {
+TEST_CASE("XRC: a device can be closed after the memory of completions was unmapped") {
   arena memory;
   {
     xrc_connection connection;
@@ -480,7 +480,7 @@ TEST_CASE("XRC: a device is closed after the memory of completions is gone") {
     ibv_pd* parent = memory.parent_of(receiver.end.domain);
     REQUIRE(parent != nullptr);
     ibv_srq_init_attr_ex asked = to_share(parent, receiver.domain, completions_of(parent));
-    // It keeps all that it is made of, until the device is closed.
+    // The queue keeps all of its parts until the device is closed.
     ibv_srq* left = ibv_create_srq_ex(receiver.end.context, &asked);
     REQUIRE(left != nullptr);
     REQUIRE(receiver.post(left, 1, 0, 8) == 0);

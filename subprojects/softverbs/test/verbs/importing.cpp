@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts made of a command descriptor, and objects that are imported into them by their handles.
+// Contexts that are created from a command descriptor, and objects that are imported into them by
+// handle.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/forked.hpp"
@@ -41,7 +42,7 @@ constexpr int rights =
 
 }  // namespace
 
-TEST_CASE("a context is made of a duplicate of a command descriptor, which belongs to it then") {
+TEST_CASE("a context is created from a duplicate of a command descriptor and owns it") {
   const open_context opened;
   imported_context other(opened.verbs);
   CHECK(other.verbs != opened.verbs);
@@ -52,14 +53,14 @@ TEST_CASE("a context is made of a duplicate of a command descriptor, which belon
   ibv_port_attr port{};
   CHECK(ibv_query_port(other.verbs, 1, &port) == 0);
   CHECK(port.state == IBV_PORT_ACTIVE);
-  // And of one more.
+  // And from one more.
   const imported_context third(other.verbs);
   other.close();
   CHECK(::fcntl(other.descriptor, F_GETFD) == -1);
   CHECK(ibv_query_port(third.verbs, 1, &port) == 0);
 }
 
-TEST_CASE("what is no command descriptor of this process is refused") {
+TEST_CASE("other descriptors can't be imported") {
   const auto attempt = [](int descriptor) {
     return refusal([descriptor] { return ibv_import_device(descriptor); });
   };
@@ -81,7 +82,7 @@ TEST_CASE("what is no command descriptor of this process is refused") {
   CHECK(::close(duplicate) == 0);
 }
 
-TEST_CASE("handles are those of one command file") {
+TEST_CASE("handles are valid for one command file") {
   const endpoint end;
   const endpoint other;
   const imported_context imported(end.context);
@@ -96,7 +97,7 @@ TEST_CASE("handles are those of one command file") {
   CHECK(refusal([&] { return ibv_import_dm(imported.verbs, 1); }) == ENOENT);
 }
 
-TEST_CASE("an imported domain is the same one: all that is made of it keeps it busy") {
+TEST_CASE("an imported domain is the same object and busy with all of its users") {
   const open_context opened;
   imported_context other(opened.verbs);
   ibv_pd* const domain = ibv_alloc_pd(opened.verbs);
@@ -111,8 +112,8 @@ TEST_CASE("an imported domain is the same one: all that is made of it keeps it b
   REQUIRE(region != nullptr);
   CHECK(ibv_dealloc_pd(domain) == EBUSY);
   CHECK(ibv_dealloc_pd(same) == EBUSY);
-  // The region outlives it.
-  SECTION("of the domain, the owner's object goes last") {
+  // The region outlives the context.
+  SECTION("the owner's object of the domain is destroyed last") {
     const std::uint32_t handle = domain->handle;
     ibv_unimport_pd(same);
     CHECK(ibv_dealloc_pd(domain) == EBUSY);
@@ -120,14 +121,14 @@ TEST_CASE("an imported domain is the same one: all that is made of it keeps it b
     CHECK(ibv_dealloc_pd(domain) == 0);
     CHECK(refusal([&] { return ibv_import_pd(other.verbs, handle); }) == ENOENT);
   }
-  SECTION("the imported object goes last") {
+  SECTION("the imported object is destroyed last") {
     const std::uint32_t handle = domain->handle;
     ibv_unimport_pd(domain);
     CHECK(ibv_import_pd(opened.verbs, handle) != nullptr);
     CHECK(ibv_dereg_mr(region) == 0);
     CHECK(ibv_dealloc_pd(same) == 0);
   }
-  SECTION("who stands for a domain that is gone has none") {
+  SECTION("other objects of a destroyed domain are invalid") {
     CHECK(ibv_dereg_mr(region) == 0);
     CHECK(ibv_dealloc_pd(same) == 0);
     CHECK(ibv_dealloc_pd(domain) == ENOENT);
@@ -145,7 +146,7 @@ TEST_CASE("an imported domain is the same one: all that is made of it keeps it b
     CHECK(refusal([&] { return ibv_alloc_parent_domain(opened.verbs, &parent); }) == EINVAL);
     ibv_unimport_pd(domain);
   }
-  SECTION("one goes with its context, the other keeps the region") {
+  SECTION("one is destroyed with its context and the other keeps the region") {
     other.close();
     CHECK(region->context == opened.verbs);
     CHECK(region->pd == domain);
@@ -155,7 +156,7 @@ TEST_CASE("an imported domain is the same one: all that is made of it keeps it b
   }
 }
 
-TEST_CASE("by the handle of a parent domain, the domain below is imported") {
+TEST_CASE("the handle of a parent domain imports the domain below") {
   const open_context opened;
   imported_context other(opened.verbs);
   ibv_pd* const below = ibv_alloc_pd(other.verbs);
@@ -174,7 +175,7 @@ TEST_CASE("by the handle of a parent domain, the domain below is imported") {
   REQUIRE(grandparent != nullptr);
   ibv_mr* const through_two = ibv_reg_mr(grandparent, memory.data(), memory.size(), rights);
   REQUIRE(through_two != nullptr);
-  // A parent domain is the context's alone.
+  // A parent domain belongs to its context only.
   other.close();
   CHECK(region->pd == same);
   CHECK(through_two->pd == same);
@@ -184,7 +185,7 @@ TEST_CASE("by the handle of a parent domain, the domain below is imported") {
   CHECK(ibv_dealloc_pd(same) == 0);
 }
 
-TEST_CASE("an imported region has the keys of the other, and no address") {
+TEST_CASE("an imported region has the same keys and no address") {
   connection link;
   endpoint& owner = link.right;
   const imported_context imported(owner.context);
@@ -217,7 +218,7 @@ TEST_CASE("an imported region has the keys of the other, and no address") {
   link.left.memory[0] = 'x';
   CHECK(write() == IBV_WC_SUCCESS);
   CHECK(memory[0] == 'x');
-  SECTION("who lets go of it changes nothing else") {
+  SECTION("unimporting has no other effect") {
     ibv_unimport_mr(same);
     CHECK(write() == IBV_WC_SUCCESS);
     ibv_unimport_mr(region);
@@ -227,19 +228,19 @@ TEST_CASE("an imported region has the keys of the other, and no address") {
     CHECK(ibv_dereg_mr(again) == 0);
     CHECK(write() == IBV_WC_REM_ACCESS_ERR);
   }
-  SECTION("deregistered by any, it is gone for all") {
+  SECTION("deregistering any of them deregisters the region") {
     CHECK(ibv_dereg_mr(same) == 0);
     CHECK(ibv_dereg_mr(region) == ENOENT);
     CHECK(refusal([&] { return ibv_import_mr(domain, region->handle); }) == ENOENT);
     CHECK(write() == IBV_WC_REM_ACCESS_ERR);
     ibv_unimport_mr(region);
   }
-  SECTION("its owner's object may be the first to go") {
+  SECTION("its owner's object may be the first to be destroyed") {
     CHECK(ibv_dereg_mr(region) == 0);
     CHECK(ibv_dereg_mr(same) == ENOENT);
     ibv_unimport_mr(same);
   }
-  SECTION("bound windows keep it, by whatever name") {
+  SECTION("bound windows keep it busy under any of its names") {
     ibv_mw* const window = ibv_alloc_mw(domain, IBV_MW_TYPE_1);
     REQUIRE(window != nullptr);
     ibv_mw_bind binding{};
@@ -256,8 +257,8 @@ TEST_CASE("an imported region has the keys of the other, and no address") {
   }
 }
 
-TEST_CASE("queue pairs of an imported context serve the regions of the other") {
-  // As its programs do: one has the memory, and others the queue pairs.
+TEST_CASE("queue pairs of an imported context serve the regions of the other context") {
+  // Programs do this: one has the memory, and others have the queue pairs.
   endpoint owner;
   const imported_context imported(owner.context);
   ibv_pd* const domain = ibv_import_pd(imported.verbs, owner.domain->handle);
@@ -280,7 +281,7 @@ TEST_CASE("queue pairs of an imported context serve the regions of the other") {
     REQUIRE(client.write(1, {client.piece(0, 8)}, owner.here()) == 0);
     CHECK(client.wait().status == IBV_WC_SUCCESS);
     CHECK(owner.memory[0] == 'c');
-    // From there, by its lkey.
+    // Reads from there, by its lkey.
     ibv_mr* const region = ibv_import_mr(domain, owner.region->handle);
     REQUIRE(region != nullptr);
     REQUIRE(client.post_receive(2, {client.piece(100, 8)}) == 0);
@@ -294,7 +295,7 @@ TEST_CASE("queue pairs of an imported context serve the regions of the other") {
   ibv_unimport_pd(domain);
 }
 
-TEST_CASE("what a command file has lives until the last context of it is closed") {
+TEST_CASE("the objects of a command file live until its last context is closed") {
   auto first = std::make_unique<open_context>();
   imported_context other(first->verbs);
   std::array<char, 64> memory{};
@@ -313,7 +314,7 @@ TEST_CASE("what a command file has lives until the last context of it is closed"
     REQUIRE(same != nullptr);
     ibv_pd* const imported = ibv_import_pd(other.verbs, domain->handle);
     REQUIRE(imported != nullptr);
-    // Made in the context that goes, of the domain that stays.
+    // Created in the context that is closed, from the domain that stays.
     REQUIRE(ibv_alloc_mw(domain, IBV_MW_TYPE_1) != nullptr);
     first.reset();
 
@@ -329,7 +330,7 @@ TEST_CASE("what a command file has lives until the last context of it is closed"
   }
 }
 
-TEST_CASE("imported device memory is the same, and busy with it") {
+TEST_CASE("imported device memory is the same memory and keeps it busy") {
   const endpoint end;
   const imported_context imported(end.context);
   ibv_alloc_dm_attr attributes{4096, 0, 0};
@@ -349,7 +350,7 @@ TEST_CASE("imported device memory is the same, and busy with it") {
   CHECK(ibv_free_dm(memory) == EBUSY);
   CHECK(ibv_free_dm(same) == EBUSY);
   CHECK(ibv_dereg_mr(region) == 0);
-  SECTION("freed by the one that was imported") {
+  SECTION("freed by its imported object") {
     CHECK(ibv_free_dm(same) == 0);
     CHECK(ibv_free_dm(memory) == ENOENT);
     CHECK(ibv_memcpy_from_dm(text.data(), memory, 0, 4) == EFAULT);
@@ -358,14 +359,14 @@ TEST_CASE("imported device memory is the same, and busy with it") {
           }) == EINVAL);
     ibv_unimport_dm(memory);
   }
-  SECTION("let go of, and freed by the other") {
+  SECTION("unimported and freed by the other object") {
     ibv_unimport_dm(same);
     CHECK(ibv_free_dm(memory) == 0);
   }
   ibv_unimport_pd(domain);
 }
 
-TEST_CASE("importing and letting go takes no room") {
+TEST_CASE("importing and unimporting use up nothing") {
   const endpoint end;
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(end.context, &device) == 0);
@@ -382,12 +383,12 @@ TEST_CASE("importing and letting go takes no room") {
   CHECK(ibv_dealloc_pd(own) == 0);
 }
 
-TEST_CASE("importing, and destroying by what was imported, takes no room") {
+TEST_CASE("importing and destroying by the imported object use up nothing") {
   const endpoint end;
   ibv_device_attr device{};
   REQUIRE(ibv_query_device(end.context, &device) == 0);
   const imported_context imported(end.context);
-  // More than there may be at a time. The program has let go of the first one, or of the other.
+  // More than may exist at a time. The program has unimported the first object or the other one.
   for (int round = 0; round < device.max_pd + 10; ++round) {
     ibv_pd* const domain = ibv_alloc_pd(end.context);
     ibv_pd* const same =
@@ -409,8 +410,7 @@ TEST_CASE("importing, and destroying by what was imported, takes no room") {
   }
 }
 
-TEST_CASE("structures that stand for something do not count, as long as it is not theirs",
-          "[.][differ]") {
+TEST_CASE("imported structures don't count toward the limits", "[.][differ]") {
   // It has two protection domains.
   const open_context device("soft1");
   imported_context imported(device.verbs);
@@ -426,7 +426,7 @@ TEST_CASE("structures that stand for something do not count, as long as it is no
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("nothing is imported for a domain that is gone") {
+TEST_CASE("nothing is imported for a destroyed domain") {
   const endpoint end;
   const imported_context imported(end.context);
   ibv_pd* const domain = ibv_alloc_pd(end.context);
@@ -439,7 +439,7 @@ TEST_CASE("nothing is imported for a domain that is gone") {
   ibv_unimport_pd(domain);
 }
 
-TEST_CASE("contexts of a command file are closed at the same time") {
+TEST_CASE("contexts of a command file can be closed concurrently") {
   for (int round = 0; round < 20; ++round) {
     ibv_context* const first = open_device("soft0");
     std::vector<ibv_context*> contexts{first};
@@ -466,7 +466,7 @@ TEST_CASE("contexts of a command file are closed at the same time") {
   }
 }
 
-TEST_CASE("device memory is registered or freed, whoever is first") {
+TEST_CASE("device memory is registered or freed in either order") {
   const endpoint end;
   const imported_context imported(end.context);
   int wrong = 0;
@@ -491,7 +491,7 @@ TEST_CASE("device memory is registered or freed, whoever is first") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("the domains of a context that closes are each another's, with what they have") {
+TEST_CASE("the domains of a closed context belong to the remaining context") {
   const open_context opened;
   imported_context other(opened.verbs);
   std::array<char, 64> memory{};
@@ -503,7 +503,7 @@ TEST_CASE("the domains of a context that closes are each another's, with what th
     ibv_pd* const domain = ibv_alloc_pd(other.verbs);
     REQUIRE(domain != nullptr);
     domains.push_back(domain->handle);
-    // Some stand for it elsewhere.
+    // Some of them are imported elsewhere.
     if (each % 2 == 0) twins.push_back(ibv_import_pd(opened.verbs, domain->handle));
     ibv_mr* const region = ibv_reg_mr(domain, memory.data(), memory.size(), rights);
     REQUIRE(region != nullptr);
@@ -522,7 +522,7 @@ TEST_CASE("the domains of a context that closes are each another's, with what th
   }
 }
 
-TEST_CASE("faults of the program's calls spare those of libibverbs") {
+TEST_CASE("faults of the program's calls don't affect libibverbs' own calls") {
   REQUIRE(softverbs_inject("ibv_get_device_list=ENOMEM") == 0);
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   CHECK(refusal([null] { return ibv_import_device(null); }) != 0);

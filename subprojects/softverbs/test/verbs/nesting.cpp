@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sessions within sessions, which drivers that hold a lock from start to end never get out of.
+// Nested sessions, with which drivers deadlock that hold a lock from start to end.
 #include "catch.hpp"
 #include "support/fabric.hpp"
 #include "support/peer.hpp"
@@ -9,7 +9,7 @@
 
 namespace {
 
-/// With so many completions, of receives that were flushed.
+/// Produces `count` completions of flushed receives.
 void complete(extended_endpoint& end, std::uint64_t count) {
   REQUIRE(end.initialize() == 0);
   for (std::uint64_t id = 0; id < count; ++id) REQUIRE(end.post_receive(id, {}) == 0);
@@ -39,7 +39,7 @@ struct building_endpoint : endpoint {
 TEST_CASE("a thread can't poll the queue that it is reading") {
   ibv_cq_init_attr_ex asked{};
   SECTION("a queue for threads") {}
-  SECTION("a queue for one thread") {
+  SECTION("a single-threaded queue") {
     asked.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
     asked.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
   }
@@ -52,7 +52,7 @@ TEST_CASE("a thread can't poll the queue that it is reading") {
   end.start();
   CHECK(ibv_poll_cq(end.queue, 1, &completion) == -EBUSY);
   CHECK(ibv_start_poll(end.extended, &nothing) == EBUSY);
-  // It stays where it was, and other queues have nothing to do with it.
+  // The session keeps its position, and other queues aren't affected.
   CHECK(end.extended->wr_id == 0);
   other.start();
   ibv_end_poll(other.extended);
@@ -64,7 +64,7 @@ TEST_CASE("a thread can't poll the queue that it is reading") {
   end.start();
   CHECK(end.extended->wr_id == 3);
   ibv_end_poll(end.extended);
-  // A session that found nothing has not begun.
+  // A poll that finds no completion begins no session.
   CHECK(ibv_start_poll(end.extended, &nothing) == ENOENT);
   CHECK(ibv_poll_cq(end.queue, 1, &completion) == 0);
 }
@@ -115,7 +115,7 @@ TEST_CASE("a thread can't post to the queue pair for which it is building reques
   const std::uint32_t key = window->rkey;
   CHECK(ibv_bind_mw(end.pair, window, &binding) == EBUSY);
   CHECK(window->rkey == key);
-  // Receives are another queue, and other queue pairs have nothing to do with it.
+  // Receives are another queue, and other queue pairs aren't affected.
   CHECK(end.post_receive(9, {}) == 0);
   CHECK(other.write(2) == 0);
   end.add(3);
@@ -127,7 +127,7 @@ TEST_CASE("a thread can't post to the queue pair for which it is building reques
   CHECK(ibv_dealloc_mw(window) == 0);
 }
 
-TEST_CASE("a batch and a batch within it both come to nothing") {
+TEST_CASE("a batch and a nested batch both fail") {
   options wants;
   building_endpoint end(wants);
   const bool aborts = GENERATE(false, true);
@@ -139,7 +139,7 @@ TEST_CASE("a batch and a batch within it both come to nothing") {
     ibv_wr_abort(end.build);
   else
     CHECK(ibv_wr_complete(end.build) == EBUSY);
-  // The first one still lasts.
+  // The first batch is still open.
   CHECK(end.write(3) == EBUSY);
   CHECK(ibv_wr_complete(end.build) == EBUSY);
   CHECK(end.quiet());
@@ -167,7 +167,7 @@ TEST_CASE("other threads post when the batch is complete") {
   CHECK(end.wait().wr_id == 3);
 }
 
-TEST_CASE("what is wrong with nesting is explained once in a process") {
+TEST_CASE("nesting mistakes are explained once in a process") {
   peer other("nester");
   CHECK(other.wait() == 0);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verbs that the headers are too old to declare: programs find them by name.
+// Verbs that older headers don't declare, and that programs find by name.
 #include "base/newer_verbs.hpp"
 #include "catch.hpp"
 #include "support/fabric.hpp"
@@ -27,7 +27,7 @@ using register_extended = ibv_mr*(ibv_pd*, newer::mr_init_attr*);
 
 }  // namespace
 
-TEST_CASE("newer verbs: a region is registered by a structure") {
+TEST_CASE("newer verbs: a region is registered with a structure") {
   const open_context device;
   ibv_pd* const domain = ibv_alloc_pd(device.verbs);
   alignas(64) std::array<std::byte, 64> memory{};
@@ -55,13 +55,13 @@ TEST_CASE("newer verbs: a region is registered by a structure") {
   CHECK(attempt(0) == EINVAL);
   CHECK(attempt(newer::mr_address | newer::mr_offset) == EINVAL);
   CHECK(attempt(newer::mr_address | newer::mr_descriptor) == EINVAL);
-  // DMA handles, and what isn't known.
+  // DMA handles and unknown flags.
   CHECK(attempt(newer::mr_address | 1U << 4) == EOPNOTSUPP);
   CHECK(attempt(newer::mr_address | std::uint64_t{1} << 40) == EOPNOTSUPP);
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("newer verbs: a buffer is allocated, and registered in part") {
+TEST_CASE("newer verbs: a buffer is allocated and registered in part") {
   const open_context device;
   ibv_pd* const domain = ibv_alloc_pd(device.verbs);
   ibv_pd* const other = ibv_alloc_pd(device.verbs);
@@ -94,7 +94,7 @@ TEST_CASE("newer verbs: a buffer is allocated, and registered in part") {
   CHECK(ibv_dealloc_pd(domain) == 0);
 }
 
-TEST_CASE("newer verbs: a port has its speed, in units of 100 Mb/s") {
+TEST_CASE("newer verbs: a port reports its speed in units of 100 Mb/s") {
   const open_context device;
   auto* const query =
       verb<int(ibv_context*, std::uint32_t, std::uint64_t*)>("ibv_query_port_speed");
@@ -105,7 +105,7 @@ TEST_CASE("newer verbs: a port has its speed, in units of 100 Mb/s") {
   CHECK(query(device.verbs, 2, &speed) == EINVAL);
 }
 
-TEST_CASE("newer verbs: a port's attributes have the speed of a lane in more bits, too") {
+TEST_CASE("newer verbs: a port's attributes have a wider field for the speed of a lane") {
   const open_context device;
   verbs_context* const extended = verbs_get_ctx(device.verbs);
   REQUIRE(extended != nullptr);
@@ -119,7 +119,7 @@ TEST_CASE("newer verbs: a port's attributes have the speed of a lane in more bit
   const auto query = [&](std::size_t size) {
     return extended->query_port(device.verbs, 1, reinterpret_cast<ibv_port_attr*>(&found), size);
   };
-  // The one of older headers ends before it.
+  // The structure of older headers ends before the field.
   CHECK(query(sizeof(found.known)) == 0);
   CHECK(found.speed == ~std::uint32_t{0});
   CHECK(query(offsetof(attributes, more)) == 0);

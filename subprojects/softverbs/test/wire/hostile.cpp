@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Processes of the same user that do the greeting rightly, and then lie. They may break the
-// connections that they are an end of, and nothing else.
+// Processes of the same user that do the handshake correctly, and then send false data. They may
+// break the connections of which they are an end, and nothing else.
 #include "support/hostile.hpp"
 
 #include "memory/region_table.hpp"
@@ -22,8 +22,8 @@ using hostile::order;
 
 namespace {
 
-/// As on a machine with more to do than it can: who gives way gets its next turn after all others.
-/// For the thread that makes it, and those that it starts.
+/// Simulates an overloaded machine: a thread that yields gets its next turn after all others. It
+/// applies to the thread that creates it, and those that it starts.
 class busy_processor {
  public:
   busy_processor() {
@@ -54,12 +54,12 @@ class busy_processor {
   std::vector<std::thread> others_;
 };
 
-/// A connection to one that does as it is told.
+/// A connection to a process that follows orders.
 struct connection_to_liar {
   explicit connection_to_liar(const options& wanted = {}) : end(wanted) {
     there = other.meet(end);
     REQUIRE(other.hear() == 'r');
-    // Until no packets are needed.
+    // Repeats until no packets are needed.
     for (int round = 0; round < 10; ++round) {
       REQUIRE(end.write(1, {end.piece(0, 8)}, there) == 0);
       REQUIRE(end.wait().status == IBV_WC_SUCCESS);
@@ -67,13 +67,13 @@ struct connection_to_liar {
   }
   void tell(const order& what) { other.tell(&what, sizeof(what)); }
 
-  // A race is what it is about, of which it needn't tell.
+  // The test is about a data race, which need not be reported.
   peer other{"liar", "TSAN_OPTIONS=report_bugs=0"};
   endpoint end;
   address there{};
 };
 
-/// Somebody else to talk to, who is there all the time.
+/// Another connection, which has to work all the time.
 class healthy {
  public:
   healthy() : there_(other_.meet(end_)) {}
@@ -96,7 +96,7 @@ class healthy {
       REQUIRE(wrong == 0);
       REQUIRE(end_.memory[length] == 0);
     }
-    // By packets.
+    // These requests travel as packets.
     REQUIRE(link_.right.post_receive(1, {link_.right.piece(0, 1000)}) == 0);
     REQUIRE(link_.left.send(2, {link_.left.piece(0, 1000)}) == 0);
     REQUIRE(link_.right.wait().status == IBV_WC_SUCCESS);
@@ -119,7 +119,7 @@ class healthy {
 
 }  // namespace
 
-TEST_CASE("a process that shares memory, and lies there, breaks only its own connections") {
+TEST_CASE("a process that writes false data to shared memory breaks only its own connections") {
   if (!shares_memory()) return;
   healthy friendly;
   friendly.check();
@@ -131,7 +131,7 @@ TEST_CASE("a process that shares memory, and lies there, breaks only its own con
     REQUIRE(link.other.hear() == 'd');
     auto& memory = link.end.memory;
     std::fill(memory.begin(), memory.end(), static_cast<unsigned char>(0x22));
-    // As long as it works; how it fails is between the two.
+    // While the connection works. How it fails concerns only its two ends.
     for (std::uint64_t id = 1; id <= 6; ++id) {
       const int error = id % 2 == 0 ? link.end.read(id, {link.end.piece(4096, 1 << 16)}, link.there)
                                     : link.end.write(id, {link.end.piece(0, 4096)}, link.there);
@@ -146,7 +146,7 @@ TEST_CASE("a process that shares memory, and lies there, breaks only its own con
     CHECK(all_are(0, 4096));
     CHECK(all_are(4096 + (1 << 16), memory.size()));
     friendly.check();
-    // Who is waited for in vain makes it EBUSY.
+    // Waiting in vain for the peer makes the call return EBUSY.
     CHECK(link.end.change(IBV_QPS_RESET) == 0);
     link.other.kill();
   }
@@ -154,7 +154,7 @@ TEST_CASE("a process that shares memory, and lies there, breaks only its own con
   friendly.leave();
 }
 
-TEST_CASE("what a process says it is using holds up nobody but its peers") {
+TEST_CASE("a process that announces false uses delays only its peers") {
   if (!shares_memory()) return;
   connection_to_liar link;
   healthy friendly;
@@ -169,7 +169,7 @@ TEST_CASE("what a process says it is using holds up nobody but its peers") {
     REQUIRE(link.other.hear() == 'd');
   };
   ibv_qp_attr attributes{};
-  SECTION("not somebody else's region, whatever queue pair it names") {
+  SECTION("not the region of another process with any queue pair") {
     endpoint& chosen = GENERATE(0, 1) == 0 ? own.right : link.end;
     says(chosen, own.right);
     if (GENERATE(false, true)) {
@@ -180,7 +180,7 @@ TEST_CASE("what a process says it is using holds up nobody but its peers") {
     }
     own.right.region = nullptr;
   }
-  SECTION("not somebody else's queue pair") {
+  SECTION("not the queue pair of another process") {
     says(own.right, own.right);
     says(friendly.end(), friendly.end());
     CHECK(ibv_modify_qp(own.right.pair, &attributes, IBV_QP_ACCESS_FLAGS) == 0);
@@ -188,12 +188,12 @@ TEST_CASE("what a process says it is using holds up nobody but its peers") {
     CHECK(ibv_destroy_qp(own.right.pair) == 0);
     own.right.pair = nullptr;
   }
-  SECTION("no region that is none any more, and no queue pair that never was") {
+  SECTION("no destroyed region and no queue pair that never existed") {
     link.tell({order::kind::announce, 0, 0x3fff, 0xfffff, 0});
     REQUIRE(link.other.hear() == 'd');
     CHECK(own.right.change(IBV_QPS_RESET) == 0);
   }
-  SECTION("its peer, until it is gone") {
+  SECTION("its peer until the process is dead") {
     says(link.end, link.end);
     CHECK(ibv_dereg_mr(link.end.region) == EBUSY);
     CHECK(link.end.change(IBV_QPS_RESET) == EBUSY);
@@ -207,8 +207,8 @@ TEST_CASE("what a process says it is using holds up nobody but its peers") {
   friendly.leave();
 }
 
-// SOFTVERBS_FUZZ_SECONDS and SOFTVERBS_FUZZ_SEED make it a long one.
-TEST_CASE("a process may write anything to shared memory, and others go on") {
+// SOFTVERBS_FUZZ_SECONDS and SOFTVERBS_FUZZ_SEED extend the test.
+TEST_CASE("a process may write anything to shared memory and others go on") {
   if (!shares_memory()) return;
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
@@ -230,7 +230,7 @@ TEST_CASE("a process may write anything to shared memory, and others go on") {
       REQUIRE(link.end.write(id, {link.end.piece(0, 5000)}, link.there) == 0);
       REQUIRE(link.end.wait().wr_id == id);
       REQUIRE(link.end.send(id, {link.end.piece(0, 100)}) == 0);
-      // Without a receive, or with one end that makes no sense, this may take long.
+      // Without a receive, or with an end in an invalid state, this may take long.
       friendly.check();
       ibv_wc completion{};
       for (int tries = 0; tries < 100 && ibv_poll_cq(link.end.queue, 1, &completion) == 0; ++tries)
@@ -246,7 +246,7 @@ TEST_CASE("a process may write anything to shared memory, and others go on") {
     }
     link.other.kill();
   }
-  // The parts of device memory that were free are still zeros for the next user.
+  // Parts of device memory that were free still hold zeros for the next user.
   ibv_alloc_dm_attr all{4 << 20, 0, 0};
   ibv_dm* const memory = ibv_alloc_dm(friendly.end().context, &all);
   REQUIRE(memory != nullptr);
@@ -258,11 +258,11 @@ TEST_CASE("a process may write anything to shared memory, and others go on") {
   if (std::getenv("SOFTVERBS_FUZZ_SECONDS") != nullptr) std::printf("fuzz: %u rounds\n", rounds);
 }
 
-TEST_CASE("a process that never stops to say something holds up nobody") {
+TEST_CASE("a process that sends notices endlessly delays no others") {
   if (!shares_memory()) return;
   connection_to_liar link;
   healthy friendly;
-  // For longer than the test lasts.
+  // For longer than the test runs.
   link.tell({order::kind::chatter, 0, 0, 0, 600'000});
   REQUIRE(link.other.hear() == 'b');
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(1300);
@@ -272,7 +272,7 @@ TEST_CASE("a process that never stops to say something holds up nobody") {
   friendly.leave();
 }
 
-TEST_CASE("nobody speaks for somebody else") {
+TEST_CASE("no process can send in the name of another") {
   peer forger("forger");
   const auto send = [&](const softverbs::packet_header& header) {
     forger.tell(&header, sizeof(header));
@@ -314,7 +314,7 @@ TEST_CASE("nobody speaks for somebody else") {
     header.source_qpn = there.qpn;
     header.psn = there.psn;
     header.payload = header.message = 64;
-    // No region has this key: whoever were believed would break the connection.
+    // No region has this key, so a packet that is accepted would break the connection.
     header.key = 0;
     send(header);
     REQUIRE(end.read(2, {end.piece(0, 100)}, there) == 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whoever may open a socket may send anything to a process that uses the device.
+// Any process that can open a socket can send arbitrary data to a process that uses the device.
 #include "support/intruder.hpp"
 
 #include "support/descriptors.hpp"
@@ -13,7 +13,7 @@
 namespace softverbs {
 namespace {
 
-/// Memory as it comes with a greeting, or almost.
+/// Memory as it comes with a handshake, or almost.
 int memory_of(std::size_t size, int seals) {
   const int made = ::memfd_create("intruder", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   REQUIRE(made >= 0);
@@ -24,7 +24,7 @@ int memory_of(std::size_t size, int seals) {
 
 }  // namespace
 
-TEST_CASE("a greeting with memory that could vanish is answered without any") {
+TEST_CASE("a handshake with memory that could vanish is answered without memory") {
   connection link;
   still_works(link);
   const std::ptrdiff_t before = descriptors_open();
@@ -44,11 +44,11 @@ TEST_CASE("a greeting with memory that could vanish is answered without any") {
     if (descriptor >= 0) ::close(descriptor);
   }
   CHECK(link.right.quiet());
-  // It notices by itself that they have hung up.
+  // The device notices by itself that they have disconnected.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
-TEST_CASE("descriptors that nobody asked for are closed") {
+TEST_CASE("unexpected descriptors are closed") {
   connection link;
   still_works(link);
   const std::ptrdiff_t before = descriptors_open();
@@ -61,18 +61,18 @@ TEST_CASE("descriptors that nobody asked for are closed") {
     const auto answer = from.hear();
     REQUIRE(answer);
     for (const int each : answer->descriptors) ::close(each);
-    // The first message is the only one that may have some.
+    // Only the first message may have descriptors.
     from.send_with(&greeting, sizeof(greeting), std::vector<int>(60, good));
     CHECK_FALSE(from.hear());
     ::close(good);
     still_works(link);
   }
   CHECK(link.right.quiet());
-  // It notices by itself that they have hung up.
+  // The device notices by itself that they have disconnected.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
 }
 
-TEST_CASE("who is greeted by nonsense hangs up") {
+TEST_CASE("a process disconnects after an invalid handshake") {
   connection link;
   for (const int kind : {0, 1, 0x7f, 0x81, 0x82, 0xff}) {
     intruder from(link.right.pair->qp_num);
@@ -146,7 +146,7 @@ TEST_CASE("random packets crash nothing") {
   still_works(link);
 }
 
-TEST_CASE("a write whose last packet comes short is refused") {
+TEST_CASE("a write whose last packet is too short is refused") {
   const bool is_long = GENERATE(false, true);
   connection link;
   struct {
@@ -209,7 +209,7 @@ TEST_CASE("UC: a message with a gap is dropped as a whole") {
   const ibv_wc received = link.right.wait();
   CHECK(received.wr_id == 1);
   CHECK(received.byte_len == whole);
-  // A message that never ended is forgotten when the next one begins.
+  // A message that never ended is dropped when the next one begins.
   send(packet_flag::first, 23, 0);
   send(packet_flag::first | packet_flag::last, 40, 0);
   CHECK(link.right.wait().byte_len == packet_bytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process keeps of others, and what it does when there is no more of something.
+// The resources that a process keeps for others, and its behaviour when a resource runs out.
 #include "support/descriptors.hpp"
 #include "support/faults.hpp"
 #include "support/hostile.hpp"
@@ -25,7 +25,7 @@
 
 namespace {
 
-/// As long as it lives, the process gets no more descriptors.
+/// While it exists, the process gets no more descriptors.
 class no_more_descriptors {
  public:
   no_more_descriptors() {
@@ -59,7 +59,7 @@ double processor_seconds_of(const Action& action) {
   return processor_seconds() - before;
 }
 
-/// Listens as another process does, and lets in nobody by itself.
+/// Listens like another process, and accepts no connection by itself.
 class closed_door {
  public:
   closed_door() : socket_(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
@@ -74,14 +74,14 @@ class closed_door {
   closed_door& operator=(const closed_door&) = delete;
   ~closed_door() { ::close(socket_); }
 
-  /// Of a queue pair behind it.
+  /// The number of a queue pair in this process.
   std::uint32_t qpn() const { return qpn_; }
-  /// Nobody else finds a place from here on.
+  /// Fills the backlog.
   void fill() const {
     while (intruder::takes_a_place(qpn_)) {
     }
   }
-  /// Lets in the next one who has not left already; negative if none comes.
+  /// Accepts the next connection that its caller hasn't closed; negative if there is none.
   int let_in() const {
     pollfd own{socket_, POLLIN, 0};
     constexpr std::chrono::milliseconds limit = patience;
@@ -102,12 +102,12 @@ class closed_door {
 
 }  // namespace
 
-TEST_CASE("nothing is kept of peers that are gone") {
+TEST_CASE("no resources are kept for peers that have exited") {
   const auto serves = [](endpoint& end, const address& there) {
     REQUIRE(end.read(1, {end.piece(0, 100)}, there) == 0);
     CHECK(end.wait().status == IBV_WC_SUCCESS);
   };
-  // It stays, with all that a first peer takes.
+  // This peer stays, with everything that a first peer allocates.
   peer first("target");
   endpoint end_of_first;
   const address at_first = first.meet(end_of_first);
@@ -121,13 +121,14 @@ TEST_CASE("nothing is kept of peers that are gone") {
     other.kill();
     other.wait();
   }
-  // Nobody polls, nobody sends: the thread notices by itself.
+  // The program neither polls nor sends, so the device's thread has to notice.
   CHECK(eventually([&] { return descriptors_open() <= before; }));
   first.finish();
 }
 
-// SOFTVERBS_CLIENTS makes it more of them, and SOFTVERBS_DESCRIPTORS the limit: 4100 and 1024, say.
-TEST_CASE("a server has served more clients than it may have descriptors") {
+// SOFTVERBS_CLIENTS sets the number of clients, and SOFTVERBS_DESCRIPTORS the limit, for example
+// 4100 and 1024.
+TEST_CASE("a server has served more clients than its limit of descriptors") {
   const auto setting = [](const char* name, unsigned long otherwise) {
     const char* said = std::getenv(name);
     return said == nullptr ? otherwise : std::strtoul(said, nullptr, 10);
@@ -143,7 +144,7 @@ TEST_CASE("a server has served more clients than it may have descriptors") {
   unsigned long served = 0;
   for (; served < clients; ++served) {
     peer other("target");
-    // Until descriptors of those before it are closed.
+    // Waits until descriptors of earlier clients are closed.
     endpoint end(patient());
     const address there = other.meet(end);
     if (end.read(1, {end.piece(0, 100)}, there) != 0 || end.wait().status != IBV_WC_SUCCESS) break;
@@ -158,7 +159,7 @@ TEST_CASE("a server has served more clients than it may have descriptors") {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
-TEST_CASE("what somebody has said counts who leaves without reading the answer") {
+TEST_CASE("a message counts even if its sender leaves without reading the answer") {
   connection link;
   struct {
     softverbs::packet_header header;
@@ -174,7 +175,7 @@ TEST_CASE("what somebody has said counts who leaves without reading the answer")
     intruder from(link.right.pair->qp_num);
     from.greet(-1);
     REQUIRE(from.is_answered());
-    // So that it has left before it is heard.
+    // The sender has left before the message is received.
     softverbs_hold(1);
     from.send(&message, sizeof(message));
   }
@@ -183,12 +184,12 @@ TEST_CASE("what somebody has said counts who leaves without reading the answer")
   CHECK(eventually([&] { return *written == 0x5a; }));
 }
 
-TEST_CASE("without descriptors, connections wait, and nothing turns in circles") {
+TEST_CASE("without descriptors connections wait and use no processor time") {
   peer other("echo");
   endpoint end(patient());
   other.meet(end);
   REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
-  // Sanitizers need descriptors to check what a check does.
+  // Sanitizers need descriptors for their checks.
   int posted = -1;
   double used = 0;
   bool quiet = false;
@@ -208,10 +209,10 @@ TEST_CASE("without descriptors, connections wait, and nothing turns in circles")
   CHECK(other.wait() == 0);
 }
 
-TEST_CASE("a peer without descriptors isn't taken for one that is gone") {
+TEST_CASE("a live peer without descriptors isn't considered dead") {
   peer other("echo");
   endpoint end(patient());
-  // What comes to this process has to be accepted, and can't be.
+  // Connections to this process have to be accepted, which fails.
   other.meet(end);
   for (int round = 0; round < 3; ++round) {
     REQUIRE(end.post_receive(1, {end.piece(1 << 19, 64)}) == 0);
@@ -230,7 +231,7 @@ TEST_CASE("a peer without descriptors isn't taken for one that is gone") {
   CHECK(other.wait() == 0);
 }
 
-TEST_CASE("who opens connection after connection shuts nobody out") {
+TEST_CASE("a client that opens many connections shuts out no other") {
   connection link;
   REQUIRE(link.right.post_receive(0, {}) == 0);
   REQUIRE(link.left.send(0, {}) == 0);
@@ -254,14 +255,14 @@ TEST_CASE("who opens connection after connection shuts nobody out") {
   other.finish();
 }
 
-TEST_CASE("two thousand connections that say nothing shut nobody out") {
+TEST_CASE("two thousand silent connections shut out no other") {
   const auto [processes, of_each] =
       GENERATE(std::pair{1U, 2000U}, std::pair{4U, 500U}, std::pair{400U, 5U});
   CAPTURE(processes, of_each);
   rlimit before{};
   REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
   if (before.rlim_max < 2100) {
-    WARN("no process may have 2,000 connections here");
+    WARN("the limit of descriptors doesn't allow 2,000 connections here");
     return;
   }
   const rlimit few{1024, before.rlim_max};
@@ -311,11 +312,11 @@ TEST_CASE("two thousand connections that say nothing shut nobody out") {
   REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
 }
 
-TEST_CASE("strangers come in no faster than others can be served") {
+TEST_CASE("connections are accepted slowly enough to serve others") {
   connection link;
   constexpr int count = 300;
-  // Of one process, some are kept, and one of these may be its connection to itself; all others
-  // end.
+  // Some connections of a process are kept, and one of these may be its connection to itself. All
+  // others are closed.
   constexpr int kept = 4;
   std::vector<std::unique_ptr<intruder>> strangers;
   let_everybody_in(link.right.pair->qp_num);
@@ -333,12 +334,12 @@ TEST_CASE("strangers come in no faster than others can be served") {
     CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);
   const auto still_there = count - have_ended();
   CHECK((still_there == kept || still_there == kept - 1));
-  // Sixteen in a millisecond, but the first ones and the last ones may have come in just before and
-  // after it began.
+  // Sixteen in a millisecond. The first and the last ones may have been accepted just before and
+  // after the measured time.
   CHECK(std::chrono::steady_clock::now() - start > std::chrono::milliseconds((count - 50) / 16));
 }
 
-TEST_CASE("a peer whose answer waits to be accepted is not given up") {
+TEST_CASE("a peer whose answer waits to be accepted is not considered dead") {
   peer other("target", "SOFTVERBS_SHARED_MEMORY=no");
   options wanted;
   wanted.timeout = 1;
@@ -346,7 +347,8 @@ TEST_CASE("a peer whose answer waits to be accepted is not given up") {
   endpoint end(wanted);
   const address there = other.meet(end);
   let_everybody_in(end.pair->qp_num);
-  // Each has a place before the peer, which connects to answer; at 16 in a millisecond.
+  // They precede the peer, which connects in order to answer, and are accepted at a rate of 16 in a
+  // millisecond.
   standstill held;
   // There is room for fewer if connections of an earlier test are still waiting.
   int in_line = 0;
@@ -357,12 +359,12 @@ TEST_CASE("a peer whose answer waits to be accepted is not given up") {
   other.finish();
 }
 
-TEST_CASE("who finds no place among those who wait to be accepted waits for one") {
+TEST_CASE("a process that finds the backlog full waits for room") {
   peer other("target");
   endpoint end(patient());
   const address there = other.meet(end);
   other.stop();
-  // Who has left still has a place.
+  // A connection that was closed still takes up room.
   int in_line = 0;
   while (in_line < 1'000'000 && intruder::takes_a_place(there.qpn)) ++in_line;
   CAPTURE(in_line);
@@ -374,14 +376,14 @@ TEST_CASE("who finds no place among those who wait to be accepted waits for one"
   other.finish();
 }
 
-TEST_CASE("a newcomer who finds no place among those who wait is served in the end") {
+TEST_CASE("a new process that finds the backlog full is served in the end") {
   const connection link;
   endpoint end(patient());
   standstill held;
   int in_line = 0;
   while (in_line < 1'000'000 && intruder::takes_a_place(end.pair->qp_num)) ++in_line;
   CAPTURE(in_line);
-  // By packets, of which each one has to be believed.
+  // It sends packets, each of which has to be accepted.
   peer newcomer("writer", "SOFTVERBS_SHARED_MEMORY=no");
   newcomer.meet(end);
   newcomer.tell('w');
@@ -392,7 +394,7 @@ TEST_CASE("a newcomer who finds no place among those who wait is served in the e
   newcomer.finish();
 }
 
-TEST_CASE("who can't be looked up among those who wait is believed later") {
+TEST_CASE("a sender that can't be identified while a backlog is full is accepted later") {
   const closed_door other;
   const options unreliable{.type = IBV_QPT_UC};
   endpoint end(unreliable);
@@ -414,7 +416,7 @@ TEST_CASE("who can't be looked up among those who wait is believed later") {
   message.header.address = end.here().memory;
   message.payload.fill(0x5a);
   intruder from(end.pair->qp_num);
-  // So that it is accepted when nothing moves.
+  // It is accepted before the standstill.
   from.greet(-1);
   REQUIRE(from.is_answered());
   other.fill();
@@ -424,7 +426,7 @@ TEST_CASE("who can't be looked up among those who wait is believed later") {
     while (softverbs_step() != 0) {
     }
   }
-  // A place is waited for without being asked again, and then it is known who that is.
+  // The process waits for room without another packet, and then identifies the sender.
   const int found = other.let_in();
   REQUIRE(found >= 0);
   CHECK(end.memory.front() != 0x5a);
@@ -435,9 +437,9 @@ TEST_CASE("who can't be looked up among those who wait is believed later") {
   ::close(found);
 }
 
-// How much it slows others is to be seen on a machine with nothing else to do: SOFTVERBS_CALLS
-// makes it more of them, 330000, say, and has it tell.
-TEST_CASE("who connects again and again leaves the others their turns") {
+// On an idle machine, SOFTVERBS_CALLS shows how much others are slowed down: it sets the number of
+// connections, for example 330000, and has the test print its figures.
+TEST_CASE("a client that reconnects repeatedly leaves others their turns") {
   const char* said = std::getenv("SOFTVERBS_CALLS");
   const auto calls =
       static_cast<std::uint32_t>(said == nullptr ? 2000 : std::strtoul(said, nullptr, 10));
@@ -475,18 +477,18 @@ TEST_CASE("who connects again and again leaves the others their turns") {
   CHECK(sum / rounds < 10 * quiet);
 }
 
-TEST_CASE("who has another version of softverbs is said to have that") {
-  // By a process that has said nothing yet: it does so once, and looks once a second.
+TEST_CASE("a peer with another version of softverbs is reported as such") {
+  // The process has reported nothing so far. It reports this once, and checks once a second.
   peer seeker("seeker");
   CHECK(seeker.wait() == 0);
 }
 
-TEST_CASE("what was posted is carried out by itself after the last poll") {
+TEST_CASE("a posted request is executed without further polling") {
   connection link;
   ibv_wc completion{};
   const auto* arrived = static_cast<volatile unsigned char*>(&link.right.memory[7]);
   for (int round = 1; round <= 20; ++round) {
-    // Busily enough for the device to rely on it.
+    // Polls busily enough for the device to rely on it.
     const auto start = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(3))
       CHECK(ibv_poll_cq(link.left.queue, 1, &completion) == 0);

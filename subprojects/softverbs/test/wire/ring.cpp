@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of packets, as its two ends use it, and as one does who shares it and lies.
+// The ring of packets, with its two correct ends, and with an end that writes false data.
 #include "wire/ring.hpp"
 
 #include "support/intruder.hpp"
@@ -27,7 +27,7 @@ ring_state& state_of(std::span<std::byte> memory) {
   return *reinterpret_cast<ring_state*>(memory.data());
 }
 
-/// One that a device has taken for a peer's.
+/// An intruder that a device has accepted as a peer.
 class sharing_intruder : public intruder {
  public:
   explicit sharing_intruder(std::uint32_t qpn) : intruder(qpn) {
@@ -59,7 +59,7 @@ class sharing_intruder : public intruder {
 
 }  // namespace
 
-TEST_CASE("ring: what goes in comes out, in order, whatever its length") {
+TEST_CASE("ring: messages of any length arrive in order") {
   const auto memory = std::make_unique<ring_memory>();
   constexpr int count = 20000;
   const auto length_of = [](std::uint32_t number) {
@@ -82,7 +82,7 @@ TEST_CASE("ring: what goes in comes out, in order, whatever its length") {
     std::span<const std::byte> message;
     while (open && (message = in.next(open)).empty()) std::this_thread::yield();
     if (!open) break;
-    // Each byte is as the one before it.
+    // All bytes of a message are the same.
     const bool same = message.size() == length_of(number) &&
                       message.front() == static_cast<std::byte>(number) &&
                       std::memcmp(message.data(), message.data() + 1, message.size() - 1) == 0;
@@ -94,7 +94,7 @@ TEST_CASE("ring: what goes in comes out, in order, whatever its length") {
   CHECK(in.is_empty());
 }
 
-TEST_CASE("ring: who sleeps, or waits for room, is told once") {
+TEST_CASE("ring: an end that sleeps or waits for room gets one notice") {
   const auto memory = std::make_unique<ring_memory>();
   ring_writer out(memory->bytes);
   ring_reader in(memory->bytes);
@@ -119,7 +119,7 @@ TEST_CASE("ring: who sleeps, or waits for room, is told once") {
   CHECK_FALSE(out.is_unread());
 }
 
-TEST_CASE("ring: what a writer left counts, and nothing that comes later") {
+TEST_CASE("ring: messages before the end of a connection count and later ones don't") {
   const auto memory = std::make_unique<ring_memory>();
   ring_writer out(memory->bytes);
   ring_reader in(memory->bytes);
@@ -134,7 +134,7 @@ TEST_CASE("ring: what a writer left counts, and nothing that comes later") {
   CHECK(in.is_empty());
 }
 
-TEST_CASE("ring: its reader stays within it, whatever it finds there") {
+TEST_CASE("ring: its reader stays within it whatever the memory holds") {
   std::mt19937 random(7);
   const auto memory = std::make_unique<ring_memory>();
   const std::byte* const end = memory->bytes.data() + memory->bytes.size();
@@ -160,7 +160,7 @@ TEST_CASE("ring: its reader stays within it, whatever it finds there") {
   }
 }
 
-TEST_CASE("ring: its writer stays within it, whatever the reader claims") {
+TEST_CASE("ring: its writer stays within it whatever the reader writes") {
   std::mt19937 random(8);
   const auto memory = std::make_unique<ring_memory>();
   const std::byte* const end = memory->bytes.data() + memory->bytes.size();
@@ -178,7 +178,7 @@ TEST_CASE("ring: its writer stays within it, whatever the reader claims") {
   }
 }
 
-TEST_CASE("packets come in through a ring that somebody else has made") {
+TEST_CASE("packets arrive through a ring that an intruder has created") {
   if (!shares_memory()) return;
   connection link;
   still_works(link);
@@ -207,7 +207,7 @@ TEST_CASE("packets come in through a ring that somebody else has made") {
   CHECK(*written == 0x5a);
 }
 
-TEST_CASE("garbage in what is shared breaks nothing but its own connection") {
+TEST_CASE("garbage in shared memory breaks only its own connection") {
   if (!shares_memory()) return;
   std::mt19937 random(43);
   connection link;
@@ -215,7 +215,7 @@ TEST_CASE("garbage in what is shared breaks nothing but its own connection") {
   for (int round = 0; round < 300; ++round) {
     sharing_intruder from(link.right.pair->qp_num);
     const auto ring = from.bytes.subspan(pair_memory::ring, ring_end::bytes);
-    // Something that looks like packets, and something that doesn't.
+    // Data that looks like packets, and data that doesn't.
     std::uint64_t position = 0;
     for (int count = 0; count < 20; ++count) {
       packet_header header = forged(link);
@@ -226,7 +226,7 @@ TEST_CASE("garbage in what is shared breaks nothing but its own connection") {
       header.key =
           random() % 2 == 0 ? link.right.region->rkey : static_cast<std::uint32_t>(random());
       header.address = random() % 2 == 0 ? link.right.here().memory : random();
-      // Not for the ends of the connection, which that would break rightfully.
+      // Not for the ends of this connection, which such a packet may break.
       header.target_qpn = random() % 2 == 0 ? header.target_qpn + 1 : 0xffffff;
       const std::uint32_t length =
           random() % 10 == 0 ? static_cast<std::uint32_t>(random())
