@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The command `softverbs`. $1: the one of the build folder. $2: a compiler that knows C.
+# Tests the command `softverbs`. $1: its path in the build folder. $2: a compiler that accepts C.
 set -u
 command=$1
 compiler=$2
@@ -23,7 +23,7 @@ expect() {
   fi
 }
 
-# Tells what it sees of the devices, without a word of verbs.h.
+# Prints the devices and its arguments, without verbs.h.
 cat >"$folder/devices.c" <<'EOF'
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ expect 7 '^soft0 soft1 $' env SOFTVERBS_DEVICES=5 "$command" run --config "$fold
   "$folder/devices"
 expect 7 '^soft0 $' env SOFTVERBS_CONFIG=/no/such "$command" run --devices 1 "$folder/devices"
 expect 2 "can't be read" "$command" run --config "$folder/none" "$folder/devices"
-# From anywhere, by any name.
+# From any folder, and by any name.
 ln -s "$command" "$folder/link"
 expect 7 '^soft0 $' "$folder/link" run "$folder/devices"
 expect 7 '^soft0 $' sh -c 'cd / && PATH=$1:$PATH && softverbs run "$2"' - "$(dirname "$command")" \
@@ -63,7 +63,7 @@ expect 7 '^soft0 $' sh -c 'cd / && PATH=$1:$PATH && softverbs run "$2"' - "$(dir
 printf '#!/bin/sh\nexec "%s/devices" script\n' "$folder" >"$folder/script"
 chmod +x "$folder/script"
 expect 7 'soft0 \[script\]' "$command" run "$folder/script"
-# Other libraries that are to be loaded stay.
+# Other preloaded libraries stay.
 expect 0 'libsoftverbs.so:/other$' sh -c 'LD_PRELOAD=/other "$1" run sh -c "echo \$LD_PRELOAD"' - "$command"
 
 expect 127 'no such program' "$command" run "$folder/none"
@@ -75,7 +75,7 @@ expect 2 'usage' "$command"
 expect 0 'usage' "$command" --help
 expect 0 '^softverbs [0-9]' "$command" --version
 expect 0 '/libsoftverbs.so$' "$command" path
-test -f "$("$command" path)" || { echo 'FAILED: no library there'; failures=1; }
+test -f "$("$command" path)" || { echo 'FAILED: no library at that path'; failures=1; }
 cp "$command" "$folder/alone"
 expect 126 'libsoftverbs.so is neither' "$folder/alone" run "$folder/devices"
 
@@ -87,7 +87,7 @@ if $compiler -fsanitize=address -x c "$folder/devices.c" -o "$folder/sanitized" 
   ASAN_OPTIONS=detect_leaks=0 "$folder/sanitized" >/dev/null 2>&1; [ $? = 7 ]; then
   expect 7 'soft0' env ASAN_OPTIONS=detect_leaks=0 "$command" run "$folder/sanitized"
 fi
-# A user without privileges runs what has another's rights.
+# An unprivileged user runs a program with another user's rights.
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
   chmod 755 "$folder"
   cp "$folder/devices" "$folder/other"

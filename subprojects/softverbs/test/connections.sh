@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Programs that connect by IP address, between two processes. $1: the library.
+# Runs programs that connect by IP address, between two processes. $1: the library.
 set -u
 library=$1
 log=$(mktemp -d)
@@ -9,8 +9,8 @@ failures=0
 ran=0
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_FAULTS
 
-# both SERVER CLIENT: 0 if both succeed. The client is started again as long as the server is there
-# and doesn't listen.
+# both SERVER CLIENT: 0 if both succeed. The client is restarted while the server runs and doesn't listen
+# yet.
 both() {
   command -v "${1%% *}" >/dev/null || {
     echo "not installed: ${1%% *}"
@@ -64,7 +64,7 @@ for layer in ethernet infiniband; do
   done
 done
 
-# A group's member is there before who sends to it, which waits for three seconds by itself.
+# The member of a group has to join before the sender sends. mckey's sender itself waits for three seconds.
 if command -v mckey >/dev/null; then
   ran=1
   for layer in ethernet infiniband; do
@@ -87,7 +87,7 @@ if command -v mckey >/dev/null; then
     done
   done
 fi
-# As many connections as it is asked for, and the time that each step takes; its server stays.
+# cmtime opens a number of connections and prints the time of each step. Its server doesn't exit.
 if command -v cmtime >/dev/null; then
   ran=1
   next_port
@@ -110,7 +110,7 @@ if command -v cmtime >/dev/null; then
   fi
 fi
 
-# stays SERVER CLIENT: 0 if the client succeeds. The server doesn't end by itself.
+# stays SERVER CLIENT: 0 if the client succeeds. The server doesn't exit by itself.
 stays() {
   command -v "${1%% *}" >/dev/null || {
     echo "not installed: ${1%% *}"
@@ -137,7 +137,7 @@ stays() {
   return 0
 }
 
-# Sockets of librdmacm, with which the programs wait in different ways. They check what they receive.
+# librdmacm's sockets. The programs wait in different ways, and check the data that they receive.
 for layer in ethernet infiniband; do
   SOFTVERBS_LINK_LAYER=$layer
   export SOFTVERBS_LINK_LAYER
@@ -156,7 +156,7 @@ for layer in ethernet infiniband; do
     next_port
     stays "udpong -b ::1 -p $port" "udpong -s ::1 -p $port -C 100 -T $way -T e" || failures=1
   done
-  # By plain sockets, which librdmacm's library for that turns into its own.
+  # Plain sockets, which librspreload.so turns into rsockets.
   for preload in /usr/lib*/rsocket/librspreload.so /usr/lib/*/rsocket/librspreload.so; do
     [ -e "$preload" ] || continue
     next_port

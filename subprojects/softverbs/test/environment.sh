@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The devices that an unmodified program sees, by environment. $1: the library.
+# Checks which devices an unmodified program sees with different environments. $1: the library.
 set -u
 command -v ibv_devinfo >/dev/null && command -v ibv_devices >/dev/null || exit 77
 failures=0
@@ -75,6 +75,6 @@ if [ "$(id -u)" != 0 ]; then
   expect 'unreadable' 'Permission denied' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
   expect_none 'unreadable' 'soft0' "$(run env SOFTVERBS_CONFIG="$file" ibv_devices)"
 fi
-# A pipe is read to its end, too.
+# A pipe is read to its end as well.
 expect 'a pipe' 'soft1' "$(printf '[soft0]\n[soft1]\n' | run env SOFTVERBS_CONFIG=/dev/stdin ibv_devices)"
 exit $failures

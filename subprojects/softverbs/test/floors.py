@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that each folder of the sources includes only itself and the floors below it, and that no
-units, which are a header and the source of its name, include each other in a circle.
+"""Checks that each folder of the sources includes only itself and the floors below it, and that there is no
+circle of includes among units (a header, and the source with the same name).
 
     floors.py PROJECT
 """
@@ -38,7 +38,7 @@ def problems(includes):
         for other in included:
             above = other.split("/")[0]
             if other not in includes:
-                yield f"{name}: includes {other}, which is not there by its path from src"
+                yield f"{name}: includes {other}, which is not a path from src"
             elif above in FLOORS and FLOORS.index(above) > FLOORS.index(floor):
                 yield f"{name}: {floor} includes {other}, which is on a floor above it"
     units = {}

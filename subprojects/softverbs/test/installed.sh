@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The project without a parent: made, installed somewhere, moved, and used by pkg-config and CMake.
-# $1: its sources. The rest: the C++ compiler.
+# Builds and installs the project without a parent project, moves it, and uses it with pkg-config and CMake.
+# $1: its sources. The remaining arguments: the C++ compiler.
 set -u
 sources=$1
 shift
@@ -33,7 +33,7 @@ must meson setup "$folder/build" "$sources" --prefix=/usr --libdir=lib/elsewhere
   -Dtests=disabled -Dbench=disabled -Dunity=on -Dunity_size=32
 must ninja -C "$folder/build"
 must env DESTDIR="$folder/staged" meson install -C "$folder/build" --no-rebuild
-# It doesn't matter where it is.
+# The installation may be moved.
 mv "$folder/staged/usr" "$folder/prefix"
 
 for file in bin/softverbs lib/elsewhere/libsoftverbs.so lib/elsewhere/libsoftverbs-faults.so \
@@ -42,10 +42,10 @@ for file in bin/softverbs lib/elsewhere/libsoftverbs.so lib/elsewhere/libsoftver
   [ -f "$folder/prefix/$file" ] || { echo "FAILED: no $file"; failures=1; }
 done
 (cd "$folder/prefix" && find . -type f | wc -l | grep -qx 7) ||
-  { echo 'FAILED: other files than those:'; find "$folder/prefix" -type f; failures=1; }
+  { echo 'FAILED: other files were installed:'; find "$folder/prefix" -type f; failures=1; }
 expect '/prefix/lib/elsewhere/libsoftverbs.so$' "$folder/prefix/bin/softverbs" path
 
-# Calls only what is libibverbs', and asks whose it is.
+# The program calls only libibverbs' functions, and prints whether softverbs defines them.
 mkdir "$folder/user"
 cat >"$folder/user/main.cpp" <<'EOF'
 #include <infiniband/verbs.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* For programs.sh: what MPI programs do, between two ranks or more. Prints "done" if all of it came
- * out right. */
+/* For programs.sh: the operations of MPI programs, between two or more ranks. Prints "done" if all
+ * results are correct. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,10 +68,10 @@ static void one_sided(void) {
   MPI_Win_fence(0, window);
   const int before = (rank + size - 1) % size;
   for (int at = 0; at < numbers; ++at)
-    expect(shown[at] == 1000L * before + at, "what was put is wrong");
+    expect(shown[at] == 1000L * before + at, "data of a put is wrong");
   MPI_Get(seen, numbers, MPI_LONG, next, 0, numbers, MPI_LONG, window);
   MPI_Win_fence(0, window);
-  for (int at = 0; at < numbers; ++at) expect(seen[at] == own[at], "what was got is wrong");
+  for (int at = 0; at < numbers; ++at) expect(seen[at] == own[at], "data of a get is wrong");
   if (rank == 0) shown[0] = 0;
   MPI_Win_fence(0, window);
   const long one = 1;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# perftest's programs between two processes. $1: the library.
+# Runs perftest's programs between two processes. $1: the library.
 set -u
 command -v ib_send_lat >/dev/null || exit 77
 library=$1
@@ -29,9 +29,9 @@ for service in RC UD; do
   two -p ib_send_bw -d soft0 -x 3 -n 100 -F -c $service --use-srq || failures=1
 done
 two -p ib_write_bw -d soft0 -x 3 -n 100 -F --odp || failures=1
-# To a group, whose address is one of IPv6.
+# To a multicast group, which has an IPv6 address.
 one_at_a_time two -p ib_send_bw -d soft0 -x 5 -n 100 -F -c UD -g || failures=1
-# Whole frames of Ethernet.
+# Raw Ethernet frames.
 if may_send_frames && command -v raw_ethernet_lat >/dev/null; then
   frames raw_ethernet_bw -n 100 || failures=1
   frames raw_ethernet_lat -n 100 -J 10.0.0.1 -j 10.0.0.2 -K 2000 -k 1000 || failures=1

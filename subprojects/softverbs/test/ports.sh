@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced: next_port sets $port, to one of a hundred that no other script uses meanwhile, below those
-# that the kernel gives to outgoing connections (ip_local_port_range).
+# Sourced. Reserves a block of a hundred ports, which no other script uses at the same time, below the ports
+# that the kernel assigns to outgoing connections (ip_local_port_range).
 
 port=
 for attempt in $(seq 100); do
@@ -8,7 +8,7 @@ for attempt in $(seq 100); do
   # steady: a lock that all runs are meant to share
   exec 9>"${TMPDIR:-/tmp}/softverbs-test-ports-$block"
   if flock --nonblock 9; then
-    # steady: the lock is held, and next_port passes over ports of other programs
+    # steady: the lock is held, and next_port skips ports of other programs
     port=$((20000 + block * 100))
     break
   fi
@@ -18,7 +18,7 @@ if [ "$port" = "" ]; then
   exit 1
 fi
 
-# next_port: sets $port to the next one that no TCP socket of this machine has.
+# next_port: sets $port to the next port that no TCP socket of this machine uses.
 next_port() {
   port=$((port + 1))
   while grep -qs "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$port") " /proc/net/tcp /proc/net/tcp6; do

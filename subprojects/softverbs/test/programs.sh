@@ -1,11 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Runs programs of others on the device, unmodified, where they are installed, and prints which run:
-# a line for each program in the table of docs/programs-that-run.md, and the failures.
+# Runs unmodified programs of others on the device, if they are installed, and prints the results: a line
+# for each program in the table of docs/programs-that-run.md, and the failures.
 #
 #     programs.sh LIBRARY [short|long]
 #
-# The short form tries each of them, the long one all of their variants.
+# The short form tries each of them, the long form all of their variants.
 set -u
 library=$1
 form=${2:-short}
@@ -14,12 +14,12 @@ here=$(dirname "$0")
 unset SOFTVERBS_DEVICES SOFTVERBS_LINK_LAYER SOFTVERBS_CONFIG SOFTVERBS_FAULTS
 failures=0
 tried=0
-# Seconds that each program has, also on a busy machine.
+# The timeout of each program in seconds, which has to suffice on a busy machine.
 limit=60
-# What a server says is waited for in "$log/server", which is emptied first: the last one's words may still
-# be there when the new one is only about to start.
+# Functions that wait for a server's output in "$log/server" empty the file first, because it may still hold
+# the output of the previous server.
 
-# What is tried now, as the table calls it, and how often so far.
+# The current program, as named in the table, and the numbers of its runs and of its failures.
 program=
 count=0
 failed=0
@@ -60,7 +60,7 @@ try() {
   failures=1
 }
 
-# says PATTERN COMMAND...: whether it succeeds, and prints that.
+# says PATTERN COMMAND...: true if it succeeds and prints the pattern.
 says() {
   pattern=$1
   shift
@@ -95,7 +95,7 @@ if start infiniband-diags ibstat; then
   try says 'state:.*4: ACTIVE' ibstatus soft0:1
 fi
 
-# perf PROGRAM OPTIONS...: in few rounds.
+# perf PROGRAM OPTIONS...: with few iterations.
 perf() {
   tool=$1
   shift
@@ -131,7 +131,7 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
       perf $tool -c $service -x $index
     done
     limit=200
-    # Who waits for a message that UC has lost waits for ever; atomics have one size.
+    # A program that waits for a message that UC has lost waits forever. Atomics have one size.
     case $tool-$service in
       ib_atomic_*) ;;
       *-RC | *-XRC) perf $tool -c $service -a -n 20 ;;
@@ -142,7 +142,7 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
     ib_send_bw)
       perf $tool --use-srq
       perf $tool -c UD --use-srq
-      # perftest itself wants an address of the same IP version for bandwidths.
+      # For bandwidths, perftest needs an address of the same IP version.
       one_at_a_time perf $tool -c UD -g -x 5
       ;;
     ib_send_lat)
@@ -153,7 +153,7 @@ for tool in ib_send_bw ib_send_lat ib_write_bw ib_write_lat ib_read_bw ib_read_l
   esac
 done
 
-# Addresses of IP and ports, in both directions.
+# IP addresses and ports, in both directions.
 old='-J 10.0.0.1 -j 10.0.0.2'
 new='--raw_ipv6 -J fd00::1 -j fd00::2'
 by_port='-K 2000 -k 1000'
@@ -168,7 +168,7 @@ for tool in raw_ethernet_bw raw_ethernet_lat raw_ethernet_fs_rate; do
   try frames $tool -n 100 $old $by_port
   is_long || continue
   try frames $tool -n 100 $old $by_port --tcp
-  # By default there is no room for all of the headers.
+  # The default size has no room for all of the headers.
   try frames $tool -n 100 -s 128 $new $by_port
   try frames $tool -n 100 $old
   [ $tool = raw_ethernet_bw ] || continue
@@ -181,8 +181,8 @@ for tool in raw_ethernet_bw raw_ethernet_lat raw_ethernet_fs_rate; do
   try frames $tool -n 100 $old $by_port --flows 4
 done
 
-# measure OPTIONS...: one of qperf's tests, for a second. Its server serves one after the other, and
-# says so when it listens.
+# measure OPTIONS...: one of qperf's tests, for a second. Its server serves one client after the other, and
+# prints when it listens.
 measure() {
   if env LD_PRELOAD="$library" timeout $limit qperf -lp $port -t 1 127.0.0.1 "$@" >"$log/client" 2>&1 &&
     grep -q ' = ' "$log/client"; then
@@ -217,7 +217,7 @@ if start qperf qperf; then
       rc_fetch_add_mr ver_rc_compare_swap"
     others="$others uc_bw uc_bi_bw uc_rdma_write_lat uc_rdma_write_poll_lat ud_bw ud_bi_bw"
   fi
-  # Without the connection manager it gives no GID, which Ethernet needs.
+  # Without the connection manager, qperf sets no GID, which Ethernet requires.
   export SOFTVERBS_LINK_LAYER=ethernet
   measure_all -cm1 $reliable
   export SOFTVERBS_LINK_LAYER=infiniband
@@ -226,8 +226,8 @@ if start qperf qperf; then
   unset SOFTVERBS_LINK_LAYER
 fi
 
-# disk LAYER VERB: fio's server takes what its client writes, or lets it read. Not "send": fio asks for no RNR
-# retries, so each receive has to be posted before the client's next send, and on a busy machine one is not.
+# disk LAYER VERB: fio's client writes to its server's memory, or reads from it. Not "send": fio requests no
+# RNR retries, so each receive has to be posted before the client's next send, which fails on a busy machine.
 disk() {
   next_port
   printf '[server]\nioengine=rdma\nport=%s\nbs=64k\nsize=20m\niodepth=64\nrw=read\n' $port >"$log/server.fio"
@@ -255,7 +255,7 @@ if start fio fio; then
   done
 fi
 
-# ucx OPTIONS...: by one transport, or by all that its name stands for.
+# ucx OPTIONS...: with one transport, or with all that its name stands for.
 ucx() {
   try two -p ucx_perftest -n 200 -w 20 "$@"
 }
@@ -290,11 +290,11 @@ if start 'UCX: ucx_perftest, ud_verbs' ucx_perftest; then
   fi
 fi
 
-# ranks NUMBER OPTIONS...: of Open MPI, by what the options say.
+# ranks NUMBER OPTIONS...: runs ranks of Open MPI, with these options.
 ranks() {
   number=$1
   shift
-  # As a user that CI runners often are, and with fewer processors than ranks.
+  # As root, which is common on CI runners, and with fewer processors than ranks.
   if env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout $limit mpirun --oversubscribe \
     -np "$number" -x LD_PRELOAD="$library" "$@" "$log/mpi" >"$log/output" 2>&1 && grep -q '^done$' "$log/output"; then
     return 0
@@ -309,13 +309,13 @@ over_ucx() {
 over_libfabric() {
   ranks 2 -x SOFTVERBS_LINK_LAYER="$1" --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include 'verbs;ofi_rxm'
 }
-# Debian's is built without what it needs for Ethernet.
+# Debian's build lacks what Ethernet requires.
 by_openib() {
   ranks "$@" -x SOFTVERBS_LINK_LAYER=infiniband --mca pml ob1 --mca btl openib,self \
     --mca btl_openib_allow_ib 1 --mca btl_openib_warn_no_device_params_found 0
 }
 if command -v mpicc >/dev/null && ! mpicc -O1 "$here/mpi.c" -o "$log/mpi" 2>"$log/output"; then
-  echo 'skipped: Open MPI: mpicc compiles nothing'
+  echo 'skipped: Open MPI: mpicc does not work'
 elif command -v mpirun >/dev/null; then
   if start 'Open MPI over UCX' mpicc; then
     try over_ucx 2 rc_v
@@ -358,7 +358,7 @@ if command -v mpirun.mpich >/dev/null && mpicc.mpich -O1 "$here/mpi.c" -o "$log/
   fi
 fi
 
-# fabric PROVIDER ENDPOINT DOMAIN: port options are the other way round here.
+# fabric PROVIDER ENDPOINT DOMAIN: the server and the client have different port options here.
 fabric() {
   next_port
   env LD_PRELOAD="$library" timeout $limit fi_pingpong -B $port -p "$1" -e "$2" -d "$3" -I 20 \
@@ -388,7 +388,7 @@ fi
 if start 'libfabric: fi_pingpong, verbs;ofi_rxd' fi_pingpong; then
   try fabric 'verbs;ofi_rxd' rdm soft0-dgram
 fi
-# dapl LAYER PROVIDER: its ports are fixed, so one at a time on this machine.
+# dapl LAYER PROVIDER: its ports are fixed, so only one runs at a time on this machine.
 dapl() (
   # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-dapl"
@@ -424,9 +424,9 @@ if start 'uDAPL: dtest' dtest; then
   fi
 fi
 
-# iser LAYER FAMILY...: libiscsi's tests of these families, at a target of tgt's. It ends by force only,
-# and its port is fixed, so one at a time on this machine. libiscsi 1.19 reads what it has allocated and
-# not written, so Meson must not fill that.
+# iser LAYER FAMILY...: libiscsi's tests of these families, with a target of tgt. The target has to be killed,
+# and its port is fixed, so only one runs at a time on this machine. libiscsi 1.19 reads uninitialized memory,
+# so Meson must not fill it.
 iser() (
   # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-iser"
@@ -443,7 +443,7 @@ iser() (
   : >"$log/output"
   # steady: polls until the server is ready or has ended; it has a time limit
   until control --mode target --op new --targetname $target || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
-  # It wants to know the initiator by its address and by its name.
+  # The target needs both the address and the name of the initiator.
   control --mode logicalunit --op new --lun 1 --backing-store "$log/unit" &&
     control --mode target --op bind --initiator-address ALL &&
     control --mode target --op bind --initiator-name $initiator
@@ -469,7 +469,7 @@ if [ "$(id -u)" = 0 ] && command -v tgtadm tgtd >/dev/null && start 'iSER: tgt a
   fi
 fi
 
-# migrates LAYER on|off PORT: a machine's memory, with all of it registered at once or in chunks.
+# migrates LAYER on|off PORT: migrates a machine, whose memory is registered at once or in chunks.
 migrates() (
   port=$3
   export SOFTVERBS_LINK_LAYER="$1"
@@ -477,7 +477,7 @@ migrates() (
   env LD_PRELOAD="$library" $machine -monitor none -incoming "rdma:127.0.0.1:$port" >"$log/server" 2>&1 &
   server=$!
   : >"$log/client"
-  # Asks again until it is there: the other may not listen yet.
+  # Repeats the command until the migration is complete: the other machine may not listen yet.
   {
     echo "migrate_set_capability rdma-pin-all $2"
     while ! grep -q 'status: completed' "$log/client" && kill -0 $server 2>/dev/null; do
@@ -507,8 +507,8 @@ if start 'QEMU: migration' qemu-system-x86_64; then
   done
 fi
 
-# suite ENVIRONMENT...: rdma-core's Python tests, as Debian has them beside its documentation. Nothing
-# but their own words may be on stderr.
+# suite ENVIRONMENT...: rdma-core's Python tests, which Debian installs with the documentation. softverbs must
+# not print anything on stderr.
 suite() {
   if (
     cd "$log/suite" &&
@@ -521,7 +521,7 @@ suite() {
   cat "$log/output"
   return 1
 }
-# PYVERBS names the folder where the package python3-pyverbs is unpacked, if it is not installed.
+# PYVERBS is the folder where the package python3-pyverbs is unpacked, if it is not installed.
 suite=${PYVERBS-}/usr/share/doc/rdma-core/tests
 [ "${PYVERBS-}" = "" ] || export PYTHONPATH="$PYVERBS/usr/lib/python3/dist-packages"
 if [ ! -e $suite/run_tests.py ] || ! /usr/bin/python3 -c 'import pyverbs.device' 2>/dev/null; then
@@ -534,7 +534,7 @@ elif start 'rdma-core: Python tests' /usr/bin/python3; then
   if is_long; then
     try suite SOFTVERBS_LINK_LAYER=infiniband
     try suite SOFTVERBS_SHARED_MEMORY=no
-    # For those of the connection manager, an interface that `ip` knows.
+    # The tests of the connection manager need an interface that `ip` knows.
     if command -v ip >/dev/null; then
       printf '[soft0]\ngid 0 = 127.0.0.1 v2 interface 1\n' >"$log/of-loopback.conf"
       try suite SOFTVERBS_CONFIG="$log/of-loopback.conf"

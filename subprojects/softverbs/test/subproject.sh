@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The project as a subproject: its parent's tests run on it, and it is installed if the parent wants that.
-# $1: its sources. The rest: the C++ compiler.
+# Uses the project as a subproject: its parent's tests run on it, and it is installed if the parent enables
+# this. $1: its sources. The remaining arguments: the C++ compiler.
 set -u
 sources=$1
 shift
@@ -52,7 +52,7 @@ if [ "$listed" != "found linked preloaded " ]; then
 fi
 must meson install -C "$folder/build" --no-rebuild
 if [ -e "$folder/prefix" ]; then
-  echo "FAILED: what the parent did not ask for is installed:" && find "$folder/prefix" -type f && exit 1
+  echo "FAILED: files were installed that the parent did not ask for:" && find "$folder/prefix" -type f && exit 1
 fi
 
 must meson configure "$folder/build" -Dsoftverbs:install=enabled

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# Sourced: runs a program as server and as client. $library is set.
+# Sourced. Runs a program as server and as client. $library has to be set.
 
 . "$(dirname "$0")/ports.sh"
 log=$(mktemp -d)
 trap 'rm -rf "$log"' EXIT
 
-# Raw packets take CAP_NET_RAW.
+# Raw packets require CAP_NET_RAW.
 may_send_frames() {
   [ $((0x$(sed -n 's/^CapEff:[[:space:]]*//p' /proc/self/status) >> 13 & 1)) = 1 ]
 }
 
-# hears PROCESS: whether it has a rule, or is a member of a group: then it holds a socket of datagrams.
+# hears PROCESS: true if it has a rule, or is a member of a group. Such a process holds a datagram socket.
 hears() {
   for inode in $(ls -l "/proc/$1/fd" 2>/dev/null | sed -n 's/.*socket:\[\([0-9]*\)\].*/\1/p'); do
     grep -q " 0002 01 *$inode @softverbs/" /proc/net/unix && return 0
@@ -18,7 +18,7 @@ hears() {
   return 1
 }
 
-# ends PROCESS: waits a while for that, for who lacks frames waits for ever.
+# ends PROCESS: true if it exits within ten seconds. A process that lacks frames waits forever.
 ends() {
   for round in $(seq 100); do
     kill -0 "$1" 2>/dev/null || return 0
@@ -29,7 +29,7 @@ ends() {
 }
 
 # frames PROGRAM ARGUMENTS...: two devices send each other frames; 0 if both programs succeed. They don't tell
-# each other when they are ready, so what comes too early is lost, and it is tried again.
+# each other when they are ready, so early frames are lost, and failed attempts are repeated.
 frames() {
   mac=$(printf '02:00:%02x:%02x:%02x' $(($$ >> 16 & 255)) $(($$ >> 8 & 255)) $(($$ & 255)))
   for attempt in 1 2 3 4 5; do
@@ -39,7 +39,7 @@ frames() {
     # steady: polls until the server listens or has ended
     until hears $server || ! kill -0 $server 2>/dev/null; do sleep 0.1; done
     # It still has to post its receives.
-    # steady: nothing tells when the receives are posted; a failed attempt is repeated with a longer
+    # steady: nothing reports when the receives are posted; a failed attempt is repeated with a longer
     # pause
     sleep "$attempt"
     if env LD_PRELOAD="$library" SOFTVERBS_DEVICES=2 timeout 20 "$@" --client -d soft1 -B "$mac:02" -E "$mac:01" \
@@ -54,7 +54,7 @@ frames() {
   return 1
 }
 
-# one_at_a_time COMMAND...: for perftest's multicast, whose groups are the same in all of its processes.
+# one_at_a_time COMMAND...: for perftest's multicast, which uses the same groups in all of its processes.
 one_at_a_time() {
   # steady: a lock that all runs are meant to share
   exec 8>"${TMPDIR:-/tmp}/softverbs-test-multicast"
@@ -65,8 +65,8 @@ one_at_a_time() {
   return $status
 }
 
-# two PORT_OPTION PROGRAM ARGUMENTS...: 0 if both succeed. The client is started
-# again as long as the server is there and doesn't listen yet. Each has $limit seconds, or 60.
+# two PORT_OPTION PROGRAM ARGUMENTS...: 0 if both succeed. The client is restarted while the server runs and
+# doesn't listen yet. Each has a timeout of $limit seconds, 60 by default.
 two() {
   option=$1
   shift

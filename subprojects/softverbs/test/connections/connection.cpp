@@ -181,7 +181,7 @@ TEST_CASE("cm: private data is padded to the room in its message") {
     CHECK(holds(event->param.conn.private_data, event->param.conn.private_data_len, "no", 148));
     CHECK(attributes_of(both.client.id->qp).qp_state == IBV_QPS_ERR);
   }
-  SECTION("of a rejection for a vendor option") {
+  SECTION("in a rejection for a vendor option") {
     REQUIRE(rdma_reject_ece(server.id, nullptr, 0) == 0);
     CHECK(both.client_events.next(RDMA_CM_EVENT_REJECTED)->status == 35);
   }

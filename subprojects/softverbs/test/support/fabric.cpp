@@ -83,7 +83,7 @@ endpoint::endpoint(const options& asked) : wanted(asked), memory(asked.memory), 
   pair = ibv_create_qp(domain, &attributes);
   granted = attributes.cap;
   if (domain == nullptr || queue == nullptr || region == nullptr || pair == nullptr)
-    throw std::runtime_error("can't build an endpoint");
+    throw std::runtime_error("can't create an endpoint");
 }
 
 endpoint::~endpoint() {

@@ -177,7 +177,7 @@ void frame_end::start() {
   attributes.port_num = wanted.port;
   if (ibv_modify_qp(pair, &attributes, IBV_QP_STATE | IBV_QP_PORT) != 0 ||
       change(IBV_QPS_RTR) != 0 || change(IBV_QPS_RTS) != 0)
-    throw std::runtime_error("a raw packet queue pair doesn't get ready");
+    throw std::runtime_error("a raw packet queue pair doesn't reach RTS");
   post_all();
 }
 
@@ -203,7 +203,7 @@ ibv_wc_status frame_end::send_frame(const frame& bytes) {
   if (send(sent_id, {piece(outgoing, static_cast<std::uint32_t>(bytes.size()))}) != 0)
     throw std::runtime_error("ibv_post_send");
   const ibv_wc completion = wait();
-  if (completion.wr_id != sent_id) throw std::runtime_error("a frame that nobody expects");
+  if (completion.wr_id != sent_id) throw std::runtime_error("an unexpected completion");
   return completion.status;
 }
 

@@ -51,7 +51,7 @@ std::vector<std::span<std::byte>> shared_memories() {
   }
   for (auto& each : all) {
     void* again = ::mremap(each.data(), 0, each.size(), MREMAP_MAYMOVE);
-    if (again == MAP_FAILED) throw std::runtime_error("can't map memory once more");
+    if (again == MAP_FAILED) throw std::runtime_error("can't map memory again");
     each = {static_cast<std::byte*>(again), each.size()};
   }
   return all;

@@ -37,7 +37,7 @@ constexpr int peer_descriptor = 3;
 
 void put(int socket, const void* bytes, std::size_t length) {
   if (::send(socket, bytes, length, MSG_NOSIGNAL) != static_cast<ssize_t>(length))
-    throw std::runtime_error("the other process is gone");
+    throw std::runtime_error("the other process has exited");
 }
 
 /// For data from the test, which decides when it ends: its death closes the connection.
@@ -48,7 +48,7 @@ void get(int socket, void* bytes, std::size_t length,
   pollfd readable{socket, POLLIN, 0};
   if (::poll(&readable, 1, milliseconds) != 1 ||
       ::recv(socket, bytes, length, MSG_WAITALL) != static_cast<ssize_t>(length))
-    throw std::runtime_error("the other process says nothing");
+    throw std::runtime_error("the other process sends nothing");
 }
 
 address swap(int socket, endpoint& end) {

@@ -326,7 +326,7 @@ void link::read() {
   const std::uint32_t offset = below(static_cast<std::uint32_t>(area_bytes) - length + 1);
   if (read_into_buffer(offset, length) &&
       std::memcmp(end_.memory.data() + guard_bytes, known_.area.data() + offset, length) != 0)
-    complain("a read of %u bytes at %u isn't what was written", length, offset);
+    complain("a read of %u bytes at %u differs from the data written", length, offset);
 }
 
 void link::settle() {
@@ -338,7 +338,7 @@ void link::settle() {
   const unsigned char* data = data_of(known_.number);
   for (std::uint32_t at = 0; at < length; ++at)
     if (found[at] != data[at] && found[at] != known_.area[offset + at])
-      return complain("byte %u of a write of %u that failed is %02x, neither %02x nor %02x", at,
+      return complain("byte %u of a failed write of %u bytes is %02x, neither %02x nor %02x", at,
                       length, found[at], known_.area[offset + at], data[at]);
   std::memcpy(known_.area.data() + offset, found, length);
   known_.writes = 0;

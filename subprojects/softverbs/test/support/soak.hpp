@@ -96,7 +96,7 @@ struct board {
 /// Data that differs at each place and in each write, as much as an area holds.
 const unsigned char* data_of(std::uint64_t number);
 
-/// True if the lane agrees with its writer's knowledge, as far as that goes.
+/// True if the lane agrees with its writer's knowledge, as far as it is known.
 bool agrees(const lane& found, const knowledge& known);
 bool has_guards(const lane& found);
 

@@ -22,7 +22,8 @@ options on(const char* device) { return {.device = device}; }
 
 template <typename Object>
 Object* made(Object* object) {
-  if (object == nullptr) throw std::runtime_error("what spreads frames can't be made");
+  if (object == nullptr)
+    throw std::runtime_error("an object for spreading frames can't be created");
   return object;
 }
 
@@ -63,7 +64,8 @@ int post(ibv_wq* queue, std::uint64_t id, ibv_sge piece) {
   request.num_sge = 1;
   ibv_recv_wr* bad = nullptr;
   const int error = ibv_post_wq_recv(queue, &request, &bad);
-  if (bad != (error == 0 ? nullptr : &request)) throw std::runtime_error("another one is bad");
+  if (bad != (error == 0 ? nullptr : &request))
+    throw std::runtime_error("another request is reported as bad");
   return error;
 }
 
@@ -148,8 +150,9 @@ void work_queues::spread(std::uint64_t fields) {
 ibv_wc work_queues::next(std::size_t number) const {
   ibv_wc result{};
   if (!eventually([&] { return ibv_poll_cq(completion_queues[number], 1, &result) == 1; }))
-    throw std::runtime_error("nothing completes");
-  if (result.qp_num != queues[number]->wq_num) throw std::runtime_error("of another queue");
+    throw std::runtime_error("no completion");
+  if (result.qp_num != queues[number]->wq_num)
+    throw std::runtime_error("a completion of another queue");
   return result;
 }
 
@@ -161,12 +164,12 @@ std::size_t work_queues::who_gets(const frame& sent) const {
           if (ibv_poll_cq(completion_queues[number], 1, &completion) == 1) found = number;
         return found != queues.size();
       }))
-    throw std::runtime_error("nobody gets it");
+    throw std::runtime_error("no queue receives the frame");
   if (completion.status != IBV_WC_SUCCESS || completion.opcode != IBV_WC_RECV ||
       completion.qp_num != queues[found]->wq_num || completion.byte_len != sent.size() ||
       !std::equal(sent.begin(), sent.end(),
                   memory.begin() + static_cast<std::ptrdiff_t>(place(found, completion.wr_id))))
-    throw std::runtime_error("it is not this frame that comes");
+    throw std::runtime_error("another frame arrives");
   if (post_to(found, completion.wr_id) != 0) throw std::runtime_error("ibv_post_wq_recv");
   return found;
 }
@@ -180,5 +183,5 @@ std::string work_queues::source_for(std::size_t number) const {
     const std::string source = "10.0.1." + std::to_string(last);
     if (queue_for(from(source), ipv4_addresses) == number) return source;
   }
-  throw std::runtime_error("none of them");
+  throw std::runtime_error("no source address leads to this queue");
 }

@@ -51,10 +51,10 @@ int xrc_sender::send_to(std::uint64_t id, std::uint32_t shared_queue, std::uint3
 
 xrc_receiver::xrc_receiver(const options& wanted, int descriptor)
     : end(wanted), domain(open_domain(end.context, descriptor, O_CREAT)) {
-  if (domain == nullptr) throw std::runtime_error("can't open a domain of XRC");
+  if (domain == nullptr) throw std::runtime_error("can't open an XRC domain");
   shared = create_shared();
   target = create_target(domain);
-  if (target == nullptr) throw std::runtime_error("can't make a queue pair that receives for XRC");
+  if (target == nullptr) throw std::runtime_error("can't create an XRC receive queue pair");
 }
 
 ibv_qp_open_attr to_open(const ibv_qp* made, ibv_xrcd* domain) {
@@ -125,7 +125,7 @@ ibv_srq* xrc_receiver::create_shared() const {
   ibv_srq_init_attr_ex asked = to_share(end.domain, domain, end.queue);
   asked.attr = {end.wanted.receive_requests, end.wanted.entries, 0};
   ibv_srq* created = ibv_create_srq_ex(end.context, &asked);
-  if (created == nullptr) throw std::runtime_error("can't make a shared receive queue of XRC");
+  if (created == nullptr) throw std::runtime_error("can't create an XRC shared receive queue");
   return created;
 }
 
