@@ -126,7 +126,7 @@ void ping_pong_of_writes(int socket, bool first) {
   const auto arrived = [&] { return here.memory()[small - 1]; };
   const auto write = [&](char value) {
     here.memory()[2 * small - 1] = value;
-    // From the second half of the memory to the first half of that of the peer.
+    // From the second half of this memory to the first half of the peer's memory.
     address target = there;
     target.memory -= small;
     pair.write(here.piece(small, small), target, in_line);

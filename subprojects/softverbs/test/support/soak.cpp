@@ -159,7 +159,7 @@ void link::withdraw(std::minstd_rand& random) {
   ibv_mr*& region = of_area ? area_ : counter_;
   const int error = ibv_dereg_mr(region);
   if (error == EBUSY) {
-    // While a process is stopped within a request.
+    // This happens while a process is stopped within a request.
     ++all_.total.busy;
     return;
   }

@@ -74,7 +74,7 @@ class closed_door {
   closed_door& operator=(const closed_door&) = delete;
   ~closed_door() { ::close(socket_); }
 
-  /// The number of a queue pair in this process.
+  /// A queue pair number that leads to it.
   std::uint32_t qpn() const { return qpn_; }
   /// Fills the backlog.
   void fill() const {
