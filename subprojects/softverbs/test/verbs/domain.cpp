@@ -53,7 +53,7 @@ ibv_wc_status write_to_itself(endpoint& end) {
   return end.wait().status;
 }
 
-/// A program's own allocator for queues, which records the size and type of each allocation.
+/// A program's own allocator for queues, which records the address and type of each allocation.
 struct program_memory {
   ibv_pd* domain = nullptr;
   std::map<void*, std::uint64_t> pieces;
