@@ -12,24 +12,26 @@
 
 namespace verbspp {
 
-/// An IP address and the number of a port, as a connection manager knows them. The ports are its
-/// own: TCP's of the same number are others.
+/// An IP address and a port number for the connection manager. Its port space is separate from
+/// TCP's.
 ///
-/// A plain value; a default constructed one is none.
+/// A plain value; a default constructed one is empty.
 class cm_address {
  public:
   cm_address() noexcept = default;
-  /// Of an address in numbers: IPv4, or IPv6, a link-local one with its interface
-  /// ("fe80::1%eth0"). Names are for `getaddrinfo`, whose results `from_native` takes.
-  /// \errors `invalid_input` for what is no such address
+  /// Parses a numeric address: IPv4 or IPv6, with the interface if it is link-local
+  /// ("fe80::1%eth0"). To use a host name, look it up with `getaddrinfo`, and pass the result to
+  /// `from_native`.
+  /// \errors `invalid_input` if the text is not such an address
   [[nodiscard]] static result<cm_address> from(std::string_view address,
                                                std::uint16_t port) noexcept;
-  /// All addresses of this host, IPv6 and IPv4 alike: for listeners. Port 0 is one that is free.
+  /// The wildcard address for listeners: all IPv6 and IPv4 addresses of this host. Port 0 selects a
+  /// free port.
   [[nodiscard]] static cm_address any(std::uint16_t port) noexcept;
-  /// \errors `invalid_input` for null, and other families than IPv4 and IPv6
+  /// \errors `invalid_input` for null, and for families other than IPv4 and IPv6
   [[nodiscard]] static result<cm_address> from_native(const sockaddr* native) noexcept;
 
-  /// As sockets take it; of the family AF_UNSPEC if it is none.
+  /// The address as a `sockaddr`; its family is AF_UNSPEC if this is empty.
   [[nodiscard]] const sockaddr* native() const noexcept {
     return reinterpret_cast<const sockaddr*>(&storage_);
   }
@@ -39,11 +41,11 @@ class cm_address {
   [[nodiscard]] cm_address with_port(std::uint16_t port) const noexcept;
 
   friend bool operator==(const cm_address& a, const cm_address& b) noexcept;
-  /// As "192.0.2.1:7174" or "[2001:db8::1]:7174".
+  /// Prints "192.0.2.1:7174" or "[2001:db8::1]:7174".
   friend std::ostream& operator<<(std::ostream& out, const cm_address& address);
 
  private:
-  /// The larger of the two; IPv4's is in its first bytes.
+  /// Large enough for either family; an IPv4 address is in the first bytes.
   sockaddr_in6 storage_{};
 };
 

@@ -15,11 +15,11 @@
 
 namespace verbspp {
 
-/// What is known of a connection.
+/// The known state of a connection.
 enum class cm_state : std::uint8_t {
-  empty,  ///< a default constructed one, or one that was moved from
+  empty,  ///< default constructed or moved from
   connected,
-  disconnected,  ///< by either end; packets of it may be under way still: time-wait
+  disconnected,  ///< ended by either end; packets may still be in flight (time-wait)
   over,          ///< time-wait has ended
   removed,       ///< the device was removed
 };
@@ -27,11 +27,11 @@ enum class cm_state : std::uint8_t {
 /// "connected" and so on.
 [[nodiscard]] const char* to_string(cm_state state) noexcept;
 
-/// What the connection manager has of a connection: how its end is told to the peer, and heard of.
+/// The connection manager's part of a connection: ends it, and reports that the peer has ended it.
 ///
-/// The queue pair, or channel, is another object, and may go before or after this. Destroying it
-/// tells the peer that the connection has ended. A move-only owner. Thread rule: as a container;
-/// its descriptor may be waited for on another thread.
+/// The queue pair or channel is a separate object, and may be destroyed before or after this one.
+/// Destroying this notifies the peer that the connection has ended. A move-only owner. Thread rule:
+/// like a container; its descriptor may be waited for on another thread.
 class cm_connection {
  public:
   cm_connection() noexcept = default;
@@ -46,37 +46,40 @@ class cm_connection {
     return *this;
   }
   ~cm_connection() = default;
-  /// For the library.
+  /// Used by the library only.
   cm_connection(detail::cm_identifier id, const cm_acceptance_data& theirs) noexcept
       : id_(std::move(id)), theirs_(theirs), state_(cm_state::connected) {}
 
-  /// Tells the peer that this is the end (`rdma_disconnect`): when all that was to be sent is done.
-  /// A peer that has ended it already is no failure.
-  /// \errors `not_connected` if this is empty, or the device was removed
+  /// Notifies the peer that the connection ends (`rdma_disconnect`). Call it when everything has
+  /// been sent. It succeeds if the peer has ended the connection already.
+  /// \errors `not_connected` if this is empty; `not_found` if the device was removed
   result<void> disconnect() noexcept;
-  /// Waits until either end has ended it; that the peer did is answered.
-  /// \errors `timed_out`, `cancelled` at the limit, which changes nothing; `not_connected` if this
-  /// is empty; `not_found` if the device was removed
+  /// Waits until either end has ended the connection. If the peer has, this acknowledges it.
+  /// \errors `timed_out`, `cancelled` when the limit is reached, which changes nothing;
+  /// `not_connected` if this is empty; `not_found` if the device was removed
   [[nodiscard]] result<void> wait_for_end(const wait_limit& limit) noexcept;
 
-  /// The next event, if there is one; never blocks. `disconnected` is answered.
-  /// \errors `not_connected` if this is empty; `driver` if the kernel's manager is gone
+  /// The next event, if one is available; never blocks. A `disconnected` event is acknowledged to
+  /// the peer.
+  /// \errors `not_connected` if this is empty; `driver` if the kernel's connection manager no
+  /// longer exists
   [[nodiscard]] result<std::optional<cm_event>> next_event() noexcept;
-  /// The same; none at the limit.
+  /// As `next_event`, but waits for an event. Empty if none arrives within the limit.
   [[nodiscard]] result<std::optional<cm_event>> wait_event(const wait_limit& limit) noexcept;
-  /// For epoll and poll: readable when there is an event. The first is that the peer has ended the
-  /// connection, unless the device or the address has gone before; so a channel that is told to
-  /// `watch` it never waits for a peer that has left. -1 if this is empty.
+  /// The descriptor for epoll and poll, readable when an event is available; -1 if this is empty.
+  /// The first event is that the peer has ended the connection, unless the device was removed or
+  /// the address moved before that. So a channel that `watch`es this descriptor never waits for a
+  /// peer that has left.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
 
-  /// As of the last event that was read.
+  /// The state as of the last event that was read.
   [[nodiscard]] cm_state state() const noexcept { return state_; }
-  /// What came with the peer's acceptance; nothing at the end that accepted, whose `cm_request` had
-  /// the peer's.
+  /// The private data of the peer's acceptance. Empty at the accepting end, where the peer's data
+  /// is in the `cm_request`.
   [[nodiscard]] const cm_acceptance_data& data() const noexcept { return theirs_; }
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
-  /// Null if this is empty. It has no queue pair (`id->qp`).
+  /// The librdmacm identifier, which has no queue pair (`id->qp`). Null if this is empty.
   [[nodiscard]] rdma_cm_id* native_handle() const noexcept { return id_.native(); }
 
  private:
@@ -88,13 +91,14 @@ class cm_connection {
   cm_state state_ = cm_state::empty;
 };
 
-/// A channel and what its connection manager has of it.
+/// A channel and the connection manager's part of its connection.
 struct managed_channel {
-  cm_connection connection;  ///< goes last: the peer hears of the end when the channel has gone
+  cm_connection
+      connection;  ///< destroyed last: the peer is notified when the channel no longer exists
   verbspp::channel channel;
 };
 
-/// A queue pair and what its connection manager has of it.
+/// A queue pair and the connection manager's part of its connection.
 template <class Connected>
 struct managed_queue_pair {
   cm_connection connection;

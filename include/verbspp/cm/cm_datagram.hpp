@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Datagrams by IP address: whom to send them to, and the groups that they are sent to.
+/// Datagrams by IP address: lookup of the queue pairs that receive them, and multicast groups.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -24,25 +24,25 @@
 
 namespace verbspp {
 
-/// The queue key of all datagrams of the connection manager's (`RDMA_UDP_QKEY`): queue pairs that
-/// serve, or join a group, are built with it.
+/// The queue key of all datagrams of the connection manager (`RDMA_UDP_QKEY`). Build queue pairs
+/// that serve lookups, or join a group, with this key.
 inline constexpr queue_key cm_datagram_key = 0x01234567;
 
-/// A queue pair that serves at an address: where datagrams go.
+/// The destination of datagrams: a queue pair that serves at an address.
 ///
 /// A plain value.
 struct cm_datagram_peer {
   ibv_ah_attr path{};
   queue_pair_number number{};
   queue_key key{};
-  cm_answer_data data{};  ///< what came with the answer
+  cm_answer_data data{};  ///< the private data of the answer
 
-  /// The way to it; `destination(number, key)` of it is where to send.
+  /// Creates an address handle for this peer; send to its `destination(number, key)`.
   /// \errors as `address_handle::create`
   [[nodiscard]] result<address_handle> address(const protection_domain& domain) const noexcept;
 };
 
-/// The way to a datagram service, and the device that it begins at.
+/// A route to a datagram service, and the local device that it starts at.
 ///
 /// A move-only owner. Thread rule: as a container.
 class cm_datagram_route {
@@ -52,14 +52,14 @@ class cm_datagram_route {
       const cm_address& destination, const wait_limit& limit,
       const cm_route_options& options = {}) noexcept;
 
-  /// The device, and its port, as of a `cm_route`.
+  /// The device of the route, as in `cm_route`.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// Asks which queue pair serves there. It consumes the route.
-  /// \errors `not_connected` if nobody serves there, or who does rejects; `timed_out` and
-  /// `cancelled` at the limit; `not_found` if the device was removed; `invalid_input` if this was
-  /// moved from
+  /// Looks up the queue pair that serves at the address. Consumes the route.
+  /// \errors `not_connected` if no service listens there, or it rejects; `timed_out` and
+  /// `cancelled` when the limit is reached; `not_found` if the device was removed; `invalid_input`
+  /// if this was moved from
   [[nodiscard]] result<cm_datagram_peer> look_up(const wait_limit& limit,
                                                  const cm_lookup_data& data = {}) && noexcept;
 
@@ -68,13 +68,13 @@ class cm_datagram_route {
   detail::cm_identifier id_;
 };
 
-/// Somebody who asks for a datagram service: to be answered or rejected.
+/// A lookup of a datagram service, to be answered or rejected.
 ///
-/// A move-only owner; one that goes undecided lets the other wait until its limit. Thread rule: as
-/// a container.
+/// A move-only owner. If it is destroyed undecided, the peer may wait until its limit. Thread rule:
+/// like a container.
 class cm_datagram_request {
  public:
-  /// For the library.
+  /// Used by the library only.
   cm_datagram_request(detail::cm_identifier id, const detail::cm_event_data& event) noexcept;
 
   [[nodiscard]] const cm_lookup_data& data() const noexcept { return data_; }
@@ -83,9 +83,9 @@ class cm_datagram_request {
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 
-  /// Says that this queue pair serves, which many may be told.
-  /// \errors `mismatch` if its queue key is not `cm_datagram_key`; `invalid_input` if one of the
-  /// two was moved from; those of the kernel
+  /// Answers that this queue pair serves; the same queue pair may answer any number of lookups.
+  /// \errors `mismatch` if its queue key is not `cm_datagram_key`; `invalid_input` if the request
+  /// or the queue pair was moved from; those of the kernel
   template <receive_queue_kind Receives, posting_interface Posting>
   [[nodiscard]] result<void> answer(
       const queue_pair<transport::ud, queue_pair_state::ready_to_send, Receives, Posting>& serving,
@@ -103,7 +103,7 @@ class cm_datagram_request {
   cm_lookup_data data_{};
 };
 
-/// Waits for those who ask for a datagram service.
+/// Listens for lookups of a datagram service.
 ///
 /// A move-only owner. Thread rule: as a container.
 class cm_datagram_listener {
@@ -111,15 +111,15 @@ class cm_datagram_listener {
   /// \errors as `cm_listener::open`
   [[nodiscard]] static result<cm_datagram_listener> open(
       const cm_address& address, const cm_listener_options& options = {}) noexcept;
-  /// The next one that asks.
+  /// Waits for the next lookup.
   /// \errors as `cm_listener::accept`
   [[nodiscard]] result<cm_datagram_request> accept(const wait_limit& limit) noexcept;
-  /// The same without waiting: nothing if nobody is there.
+  /// As `accept`, without waiting: empty if no lookup is pending.
   [[nodiscard]] result<std::optional<cm_datagram_request>> try_accept() noexcept;
 
-  /// Where it listens, with the number of the port that was free.
+  /// The address that it listens at, with the assigned port if port 0 was requested.
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
-  /// For epoll and poll: readable if somebody is there. -1 if this was moved from.
+  /// The descriptor for epoll and poll, readable if a lookup is pending; -1 if this was moved from.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
 
  private:
@@ -127,16 +127,17 @@ class cm_datagram_listener {
   detail::cm_identifier id_;
 };
 
-/// A multicast group that a port of this host has joined, until this goes.
+/// A multicast group that a port of this host has joined. The destructor leaves the group.
 ///
-/// Queue pairs get its datagrams when they have joined it as well,
-/// `queue_pair.join_multicast(group(), multicast_lid())`; sending needs no more than `address`.
-/// A move-only owner. Thread rule: as a container.
+/// To receive its datagrams, a queue pair has to join as well: `queue_pair.join_multicast(group(),
+/// multicast_lid())`. To send, `address` is enough. A move-only owner. Thread rule: like a
+/// container.
 class cm_multicast {
  public:
-  /// Joins by the device that has the local address (`rdma_join_multicast`).
-  /// \errors `not_found` if no device has it; `timed_out` and `cancelled` at the limit;
-  /// `invalid_input` for an address that is none of a group; those of the kernel
+  /// Joins with the device that has the local address (`rdma_join_multicast`).
+  /// \errors `not_found` if no device has that address; `timed_out` and `cancelled` when the limit
+  /// is reached; `invalid_input` if an address is empty, or `group` is not a group's address; those
+  /// of the kernel
   [[nodiscard]] static result<cm_multicast> join(const cm_address& group, const cm_address& local,
                                                  const wait_limit& limit) noexcept;
   cm_multicast(cm_multicast&&) noexcept = default;
@@ -144,14 +145,14 @@ class cm_multicast {
   ~cm_multicast() { leave(); }
 
   [[nodiscard]] gid group() const noexcept { return gid::from_native(path_.grh.dgid); }
-  /// 0 on Ethernet.
+  /// The multicast LID; 0 on Ethernet.
   [[nodiscard]] lid multicast_lid() const noexcept;
   [[nodiscard]] queue_key key() const noexcept { return key_; }
-  /// The device, and its port, as of a `cm_route`.
+  /// The device that joined, as in `cm_route`.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// The way to the group; `destination_group(key())` of it is where to send.
+  /// Creates an address handle for the group; send to its `destination_group(key())`.
   /// \errors as `address_handle::create`
   [[nodiscard]] result<address_handle> address(const protection_domain& domain) const noexcept;
 

@@ -5,7 +5,7 @@
 
 namespace verbspp {
 
-/// What the connection manager tells; the values are those of `rdma_cm_event_type`.
+/// An event of the connection manager; its values equal `rdma_cm_event_type`.
 enum class cm_event : std::uint32_t {
   address_resolved,
   address_error,
@@ -17,15 +17,15 @@ enum class cm_event : std::uint32_t {
   unreachable,
   rejected,
   established,
-  disconnected,    ///< the peer has ended the connection, or answered that this side did
-  device_removal,  ///< what was made on the device has to be destroyed
+  disconnected,    ///< the peer has ended the connection, or acknowledged that this side did
+  device_removal,  ///< all objects created on the device have to be destroyed
   multicast_join,
   multicast_error,
-  address_change,  ///< the address has moved to another device: connect anew
-  time_wait_exit,  ///< nothing of the connection is under way in the network any more
+  address_change,  ///< the address has moved to another device: connect again
+  time_wait_exit,  ///< no packet of the connection is in flight any more
 };
 
-/// "established" and so on; "unknown event" for what this version does not know.
+/// "established" and so on; "unknown event" for values that this version does not know.
 [[nodiscard]] const char* to_string(cm_event event) noexcept;
 
 }  // namespace verbspp

@@ -13,7 +13,7 @@
 
 namespace verbspp {
 
-/// Waits for those who connect by IP address.
+/// Listens for connection requests to an IP address.
 ///
 ///     VERBSPP_TRY(listener, cm_listener::open(cm_address::any(7174)));
 ///     VERBSPP_TRY(request, listener.accept(30s));
@@ -22,28 +22,30 @@ namespace verbspp {
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
 ///     VERBSPP_TRY(met, std::move(request).accept(std::move(prepared), 5s));
 ///
-/// A move-only owner. When it goes, who was not taken from it is rejected; what was taken stays.
-/// Thread rule: as a container.
+/// A move-only owner. Destroying it rejects the requests that were not taken from it; those that
+/// were taken stay valid. Thread rule: like a container.
 class cm_listener {
  public:
-  /// Listens at that address of this host's, or at all: `cm_address::any`. One that is no RDMA
-  /// device's is refused.
-  /// \errors `not_supported` where the kernel has no connection manager; `not_found` for an address
-  /// that no RDMA device has; `busy` if somebody listens there already; `invalid_input` for no
-  /// address, or a backlog out of range; `permission`; `resource_exhausted`
+  /// Listens at one address of this host, or at all of them (`cm_address::any`).
+  /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
+  /// has the address; `busy` if the port is in use; `invalid_input` if the address is empty, or the
+  /// backlog is out of range; `permission`; `resource_exhausted`
   [[nodiscard]] static result<cm_listener> open(const cm_address& address,
                                                 const cm_listener_options& options = {}) noexcept;
 
-  /// The next one that wants to connect. One that went meanwhile shows when it is accepted.
-  /// \errors `timed_out` and `cancelled` at the limit; `resource_exhausted` if there is no
-  /// descriptor left for it, and it is rejected; `invalid_input` if this was moved from
+  /// Waits for the next connection request. If its sender has given up in the meantime, accepting
+  /// the request fails.
+  /// \errors `timed_out` and `cancelled` when the limit is reached; `resource_exhausted` if no
+  /// descriptor is left for the request, which is then rejected; `not_found` if the device was
+  /// removed; `invalid_input` if this was moved from
   [[nodiscard]] result<cm_request> accept(const wait_limit& limit) noexcept;
-  /// The same without waiting: nothing if nobody is there.
+  /// As `accept`, without waiting: empty if no request is pending.
   [[nodiscard]] result<std::optional<cm_request>> try_accept() noexcept;
 
-  /// Where it listens, with the number of the port that was free.
+  /// The address that it listens at, with the assigned port if port 0 was requested.
   [[nodiscard]] cm_address address() const noexcept { return id_.local_address(); }
-  /// For epoll and poll: readable if somebody is there. -1 if this was moved from.
+  /// The descriptor for epoll and poll, readable if a request is pending; -1 if this was moved
+  /// from.
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
   [[nodiscard]] rdma_cm_id* native_handle() const noexcept { return id_.native(); }
 

@@ -13,10 +13,10 @@
 
 namespace verbspp {
 
-/// The reason for which a peer's manager rejects; the values are the InfiniBand specification's.
-/// Others than these are numbers.
+/// The reason for which a peer's connection manager rejects a request, with the values of the
+/// InfiniBand specification. Reasons that have no name here occur as plain numbers.
 enum class cm_rejection_reason : std::uint16_t {
-  unknown = 0,  ///< the link doesn't tell: iWARP
+  unknown = 0,  ///< the link does not report a reason (iWARP)
   no_queue_pair = 1,
   no_resources = 3,
   timeout = 4,
@@ -24,11 +24,11 @@ enum class cm_rejection_reason : std::uint16_t {
   no_listener = 8,
   stale_connection = 10,
   not_enough_responder_resources = 27,
-  by_the_program = 28,  ///< the peer's program rejected, or let the request go
+  by_the_program = 28,  ///< the peer's program rejected the request, or destroyed it
   vendor_option_not_supported = 35,
 };
 
-/// The reason in a sentence.
+/// The reason as a sentence.
 [[nodiscard]] const char* to_string(cm_rejection_reason reason) noexcept;
 
 /// The answer of a peer that rejects.
@@ -37,42 +37,45 @@ struct cm_rejection {
   cm_rejection_data data{};
 };
 
-/// How a listener is set up.
+/// The options of a listener.
 struct cm_listener_options {
-  /// Requests that wait to be accepted, 1 to 1024, which is the kernel's own limit
-  /// (net.rdma_ucm.max_backlog). The kernel drops one more, and that of its sender asks again,
-  /// every four seconds, until there is room.
+  /// The maximum number of requests that wait to be accepted: 1 to 1024, the kernel's own limit
+  /// (net.rdma_ucm.max_backlog). The kernel drops further requests, and the sender's kernel
+  /// retransmits them every four seconds until there is room.
   int backlog = 64;
-  /// It may be bound where others are that say so, too. One of them may listen: on newer kernels
-  /// (6.1) only if nobody else is left there, and nobody comes as long as it does.
+  /// Permits binding an address that other identifiers have bound with this option. Only one of
+  /// them may listen. On newer kernels (6.1), it can listen only if no other binding is left, and
+  /// no other identifier can bind the address while it listens.
   bool reuse_address = false;
-  /// Of the wildcard address of IPv6: not IPv4's as well.
+  /// With the IPv6 wildcard address: does not listen at the IPv4 addresses.
   bool only_ipv6 = false;
-  /// Of what it accepts, in the terms of IPv4's header: the DSCP in the upper six bits.
+  /// The type of service of accepted connections, as in the IPv4 header: the DSCP is in the upper
+  /// six bits.
   std::optional<std::uint8_t> type_of_service{};
 };
 
-/// How a route is looked for.
+/// The options of a route's resolution.
 struct cm_route_options {
-  /// The local address; without it, the one that the system's routing chooses. Its port may be 0.
+  /// The local address; if empty, the system's routing chooses it. Its port may be 0.
   cm_address source{};
   bool reuse_address = false;
-  /// In the terms of IPv4's header: the DSCP in the upper six bits.
+  /// The type of service, as in the IPv4 header: the DSCP is in the upper six bits.
   std::optional<std::uint8_t> type_of_service{};
 };
 
-/// What is asked of the peer's end; what the builder was given holds for one's own.
+/// The parameters that the peer is asked to use. The builder sets the parameters of the local queue
+/// pair.
 struct cm_connect_options {
   cm_request_data data{};
-  /// How often the peer sends again what is not acknowledged.
+  /// The number of times that the peer retransmits a request that is not acknowledged.
   retry_count retries = 7;
-  /// How often the peer sends again when this end has no receive posted.
+  /// The number of times that the peer retries when this end has no receive posted.
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();
-  /// If the peer rejects, what it says goes there, before the call returns.
+  /// If not null, the answer of a peer that rejects is stored there before the call returns.
   cm_rejection* rejection = nullptr;
 };
 
-/// The same of an end that accepts.
+/// As `cm_connect_options`, for the accepting end.
 struct cm_accept_options {
   cm_acceptance_data data{};
   rnr_retry_count rnr_retries = rnr_retry_count::unlimited();

@@ -17,33 +17,35 @@
 
 namespace verbspp {
 
-/// Somebody who wants to connect: to be accepted or rejected.
+/// A connection request, to be accepted or rejected.
 ///
-/// A move-only owner; one that goes undecided rejects. Thread rule: as a container.
+/// A move-only owner; destroying one that is undecided rejects it. Thread rule: like a container.
 class cm_request {
  public:
-  /// For the library.
+  /// Used by the library only.
   cm_request(detail::cm_identifier id, const detail::cm_event_data& event) noexcept;
 
-  /// What came with the request.
+  /// The private data of the request.
   [[nodiscard]] const cm_request_data& data() const noexcept { return data_; }
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
-  /// The device that the request came to, and its port. The context is librdmacm's, which is there
-  /// as long as the device: what is made on it may stay. Whoever has opened the device before may
-  /// use that as well.
+  /// The device that the request arrived at. librdmacm owns the context, which exists as long as
+  /// the device does, so objects that are created on it may outlive the request. A context of that
+  /// device that the program has opened itself may be used as well.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
-  /// The reads and atomics that the peer would like to have outstanding here, and that it can
-  /// answer at once. The handshake takes what both ends can do.
+  /// The number of reads and atomics that the peer wants to have in flight to this end. The
+  /// handshake takes the lower number of both ends.
   [[nodiscard]] std::uint8_t reads_as_initiator() const noexcept { return responder_resources_; }
+  /// The number of reads and atomics from this end that the peer can answer at once.
   [[nodiscard]] std::uint8_t reads_as_target() const noexcept { return initiator_depth_; }
 
-  /// Connects what was prepared, of RC and on this device, and waits until the peer is connected.
-  /// It consumes both: on failure they are destroyed, and the peer is told.
-  /// \errors as `cm_session::advance`; `mismatch` if it was prepared on another device;
-  /// `invalid_input` for a channel of UC, or what was moved from; `not_supported` on iWARP
+  /// Connects a prepared RC channel or queue pair of this device, and waits until the peer is
+  /// connected. Consumes the request and the prepared object; on failure both are destroyed, and
+  /// the peer is notified.
+  /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on another device;
+  /// `invalid_input` for a UC channel, or if either was moved from; `not_supported` on iWARP
   template <class End>
     requires CmEnd<End>
   [[nodiscard]] result<typename detail::cm_end<End>::outcome> accept(
@@ -51,7 +53,7 @@ class cm_request {
     VERBSPP_TRY(session, std::move(*this).start_accept(std::move(prepared), limit, options));
     return std::move(session).run();
   }
-  /// The same for an event loop.
+  /// As above, for an event loop.
   /// \errors as `accept`
   template <class End>
     requires CmEnd<End>
@@ -62,24 +64,25 @@ class cm_request {
                                              prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared));
   }
-  /// Connects a channel that is prepared, by `renew` or at first, where it is. On failure it is not
-  /// connected: prepared still if it didn't come to its handshake, broken if that failed, closed if
-  /// the peer did not go on afterwards. `renew` prepares it again.
-  /// \errors as above; `busy` if it is connected, `not_connected` if it was not renewed
+  /// Connects a prepared channel in place; it may be new or renewed. On failure it is not
+  /// connected: it is still prepared if its handshake did not begin, broken if the handshake
+  /// failed, and closed if the peer did not proceed afterwards. `renew` prepares it again.
+  /// \errors as above; `busy` if the channel is connected; `not_connected` if it was not renewed
   [[nodiscard]] result<cm_connection> accept(channel& renewed, const wait_limit& limit,
                                              const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_accept(renewed, limit, options));
     return std::move(session).run();
   }
-  /// The same for an event loop. The channel stays where it is until the session has gone, with
-  /// which it is closed unless `finish` has given its connection.
+  /// As above, for an event loop. The channel must stay in place until the session is destroyed. A
+  /// session that is destroyed after the channel's handshake closes the channel, unless `finish`
+  /// has returned the connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_accept(
       channel& renewed, const wait_limit& limit,
       const cm_accept_options& options = {}) && noexcept {
     VERBSPP_TRYV(detail::check_prepared(renewed));
     return std::move(*this).start_accept(detail::cm_channel_in_place(renewed), limit, options);
   }
-  /// \errors `invalid_input` if this was moved from; those of the kernel, if the peer has gone
+  /// \errors `invalid_input` if this was moved from; those of the kernel, if the peer has left
   result<void> reject(const cm_rejection_data& data = {}) && noexcept;
 
  private:

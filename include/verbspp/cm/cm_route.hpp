@@ -16,7 +16,7 @@
 
 namespace verbspp {
 
-/// The way to a peer, and the device that it begins at: found, and ready to connect.
+/// A resolved route to a peer, and the local device that it starts at: ready to connect.
 ///
 ///     VERBSPP_TRY(route, cm_route::resolve(address, 5s));
 ///     VERBSPP_TRY(context, route.context());
@@ -24,32 +24,33 @@ namespace verbspp {
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
 ///     VERBSPP_TRY(met, std::move(route).connect(std::move(prepared), 5s));
 ///
-/// A move-only owner. Thread rule: as a container.
+/// A move-only owner. Thread rule: like a container.
 class cm_route {
  public:
-  /// Finds the device and the way (`rdma_resolve_addr`, `rdma_resolve_route`).
-  /// \errors `not_supported` where the kernel has no connection manager; `not_found` if no RDMA
-  /// device has a way to that address, or the device was removed; `timed_out` if the address does
-  /// not answer; `busy` if the source's port is in use; `timed_out` and `cancelled` at the limit;
-  /// `invalid_input` for no address; `resource_exhausted`
+  /// Finds the device and the route (`rdma_resolve_addr`, `rdma_resolve_route`).
+  /// \errors `not_supported` if the kernel has no connection manager; `not_found` if no RDMA device
+  /// has a route to the address, or the device was removed; `timed_out` if the address does not
+  /// answer; `busy` if the source port is in use; `timed_out` and `cancelled` when the limit is
+  /// reached; `invalid_input` if the address is empty; `resource_exhausted`
   [[nodiscard]] static result<cm_route> resolve(const cm_address& destination,
                                                 const wait_limit& limit,
                                                 const cm_route_options& options = {}) noexcept;
-  /// For the library.
+  /// Used by the library only.
   explicit cm_route(detail::cm_identifier id) noexcept : id_(std::move(id)) {}
 
   [[nodiscard]] cm_address local_address() const noexcept { return id_.local_address(); }
   [[nodiscard]] cm_address remote_address() const noexcept { return id_.remote_address(); }
-  /// The device, and its port. The context is librdmacm's, which is there as long as the device:
-  /// what is made on it may stay. Whoever has opened the device before may use that as well.
+  /// The device of the route. librdmacm owns the context, which exists as long as the device does,
+  /// so objects that are created on it may outlive the route. A context of that device that the
+  /// program has opened itself may be used as well.
   /// \errors `invalid_input` if this was moved from
   [[nodiscard]] result<verbspp::context> context() const noexcept { return id_.device_context(); }
   [[nodiscard]] port_number port() const noexcept { return id_.port(); }
 
-  /// Connects what was prepared, of RC and on this device. It consumes both: on failure they are
-  /// destroyed, and the peer is told.
-  /// \errors as `cm_session::advance`; `mismatch` if it was prepared on another device;
-  /// `invalid_input` for a channel of UC, or what was moved from; `not_supported` on iWARP
+  /// Connects a prepared RC channel or queue pair of this device. Consumes the route and the
+  /// prepared object; on failure both are destroyed, and the peer is notified.
+  /// \errors as `cm_session::advance`; `mismatch` if the object was prepared on another device;
+  /// `invalid_input` for a UC channel, or if either was moved from; `not_supported` on iWARP
   template <class End>
     requires CmEnd<End>
   [[nodiscard]] result<typename detail::cm_end<End>::outcome> connect(
@@ -57,7 +58,8 @@ class cm_route {
     VERBSPP_TRY(session, std::move(*this).start_connect(std::move(prepared), limit, options));
     return std::move(session).run();
   }
-  /// The same for an event loop. `options.rejection` has to live as long as the session.
+  /// As above, for an event loop. `options.rejection` must stay valid as long as the session
+  /// exists.
   /// \errors as `connect`
   template <class End>
     requires CmEnd<End>
@@ -68,17 +70,18 @@ class cm_route {
                                               prepared.endpoint(), parameters(options), limit));
     return cm_session<End>(std::move(handshake), std::move(prepared), options.rejection);
   }
-  /// Connects a channel that is prepared, by `renew` or at first, where it is. On failure it is not
-  /// connected: prepared still if it didn't come to its handshake, broken if that failed, closed if
-  /// the peer did not go on afterwards. `renew` prepares it again.
-  /// \errors as above; `busy` if it is connected, `not_connected` if it was not renewed
+  /// Connects a prepared channel in place; it may be new or renewed. On failure it is not
+  /// connected: it is still prepared if its handshake did not begin, broken if the handshake
+  /// failed, and closed if the peer did not proceed afterwards. `renew` prepares it again.
+  /// \errors as above; `busy` if the channel is connected; `not_connected` if it was not renewed
   [[nodiscard]] result<cm_connection> connect(channel& renewed, const wait_limit& limit,
                                               const cm_connect_options& options = {}) && noexcept {
     VERBSPP_TRY(session, std::move(*this).start_connect(renewed, limit, options));
     return std::move(session).run();
   }
-  /// The same for an event loop. The channel stays where it is until the session has gone, with
-  /// which it is closed unless `finish` has given its connection.
+  /// As above, for an event loop. The channel must stay in place until the session is destroyed. A
+  /// session that is destroyed after the channel's handshake closes the channel, unless `finish`
+  /// has returned the connection.
   [[nodiscard]] result<cm_session<detail::cm_channel_in_place>> start_connect(
       channel& renewed, const wait_limit& limit,
       const cm_connect_options& options = {}) && noexcept {
@@ -92,7 +95,7 @@ class cm_route {
   detail::cm_identifier id_;
 };
 
-/// A route that is being looked for, which an event loop drives as a `cm_session`.
+/// The resolution of a route, driven by an event loop like a `cm_session`.
 class cm_resolver {
  public:
   /// \errors as `cm_route::resolve`
@@ -103,10 +106,10 @@ class cm_resolver {
                                                          detail::cm_service::connections, limit));
     return cm_resolver(std::move(resolution));
   }
-  /// \returns whether the route is found
-  /// \errors as `cm_route::resolve`; later calls give the same
+  /// \returns true when the route is found
+  /// \errors as `cm_route::resolve`; later calls return the same error
   [[nodiscard]] result<bool> advance() noexcept { return resolution_.advance(); }
-  /// \errors `busy` if it is not found yet
+  /// \errors `busy` if the route is not found yet; as `advance`
   [[nodiscard]] result<cm_route> finish() && noexcept {
     VERBSPP_TRY(id, resolution_.finish());
     return cm_route(std::move(id));

@@ -19,7 +19,7 @@ concept CmEnd = detail::because(detail::cm_end<End>::exists,
                                 "a connection manager connects a prepared_channel, or a prepared "
                                 "queue pair of RC");
 
-/// One end of a connection that is being made, which an event loop drives.
+/// One end of a connection that is being established, driven by an event loop.
 ///
 ///     VERBSPP_TRY(session, std::move(route).start_connect(std::move(prepared), 5s));
 ///     for (;;) {
@@ -29,7 +29,7 @@ concept CmEnd = detail::because(detail::cm_end<End>::exists,
 ///     }
 ///     auto met = std::move(session).finish();
 ///
-/// A move-only owner; one that goes before it is done tells the peer so. Thread rule: as a
+/// A move-only owner. Destroying it before it is done notifies the peer. Thread rule: like a
 /// container.
 template <class End>
   requires CmEnd<End>
@@ -37,11 +37,11 @@ class cm_session {
   using connected = typename detail::cm_end<End>::connected;
 
  public:
-  /// What `finish` gives: a `managed_channel`, or a `managed_queue_pair`; of a channel that was
-  /// renewed, its `cm_connection`.
+  /// The result of `finish`: a `managed_channel` or a `managed_queue_pair`, or a `cm_connection` if
+  /// a channel is connected in place.
   using outcome = typename detail::cm_end<End>::outcome;
 
-  /// For the library.
+  /// Used by the library only.
   cm_session(detail::cm_handshake handshake, End&& prepared,
              cm_rejection* rejection = nullptr) noexcept
       : handshake_(std::move(handshake)), prepared_(std::move(prepared)), told_(rejection) {}
@@ -51,14 +51,14 @@ class cm_session {
   cm_session& operator=(cm_session&&) noexcept = default;
   ~cm_session() = default;
 
-  /// Does what can be done without waiting for the peer; the handshake of the queue pair, which
-  /// takes system calls, among it.
-  /// \returns whether it is done: this end is connected, and the peer is, or will be when the last
-  /// message, which the kernel repeats until it is answered, has come
-  /// \errors `not_connected` with the reason if the peer rejects, or went; `timed_out` if it does
-  /// not answer; `timed_out` and `cancelled` at the limit; `not_found` if the device was removed;
-  /// as `queue_pair::handshake`. The peer is told, and what this end had is destroyed with the
-  /// session; later calls give the same.
+  /// Proceeds as far as possible without waiting for the peer. This includes the queue pair's
+  /// handshake, which takes system calls.
+  /// \returns true when it is done: this end is connected, and the peer is connected, too, or will
+  /// be when the last message arrives, which the kernel retransmits until it is acknowledged
+  /// \errors `not_connected` with the reason if the peer rejects, or has left; `timed_out` if it
+  /// does not answer; `timed_out` and `cancelled` when the limit is reached; `not_found` if the
+  /// device was removed; as `queue_pair::handshake`. On failure the peer is notified, this end's
+  /// object is destroyed with the session, and later calls return the same error.
   [[nodiscard]] result<bool> advance() noexcept {
     for (;;) {
       result<detail::cm_step> step = handshake_.advance();
@@ -75,8 +75,8 @@ class cm_session {
       VERBSPP_TRYV(handshake_.set_connected());
     }
   }
-  /// What came of it, once `advance` has said that it is done.
-  /// \errors `busy` if it is not
+  /// The established connection, once `advance` has returned true.
+  /// \errors `busy` if the connection is not done; as `advance`
   [[nodiscard]] result<outcome> finish() && noexcept {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
@@ -85,7 +85,7 @@ class cm_session {
     return detail::cm_end<End>::made(cm_connection(handshake_.take(), handshake_.theirs()),
                                      std::move(*connected_));
   }
-  /// Waits for the peer, again and again, until it is done.
+  /// Calls `advance`, waiting for the peer in between, until the connection is done.
   /// \errors as `advance`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
@@ -95,17 +95,17 @@ class cm_session {
     }
   }
 
-  /// What to wait for, to be readable.
+  /// The descriptor to wait for, until it is readable.
   [[nodiscard]] int file_descriptor() const noexcept { return handshake_.file_descriptor(); }
-  /// When to call `advance` even if it is not.
+  /// The time to call `advance` at the latest, even if the descriptor is not readable.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return handshake_.deadline(); }
-  /// What the peer said that rejected.
+  /// The answer of the peer, if it has rejected.
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept {
     return handshake_.rejection();
   }
 
  private:
-  // The peer hears of the end when the queue pair has gone.
+  // Declared first: the peer is notified of the end after the queue pair was destroyed.
   detail::cm_handshake handshake_;
   End prepared_;
   std::optional<connected> connected_{};

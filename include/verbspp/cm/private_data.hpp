@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The bytes of a program's that travel with the messages of a connection manager.
+/// Private data: bytes of the program that the messages of a connection manager carry.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -20,7 +20,7 @@ namespace verbspp {
 namespace detail {
 
 /// A value that only refers to its bytes. A sequence contains its elements only if it is an array,
-/// whose size is known.
+/// whose size is known at compile time.
 template <class Value>
 concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& value) {
                               value.data();
@@ -32,22 +32,22 @@ concept HasBytesElsewhere = RefersElsewhere<Value> || (requires(const Value& val
 
 }  // namespace detail
 
-/// A value whose bytes are all of it, so that they mean the same to the peer.
+/// A value that consists of its own bytes only, which mean the same to the peer.
 template <class Value>
 concept TravelsAsBytes = std::is_trivially_copyable_v<Value> && !detail::HasBytesElsewhere<Value>;
 
 template <class Value, std::size_t Most>
 concept FitsPrivateData = TravelsAsBytes<Value> && sizeof(Value) <= Most;
 
-/// Up to `Most` bytes that travel with a message of the connection manager, from a value or a
-/// sequence of bytes.
+/// Up to `Most` bytes that a message of the connection manager carries, from a value or a sequence
+/// of bytes.
 ///
 ///     struct greeting { std::uint32_t version, tenant; };   // big-endian, if hosts differ
 ///     route.connect(std::move(prepared), 5s, {.data = greeting{1, 7}});
 ///     const auto said = request.data().as<greeting>();      // at the other end
 ///
-/// How much arrives the link decides: InfiniBand and RoCE fill up with zeros to `Most` bytes. So a
-/// value is read from the front, and what may have several lengths has to say its own.
+/// The link determines how many bytes arrive: InfiniBand and RoCE pad them with zeros to `Most`. So
+/// a value is read from the front, and data of variable length has to include its length.
 ///
 /// A plain value.
 template <std::size_t Most>
@@ -96,7 +96,7 @@ class private_data {
   }
   [[nodiscard]] bool is_empty() const noexcept { return size_ == 0; }
   /// The value at the front.
-  /// \errors `mismatch` if there are fewer bytes: the peer sent something else, or nothing
+  /// \errors `mismatch` if there are fewer bytes: the peer sent a different value, or none
   template <class Value>
     requires FitsPrivateData<Value, Most>
   [[nodiscard]] result<Value> as() const noexcept {
@@ -111,15 +111,15 @@ class private_data {
   std::uint8_t size_ = 0;
 };
 
-/// What travels with a request to connect.
+/// The private data of a connection request.
 using cm_request_data = private_data<56>;
-/// What travels with its acceptance.
+/// The private data of an acceptance.
 using cm_acceptance_data = private_data<196>;
-/// What travels with a rejection, of either kind.
+/// The private data of a rejection.
 using cm_rejection_data = private_data<148>;
-/// What travels with the lookup of a datagram service.
+/// The private data of a lookup of a datagram service.
 using cm_lookup_data = private_data<180>;
-/// What travels with its answer.
+/// The private data of the answer to a lookup.
 using cm_answer_data = private_data<136>;
 
 }  // namespace verbspp

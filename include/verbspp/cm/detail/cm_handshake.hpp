@@ -20,49 +20,50 @@
 
 namespace verbspp::detail {
 
-/// What the two ends know of each other.
+/// The parameters that the two ends exchange.
 struct cm_parameters {
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
-  cm_acceptance_data data{};  ///< long enough for a request's, too
+  cm_acceptance_data data{};  ///< has room for a request's data as well
   std::uint8_t retries = 7;
   std::uint8_t rnr_retries = 7;
 };
 
 enum class cm_step : std::uint8_t {
   waiting,
-  connect,  ///< the queue pair is due: `attributes`, its handshake, `set_connected`
+  connect,  ///< to do: `attributes`, the queue pair's handshake, and `set_connected`
   done,
 };
 
-/// One end of a connection that is being made, but for its queue pair.
+/// One end of a connection that is being established, without its queue pair.
 class cm_handshake {
  public:
-  /// Asks the peer.
+  /// Sends the request to the peer.
   [[nodiscard]] static result<cm_handshake> connect(cm_identifier id, ibv_qp* queue_pair,
                                                     const endpoint& local,
                                                     const cm_parameters& asked,
                                                     const wait_limit& limit) noexcept;
-  /// Answers a peer that has asked; its queue pair comes first.
+  /// Prepares the answer to a request. It is sent by `set_connected`, after the queue pair's
+  /// handshake.
   [[nodiscard]] static result<cm_handshake> accept(cm_identifier id, ibv_qp* queue_pair,
                                                    const endpoint& local,
                                                    const cm_parameters& answer,
                                                    const wait_limit& limit) noexcept;
 
-  /// \errors what ended it, which stays
+  /// \errors the cause of the failure; later calls return the same error
   [[nodiscard]] result<cm_step> advance() noexcept;
   [[nodiscard]] result<managed_attributes> attributes() noexcept;
-  /// The queue pair is in RTS.
+  /// To be called when the queue pair is in RTS.
   [[nodiscard]] result<void> set_connected() noexcept;
-  /// Ends it; the peer is told.
+  /// Ends the handshake with this error, and notifies the peer.
   error refuse(const error& why) noexcept;
-  /// Until there is an event, or the limit has passed.
+  /// Waits until an event is available, or the limit is reached.
   [[nodiscard]] result<void> wait() noexcept;
 
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
   [[nodiscard]] const std::optional<cm_rejection>& rejection() const noexcept { return rejection_; }
-  /// What came with the acceptance.
+  /// The private data of the peer's acceptance.
   [[nodiscard]] const cm_acceptance_data& theirs() const noexcept { return theirs_; }
   [[nodiscard]] cm_identifier take() noexcept { return std::move(id_); }
 
@@ -95,7 +96,8 @@ class cm_handshake {
   bool has_shared_receives_;
 };
 
-/// A channel that was connected where it is. Unless the peer is connected, too, it is closed.
+/// A channel that was connected in place. The destructor closes it unless `keep` was called, which
+/// happens when the peer is connected, too.
 class cm_connected_in_place {
  public:
   explicit cm_connected_in_place(channel& connected) noexcept : channel_(&connected) {}
@@ -117,7 +119,7 @@ class cm_connected_in_place {
   channel* channel_;
 };
 
-/// A channel of the program's, which is prepared, usually by `renew`, and stays where it is.
+/// A prepared channel that the program owns, and that is connected in place.
 class cm_channel_in_place {
  public:
   explicit cm_channel_in_place(channel& prepared) noexcept : channel_(&prepared) {}
@@ -132,10 +134,10 @@ class cm_channel_in_place {
   channel* channel_;
 };
 
-/// \errors as a channel's handshake, before the peer is asked
+/// \errors as a channel's handshake; checked before the peer receives a request
 [[nodiscard]] result<void> check_prepared(const channel& renewed) noexcept;
 
-/// What a connection manager needs to know of what it connects.
+/// Traits of the objects that a connection manager connects.
 template <class End>
 struct cm_end {
   static constexpr bool exists = false;

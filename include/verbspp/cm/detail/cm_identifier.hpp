@@ -27,12 +27,12 @@ namespace verbspp::detail {
 /// An event of the connection manager, copied and acknowledged.
 struct cm_event_data {
   cm_event event{};
-  int status = 0;  ///< an errno, below 0; of a rejection, its reason
-  /// Of a request, its own identifier, which whoever has this takes.
+  int status = 0;  ///< a negative errno; the reason, if the event is a rejection
+  /// The identifier of a connection request; the receiver of this event owns it.
   rdma_cm_id* request = nullptr;
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
-  ibv_ah_attr path{};  ///< of datagrams, as the following
+  ibv_ah_attr path{};  ///< this and the following two: of datagrams
   std::uint32_t queue_pair = 0;
   std::uint32_t qkey = 0;
   std::uint8_t size = 0;
@@ -43,13 +43,13 @@ struct cm_event_data {
   }
 };
 
-/// What kind of service an identifier is for.
+/// The kind of service that an identifier is for.
 enum class cm_service : std::uint8_t { connections, datagrams };
 
-/// An `rdma_cm_id` with an event channel of its own, so that each has one descriptor, and no thread
-/// has to tell events apart. Nothing here waits but `wait_event`.
+/// An `rdma_cm_id` with its own event channel, so that each has its own descriptor, and no thread
+/// has to dispatch events to others. Only `wait_event` and `wait_readable` block.
 ///
-/// A move-only owner; one that was moved from is empty.
+/// A move-only owner; empty if it was moved from.
 class cm_identifier {
  public:
   cm_identifier() noexcept = default;
@@ -67,11 +67,11 @@ class cm_identifier {
   }
   ~cm_identifier() { destroy(); }
 
-  /// \errors `not_supported` where the kernel has no connection manager; `resource_exhausted`
+  /// \errors `not_supported` if the kernel has no connection manager; `resource_exhausted`
   [[nodiscard]] static result<cm_identifier> create(cm_service service) noexcept;
-  /// Takes over the identifier of a request, which goes if this fails.
+  /// Takes ownership of a request's identifier; destroys it on failure.
   [[nodiscard]] static result<cm_identifier> adopt(rdma_cm_id* request) noexcept;
-  /// Ends what there is; the peer is told.
+  /// Ends any connection, which notifies the peer.
   void destroy() noexcept;
 
   [[nodiscard]] result<void> set_reuse_address() noexcept;
@@ -90,13 +90,14 @@ class cm_identifier {
   [[nodiscard]] result<void> disconnect() noexcept;
   [[nodiscard]] result<void> join(const cm_address& group) noexcept;
   [[nodiscard]] result<void> leave(const cm_address& group) noexcept;
-  /// What a queue pair is brought to RTS with.
+  /// The attributes that bring a queue pair to RTS.
   [[nodiscard]] result<managed_attributes> attributes() noexcept;
 
-  /// The next event, if there is one.
-  /// \errors `invalid_input` if this is empty; `driver` if the kernel's manager is gone
+  /// The next event, if one is available.
+  /// \errors `invalid_input` if this is empty; `driver` if the kernel's connection manager no
+  /// longer exists
   [[nodiscard]] result<std::optional<cm_event_data>> next_event() noexcept;
-  /// The same; none at the limit.
+  /// As `next_event`, but waits; empty if no event arrives within the limit.
   [[nodiscard]] result<std::optional<cm_event_data>> wait_event(const wait_limit& limit) noexcept;
   [[nodiscard]] result<bool> wait_readable(const wait_limit& limit) const noexcept;
 
@@ -104,7 +105,7 @@ class cm_identifier {
   [[nodiscard]] int file_descriptor() const noexcept;
   [[nodiscard]] bool is_empty() const noexcept { return id_ == nullptr; }
   [[nodiscard]] rdma_cm_id* native() const noexcept { return id_; }
-  /// Null while no device is known.
+  /// Null as long as no device is known.
   [[nodiscard]] ibv_context* native_context() const noexcept;
   [[nodiscard]] result<context> device_context() const noexcept;
   [[nodiscard]] port_number port() const noexcept;
@@ -119,10 +120,10 @@ class cm_identifier {
   rdma_cm_id* id_ = nullptr;
 };
 
-/// What became of a request that this event is not the success of.
-/// \param step what it came of: "rdma_connect" and so on
+/// The error for an event that reports that a step failed.
+/// \param step the call that started the step: "rdma_connect" and so on
 [[nodiscard]] error cm_failure(const cm_event_data& event, const char* step) noexcept;
-/// A call on an object that was moved from.
+/// The error for a call on an object that was moved from.
 [[nodiscard]] error cm_moved_from(const char* operation) noexcept;
 
 }  // namespace verbspp::detail

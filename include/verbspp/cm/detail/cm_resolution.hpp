@@ -13,7 +13,7 @@
 
 namespace verbspp::detail {
 
-/// An address on the way to a route.
+/// The resolution of an address, and then of its route.
 class cm_resolution {
  public:
   [[nodiscard]] static result<cm_resolution> start(const cm_address& destination,
@@ -22,7 +22,7 @@ class cm_resolution {
                                                    const wait_limit& limit) noexcept;
   [[nodiscard]] result<bool> advance() noexcept;
   [[nodiscard]] result<cm_identifier> finish() noexcept;
-  /// Both, with waits in between.
+  /// Calls `advance`, waiting in between, and then `finish`.
   [[nodiscard]] result<cm_identifier> run() noexcept;
   [[nodiscard]] int file_descriptor() const noexcept { return id_.file_descriptor(); }
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
