@@ -21,9 +21,9 @@
 
 namespace verbspp {
 
-/// An offer to a client: the prepared channel or queue pair for it, and a value or std::tuple that
-/// it is sent. Also an object that the acceptor keeps until the client is taken, such as an inbox
-/// that was opened before the handshake.
+/// An offer to a client: the channel or queue pair prepared for it, and a value or std::tuple to
+/// send to it. Optionally also an object that the acceptor keeps until the client is taken, such as
+/// an inbox that was opened before the handshake.
 template <class End, class Mine, class Kept = void>
 struct exchange_offer {
   End prepared;
@@ -40,8 +40,8 @@ exchange_offer(End, Mine) -> exchange_offer<End, Mine>;
 template <class End, class Mine, class Kept>
 exchange_offer(End, Mine, Kept) -> exchange_offer<End, Mine, Kept>;
 
-/// A client that is connected: its socket, which is the program's now, the outcome of the exchange,
-/// and the object that the acceptor has kept.
+/// A connected client: its socket, which the program now owns, the result of the exchange, and the
+/// object that the acceptor has kept for it.
 template <class Outcome, class Kept = void>
 struct accepted_exchange {
   tcp_socket socket;
@@ -68,7 +68,7 @@ struct offer_parts<result<exchange_offer<End, Mine, Kept>>> {
   using kept = Kept;
 };
 
-/// What a program is to call for a client.
+/// A function that an acceptor calls for each client.
 template <class Prepare>
 concept PreparesOffers =
     because(offer_parts<std::invoke_result_t<Prepare&>>::exists,
@@ -134,7 +134,7 @@ class typed_acceptor final : public acceptor_core {
     field_writer out(core.values());
     sent::write(out, offer.mine);
     core.set_mine(end::local(offer.prepared), out.size());
-    // A client may send before the program has taken its channel.
+    // The client may send before the program takes its channel.
     if constexpr (is_channel) offer.prepared.hold_arrivals();
     places_.get()[place].prepared.emplace(std::move(offer.prepared));
     if constexpr (keeps) places_.get()[place].kept.emplace(std::move(offer.kept));
@@ -163,8 +163,8 @@ class typed_acceptor final : public acceptor_core {
 
 }  // namespace detail
 
-/// Serves exchanges at a listener: as many clients at once as it may, so that one that is slow, or
-/// says nothing, holds up nobody.
+/// Serves exchanges at a listener. Up to `acceptor_options::clients` exchanges proceed at once, so
+/// a slow or silent client does not delay the others.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(clients, accept_exchanges<bounded_text<32>>(
@@ -177,15 +177,15 @@ class typed_acceptor final : public acceptor_core {
 ///       client.socket, client.met.channel, client.met.theirs
 ///     }
 ///
-/// The function is called when a client has introduced itself, and is the next to be served. If it
-/// offers a channel of a hub, arrivals of that channel wait until the client is taken, or, where
-/// the hub has a table (`hub_clients`), until it is added there. A program that waits for other
-/// things, too, waits for `file_descriptor`, and calls `advance`, then `take` until it returns
-/// nothing. The acceptor has no thread: between the calls nothing happens.
+/// The function is called for a client that has introduced itself and whose turn it is. If it
+/// offers a channel of a hub, messages that arrive on that channel are held until the client is
+/// taken, or, if the hub has a table (`hub_clients`), until the client is added to it. A program
+/// that waits for other events, too, waits for `file_descriptor`, calls `advance`, and then calls
+/// `take` until it returns nothing. The acceptor has no thread: it works only during these calls.
 ///
-/// A move-only owner. Destroying it refuses those under way, and drops those that nobody took. One
-/// that was moved from has no clients, and refuses to wait for any (`invalid_input`). Thread rule:
-/// as a container.
+/// A move-only owner. Destroying it refuses the clients in progress, and drops the connected
+/// clients that were not taken. An acceptor that was moved from has no clients, and its waits fail
+/// (`invalid_input`). Thread rule: like a container.
 template <class Theirs, class Prepare>
 class exchange_acceptor {
   using core = detail::typed_acceptor<Theirs, Prepare>;
@@ -193,25 +193,26 @@ class exchange_acceptor {
  public:
   using accepted = typename core::accepted;
 
-  /// For `accept_exchanges`.
+  /// Used by `accept_exchanges`.
   explicit exchange_acceptor(detail::owned<core> made) noexcept : core_(std::move(made)) {}
 
-  /// Does what can be done without waiting: the handshakes of queue pairs, which take system calls,
-  /// among it.
-  /// \errors those of epoll; never for what a client does
+  /// Proceeds as far as possible without waiting. This includes the handshakes of queue pairs,
+  /// which take system calls.
+  /// \errors those of epoll; `busy` if the function that prepares clients calls it; never because
+  /// of what a client does
   [[nodiscard]] result<void> advance() noexcept {
     if (!core_)
       return error(error_kind::invalid_input, "exchange_acceptor", "this acceptor was moved from");
     return core_->advance();
   }
-  /// A client that is connected, the first one first; nothing if there is none.
+  /// The client that has been connected longest; empty if none is connected.
   [[nodiscard]] std::optional<accepted> take() noexcept {
     if (!core_) return std::nullopt;
     return core_->take();
   }
-  /// Waits for the next client that is connected.
-  /// \errors `timed_out` and `cancelled` at the limit, `not_connected` when it is stopped and all
-  /// were taken
+  /// Waits for the next connected client.
+  /// \errors `timed_out` and `cancelled` when the limit is reached; `not_connected` if the acceptor
+  /// is stopped and all clients were taken; as `advance`
   [[nodiscard]] result<accepted> next(const wait_limit& limit) noexcept {
     for (;;) {
       VERBSPP_TRYV(advance());
@@ -220,21 +221,22 @@ class exchange_acceptor {
     }
   }
 
-  /// Closes the listener, and refuses the clients under way; clients that are connected can still
-  /// be taken. The function that prepares a client may call this, too: then that client is refused.
+  /// Closes the listener, and refuses the clients in progress. Clients that are connected can still
+  /// be taken. The function that prepares a client may call this as well; that client is then
+  /// refused.
   void stop() noexcept {
     if (core_) core_->stop();
   }
   [[nodiscard]] bool is_stopped() const noexcept { return !core_ || core_->is_stopped(); }
 
-  /// For epoll and poll: readable when there is something to do, the passing of a limit included.
-  /// -1 if the acceptor was moved from.
+  /// The descriptor for epoll and poll, readable when `advance` has work to do, including when a
+  /// time limit expires. -1 if the acceptor was moved from.
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;
   }
-  /// How many are on their way.
+  /// The number of exchanges in progress.
   [[nodiscard]] std::uint32_t under_way() const noexcept { return core_ ? core_->under_way() : 0; }
-  /// How many did not arrive, and why the last of them did not.
+  /// The number of exchanges that failed, and the error of the last one.
   [[nodiscard]] std::uint64_t failed() const noexcept { return core_ ? core_->failed() : 0; }
   [[nodiscard]] const std::optional<error>& last_failure() const noexcept {
     static constexpr std::optional<error> none;
@@ -245,9 +247,11 @@ class exchange_acceptor {
   detail::owned<core> core_;
 };
 
-/// Starts to serve the clients of a listener. `prepare()` gives what each is connected to and sent,
-/// as a `result<exchange_offer<...>>`; where it fails, the client is told.
-/// \errors `invalid_input` for options out of range; `resource_exhausted`
+/// Starts to serve the clients of a listener. For each client, `prepare()` returns what to connect
+/// and send to it, as a `result<exchange_offer<...>>`. If it fails, the client is refused with the
+/// error.
+/// \errors `invalid_input` if an option is out of range, or the listener is not open;
+/// `resource_exhausted`
 template <class Theirs, class Prepare>
   requires detail::PreparesOffers<Prepare>
 [[nodiscard]] result<exchange_acceptor<Theirs, Prepare>> accept_exchanges(

@@ -8,23 +8,26 @@
 
 namespace verbspp {
 
-/// How an acceptor serves its clients.
+/// The options of an acceptor.
 struct acceptor_options {
-  /// What both ends have to agree on. What it refers to has to live as long as the acceptor.
+  /// The properties that both ends have to agree on. The objects that they refer to must stay valid
+  /// as long as the acceptor exists.
   exchange_options exchange{};
-  /// The number of clients that may be on their way at once; 1 to 65536. More wait in the system's
-  /// queue, until a place is free. A client that has said nothing yet costs a socket and some KiB.
+  /// The maximum number of exchanges in progress, 1 to 65536. Further clients wait in the system's
+  /// queue until a place is free. A client that has not sent anything yet costs a socket and a few
+  /// KiB.
   std::uint32_t clients = 512;
-  /// How many of them may have a queue pair at a time: those that have said what they are. The rest
-  /// wait for their turn, in the order in which they said it. 1 and more.
+  /// The maximum number of clients that have a queue pair at a time, at least 1. A client can have
+  /// one once it has introduced itself; the others wait for their turn, in the order in which they
+  /// did.
   std::uint32_t handshakes = 64;
-  /// How long a client may take, from the moment that it is accepted.
+  /// The time limit of each exchange, from the moment that its client is accepted.
   std::chrono::nanoseconds limit = std::chrono::seconds(5);
-  /// How long a client may keep a place that another one waits for, before it has said what it is,
-  /// and proven that it knows the secret. When all places are taken, the oldest such client has to
-  /// go. So silent strangers can delay a client, but they can't keep it out.
+  /// The time for which a client that has not introduced itself, and proven the secret, may keep a
+  /// place that another client needs. When all places are taken, the oldest such client is refused.
+  /// So silent strangers can delay a client, but they can't keep it out.
   std::chrono::nanoseconds time_to_greet = std::chrono::milliseconds(500);
-  /// How many are accepted in a second; 0 for as many as come.
+  /// The maximum number of clients accepted per second; 0 for no limit.
   std::uint32_t accepts_per_second = 0;
 };
 

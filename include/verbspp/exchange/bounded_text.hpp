@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Text and bytes of a limited length, as they travel in an exchange.
+/// Text and bytes of limited length, for use in an exchange.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -16,7 +16,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// What is common to both: up to so many elements, kept in place.
+/// Up to `Maximum` elements, stored in place.
 template <class Element, std::size_t Maximum>
 class bounded_array {
   static_assert(Maximum > 0 && Maximum <= 16384,
@@ -32,7 +32,7 @@ class bounded_array {
  protected:
   constexpr bounded_array() noexcept = default;
 
-  /// \errors `invalid_input` if these are more than `Maximum`
+  /// \errors `invalid_input` for more than `Maximum` elements
   [[nodiscard]] constexpr result<void> set(const char* operation,
                                            std::span<const Element> elements) noexcept {
     if (elements.size() > Maximum)
@@ -52,14 +52,14 @@ class bounded_array {
 
 }  // namespace detail
 
-/// Up to `Maximum` bytes, kept in place.
+/// Up to `Maximum` bytes, stored in place.
 ///
-/// A plain value. What came from a peer may be any bytes.
+/// A plain value. If it was received from a peer, it may contain any bytes.
 template <std::size_t Maximum>
 class bounded_bytes : public detail::bounded_array<std::byte, Maximum> {
  public:
   constexpr bounded_bytes() noexcept = default;
-  /// \errors `invalid_input` if these are more than `Maximum`
+  /// \errors `invalid_input` for more than `Maximum` bytes
   [[nodiscard]] static constexpr result<bounded_bytes> from(
       std::span<const std::byte> bytes) noexcept {
     bounded_bytes made;
@@ -77,14 +77,15 @@ class bounded_bytes : public detail::bounded_array<std::byte, Maximum> {
   }
 };
 
-/// A text of up to `Maximum` bytes, kept in place.
+/// Text of up to `Maximum` bytes, stored in place.
 ///
-/// A plain value. What came from a peer may be any bytes, zeros and control characters among them.
+/// A plain value. If it was received from a peer, it may contain any bytes, including zeros and
+/// control characters.
 template <std::size_t Maximum>
 class bounded_text : public detail::bounded_array<char, Maximum> {
  public:
   constexpr bounded_text() noexcept = default;
-  /// A literal that fits.
+  /// A literal of up to `Maximum` characters.
   template <std::size_t Size>
     requires(Size <= Maximum + 1)
   constexpr bounded_text(const char (&literal)[Size]) noexcept {

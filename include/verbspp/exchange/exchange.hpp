@@ -21,14 +21,15 @@
 
 namespace verbspp {
 
-/// What an exchange gives: the connected channel, and what the peer sent along.
+/// The result of an exchange: the connected channel, and the values that the peer sent.
 template <class Theirs>
 struct exchanged_channel {
   verbspp::channel channel;
   Theirs theirs;
 };
 
-/// The same with a queue pair.
+/// The result of an exchange with a queue pair: the connected queue pair, and the values that the
+/// peer sent.
 template <class Connected, class Theirs>
 struct exchanged_queue_pair {
   Connected queue_pair;
@@ -37,7 +38,7 @@ struct exchanged_queue_pair {
 
 namespace detail {
 
-/// What an exchange needs to know of what it connects.
+/// Traits of the objects that an exchange connects.
 template <class End>
 struct exchange_end {
   static constexpr bool exists = false;
@@ -60,8 +61,7 @@ struct exchange_end<prepared_channel> {
   }
 };
 
-/// A channel that stays where it is. If the exchange fails when it is connected already, it is
-/// closed.
+/// A channel that is connected in place. If the exchange fails after that, the channel is closed.
 struct channel_in_place {
   verbspp::channel* channel;
 };
@@ -129,8 +129,8 @@ concept ExchangeEnd =
                     "an exchange connects a prepared_channel, a channel that was renewed (by "
                     "reference), or a prepared queue pair of RC or UC");
 
-/// One side of an exchange, which an event loop drives: from a connected stream socket to a
-/// connected channel or queue pair, and the values of the peer's.
+/// One side of an exchange, driven by an event loop: from a connected stream socket to a connected
+/// channel or queue pair, and the peer's values.
 ///
 ///     VERBSPP_TRY(session, (exchange_session<Theirs, prepared_channel>::start(
 ///                              socket, std::move(prepared), mine, 5s)));
@@ -141,10 +141,10 @@ concept ExchangeEnd =
 ///     }
 ///     auto met = std::move(session).finish();
 ///
-/// The socket stays the caller's, blocking or not, and has to be open as long as this lives; no
-/// byte behind the exchange is read from it. A move-only owner; one that goes before it is done
-/// tells the peer so. One that was moved from, or that has given its outcome, is empty, and refuses
-/// everything (`invalid_input`). Thread rule: as a container.
+/// The caller owns the socket, which may be blocking or not, and must stay open as long as the
+/// session exists. No byte after the exchange is read from it. A move-only owner. Destroying it
+/// before it is done notifies the peer. A session that was moved from, or whose result was taken,
+/// is empty, and all calls fail (`invalid_input`). Thread rule: like a container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class exchange_session {
@@ -152,11 +152,13 @@ class exchange_session {
   using values = detail::exchanged_values<Theirs>;
 
  public:
-  /// What `finish` gives: `exchanged_channel<Theirs>`, or `exchanged_queue_pair<..., Theirs>`.
+  /// The result of `finish`: `exchanged_channel<Theirs>` or `exchanged_queue_pair<..., Theirs>`.
   using outcome = typename end::template outcome<Theirs>;
 
-  /// Begins; nothing is sent before the first `advance`. `mine` is one value, or a std::tuple.
-  /// \errors `invalid_input` for options that cannot travel; `resource_exhausted`
+  /// Starts a session; nothing is sent before the first `advance`. `mine` is one value, or a
+  /// std::tuple.
+  /// \errors `invalid_input` if the descriptor is not a stream socket, or the options cannot be
+  /// sent; `resource_exhausted`
   template <class Mine>
   [[nodiscard]] static result<exchange_session> start(
       int file_descriptor, End prepared, const Mine& mine, const wait_limit& limit,
@@ -167,7 +169,7 @@ class exchange_session {
     return continued(std::move(core), std::move(prepared));
   }
 
-  /// For the library: what is exchanged.
+  /// Used by the library only: the description of the exchange.
   template <class Mine>
   [[nodiscard]] static detail::exchange_setup setup_of(int file_descriptor,
                                                        const exchange_options& options) noexcept {
@@ -181,26 +183,27 @@ class exchange_session {
             .largest_theirs = values::largest,
             .options = options};
   }
-  /// For the library: what the peer gets.
+  /// Used by the library only: writes the endpoint and values that are sent to the peer.
   template <class Into, class Mine>
   static void write_offer(Into& into, const End& prepared, const Mine& mine) noexcept {
     detail::field_writer out(into.values());
     detail::exchanged_values<Mine>::write(out, mine);
     into.set_mine(end::local(prepared), out.size());
   }
-  /// For the library: goes on with an exchange that has its offer.
+  /// Used by the library only: continues an exchange whose offer is written.
   [[nodiscard]] static exchange_session continued(detail::owned<detail::exchange_core> core,
                                                   End prepared) noexcept {
     return exchange_session(std::move(core), std::move(prepared));
   }
 
-  /// Does what can be done without waiting for the socket; the handshake of the queue pair, which
-  /// takes system calls, among it.
-  /// \returns whether it is done: the peer is connected, and knows that this side is
-  /// \errors `mismatch` if the two ends do not fit, `timed_out` and `cancelled` at the limit,
-  /// `not_connected` if the peer went or gave up, `invalid_input` for bytes that are none of an
-  /// exchange; as `queue_pair::handshake`. The peer is told the reason, and what this side had is
-  /// destroyed with the session; later calls give the same.
+  /// Proceeds as far as possible without waiting for the socket. This includes the queue pair's
+  /// handshake, which takes system calls.
+  /// \returns true when it is done: the peer is connected, and knows that this side is
+  /// \errors `mismatch` if the two ends do not match; `permission` if they have different secrets;
+  /// `timed_out` and `cancelled` when the limit is reached; `not_connected` if the peer has closed
+  /// the socket or aborted; `invalid_input` if the bytes received are not an exchange; as
+  /// `queue_pair::handshake`. On failure the peer is sent the reason, this side's object is
+  /// destroyed with the session, and later calls return the same error.
   [[nodiscard]] result<bool> advance() noexcept {
     if (!core_) return empty();
     for (;;) {
@@ -221,8 +224,9 @@ class exchange_session {
       core_->set_connected();
     }
   }
-  /// What came of it, once `advance` has said that it is done.
-  /// \errors `busy` if it is not; `invalid_input` if it was called before
+  /// The result of the exchange, once `advance` has returned true.
+  /// \errors `busy` if the exchange is not done; `invalid_input` if the result was taken before; as
+  /// `advance`
   [[nodiscard]] result<outcome> finish() && noexcept {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
@@ -231,7 +235,8 @@ class exchange_session {
     core_ = {};
     return end::made(std::move(*connected_), std::move(*theirs_));
   }
-  /// Waits for the socket, again and again, until it is done.
+  /// Calls `advance`, waiting for the socket in between, until the exchange is done, and returns
+  /// its result.
   /// \errors as `advance`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
@@ -240,7 +245,7 @@ class exchange_session {
       VERBSPP_TRYV(core_->wait());
     }
   }
-  /// Ends it early, and tells the peer so.
+  /// Aborts the exchange, and sends the peer the reason.
   void refuse(const error& why) noexcept {
     if (core_) core_->refuse(why);
   }
@@ -249,9 +254,9 @@ class exchange_session {
   [[nodiscard]] int file_descriptor() const noexcept {
     return core_ ? core_->file_descriptor() : -1;
   }
-  /// What to wait for: POLLIN, or POLLIN and POLLOUT; 0 if the session is empty.
+  /// The events of the socket to wait for: POLLIN, POLLOUT or both; 0 if the session is empty.
   [[nodiscard]] short events() const noexcept { return core_ ? core_->events() : short{0}; }
-  /// When to call `advance` even if the socket is not ready.
+  /// The time to call `advance` at the latest, even if the socket is not ready.
   [[nodiscard]] wait_limit::time_point deadline() const noexcept {
     return core_ ? core_->deadline() : (wait_limit::time_point::max)();
   }
@@ -267,29 +272,30 @@ class exchange_session {
   End prepared_;
   std::optional<typename end::connected> connected_{};
   std::optional<Theirs> theirs_{};
-  // Goes first: the peer is told before what was connected goes.
+  // Destroyed first: the peer is notified before the connected object is destroyed.
   detail::owned<detail::exchange_core> core_;
 };
 
-/// From a connected stream socket to a connected channel or queue pair, and the values of the
-/// peer's: one call on each side.
+/// Turns a connected stream socket into a connected channel or queue pair, and exchanges values
+/// with the peer. Each side makes one call.
 ///
 ///     VERBSPP_TRY(met, exchange<bounded_text<32>>(socket, std::move(prepared), memory, 5s));
 ///     met.channel, met.theirs
 ///
-/// `mine`, and what the peer calls `Theirs`, is one value or a std::tuple of up to 16: numbers,
-/// `bounded_text`, `bounded_bytes`, handles of remote memory with their rights, and structures that
-/// `exchanged_name` is specialized for. A peer that sends other types, other rights, or another
-/// order is refused, as is one of another application or version.
+/// `mine`, which corresponds to `Theirs` at the peer, is one value, or a std::tuple of up to 16
+/// values: numbers, `bounded_text`, `bounded_bytes`, handles of remote memory with their rights,
+/// and structures for which `exchanged_name` is specialized. A peer that sends other types, other
+/// rights, or another order is refused, and so is a peer with another application or version.
 ///
-/// When it succeeds the peer's queue pair is ready, and the peer knows that this one is; receives
-/// that were posted to `prepared` are kept. When it fails, `prepared` is gone, and the peer was
-/// told why, if it can be reached. There is no last word that both ends know to have arrived: where
-/// the network fails as the last frame travels, one end may have succeeded and the other not; then
-/// the socket of the one that did is hung up as soon as the other closes its own.
-/// `channel.watch(socket)` lets the channel see that.
+/// On success, the peer's queue pair is ready, the peer knows that this one is, and receives that
+/// were posted to `prepared` are kept. On failure, `prepared` is destroyed, and the peer is sent
+/// the reason if it can be reached. No protocol can make both ends certain that the last frame has
+/// arrived: if the network fails while that frame is in flight, one end may have succeeded and the
+/// other failed. Then the socket of the successful end is hung up as soon as the other end closes
+/// its own. `channel.watch(socket)` lets the channel detect that.
 ///
-/// The socket stays the caller's, blocking or not; no byte behind the exchange is read from it.
+/// The caller owns the socket, which may be blocking or not. No byte after the exchange is read
+/// from it.
 /// \errors as `exchange_session::start` and `advance`
 template <class Theirs, class End, class Mine>
   requires ExchangeEnd<End>
@@ -300,7 +306,7 @@ template <class Theirs, class End, class Mine>
   VERBSPP_TRY(started, session::start(file_descriptor, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
-/// The same where only the peer gets values.
+/// As above, if only this side sends values.
 template <class End, class Mine>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const Mine& mine,
@@ -308,14 +314,14 @@ template <class End, class Mine>
                             const exchange_options& options = {}) noexcept {
   return exchange<std::tuple<>>(file_descriptor, std::move(prepared), mine, limit, options);
 }
-/// The same where only this side does.
+/// As above, if only the peer sends values.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const wait_limit& limit,
                             const exchange_options& options = {}) noexcept {
   return exchange<Theirs>(file_descriptor, std::move(prepared), std::tuple<>(), limit, options);
 }
-/// The same without values.
+/// As above, without values.
 template <class End>
   requires ExchangeEnd<End>
 [[nodiscard]] auto exchange(int file_descriptor, End prepared, const wait_limit& limit,
@@ -323,10 +329,10 @@ template <class End>
   return exchange<std::tuple<>>(file_descriptor, std::move(prepared), std::tuple<>(), limit,
                                 options);
 }
-/// The same with a channel that stays where it is: one that was renewed, or is prepared at first.
-/// If it fails before the two ends are connected, the channel is prepared still; later, it is
-/// broken or closed.
-/// \returns the values of the peer's
+/// As above, with a channel that is connected in place; it may be new or renewed. If the exchange
+/// fails before the channel's handshake, the channel is still prepared; if it fails later, the
+/// channel is broken or closed.
+/// \returns the peer's values
 template <class Theirs, class Mine>
 [[nodiscard]] result<Theirs> exchange(int file_descriptor, channel& renewed, const Mine& mine,
                                       const wait_limit& limit,
@@ -334,7 +340,7 @@ template <class Theirs, class Mine>
   return exchange<Theirs>(file_descriptor, detail::channel_in_place{&renewed}, mine, limit,
                           options);
 }
-/// The same without values.
+/// As above, with a channel in place, and without values.
 [[nodiscard]] result<void> exchange(int file_descriptor, channel& renewed, const wait_limit& limit,
                                     const exchange_options& options = {}) noexcept;
 

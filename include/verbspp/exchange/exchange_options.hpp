@@ -14,24 +14,27 @@ enum class exchange_role : std::uint8_t {
   accepting,
 };
 
-/// What both ends of an exchange have to agree on, beside the types of what they send.
+/// The properties that both ends of an exchange have to agree on, in addition to the types of the
+/// values that they send.
 ///
-/// A plain value. What it refers to belongs to the caller, and is copied where the exchange starts.
+/// A plain value. The caller owns the text and bytes that it refers to, which are copied when the
+/// exchange starts.
 struct exchange_options {
-  /// What the program calls itself: up to 64 printable characters, the same at both ends. Empty, as
-  /// at the peer, if it does not matter.
+  /// The name of the program's application: up to 64 printable characters, the same at both ends.
+  /// May be empty, at both ends.
   std::string_view application{};
   /// The version of the program's own protocol, the same at both ends.
   std::uint32_t version = 0;
-  /// 16 to 256 bytes that only those know who may connect, the same at both ends, best 32 random
-  /// ones; none for everybody. A peer that does not know it gets neither endpoint nor values, and
-  /// both travel encrypted; who can read the network, or hands on what others send, learns no key
-  /// of memory. RDMA itself is not encrypted, and knows no more than these keys. Takes a library
-  /// that was built with libcrypto. docs/exchange.md lists the attackers that it keeps out.
+  /// A secret that only programs that may connect to each other know, the same at both ends: 16 to
+  /// 256 bytes, preferably 32 random ones. If empty, any program may connect. A peer that does not
+  /// know the secret receives neither the endpoint nor the values. Both are encrypted, so an
+  /// attacker that reads or relays the exchange learns no memory keys. RDMA itself is not
+  /// encrypted, and is protected by these keys only. A secret requires a library that was built
+  /// with libcrypto. docs/exchange.md lists the attackers that it keeps out.
   std::span<const std::byte> secret{};
   /// The side that this end is on. With a secret, the two ends have to be on different sides, so
   /// that two connections to one program can't answer each other's challenges. Without a secret it
-  /// makes no difference. An acceptor is always on the accepting side; a meeting has no sides.
+  /// has no effect. An acceptor is always on the accepting side; a meeting has no sides.
   exchange_role role = exchange_role::connecting;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What may travel in an exchange: numbers, structures that have a name, text and bytes of a
-/// limited length, and handles of remote memory.
+/// The types of values that an exchange can send: numbers, structures that have a name, text and
+/// bytes of limited length, and handles of remote memory.
 #pragma once
 
 #include <verbspp/base/detail/because.hpp>
@@ -26,14 +26,14 @@
 
 namespace verbspp {
 
-/// The name by which both ends know a structure of the program's. Giving it one says that its bytes
-/// mean the same on both ends; change it when the structure changes:
+/// The name that identifies a structure of the program at both ends. Specializing it asserts that
+/// the structure's bytes mean the same at both ends. Change the name when the structure changes:
 ///
 ///     template <>
 ///     inline constexpr std::string_view verbspp::exchanged_name<greeting> = "greeting 1";
 ///
-/// It travels, and has to be the same at the peer: 1 to 31 printable characters. A
-/// `remote_object` or `remote_array` of a structure that has a name says it as well.
+/// The name is sent, and has to equal the peer's: 1 to 31 printable characters. A `remote_object`
+/// or `remote_array` of a named structure sends the name as well.
 template <class Structure>
 inline constexpr std::string_view exchanged_name{};
 
@@ -45,7 +45,7 @@ constexpr bool is_field_name(std::string_view name) noexcept {
   return !name.empty() && name.size() <= longest_field_name;
 }
 
-/// How a type travels; those that don't have none.
+/// The encoding of a type; `exists` is false for types that cannot be sent.
 template <class Value>
 struct exchanged_field {
   static constexpr bool exists = false;
@@ -101,7 +101,8 @@ struct exchanged_field<Number> {
   }
 };
 
-/// As its bytes, which both ends have in the same order.
+/// Sent as its bytes; the kind of field includes the byte order, which has to be the same at both
+/// ends.
 template <class Structure>
   requires(std::is_class_v<Structure> && !exchanged_name<Structure>.empty())
 struct exchanged_field<Structure> {
@@ -245,7 +246,7 @@ concept ExchangedValue =
 
 namespace detail {
 
-/// The values of one side: one, or those of a tuple.
+/// The values of one side: a single value, or the values of a tuple.
 template <class Values>
 struct exchanged_values {
   static_assert(ExchangedValue<Values>);
@@ -280,7 +281,7 @@ struct exchanged_values<std::tuple<Each...>> {
   }
 
  private:
-  /// False if reading has failed, with the reason in `failure`.
+  /// False if reading has failed; the error is then in `failure`.
   template <class Value>
   static bool read_one(field_reader& in, std::optional<Value>& into,
                        std::optional<error>& failure) noexcept {

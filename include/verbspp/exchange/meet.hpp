@@ -18,7 +18,7 @@
 
 namespace verbspp {
 
-/// One side of a meeting (`meet`), which an event loop drives.
+/// One side of a meeting (`meet`), driven by an event loop.
 ///
 ///     VERBSPP_TRY(session, (meeting_session<Theirs, prepared_channel>::start(
 ///                              listener, "other-host", "4711", std::move(prepared), mine, 30s)));
@@ -29,22 +29,23 @@ namespace verbspp {
 ///     }
 ///     VERBSPP_TRY(peer, std::move(session).finish());
 ///
-/// The listener, and what the options refer to, have to live as long as this. A move-only owner;
-/// one that goes before it is done tells the peer so. One that was moved from, or that has given
-/// its outcome, is empty, and refuses everything (`invalid_input`). Thread rule: as a container.
+/// The listener, and the text and bytes that the options refer to, must stay valid as long as the
+/// session exists. A move-only owner. Destroying it before it is done notifies the peer. A session
+/// that was moved from, or whose result was taken, is empty, and all calls fail (`invalid_input`).
+/// Thread rule: like a container.
 template <class Theirs, class End>
   requires ExchangeEnd<End>
 class meeting_session {
   using session = exchange_session<Theirs, End>;
 
  public:
-  /// What `finish` gives.
+  /// The result of `finish`.
   using outcome = accepted_exchange<typename session::outcome>;
 
-  /// Begins: whoever connects waits in the listener's queue. A host's name is looked up by a thread
-  /// that lasts as long as that, as by `tcp_socket::connect`.
-  /// \errors `invalid_input` for a listener that is not open, what is no host or port, and options
-  /// that cannot travel; `resource_exhausted`
+  /// Starts a session. Incoming connections wait in the listener's queue until `advance` is called.
+  /// A host name is looked up by a thread that ends with the lookup, as in `tcp_socket::connect`.
+  /// \errors `invalid_input` if the listener is not open, the host or port is not valid, or the
+  /// options cannot be sent; `resource_exhausted`
   template <class Mine>
   [[nodiscard]] static result<meeting_session> start(
       const tcp_listener& listener, std::string_view host, std::string_view port, End prepared,
@@ -63,10 +64,10 @@ class meeting_session {
                              "a meeting uses its listener until it is done, and this one is a "
                              "temporary: give it a listener that has a name");
 
-  /// Does what can be done without waiting; the handshake of the queue pair, which takes system
-  /// calls, among it.
-  /// \returns whether it is done
-  /// \errors as `meet`; later calls give the same
+  /// Proceeds as far as possible without waiting. This includes the queue pair's handshake, which
+  /// takes system calls.
+  /// \returns true when the meeting is done
+  /// \errors as `meet`; later calls return the same error
   [[nodiscard]] result<bool> advance() noexcept {
     if (!search_)
       return error(error_kind::invalid_input, "meeting_session",
@@ -80,8 +81,9 @@ class meeting_session {
     if (!is_done) search_->watch(running_->events(), running_->deadline());
     return is_done;
   }
-  /// What came of it, once `advance` has said that it is done.
-  /// \errors `busy` if it is not; `invalid_input` if it was called before
+  /// The result of the meeting, once `advance` has returned true.
+  /// \errors `busy` if the meeting is not done; `invalid_input` if the result was taken before; as
+  /// `advance`
   [[nodiscard]] result<outcome> finish() && noexcept {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
@@ -92,7 +94,7 @@ class meeting_session {
     search_ = {};
     return outcome{std::move(socket), std::move(met)};
   }
-  /// Waits, again and again, until it is done.
+  /// Calls `advance`, waiting in between, until the meeting is done, and returns its result.
   /// \errors as `advance`
   [[nodiscard]] result<outcome> run() && noexcept {
     for (;;) {
@@ -102,8 +104,8 @@ class meeting_session {
     }
   }
 
-  /// For epoll and poll: readable when there is something to do, the passing of a limit included.
-  /// -1 if the session is empty.
+  /// The descriptor for epoll and poll, readable when `advance` has work to do, including when the
+  /// limit expires. -1 if the session is empty.
   [[nodiscard]] int file_descriptor() const noexcept {
     return search_ ? search_->file_descriptor() : -1;
   }
@@ -114,27 +116,29 @@ class meeting_session {
 
   detail::owned<detail::peer_search> search_;
   End prepared_;
-  // Goes before the socket.
+  // Destroyed before the socket.
   std::optional<session> running_{};
 };
 
-/// An exchange between two that are equals: both listen, both connect to the other, at the same
-/// time or not, and exactly one connection comes of it.
+/// An exchange between two equal peers. Both listen, and both connect to the other, at the same
+/// time or not; exactly one connection results.
 ///
 ///     VERBSPP_TRY(listener, tcp_listener::open("4711"));
 ///     VERBSPP_TRY(peer, meet<Theirs>(listener, "other-host", "4711", std::move(prepared), mine,
 ///     30s)); peer.socket, peer.met.channel, peer.met.theirs
 ///
-/// Each side has a random number, and that of the greater one chooses: the first connection on
-/// which both have said what they are. The other waits until it learns of the choice. Where only
-/// one can reach the other, that one's connection is it. Nobody need be there first: what is
-/// refused is tried again, twenty times a second, until the limit.
+/// Each side draws a random number, and the side with the greater number chooses: it takes the
+/// first connection on which both sides have introduced themselves. The other side waits until it
+/// learns of the choice. If only one side can reach the other, its connection is used. Neither side
+/// needs to start first: refused connections are retried, twenty times a second, until the limit is
+/// reached.
 ///
-/// The listener is for this peer alone as long as this waits; strangers that connect are refused,
-/// and change nothing. Connections that were not chosen may be left in its queue: they are closed,
-/// and the next meeting passes over them. An event loop drives a `meeting_session` instead.
-/// \errors as `exchange`; `mismatch` and `permission` at once if the peer at that host does not
-/// fit; `timed_out` and `cancelled` at the limit, with the last failure in words
+/// The listener serves only this peer while the call waits. Strangers that connect are refused,
+/// without any effect on the meeting. Connections that were not chosen may remain in the listener's
+/// queue; they are closed, and the next meeting skips them. For an event loop, use a
+/// `meeting_session`.
+/// \errors as `exchange`; `mismatch` and `permission` at once if the program at that host does not
+/// match; `timed_out` and `cancelled` when the limit is reached, with the text of the last failure
 template <class Theirs, class End, class Mine>
   requires ExchangeEnd<End>
 [[nodiscard]] auto meet(const tcp_listener& listener, std::string_view host, std::string_view port,
@@ -146,8 +150,8 @@ template <class Theirs, class End, class Mine>
               session::start(listener, host, port, std::move(prepared), mine, limit, options));
   return std::move(started).run();
 }
-/// The same with a channel that stays where it is, as with `exchange`.
-/// \returns the socket, and as `met` the values of the peer's
+/// As above, with a channel that is connected in place, as in `exchange`.
+/// \returns the socket, and the peer's values as `met`
 template <class Theirs, class Mine>
 [[nodiscard]] result<accepted_exchange<Theirs>> meet(
     const tcp_listener& listener, std::string_view host, std::string_view port, channel& renewed,

@@ -16,21 +16,22 @@
 
 namespace verbspp::detail {
 
-/// Serves exchanges, whatever they connect: who derives from it has that, by the client's place.
+/// The part of an acceptor that does not depend on the types that it connects. The derived class
+/// keeps the objects of those types, by the client's place.
 class acceptor_core {
  public:
   acceptor_core(const acceptor_core&) = delete;
   acceptor_core& operator=(const acceptor_core&) = delete;
   virtual ~acceptor_core();
 
-  /// \errors `invalid_input` for options out of range; `resource_exhausted`
+  /// \errors `invalid_input` if an option is out of range; `resource_exhausted`
   [[nodiscard]] result<void> open(tcp_listener listener) noexcept;
   [[nodiscard]] result<void> advance() noexcept;
   [[nodiscard]] result<void> wait(const wait_limit& limit) noexcept;
-  /// The place of a client that is connected, and its socket; nothing if there is none.
+  /// The place of a connected client, whose socket can be taken; empty if there is none.
   [[nodiscard]] std::optional<std::uint32_t> next_done() noexcept;
   [[nodiscard]] tcp_socket take_socket(std::uint32_t place) noexcept;
-  /// The place may be used again.
+  /// Makes the place available to other clients.
   void free_place(std::uint32_t place) noexcept;
   void stop() noexcept;
 
@@ -46,11 +47,11 @@ class acceptor_core {
     setup_.options.role = exchange_role::accepting;
   }
 
-  /// Makes the end that the client is to be connected to, and sets what it shall get.
+  /// Creates the object that the client will be connected to, and sets the values to send to it.
   [[nodiscard]] virtual result<void> prepare(std::uint32_t place, exchange_core& core) noexcept = 0;
-  /// Connects it to what the client offered.
+  /// Connects it to the client's endpoint.
   [[nodiscard]] virtual result<void> connect(std::uint32_t place, exchange_core& core) noexcept = 0;
-  /// Gives up what there is for the client.
+  /// Destroys the objects of this client.
   virtual void drop(std::uint32_t place) noexcept = 0;
 
  private:
@@ -64,19 +65,19 @@ class acceptor_core {
     tcp_socket socket{};
     owned<exchange_core> core{};
     client_state state = client_state::free;
-    std::uint32_t watched = 0;  ///< the events that epoll was given
+    std::uint32_t watched = 0;  ///< the events that epoll waits for
     std::uint32_t next = none;  ///< in the list of its state: free, waiting or done
     neighbours under_way{};
     neighbours speaking{};
     std::chrono::steady_clock::time_point came{};
   };
-  /// Places, oldest first.
+  /// A list of places, oldest first.
   struct age_list {
     neighbours client::* links;
     std::uint32_t oldest = none;
     std::uint32_t newest = none;
   };
-  /// Places, first in, first out.
+  /// A queue of places, first in, first out.
   struct place_queue {
     std::uint32_t first = none;
     std::uint32_t last = none;
@@ -105,7 +106,7 @@ class acceptor_core {
   acceptor_options options_;
   exchange_setup setup_;
   tcp_listener listener_{};
-  tcp_socket events_{};  ///< of epoll
+  tcp_socket events_{};  ///< the epoll descriptor
   tcp_socket timer_{};
   bool listens_ = false;  ///< epoll watches the listener
   bool is_preparing_ = false;
@@ -113,13 +114,13 @@ class acceptor_core {
   place_queue free_{};
   place_queue waiting_{};
   place_queue done_{};
-  age_list under_way_list_{.links = &client::under_way};  ///< all of them have as long
-  age_list speaking_list_{.links = &client::speaking};    ///< have not said what they are
+  age_list under_way_list_{.links = &client::under_way};  ///< all; they have the same limit
+  age_list speaking_list_{.links = &client::speaking};    ///< have not introduced themselves yet
   std::uint32_t under_way_ = 0;
   std::uint32_t shaking_hands_ = 0;
   std::uint64_t failed_ = 0;
   std::optional<error> last_failure_{};
-  // When the next one may be accepted.
+  // The time from which the next client may be accepted.
   std::chrono::steady_clock::time_point next_accept_{};
   std::chrono::steady_clock::time_point timer_set_to_{};
 };

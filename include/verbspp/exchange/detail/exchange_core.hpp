@@ -17,72 +17,74 @@
 
 namespace verbspp::detail {
 
-/// What an exchange is about to do.
+/// The next step of an exchange.
 enum class exchange_step : std::uint8_t {
   waiting,  ///< for the socket
-  greeted,  ///< the peer is one to be connected to: set what it shall get, and offer it
-  offered,  ///< the peer's endpoint and values are here: connect, then say so
+  greeted,  ///< the peer matches: set the endpoint and values to send, and call `offer`
+  offered,  ///< the peer's endpoint and values have arrived: connect, then call `set_connected`
   done,
 };
 
 class frame_seal;
 
-/// What each side sends, and may receive.
+/// The values that each side sends and may receive.
 struct exchange_setup {
   int file_descriptor = -1;
-  std::span<const field_description> mine{};    ///< live as long as the program
-  std::span<const field_description> theirs{};  ///< likewise
-  std::size_t largest_mine = 0;                 ///< of the values that are written, in bytes
+  std::span<const field_description> mine{};    ///< static storage
+  std::span<const field_description> theirs{};  ///< static storage
+  std::size_t largest_mine = 0;                 ///< size of the encoded values, in bytes
   std::size_t largest_theirs = 0;               ///< likewise
   exchange_options options{};
-  /// Both ends connect to each other: the greater number chooses the connection.
+  /// Both ends connect to each other: the side with the greater number chooses the connection.
   bool is_of_equals = false;
   std::array<std::byte, 16> party{};
 };
 
-/// One side of an exchange, whatever it connects and whatever values it sends. docs/exchange.md has
-/// the protocol.
+/// One side of an exchange, independent of the objects that it connects and the values that it
+/// sends. docs/exchange.md describes the protocol.
 class exchange_core {
  public:
-  /// \errors `invalid_input` for options that cannot travel, `resource_exhausted`
+  /// \errors `invalid_input` if the options cannot be sent; `resource_exhausted`
   [[nodiscard]] static result<owned<exchange_core>> create(const exchange_setup& setup,
                                                            const wait_limit& limit) noexcept;
   exchange_core(const exchange_core&) = delete;
   exchange_core& operator=(const exchange_core&) = delete;
-  /// One that has not come to an end tells the peer that it is given up.
+  /// Notifies the peer that the exchange is aborted, unless it has ended.
   ~exchange_core();
 
-  /// Where the values go that this side sends, before `offer`; then their size is set.
+  /// The buffer for the values that this side sends, to be filled before `offer`. `set_mine` sets
+  /// their size.
   [[nodiscard]] std::span<std::byte> values() noexcept { return values_; }
   void set_mine(const endpoint& local, std::size_t size_of_values) noexcept;
 
-  /// Does what can be done without waiting.
+  /// Proceeds as far as possible without waiting.
   [[nodiscard]] result<exchange_step> advance() noexcept;
-  /// The peer gets the endpoint and the values.
+  /// Sends the endpoint and the values to the peer.
   void offer() noexcept;
-  /// The next step is this side's `offer`.
+  /// True if the next step is this side's `offer`.
   [[nodiscard]] bool is_greeted() const noexcept { return awaited_ == awaited::decision; }
-  /// The peer has said what it is, and proven the secret if there is one.
+  /// True if the peer has introduced itself, and has proven the secret if there is one.
   [[nodiscard]] bool has_greeted() const noexcept { return awaited_ > awaited::proof; }
-  /// Among equals: the peer chooses the connection, and has done so when this is greeted.
+  /// Among equals: true if the peer chooses the connection. It has chosen this one when
+  /// `is_greeted`.
   [[nodiscard]] bool lets_choose() const noexcept { return lets_choose_; }
-  /// What the peer offered, when that is the step.
+  /// The peer's offer, at the step `offered`.
   [[nodiscard]] const endpoint& remote() const noexcept { return remote_; }
   [[nodiscard]] std::span<const std::byte> theirs() const noexcept { return offered_values_; }
-  /// The offered endpoint is connected to: this side can receive.
+  /// To be called when this side is connected to the offered endpoint and can receive.
   void set_connected() noexcept;
-  /// Ends it, and tells the peer why; returns the error.
+  /// Ends the exchange, sends the peer the reason, and returns the error.
   error refuse(const error& why) noexcept;
 
   [[nodiscard]] int file_descriptor() const noexcept { return file_descriptor_; }
   [[nodiscard]] short events() const noexcept;
   [[nodiscard]] wait_limit::time_point deadline() const noexcept { return limit_.sleep_until(); }
-  /// Until the socket is ready for `events`, or the limit has passed.
+  /// Waits until the socket is ready for `events`, or the limit is reached.
   [[nodiscard]] result<void> wait() noexcept;
 
  private:
-  /// The frame that comes next, which as a `choice` is the offer; `decision` and `connection` are
-  /// what this side does itself.
+  /// The next frame or step. For `choice`, the frame is the peer's offer; `decision` and
+  /// `connection` are steps of this side.
   enum class awaited : std::uint8_t {
     hello,
     proof,
@@ -124,23 +126,23 @@ class exchange_core {
   bool is_of_equals_;
   std::array<std::byte, 16> party_;
   bool lets_choose_ = false;  ///< the peer chooses the connection
-  bool has_offer_ = false;    ///< the peer's came before this side's went
+  bool has_offer_ = false;    ///< the peer's offer arrived before this side sent its own
   wait_limit limit_;
   std::array<std::byte, 32> nonce_{};
   endpoint local_{};
   endpoint remote_{};
   awaited awaited_ = awaited::hello;
-  bool is_over_ = true;    ///< the peer knows how it ended, or cannot be told
-  int broken_output_ = 0;  ///< the errno with which sending failed
+  bool is_over_ = true;    ///< the peer knows the outcome, or cannot be notified
+  int broken_output_ = 0;  ///< the errno of the send that failed
   std::optional<error> failure_{};
 
-  // One allocation, as large as the types say: nothing that arrives decides about memory.
+  // One allocation, whose size follows from the types: received data never determines its size.
   owned<std::byte[]> memory_{};
   std::span<std::byte> values_{};
   std::span<std::byte> output_{};
   std::span<std::byte> input_{};
   std::span<std::byte> own_hello_{};  ///< as it was sent
-  owned<frame_seal> seal_{};          ///< with a secret
+  owned<frame_seal> seal_{};          ///< empty without a secret
   std::size_t output_at_ = 0;
   std::size_t output_end_ = 0;
   std::size_t input_size_ = 0;

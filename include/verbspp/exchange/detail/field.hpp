@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How the values of an exchange are described to the peer, written, and read.
+/// The encoding of an exchange's values: their description for the peer, a writer, and a reader.
 #pragma once
 
 #include <verbspp/base/result.hpp>
@@ -15,7 +15,7 @@
 
 namespace verbspp::detail {
 
-/// What a field is; the numbers are those that travel.
+/// The kind of a field, with the values that are sent.
 enum class field_kind : std::uint8_t {
   unsigned_integer = 1,
   signed_integer = 2,
@@ -31,23 +31,23 @@ enum class field_kind : std::uint8_t {
   remote_word = 12,
 };
 
-/// The longest name of a structure, and the most fields that one side sends.
+/// The maximum length of a structure's name, and the maximum number of fields that one side sends.
 inline constexpr std::size_t longest_field_name = 31;
 inline constexpr std::size_t most_fields = 16;
 
-/// What both ends have to agree on about a field.
+/// The properties of a field that both ends have to agree on.
 struct field_description {
   field_kind kind{};
   access_flags rights{};    ///< of remote memory
-  std::uint32_t size = 0;   ///< in bytes: of the value, the element, or the most that there may be
-  std::string_view name{};  ///< of a structure; as long as the bytes that it was read from
+  std::uint32_t size = 0;   ///< in bytes: of the value or element, or the maximum length
+  std::string_view name{};  ///< a structure's; points into the bytes that it was read from
 
   friend constexpr bool operator==(const field_description&,
                                    const field_description&) noexcept = default;
 };
 
-/// Writes values one behind the other, numbers most significant byte first. The buffer is as large
-/// as the fields' types say.
+/// Writes values one after another, numbers in big-endian order. The buffer's size follows from the
+/// fields' types.
 class field_writer {
  public:
   explicit constexpr field_writer(std::span<std::byte> to) noexcept : to_(to) {}
@@ -66,7 +66,7 @@ class field_writer {
   std::size_t at_ = 0;
 };
 
-/// Reads what such a writer wrote, or anything else, which it finds out.
+/// Reads the output of a `field_writer`; checks it, since a peer may send anything.
 class field_reader {
  public:
   explicit constexpr field_reader(std::span<const std::byte> from) noexcept : rest_(from) {}
@@ -85,7 +85,7 @@ class field_reader {
     rest_ = rest_.subspan(size);
     return taken;
   }
-  /// Refuses what is left.
+  /// Fails if bytes are left.
   [[nodiscard]] constexpr result<void> end() const noexcept {
     if (rest_.empty()) return success();
     return error::above_limit("exchange: read what the peer sent", "bytes behind the last field",

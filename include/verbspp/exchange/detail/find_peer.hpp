@@ -14,12 +14,14 @@
 
 namespace verbspp::detail {
 
-/// Connects to the peer, and takes its connections, until one is agreed on; the others are refused.
-/// It waits for nothing itself, and stays where it is.
+/// Connects to the peer, and accepts its connections, until both agree on one; the others are
+/// refused. Only `wait` blocks. The object cannot be moved.
 class peer_search {
  public:
-  /// What the listener and the options refer to has to live as long as this.
-  /// \errors `invalid_input` for what is no host, port or open listener; `resource_exhausted`
+  /// The listener, and the text and bytes that the options refer to, must stay valid as long as
+  /// this exists.
+  /// \errors `invalid_input` if the host or port is not valid, or the listener is not open;
+  /// `resource_exhausted`
   [[nodiscard]] static result<owned<peer_search>> create(const tcp_listener& listener,
                                                          std::string_view host,
                                                          std::string_view port,
@@ -29,21 +31,21 @@ class peer_search {
   peer_search& operator=(const peer_search&) = delete;
   virtual ~peer_search() = default;
 
-  /// What the peer shall get, as `exchange_core` has it.
+  /// The buffer for the values to send, as in `exchange_core`.
   [[nodiscard]] virtual std::span<std::byte> values() noexcept = 0;
   virtual void set_mine(const endpoint& local, std::size_t size_of_values) noexcept = 0;
 
-  /// Does what can be done without waiting.
-  /// \returns whether a connection is agreed on, and both have offered
-  /// \errors as `meet`, as far as the handshake of the queue pairs
+  /// Proceeds as far as possible without waiting.
+  /// \returns true when both ends agree on a connection, and have sent their offers
+  /// \errors as `meet`, except for those of the queue pair's handshake
   [[nodiscard]] virtual result<bool> advance() noexcept = 0;
-  /// The exchange on that connection, whose socket stays here for now.
+  /// The exchange on that connection, whose socket stays here until `take_socket`.
   [[nodiscard]] virtual owned<exchange_core> take_exchange() noexcept = 0;
   [[nodiscard]] virtual tcp_socket take_socket() noexcept = 0;
 
-  /// Readable when there is something to do, the passing of a limit included.
+  /// Readable when `advance` has work to do, including when the limit expires.
   [[nodiscard]] virtual int file_descriptor() const noexcept = 0;
-  /// Once the exchange was taken: what the file descriptor is for from now on.
+  /// Once the exchange was taken: sets the events and the time that the file descriptor reports.
   virtual void watch(short events, wait_limit::time_point deadline) noexcept = 0;
   [[nodiscard]] virtual result<void> wait() noexcept = 0;
 
