@@ -199,7 +199,7 @@ class exchange_acceptor {
   /// Proceeds as far as possible without waiting. This includes the handshakes of queue pairs,
   /// which take system calls.
   /// \errors those of epoll; `busy` if the function that prepares clients calls it; never because
-  /// of what a client does
+  /// of a client
   [[nodiscard]] result<void> advance() noexcept {
     if (!core_)
       return error(error_kind::invalid_input, "exchange_acceptor", "this acceptor was moved from");

@@ -31,7 +31,7 @@
 
 namespace verbspp {
 
-/// Several channels as one: numbered peers, whose channels complete in one queue.
+/// Several channels as one object: numbered peers, whose channels complete in one queue.
 ///
 ///     VERBSPP_TRY(prepared, prepare_group(domain.build_channel(), 3));
 ///     ... give prepared.endpoint(peer) to each peer, and get theirs
@@ -39,26 +39,27 @@ namespace verbspp {
 ///     VERBSPP_TRYV(peers[1].send({.elements = news}));
 ///     VERBSPP_TRYV(peers.multicast(peers.all(), {.elements = news}));
 ///
-/// `peers[n]` is a channel, with all that a channel does; what breaks it breaks no other. Work for
-/// several of them is of the same three levels: `post_scatter`, `post_gather` and `post_multicast`
-/// give a `group_pending`; `scope` sees to it that all that its function posts, to whatever peers,
-/// has finished when it returns; `scatter`, `gather` and `multicast` post to all, and wait for all
-/// by one limit. Errors are told by peer. Handles and results of work with several peers take two
-/// allocations a call; scopes one.
+/// `peers[n]` is a channel with all of its functions; if it breaks, no other channel does.
+/// Operations on several peers have the same three levels as a channel. `post_scatter`,
+/// `post_gather` and `post_multicast` return a `group_pending`. `scope` returns when all requests
+/// that its function has posted, to any peer, have finished. `scatter`, `gather` and `multicast`
+/// post to all peers, and wait for all of them with one limit. Errors are reported per peer. An
+/// operation on several peers makes two allocations for its handles and results; a scope makes one.
 ///
-/// The peers of a world that was joined lazily are connected at their first use: by all of the
-/// above, and by `connect`, which comes before `peers[n]` is used by itself. Those who are
-/// connected get their parts before the others are called; to who is reached only when the limit
-/// has passed, nothing is posted. Their numbers are not given to members that are added. A channel
-/// that the program puts under one of them before its first use is the program's to connect: it is
-/// left alone, and this end refuses who calls it.
+/// In a world that was joined lazily, the first of these operations for a peer connects it. Call
+/// `connect` before you use `peers[n]` directly. An operation first posts to the peers that are
+/// connected, and then connects the others. If a peer becomes connected only after the limit,
+/// nothing is posted to it. `add` does not assign the numbers of peers that are still to be
+/// connected. If the program puts its own channel at such a number before the first use, the group
+/// never connects that peer: the program has to do so, and this end refuses that peer's attempts to
+/// connect.
 ///
-/// A broken member is brought back as any channel is, by `renew` and `handshake`, or replaced
-/// (`put`); the others work on. Numbers are stable: a member that was removed leaves its number to
-/// one that is added.
+/// A broken member is repaired like any channel, by `renew` and `handshake`, or replaced (`put`);
+/// the others continue to work. Numbers are stable: the number of a removed member is free for one
+/// that is added.
 ///
-/// A move-only owner; one that was moved from, or default constructed, has no members. Thread rule:
-/// as a channel: one thread at a time for the group, its channels, handles and scopes.
+/// A move-only owner; empty, without members, if it was moved from or default constructed. Thread
+/// rule: like a channel: one thread at a time for the group, its channels, handles and scopes.
 class group : public group_operations<group> {
  public:
   group() noexcept = default;
@@ -74,14 +75,14 @@ class group : public group_operations<group> {
   group& operator=(group&& other) noexcept;
   ~group() = default;
 
-  /// One without members, which are added: channels of that hub. There can be as many as the hub
-  /// has room for; two groups may have one hub.
-  /// \errors `invalid_input` for a hub that was moved from; `resource_exhausted`
+  /// Creates a group without members, to which channels of that hub can be added, up to the hub's
+  /// capacity. Two groups may share a hub.
+  /// \errors `invalid_input` if the hub was moved from; `resource_exhausted`
   [[nodiscard]] static result<group> create(const channel_hub& hub) noexcept;
 
-  /// One more than the highest number that there has been.
+  /// One more than the highest number used so far.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  /// The channel of that peer, an empty one if there is none. \pre the number is below `size()`
+  /// The channel of that peer; empty if there is no such member. \pre the number is below `size()`
   [[nodiscard]] channel& operator[](std::uint32_t peer) noexcept VERBSPP_LIFETIMEBOUND {
     assert(peer < size_);
     return channels_.get()[peer];
@@ -90,56 +91,59 @@ class group : public group_operations<group> {
     assert(peer < size_);
     return channels_.get()[peer];
   }
-  /// The numbers of all peers that there are, broken or not, or still to be connected. Valid until
-  /// the next call.
+  /// The numbers of all peers: connected, broken, or still to be connected. Valid until the next
+  /// call of this or `connected`.
   [[nodiscard]] peer_list all() noexcept VERBSPP_LIFETIMEBOUND;
-  /// The numbers of those whose channels are connected. Valid until the next call of either.
+  /// The numbers of the peers whose channels are connected. Valid until the next call of this or
+  /// `all`.
   [[nodiscard]] peer_list connected() noexcept VERBSPP_LIFETIMEBOUND;
-  /// Where its channels complete: for channels to be added, `build_channel().hub(group.hub())`.
-  /// \pre it is not empty
+  /// The hub whose queue its channels complete in. Use it to build channels for the group:
+  /// `build_channel().hub(group.hub())`. \pre the group is not empty
   [[nodiscard]] const channel_hub& hub() const noexcept VERBSPP_LIFETIMEBOUND { return *hub_; }
 
-  /// Connects the peers that are prepared, each with the endpoint of its number; others' are not
-  /// looked at. One that fails is broken, and keeps none of the others from being connected.
-  /// \errors as `channel::handshake`, by peer; `invalid_input` for less endpoints than numbers
+  /// Connects the peers whose channels are prepared, each with the endpoint at its number; other
+  /// endpoints are ignored. A peer that fails becomes broken, and does not keep the others from
+  /// being connected.
+  /// \errors as `channel::handshake`, by peer; `invalid_input` if there are fewer endpoints than
+  /// numbers
   [[nodiscard]] group_result<void> handshake(std::span<const endpoint> remotes) noexcept;
-  /// Sees to it that those peers are connected. In a world that was joined lazily, it connects
-  /// those that are not yet, and waits until they are ready at both ends; a peer that does not
-  /// answer in time can be tried again. Elsewhere it only tells.
-  /// \errors by peer: `timed_out` and `cancelled` of those that did not answer; `not_connected` of
-  /// those that are not connected, or could not be; `channel_builder::build` and
+  /// Ensures that these peers are connected. In a world that was joined lazily, it connects those
+  /// that are not, and waits until they are ready at both ends; a peer that does not answer in time
+  /// can be tried again. In other groups it only reports their state.
+  /// \errors by peer: `timed_out` and `cancelled` for peers that did not answer; `not_connected`
+  /// for peers that are not connected, or could not be; those of `channel_builder::build` and
   /// `channel::handshake`; `invalid_input` for a number beyond the group's size
   group_results connect(const peer_list& peers,
                         const wait_limit& limit = detail::default_limit) noexcept;
-  /// Takes in a channel of the group's hub, prepared or connected, under the lowest number that is
-  /// free. If that fails, the channel stays the caller's.
-  /// \errors `invalid_input` for one that is empty, or of another hub; `resource_exhausted`
+  /// Adds a channel of the group's hub, prepared or connected, at the lowest free number. On
+  /// failure, the caller keeps the channel.
+  /// \errors `invalid_input` if the channel is empty, or of another hub; `resource_exhausted`
   [[nodiscard]] result<std::uint32_t> add(channel&& member) noexcept;
-  /// The same under that number, instead of the one that is there, which is destroyed.
-  /// \errors as `add`; `invalid_input` for a number beyond what the hub has room for
+  /// As `add`, at that number. Destroys the member that had the number.
+  /// \errors as `add`; `invalid_input` if the number is not below the hub's capacity
   [[nodiscard]] result<void> put(std::uint32_t peer, channel&& member) noexcept;
-  /// Takes a member out, which is the caller's then. An empty channel if there is none.
+  /// Removes a member, and returns its channel; an empty one if there is no such member.
   [[nodiscard]] channel remove(std::uint32_t peer) noexcept;
 
-  /// The number of the peer whose channel has that id; empty if it is none of the group's.
+  /// The number of the peer whose channel has that id; empty if it is not a member of the group.
   [[nodiscard]] std::optional<std::uint32_t> peer_of(channel_id id) noexcept;
-  /// Takes what has arrived from any peer: messages, where the hub has a pool, and news, of which
-  /// it takes care; handles have their results then. One look, whatever the number of peers; never
-  /// blocks. `peer_of` tells whose an arrival is.
-  /// \returns the slots that were filled, the first ones
+  /// Takes the arrivals of all peers: messages, if the hub has a pool, and notifications of
+  /// completions, which it processes so that handles have their results. One poll, whatever the
+  /// number of peers; never blocks. `peer_of` returns the peer of an arrival.
+  /// \returns the slots that were filled, at the beginning of `into`
   /// \errors as `channel_hub::poll`
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) noexcept;
-  /// The same, waited for: at least one.
+  /// As `poll`, but waits for at least one arrival.
   /// \errors as `channel_hub::wait`
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 const wait_limit& limit) noexcept;
 
-  /// To each of the peers a part of its own, that the function returns: a `send_operation`, a
-  /// `write_operation`, or a result of one. Posts to all, waiting for room where a queue is full,
-  /// then waits for all; here and below, without a limit, for as long as a channel's default says.
-  /// The connections of those that are late then are given up, since only so the memory is the
-  /// program's again.
-  /// \errors by peer, of posting and `pending::wait`; `invalid_input` for a number beyond the
+  /// Sends or writes to each of the peers its own part, which the function returns: a
+  /// `send_operation`, a `write_operation`, or a result of one. Posts to all, waiting for room if a
+  /// queue is full, and then waits for all. Here and below, the default limit is the
+  /// default limit of the group's first channel. When the limit is reached, the channels of late
+  /// peers break, since only then may the program reuse the memory.
+  /// \errors by peer, those of posting and `pending::wait`; `invalid_input` for a number beyond the
   /// group's size, before anything is posted
   template <class Function>
     requires ScatteredParts<Function>
@@ -147,21 +151,21 @@ class group : public group_operations<group> {
                         const wait_limit& limit = detail::default_limit) {
     return run_each(peers, part_for, limit);
   }
-  /// From each of the peers a part of its own, that the function returns: a `receive_operation`, a
-  /// `read_operation`, or a result of one.
+  /// Receives or reads from each of the peers its own part, which the function returns: a
+  /// `receive_operation`, a `read_operation`, or a result of one.
   template <class Function>
     requires GatheredParts<Function>
   group_results gather(const peer_list& peers, Function part_from,
                        const wait_limit& limit = detail::default_limit) {
     return run_each(peers, part_from, limit);
   }
-  /// The same message to each of the peers.
+  /// Sends the same message to each of the peers.
   group_results multicast(const peer_list& peers, const send_operation& operation,
                           const wait_limit& limit = detail::default_limit) noexcept {
     auto same = [&](std::uint32_t /*peer*/) noexcept { return operation; };
     return run_each(peers, same, limit);
   }
-  /// The same bytes to a place of each of the peers', that the function returns.
+  /// Writes the same bytes to each of the peers, at the place that the function returns.
   template <class Function>
     requires NamesDestinations<Function>
   group_results multicast(const peer_list& peers, const gather_list& elements, Function place_at,
@@ -172,43 +176,47 @@ class group : public group_operations<group> {
     return run_each(peers, same, limit);
   }
 
-  /// Calls `function` with a `group_scope&`, and returns when all that was posted through it has
-  /// finished, with each peer: also when it returns an error, or throws. One limit for all of it.
-  /// \returns what the function returns (void, a value, or a result's value), or a `group_error`,
-  /// which tells the function's own error from the peers'; the channels' `failure()` have each
+  /// Calls `function` with a `group_scope&`, and returns when all requests that were posted through
+  /// it have finished, for every peer, even if it returns an error or throws. One limit applies to
+  /// the whole scope.
+  /// \returns the function's result (void, a value, or a result's value), or a `group_error`, which
+  /// separates the function's own error from those of peers; each channel's `failure()` has its own
   template <class Function>
   auto scope(Function&& function, const wait_limit& limit = detail::default_limit) {
     return run_scope<group_scope>(function, limit);
   }
-  /// The same with a `manual_group_scope&`, for those who take the result of every request
-  /// themselves: that some was not taken is an error, too, of its peer.
+  /// As `scope`, with a `manual_group_scope&`, for programs that take the result of every request
+  /// themselves. A result that was not taken is reported as an error of its peer.
   template <class Function>
   auto manual_scope(Function&& function, const wait_limit& limit = detail::default_limit) {
     return run_scope<manual_group_scope>(function, limit);
   }
 
-  /// For the library: members up to that size are connected at their first use, by what has to
-  /// live as long as the group. \pre there is room for as many
+  /// Used by the library only: members below that size are connected at their first use by this
+  /// object, which must outlive the group. \pre the group has room for them
   void connect_at_first_use(detail::member_connector& by, std::uint32_t size) noexcept {
     connector_ = &by;
     size_ = size;
   }
-  /// For the library: whether that peer is still to be connected.
+  /// Used by the library only: true if that peer is still to be connected.
   [[nodiscard]] bool is_due(std::uint32_t peer) const noexcept {
     return connector_ != nullptr && connector_->is_due(*this, peer);
   }
-  /// For the library: the same of any of them.
+  /// Used by the library only: true if any of these peers is still to be connected.
   [[nodiscard]] bool is_any_due(const peer_list& peers) const noexcept;
-  /// For the library: the same of each of them, in their order; null if there is no memory. Who is
-  /// connected has its part posted before those are called, who may take all the time there is.
+  /// Used by the library only: for each of the peers, in order, true if it is still to be
+  /// connected; null if memory is exhausted. Parts of connected peers are posted before the others
+  /// are connected, which may take up to the limit.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
-  /// For the library: why nothing is posted to the peer at that place, after `connect`. Not where
-  /// the limit has passed, either: what was posted would be given up, and the connection with it.
+  /// Used by the library only: the reason for not posting to the peer at that place, after
+  /// `connect`; empty if its part can be posted. It can't be once the limit is reached: the request
+  /// would be aborted, and the channel broken.
   [[nodiscard]] static std::optional<transport_error> why_not_reached(
       const group_results& reached, std::uint32_t place, const wait_limit* limit) noexcept;
-  /// For the library: what `connect` tells of that peer where there is nothing to be done.
+  /// Used by the library only: the result of `connect` for a peer that is not to be connected.
   [[nodiscard]] transport_result<completed_work> state_of(std::uint32_t peer) const noexcept;
-  /// For the library: answers who connects to this end, if that is how this group does it.
+  /// Used by the library only: answers connection requests to this end, in a group that connects at
+  /// first use.
   void serve() noexcept {
     if (connector_ != nullptr) connector_->serve(*this);
   }
@@ -219,8 +227,8 @@ class group : public group_operations<group> {
   friend group_operations<group>;
   friend class prepared_group;
 
-  /// Posts what the function has for each, and goes on where that fails. With a limit, it waits for
-  /// room where a queue is full.
+  /// Posts the part of each peer that the function returns, and continues if one fails. With a
+  /// limit, it waits for room if a queue is full.
   template <class Function>
   [[nodiscard]] result<group_pending> post_each(const peer_list& peers, Function& part_for,
                                                 const wait_limit* limit = nullptr) {
@@ -289,7 +297,7 @@ class group : public group_operations<group> {
     if (!posted.has_value()) return posted.assume_error();
     return posted.assume_value().wait(until);
   }
-  /// That of its first member.
+  /// The default limit of its first channel.
   [[nodiscard]] std::chrono::nanoseconds usual_limit() const noexcept;
   [[nodiscard]] result<void> check(const channel& member) const noexcept;
   void take_news(std::span<arrival> arrived) noexcept;
@@ -300,11 +308,11 @@ class group : public group_operations<group> {
   [[nodiscard]] static error no_memory(const char* operation) noexcept;
 
   std::optional<channel_hub> hub_{};
-  detail::owned<channel[]> channels_{};        ///< as many as the hub can have
-  detail::owned<std::uint32_t[]> numbers_{};   ///< what `all` and `connected` view
-  detail::owned<std::uint32_t[]> by_index_{};  ///< the peers by the indexes of the hub, if known
+  detail::owned<channel[]> channels_{};        ///< the hub's capacity
+  detail::owned<std::uint32_t[]> numbers_{};   ///< the storage of `all` and `connected`
+  detail::owned<std::uint32_t[]> by_index_{};  ///< peers by index in the hub; may be outdated
   std::uint32_t size_ = 0;
-  detail::member_connector* connector_ = nullptr;  ///< null where all are connected by the program
+  detail::member_connector* connector_ = nullptr;  ///< null if the program connects all members
 };
 
 }  // namespace verbspp

@@ -13,14 +13,15 @@
 
 namespace verbspp {
 
-/// Why work with several peers failed: with which of them first, how, and with how many in all; in
-/// a scope, also what its function returned, which it tells apart.
+/// The failure of an operation on several peers: the first peer that failed, the cause there, and
+/// the number of peers that failed. For a scope, it also has the error that the function returned,
+/// separately.
 ///
-/// What failed with each of the others, `group_results` tells, or the `failure()` of its channel.
+/// The errors of the other peers are in `group_results`, or in the `failure()` of their channels.
 class group_error {
  public:
   constexpr group_error() noexcept = default;
-  /// Of no peer in particular: any failure of moving data.
+  /// An error that is not specific to a peer: any failure of a data transfer.
   template <class Failure>
     requires(std::is_convertible_v<const Failure&, transport_error> &&
              !std::is_same_v<Failure, group_error>)
@@ -28,17 +29,17 @@ class group_error {
   group_error(std::uint32_t peer, const transport_error& cause, std::uint32_t failed) noexcept
       : peer_(peer), cause_(cause), failed_(failed) {}
 
-  /// The number of the first peer with which it failed; empty if it failed before, or only the
-  /// function of a scope did.
+  /// The number of the first peer that failed; empty if the operation failed before it reached a
+  /// peer, or only the function of a scope failed.
   [[nodiscard]] const std::optional<std::uint32_t>& peer() const noexcept { return peer_; }
-  /// What went wrong there.
+  /// The cause at that peer.
   [[nodiscard]] const transport_error& cause() const noexcept { return cause_; }
-  /// With how many peers it failed.
+  /// The number of peers that failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
-  /// What the function of a scope returned; empty if that succeeded, or there is none.
+  /// The error that the function of a scope returned; empty if it succeeded, or there is no scope.
   [[nodiscard]] const std::optional<error>& own() const noexcept { return own_; }
 
-  /// The function's error, or else the cause.
+  /// Converts to the function's error if there is one, and to the cause otherwise.
   operator error() const noexcept {
     if (own_) return *own_;
     return cause_;
@@ -47,12 +48,12 @@ class group_error {
     if (own_) return *own_;
     return cause_;
   }
-  /// One line that says all of it.
+  /// The complete description, on one line.
   [[nodiscard]] std::string message() const;
-  /// Throws the error that it converts to; without exceptions prints the message and aborts.
+  /// Throws the error that it converts to; without exceptions, prints the message and aborts.
   [[noreturn]] void raise() const;
 
-  /// For the library.
+  /// Used by the library only.
   void add_own(const error& cause) noexcept { own_ = cause; }
 
  private:
@@ -64,7 +65,7 @@ class group_error {
 
 std::ostream& operator<<(std::ostream& out, const group_error& e);
 
-/// A `Value`, or with which peers it failed, and why.
+/// A `Value`, or the peers and causes of a failure.
 template <class Value>
 using group_result = detail::outcome<Value, group_error>;
 

@@ -17,7 +17,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// Whether it is called with a peer's number, and returns one of the operations, or a result of
+/// True if the function takes a peer's number, and returns one of the operations, or a result of
 /// one.
 template <class Function, class... Operations>
 [[nodiscard]] consteval bool makes_one_of() noexcept {
@@ -56,7 +56,7 @@ concept NamesDestinations = detail::because(
     "a multicast by write goes to a place of each peer's: its function is called with a peer's "
     "number, and returns remote memory that grants access::remote_write");
 
-/// Work for several peers, posted to all of them before any is waited for.
+/// Operations on several peers, posted to all of them before any is waited for.
 ///
 ///     peers.post_scatter(peers.all(), [&](std::uint32_t peer) -> result<send_operation> {
 ///       VERBSPP_TRY(part, buffer.gather(peer * block, block));
@@ -64,32 +64,32 @@ concept NamesDestinations = detail::because(
 ///     });
 ///     peers.post_multicast({0, 2}, {.elements = news});
 ///
-/// A peer that fails, or whose part the function has an error for, is not waited for by the
-/// others. A peer that is named twice gets two requests.
+/// If posting to a peer fails, or the function returns an error for it, the others are not
+/// affected. A peer that is listed twice gets two requests.
 ///
 /// `Poster` has `post_each(peers, function)`.
 template <class Poster>
 class group_operations {
  public:
-  /// To each peer a part of its own.
+  /// Posts a send or write to each peer, of its own part.
   template <class Function>
     requires ScatteredParts<Function>
   [[nodiscard]] auto post_scatter(const peer_list& peers, Function part_for) {
     return poster().post_each(peers, part_for);
   }
-  /// From each peer a part of its own.
+  /// Posts a receive or read from each peer, into its own part.
   template <class Function>
     requires GatheredParts<Function>
   [[nodiscard]] auto post_gather(const peer_list& peers, Function part_from) {
     return poster().post_each(peers, part_from);
   }
-  /// To each peer the same message.
+  /// Posts the same message to each peer.
   [[nodiscard]] auto post_multicast(const peer_list& peers,
                                     const send_operation& operation) noexcept {
     auto same = [&](std::uint32_t /*peer*/) noexcept { return operation; };
     return poster().post_each(peers, same);
   }
-  /// The same bytes into a place of each peer's.
+  /// Posts a write of the same bytes to each peer, at the place that the function returns.
   template <class Function>
     requires NamesDestinations<Function>
   [[nodiscard]] auto post_multicast(const peer_list& peers, const gather_list& elements,

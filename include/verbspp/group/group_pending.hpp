@@ -16,11 +16,11 @@
 
 namespace verbspp {
 
-/// Requests on their way to or from several peers: what posting to a group gives.
+/// Requests in flight for several peers, as returned by the functions that post to a group.
 ///
-/// What could not be posted to one peer is that peer's result; the others' requests are on their
-/// way. The results are taken once, by `poll` or `wait`. Dropping it waits for each request, as a
-/// `pending` does; it may outlive its group. A move-only owner of two arrays. Thread rule: as its
+/// If a request could not be posted, the error is that peer's result; the others are not affected.
+/// The results are taken once, by `poll` or `wait`. Destroying it waits for each request, as for a
+/// `pending`; it may outlive its group. A move-only owner of two arrays. Thread rule: like its
 /// group.
 class [[nodiscard]] group_pending {
  public:
@@ -42,33 +42,34 @@ class [[nodiscard]] group_pending {
   }
   ~group_pending() = default;
 
-  /// The results, if all are there; never blocks, and looks at one channel unless that has news.
-  /// \errors of each request by its peer; `invalid_input` if they were taken already
+  /// The results, if all are available; never blocks. Polls only the first channel that is not
+  /// done.
+  /// \errors of each request, by peer; `invalid_input` if the results were taken already
   [[nodiscard]] std::optional<group_results> poll() noexcept;
-  /// The results, waited for: one limit for all. The connections of the peers that are late then
-  /// are given up, each with all of its requests; those of the others are as before.
-  /// \errors as `poll`; `timed_out`, or that a stop was requested
+  /// Waits for the results, with one limit for all. When the limit is reached, the channels of late
+  /// peers break, which ends all of their requests; other channels are not affected.
+  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested
   group_results wait() noexcept { return wait(wait_limit(usual_limit_)); }
   group_results wait(const wait_limit& limit) noexcept;
 
-  /// For how many peers.
+  /// The number of peers.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
 
-  /// For the library: room for that many peers.
+  /// Used by the library only: reserves room for these peers.
   [[nodiscard]] static result<group_pending> reserve(const peer_list& peers,
                                                      std::uint32_t end) noexcept;
-  /// For the library.
+  /// Used by the library only.
   [[nodiscard]] std::uint32_t peer(std::uint32_t place) const noexcept {
     return results_.get()[place].peer;
   }
-  /// For the library.
+  /// Used by the library only.
   void set_usual_limit(std::chrono::nanoseconds length) noexcept { usual_limit_ = length; }
-  /// For the library: the request of that place was posted.
+  /// Used by the library only: the request at that place was posted.
   void begin(std::uint32_t place, detail::channel_core& core,
              const detail::request& posted) noexcept {
     handles_.get()[place] = pending<>(&core, posted);
   }
-  /// For the library: it could not be.
+  /// Used by the library only: the request at that place could not be posted.
   void fail(std::uint32_t place, const transport_error& cause) noexcept {
     results_.get()[place].result = cause;
   }
@@ -80,7 +81,7 @@ class [[nodiscard]] group_pending {
   detail::owned<pending<>[]> handles_{};
   detail::owned<peer_result[]> results_{};
   std::uint32_t size_ = 0;
-  std::uint32_t first_ = 0;  ///< all before it have finished
+  std::uint32_t first_ = 0;  ///< all requests before it have finished
   std::chrono::nanoseconds usual_limit_{};
 };
 

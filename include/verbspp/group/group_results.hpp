@@ -17,27 +17,27 @@
 
 namespace verbspp {
 
-/// What came of the work for one peer of several.
+/// The result of an operation for one peer of several.
 struct peer_result {
   std::uint32_t peer = 0;
   transport_result<completed_work> result = error();
 };
 
-/// What came of work for several peers, of each by its number, in the order in which they were
-/// named.
+/// The results of an operation on several peers, each with its peer's number, in the order in which
+/// the peers were listed.
 ///
 ///     const group_results done = peers.scatter(peers.all(), part_of);
 ///     if (!done)
 ///       for (const peer_result& each : done)
 ///         if (!each.result) std::cerr << each.peer << ": " << each.result.error() << '\n';
 ///
-/// It succeeded if all of it did. In `VERBSPP_TRYV` it passes on a `group_error`, which has the
-/// first failure and how many there were. A move-only owner.
+/// It succeeded if all of them did. `VERBSPP_TRYV` passes on a `group_error`, which has the first
+/// failure and the number of failures. A move-only owner.
 class [[nodiscard]] group_results {
  public:
-  /// Nothing was done with any peer.
+  /// The operation was refused as a whole, before anything was done with any peer.
   group_results(const class error& refused) noexcept : refused_(refused) {}
-  /// For the library.
+  /// Used by the library only.
   group_results(detail::owned<peer_result[]> all, std::uint32_t size) noexcept
       : all_(std::move(all)), size_(size) {
     for (const peer_result& each : *this) failed_ += each.result.has_value() ? 0U : 1U;
@@ -58,31 +58,31 @@ class [[nodiscard]] group_results {
   }
   ~group_results() = default;
 
-  /// Whether all of it succeeded.
+  /// True if the operation succeeded for all peers.
   [[nodiscard]] bool has_value() const noexcept { return failed_ == 0 && !refused_; }
   [[nodiscard]] bool has_error() const noexcept { return !has_value(); }
   explicit operator bool() const noexcept { return has_value(); }
-  /// Nothing, or raises the error.
+  /// Raises the error, if there is one.
   void value() const {
     if (!has_value()) error().raise();
   }
-  /// \pre it failed
+  /// The first failure. \pre `has_error()`
   [[nodiscard]] group_error error() const noexcept;
-  /// For VERBSPP_TRYV.
+  /// Used by VERBSPP_TRYV.
   [[nodiscard]] detail::failure_type<group_error> as_failure() const noexcept {
     return detail::failure_type<group_error>(error());
   }
 
-  /// Of how many peers; 0 if it was refused as a whole.
+  /// The number of peers; 0 if the operation was refused as a whole.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  /// Of how many it failed.
+  /// The number of peers for which it failed.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
   [[nodiscard]] const peer_result* begin() const noexcept { return all_.get(); }
   [[nodiscard]] const peer_result* end() const noexcept { return all_.get() + size_; }
   [[nodiscard]] const peer_result& operator[](std::uint32_t place) const noexcept {
     return all_.get()[place];
   }
-  /// Each failure with its peer, on one line.
+  /// All failures with their peers, on one line.
   [[nodiscard]] std::string message() const;
 
  private:

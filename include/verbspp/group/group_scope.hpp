@@ -35,18 +35,18 @@ concept TakesPartsOfPeers =
             "each peer, scope[peer].post_write and the like, or use group::scope");
 }  // namespace detail
 
-/// What `group::scope` hands to its function: takes work for any peers, all of which has finished
-/// when the scope returns.
+/// The object that `group::scope` passes to its function: it accepts requests for any peers, which
+/// have all finished when the scope returns.
 ///
-/// `scope[peer]` is a channel's scope, opened where it is used first. Where a queue is full,
-/// posting waits for room, until the limit of the scope. The first use of a peer that is not yet
-/// connected connects it. If that fails, `scope[peer]` refuses requests, as an empty channel does,
-/// and the next use calls the peer again. Requests for a member that was added to the group after
-/// the scope began are refused likewise.
-/// Belongs to the function: it can be neither copied nor moved. Thread rule: as the group.
+/// `scope[peer]` is the scope of a channel, opened at its first use. If a queue is full, posting
+/// waits for room, until the limit of the scope. The first use of a peer that is not connected yet
+/// connects it. If that fails, `scope[peer]` refuses requests like an empty channel, and the next
+/// use tries to connect again. Requests for a member that was added to the group after the scope
+/// began are refused as well. It belongs to the function, and can be neither copied nor moved.
+/// Thread rule: like the group.
 class group_scope : public group_operations<group_scope> {
  public:
-  /// For the library.
+  /// Used by the library only.
   group_scope(channel* channels, std::optional<channel_scope>* scopes, std::uint32_t size,
               const wait_limit& limit, group* connects) noexcept
       : channels_(channels), scopes_(scopes), size_(size), limit_(limit), connects_(connects) {}
@@ -54,8 +54,8 @@ class group_scope : public group_operations<group_scope> {
   group_scope& operator=(const group_scope&) = delete;
   ~group_scope() = default;
 
-  /// The scope of that peer's channel. It refuses what is posted if the number is not below the
-  /// size that the group had when the scope began.
+  /// The scope of that peer's channel. It refuses requests if the number is not below the group's
+  /// size at the beginning of the scope.
   [[nodiscard]] channel_scope& operator[](std::uint32_t peer) noexcept {
     if (peer >= size_) [[unlikely]]
       return refusing();
@@ -68,8 +68,8 @@ class group_scope : public group_operations<group_scope> {
     return *opened;
   }
 
-  /// For the library: waits for everything. \returns what to report; of a manual scope also that
-  /// results were left
+  /// Used by the library only: waits for all requests. \returns the failure to report, which for a
+  /// manual scope includes results that were not taken
   [[nodiscard]] std::optional<group_error> failure(bool is_manual = false) noexcept;
 
  private:
@@ -133,12 +133,13 @@ class group_scope : public group_operations<group_scope> {
     return success();
   }
   [[nodiscard]] error no_such_peer(std::uint32_t peer) const noexcept;
-  /// Connects it first, if it is still to be connected.
+  /// Connects the peer if it is still to be connected. \returns true if it no longer is
   [[nodiscard]] bool is_reached(std::uint32_t peer) noexcept;
-  /// Of no channel: what is posted to one that is only prepared would be waited for.
+  /// A scope without a channel. A prepared channel would accept receives, and the scope would wait
+  /// for them.
   [[nodiscard]] channel_scope& refusing() noexcept;
-  /// Null if all of them are connected already, or there is no memory: each is then connected where
-  /// its part is posted.
+  /// Null if all peers are connected already, or memory is exhausted: in that case, each peer is
+  /// connected when its part is posted.
   [[nodiscard]] detail::owned<bool[]> due_places(const peer_list& peers) const noexcept;
   [[nodiscard]] group_results connect(const peer_list& peers) noexcept;
   [[nodiscard]] std::optional<transport_error> why_not_reached(const group_results& reached,
@@ -149,12 +150,13 @@ class group_scope : public group_operations<group_scope> {
   std::uint32_t size_;
   wait_limit limit_;
   std::optional<channel_scope> refusing_{};
-  group* connects_;  ///< whose members are connected at their first use; null if there are none
+  group* connects_;  ///< the group whose members are connected at their first use; null if there
+                     ///< are none
 };
 
-/// What `group::manual_scope` hands to its function, which takes the result of every request:
-/// `scope[peer]` posts, and gives handles. For the rest as `group_scope`; a world's barrier takes
-/// it as well.
+/// The object that `group::manual_scope` passes to its function, which has to take the result of
+/// every request: `scope[peer]` posts, and returns handles. In other respects like `group_scope`; a
+/// world's barrier accepts it as well.
 class manual_group_scope final : public group_scope {
  public:
   using group_scope::group_scope;
@@ -172,7 +174,7 @@ class manual_group_scope final : public group_scope {
 
 namespace detail {
 
-/// As `run` of a channel's scope.
+/// As `run`, for the scope of a channel.
 template <class Scope, class Function>
 [[nodiscard]] auto run_in_group(Scope& scope, Function& function) {
   constexpr bool is_manual = std::is_same_v<Scope, manual_group_scope>;

@@ -12,15 +12,17 @@
 
 namespace verbspp {
 
-/// The peers that work is for, by their numbers in a group, in the order in which it is posted:
-/// `{0, 2}`, a range of `std::uint32_t`, or `group::all()`.
+/// The peers of an operation, by their numbers in a group, in the order in which requests are
+/// posted: `{0, 2}`, a range of `std::uint32_t`, or `group::all()`.
 ///
-/// It views what it was made from, which has to live until the call that takes it has returned.
+/// A view: the range that it was constructed from must stay valid until the call that it is passed
+/// to has returned.
 class peer_list {
  public:
   constexpr peer_list() noexcept = default;
   constexpr peer_list(std::initializer_list<std::uint32_t> peers VERBSPP_LIFETIMEBOUND) noexcept {
-    // Not where members are initialized: g++ warns there of a list that is kept, which this isn't.
+    // Not in the member initializers: there, g++ warns about a list that is kept, which this one
+    // isn't.
     first_ = peers.begin();
     size_ = peers.size();
   }

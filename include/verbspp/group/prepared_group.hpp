@@ -21,42 +21,42 @@
 
 namespace verbspp {
 
-/// What a group has beside what its channels have.
+/// The options of a group, in addition to those of its channels.
 struct group_options {
-  /// For how many more members there is to be room, which are added later.
+  /// The number of members that can be added later.
   std::uint32_t spare = 0;
-  /// Of one shared receive queue, how many receives it keeps posted; with a pool only.
+  /// With a pool only: the number of receives that the shared receive queue keeps posted.
   std::uint32_t receives = 256;
 };
 
-/// A group between its building and its handshake: it has an endpoint for each peer, and takes
-/// receives, which the peers' first messages find then.
+/// A group before its handshake. It has an endpoint for each peer, and accepts receives, so that
+/// they are ready for the peers' first messages.
 ///
-/// A move-only owner. Thread rule: as a group.
+/// A move-only owner. Thread rule: like a group.
 class prepared_group {
  public:
-  /// How many peers.
+  /// The number of peers.
   [[nodiscard]] std::uint32_t size() const noexcept { return group_.size(); }
-  /// This end for that peer. \pre the number is below `size()`
+  /// The endpoint of this end for that peer. \pre the number is below `size()`
   [[nodiscard]] struct endpoint endpoint(std::uint32_t peer) const noexcept {
     return group_[peer].endpoint();
   }
-  /// A receive for that peer's message, if the group has no pool.
+  /// Posts a receive for a message of that peer, if the group has no pool.
   /// \errors as `prepared_channel::post_receive`
   [[nodiscard]] result<pending<>> post_receive(std::uint32_t peer,
                                                const receive_operation& operation) noexcept {
     return group_[peer].post_receive(operation);
   }
-  /// Keeps that peer's receives filled from a pool of the program's, if the group has none.
+  /// Keeps that peer's receive queue filled from a pool of the program, if the group has none.
   /// \errors as `inbox::open`
   [[nodiscard]] result<inbox> open_inbox(std::uint32_t peer, const message_pool& pool,
                                          inbox_options options = {}) noexcept {
     return inbox::open(group_[peer], pool, options);
   }
 
-  /// Connects to all peers, each with the endpoint of its number. It consumes the prepared group:
-  /// if one fails, all of it is destroyed. Who wants to go on with the others writes `group
-  /// peers(std::move(prepared))`, and `peers.handshake(remotes)`.
+  /// Connects to all peers, each with the endpoint at its number. Consumes the prepared group: if
+  /// one peer fails, all of it is destroyed. To continue with the others, write `group
+  /// peers(std::move(prepared))` and `peers.handshake(remotes)`.
   /// \errors as `group::handshake`
   [[nodiscard]] group_result<group> handshake(std::span<const struct endpoint> remotes) && noexcept;
   template <class Group = prepared_group>
@@ -64,10 +64,10 @@ class prepared_group {
                              "the handshake consumes the prepared group: write "
                              "std::move(prepared).handshake(remotes)"))
   void handshake(std::span<const struct endpoint>) &;
-  /// The group, whose members are prepared still.
+  /// Converts to a group whose members are still prepared.
   explicit operator group() && noexcept { return std::move(group_); }
 
-  /// For `prepare_group`.
+  /// Used by `prepare_group`.
   explicit prepared_group(group prepared) noexcept : group_(std::move(prepared)) {}
 
  private:
@@ -98,8 +98,8 @@ template <class Builder>
 
 }  // namespace detail
 
-/// Builds a group of so many peers: channels as that builder builds them, with one completion queue
-/// that is large enough for all. Each has receives of its own.
+/// Prepares a group of `peers` channels, built with the parameters of that builder, and with one
+/// completion queue that is large enough for all. Each channel has its own receive queue.
 ///
 ///     VERBSPP_TRY(prepared, prepare_group(domain.build_channel().max_send_work_requests(64), 3));
 ///
@@ -110,8 +110,8 @@ template <transport Transport, queue_pair_parameter_set Given>
                                                    const group_options& options = {}) noexcept {
   return detail::prepare_group(like, peers, nullptr, options);
 }
-/// The same with one receive queue for all, which is kept filled from the pool: what arrives,
-/// `group::wait` hands out.
+/// As above, with one receive queue for all peers, which is kept filled from the pool.
+/// `group::wait` returns the messages that arrive.
 template <transport Transport, queue_pair_parameter_set Given>
 [[nodiscard]] result<prepared_group> prepare_group(const channel_builder<Transport, Given>& like,
                                                    std::uint32_t peers, const message_pool& pool,

@@ -31,30 +31,32 @@ concept PutsGetsAndFences =
     };
 }  // namespace detail
 
-/// How the processes of a world find each other, the three things that launchers offer (PMIx):
+/// The way in which the processes of a world find each other. It needs the three functions that
+/// launchers offer (PMIx):
 ///
-/// - `put(key, value)`: what others are to know of this rank; once per key.
-/// - `fence(limit)`: returns when all ranks have come to the same fence; then all can get what each
-///   has put before. Fences are counted: a rank whose limit has passed has been at this one, and
-///   goes on with the next. An error has the first rank that is missing, and how many there are.
-/// - `get(rank, key, into, limit)`: what that rank has put; the size of it. `not_found` if there is
-///   nothing, `invalid_input` if it is larger than the place for it.
+/// - `put(key, value)`: publishes a value of this rank for the others; once per key.
+/// - `fence(limit)`: returns when all ranks have reached the same fence. After it, each rank can
+/// get the values that the others have put before. Fences are counted: a rank whose limit was
+/// reached has been at this fence, and continues with the next one. An error has the first rank
+/// that is missing, and the number of missing ranks.
+/// - `get(rank, key, into, limit)`: copies a value that the rank has put, and returns its size.
+/// `not_found` if there is none; `invalid_input` if it is larger than `into`.
 ///
-/// And `rank()`, and `size()`, how many there are. Ranks are 0 to size - 1.
+/// It also has `rank()`, and `size()`, the number of ranks. Ranks are 0 to size - 1.
 ///
-/// Thread rule: all are called on the thread that uses the world, and a limit belongs to that
-/// thread, and to that call: its token may be one of the world's own, which looks at what other
-/// ranks have told of a step. So a bootstrap that works on threads of its own asks the limit on the
-/// one that it was called on, and lets the others know.
+/// Thread rule: all functions are called on the thread that uses the world. A limit may only be
+/// used on that thread, and during that call: its token may be one of the world's, which checks
+/// whether other ranks have reported the failure of a step. So a bootstrap that has threads of its
+/// own checks the limit on the calling thread, and passes the outcome on to them.
 template <class Model>
 concept Bootstrap = detail::because(
     detail::PutsGetsAndFences<Model>,
     "a bootstrap is movable, and has rank(), size(), put(key, bytes) -> result<void>, "
     "fence(limit) -> group_result<void>, get(rank, key, place, limit) -> result<std::size_t>");
 
-/// Any bootstrap, owned.
+/// An owner of any bootstrap.
 ///
-/// A move-only owner; one that was moved from has size 0. Thread rule: as a container.
+/// A move-only owner; its size is 0 if it was moved from. Thread rule: like a container.
 class any_bootstrap {
  public:
   template <class Model>

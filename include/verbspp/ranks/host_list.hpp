@@ -12,16 +12,16 @@
 
 namespace verbspp {
 
-/// A host of a world, and how many of its ranks run there.
+/// A host of a world, and the number of ranks that run there.
 struct host_entry {
-  std::string name{};  ///< or an address
+  std::string name{};  ///< a name or an address
   std::uint32_t ranks = 1;
 
   friend bool operator==(const host_entry&, const host_entry&) = default;
 };
 
-/// Which hosts a world runs on: the first ranks on the first host, and so on. Rank 0 has the
-/// meeting point, at a port of its host.
+/// The hosts that a world runs on: the first ranks run on the first host, and so on. The meeting
+/// point is a port of the host of rank 0.
 ///
 ///     // Comments are allowed.
 ///     {
@@ -31,42 +31,44 @@ struct host_entry {
 ///       "size": 3                                     // only the first ranks; else all
 ///     }
 ///
-/// A value that owns its memory. Thread rule: as a container.
+/// A value that owns its memory. Thread rule: like a container.
 class host_list {
  public:
   static constexpr std::uint32_t longest_name = 253;
   static constexpr std::uint32_t longest_world = 40;
 
-  /// Reads JSON.
-  /// \errors `invalid_input` with the line, and the beginning of the name that is meant, for what
-  /// is no JSON, entries that are unknown, missing, doubled, of another type, or contradict others;
-  /// `not_supported` of a library without JSON (Meson option `json`); `resource_exhausted`
+  /// Parses JSON.
+  /// \errors `invalid_input` with the line and the beginning of the offending name, if the text is
+  /// not JSON, or if entries are unknown, missing, duplicated, of another type, or contradict each
+  /// other; `not_supported` if the library was built without JSON (Meson option `json`);
+  /// `resource_exhausted`
   [[nodiscard]] static result<host_list> parse(std::string_view text) noexcept;
   /// Reads a file of at most 16 MiB.
-  /// \errors as `parse`, and those of the file: `not_found`, `permission`, `driver`
+  /// \errors as `parse`; those of reading the file: `not_found`, `permission`, `driver`
   [[nodiscard]] static result<host_list> read(const char* path) noexcept;
-  /// The list as a program has it.
-  /// \errors `invalid_input` for no hosts, one without a name or ranks, one that is there twice,
-  /// names of more than 253 characters or with spaces, more than 65,535 ranks, or port 0
+  /// Creates the list from values of the program.
+  /// \errors `invalid_input` if there are no hosts, a host has no name or no ranks, a host is
+  /// listed twice, a name has more than 253 characters or contains spaces, there are more than
+  /// 65,535 ranks, or the port is 0
   [[nodiscard]] static result<host_list> from(std::span<const host_entry> hosts,
                                               std::uint16_t port) noexcept;
 
-  /// The same for the first ranks only.
-  /// \errors `invalid_input` for none, or more than there are
+  /// The part of the list that has the first `ranks` ranks.
+  /// \errors `invalid_input` for 0, or more ranks than the list has
   [[nodiscard]] result<host_list> first(std::uint32_t ranks) const noexcept;
 
-  /// How many ranks there are.
+  /// The number of ranks.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  /// Hosts with at least one rank.
+  /// The hosts, each with at least one rank.
   [[nodiscard]] std::span<const host_entry> hosts() const noexcept { return hosts_; }
   [[nodiscard]] std::uint16_t port() const noexcept { return port_; }
-  /// The name of the world, if there is one.
+  /// The name of the world; empty if there is none.
   [[nodiscard]] std::string_view world() const noexcept { return world_; }
-  /// Where that rank runs; empty if there is no such rank.
+  /// The host that the rank runs on; empty if there is no such rank.
   [[nodiscard]] std::string_view host_of(std::uint32_t rank) const noexcept;
-  /// The rank of the process on that host.
-  /// \errors `not_found` if the list does not have it; `invalid_input` if it has more ranks than
-  /// one there
+  /// The rank that runs on that host.
+  /// \errors `not_found` if the host is not in the list; `invalid_input` if more than one rank runs
+  /// there
   [[nodiscard]] result<std::uint32_t> rank_on(std::string_view host) const noexcept;
 
   friend bool operator==(const host_list&, const host_list&) = default;

@@ -15,25 +15,26 @@
 
 namespace verbspp {
 
-/// A bootstrap by a list of hosts, which all ranks have: they meet by TCP on the first one. A rank
-/// whose list is another one is told so.
+/// A bootstrap by a list of hosts, which is the same for all ranks: they meet by TCP on the first
+/// host. A rank with a different list is refused.
 ///
-/// A move-only owner, and for the rest as `tcp_bootstrap`.
+/// In other respects like `tcp_bootstrap`.
 class hosts_bootstrap {
  public:
-  /// \errors as `tcp_bootstrap::join`; `mismatch` also for a list that is not that of rank 0
+  /// \errors as `tcp_bootstrap::join`; `mismatch` also for a list that differs from rank 0's
   [[nodiscard]] static result<hosts_bootstrap> join(const host_list& hosts, std::uint32_t rank,
                                                     const wait_limit& limit) noexcept;
-  /// The list is in the file VERBSPP_HOSTS; VERBSPP_WORLD_SIZE, if it is set, takes the first ranks
-  /// only; the rank is VERBSPP_RANK or, where that is not set, the one of this host, by its name.
+  /// Reads the list from the file VERBSPP_HOSTS. If VERBSPP_WORLD_SIZE is set, only that number of
+  /// ranks is used. The rank is VERBSPP_RANK or, if that is not set, the rank that runs on this
+  /// host, found by the host's name.
   /// \errors as `join`, `host_list::read`, `first` and `rank_on`; `not_found` if VERBSPP_HOSTS is
-  /// not set; `invalid_input` for variables that are no numbers, and a VERBSPP_MEETING_POINT, since
-  /// the list has one
+  /// not set; `invalid_input` if a variable is not a number, or VERBSPP_MEETING_POINT is set, since
+  /// the list determines the meeting point
   [[nodiscard]] static result<hosts_bootstrap> from_environment(const wait_limit& limit) noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept { return met_.rank(); }
   [[nodiscard]] std::uint32_t size() const noexcept { return met_.size(); }
-  /// \errors as of `tcp_bootstrap`, here and below
+  /// \errors as the functions of `tcp_bootstrap`, here and below
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept {
     return met_.put(key, value);
   }

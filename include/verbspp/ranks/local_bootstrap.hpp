@@ -18,21 +18,21 @@ namespace detail {
 class local_meeting;
 }
 
-/// A bootstrap of ranks that are threads of one process: for tests, and for trying things out.
+/// A bootstrap of ranks that are threads of one process, for tests and experiments.
 ///
-/// A move-only owner. Thread rule: each on one thread, or as a plain value.
+/// Thread rule: each rank's object is used by one thread, like a plain value.
 class local_bootstrap {
  public:
-  /// So many, which know each other: the one of rank 0 first.
+  /// Creates the bootstraps of `size` ranks that know each other, in the order of the ranks.
   [[nodiscard]] static std::vector<local_bootstrap> create(std::uint32_t size);
 
   [[nodiscard]] std::uint32_t rank() const noexcept { return rank_; }
   [[nodiscard]] std::uint32_t size() const noexcept;
   /// \errors `resource_exhausted`
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
-  /// \errors `timed_out` and `cancelled`, with the ranks that are missing
+  /// \errors `timed_out` and `cancelled`, with the missing ranks
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
-  /// \errors `not_found`, `invalid_input` for a value that is larger than the place for it
+  /// \errors `not_found`; `invalid_input` if the value is larger than `into`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

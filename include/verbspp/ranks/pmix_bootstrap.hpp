@@ -17,19 +17,19 @@ namespace detail {
 class pmix_session;
 }
 
-/// A bootstrap by PMIx, which the launchers of clusters speak: `mpirun` and `prun`, `srun
-/// --mpi=pmix`. Takes a library that was built with it (Meson option `pmix`).
+/// A bootstrap by PMIx, which the launchers of clusters support: `mpirun` and `prun`, `srun
+/// --mpi=pmix`. Requires a library that was built with PMIx (Meson option `pmix`).
 ///
-/// PMIx says of a fence only that it did not come in time, not who is missing; nor does it know of
-/// fences that some have given up: the job is better ended then.
+/// PMIx reports that a fence was not completed in time, but not which ranks are missing. It does
+/// not handle fences that some ranks have abandoned: in that case, end the job.
 ///
-/// A move-only owner of the process' connection to its launcher. Thread rule: as a container.
+/// Owns the connection of the process to its launcher. Thread rule: like a container.
 class pmix_bootstrap {
  public:
-  /// Whether this process was started by such a launcher.
+  /// True if this process was started by such a launcher.
   [[nodiscard]] static bool is_launched() noexcept;
-  /// \errors `not_supported` of a library without PMIx; `not_found` if there is no such launcher;
-  /// `driver` for what PMIx says
+  /// \errors `not_supported` if the library was built without PMIx; `not_found` if there is no such
+  /// launcher; `driver` for errors of PMIx
   [[nodiscard]] static result<pmix_bootstrap> open() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
@@ -38,8 +38,8 @@ class pmix_bootstrap {
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
   /// \errors `timed_out`, `cancelled`, `driver`
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
-  /// \errors `not_found`; `invalid_input` for a value that is larger than the place for it;
-  /// `timed_out`, `cancelled`, `driver`
+  /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `timed_out`,
+  /// `cancelled`, `driver`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

@@ -17,50 +17,52 @@ namespace detail {
 class tcp_rank;
 }
 
-/// Which rank this is, of which world, and where the ranks meet.
+/// The rank of this process, its world, and the place where the ranks meet.
 struct tcp_launch {
   std::uint32_t rank = 0;
   std::uint32_t size = 0;
   /// The host and port of rank 0: "node17:4711", "[fe80::1%eth0]:4711".
   std::string_view meeting_point{};
-  /// Up to 64 characters that all ranks have to know; tells worlds apart that meet at one place.
+  /// Up to 64 characters, the same for all ranks. Distinguishes worlds that use the same meeting
+  /// point.
   std::string_view name{};
 };
 
-/// A bootstrap by TCP: all ranks connect to one meeting point, which rank 0 has a thread for.
+/// A bootstrap by TCP: all ranks connect to one meeting point, which a thread of rank 0 serves.
 ///
-/// Ranks may come in any order, and none waits for another's turn; one that comes before the
-/// meeting point is there tries again until its limit. What is put travels at once, and is held
-/// there, for those who get it. Whoever is no rank of this world (a stranger, a rank of another
-/// size or name, one that is there already) is told so, and disturbs nobody.
+/// Ranks may start in any order, and are served independently of each other. A rank that starts
+/// before the meeting point exists tries again until its limit. Values are sent to the meeting
+/// point immediately, which keeps them for the ranks that get them. A process that is not a rank of
+/// this world (a stranger, a rank of a world with another size or name, or a second process with
+/// the same rank) is refused, and does not disturb the others.
 ///
-/// What travels is neither encrypted nor does it prove who somebody is: let the meeting point be
-/// where only those come who may.
+/// The connections are neither encrypted nor authenticated: put the meeting point into a network
+/// that only trusted processes can reach.
 ///
-/// A move-only owner. Destroying it leaves the world; the one of rank 0 waits until all have left,
-/// at most 5 seconds, since it has the meeting point. Thread rule: as a container.
+/// Destroying it leaves the world. Rank 0 has the meeting point, so its destructor waits until all
+/// ranks have left, for at most 5 seconds. Thread rule: like a container.
 class tcp_bootstrap {
  public:
-  /// \errors `invalid_input` for what is no rank, size, name or place; `busy` if the meeting point
-  /// has another rank of this number, or its port is in use; `mismatch` for another world's;
-  /// `timed_out` and `cancelled` at the limit
+  /// \errors `invalid_input` if the rank, size, name or meeting point is not valid; `busy` if the
+  /// meeting point has this rank already, or its port is in use; `mismatch` if the meeting point
+  /// belongs to another world; `timed_out` and `cancelled` when the limit is reached
   [[nodiscard]] static result<tcp_bootstrap> join(const tcp_launch& launch,
                                                   const wait_limit& limit) noexcept;
-  /// The same with VERBSPP_RANK, VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT, and VERBSPP_WORLD
-  /// for the name, if there is one.
-  /// \errors as `join`; `not_found` for a variable that is not set
+  /// As `join`, with VERBSPP_RANK, VERBSPP_WORLD_SIZE and VERBSPP_MEETING_POINT, and with
+  /// VERBSPP_WORLD as the name, if it is set.
+  /// \errors as `join`; `not_found` if a required variable is not set
   [[nodiscard]] static result<tcp_bootstrap> from_environment(const wait_limit& limit) noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// \errors `invalid_input` for keys above 64 bytes and values above 64 KiB; `not_connected` if
-  /// the meeting point is gone
+  /// \errors `invalid_input` for a key of more than 64 bytes, or a value of more than 64 KiB;
+  /// `not_connected` if the meeting point no longer exists
   [[nodiscard]] result<void> put(std::string_view key, std::span<const std::byte> value) noexcept;
-  /// \errors `timed_out` and `cancelled`, with the ranks that are missing; `not_connected`, with a
-  /// rank that has left
+  /// \errors `timed_out` and `cancelled`, with the missing ranks; `not_connected`, with a rank that
+  /// has left
   [[nodiscard]] group_result<void> fence(const wait_limit& limit) noexcept;
-  /// \errors `not_found`; `invalid_input` for a value that is larger than the place for it;
-  /// `timed_out` and `cancelled`
+  /// \errors `not_found`; `invalid_input` if the value is larger than `into`; `timed_out` and
+  /// `cancelled`
   [[nodiscard]] result<std::size_t> get(std::uint32_t rank, std::string_view key,
                                         std::span<std::byte> into,
                                         const wait_limit& limit) noexcept;

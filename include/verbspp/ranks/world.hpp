@@ -35,7 +35,7 @@
 
 namespace verbspp {
 
-/// What collective steps carry: small, and its bytes are all there is to it.
+/// A value that collective steps can carry: small, and complete in its own bytes.
 template <class Value>
 concept CollectiveValue =
     detail::because(!detail::MayLackValue<Value>,
@@ -52,7 +52,7 @@ concept CollectiveValue =
 
 namespace detail {
 
-/// Builds the channels of a world that is joined lazily.
+/// Builds the channels of a world that was joined lazily.
 class channel_source {
  public:
   channel_source() noexcept = default;
@@ -77,28 +77,28 @@ class channel_source_of final : public channel_source {
 
 }  // namespace detail
 
-/// Processes, or threads, that know each other by ranks: 0 to size - 1, each connected to all, and
-/// to itself.
+/// A group of processes or threads that know each other by ranks, 0 to size - 1. Each is connected
+/// to all ranks, including itself.
 ///
 ///     VERBSPP_TRY(launched, tcp_bootstrap::from_environment(30s));
 ///     VERBSPP_TRY(all, world::join(std::move(launched), domain.build_channel(), 30s));
 ///     VERBSPP_TRYV(all.peers()[(all.rank() + 1) % all.size()].send({.elements = news}));
 ///     VERBSPP_TRYV(all.barrier(5s));
 ///
-/// Barriers and collective steps are by RDMA writes into memory of the world's own, and leave alone
-/// what the program sends and receives. They are called by all ranks that they are for, in the
-/// same order, with the same list of ranks. Each has a limit; what it ends says which ranks were
-/// missing, of which the others' results tell nothing: each rank has its own. The next step works
-/// when the ranks are there again, once what was broken is mended (`mend`). The limit bounds the
-/// whole call: its last quarter, at most 1.2 s, is for finding out which ranks are missing.
+/// Barriers and collective steps use RDMA writes into memory of the world, and do not consume
+/// receives of the program. All ranks that take part have to call them in the same order, with the
+/// same list of ranks. Each step has a limit. A rank that reaches it gets an error that names the
+/// missing ranks; other ranks may have other results. The next step works once the missing ranks
+/// call it, after broken connections were repaired (`mend`). The limit bounds the whole call: the
+/// last quarter of it, at most 1.2 s, is reserved for finding out which ranks are missing.
 ///
-/// With `join_lazily`, two ranks are connected when one of them uses the other for the first time:
-/// by work for several peers, in a scope, a barrier or another step, or by `peers().connect`. The
-/// other end answers while it connects itself, waits in a step or in `peers().wait`, or calls
-/// `serve`; waits for one channel, as `peers()[1].receive`, answer nobody.
+/// With `join_lazily`, two ranks are connected when one of them first uses the other: in an
+/// operation on several peers, a scope, a barrier or another step, or `peers().connect`. The other
+/// rank answers while it connects, waits in a step, in `peers().wait` or `peers().poll`, or calls
+/// `serve`. It does not answer while it waits for a single channel, as in `peers()[1].receive`.
 ///
-/// A move-only owner; one that was moved from has size 0, and does nothing else. Let all ranks come
-/// to a last barrier before one goes. Thread rule: as a group.
+/// A move-only owner. If it was moved from, its size is 0, and its operations fail. Call a last
+/// barrier on all ranks before the first of them destroys its world. Thread rule: like a group.
 class world {
  public:
   world(const world&) = delete;
@@ -107,11 +107,11 @@ class world {
   world& operator=(world&& other) noexcept;
   ~world();
 
-  /// Connects all ranks to all, by channels as that builder builds them. When it returns, all are
-  /// connected, at both ends.
-  /// \errors as `prepare_group`, `group::handshake`, and those of the bootstrap, with the rank;
-  /// `invalid_input` for a bootstrap whose rank is not below its size, or whose size is 0 or above
-  /// 65,535
+  /// Connects each rank to all ranks, by channels with the parameters of that builder. When it
+  /// returns, all of them are connected, at both ends.
+  /// \errors as `prepare_group` and `group::handshake`; those of the bootstrap, with the rank;
+  /// `invalid_input` if the bootstrap's size is 0 or above 65,535, or its rank is not below its
+  /// size
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join(Model bootstrap,
@@ -124,8 +124,9 @@ class world {
                    limit);
   }
 
-  /// The same with one receive queue for all, which is kept filled from the pool: what arrives,
-  /// `peers().wait` hands out, and the memory for receives does not grow with the number of ranks.
+  /// As above, with one receive queue for all ranks, which is kept filled from the pool.
+  /// `peers().wait` returns the messages, and the memory for receives does not grow with the number
+  /// of ranks.
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join(Model bootstrap,
@@ -139,14 +140,15 @@ class world {
                    limit);
   }
 
-  /// Connects nobody yet but this rank to itself: each of the others at its first use, once, also
-  /// when both start. When it returns, all ranks have come. Queue pairs grow with the peers that
-  /// are used. With the number of ranks grow the completion queue, which has room for all of them,
-  /// the memory for barriers and steps, 1.1 KiB registered for each, and what the bootstrap holds.
+  /// Connects only this rank to itself. Each other rank is connected at its first use, and only
+  /// once even if both ends start. When it returns, all ranks have joined. The number of queue
+  /// pairs grows with the number of peers that are used. The following grow with the number of
+  /// ranks: the completion queue, which has room for all of them; the memory for barriers and
+  /// steps, of which 1.1 KiB is registered for each rank; and the memory of the bootstrap.
   ///
-  /// A rank that does not answer in time is a `timed_out` with its number, and is called again at
-  /// the next use.
-  /// \errors as `join`; `not_supported` where a datagram has less than 512 bytes
+  /// A rank that does not answer in time is reported as `timed_out`, with its number; the next use
+  /// tries to connect it again.
+  /// \errors as `join`; `not_supported` if datagrams have less than 512 bytes
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join_lazily(
@@ -157,7 +159,7 @@ class world {
     VERBSPP_TRY(prepared, prepare_group(like, 0, {.spare = launched.size()}));
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
   }
-  /// The same with one receive queue for all.
+  /// As above, with one receive queue for all ranks.
   template <class Model, transport Transport, queue_pair_parameter_set Given>
     requires Bootstrap<Model>
   [[nodiscard]] static group_result<world> join_lazily(
@@ -170,24 +172,26 @@ class world {
     return connect_later(std::move(launched), group(std::move(prepared)), like, limit);
   }
 
-  /// Answers ranks that connect to this one, if it was joined lazily; waits for none of them. For
-  /// those that wait for nothing else, every few milliseconds while others may be connecting. Of a
-  /// rank that calls for the first time it asks the bootstrap, which may take 200 ms; where that
-  /// did not suffice, no new one is answered for a second.
+  /// Answers connection requests of other ranks, in a world that was joined lazily; does not wait
+  /// for any. Call it every few milliseconds while other ranks may be connecting, unless the
+  /// program waits in another call that answers. At a rank's first request, it gets the rank's data
+  /// from the bootstrap, which may take up to 200 ms; if that fails, no new rank is answered for
+  /// one second.
   void serve() noexcept;
 
   [[nodiscard]] std::uint32_t rank() const noexcept;
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// The channels to all ranks, by rank: the world's, to be used there, not moved out. \pre it was
-  /// not moved from
+  /// The channels to all ranks, by rank. They belong to the world: use them there, and do not move
+  /// them out. \pre the world was not moved from
   [[nodiscard]] group& peers() noexcept;
-  /// What a rank is to be called for people: its host and process. Empty of one that this rank was
-  /// never connected to.
+  /// A readable name of the rank: its host and process. Empty if this rank was never connected to
+  /// it.
   [[nodiscard]] std::string_view name(std::uint32_t rank) const noexcept;
 
-  /// What each rank gives, by rank: numbers, text, structures with a name, handles of remote
-  /// memory, and tuples of these, as in an exchange. By the bootstrap, so it is for setting up.
-  /// \errors those of the bootstrap, with the rank; `invalid_input` for what is no such value
+  /// Collects a value of each rank, by rank: numbers, text, named structures, handles of remote
+  /// memory, and tuples of these, as in an exchange. Uses the bootstrap, so it is meant for setup.
+  /// \errors those of the bootstrap, with the rank; `invalid_input` if the bytes of a rank are not
+  /// such a value
   template <class Value>
   [[nodiscard]] group_result<std::vector<Value>> exchange(const Value& mine,
                                                           const wait_limit& limit) {
@@ -211,30 +215,32 @@ class world {
     return theirs;
   }
 
-  /// Returns when all ranks, or all of the list, have called it.
-  /// \errors by rank: `timed_out` and `cancelled` of those that were missing when the limit came;
-  /// what broke the connection to one that is gone, before the limit, and of its kind what others
-  /// have told of such a one, instead of those who left because of it; `not_connected` of one under
-  /// whose number the program has put a channel of its own. Without a rank: `resource_exhausted`,
-  /// and this rank does not come then; `invalid_input` for a list that has a rank twice, one beyond
-  /// the size, or not this one
+  /// Returns when all ranks, or all ranks in the list, have called it.
+  /// \errors by rank: `timed_out` and `cancelled` for ranks that were missing when the limit was
+  /// reached. For a rank that is lost before the limit: the error that broke the connection to it,
+  /// or an error of the kind that other ranks have reported for it; ranks that left the step
+  /// because of the loss are then not named. `not_connected` for a rank at whose number the program
+  /// has put a channel of its own. Without a rank: `resource_exhausted`, and this rank does not
+  /// take part; `invalid_input` if the list has a rank twice, a rank beyond the size, or lacks this
+  /// rank
   group_results barrier(const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
-  /// The same inside a scope of `peers()`, behind all that was posted through it: that has
-  /// finished, for which the limit is that of the scope, before this rank comes to the barrier, at
-  /// each rank that calls this one, so what they wrote is there when it returns.
-  /// \errors as above; if something that was posted has failed, that, by its peer: this rank does
-  /// not come then, which the others are told
+  /// As above, inside a scope of `peers()`. Before this rank takes part, all requests that were
+  /// posted through the scope finish, within the limit of the scope. So when it returns, the data
+  /// that other ranks wrote before they called this overload has arrived.
+  /// \errors as above; if a posted request has failed, its error, by its peer: this rank does not
+  /// take part, and the others are notified
   group_results barrier(group_scope& behind, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
   group_results barrier(group_scope& behind, const peer_list& ranks, const wait_limit& limit,
                         barrier_kind kind = barrier_kind::by_size) noexcept;
 
-  /// The values of all ranks, by rank; each rank gets all. By dissemination: n log n messages, log
-  /// n steps.
-  /// \errors as `barrier`, of the first rank that failed; `mismatch` of one that is at another step
+  /// Returns the values of all ranks, by rank, to each rank. Uses dissemination: n log n messages
+  /// in log n steps.
+  /// \errors as `barrier`, for the first rank that failed; `mismatch` for a rank that is at another
+  /// step
   template <class Value>
     requires CollectiveValue<Value>
   [[nodiscard]] group_result<std::vector<Value>> all_gather(const Value& mine,
@@ -244,9 +250,10 @@ class world {
                                   std::as_writable_bytes(std::span(all)), limit));
     return all;
   }
-  /// The values of all ranks, by rank, at `root`; nothing at the others, which don't wait for it,
-  /// but for what they gave it two values ago. Each sends it one message.
-  /// \errors as `all_gather`; `invalid_input` for a root that is no rank
+  /// Returns the values of all ranks, by rank, at `root`, and an empty vector at the other ranks.
+  /// Each of these sends one message to the root. It does not wait for the root, unless the root
+  /// has not yet taken the value that was sent two values before.
+  /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
   [[nodiscard]] group_result<std::vector<Value>> gather(const Value& mine, std::uint32_t root,
@@ -256,14 +263,14 @@ class world {
                               std::as_writable_bytes(std::span(all)), root, limit));
     return all;
   }
-  /// What `combine` makes of all ranks' values, the same bytes at each. By a binomial tree, up and
-  /// down: 2 (n - 1) messages, 2 log n steps.
+  /// Combines the values of all ranks with `combine`; each rank gets the same bytes. Uses a
+  /// binomial tree, up and down: 2 (n - 1) messages in 2 log n steps.
   ///
-  /// The order depends on the size alone. A value is always combined with that of the ranks behind
-  /// it, `combine(left, right)`, neighbours first: ((0 1) (2 3)) ((4 5) 6) for seven ranks. So
-  /// `combine` has to be associative for the result to be that of all orders; it need not be
-  /// commutative. It is called in the middle of the step: what it throws, this throws, and the
-  /// others are told that this rank has given the step up (`cancelled`).
+  /// The order depends only on the size. A value is always combined with the value of the ranks
+  /// after it, `combine(left, right)`, neighbours first: ((0 1) (2 3)) ((4 5) 6) for seven ranks.
+  /// So the result does not depend on the order if `combine` is associative; it need not be
+  /// commutative. `combine` is called during the step. If it throws, this function throws the same
+  /// exception, and the other ranks are notified that this rank has aborted the step (`cancelled`).
   /// \errors as `all_gather`
   template <class Value, class Combine>
     requires CollectiveValue<Value>
@@ -281,10 +288,10 @@ class world {
                                   std::addressof(combine), limit));
     return total;
   }
-  /// The value of `root`, at each. By a binomial tree: n - 1 messages, log n steps. A rank is done
-  /// when it has passed the value on, and doesn't wait for who comes late; but none is more than
-  /// two values ahead of another to which it gives them.
-  /// \errors as `all_gather`; `invalid_input` for a root that is no rank
+  /// Returns the value of `root` to each rank. Uses a binomial tree: n - 1 messages in log n steps.
+  /// A rank is done when it has forwarded the value, and does not wait for late ranks; but it is
+  /// never more than two values ahead of a rank that it sends to.
+  /// \errors as `all_gather`; `invalid_input` if `root` is not a rank
   template <class Value>
     requires CollectiveValue<Value>
   [[nodiscard]] group_result<Value> broadcast(const Value& mine, std::uint32_t root,
@@ -294,10 +301,10 @@ class world {
     return value;
   }
 
-  /// Connects again what was broken, whichever end has seen that: all ranks have to call it. What
-  /// they have counted of each other's steps is the same again, also where one has left out some.
-  /// Channels that the program has put there, or connected to somebody else, are left alone while
-  /// they are connected: no step goes by them afterwards either.
+  /// Reconnects broken connections, whichever end has detected the failure; all ranks have to call
+  /// it. Afterwards their counts of each other's steps agree, even if a rank has left out some
+  /// steps. A channel that the program has put there, or has connected to another peer, is left
+  /// alone while it is connected; steps do not use it afterwards either.
   /// \errors those of the bootstrap, `channel::renew` and `handshake`, with the rank
   [[nodiscard]] group_result<void> mend(const wait_limit& limit) noexcept;
 
@@ -326,7 +333,7 @@ class world {
       any_bootstrap launched, group peers, detail::owned<detail::channel_source> source,
       const protection_domain& domain, const detail::queue_pair_settings& like, wait_mode waiting,
       const wait_limit& limit) noexcept;
-  /// The values of all, each at its rank times the largest size, with their sizes.
+  /// The values of all ranks, each at its rank times the largest size, with their sizes.
   [[nodiscard]] group_result<void> exchange_bytes(std::span<const std::byte> mine,
                                                   std::span<std::byte> all,
                                                   std::span<std::size_t> sizes,

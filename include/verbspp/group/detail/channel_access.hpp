@@ -6,7 +6,7 @@
 
 namespace verbspp::detail {
 
-/// What a group needs of its channels beside what programs do.
+/// A group's access to the private parts of its channels.
 struct channel_access {
   [[nodiscard]] static channel_core& core_of(const channel& of) noexcept { return of.core(); }
 };
