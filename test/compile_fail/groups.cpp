@@ -71,7 +71,7 @@ group_result<group> connect(prepared_group& prepared, std::span<const endpoint> 
 }
 
 // case: group_manual_scope_without_results
-// expect: a manual scope wants every result taken, and this gives no handle for them
+// expect: a manual scope requires that every result is taken, and this returns no handles
 void post(group& peers) {
 #ifdef MUST_FAIL
   static_cast<void>(peers.manual_scope([](manual_group_scope& scope) {

@@ -81,7 +81,7 @@ class cm_session {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
       return error(error_kind::busy, "cm_session::finish",
-                   "the connection is being made: call advance until it says that it is done");
+                   "the connection is still in progress: call advance until it returns true");
     return detail::cm_end<End>::made(cm_connection(handshake_.take(), handshake_.theirs()),
                                      std::move(*connected_));
   }

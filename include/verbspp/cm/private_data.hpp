@@ -72,8 +72,8 @@ class private_data {
   private_data(const Value&)
       VERBSPP_DETAIL_REFUSED(std::is_trivially_copyable_v<Value>&& detail::HasBytesElsewhere<Value>,
                              "private data travels as the bytes of the value itself, and a pointer "
-                             "or view means nothing to the peer: for bytes that are elsewhere "
-                             "there is private_data::from(bytes)");
+                             "or view means nothing to the peer: for bytes that are elsewhere, "
+                             "use private_data::from(bytes)");
   template <class Value>
   private_data(const Value&)
       VERBSPP_DETAIL_REFUSED((TravelsAsBytes<Value> && (sizeof(Value) > Most) &&

@@ -72,8 +72,8 @@ struct offer_parts<result<exchange_offer<End, Mine, Kept>>> {
 template <class Prepare>
 concept PreparesOffers =
     because(offer_parts<std::invoke_result_t<Prepare&>>::exists,
-            "an acceptor calls this for each client: it has to return a "
-            "verbspp::result<exchange_offer<...>> of what the client is connected to and sent");
+            "an acceptor calls this function for each client: it has to return a "
+            "verbspp::result<exchange_offer<...>>");
 
 template <class Theirs, class Prepare>
 class typed_acceptor final : public acceptor_core {

@@ -19,9 +19,9 @@ namespace detail {
 /// Up to `Maximum` elements, stored in place.
 template <class Element, std::size_t Maximum>
 class bounded_array {
-  static_assert(Maximum > 0 && Maximum <= 16384,
-                "what travels in an exchange is short: 1 to 16384 bytes; send the rest through the "
-                "channel");
+  static_assert(
+      Maximum > 0 && Maximum <= 16384,
+      "a value in an exchange has 1 to 16384 bytes; send larger data through the channel");
 
  public:
   static constexpr std::size_t maximum = Maximum;

@@ -231,7 +231,7 @@ class exchange_session {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
       return error(error_kind::busy, "exchange_session::finish",
-                   "the exchange goes on: call advance until it says that it is done");
+                   "the exchange is still in progress: call advance until it returns true");
     core_ = {};
     return end::made(std::move(*connected_), std::move(*theirs_));
   }

@@ -111,10 +111,11 @@ struct exchanged_field<Structure> {
   static_assert(std::is_trivially_copyable_v<Structure>,
                 "a structure travels as its bytes: it has to be trivially copyable, without "
                 "strings, containers and pointers");
-  static_assert(std::has_unique_object_representations_v<Structure>,
-                "a structure travels as its bytes: padding would tell the peer what was in memory "
-                "before, so give it members in its place; floating point numbers travel as values "
-                "of their own");
+  static_assert(
+      std::has_unique_object_representations_v<Structure>,
+      "a structure travels as its bytes: padding would reveal previous contents of memory "
+      "to the peer, so replace it by members; send floating point numbers as separate "
+      "values");
 
   static constexpr bool exists = true;
   static constexpr std::size_t largest = sizeof(Structure);
@@ -239,10 +240,11 @@ concept ExchangedValue =
     detail::because(!detail::MayLackValue<Value>,
                     "this is a result, which may hold an error: take the value out of it, by "
                     ".value() or VERBSPP_TRY") &&
-    detail::because(detail::exchanged_field<Value>::exists,
-                    "this type does not travel in an exchange: numbers, bounded_text, "
-                    "bounded_bytes, handles of remote memory, and structures that "
-                    "verbspp::exchanged_name is specialized for do, and std::tuple of those");
+    detail::because(
+        detail::exchanged_field<Value>::exists,
+        "an exchange can't send this type: it sends numbers, bounded_text, bounded_bytes, "
+        "handles of remote memory, structures for which verbspp::exchanged_name is "
+        "specialized, and std::tuple of these");
 
 namespace detail {
 

@@ -88,7 +88,7 @@ class meeting_session {
     VERBSPP_TRY(is_done, advance());
     if (!is_done)
       return error(error_kind::busy, "meeting_session::finish",
-                   "the meeting goes on: call advance until it says that it is done");
+                   "the meeting is still in progress: call advance until it returns true");
     VERBSPP_TRY(met, std::move(*running_).finish());
     tcp_socket socket = search_->take_socket();
     search_ = {};

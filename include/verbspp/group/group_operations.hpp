@@ -53,7 +53,7 @@ concept GatheredParts = detail::because(
 template <class Function>
 concept NamesDestinations = detail::because(
     detail::names_destination<Function>(),
-    "a multicast by write goes to a place of each peer's: its function is called with a peer's "
+    "a multicast by write goes to a place at each peer: its function is called with a peer's "
     "number, and returns remote memory that grants access::remote_write");
 
 /// Operations on several peers, posted to all of them before any is waited for.

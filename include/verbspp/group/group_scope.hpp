@@ -31,8 +31,8 @@ namespace detail {
 template <class Scope>
 concept TakesPartsOfPeers =
     because(!std::is_same_v<Scope, manual_group_scope>,
-            "a manual scope wants every result taken, and this gives no handle for them: post to "
-            "each peer, scope[peer].post_write and the like, or use group::scope");
+            "a manual scope requires that every result is taken, and this returns no handles: post "
+            "to each peer, scope[peer].post_write and the like, or use group::scope");
 }  // namespace detail
 
 /// The object that `group::scope` passes to its function: it accepts requests for any peers, which

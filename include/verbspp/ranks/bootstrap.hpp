@@ -45,7 +45,7 @@ concept PutsGetsAndFences =
 /// It also has `rank()`, and `size()`, the number of ranks. Ranks are 0 to size - 1.
 ///
 /// Thread rule: all functions are called on the thread that uses the world. A limit may only be
-/// used on that thread, and during that call: its token may be one of the world's, which checks
+/// used on that thread, and during that call: its token may belong to the world, and checks
 /// whether other ranks have reported the failure of a step. So a bootstrap that has threads of its
 /// own checks the limit on the calling thread, and passes the outcome on to them.
 template <class Model>
@@ -117,7 +117,8 @@ class any_bootstrap {
   };
 
   [[nodiscard]] static error none() noexcept {
-    return {error_kind::invalid_input, "bootstrap", "it was moved from, or had no memory"};
+    return {error_kind::invalid_input, "bootstrap",
+            "it was moved from, or out of memory when it was created"};
   }
 
   detail::owned<any> model_;

@@ -43,12 +43,13 @@ concept CollectiveValue =
                     ".value() or VERBSPP_TRY") &&
     detail::because(!detail::RefersElsewhere<Value>,
                     "collective steps of a world carry the bytes of the value itself, and a "
-                    "pointer or view means nothing to another rank: give them what it refers to") &&
+                    "pointer or view means nothing to another rank: give them the object itself") &&
     detail::because(
         std::is_trivially_copyable_v<Value> && std::is_default_constructible_v<Value> &&
             !std::is_array_v<Value> && sizeof(Value) <= 256,
-        "collective steps of a world are for trivially copyable values of at most 256 bytes; more "
-        "travels by peers().scatter and gather, or by the libraries that docs/groups.md names");
+        "collective steps of a world are for trivially copyable values of at most 256 bytes; send "
+        "larger data by peers().scatter and gather, or use the libraries that docs/groups.md "
+        "names");
 
 namespace detail {
 
@@ -196,7 +197,7 @@ class world {
   [[nodiscard]] group_result<std::vector<Value>> exchange(const Value& mine,
                                                           const wait_limit& limit) {
     using values = detail::exchanged_values<Value>;
-    static_assert(values::largest <= 65536, "at most 64 KiB; send the rest through the peers");
+    static_assert(values::largest <= 65536, "at most 64 KiB; send larger data through the peers");
     std::vector<std::byte> bytes(values::largest);
     detail::field_writer out(bytes);
     values::write(out, mine);

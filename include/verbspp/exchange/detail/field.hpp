@@ -79,8 +79,8 @@ class field_reader {
   }
   [[nodiscard]] constexpr result<std::span<const std::byte>> bytes(std::size_t size) noexcept {
     if (size > rest_.size())
-      return error::above_limit("exchange: read what the peer sent", "bytes of the next field",
-                                size, rest_.size(), "the frame ends before its last field");
+      return error::above_limit("exchange: read the peer's values", "bytes of the next field", size,
+                                rest_.size(), "the frame ends before its last field");
     const std::span<const std::byte> taken = rest_.first(size);
     rest_ = rest_.subspan(size);
     return taken;
@@ -88,7 +88,7 @@ class field_reader {
   /// Fails if bytes are left.
   [[nodiscard]] constexpr result<void> end() const noexcept {
     if (rest_.empty()) return success();
-    return error::above_limit("exchange: read what the peer sent", "bytes behind the last field",
+    return error::above_limit("exchange: read the peer's values", "bytes after the last field",
                               rest_.size(), 0, "the frame is longer than its fields");
   }
 
