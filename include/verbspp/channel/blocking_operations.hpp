@@ -13,21 +13,22 @@
 
 namespace verbspp {
 
-/// Blocking calls: each posts one request, waits for it, and returns its result. Where the queue is
-/// full, it waits for room, too.
+/// Blocking calls: each posts one request, waits for it, and returns its result. If the queue is
+/// full, it also waits for room.
 ///
-/// Memory is named by elements, or is given by itself: `send(buffer)`, `read(part, {.remote =
-/// theirs})`. All of it is sent, written or filled; a message is as long as it was filled then. It
-/// stays the caller's; since the call waits, no request has it any more when the call has returned,
-/// also not when the limit has ended the wait, and the connection with it. The one exception is a
-/// device that does not let go even then, of which `channel::close` tells (`driver`): shared memory
-/// is never freed then; other memory the caller must not free, or use anew.
+/// The memory is given as elements, or as an object: `send(buffer)`, `read(part, {.remote =
+/// theirs})`. All of the object is sent, written or filled; a `message` gets the length to which it
+/// was filled. The caller keeps the memory. Since the call waits, no request uses the memory any
+/// more when it has returned, even if the limit was reached and the channel broke. The only
+/// exception is a device that does not release the memory even then, which `channel::close` reports
+/// (`driver`). Shared memory is then never freed; the caller must neither free nor reuse other
+/// memory.
 ///
-/// Without a limit, the channel's default one holds. If the limit has passed before, nothing is
-/// posted, and the channel stays as it was.
+/// Without a limit, the channel's default limit applies. If the limit has expired before the call,
+/// nothing is posted, and the channel is not affected.
 ///
 /// `Poster` has `core()`.
-/// \errors as of posting and `pending::wait`; of memory, as its `gather` or `scatter`
+/// \errors as posting and `pending::wait`; those of the memory's `gather` or `scatter`
 template <class Poster>
 class blocking_operations {
  public:
@@ -64,7 +65,7 @@ class blocking_operations {
       Memory&& memory, call_limit limit = call_limit::of_channel()) noexcept {
     return run_with(memory, send_operation(), limit);
   }
-  /// The operation names no elements of its own, here and below.
+  /// Here and below, the operation names no elements of its own.
   template <class Memory>
     requires BorrowedMemory<Memory>
   VERBSPP_DATA_PATH transport_result<completed_work> send(

@@ -15,11 +15,12 @@
 
 namespace verbspp {
 
-/// Collects the parameters of a channel: the optional ones of a queue pair, and some of its own.
+/// Collects the parameters of a channel: the optional parameters of a queue pair, and some of its
+/// own.
 ///
-/// `domain.build_channel()` starts one, which is complete: everything else has a default. Peers may
-/// write to receives, and read and write memory that is registered for that, unless `access` says
-/// otherwise; atomics have to be allowed.
+/// `domain.build_channel()` starts a builder. Every parameter has a default, so it can build at
+/// once. Unless `access` specifies otherwise, the peer may write to receives, and may read and
+/// write memory that is registered for that; atomics have to be allowed.
 template <transport Transport, queue_pair_parameter_set Given = queue_pair_parameter_set{}>
 class channel_builder : public queue_pair_parameters<channel_builder, Transport, Given> {
  public:
@@ -29,16 +30,16 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
                   "of its own, build_queue_pair<transport::ud>()");
   }
 
-  /// How long a wait goes on that was given no limit: 30 seconds by default. `wait_limit::forever`
-  /// is said as the largest duration.
+  /// The limit of waits that were given none; 30 seconds by default. The largest duration means
+  /// `wait_limit::forever`.
   [[nodiscard]] channel_builder default_limit(std::chrono::nanoseconds length) const noexcept {
     channel_builder next = *this;
     next.own_.default_limit = length;
     return next;
   }
 
-  /// The channel completes in the hub's queue, instead of one of its own, and takes its receives
-  /// from the hub's pool, if that has one. It keeps the hub alive.
+  /// Makes the channel complete in the hub's queue instead of one of its own, and take its receives
+  /// from the hub's pool, if there is one. The channel keeps the hub alive.
   [[nodiscard]] channel_builder hub(const channel_hub& hub) const noexcept {
     channel_builder next = *this;
     next.own_.hub = hub.state_;
@@ -46,14 +47,14 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
     return next;
   }
 
-  /// How waits go on: by spinning, unless told otherwise.
+  /// The way in which the channel waits; spinning by default.
   [[nodiscard]] channel_builder waiting(wait_mode mode) const noexcept {
     channel_builder next = *this;
     next.own_.waiting = mode;
     return next;
   }
 
-  /// For the library: the size of a hub for so many channels of these parameters.
+  /// Used by the library only: the size of a hub for this number of channels.
   [[nodiscard]] hub_options hub_for(std::uint64_t channels) const noexcept {
     constexpr std::uint64_t most = UINT32_MAX;
     const std::uint64_t each = std::uint64_t{this->settings().max_send_work_requests.value()} +
@@ -63,18 +64,18 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
                 std::min(std::min(channels, most) * std::max<std::uint64_t>(each, 1), most)),
             .waiting = own_.waiting};
   }
-  /// For the library: what its queue pairs are like.
+  /// Used by the library only: the parameters of its queue pairs.
   [[nodiscard]] const detail::queue_pair_settings& of_queue_pairs() const noexcept {
     return this->settings();
   }
-  /// For the library.
+  /// Used by the library only.
   [[nodiscard]] const class protection_domain& domain() const noexcept { return domain_; }
 
-  /// Makes the completion queue and the queue pair, and brings that to INIT.
-  /// \errors as `queue_pair_builder::build` and `completion_queue::create`; in a hub,
-  /// `resource_exhausted` if that has as many channels as it can have, and `invalid_input` if its
-  /// completion queue has no room for this one's requests, or it is of another protection domain,
-  /// or it was moved from when the builder got it
+  /// Creates the completion queue and the queue pair, and brings the queue pair to INIT.
+  /// \errors as `queue_pair_builder::build` and `completion_queue::create`. In a hub:
+  /// `resource_exhausted` if the hub has its maximum number of channels; `invalid_input` if its
+  /// completion queue has no room for this channel's requests, if it is of another protection
+  /// domain, or if it was moved from when it was given to the builder
   [[nodiscard]] result<prepared_channel> build() const noexcept {
     static_assert(!Given.contains(queue_pair_parameter::shared_receive_queue),
                   "channels share receives by their hub, which knows whose message came: create a "
@@ -100,7 +101,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   template <transport, queue_pair_parameter_set>
   friend class channel_builder;
 
-  /// With what a builder of fewer parameters was given.
+  /// Copies the parameters of a builder that has fewer.
   template <queue_pair_parameter_set Fewer>
   explicit channel_builder(const channel_builder<Transport, Fewer>& other) noexcept
       : queue_pair_parameters<verbspp::channel_builder, Transport, Given>(other),
@@ -113,7 +114,7 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   bool hub_is_empty_ = false;
 };
 
-/// Starts the builder of a channel of that transport: RC or UC.
+/// Starts the builder of a channel with that transport: RC or UC.
 template <transport Transport>
 [[nodiscard]] channel_builder<Transport> build_channel(const protection_domain& domain) noexcept {
   return channel_builder<Transport>(domain);

@@ -11,7 +11,7 @@ namespace verbspp {
 
 namespace detail {
 
-/// The operations of a limit whose source is of a forgotten type.
+/// The operations of a limit whose source type is erased.
 struct limit_source {
   wait_limit (*make)(const void* source) noexcept;
   bool (*has_passed)(const void* source) noexcept;
@@ -27,7 +27,7 @@ inline constexpr limit_source limit_source_of = {
     },
 };
 
-/// A duration has not begun, so no clock has to be read.
+/// A duration has not begun to run, so checking it does not read the clock.
 template <class Number, class Period>
 inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Period>> = {
     .make = [](const void* source) noexcept -> wait_limit {
@@ -39,25 +39,25 @@ inline constexpr limit_source limit_source_of<std::chrono::duration<Number, Peri
     },
 };
 
-/// The default argument of functions whose limit is a `wait_limit`. It stands for the channel's
-/// default limit, and is recognized by its address.
+/// The default argument of functions that take a `wait_limit`. It stands for the channel's default
+/// limit, and is recognized by its address.
 inline constexpr wait_limit default_limit = wait_limit::forever();
-/// The limit, or null for the channel's default one. Inline where the default argument is, so that
-/// it costs nothing.
+/// The limit, or null for the channel's default limit. Inlined into the caller that has the default
+/// argument, so that it costs nothing.
 [[nodiscard]] VERBSPP_DATA_PATH const wait_limit* given(const wait_limit& limit) noexcept {
   return &limit == &default_limit ? nullptr : &limit;
 }
 
 }  // namespace detail
 
-/// The parameter type for the limit of one call: a duration, or anything else that a `wait_limit`
-/// is made from.
+/// The parameter type for the limit of one call: a duration, or another type that converts to a
+/// `wait_limit`.
 ///
 ///     channel.send(operation, std::chrono::seconds(5));
 ///     channel.send(operation, deadline);  // a wait_limit, for several calls with one end
 ///
-/// A duration begins when the call begins to wait, so a call that finds its work finished does not
-/// read the clock. It refers to its argument: do not keep one.
+/// A duration begins when the call begins to wait, so a call whose request has finished already
+/// does not read the clock. The object refers to its argument, so it must not be stored.
 class call_limit {
  public:
   template <class Source>
@@ -69,16 +69,17 @@ class call_limit {
   [[nodiscard]] VERBSPP_DATA_PATH static call_limit of_channel() noexcept {
     return {nullptr, nullptr};
   }
-  /// For the library: a limit that may be missing; null stands for the channel's.
+  /// Used by the library only: an optional limit; null stands for the channel's default limit.
   [[nodiscard]] VERBSPP_DATA_PATH static call_limit from(const wait_limit* limit) noexcept {
     return {limit, limit != nullptr ? &detail::limit_source_of<wait_limit> : nullptr};
   }
 
-  /// For the library: whether it has passed before the call; false for a duration above zero.
+  /// Used by the library only: true if the limit has expired before the call; false for a positive
+  /// duration.
   [[nodiscard]] VERBSPP_DATA_PATH bool has_passed() const noexcept {
     return source_ != nullptr && how_->has_passed(source_);
   }
-  /// For the library: the limit, which begins now if it is a duration.
+  /// Used by the library only: the limit; if it is a duration, it begins now.
   [[nodiscard]] wait_limit begin(std::chrono::nanoseconds of_channel) const noexcept {
     return source_ != nullptr ? how_->make(source_) : wait_limit(of_channel);
   }

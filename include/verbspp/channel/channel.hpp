@@ -33,9 +33,9 @@ namespace verbspp {
 class inbox;
 class prepared_channel;
 
-/// How a stream is signaled.
+/// The options of a stream.
 struct stream_options {
-  /// The device tells of every k-th request; 1 and more. At most half the send queue's length.
+  /// Every k-th request is signaled, 1 or more; at most half the length of the send queue.
   std::uint32_t signal_every = 16;
 };
 
@@ -44,20 +44,20 @@ namespace detail {
 struct channel_access;
 struct hub_turn;
 
-/// The owner of a channel's core, before the first handshake and after; or empty.
+/// The owner of a channel's core, before or after the first handshake; may be empty.
 class core_owner {
  public:
   core_owner(const core_owner&) = delete;
   core_owner& operator=(const core_owner&) = delete;
 
-  /// This end, for the peer; an empty one if there is no channel.
+  /// The endpoint of this end, to be given to the peer; empty if there is no channel.
   [[nodiscard]] struct endpoint endpoint() const noexcept;
   /// The capacities that the device granted.
   [[nodiscard]] queue_pair_capacities capacities() const noexcept;
-  /// Null if there is none: empty, broken beyond repair, closed.
+  /// Null if there is no queue pair: the channel is empty, closed, or broken beyond repair.
   [[nodiscard]] ibv_qp* native_handle() const noexcept;
 
-  /// For the library: keeps arrivals of a channel of a hub until `release_arrivals`.
+  /// Used by the library only: holds the arrivals of a channel of a hub until `release_arrivals`.
   void hold_arrivals() const noexcept;
   void release_arrivals() const noexcept;
 
@@ -83,7 +83,7 @@ class core_owner {
   ~core_owner() { abandon(); }
 
   [[nodiscard]] bool is_empty() const noexcept { return core_ == nullptr; }
-  /// The core of an empty owner refuses everything.
+  /// The core of an empty owner refuses all operations.
   [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept {
     return core_ != nullptr ? *core_ : channel_core::empty();
   }
@@ -100,65 +100,66 @@ class core_owner {
 
 }  // namespace detail
 
-/// A connection to one peer, which owns its queue pair and its completion queue, and ties memory to
-/// the work that uses it.
+/// A connection to one peer. It owns its queue pair and its completion queue, and ties memory to
+/// the requests that use it.
 ///
 ///     VERBSPP_TRY(prepared, domain.build_channel().build());
 ///     ... give prepared.endpoint() to the peer, and get the peer's
 ///     VERBSPP_TRY(channel, std::move(prepared).handshake(remote));
 ///     VERBSPP_TRYV(channel.send({.elements = buffer.gather().value()}));
 ///
-/// Three levels, each on the one before: `post_*` give a handle, a `pending`; `scope` sees to it
-/// that all that its function posts has finished when it returns; `send`, `receive`, `write`,
-/// `read`, `compare_and_swap` and `fetch_and_add` post one request and wait for it.
+/// Its functions form three levels, each built on the one before. `post_*` return a handle, a
+/// `pending`. `scope` returns when all requests that its function has posted have finished. `send`,
+/// `receive`, `write`, `read`, `compare_and_swap` and `fetch_and_add` post one request and wait for
+/// it.
 ///
-/// Nothing waits for ever: every wait has a limit, its own or the channel's default one. When it
-/// fires, the connection is given up: ERR, everything outstanding is collected, and its memory is
-/// the program's again, within 100 ms on a device that works. The same happens when a request
-/// fails. A broken channel says so to every call, and why; `renew` prepares the same channel, with
-/// the same parameters, for another handshake.
+/// No wait is unbounded: each has its own limit or the channel's default limit. If a request does
+/// not finish within the limit, the channel breaks: its queue pair goes to ERR, all outstanding
+/// requests are collected, and the program may reuse their memory, within 100 ms on a working
+/// device. The same happens if a request fails. Each call on a broken channel returns the cause.
+/// `renew` prepares the channel, with the same parameters, for another handshake.
 ///
-/// A move-only owner, and one type in all of its states: a default constructed one is empty, and
-/// refuses everything (`not_connected`), as does one that was moved from. Destroying it, or
-/// assigning to it, gives up what is outstanding, waiting until the device has let go; handles that
-/// still exist then say so. It takes with it what it owes the peer, too: the acknowledgement of a
-/// message that has just arrived, without which the peer's send fails. So let the peer say that it
-/// has finished, by other means, before the channel goes. Thread rule: as a container: one thread
-/// at a time for it, its handles and its scopes, which debug builds assert; it may go from thread
-/// to thread.
+/// A move-only owner, with one type for all of its states. A channel that was default constructed
+/// or moved from is empty, and refuses all operations (`not_connected`). Destroying a channel, or
+/// assigning to it, aborts outstanding requests, and waits until the device no longer accesses
+/// their memory; handles that still exist return that as their result. It may also lose the
+/// acknowledgement of a message that has just arrived, without which the peer's send fails. So let
+/// the peer report by other means that it has finished, before you destroy the channel. Thread
+/// rule: like a container: one thread at a time for the channel, its handles and its scopes, which
+/// debug builds assert; it may move between threads.
 class channel : public detail::core_owner,
                 public posting_operations<channel>,
                 public blocking_operations<channel>,
                 public lease_operations<channel> {
  public:
   channel() noexcept = default;
-  /// What is prepared, as a channel, which `handshake` connects: for those who have one object and
-  /// one way for its first connection and those that `renew` prepares.
+  /// Turns a prepared channel into a channel that `handshake` connects. This lets a program use one
+  /// object, and the same code, for the first connection and for those that `renew` prepares.
   explicit channel(prepared_channel&& prepared) noexcept;
-  /// For the library.
+  /// Used by the library only.
   explicit channel(detail::channel_core* core) noexcept : core_owner(core) {}
 
-  /// Calls `function` with a `channel_scope&`, and returns when all that was posted through it has
-  /// finished: also when it returns an error, or throws. The limit is that of the scope as a whole:
-  /// of each wait in it, and of the end.
-  /// \returns what the function returns (void, a value, or a result's value), or a `scope_error`,
-  /// which tells the function's own error from those of work whose result nobody took
+  /// Calls `function` with a `channel_scope&`, and returns when all requests that were posted
+  /// through it have finished, even if it returns an error or throws. The limit applies to the
+  /// scope as a whole: to each wait in it, and to its end.
+  /// \returns the function's result (void, a value, or a result's value), or a `scope_error`, which
+  /// separates the function's own error from those of requests whose results were not taken
   template <class Function>
   VERBSPP_DATA_PATH auto scope(Function&& function,
                                const wait_limit& limit = detail::default_limit) {
     channel_scope opened(core(), detail::given(limit));
     return detail::run(opened, function, false);
   }
-  /// The same for those who take the result of every request themselves: that some was not taken is
-  /// an error, too.
+  /// As `scope`, for functions that take the result of every request themselves: a result that was
+  /// not taken is an error.
   template <class Function>
   VERBSPP_DATA_PATH auto manual_scope(Function&& function,
                                       const wait_limit& limit = detail::default_limit) {
     channel_scope opened(core(), detail::given(limit));
     return detail::run(opened, function, true);
   }
-  /// Calls `function` with a `channel_stream&`: as a scope, for requests that nobody holds handles
-  /// of, of which the device tells every k-th only.
+  /// Calls `function` with a `channel_stream&`. Like a scope, but posts requests without handles,
+  /// and signals only every k-th of them.
   template <class Function>
   VERBSPP_DATA_PATH auto stream(Function&& function, stream_options options = {},
                                 const wait_limit& limit = detail::default_limit) {
@@ -166,63 +167,69 @@ class channel : public detail::core_owner,
     return detail::run(opened, function, false);
   }
 
-  /// Takes the completions that are there; handles have their results then. Never blocks. Handles
-  /// look for themselves: this is for loops that wait for something else.
+  /// Takes the available completions, so that handles have their results; never blocks. Handles
+  /// poll by themselves: this is for loops that wait for something else.
   void poll() noexcept;
-  /// Waits for news, as the channel's `wait_mode` says: a result that no handle has taken, a
-  /// message that its inbox has not handed out, or the channel's failure. It ends at once while
-  /// there is such news, whichever call has collected it. While requests are outstanding, it also
-  /// ends once for completions whose results were taken, or that have no handle. At the limit,
-  /// nothing is given up. What the channel watches may break it during the wait.
-  /// \param file_descriptor of the program's, which also ends the wait by being readable, or hung
-  /// up, and nothing besides; below 0 for none
-  /// \returns what ended it
-  /// \errors `not_connected` if the channel is empty; `driver` if the device is gone
+  /// Waits for an event, in the channel's `wait_mode`: a result that no handle has taken, a message
+  /// that the inbox has not returned, or the failure of the channel. It returns immediately as long
+  /// as there is such an event, whichever call has collected it. While requests are outstanding, it
+  /// also returns once for completions whose results were taken already, or that have no handle.
+  /// Reaching the limit breaks nothing. The descriptor that the channel watches may break the
+  /// channel during the wait.
+  /// \param file_descriptor a descriptor of the program, which also ends the wait when it is
+  /// readable or hung up, without any other effect; below 0 for none
+  /// \returns the cause of the wait's end
+  /// \errors `not_connected` if the channel is empty; `driver` if the device has failed
   [[nodiscard]] result<wait_end> wait(const wait_limit& limit, int file_descriptor = -1) noexcept;
-  /// For epoll and poll, of a channel that sleeps: readable after `request_notification`, when a
-  /// request has finished. -1 of one that only spins.
+  /// The descriptor for epoll and poll, readable when a request has finished after
+  /// `request_notification`; -1 if the channel only spins.
   ///
-  /// In an event loop: 1. `request_notification`; if it returns true, look at the handles, and
-  /// begin anew. 2. Sleep until this is readable. 3. `poll`, look at the handles.
+  /// In an event loop: 1. Call `request_notification`; if it returns true, check the handles, and
+  /// start over. 2. Sleep until this is readable. 3. Call `poll`, and check the handles.
   [[nodiscard]] int file_descriptor() const noexcept;
-  /// Asks for the descriptor to become readable with the next request that finishes.
-  /// \returns whether there is news already, as for `wait`, for which it may not become readable
-  /// \errors `not_supported` of a channel that only spins; `not_connected` if the channel is empty
+  /// Requests that the descriptor becomes readable when the next request finishes.
+  /// \returns true if there is an event already, as for `wait`; the descriptor may not become
+  /// readable for it
+  /// \errors `not_supported` if the channel only spins; `not_connected` if the channel is empty
   [[nodiscard]] result<bool> request_notification() noexcept;
-  /// Watches a descriptor of the program's, such as the TCP socket by which the peer was found:
-  /// when it becomes readable, or is hung up, waits end, and the connection with them
-  /// (`cancelled`). A socket on which the program goes on talking is watched for `hang_up` only. It
-  /// stays the program's, which has to keep it open as long; below 0: none, as at first.
+  /// Watches a descriptor of the program, such as the TCP socket by which the peer was found: when
+  /// it becomes readable, or is hung up, waits end and the channel breaks (`cancelled`). If the
+  /// program still reads from the socket, watch for `hang_up` only. The program keeps the ownership
+  /// of the descriptor, which must stay open while it is watched. Below 0 for none, which is the
+  /// default.
   void watch(int file_descriptor, watch_for what = watch_for::data_or_hang_up) noexcept;
 
-  /// Ends the connection: ERR, collects all that is outstanding, and destroys the queue pair. What
-  /// the device has not given back when the limit comes is taken back by that.
-  /// \errors those of `ibv_destroy_qp`: the device keeps the queue pair, and the memory of its work
-  /// is never freed
+  /// Closes the connection: brings the queue pair to ERR, collects all outstanding requests, and
+  /// destroys the queue pair. Requests that the device has not flushed within the limit end when
+  /// the queue pair is destroyed.
+  /// \errors those of `ibv_destroy_qp`: the device keeps the queue pair, and the memory of its
+  /// requests is never freed
   result<void> close(const wait_limit& limit = std::chrono::milliseconds(100)) noexcept;
-  /// Prepares the next connection: closes this one, if it is not broken already, and makes a queue
-  /// pair with the same parameters. Then it takes receives, and has a fresh endpoint, whose
-  /// generation tells the peer that it is newer.
+  /// Prepares the next connection: closes this one, unless it is broken already, and creates a
+  /// queue pair with the same parameters. After that, the channel accepts receives, and has a new
+  /// endpoint, whose generation lets the peer recognize that it is newer.
   /// \errors as `close` and `channel_builder::build`
   [[nodiscard]] result<struct endpoint> renew() noexcept;
-  /// Connects a channel that is prepared, by `renew` or at first. On failure it is broken.
+  /// Connects a prepared channel, which may be new or renewed. On failure the channel is broken.
   /// \errors as `queue_pair::handshake`; `mismatch` for an endpoint of an earlier connection;
-  /// `busy` if it is connected, `not_connected` if it was not renewed
+  /// `busy` if the channel is connected; `not_connected` if it was not renewed
   [[nodiscard]] result<void> handshake(const struct endpoint& remote) noexcept;
-  /// The same to the peer that a connection manager has found.
+  /// As above, for a peer found by a connection manager.
   [[nodiscard]] result<void> handshake(const managed_attributes& by) noexcept;
 
   [[nodiscard]] channel_state state() const noexcept {
     return is_empty() ? channel_state::empty : core().state();
   }
-  /// Which channel of its hub it is, as arrivals there say; of generation 0 if it is in none.
+  /// The id of the channel in its hub, which the hub's arrivals contain; its generation is 0 if the
+  /// channel is in no hub.
   [[nodiscard]] channel_id id() const noexcept { return core().id(); }
   [[nodiscard]] bool is_connected() const noexcept { return state() == channel_state::connected; }
-  /// Why it is broken; empty if it isn't.
+  /// The cause of the failure; empty unless the channel is broken.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
-  /// Requests that have not been found finished. None once a wait, a blocking call or the end of a
-  /// scope has found the channel broken, since these collect all that is outstanding then; `poll`,
-  /// which waits for nothing, takes what is there, and may have to be called again.
+  /// The number of requests that are not known to have finished. It is 0 once a wait, a blocking
+  /// call or the end of a scope has found the channel broken, since these collect all outstanding
+  /// requests. `poll` waits for nothing, takes only what is available, and may have to be called
+  /// again.
   [[nodiscard]] std::uint32_t outstanding() const noexcept;
   /// Null if the channel is empty.
   [[nodiscard]] ibv_cq* native_completion_queue() const noexcept;
@@ -242,21 +249,21 @@ class channel : public detail::core_owner,
   }
 };
 
-/// A channel between its building and its first handshake: it has an endpoint to give to the peer,
-/// and takes receives, which the peer's first messages find then.
+/// A channel before its first handshake. It has an endpoint to give to the peer, and accepts
+/// receives, so that they are ready for the peer's first messages.
 ///
-/// A move-only owner. Thread rule: as a channel.
+/// A move-only owner. Thread rule: like a channel.
 class prepared_channel : public detail::core_owner,
                          public posting_operations<prepared_channel, queue_pair_state::init> {
  public:
-  /// For the library.
+  /// Used by the library only.
   explicit prepared_channel(detail::channel_core* core) noexcept : core_owner(core) {}
 
-  /// Connects to the peer. It consumes the prepared channel: on failure that is destroyed, with the
-  /// receives posted to it, whose handles say so.
+  /// Connects to the peer. Consumes the prepared channel: on failure it is destroyed, together with
+  /// its receives, whose handles return the error.
   /// \errors as `queue_pair::handshake`
   [[nodiscard]] result<channel> handshake(const struct endpoint& remote) && noexcept;
-  /// The same to the peer that a connection manager has found.
+  /// As above, for a peer found by a connection manager.
   [[nodiscard]] result<channel> handshake(const managed_attributes& by) && noexcept;
   template <class Nothing = void>
       result<channel> handshake(const struct endpoint&) &

@@ -11,42 +11,42 @@
 
 namespace verbspp {
 
-/// Where a channel is in its life.
+/// The state of a channel.
 enum class channel_state : std::uint8_t {
   empty,      ///< default constructed, or moved from
-  prepared,   ///< it has an endpoint, and takes receives
+  prepared,   ///< has an endpoint, and accepts receives
   connected,  ///< after the handshake
-  broken,     ///< something failed: `failure` tells, `renew` prepares a new connection
+  broken,     ///< something failed: `failure` has the cause, `renew` prepares a new connection
   closed,     ///< by `close`; `renew` opens it again
 };
 
 [[nodiscard]] const char* to_string(channel_state state) noexcept;
 
-/// Why a channel is broken.
+/// The cause for which a channel is broken.
 ///
-/// One failure ends everything that is outstanding. What failed first is the root; what was flushed
-/// behind it says nothing, and is only counted.
+/// One failure ends all outstanding requests. The first failure is the root; the requests that were
+/// flushed because of it are only counted.
 class channel_failure {
  public:
   explicit channel_failure(const error& root) noexcept : root_(root) {}
 
-  /// What went wrong: a request (`work_error::from` has the rest), the limit of a wait, the device.
+  /// The first failure: a request (`work_error::from` has the details), the limit of a wait, or the
+  /// device.
   [[nodiscard]] const error& root() const noexcept { return root_; }
-  /// How many requests were given up because of it.
+  /// The number of requests that were aborted because of it.
   [[nodiscard]] std::uint64_t flushed() const noexcept { return flushed_; }
-  /// What ended the wait with which the connection was given up: `limit`, of which the root's kind
-  /// tells whether the time had come (`timed_out`) or a stop was requested (`cancelled`);
-  /// `file_descriptor`, the one of `channel::watch`; `async_event`. Empty if it was no wait: a
-  /// request failed, or the program closed the channel.
+  /// The end of the wait that broke the channel: `limit`, where the root's kind is `timed_out`, or
+  /// `cancelled` if a stop was requested; `file_descriptor`, the descriptor of `channel::watch`; or
+  /// `async_event`. Empty if no wait broke it: a request failed, or the program closed the channel.
   [[nodiscard]] std::optional<wait_end> ended_by() const noexcept { return ended_by_; }
-  /// One line: the root, and how many requests went with it.
+  /// One line with the root and the number of aborted requests.
   [[nodiscard]] std::string message() const;
 
-  /// For the library.
+  /// Used by the library only.
   void replace_root(const error& root) noexcept { root_ = root; }
-  /// For the library.
+  /// Used by the library only.
   void note_end(wait_end end) noexcept { ended_by_ = end; }
-  /// For the library.
+  /// Used by the library only.
   void count_flushed() noexcept { ++flushed_; }
 
  private:

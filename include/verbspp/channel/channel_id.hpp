@@ -7,14 +7,14 @@
 
 namespace verbspp {
 
-/// Which channel of a hub: what arrives from it says so.
+/// The identity of a channel in a hub, contained in its arrivals.
 ///
-/// Indexes are small and dense, below the hub's number of channels, and are used again when a
-/// channel is gone; the generation tells the channels of one index apart. So a program keeps its
-/// own data in a plain array, and compares the id of what is there.
+/// Indexes are small and dense, below the hub's maximum number of channels. An index is reused when
+/// its channel has left the hub; the generation distinguishes the channels that had the same index.
+/// So a program can keep its own data in a plain array, and compare the id of the entry.
 struct channel_id {
   std::uint32_t index = 0;
-  std::uint32_t generation = 0;  ///< 0 is that of no channel of a hub
+  std::uint32_t generation = 0;  ///< 0 if the channel is in no hub
 
   friend constexpr auto operator<=>(const channel_id&, const channel_id&) noexcept = default;
 };

@@ -11,15 +11,15 @@
 
 namespace verbspp {
 
-/// How requests of a channel are tracked is the channel's business.
+/// Empty, because the channel itself keeps track of its requests.
 struct channel_tag {};
 
-/// All that a channel takes, for the channel itself, its scopes and its streams: the one list of
-/// operations. What a channel of transport UC does not carry is an error there (`not_supported`),
-/// since a channel is one type whatever its transport.
+/// All operations of a channel, shared by the channel, its scopes and its streams. An operation
+/// that a UC channel does not support fails at run time (`not_supported`), since channels of all
+/// transports have the same type.
 ///
 /// `Poster` has `take(operation, channel_tag)` for operations of both queues. In a `State` before
-/// `ready_to_send` it takes receives only.
+/// `ready_to_send`, it accepts receives only.
 template <class Poster, queue_pair_state State = queue_pair_state::ready_to_send>
 class channel_operations
     : public send_queue_operations<Poster, transport::rc, State, posting_interface::extended,

@@ -20,7 +20,8 @@ namespace verbspp {
 template <class Memory = void>
 class pending;
 
-/// How owned work ended: what came of it, and the memory that it had, whether it succeeded or not.
+/// The result of a request that owns its memory, and the memory, whether the request succeeded or
+/// not.
 ///
 ///     auto [result, buffer] = work.wait();
 template <class Memory>
@@ -31,10 +32,10 @@ struct [[nodiscard]] finished {
 
 namespace detail {
 
-/// A handle of a request whose memory it does not own, or of none.
+/// A handle of a request whose memory it does not own; may be empty.
 class pending_request {
  public:
-  /// None.
+  /// An empty handle.
   pending_request() noexcept = default;
   VERBSPP_DATA_PATH pending_request(channel_core* core, const request& posted) noexcept
       : core_(core), request_(posted) {
@@ -44,7 +45,7 @@ class pending_request {
   pending_request& operator=(const pending_request&) = delete;
   VERBSPP_DATA_PATH pending_request(pending_request&& other) noexcept
       : core_(std::exchange(other.core_, nullptr)), request_(other.request_) {}
-  /// Lets go of the request that it had, as the destructor does.
+  /// Drops the previous request, as the destructor does.
   VERBSPP_DATA_PATH pending_request& operator=(pending_request&& other) noexcept {
     if (this != &other) {
       drop();
@@ -55,21 +56,21 @@ class pending_request {
   }
   VERBSPP_DATA_PATH ~pending_request() { drop(); }
 
-  /// Whether there is a request whose result can be taken: not after that, nor when moved from or
-  /// default constructed.
+  /// True if there is a request whose result can be taken: false after that, and if the handle was
+  /// moved from or default constructed.
   [[nodiscard]] bool has_request() const noexcept { return core_ != nullptr; }
 
-  /// The result, if it is there; never blocks.
-  /// \errors of the request; of the channel, if that was destroyed
+  /// The result, if it is available; never blocks.
+  /// \errors those of the request; those of the channel, if it was destroyed
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<transport_result<completed_work>> poll() noexcept {
     if (!has_request()) [[unlikely]]
       return no_request();
     if (!look()) return std::nullopt;
     return take(call_limit::of_channel());
   }
-  /// Waits for the result. If the limit comes first, this breaks the connection, and all of its
-  /// requests end: only then is the memory the program's again.
-  /// \errors as `poll`; `timed_out`, or that a stop was requested
+  /// Waits for the result. If the limit is reached first, this breaks the channel, and all of its
+  /// requests end, since only then may the program reuse the memory.
+  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested
   VERBSPP_DATA_PATH transport_result<completed_work> wait(
       call_limit limit = call_limit::of_channel()) noexcept {
     return take(limit);
@@ -77,72 +78,74 @@ class pending_request {
 
  protected:
   [[nodiscard]] VERBSPP_DATA_PATH bool is_done() const noexcept { return core_->is_done(request_); }
-  /// Looks for completions, if there is a need to.
+  /// Polls for completions, unless the request is done.
   [[nodiscard]] VERBSPP_DATA_PATH bool look() noexcept {
     if (!is_done()) core_->collect();
     return is_done();
   }
-  /// Takes the result, which is there, or waits for it.
+  /// Takes the result if it is available, or waits for it.
   [[nodiscard]] VERBSPP_DATA_PATH transport_result<completed_work> take(call_limit limit) noexcept {
     if (core_ == nullptr) [[unlikely]]
       return no_request();
     channel_core& core = *std::exchange(core_, nullptr);
     return core.take(request_, limit);
   }
-  /// Lets go of the request; with `must_wait`, when the device has let go of its memory.
+  /// Drops the request; with `must_wait`, only when the device no longer accesses its memory.
   VERBSPP_DATA_PATH void drop(bool must_wait = false) noexcept {
     if (core_ != nullptr) std::exchange(core_, nullptr)->drop(request_, must_wait);
   }
   [[nodiscard]] static error no_request() noexcept;
-  /// Drops the request, which keeps that memory from now on. \pre there is one, on its way
+  /// Drops a request in flight, which keeps that memory from now on. \pre `has_request()`
   void leave_with(kept_memory memory) noexcept;
 
  private:
-  // The handle's address is not given away, so that it can be in registers.
+  // The handle's address never escapes, so the compiler can keep it in registers.
   channel_core* core_ = nullptr;  ///< null: no request
   request request_{};
 };
 
 }  // namespace detail
 
-/// A request on its way: what posting to a channel gives.
+/// A request in flight, as returned by the functions that post to a channel.
 ///
-/// Its result is taken once, by `poll` or `wait`; asking again is an error (`invalid_input`), and
-/// so is asking one that was moved from, or default constructed.
+/// The result is taken once, by `poll` or `wait`. Asking again is an error (`invalid_input`), and
+/// so is asking a handle that was moved from or default constructed.
 ///
-/// Dropping it while the request is on its way waits until the device has let go of the memory, at
-/// most as long as the channel's default limit; then the connection is given up, and the channel's
-/// `failure` says that a drop did it. It may outlive its channel: then the request has finished,
-/// and the result says how. So the handle of a receive that may never get its message is better
-/// dropped after the channel, or after its `close`, which wait for nothing. Nor does the drop of a
-/// request without memory of the program's (no elements, or inline bytes): that goes on, and the
-/// message that a receive takes then is lost. Receives of an `inbox` need no such care.
+/// Destroying the handle of a request in flight waits until the device no longer accesses the
+/// memory, at most for the channel's default limit; then the channel breaks, and its `failure` says
+/// that a drop was the cause. The handle may outlive its channel: the request has then finished,
+/// and the result says how. So if a receive may never get its message, destroy its handle after the
+/// channel, or after `close`; this does not wait. A request that uses no memory of the program (no
+/// elements, or inline bytes) is not waited for either: it continues, and if it is a receive, its
+/// message is lost. The receives of an `inbox` need no such care.
 ///
-/// The memory of the request is *borrowed*: it has to live until the request has finished. That is
-/// the program's duty; `pending<Memory>` has the memory itself.
+/// The memory of the request is *borrowed*: the program has to keep it until the request has
+/// finished. A `pending<Memory>` owns its memory.
 ///
-/// A move-only owner of a few words. Thread rule: as its channel: one thread at a time for both.
+/// A move-only owner of a few words. Thread rule: like its channel: one thread at a time for both.
 template <>
 class [[nodiscard]] pending<void> : public detail::pending_request {
  public:
   using pending_request::pending_request;
-  void detach() = delete;  // its memory is borrowed, so someone has to wait: own it, or share it
+  void detach() = delete;  // its memory is borrowed, so the handle has to wait: own it, or share it
 };
 
-/// A request on its way that a scope sees finished: what posting in a scope gives.
+/// A request in flight that finishes before its scope ends, as returned by the functions that post
+/// in a scope.
 ///
-/// As a `pending`, but it need not be kept: dropping it waits for nothing, and leaves the result to
+/// Like a `pending`, but it need not be kept: dropping it does not wait, and leaves the result to
 /// the scope. After the end of the scope, asking for the result is an error (`invalid_input`).
 class scoped_pending : public detail::pending_request {
  public:
   using pending_request::pending_request;
 };
 
-/// A request on its way that keeps its memory by itself: what posting a shared buffer, or a place
-/// of a pool, gives.
+/// A request in flight that keeps its memory alive, as returned by functions that post a shared
+/// buffer, or a message of a pool.
 ///
-/// As a `pending`, but it need not be kept: dropping it waits for nothing, since the memory stays
-/// until the device has let go of it. What goes wrong then, the channel's `failure` tells.
+/// Like a `pending`, but it need not be kept: dropping it does not wait, since the memory stays
+/// until the device no longer accesses it. If the request fails after that, the error is in the
+/// channel's `failure`.
 class kept_pending : public detail::pending_request {
  public:
   using pending_request::pending_request;
@@ -150,12 +153,12 @@ class kept_pending : public detail::pending_request {
 
 namespace detail {
 
-/// Memory that wants to know how far work has filled it.
+/// Memory that records how far a request has filled it.
 template <class Memory>
 concept NotesFilling =
     requires(Memory& memory, const completed_work& work) { memory.note_filled(work); };
 
-/// Memory that nobody waits for, until the device has let go of it.
+/// Memory of a detached request, destroyed when the device no longer accesses it.
 template <class Memory>
 struct left_memory : memory_keeper {
   explicit left_memory(Memory&& left) noexcept
@@ -168,23 +171,23 @@ struct left_memory : memory_keeper {
 
 }  // namespace detail
 
-/// A request that has its memory with it, which comes back with the result, on failure too.
+/// A request that owns its memory, which is returned with the result, even on failure.
 ///
-/// As a `pending<>`: dropped while its request is on its way, it waits. `detach` is for who wants
-/// neither result nor memory.
+/// Like a `pending<>`, it waits if it is destroyed while the request is in flight. Use `detach` if
+/// neither the result nor the memory is needed.
 template <class Memory>
 class [[nodiscard]] pending : public detail::pending_request {
  public:
-  /// Empty, as its memory is.
+  /// An empty handle, with a default constructed memory object.
   pending() noexcept
     requires std::is_nothrow_default_constructible_v<Memory>
   = default;
-  /// For the library.
+  /// Used by the library only.
   VERBSPP_DATA_PATH pending(detail::channel_core* core, const detail::request& posted,
                             Memory&& memory) noexcept
       : pending_request(core, posted), memory_(std::move(memory)) {}
   pending(pending&&) noexcept = default;
-  /// Lets go of the request that it had, and then of its memory.
+  /// Drops the previous request, and then destroys its memory.
   pending& operator=(pending&& other) noexcept {
     if (this == &other) return *this;
     drop(true);
@@ -194,22 +197,23 @@ class [[nodiscard]] pending : public detail::pending_request {
   }
   pending(const pending&) = delete;
   pending& operator=(const pending&) = delete;
-  VERBSPP_DATA_PATH ~pending() { drop(true); }  // before the memory goes, also in a scope
+  VERBSPP_DATA_PATH ~pending() { drop(true); }  // before its memory is destroyed, even in a scope
 
   /// The result and the memory, if the request has finished; never blocks.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<finished<Memory>> poll() noexcept {
     if (has_request() && !look()) return std::nullopt;
     return finish(call_limit::of_channel());
   }
-  /// The same, waited for, as by `pending<>::wait`.
+  /// Waits for the result, as `pending<>::wait`, and returns it with the memory.
   VERBSPP_DATA_PATH finished<Memory> wait(call_limit limit = call_limit::of_channel()) noexcept {
     return finish(limit);
   }
 
-  /// Leaves the request to itself, without waiting: it goes on, and its memory is destroyed when
-  /// the device has let go of it; never, if it does not. What goes wrong, the channel's `failure`
-  /// tells; the message that a receive takes is lost.
-  /// \errors `invalid_input` if there is no request; `resource_exhausted`: the handle is as before
+  /// Detaches the request, without waiting. The request continues, and its memory is destroyed when
+  /// the device no longer accesses it; never, if the device does not release it. If the request
+  /// fails, the error is in the channel's `failure`; the message that a receive takes is lost.
+  /// \errors `invalid_input` if there is no request; `resource_exhausted`, and the handle is
+  /// unchanged
   result<void> detach() && noexcept {
     if (!has_request()) return no_request();
     if (look()) {
@@ -224,7 +228,7 @@ class [[nodiscard]] pending : public detail::pending_request {
     leave_with({.keeper = left});
     return success();
   }
-  void detach() & = delete;  // the handle gives the request away: write std::move(work).detach()
+  void detach() & = delete;  // it consumes the handle: write std::move(work).detach()
 
  private:
   [[nodiscard]] VERBSPP_DATA_PATH finished<Memory> finish(call_limit limit) noexcept {

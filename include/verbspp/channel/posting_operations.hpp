@@ -27,11 +27,11 @@ concept GoesWithWork = SharedMemory<Memory> || WorkMemory<Memory>;
 
 namespace detail {
 
-/// Memory with one owner, which is not moved.
+/// Memory with a single owner that was passed without `std::move`.
 template <class Memory>
 concept LeftBehind =
     std::is_lvalue_reference_v<Memory> && enable_work_memory<std::remove_cvref_t<Memory>>;
-/// Memory that goes with work, but that the device must not write.
+/// Memory that a request can own or share, but that the device may not write.
 template <class Memory>
 concept OnlyToBeSent = GoesWithWork<Memory> && !FillableMemory<Memory>;
 
@@ -43,7 +43,7 @@ concept GivenAway = requires(Memory&& memory) { std::move(memory).give().let_go(
 template <class Operation>
 inline constexpr bool fills = std::is_same_v<decltype(Operation::elements), scatter_list>;
 
-/// All of the memory as an element of the operation, or an error.
+/// The whole memory as an element of the operation, or an error.
 template <class Operation, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH auto element_for(const Memory& memory) noexcept {
   if constexpr (fills<Operation>)
@@ -52,12 +52,12 @@ template <class Operation, class Memory>
     return memory.gather();
 }
 
-/// Makes all of the memory the operation's elements.
-/// \returns false if that is impossible; `element_for` has the error
+/// Sets the whole memory as the operation's elements.
+/// \returns false if that is not possible; `element_for` has the error
 template <class Operation, class Memory>
 [[nodiscard]] VERBSPP_DATA_PATH bool name_all(Operation& operation, const Memory& memory) noexcept {
   if constexpr (requires { memory.is_one_element(); }) {
-    // A result stays in memory where a call may write to it, so this path has none.
+    // A result would be kept in memory that calls may write to, so this path does without one.
     if (!memory.is_one_element()) [[unlikely]]
       return false;
     using element = std::conditional_t<fills<Operation>, scatter_element, gather_element>;
@@ -73,7 +73,7 @@ template <class Operation, class Memory>
 
 }  // namespace detail
 
-// Overloads, since the functions that these hide would take any argument.
+// Overloads, since the functions that they hide would accept any argument.
 #define VERBSPP_DETAIL_LEFT_BEHIND                                                                \
   VERBSPP_DETAIL_REFUSED(detail::LeftBehind<Memory>,                                              \
                          "work that owns its memory takes it over: write std::move(buffer); it "  \
@@ -84,23 +84,24 @@ template <class Operation, class Memory>
                          "the device writes there: only memory that was registered with " \
                          "access::local_write can be filled")
 
-/// All that channels and their scopes post, and return handles for. The memory of a request is
-/// named by elements, or is given by itself: then all of it is sent, written or filled, and the
-/// operation names no elements. A part of a buffer is memory, too (`registered_buffer::part`).
+/// The operations that channels and their scopes post, and return handles for. The memory of a
+/// request is given as elements, or as an object. All of the object is sent, written or filled, and
+/// the operation names no elements. A part of a buffer is an object, too
+/// (`registered_buffer::part`).
 ///
-/// - Memory with one owner, such as a `registered_buffer`, is moved into the handle, and comes back
-///   with the result, on failure too. If posting fails, it stays where it was.
+/// - Memory with a single owner, such as a `registered_buffer`, is moved into the handle, and is
+/// returned with the result, even on failure. If posting fails, it stays with the caller.
 /// - Shared memory, such as a `shared_buffer`, is kept alive until the request has finished,
-///   whether the handle is kept or not.
-/// - A `message` of a pool is given to the request that sends or writes it, and its place returns
-///   to the pool by itself, whether the handle is kept or not. A request that fills it owns it. If
-///   posting fails, it stays where it was.
+/// whether the handle is kept or not.
+/// - A `message` of a pool belongs to the request that sends or writes it, which returns its place
+/// to the pool, whether the handle is kept or not. A handle of a request that fills a message owns
+/// the message. If posting fails, the message stays with the caller.
 ///
 /// `Poster` has the functions `core()` and `terms()`, and two types of handles: `borrowing_handle`
-/// for requests that borrow their memory, `keeping_handle` for those that keep it. In a `State`
-/// before `ready_to_send` it takes receives only.
-/// \errors of memory given by itself: as of the operation with elements; `invalid_input` for
-/// memory that was moved from, and for more than 2^32 - 1 bytes
+/// for requests that borrow their memory, and `keeping_handle` for requests that keep it alive. In
+/// a `State` before `ready_to_send`, it accepts receives only.
+/// \errors for memory that is given as an object: as for the operation with elements;
+/// `invalid_input` if the memory was moved from, or has more than 2^32 - 1 bytes
 template <class Poster, queue_pair_state State = queue_pair_state::ready_to_send>
 class posting_operations : public channel_operations<Poster, State> {
  public:

@@ -27,28 +27,28 @@
 
 namespace verbspp {
 
-/// What `channel_scope::post_batch` hands to its function: takes what the scope takes, which is
-/// posted together when the function returns. What a request views needs to live only until the
-/// call that adds it returns.
+/// The object that `channel_scope::post_batch` passes to its function. It accepts the operations of
+/// a scope, which are posted together when the function returns. The data that an operation refers
+/// to must stay valid only until the call that adds it returns.
 template <std::size_t Requests, class List>
 class channel_batch : public send_queue_operations<channel_batch<Requests, List>, transport::rc,
                                                    queue_pair_state::ready_to_send,
                                                    posting_interface::standard, channel_tag> {
  public:
-  /// For the library.
+  /// Used by the library only.
   VERBSPP_DATA_PATH channel_batch(detail::channel_core& core, List& list) noexcept
       : core_(core), list_(list), first_(core.sends().next()) {}
   channel_batch(const channel_batch&) = delete;
   channel_batch& operator=(const channel_batch&) = delete;
   ~channel_batch() = default;
 
-  /// For the library: its requests have their numbers before they are posted, so nothing else may
-  /// be posted meanwhile.
+  /// Used by the library only: the requests of a batch get their numbers before they are posted, so
+  /// nothing else may be posted in the meantime.
   VERBSPP_DATA_PATH void check_first() noexcept {
     if (core_.sends().next() != first_) [[unlikely]]
       list_.refuse(detail::channel_core::posted_within_batch());
   }
-  /// For the library.
+  /// Used by the library only.
   [[nodiscard]] std::uint32_t size() const noexcept {
     return static_cast<std::uint32_t>(list_.next_place());
   }
@@ -75,7 +75,7 @@ class channel_batch : public send_queue_operations<channel_batch<Requests, List>
 
 namespace detail {
 
-/// What scopes and streams have in common: requests that must have finished at the end.
+/// The common part of scopes and streams: requests that have to finish before the end.
 class scope_base {
  public:
   VERBSPP_DATA_PATH scope_base(channel_core& core, const wait_limit* limit) noexcept : core_(core) {
@@ -85,12 +85,12 @@ class scope_base {
   scope_base(const scope_base&) = delete;
   scope_base& operator=(const scope_base&) = delete;
   VERBSPP_DATA_PATH ~scope_base() {
-    // Unless that was done: the function has thrown.
+    // Without effect if that was done already; otherwise, the function has thrown.
     static_cast<void>(finish());
     core_.close_scope(state_);
   }
 
-  /// Waits for everything. \returns the failure of that wait
+  /// Waits for all requests. \returns the failure of that wait
   VERBSPP_DATA_PATH std::optional<error> finish() noexcept {
     std::optional<error> ended;
     if (!core_.has_finished(state_)) {
@@ -100,7 +100,7 @@ class scope_base {
     }
     return ended;
   }
-  /// What to report of a scope whose function went well; nothing if all did.
+  /// The failures to report if the function has succeeded; empty if everything has.
   [[nodiscard]] VERBSPP_DATA_PATH std::optional<scope_error> failure(bool is_manual) noexcept {
     const std::optional<error> ended = finish();
     const std::uint32_t left = is_manual ? state_.left() : 0;
@@ -108,7 +108,7 @@ class scope_base {
       return std::nullopt;
     return describe(ended, left);
   }
-  /// The same of one whose function returned an error.
+  /// The failures to report if the function has returned an error.
   [[nodiscard]] scope_error failure_besides(const error& own, bool is_manual) noexcept {
     scope_error all = failure(is_manual).value_or(scope_error());
     all.add_own(own);
@@ -117,7 +117,7 @@ class scope_base {
 
  protected:
   [[nodiscard]] VERBSPP_DATA_PATH channel_core& core() const noexcept { return core_; }
-  /// Where a queue is full, it waits for room.
+  /// Posting waits for room if a queue is full.
   [[nodiscard]] VERBSPP_DATA_PATH posting_terms terms() noexcept {
     return {.scope = &state_, .waits_for_room = true};
   }
@@ -132,22 +132,22 @@ class scope_base {
 
 }  // namespace detail
 
-/// What `channel::scope` hands to its function: takes work, all of which has finished when the
-/// scope returns.
+/// The object that `channel::scope` passes to its function: it accepts requests, which have all
+/// finished when the scope returns.
 ///
-/// Posting gives a handle, which need not be kept: what goes wrong with requests whose results
-/// nobody took, the scope reports. Where a queue is full, posting waits for room, until the limit
-/// of the scope. Belongs to the function: it can be neither copied nor moved. Thread rule: as the
+/// Posting returns a handle, which need not be kept: the scope reports the failures of requests
+/// whose results were not taken. If a queue is full, posting waits for room, until the limit of the
+/// scope. It belongs to the function, and can be neither copied nor moved. Thread rule: like the
 /// channel.
 class channel_scope : public detail::scope_base, public posting_operations<channel_scope> {
  public:
   using scope_base::scope_base;
 
-  /// Posts up to `Requests` requests with one doorbell: those that `fill` gives to the
+  /// Posts up to `Requests` requests with one doorbell: those that `fill` adds to the
   /// `channel_batch` that it is called with, as `queue_pair::post_batch` does. Waits for room for
   /// all of them, until the limit of the scope.
-  /// \errors as of the requests alone, with the number of those that were posted; `invalid_input`
-  /// for more than there is room for, or than the send queue can hold
+  /// \errors as for single requests, with the number of requests that were posted; `invalid_input`
+  /// for more requests than the storage or the send queue can hold
   template <std::size_t Requests, std::size_t Elements = Requests,
             std::size_t InlineBytes = detail::usual_inline_bytes<Requests>, class Fill>
   [[nodiscard]] VERBSPP_DATA_PATH batch_result post_batch(Fill fill) {
@@ -182,12 +182,12 @@ class channel_scope : public detail::scope_base, public posting_operations<chann
   [[nodiscard]] result<void> make_room_for_batch(std::uint32_t wanted) noexcept;
 };
 
-/// What `channel::stream` hands to its function: takes work of which nobody holds handles, and asks
-/// the device to tell of every k-th request only. All of it has finished when the stream returns.
+/// The object that `channel::stream` passes to its function: it accepts requests without handles,
+/// and signals only every k-th one. All of them have finished when the stream returns.
 ///
-/// Where a queue is full, posting waits for room, until the limit of the stream: so a loop that
-/// only posts keeps the queue filled. Belongs to the function: it can be neither copied nor moved.
-/// Thread rule: as the channel.
+/// If a queue is full, posting waits for room, until the limit of the stream, so a loop that only
+/// posts keeps the queue filled. It belongs to the function, and can be neither copied nor moved.
+/// Thread rule: like the channel.
 class channel_stream : public detail::scope_base, public channel_operations<channel_stream> {
  public:
   VERBSPP_DATA_PATH channel_stream(detail::channel_core& core, const wait_limit* limit,
@@ -215,12 +215,12 @@ class channel_stream : public detail::scope_base, public channel_operations<chan
     return posted;
   }
 
-  std::uint64_t most_unsignaled_;  ///< between two that are signaled
+  std::uint64_t most_unsignaled_;  ///< between two signaled requests
 };
 
 namespace detail {
 
-/// Calls the function with the scope, and reports how both went.
+/// Calls the function with the scope, and reports the failures of both.
 template <class Scope, class Function>
 [[nodiscard]] VERBSPP_DATA_PATH auto run(Scope& scope, Function& function, bool is_manual) {
   using returned = std::remove_cv_t<std::invoke_result_t<Function&, Scope&>>;

@@ -11,44 +11,46 @@
 
 namespace verbspp {
 
-/// Why a scope failed: by its function's own error, by requests that the scope had to see finished,
-/// or both, which it tells apart.
+/// The failure of a scope: its function's own error, failures of requests that the scope waited
+/// for, or both, kept separate.
 class scope_error {
  public:
   constexpr scope_error() noexcept = default;
-  /// A scope that failed before its function was called.
+  /// The failure of a scope before its function was called.
   scope_error(const error& own) noexcept : own_(own) {}
 
-  /// What the function returned; empty if it succeeded.
+  /// The error that the function returned; empty if it succeeded.
   [[nodiscard]] const std::optional<error>& own() const noexcept { return own_; }
-  /// Why requests of the scope failed whose results nobody took; empty if none did. It is the root:
-  /// what failed first on the channel (`work_error::from` has the rest), or the limit that ended
-  /// the wait for them.
+  /// The failure of requests whose results were not taken; empty if none has failed. It is the
+  /// root: the first failure on the channel (`work_error::from` has the details), or the limit that
+  /// ended the wait for them.
   [[nodiscard]] const std::optional<error>& work() const noexcept { return work_; }
-  /// How many of them failed by themselves, and how many were flushed because of another failure.
+  /// The number of these requests that failed by themselves, and of those that were flushed because
+  /// of another failure.
   [[nodiscard]] std::uint32_t failed() const noexcept { return failed_; }
   [[nodiscard]] std::uint32_t flushed() const noexcept { return flushed_; }
-  /// Of a manual scope: how many requests were left without their result having been taken.
+  /// The number of requests of a manual scope whose results were not taken.
   [[nodiscard]] std::uint32_t left() const noexcept { return left_; }
 
-  /// The function's error, or else that of the work, or else that some was left.
+  /// Converts to the function's error, or else to that of the requests, or else to an error for the
+  /// results that were not taken.
   operator error() const noexcept;
   operator transport_error() const noexcept { return static_cast<error>(*this); }
-  /// One line that says all of it.
+  /// The complete description, on one line.
   [[nodiscard]] std::string message() const;
-  /// Throws it as an `exception` with this message's beginning; without exceptions prints the
+  /// Throws an `exception` that has the beginning of this message; without exceptions, prints the
   /// message and aborts.
   [[noreturn]] void raise() const;
 
-  /// For the library.
+  /// Used by the library only.
   void add_own(const error& cause) noexcept { own_ = cause; }
-  /// For the library.
+  /// Used by the library only.
   void add_work(const error& root, std::uint32_t failed, std::uint32_t flushed) noexcept {
     work_ = root;
     failed_ = failed;
     flushed_ = flushed;
   }
-  /// For the library.
+  /// Used by the library only.
   void add_left(std::uint32_t left) noexcept { left_ = left; }
   [[nodiscard]] bool is_any() const noexcept { return own_ || work_ || left_ != 0; }
 
@@ -62,7 +64,7 @@ class scope_error {
 
 std::ostream& operator<<(std::ostream& out, const scope_error& e);
 
-/// A `Value`, or why the scope failed.
+/// A `Value`, or the failure of the scope.
 template <class Value>
 using scope_result = detail::outcome<Value, scope_error>;
 

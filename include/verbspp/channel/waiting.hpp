@@ -5,32 +5,33 @@
 
 namespace verbspp {
 
-/// How a channel waits for its work: by looking again and again, which sees it soonest and keeps a
-/// processor busy, by sleeping until the device has something to tell, or by looking for some time
-/// and then sleeping.
+/// The way in which a channel waits for its requests: by polling, which has the lowest latency and
+/// occupies a processor; by sleeping until the device reports a completion; or by polling for some
+/// time and then sleeping.
 ///
 ///     domain.build_channel().waiting(wait_mode::spin_then_sleep(20us))
 ///
-/// A channel that sleeps is woken by its completions, and by what fails meanwhile: its queues, its
-/// port, the device (asynchronous events, which the program still gets), a descriptor of the
-/// program's (`channel::watch`).
+/// A sleeping channel is woken by its completions, and by failures: of its queues, its port or the
+/// device (asynchronous events, which the program still receives), or by a descriptor of the
+/// program (`channel::watch`).
 class wait_mode {
  public:
-  /// For as long as it takes; the default.
+  /// Polls for as long as it takes; the default.
   [[nodiscard]] static constexpr wait_mode spin() noexcept {
     return wait_mode((std::chrono::nanoseconds::max)());
   }
   [[nodiscard]] static constexpr wait_mode sleep() noexcept {
     return wait_mode(std::chrono::nanoseconds::zero());
   }
-  /// About as long as a sleep and its end take, a few microseconds, is a good length: it costs at
-  /// most twice what the better one of the two would.
+  /// Polls for `length`, and then sleeps. A good length is about the time that it takes to go to
+  /// sleep and wake up, a few microseconds: then the cost is at most twice that of the better of
+  /// the two modes.
   [[nodiscard]] static constexpr wait_mode spin_then_sleep(
       std::chrono::nanoseconds length) noexcept {
     return wait_mode(length);
   }
 
-  /// How long it spins; the largest duration if for ever.
+  /// The time for which it polls; the largest duration if it never sleeps.
   [[nodiscard]] constexpr std::chrono::nanoseconds spins_for() const noexcept { return spins_for_; }
   [[nodiscard]] constexpr bool sleeps() const noexcept {
     return spins_for_ != (std::chrono::nanoseconds::max)();
