@@ -35,7 +35,8 @@ class prepared_channel;
 
 /// The options of a stream.
 struct stream_options {
-  /// Every k-th request is signaled, 1 or more; at most half the length of the send queue.
+  /// The interval of signaled requests: every k-th. Limited to at least 1, and at most half the
+  /// length of the send queue.
   std::uint32_t signal_every = 16;
 };
 
@@ -210,7 +211,8 @@ class channel : public detail::core_owner,
   /// endpoint, whose generation lets the peer recognize that it is newer.
   /// \errors as `close` and `channel_builder::build`
   [[nodiscard]] result<struct endpoint> renew() noexcept;
-  /// Connects a prepared channel, which may be new or renewed. On failure the channel is broken.
+  /// Connects a prepared channel, which may be new or renewed. If the queue pair's handshake fails,
+  /// the channel is broken; other errors leave it unchanged.
   /// \errors as `queue_pair::handshake`; `mismatch` for an endpoint of an earlier connection;
   /// `busy` if the channel is connected; `not_connected` if it was not renewed
   [[nodiscard]] result<void> handshake(const struct endpoint& remote) noexcept;
@@ -224,7 +226,7 @@ class channel : public detail::core_owner,
   /// channel is in no hub.
   [[nodiscard]] channel_id id() const noexcept { return core().id(); }
   [[nodiscard]] bool is_connected() const noexcept { return state() == channel_state::connected; }
-  /// The cause of the failure; empty unless the channel is broken.
+  /// The cause of the failure of a broken channel, or of the end of a closed one; empty otherwise.
   [[nodiscard]] std::optional<channel_failure> failure() const noexcept;
   /// The number of requests that are not known to have finished. It is 0 once a wait, a blocking
   /// call or the end of a scope has found the channel broken, since these collect all outstanding

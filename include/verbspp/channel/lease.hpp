@@ -24,32 +24,33 @@
 
 namespace verbspp {
 
-/// How a lease is granted and taken back.
+/// The way in which a lease is granted and revoked.
 enum class lease_by : std::uint8_t {
-  /// By a memory window of type 2, bound to the part for this purpose, which lets in the peer of
-  /// this channel alone. Taken back by a request, without a system call. RC; the memory has to be
+  /// By a type 2 memory window, bound to the part for this lease, which admits only the peer of
+  /// this channel. Revoked by a work request, without a system call. RC only; the memory has to be
   /// registered with `access::window_bind`.
   window,
-  /// By a registration of the part of its own, whose key lets in the peers of all queue pairs of
-  /// the protection domain that know it. Granted and taken back by system calls: that takes longer,
-  /// more so for more bytes. The memory's own registration need not give the rights.
+  /// By a separate registration of the part. Its key admits the peers of all queue pairs of the
+  /// protection domain that know it. Granted and revoked by system calls, which take longer, the
+  /// more so for more bytes. The memory's own registration need not grant the rights.
   registration,
-  /// By the memory's own key, which lets in the peers of all queue pairs of the protection domain,
-  /// to all of the memory, for as long as it is registered: the next lease has the same key. Costs
-  /// nothing to grant, and is taken back by ending the connection of this channel. For peers that
-  /// are trusted to go by what they were told, and devices that have no better.
+  /// By the key of the memory's own registration, which admits the peers of all queue pairs of the
+  /// protection domain to all of the memory, for as long as it is registered: the next lease has
+  /// the same key. Costs nothing to grant, and is revoked by closing the connection of this
+  /// channel. For trusted peers that respect the bounds of their lease, and for devices that
+  /// support no better way.
   connection,
 };
 
 [[nodiscard]] const char* to_string(lease_by by) noexcept;
 
-/// What a lease can grant.
+/// The rights that a lease can grant.
 template <access_flags Rights>
 concept LeaseRights = detail::because(!Rights.empty() && access::all_remote.contains(Rights),
                                       "a lease grants remote rights and nothing else: name "
                                       "access::remote_read, remote_write or remote_atomic");
 
-/// Memory of which a part can be leased with these rights in that way.
+/// Memory of which a part can be leased with these rights, in that way.
 template <access_flags OfMemory, access_flags Rights, lease_by By>
 concept LeasableWith =
     detail::because(By != lease_by::window || OfMemory.contains(access::window_bind),
@@ -63,7 +64,7 @@ concept LeasableWith =
                     "a lease by connection gives the memory's own key: register the memory with "
                     "the remote rights that the lease shall grant");
 
-/// Memory that a lease keeps: owned, which is moved there, or shared.
+/// Memory that a lease keeps: owned memory, which is moved into it, or shared memory.
 template <class Memory>
 concept KeptByLease =
     detail::because(detail::HasKeep<std::remove_cvref_t<Memory>> ||
@@ -78,7 +79,7 @@ concept KeptByLease =
 template <access_flags Rights, class Memory = void>
 class lease;
 
-/// How the lease of owned memory ended, and the memory.
+/// The result of revoking a lease that owns its memory, and the memory.
 ///
 ///     auto [result, buffer] = std::move(lease).revoke();
 template <class Memory>
@@ -92,25 +93,25 @@ namespace detail {
 class channel_core;
 struct lease_record;
 
-/// What is to be leased.
+/// The memory to be leased, and the rights.
 struct lease_request {
-  ibv_mr* registered;     ///< null if that is gone
-  std::uint64_t address;  ///< of the first byte, for peers
-  std::byte* memory;      ///< the same, for the program
+  ibv_mr* registered;     ///< null if the registration no longer exists
+  std::uint64_t address;  ///< the first byte, as peers address it
+  std::byte* memory;      ///< the first byte, as the program addresses it
   std::uint64_t length;
   access_flags rights;
   lease_by by;
 };
 
-/// A lease, whatever its rights and memory.
+/// A lease, independent of the types of its rights and memory.
 class lease_owner {
  public:
-  /// \param waits whether to wait until the peer has access
-  /// \param memory is let go when the lease is over, and if this fails
+  /// \param waits true to wait until the peer has access
+  /// \param memory released when the lease is over, and if this fails
   [[nodiscard]] static result<lease_owner> grant(channel_core& core, const lease_request& request,
                                                  bool waits, call_limit limit,
                                                  kept_memory memory) noexcept;
-  /// None.
+  /// No lease.
   lease_owner() noexcept = default;
   lease_owner(const lease_owner&) = delete;
   lease_owner& operator=(const lease_owner&) = delete;
@@ -120,8 +121,8 @@ class lease_owner {
 
   void swap(lease_owner& other) noexcept { std::swap(record_, other.record_); }
   [[nodiscard]] result<void> revoke(call_limit limit) noexcept;
-  /// Revokes without being asked to, and reports it if that fails.
-  /// \returns whether the memory is the program's again
+  /// Revokes the lease without returning an error; a failure is reported as a destructor's failure.
+  /// \returns true if the program may reuse the memory
   bool drop() noexcept;
   [[nodiscard]] bool is_open() const noexcept;
   [[nodiscard]] result<remote_key> key() const noexcept;
@@ -137,13 +138,13 @@ class lease_owner {
  private:
   explicit lease_owner(lease_record* record) noexcept : record_(record) {}
 
-  lease_record* record_ = nullptr;  ///< null if there is none, or it was moved from, or revoked
+  lease_record* record_ = nullptr;  ///< null if there is no lease, or it was moved from or revoked
 };
 
-/// All of memory that a lease keeps.
+/// The whole of memory that a lease keeps.
 template <access_flags Rights, class Memory>
 [[nodiscard]] lease_request whole_of(const Memory& memory, lease_by by) noexcept {
-  // Work may write where the type of the program's handle is constant.
+  // Requests may write to the memory, even if the type of the program's handle is const.
   auto* const first = reinterpret_cast<std::byte*>(
       const_cast<std::remove_const_t<typename Memory::value_type>*>(memory.data()));
   return {.registered = memory.native_handle(),
@@ -154,7 +155,7 @@ template <access_flags Rights, class Memory>
           .by = by};
 }
 
-/// A part of a region, which somebody else keeps.
+/// A part of a region that the caller keeps.
 template <access_flags Rights, access_flags OfRegion>
 [[nodiscard]] result<lease_request> part_of(const memory_region<OfRegion>& region,
                                             std::size_t offset, std::size_t length,
@@ -174,35 +175,35 @@ template <access_flags Rights, access_flags OfRegion>
                        .by = by};
 }
 
-/// What leases have in common, whatever their memory.
+/// The common part of all leases, independent of their memory.
 template <access_flags Rights>
 class VERBSPP_CONSUMABLE lease_base {
  public:
   static constexpr access_flags rights = Rights;
 
-  /// What to give the peer.
-  /// \errors `invalid_input` if the lease was revoked, or moved from; `not_connected` if it ended
-  /// with its connection, or was given back by the peer
+  /// The remote memory to give to the peer.
+  /// \errors `invalid_input` if the lease was revoked or moved from; `not_connected` if it ended
+  /// with its connection, or was returned by the peer
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED result<remote_memory<Rights>> remote() const noexcept {
     VERBSPP_TRY(key, owner_.key());
     return remote_memory<Rights>(owner_.address(), owner_.length(), key);
   }
-  /// Whether the peer has access, as far as this side knows: not after `revoke`, when the
-  /// connection has ended, or when the peer has made the key void and the channel has seen its
-  /// message.
+  /// True if the peer has access, as far as this side knows. False after `revoke`, after the end of
+  /// the connection, and once the channel has received the message with which the peer has
+  /// invalidated the key.
   [[nodiscard]] bool is_open() const noexcept { return owner_.is_open(); }
-  /// Tells the lease of a key that the peer has made void, where the channel was not told:
+  /// Notifies the lease that the peer has invalidated a key, if the channel was not informed:
   /// `lease.note_invalidated(*message.received()->invalidated_rkey())`.
-  /// \returns whether that was the key of this lease, which the peer has given back then
+  /// \returns true if it is the key of this lease, which the peer has thereby returned
   bool note_invalidated(remote_key key) noexcept { return owner_.note_invalidated(key); }
   /// \pre the lease was neither revoked nor moved from
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED lease_by by() const noexcept { return owner_.by(); }
-  /// Its memory window; null if there is none, or no more.
+  /// The lease's memory window; null if it has none, or none any more.
   [[nodiscard]] ibv_mw* native_handle() const noexcept {
     return owner_.has_lease() ? owner_.window() : nullptr;
   }
 
-  lease_base& operator=(lease_base&&) = delete;  // each knows what goes first
+  lease_base& operator=(lease_base&&) = delete;  // each class has its own order of destruction
 
   friend std::ostream& operator<<(std::ostream& out, const lease_base& lease) {
     lease.owner_.print(out, Rights);
@@ -220,59 +221,63 @@ class VERBSPP_CONSUMABLE lease_base {
 
 }  // namespace detail
 
-/// What the peer of a channel was granted, until it is taken back: access to a part of memory of
-/// this side, under a key of its own.
+/// The access of a channel's peer to a part of this side's memory, under a separate key, until it
+/// is revoked.
 ///
 ///     VERBSPP_TRY(part, region.window_part<access::remote_write>(0, 4096));
 ///     VERBSPP_TRY(lease, channel.lease(part));
-///     VERBSPP_TRY(remote, lease.remote());  // for the peer
+/// give this to the peer
 ///     ...
-///     VERBSPP_TRYV(lease.revoke());         // no byte of the peer's lands there any more
+/// the peer can no longer access the memory
 ///
-/// **Taking it back.** `revoke` returns when the device has confirmed that the peer has no access,
-/// whatever the peer still believes; dropping the lease does the same. By a window, that is a local
-/// invalidation, which waits for what is in the send queue before it. Where a request can't be
-/// posted, or its limit has passed, the window is deallocated instead, by a system call; and so it
-/// is where a lease is dropped while requests are in the send queue, since a destructor should not
-/// wait for these. A lease that is dropped before its bind has been carried out waits for the bind,
-/// at most for a second; then the connection is given up. What `revoke` returns is whether the
-/// device took it back, and what became of the wait; only if it says `driver` the peer may have
-/// access still, and the memory must not be freed.
+/// **Revocation.** `revoke` returns when the device has confirmed that the peer no longer has
+/// access, whatever the peer believes; destroying the lease does the same. For a window, this is a
+/// local invalidation, which is carried out after the earlier requests in the send queue. If the
+/// request can't be posted, or its limit is reached, a system call deallocates the window instead.
+/// The same applies if a lease is destroyed while requests are in the send queue, since a
+/// destructor should not wait for them. A lease that is destroyed before its bind has been carried
+/// out waits for the bind, for at most one second; then the channel breaks. `revoke` returns
+/// whether the device has revoked the access, and the outcome of the wait. Only if it returns
+/// `driver`, the peer may still have access, and the memory must not be freed.
 ///
-/// **Who uses it too late**, a peer that still writes, reads, or does atomics: its request fails
-/// with a remote access error, and its channel breaks. So does this side's, since a queue pair that
-/// has refused an access goes to ERR, which it finds with its next request or receive.
+/// **A peer that uses the lease after it was revoked**, by a write, a read or an atomic: its
+/// request fails with a remote access error, and its channel breaks. So does the channel of this
+/// side, because a queue pair that has refused an access goes to ERR. The channel detects that with
+/// its next request or receive.
 ///
-/// **The key.** The next lease of the same bytes has another one. Windows are used again, under the
-/// next of 256 keys; a window that has had 255 is replaced by a new one, which is allocated before
-/// that is given up. So a key comes again after 255 leases at the earliest, and only if the device
-/// gives its number out anew. (Not by `lease_by::connection`.)
+/// **The key.** The next lease of the same bytes has a different key. A window is used for up to
+/// 255 leases, each with the next of its 256 keys. Then it is replaced by a new one, which is
+/// allocated before the old one is deallocated. So a key recurs after 255 leases at the earliest,
+/// and only if the device reuses the window's number. (This does not apply to
+/// `lease_by::connection`.)
 ///
 /// **When the connection ends**, by a failure, `close`, `renew`, or with its channel, so do its
-/// leases: in ERR the device refuses what the peer sends, and before the queue pair is destroyed
-/// what leases have is released. A lease may outlive all that, and is revoked at no cost then.
+/// leases: in ERR the device refuses the peer's requests, and the resources of the leases are
+/// released before the queue pair is destroyed. A lease may outlive this; revoking it then costs
+/// nothing.
 ///
-/// **When the peer gives it back** by `send_with_invalidate`, the completion of the receive tells
-/// the channel: `is_open` is false then, and `revoke` succeeds at once. It does not where the
-/// receive was a shared one, of a hub with a pool: the message tells the program, which tells the
-/// lease by `note_invalidated`. Let one side close a lease: where both invalidate its key, the
-/// second one fails on most devices, and the connection breaks; the lease is over in any case.
+/// **When the peer returns it** by `send_with_invalidate`, the completion of the receive informs
+/// the channel: after that `is_open` is false, and `revoke` succeeds immediately. If the receive
+/// was a shared one, of a hub with a pool, the channel is not informed: the message has the key,
+/// which the program passes to `note_invalidated`. Only one side should end a lease: if both
+/// invalidate its key, the second invalidation fails on most devices, and the connection breaks.
+/// The lease is over in any case.
 ///
-/// **The memory** of a lease of a part of a region is *borrowed*: region and bytes have to live
-/// until the lease is over, which is the caller's duty; where one with a window goes earlier,
-/// deregistering it fails. A lease of a shared buffer, or a part of one, keeps the pages. One of an
-/// owned buffer, or a part of one, has it: `lease<Rights, Memory>`, whose `revoke` gives it back.
-/// Memory that the device did not give back is never freed then.
+/// **The memory.** A lease of a part of a region *borrows* the memory: the caller has to keep the
+/// region and its bytes until the lease is over. While the lease has a window, deregistering the
+/// region fails. A lease of a shared buffer, or a part of one, keeps the pages alive. A lease of an
+/// owned buffer, or a part of one, owns it: `lease<Rights, Memory>`, whose `revoke` returns it.
+/// If the device does not release the memory, such leases never free it.
 ///
-/// A move-only owner; assigning to one revokes what it was. A default constructed one is none, and
-/// refuses what one that was moved from refuses. Thread rule: as its channel: one thread at a time
-/// for both.
+/// A move-only owner; assigning to a lease revokes the previous one. A default constructed lease is
+/// empty, like one that was moved from. Thread rule: like its channel: one thread at a time for
+/// both.
 template <access_flags Rights>
 class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::lease_base<Rights> {
  public:
-  /// None, as one that was moved from.
+  /// An empty lease, like one that was moved from.
   lease() noexcept = default;
-  /// For the library.
+  /// Used by the library only.
   explicit lease(detail::lease_owner owner) noexcept
       : detail::lease_base<Rights>(std::move(owner)) {}
   lease(lease&&) noexcept = default;
@@ -285,23 +290,23 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease<Rights, void> : public detail::leas
   lease& operator=(const lease&) = delete;
   ~lease() = default;
 
-  /// Takes it back. Blocks until the device has confirmed that; the lease is over then, whatever
-  /// this returns.
-  /// \errors `timed_out`, `cancelled` if the limit ended the wait, and with it the connection: the
-  /// peer has no access either way; `driver` if the device did not take it back; `invalid_input` if
-  /// it was revoked before, or moved from
+  /// Revokes the lease. Blocks until the device has confirmed it. After that the lease is over,
+  /// whatever this returns.
+  /// \errors `timed_out`, `cancelled` if the limit ended the wait and broke the connection: the
+  /// peer has no access in either case; `driver` if the device did not revoke the access;
+  /// `invalid_input` if the lease was revoked before or moved from
   VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES result<void> revoke(
       call_limit limit = call_limit::of_channel()) noexcept {
     return this->owner_.revoke(limit);
   }
 };
 
-/// A lease that has its memory, which `revoke` gives back. Dropping it revokes, and then destroys
-/// the memory.
+/// A lease that owns its memory, which `revoke` returns. Destroying the lease revokes it, and then
+/// destroys the memory.
 template <access_flags Rights, class Memory>
 class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights> {
  public:
-  /// For the library.
+  /// Used by the library only.
   lease(detail::lease_owner owner, Memory&& memory) noexcept
       : detail::lease_base<Rights>(std::move(owner)), memory_(std::move(memory)) {}
   lease(lease&&) noexcept = default;
@@ -314,12 +319,11 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   lease(const lease&) = delete;
   lease& operator=(const lease&) = delete;
   ~lease() {
-    // Before the memory goes, or instead.
+    // Before the memory is destroyed. If revoking has failed, the memory is kept.
     if (!this->owner_.drop()) keep_for_ever();
   }
 
-  /// Takes it back, as `lease<Rights>::revoke` does, and gives the memory back with what came of
-  /// it.
+  /// Revokes the lease as `lease<Rights>::revoke` does, and returns the memory with the result.
   [[nodiscard]] VERBSPP_CALLABLE_UNCONSUMED VERBSPP_CONSUMES revoked<Memory> revoke(
       call_limit limit = call_limit::of_channel()) && noexcept {
     return {this->owner_.revoke(limit), std::move(memory_)};
@@ -327,14 +331,14 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   // It returns the memory, so it consumes the lease.
   void revoke(call_limit = call_limit::of_channel()) & = delete;  // std::move(lease).revoke()
 
-  /// The memory, while the peer has access to it: for what both sides look at, such as words that
-  /// the peer changes by atomics.
+  /// The memory, which the peer can access at the same time: for data that both sides use, such as
+  /// words that the peer changes by atomics.
   [[nodiscard]] Memory& memory() & noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
   [[nodiscard]] const Memory& memory() const& noexcept VERBSPP_LIFETIMEBOUND { return memory_; }
   void memory() const&& = delete;  // ends with the lease: name that, or take it by revoke()
 
  private:
-  /// Memory that the device has not given back, where nobody frees it.
+  /// Memory that the device did not release, and that is never freed.
   struct never_freed {
     Memory memory;
     never_freed* next;
@@ -348,8 +352,8 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
   Memory memory_;
 };
 
-/// How a channel grants leases: of a part for a memory window, of a part of a region, of a buffer
-/// that the lease owns, or of one that it shares.
+/// The functions by which a channel grants leases: of a part for a memory window, of a part of a
+/// region, of a buffer that the lease owns, or of one that it shares.
 ///
 ///     channel.lease(region.window_part<access::remote_write>(0, 64).value());
 ///     channel.lease<access::remote_write>(region, 0, 64);
@@ -357,19 +361,19 @@ class [[nodiscard]] VERBSPP_CONSUMABLE lease : public detail::lease_base<Rights>
 ///     channel.lease<access::remote_write>(shared_buffer);
 ///     channel.lease<access::remote_write, lease_by::registration>(shared_buffer);
 ///
-/// `lease` blocks until the peer has access, at most until its limit, or the channel's default one.
-/// `post_lease` does not wait for the device: the peer has access when the request has been carried
-/// out, so what `remote()` gives may go to it by any request of this channel that is posted
-/// afterwards. If the device refuses then, that breaks the connection. Memory that moves into a
-/// lease stays where it was if there is none.
+/// `lease` blocks until the peer has access, at most until its limit, or the channel's default
+/// limit. `post_lease` does not wait for the device: the peer has access when the request has been
+/// carried out, so `remote()` may be sent to the peer by any later request of this channel. If the
+/// device then refuses the lease, the connection breaks. Memory that is moved into a lease stays
+/// with the caller if the lease is not granted.
 ///
 /// `Channel` has `core()`, its state.
-/// \errors of the channel; of the request, which breaks the connection; `timed_out`, `cancelled` if
-/// the limit ended the wait, and with it the connection, unless it had passed before;
-/// `not_supported` where the device or the transport can't take a window back: the message names
-/// the other ways; `permission` if the channel's access flags do not allow the rights;
-/// `invalid_input` for no bytes, and for memory that is gone, or of another protection domain; by
-/// registration, as `register_memory`
+/// \errors those of the channel; those of the request, which break the connection; `timed_out`,
+/// `cancelled` if the limit ended the wait, which also breaks the connection, unless the limit had
+/// expired before; `not_supported` if the device or the transport can't revoke a window: the
+/// message names the other ways; `permission` if the channel's access flags do not allow the
+/// rights; `invalid_input` for 0 bytes, and for memory that was deregistered, or is of another
+/// protection domain; by registration, as `register_memory`
 template <class Channel>
 class lease_operations {
  public:
@@ -386,7 +390,7 @@ class lease_operations {
     return borrow<Rights>(request_of(part), false, call_limit::of_channel());
   }
 
-  /// `length` bytes from `offset` on.
+  /// Leases `length` bytes from `offset` on.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
     requires LeaseRights<Rights> && LeasableWith<OfRegion, Rights, By>
   [[nodiscard]] result<verbspp::lease<Rights>> lease(
@@ -403,7 +407,7 @@ class lease_operations {
     VERBSPP_TRY(part, detail::part_of<Rights>(region, offset, length, By));
     return borrow<Rights>(part, false, call_limit::of_channel());
   }
-  // Of a temporary region, which is gone when these have returned, there is no lease.
+  // A temporary region is refused, because it is destroyed when these functions return.
   template <access_flags Rights, lease_by By = lease_by::window, access_flags OfRegion>
   void lease(const memory_region<OfRegion>&& region, std::size_t offset, std::size_t length,
              call_limit limit = call_limit::of_channel())
@@ -416,8 +420,8 @@ class lease_operations {
                              "this region is a temporary, which ends before the lease does: name "
                              "it, and keep it until the lease is over");
 
-  /// A buffer, or a part of one: what owns its memory is moved into the lease, what shares it is
-  /// copied.
+  /// Leases a buffer, or a part of one. An owner of its memory is moved into the lease; a handle
+  /// that shares it is copied.
   template <access_flags Rights, lease_by By = lease_by::window, class Memory>
     requires KeptByLease<Memory> && LeaseRights<Rights> &&
              LeasableWith<std::remove_cvref_t<Memory>::rights, Rights, By>
