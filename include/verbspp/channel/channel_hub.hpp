@@ -21,32 +21,35 @@
 
 namespace verbspp {
 
-/// How large a hub is.
+/// The size and the wait mode of a hub.
 struct hub_options {
-  /// How many channels there can be at once: 1 to 65,535.
+  /// The maximum number of channels at a time: 1 to 65,535.
   std::uint32_t channels = 64;
-  /// How many completions its queue holds: the sum of what all channels and the shared receives can
-  /// have outstanding.
+  /// The number of completions that its queue holds: the sum of the requests that all channels and
+  /// the shared receives can have outstanding.
   std::uint32_t completions = 4096;
-  /// With a pool: how many receives it keeps posted.
+  /// With a pool: the number of receives that it keeps posted.
   std::uint32_t receives = 256;
-  /// With a pool: so many are posted together, with one doorbell: 1 to 64, and at most half of
-  /// `receives`.
+  /// With a pool: the number of receives that are posted together, with one doorbell. Limited to 1
+  /// to 64, and to half of `receives`.
   std::uint32_t refill = 16;
-  /// How `wait` does it, and how its channels may: those of a hub that spins can't sleep.
+  /// The wait mode of the hub. If the hub only spins, its channels can't sleep.
   wait_mode waiting = wait_mode::spin();
 };
 
-/// What a hub has to tell about one of its channels.
+/// A message or a notification of one channel of a hub.
 struct arrival {
-  /// Which channel; compare it with the `id()` of the one that the program has there.
+  /// The id of the channel; compare it with the `id()` of the channel that the program has at this
+  /// index.
   channel_id source{};
-  /// What it received. Empty if there is nothing but news: the channel has completions, of which
-  /// its `poll` takes care, and which give the places of its sends back, or tell that it is broken.
+  /// The message that the channel received. Empty for a notification: the channel has completions,
+  /// which its `poll` processes. They return the places of its sends to the pool, or report that
+  /// the channel is broken.
   verbspp::message message{};
 };
 
-/// Where many channels complete: one completion queue, and, with a pool, one shared receive queue.
+/// The place where many channels complete: one completion queue and, with a pool, one shared
+/// receive queue.
 ///
 ///     VERBSPP_TRY(hub, channel_hub::create(domain, pool));
 ///     VERBSPP_TRY(prepared, domain.build_channel().hub(hub).build());
@@ -55,56 +58,59 @@ struct arrival {
 ///     VERBSPP_TRY(arrived, hub.wait(slots, 100ms));
 ///     for (arrival& each : arrived) ...
 ///
-/// Any thread may wait for the hub; each message goes to one of them. A channel itself stays what
-/// it is, the business of one thread at a time: threads that share one lock it, with a mutex beside
-/// it, say. Channels of a hub can be on different threads, and wait for their own work as others
-/// do; whoever looks for completions hands each to the channel that it belongs to.
+/// Any thread may wait for the hub; each message is returned to one of them. A channel may still be
+/// used by only one thread at a time: threads that share a channel need a lock for it, such as a
+/// mutex stored with it. Channels of one hub can be used by different threads, which wait for their
+/// own requests as usual. A thread that polls passes each completion to the channel that it belongs
+/// to.
 ///
-/// Messages of one channel are handed out in order; with several threads that take them, what these
-/// do with them is in the order that they make. What a channel had received and nobody was given is
-/// dropped when that channel is closed, renewed or destroyed. If the pool is empty, receives are
-/// posted again when places have come back, at the next look; senders wait so long (RNR).
+/// Messages of one channel are returned in order. If several threads take them, these threads
+/// determine the order in which the messages are processed. Messages of a channel that were not
+/// returned yet are dropped when the channel is closed, renewed or destroyed. If the pool is empty,
+/// receives are posted again at the first poll after places were returned to it; until then,
+/// senders are delayed (RNR).
 ///
-/// The queue can't overrun: building a channel for whose work there is no room is an error. The
-/// lock of the hub is taken where completions are looked for, not where work is posted.
+/// The queue can't overrun: building a channel fails if the queue has no room for its requests. The
+/// hub's lock is taken by polls, not by posting.
 ///
-/// A shared handle, cheap to copy, kept alive by its channels; keeps its protection domain and its
-/// pool alive. One that was moved from is empty, and refuses everything (`invalid_input`).
-/// Thread-safe.
+/// A shared handle, which is cheap to copy, and which its channels keep alive. It keeps its
+/// protection domain and its pool alive. A handle that was moved from is empty, and refuses all
+/// operations (`invalid_input`). Thread-safe.
 class channel_hub {
  public:
-  /// A hub of channels that have receives of their own (see `inbox`).
-  /// \errors `invalid_input` if a number is out of its range, or above the device's limits;
+  /// Creates a hub whose channels have their own receives (see `inbox`).
+  /// \errors `invalid_input` if an option is out of range, or above the device's limits;
   /// `resource_exhausted`; as `completion_queue::create`
   [[nodiscard]] static result<channel_hub> create(const class protection_domain& domain,
                                                   const hub_options& options = {}) noexcept;
-  /// A hub of channels that receive into the places of a pool, from one queue.
-  /// \errors as above; as `shared_receive_queue::create`; `invalid_input` for a pool of another
-  /// protection domain, or that was moved from
+  /// Creates a hub whose channels receive into the places of a pool, from one shared receive queue.
+  /// \errors as above; as `shared_receive_queue::create`; `invalid_input` if the pool is of another
+  /// protection domain, or was moved from
   [[nodiscard]] static result<channel_hub> create(const class protection_domain& domain,
                                                   const message_pool& pool,
                                                   const hub_options& options = {}) noexcept;
 
-  /// Takes what has arrived, up to as many as there are slots; never blocks.
-  /// \returns the slots that were filled, the first ones; none is a normal answer
-  /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if its
-  /// completion queue is broken: all of its channels are, then
+  /// Takes the available arrivals, at most one for each slot; never blocks.
+  /// \returns the slots that were filled, at the beginning of `into`; may be empty
+  /// \errors `invalid_input` if there are no slots, or the hub was moved from; `driver` if the
+  /// completion queue is broken, and with it all channels of the hub
   [[nodiscard]] result<std::span<arrival>> poll(std::span<arrival> into) const noexcept;
-  /// The same, waited for: at least one. What has failed meanwhile ends it, too: the device, the
-  /// hub's queues, the port of a channel (asynchronous events, which the program still gets). It
-  /// goes on telling so where nothing else has arrived, of a port until that is active again.
-  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested; `driver` for what has
-  /// failed
+  /// As `poll`, but waits for at least one arrival. Failures end the wait, too: of the device, the
+  /// hub's queues, or the port of a channel (asynchronous events, which the program still
+  /// receives). Later calls return the error again if nothing else has arrived; that of a port,
+  /// until it is active again.
+  /// \errors as `poll`; `timed_out`; `cancelled` if a stop was requested; `driver` for these
+  /// failures
   [[nodiscard]] result<std::span<arrival>> wait(std::span<arrival> into,
                                                 call_limit limit) const noexcept;
 
-  /// How many channels there are.
+  /// The number of channels.
   [[nodiscard]] std::uint32_t size() const noexcept;
-  /// How many there can be at once; their indexes are below that.
+  /// The maximum number of channels at a time; their indexes are below it.
   [[nodiscard]] std::uint32_t capacity() const noexcept;
-  /// For how many completions there is room that no channel has claimed.
+  /// The number of completions for which there is room, and that no channel has reserved.
   [[nodiscard]] std::uint64_t room() const noexcept;
-  /// How many receives are posted to the shared queue; 0 without a pool.
+  /// The number of receives posted to the shared receive queue; 0 without a pool.
   [[nodiscard]] std::uint32_t receives_posted() const noexcept;
   /// The completion queue; null if the hub was moved from.
   [[nodiscard]] ibv_cq* native_handle() const noexcept;

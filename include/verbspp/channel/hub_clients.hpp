@@ -23,7 +23,7 @@
 
 namespace verbspp {
 
-/// The clients of a server: for each, its channel, and what the program knows about it. It belongs
+/// The clients of a server: the channel of each, and the program's data about it. The table belongs
 /// to a hub, and gives each client to one thread at a time.
 ///
 ///     VERBSPP_TRY(clients, hub_clients<account>::create(hub));
@@ -34,18 +34,18 @@ namespace verbspp {
 ///     while (std::optional<message> request = client.next())
 ///       client.link().post_send(...), client.data()
 ///
-/// Arrivals of a channel wait, in order, until `add`. Then the client gets its first turn, with
-/// messages or without. A client gets a turn whenever it has messages, completions, or its channel
-/// has failed. While a thread has the turn, other threads get other clients; so the messages of a
-/// client stay in order, and its channel and data need no lock. Turns go round: a client that
-/// sends much does not hold up the others.
+/// Arrivals of a channel are held, in order, until `add`. Then the client gets its first turn,
+/// whether it has messages or not. A client gets a turn whenever it has messages or completions, or
+/// its channel has failed. While a thread has a client's turn, other threads get other clients; so
+/// the messages of a client stay in order, and its channel and data need no lock. Turns rotate: a
+/// client that sends much does not delay the others.
 ///
 /// A client whose channel is broken, closed or empty at the end of its turn is removed.
 ///
 /// A move-only owner. Destroying it removes all clients; a client in a turn is removed when the
-/// turn ends. After a move, the old object is empty, and refuses everything (`invalid_input`). A
-/// hub has one table, made before its first channel. Thread-safe, except that no other call may be
-/// under way when the table is moved or destroyed.
+/// turn ends. After a move, the old object is empty, and refuses all operations (`invalid_input`).
+/// A hub has one table, which is created before its first channel. Thread-safe, except that no
+/// other call may be in progress when the table is moved or destroyed.
 template <class Data>
 class hub_clients {
   static_assert(std::is_nothrow_move_constructible_v<Data>,
@@ -87,13 +87,14 @@ class hub_clients {
     }
     ~turn() { end(); }
 
-    /// Whether it has a client.
+    /// True if it has a client.
     explicit operator bool() const noexcept { return static_cast<bool>(turn_.hub); }
     [[nodiscard]] channel_id id() const noexcept { return turn_.id; }
     [[nodiscard]] channel& link() const noexcept { return self().link; }
     [[nodiscard]] Data& data() const noexcept { return *self().data; }
-    /// The next of the messages that had come before the turn; those that come during the turn are
-    /// for the next one. Messages that are not taken are the first ones of the next turn.
+    /// The next message that had arrived before the turn began. Messages that arrive during the
+    /// turn belong to the next one. Messages that are not taken are returned first in the next
+    /// turn.
     [[nodiscard]] std::optional<message> next() noexcept {
       assert(turn_.hub);
       message taken = turn_.next_message();
@@ -132,7 +133,8 @@ class hub_clients {
     table* table_;
   };
 
-  /// \errors `busy` if the hub has channels, or has had a table; `invalid_input` if it was moved
+  /// Creates the table of a hub.
+  /// \errors `busy` if the hub has channels, or has or had a table; `invalid_input` if it was moved
   /// from; `resource_exhausted`
   [[nodiscard]] static result<hub_clients> create(channel_hub hub) noexcept {
     if (hub.capacity() == 0) return refusal("the hub was moved from");
@@ -158,9 +160,9 @@ class hub_clients {
   }
   ~hub_clients() { close(); }
 
-  /// Adds a client, whose channel is one of the hub. It gets its first turn at once.
+  /// Adds a client, whose channel belongs to the hub. It gets its first turn immediately.
   /// \returns the id of its channel
-  /// \errors `invalid_input` for an empty channel, or one that is not of this hub; it is destroyed
+  /// \errors `invalid_input` if the channel is empty, or belongs to another hub; it is destroyed
   result<channel_id> add(channel link, Data data = Data()) noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
     const channel_id id = link.id();
@@ -174,16 +176,17 @@ class hub_clients {
     return id;
   }
 
-  /// Waits for a client that has arrivals, as the hub waits.
+  /// Waits for a client that has arrivals, in the hub's wait mode.
   /// \errors as `channel_hub::wait`
   [[nodiscard]] result<turn> wait(call_limit limit) noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
     VERBSPP_TRY(taken, detail::hub_turn::wait(hub_.state_, limit));
     return turn(std::move(taken), table_);
   }
-  /// Waits until no other thread has the turn of this client, and takes it. A thread that has a
-  /// turn itself may wait here for one that waits for its client, so the limit should be short.
-  /// \errors `not_connected` if there is no such client (any more); `timed_out`; `cancelled`
+  /// Waits until no other thread has the turn of this client, and takes it. If the calling thread
+  /// has another client's turn, and the other thread waits for that client, both wait until a
+  /// limit; so the limit should be short.
+  /// \errors `not_connected` if there is no such client, or no longer; `timed_out`; `cancelled`
   [[nodiscard]] result<turn> find(channel_id id, const wait_limit& limit) noexcept {
     if (table_ == nullptr) return refusal("the table was moved from");
     for (;;) {
@@ -200,8 +203,8 @@ class hub_clients {
     }
   }
   /// Calls `function` with the turn of each client in the table, one after the other.
-  /// \errors as `find`, for a client that another thread does not leave until the limit; the
-  /// clients after it are left out
+  /// \errors as `find`, if another thread keeps a client's turn until the limit; the clients after
+  /// it are skipped
   template <class Function>
   result<void> for_each(Function&& function, const wait_limit& limit) noexcept(
       std::is_nothrow_invocable_v<Function&, turn&>) {
