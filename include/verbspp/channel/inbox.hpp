@@ -20,36 +20,43 @@ class channel_core;
 struct inbox_state;
 }  // namespace detail
 
-/// How an inbox fills a receive queue.
+/// The options of an inbox.
 struct inbox_options {
-  /// How many receives it keeps posted; 0 is as many as the channel's receive queue takes.
+  /// The number of receives that it keeps posted; 0 for the capacity of the channel's receive
+  /// queue.
   std::uint32_t depth = 0;
-  /// So many are posted together, with one doorbell: 1 to 64, and at most half the depth.
+  /// The number of receives that are posted together, with one doorbell. Limited to 1 to 64, and to
+  /// half the depth.
   std::uint32_t refill = 16;
 };
 
-/// Keeps a channel's receive queue filled from a pool, and hands out what arrives, in order.
+/// Keeps a channel's receive queue filled from a pool, and returns the messages that arrive, in
+/// order.
 ///
 ///     VERBSPP_TRY(inbox, inbox::open(prepared, pool));
 ///     ... handshake
 ///     VERBSPP_TRY(request, inbox.wait());
 ///
-/// Opened before the handshake, it has receives ready for the peer's first message. It does not
-/// allocate per message; a message that is dropped, or was sent on, makes room for another. Where
-/// the pool has no place left, it goes on with what is posted, and fills the queue once places have
-/// come back: at a later call of `next` or `wait`.
+/// If it is opened before the handshake, receives are ready for the peer's first message. It does
+/// not allocate memory for messages; a message that is dropped, or was forwarded, makes room for
+/// another. If the pool has no free place, it continues with the receives that are posted, and
+/// fills the queue again at a later call of `next` or `wait`, once places were returned to the
+/// pool.
 ///
-/// When the channel breaks, messages that had arrived are still handed out, all other places go
-/// back to the pool, and then `next` and `wait` say why. After `channel::renew` the inbox goes on
-/// with the new connection, at the next call: before the handshake, call `next` once.
+/// When the channel breaks, messages that had arrived are still returned, and all other places
+/// return to the pool. After that, `next` and `wait` return the cause. After `channel::renew`, the
+/// inbox continues with the new connection, from the next call on: so call `next` once before the
+/// handshake.
 ///
-/// A move-only owner. It may outlive its channel; destroyed before that it leaves its receives
-/// posted, and what arrives there is dropped. Thread rule: as its channel.
+/// A move-only owner. It may outlive its channel. If it is destroyed before the channel, its
+/// receives stay posted, and the messages that they receive are dropped. Thread rule: like its
+/// channel.
 class inbox {
  public:
-  /// \errors `invalid_input` for a channel that is empty, or takes its receives from a shared
-  /// receive queue, and for a pool that was moved from; `not_connected` for one that is broken or
-  /// closed; `resource_exhausted`; as `channel::post_receive`
+  /// Opens the inbox of a channel.
+  /// \errors `invalid_input` if the channel is empty, or takes its receives from a shared receive
+  /// queue, and if the pool was moved from; `not_connected` if the channel is broken or closed;
+  /// `resource_exhausted`; as `channel::post_receive`
   [[nodiscard]] static result<inbox> open(channel& of, const message_pool& pool,
                                           inbox_options options = {}) noexcept;
   [[nodiscard]] static result<inbox> open(prepared_channel& of, const message_pool& pool,
@@ -62,10 +69,10 @@ class inbox {
   ~inbox();
 
   /// The next message, if one has arrived; never blocks.
-  /// \errors why the channel is broken; `invalid_input` if the inbox was moved from
+  /// \errors the cause for which the channel is broken; `invalid_input` if the inbox was moved from
   [[nodiscard]] std::optional<result<message>> next() noexcept;
-  /// Waits for the next message, until the limit, or the channel's default one. The limit ends this
-  /// call only: the receives stay posted, since the pool owns their memory.
+  /// Waits for the next message, until the limit, or the channel's default limit. The limit only
+  /// ends this call: the receives stay posted, since the pool owns their memory.
   /// \errors as `next`; `timed_out`; `cancelled` if a stop was requested
   [[nodiscard]] result<message> wait(call_limit limit = call_limit::of_channel()) noexcept;
 

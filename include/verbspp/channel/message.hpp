@@ -21,25 +21,26 @@
 
 namespace verbspp {
 
-/// A place of a pool, and the message in it: one to be sent, or one that was received.
+/// A place of a pool, and the message in it, which is to be sent or was received.
 ///
 ///     VERBSPP_TRY(greeting, pool.take());
 ///     VERBSPP_TRYV(greeting.assign(bytes));
 ///     VERBSPP_TRYV(channel.post_send(std::move(greeting)));
 ///
-/// A move-only owner, which may outlive its pool. Dropping it gives the place back. Given to a send
-/// or a write, its place belongs to that work, and comes back by itself when the work has finished,
-/// failed or been flushed, whether its handle is kept or not; where it could not be posted, the
-/// message is as before. Work that fills memory (a read, a receive of its own) has it in its
-/// handle, as owned memory; it comes back as long as it was filled. One that was default
-/// constructed, moved from, or given away is empty: it has no bytes, and what is made of it is
-/// refused.
+/// A move-only owner, which may outlive its pool. Dropping it returns the place to the pool. When a
+/// message is passed to a send or a write, its place belongs to that request, and returns to the
+/// pool when the request has finished, failed or been flushed, whether the handle is kept or not.
+/// If the request can't be posted, the message is unchanged. A request that fills memory (a read,
+/// or a receive with its own memory) owns the message in its handle, and returns it with the length
+/// to which it was filled. A message that was default constructed, moved from, or passed to a
+/// request is empty: it has no bytes, and requests with it fail.
 ///
-/// Thread rule: as a plain value; messages may go from thread to thread.
+/// Thread rule: like a plain value; messages may move between threads.
 class [[nodiscard]] message {
  public:
   message() noexcept = default;
-  /// For the library: takes over a place that was taken, or filled by a receive.
+  /// Used by the library only: takes ownership of a place that was taken, or that a receive has
+  /// filled.
   message(detail::pool_places* places, std::uint32_t place, std::uint32_t size) noexcept
       : places_(places), place_(place), size_(size) {}
   message(const message&) = delete;
@@ -48,7 +49,7 @@ class [[nodiscard]] message {
       : places_(std::exchange(other.places_, nullptr)),
         place_(other.place_),
         size_(std::exchange(other.size_, 0)) {}
-  /// Gives back the place that it had.
+  /// Returns the previous place to the pool.
   message& operator=(message&& other) noexcept {
     if (this != &other) {
       drop();
@@ -60,13 +61,13 @@ class [[nodiscard]] message {
   }
   ~message() { drop(); }
 
-  /// Whether it has a place.
+  /// True if it has a place.
   explicit operator bool() const noexcept { return places_ != nullptr; }
 
   // Not on a temporary message, whose place is back in the pool when they have returned.
 
-  /// The bytes of the message: all of the place at first, then as many as were received, or as
-  /// `resize` and `assign` say.
+  /// The bytes of the message: initially the whole place, then the number of bytes that were
+  /// received, or that `resize` or `assign` has set.
   [[nodiscard]] std::span<std::byte> bytes() & noexcept VERBSPP_LIFETIMEBOUND {
     return {data(), size_};
   }
@@ -74,22 +75,22 @@ class [[nodiscard]] message {
     return {data(), size_};
   }
   void bytes() const&& = delete;  // a temporary gives its place back: name the message first
-  /// Its length in bytes.
+  /// The length in bytes.
   [[nodiscard]] std::uint32_t size() const noexcept { return size_; }
-  /// The size of its place.
+  /// The size of its place, in bytes.
   [[nodiscard]] std::uint32_t capacity() const noexcept {
     return places_ != nullptr ? places_->place_size() : 0;
   }
 
-  /// Makes it longer or shorter; the bytes stay.
-  /// \errors `invalid_input` above the size of its place
+  /// Changes the length; the bytes stay.
+  /// \errors `invalid_input` if the length is above the size of its place
   [[nodiscard]] result<void> resize(std::size_t size) noexcept {
     if (size > capacity()) [[unlikely]]
       return too_long(size);
     size_ = static_cast<std::uint32_t>(size);
     return success();
   }
-  /// Copies the bytes there.
+  /// Copies the bytes into the message, and sets its length.
   /// \errors as `resize`
   [[nodiscard]] result<void> assign(std::span<const std::byte> bytes) noexcept {
     VERBSPP_TRYV(resize(bytes.size()));
@@ -98,14 +99,16 @@ class [[nodiscard]] message {
     return success();
   }
 
-  /// The message, for the device to read. Borrowed: the message has to outlive the work.
+  /// The message as an element for the device to read. Borrowed: the message has to outlive the
+  /// request.
   /// \errors `invalid_input` if it is empty
   [[nodiscard]] VERBSPP_DATA_PATH result<gather_element> gather() const noexcept {
     if (places_ == nullptr) [[unlikely]]
       return has_no_place("message::gather");
     return gather_element::from_native(places_->element(place_, size_));
   }
-  /// All of the place, for the device to write. Borrowed: the message has to outlive the work.
+  /// The whole place as an element for the device to write. Borrowed: the message has to outlive
+  /// the request.
   /// \errors `invalid_input` if it is empty
   [[nodiscard]] VERBSPP_DATA_PATH result<scatter_element> scatter() const noexcept {
     if (places_ == nullptr) [[unlikely]]
@@ -113,25 +116,25 @@ class [[nodiscard]] message {
     return scatter_element::from_native(places_->element(place_, places_->place_size()));
   }
 
-  /// What received or read it; empty if the program took it from the pool.
+  /// The receive or read that filled it; empty if the program took it from the pool.
   [[nodiscard]] std::optional<completed_work> received() const noexcept {
     return is_filled() ? std::optional(places_->record(place_).work) : std::nullopt;
   }
-  /// The sender's immediate data, if it was received with some.
+  /// The sender's immediate data, if the message arrived with some.
   [[nodiscard]] std::optional<immediate_data> immediate() const noexcept {
     return is_filled() ? places_->record(place_).work.immediate() : std::nullopt;
   }
-  /// The channel that received it, if that is one of a hub.
+  /// The channel that received it, if that belongs to a hub.
   [[nodiscard]] channel_id source() const noexcept {
     return is_filled() ? places_->record(place_).source : channel_id();
   }
 
-  /// For the library: the place goes to work that has been posted.
+  /// Used by the library only: gives the place to a posted request.
   [[nodiscard]] VERBSPP_DATA_PATH detail::kept_memory give() && noexcept {
     size_ = 0;
     return {.keeper = std::exchange(places_, nullptr), .place = place_};
   }
-  /// For the library: work has filled the place, and this is how far.
+  /// Used by the library only: records the extent to which a request has filled the place.
   VERBSPP_DATA_PATH void note_filled(const completed_work& work) noexcept {
     size_ = work.bytes_filled(size_);
     places_->fill(place_, work, {});

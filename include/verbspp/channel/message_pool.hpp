@@ -12,20 +12,21 @@
 
 namespace verbspp {
 
-/// Registered places of one size, for messages to be sent and to be received.
+/// Registered places of one size, for messages to send and to receive.
 ///
-/// Each is taken as a `message`, travels with work, and comes back by itself, from whatever thread:
-/// none is lost, however the work ends. Takes and gives back without allocating; while the process
-/// has one thread, without atomic operations.
+/// A place is taken as a `message`, is passed to a request, and returns to the pool automatically,
+/// on any thread: no place is lost, however the request ends. Taking and returning places does not
+/// allocate memory, and uses no atomic operations while the process has only one thread.
 ///
-/// A shared handle, cheap to copy. The places, and the protection domain, stay until the last
-/// handle is gone and the last message has come back. A handle that was moved from is empty: it has
-/// no places, and `take` is refused (`invalid_input`). Thread-safe.
+/// A shared handle, which is cheap to copy. The places and the protection domain exist until the
+/// last handle is destroyed and the last message has returned. A handle that was moved from is
+/// empty: it has no places, and `take` fails (`invalid_input`). Thread-safe.
 class message_pool {
  public:
-  /// Allocates and registers `count` places of `size` bytes each, all as one buffer. A place begins
-  /// a cache line, so that two share none.
-  /// \errors `invalid_input` if either is 0, or above 2^28 places; as `registered_buffer::allocate`
+  /// Allocates and registers `count` places of `size` bytes each, in one buffer. Each place begins
+  /// at a cache line, so no two places share one.
+  /// \errors `invalid_input` if `count` or `size` is 0, or `count` is above 2^28; as
+  /// `registered_buffer::allocate`
   [[nodiscard]] static result<message_pool> create(const class protection_domain& domain,
                                                    std::uint32_t count, std::uint32_t size,
                                                    const buffer_options& options = {}) noexcept {
@@ -45,7 +46,7 @@ class message_pool {
     if (places_ != nullptr) places_->drop_handle();
   }
 
-  /// A place, with whatever bytes it had; the message is as long as the place.
+  /// Takes a place. The message is as long as the place, and has the bytes that were there before.
   /// \errors `would_block` if all are in use
   [[nodiscard]] result<message> take() const noexcept {
     std::uint32_t taken = 0;
@@ -56,19 +57,19 @@ class message_pool {
     return result<message>(std::in_place, places_, taken, places_->place_size());
   }
 
-  /// How many places there are.
+  /// The number of places.
   [[nodiscard]] std::uint32_t size() const noexcept {
     return places_ != nullptr ? places_->count() : 0;
   }
-  /// How many of them can be taken, as of now.
+  /// The number of places that can currently be taken.
   [[nodiscard]] std::uint32_t available() const noexcept {
     return places_ != nullptr ? places_->available() : 0;
   }
-  /// The bytes of a place.
+  /// The size of a place, in bytes.
   [[nodiscard]] std::uint32_t message_size() const noexcept {
     return places_ != nullptr ? places_->place_size() : 0;
   }
-  /// For the library: the places, if there are some.
+  /// Used by the library only: the places; null if the handle is empty.
   [[nodiscard]] detail::pool_places* places() const noexcept { return places_; }
 
   /// True for copies of one handle.
