@@ -43,7 +43,7 @@ auto start(const protection_domain& domain) {
 }
 
 // case: channel_of_shared_receives
-// expect: channels share receives by their hub, which knows whose message came
+// expect: channels share receives through a hub, which assigns each message to its channel
 // within: 15
 auto build(const protection_domain& domain, const shared_receive_queue& queue,
            const channel_hub& hub) {

@@ -8,7 +8,7 @@ using namespace verbspp;
 
 // case: lease_by_connection_without_right
 // expect: a lease by connection gives the memory's own key: register the memory with
-// expect: the remote rights that the lease shall grant
+// expect: the remote rights that the lease grants
 constexpr access_flags given = BAD(access::remote_write) GOOD(access::remote_read);
 using shared = shared_buffer<access::local_write | access::remote_read>;
 
@@ -25,7 +25,7 @@ auto grant(channel& to, const memory_region<access::local_write | access::window
 }
 
 // case: lease_to_write_without_local_write
-// expect: a lease of access::remote_write or access::remote_atomic is of memory that
+// expect: a lease of access::remote_write or access::remote_atomic requires memory that
 // expect: was registered with access::local_write
 constexpr access_flags given = BAD(access::remote_write) GOOD(access::remote_read);
 auto grant(channel& to, const memory_region<access::window_bind>& region) {

@@ -26,8 +26,8 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
  public:
   explicit channel_builder(class protection_domain domain) noexcept : domain_(std::move(domain)) {
     static_assert(Connects<Transport>,
-                  "a channel connects to one peer, by RC or UC: datagrams are sent by a queue pair "
-                  "of its own, build_queue_pair<transport::ud>()");
+                  "a channel connects to one peer, by RC or UC: for datagrams, use a queue pair, "
+                  "build_queue_pair<transport::ud>()");
   }
 
   /// The limit of waits that were given none; 30 seconds by default. The largest duration means
@@ -77,9 +77,10 @@ class channel_builder : public queue_pair_parameters<channel_builder, Transport,
   /// completion queue has no room for this channel's requests, if it is of another protection
   /// domain, or if it was moved from when it was given to the builder
   [[nodiscard]] result<prepared_channel> build() const noexcept {
-    static_assert(!Given.contains(queue_pair_parameter::shared_receive_queue),
-                  "channels share receives by their hub, which knows whose message came: create a "
-                  "channel_hub with a message_pool, and give it to the builder, hub(hub)");
+    static_assert(
+        !Given.contains(queue_pair_parameter::shared_receive_queue),
+        "channels share receives through a hub, which assigns each message to its channel: "
+        "create a channel_hub with a message_pool, and give it to the builder, hub(hub)");
     if (hub_is_empty_)
       return error(error_kind::invalid_input, "build a channel of a hub",
                    "this hub was moved from");

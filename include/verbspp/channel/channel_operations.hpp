@@ -29,7 +29,7 @@ class channel_operations
   template <class... Arguments>
   void post_bind(Arguments&&...) VERBSPP_DETAIL_REFUSED(
       sizeof...(Arguments) + 1 != 0,
-      "a channel grants its peer memory by leases, which bind windows and take them back: write "
+      "a channel grants its peer memory by leases, which bind and invalidate windows: write "
       "channel.lease(region.window_part<rights>(offset, length).value())");
 
  protected:

@@ -58,11 +58,11 @@ concept LeasableWith =
                     "another way to lease it, lease_by::registration or lease_by::connection") &&
     detail::because(By == lease_by::connection || OfMemory.contains(access::local_write) ||
                         !Rights.intersects(access::remote_write | access::remote_atomic),
-                    "a lease of access::remote_write or access::remote_atomic is of memory that "
+                    "a lease of access::remote_write or access::remote_atomic requires memory that "
                     "was registered with access::local_write") &&
     detail::because(By != lease_by::connection || OfMemory.contains(Rights),
                     "a lease by connection gives the memory's own key: register the memory with "
-                    "the remote rights that the lease shall grant");
+                    "the remote rights that the lease grants");
 
 /// Memory that a lease keeps: owned memory, which is moved into it, or shared memory.
 template <class Memory>

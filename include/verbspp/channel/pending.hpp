@@ -224,7 +224,7 @@ class [[nodiscard]] pending : public detail::pending_request {
     auto* const left = new (std::nothrow) detail::left_memory<Memory>(std::move(memory_));
     if (left == nullptr)
       return error(error_kind::resource_exhausted, "pending::detach",
-                   "there is no memory for what is left; the handle is as before");
+                   "out of memory for the detached request; the handle is unchanged");
     leave_with({.keeper = left});
     return success();
   }
