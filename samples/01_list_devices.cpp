@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The RDMA devices of this machine, with their NUMA nodes, ports and addresses; and whether
-/// registered memory survives a fork.
+/// Lists the RDMA devices of this machine, with their NUMA nodes, ports and addresses, and reports
+/// whether registered memory survives a fork.
 
 #include <verbspp/verbspp.hpp>
 
@@ -41,8 +41,8 @@ result<void> list_devices() {
         "this machine has no RDMA device: load its driver, make one of a network interface "
         "by `rdma link add`, or preload libsoftverbs.so");
   for (const device& each : devices) VERBSPP_TRYV(print_device(each));
-  // Where it is disabled, a program that forks calls initialize_fork() first of all. A libibverbs
-  // that is too old to tell answers with an error.
+  // If fork safety is disabled, a program that forks has to call initialize_fork() first. A
+  // libibverbs that is too old to report the status returns an error.
   if (const auto safety = fork_status(); safety.has_value())
     std::cout << "fork safety: " << to_string(safety.assume_value()) << '\n';
   return success();

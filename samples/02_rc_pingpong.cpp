@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Two processes send a message to and fro, and check what arrives.
+/// Two processes send a message back and forth, and check the data.
 ///
-/// Called like ibv_rc_pingpong, and with --ibv-exchange either end can be that program.
+/// It has the options of ibv_rc_pingpong, which can be the other end with --ibv-exchange.
 
 #include "common/open.hpp"
 #include "common/tcp.hpp"
@@ -30,7 +30,8 @@ using clock_type = std::chrono::steady_clock;
 
 constexpr std::size_t block = 4096;
 
-/// Memory that may be more than there is, which is no reason to throw.
+/// Memory whose size the user chooses, so allocation may fail; that returns an error instead of
+/// throwing.
 class buffer {
  public:
   static result<buffer> allocate(std::size_t size) {
@@ -48,8 +49,8 @@ class buffer {
   std::size_t size_;
 };
 
-/// What both ends send: message i starts i modulo 8 blocks into the same noise. So every message
-/// differs from the one before it, and is sent from where it is.
+/// The messages that both ends send: message i starts i modulo 8 blocks into the same noise. So
+/// each message differs from the one before it, and is sent without copying.
 class script {
  public:
   static result<script> write(const options& given) {
@@ -61,7 +62,7 @@ class script {
       state ^= state << 17;
       each = std::byte(state >> 32 & 0xff);
     }
-    // ibv_rc_pingpong --chk looks for zeros at the start of pages, and at nothing else.
+    // ibv_rc_pingpong --chk only checks that pages begin with a zero.
     if (given.ibv_exchange)
       for (std::size_t i = 0; i < noise.bytes().size(); i += block) noise.bytes()[i] = {};
     return script(std::move(noise), given.size.value());
@@ -82,7 +83,7 @@ class script {
   std::size_t size_;
 };
 
-/// The whole, or to be quick, a cache line of each block and the last one.
+/// Compares everything or, to be faster, a cache line of each block and the last cache line.
 bool same(std::span<const std::byte> a, std::span<const std::byte> b, bool whole) {
   constexpr std::size_t line = 64;
   if (whole || a.size() <= line) return std::memcmp(a.data(), b.data(), a.size()) == 0;
@@ -91,7 +92,8 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b, bool whole
   return std::memcmp(&a[a.size() - line], &b[a.size() - line], line) == 0;
 }
 
-/// ibv_rc_pingpong's client starts with this one byte all over; --chk adds the zeros.
+/// ibv_rc_pingpong's client starts by filling all of the message with this byte; --chk adds the
+/// zeros.
 bool is_first_of_ibv_client(std::span<const std::byte> message, bool with_zeros) {
   constexpr std::byte fill{0x7b};
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -103,7 +105,7 @@ bool is_first_of_ibv_client(std::span<const std::byte> message, bool with_zeros)
   return true;
 }
 
-/// A connection that has its receives posted, and the memory that they use.
+/// A connection with its receives posted, and the memory that they use.
 class game {
  public:
   game(const options& given, const script& lines, const memory_region<>& outgoing,
@@ -169,8 +171,8 @@ class game {
       peer_echoes_ = true;
       return success();
     }
-    // The server of either program answers message i by the same; the client of ibv_rc_pingpong
-    // goes on with what it got.
+    // The server of either program answers message i with its own message i; the client of
+    // ibv_rc_pingpong continues with the message that it received.
     const std::uint32_t expected = peer_echoes_ ? received_ - 1 : received_;
     if (same(incoming_.bytes(), lines_.message(expected), given_.check)) return success();
     std::cerr << "message " << received_ << " of " << given_.iterations.value() << " is wrong\n";
@@ -180,10 +182,10 @@ class game {
         "ends were given different options (--check and ibv_rc_pingpong's --chk as well)");
   }
 
-  /// A peer that dies while it owes a message leaves nothing outstanding here that could fail; so
-  /// look after it from time to time, rarely enough not to be felt.
+  /// If a peer dies before it has sent its message, no request is outstanding here that could fail.
+  /// So check the peer from time to time, rarely enough not to affect the measurement.
   result<void> nothing_came() {
-    // Where processors are fewer than processes, the peer may be waiting for this one.
+    // If there are fewer processors than processes, the peer may be waiting for this one's.
     constexpr std::uint32_t polls_per_yield = 32, polls_per_look = 1024;
     if (++empty_polls_ % polls_per_yield == 0) std::this_thread::yield();
     if (empty_polls_ % polls_per_look != 0) return success();
@@ -223,7 +225,7 @@ result<void> check_size(const options& given, const port_attributes& port) {
                             "the limit is the port's; choose a smaller --size");
 }
 
-/// What the user left out is left to the builder, which chooses well.
+/// Parameters that the user has not set are left to the builder's defaults.
 template <class Builder>
 auto build(const Builder& builder, const options& given) {
   const auto with_gid = [&](const auto& next) {
@@ -256,7 +258,7 @@ transport_result<void> run(const options& given) {
   const std::uint32_t depth = given.receive_depth.value();
   VERBSPP_TRY(queue, completion_queue::create(context, depth + 1));
 
-  // All receives share one buffer: the peer sends only when it has got our answer.
+  // All receives share one buffer, because the peer sends only after it has received our answer.
   VERBSPP_TRY(lines, script::write(given));
   VERBSPP_TRY(inbox, buffer::allocate(given.size.value()));
   VERBSPP_TRY(outgoing, register_memory(domain, lines.all()));

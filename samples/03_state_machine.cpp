@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The state machine by hand: two queue pairs are connected step by step, drained, broken, and
-/// brought back.
+/// The state machine without `handshake`: connects two queue pairs step by step, drains one, breaks
+/// it, and connects both again.
 
 #include <verbspp/verbspp.hpp>
 
@@ -17,12 +17,13 @@ using namespace verbspp;
 using prepared = prepared_queue_pair<transport::rc>;
 using connected = connected_queue_pair<transport::rc>;
 
-/// What a handshake does, with attributes of one's own choice.
+/// The steps of a handshake, with attributes chosen here.
 result<connected> connect(prepared queue_pair, const endpoint& remote) {
   using enum queue_pair_state;
   VERBSPP_TRY(way, queue_pair.path_to(remote));
   const endpoint local = queue_pair.endpoint();
-  // Leave one of these out, or add one that the transition does not take, and it does not compile.
+  // If you omit one of these, or add one that the transition does not accept, the code does not
+  // compile.
   VERBSPP_TRY(receiver, std::move(queue_pair)
                             .modify(attributes_for<transport::rc, init, ready_to_receive>()
                                         .path(way)
@@ -39,7 +40,7 @@ result<connected> connect(prepared queue_pair, const endpoint& remote) {
                                         .max_reads_as_initiator(1));
 }
 
-/// Finishes what has been started, changes the timeout, and goes on.
+/// Drains the send queue, changes the timeout, and continues.
 result<connected> slow_down(connected queue_pair) {
   using enum queue_pair_state;
   VERBSPP_TRY(stopping,
@@ -55,7 +56,7 @@ result<connected> slow_down(connected queue_pair) {
       attributes_for<transport::rc, send_queue_drained, ready_to_send>());
 }
 
-/// From a state that the queue pair has moved to by itself, back to one that can be connected.
+/// Resets a queue pair that the device has moved to ERR, so that it can be connected again.
 result<prepared> start_over(connected queue_pair) {
   VERBSPP_TRY(state, queue_pair.query_state());
   std::cout << "a failed queue pair is in " << to_string(state) << '\n';
@@ -73,7 +74,7 @@ result<work_completion> next_completion(const completion_queue& queue) {
   }
 }
 
-/// The states are the same for whatever is sent; so a byte is enough.
+/// The content does not matter here, so a byte is enough.
 transport_result<void> send_a_byte(connected& from, connected& to, const completion_queue& queue,
                                    const memory_region<access::local_write>& memory) {
   VERBSPP_TRY(into, memory.scatter(0, 1));
@@ -107,7 +108,7 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(slow, slow_down(std::move(sender)));
   VERBSPP_TRYV(send_a_byte(slow, receiver, queue, memory));
 
-  // A write to where the peer allows none breaks the connection.
+  // A write to an address that the peer does not allow breaks the connection.
   const remote_memory<access::remote_write> nowhere(0, 1, remote_key(0U));
   VERBSPP_TRY(out, memory.gather(1, 1));
   VERBSPP_TRYV(slow.post_write({.elements = out, .remote = nowhere}, {.id = 3}));
@@ -116,7 +117,7 @@ transport_result<void> run(std::string_view device_name) {
 
   VERBSPP_TRY(left_again, start_over(std::move(slow)));
   VERBSPP_TRY(right_again, start_over(std::move(receiver)));
-  // The packet sequence numbers are new; so both ends need each other's endpoint again.
+  // The packet sequence numbers are new, so both ends need each other's endpoint again.
   left_end = left_again.endpoint();
   right_end = right_again.endpoint();
   VERBSPP_TRY(new_sender, connect(std::move(left_again), right_end));

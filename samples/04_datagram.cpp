@@ -79,21 +79,21 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRYV(ping.expect());
   VERBSPP_TRYV(pong.expect());
 
-  // The endpoint of a peer has its address, number and key. It is all that travels out of band.
+  // The endpoint of a peer has its address, number and key. Nothing else is sent out of band.
   const endpoint peer = pong.queue_pair.endpoint();
   VERBSPP_TRY(there, ping.queue_pair.address_of(peer));
   VERBSPP_TRYV(ping.send("ping", there.destination(peer.number, peer.qkey)));
 
-  // A datagram tells who sent it; so the answer needs no endpoint.
+  // A datagram identifies its sender, so the answer needs no endpoint.
   VERBSPP_TRY(question, pong.receive());
   VERBSPP_TRY(port, context.first_active_port());
   VERBSPP_TRY(back, address_handle::create_reply(domain, port.number(), question));
   VERBSPP_TRYV(pong.send("pong", back.destination(question.source(), key)));
   VERBSPP_TRYV(ping.receive());
 
-  // A group has a GID of its own: on RoCE v2 that of an IP group, of the family of the port's
-  // address, which the host has to be in as well (IP_ADD_MEMBERSHIP), unless the device has
-  // addresses of its own; on InfiniBand the subnet manager gives it, and its LID.
+  // A group has its own GID. On RoCE v2, it is the GID of an IP group of the same family as the
+  // port's address; the host has to join it as well (IP_ADD_MEMBERSHIP), unless the device has its
+  // own addresses. On InfiniBand, the subnet manager assigns the GID and the LID.
   const bool is_ipv4 = peer.address.is_ipv4_mapped();
   const gid group = is_ipv4 ? gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3}}
                             : gid{{0xff, 0x12, 0x40, 0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A server that sleeps: one thread, one poll(2), two clients. Completions come through a
-/// completion channel's file descriptor, asynchronous events through the context's; one of these
-/// says that the receives that both connections share run out.
+/// A server that sleeps: one thread, one poll(2), two clients. Completions are reported by a
+/// completion channel's file descriptor, asynchronous events by the context's. One of these events
+/// reports that the receives shared by both connections are running out.
 
 #include <verbspp/verbspp.hpp>
 
@@ -25,11 +25,11 @@ using server_end = connected_queue_pair<transport::rc, receive_queue_kind::share
 
 constexpr std::size_t message_size = 64;
 constexpr std::size_t places = 16;      // for messages that arrive
-constexpr std::uint32_t low_water = 4;  // receives that are left when the event comes
+constexpr std::uint32_t low_water = 4;  // receives that are left when the event is raised
 constexpr std::size_t messages_per_client = 24;
 constexpr int patience_in_milliseconds = 5000;
 
-/// The places that a message may arrive in, and which of them are free.
+/// The places for received messages, and a list of the free ones.
 class inbox {
  public:
   static result<inbox> create(const protection_domain& domain) {
@@ -42,8 +42,8 @@ class inbox {
   void give_back(std::uint64_t place) { free_[free_places_++] = place; }
   [[nodiscard]] bool has_free_places() const { return free_places_ != 0; }
 
-  /// Posts what is free, with one doorbell, and asks for the next event. In this order: an event
-  /// that was asked for with too few receives might come at once.
+  /// Posts receives for the free places, with one doorbell, and then requests the next event. The
+  /// order matters: with too few receives, the event might be raised immediately.
   transport_result<void> refill() {
     const auto posted = receives_.post_receive_batch<places>([&](auto& batch) {
       for (const std::uint64_t place : std::span(free_).first(free_places_))
@@ -70,7 +70,7 @@ class inbox {
   std::size_t free_places_ = 0;
 };
 
-/// The two ends of a connection; both are here, so that the sample runs by itself.
+/// The two ends of a connection. Both are in this process, so that the sample is self-contained.
 struct connection {
   client_end client;
   server_end server;
@@ -94,8 +94,8 @@ struct connection {
   }
 };
 
-/// Takes every completion that is there. The request for the next event comes first: what completes
-/// after it makes one, and what completed before it is found here.
+/// Takes all available completions. Requests the next event first: completions after that raise an
+/// event, and the earlier ones are found here.
 transport_result<std::size_t> take_messages(const waitable_completion_queue& queue,
                                             inbox& messages) {
   VERBSPP_TRYV(queue.request_notification());
@@ -134,7 +134,7 @@ transport_result<void> serve(const context& device, const completion_channel& ch
       std::cout << *event << '\n';
       if (event->type() == async_event_type::shared_receive_queue_limit_reached) is_low = true;
     }
-    // The event may be ahead of the completions that it follows from.
+    // The event may be reported before the completions that caused it.
     if (is_low && messages.has_free_places()) {
       VERBSPP_TRYV(messages.refill());
       is_low = false;
@@ -144,7 +144,7 @@ transport_result<void> serve(const context& device, const completion_channel& ch
   return success();
 }
 
-/// The failure of the first send that failed, if one did.
+/// Returns the error of the first send that failed, if any.
 transport_result<void> check_sends(const completion_queue& queue) {
   for (std::array<work_completion, 8> slots;;) {
     VERBSPP_TRY(arrived, queue.poll(slots));
@@ -175,7 +175,7 @@ transport_result<void> run(std::string_view device_name) {
     if (posted.has_error()) return posted.error().cause();
   }
   const auto served = serve(device, channel, messages, 2 * messages_per_client);
-  // Why clients have gone quiet, their own completions tell.
+  // If the clients have stopped sending, their own completions contain the reason.
   VERBSPP_TRYV(check_sends(departures));
   return served;
 }

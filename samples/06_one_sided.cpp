@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// One-sided work: a client reads and writes the fields of a structure, and the elements of an
-/// array, in a server's memory. The server's processor has no part in it, until immediate data
-/// tells it that something changed.
+/// One-sided operations: a client reads and writes the fields of a structure, and the elements of
+/// an array, in a server's memory. The server's processor is not involved until immediate data
+/// notifies it of a change.
 
 #include <verbspp/verbspp.hpp>
 
@@ -19,8 +19,8 @@ using namespace verbspp;
 
 constexpr std::size_t entries = 8;
 
-/// What the server shows: of the same layout on both ends, which the types see to as far as they
-/// can.
+/// The memory that the server shares. Its layout is the same on both ends, which the types check as
+/// far as possible.
 struct board {
   std::uint64_t version;
   std::uint64_t visitors;
@@ -31,7 +31,7 @@ struct board {
 constexpr access_flags shown = access::local_write | access::remote_read | access::remote_write;
 using connected = connected_queue_pair<transport::rc>;
 
-/// Waits for the completion of the one request that is outstanding there.
+/// Waits for the completion of the only outstanding request.
 transport_result<completed_work> finish(const completion_queue& queue) {
   std::array<work_completion, 1> slots;
   for (;;) {
@@ -45,12 +45,12 @@ transport_result<completed_work> finish(const completion_queue& queue) {
 transport_result<void> visit(connected& client, const completion_queue& queue,
                              const protection_domain& domain,
                              const remote_memory<shown & access::all_remote>& memory) {
-  // The peer's memory as what is in it: fields and elements, checked against its length.
+  // Accesses the peer's memory as an object: fields and elements, checked against its length.
   VERBSPP_TRY(remote, (remote_object < board, shown & access::all_remote > ::at(memory)));
   const auto scores = remote.field(&board::scores);
   VERBSPP_TRY(third, scores.element(3));
 
-  // A read ends up in registered memory of this side's.
+  // A read needs registered local memory for the data.
   VERBSPP_TRY(local, registered_buffer<>::allocate(domain, sizeof(board)));
   VERBSPP_TRY(into, local.scatter());
   VERBSPP_TRYV(client.post_read({.elements = into, .remote = remote}));
@@ -58,12 +58,13 @@ transport_result<void> visit(connected& client, const completion_queue& queue,
   const auto* const seen = reinterpret_cast<const board*>(local.data());
   std::cout << "read version " << seen->version << ", score 3 is " << seen->scores[3] << '\n';
 
-  // A few bytes travel within the request: they need no registration, and may be gone right after.
+  // A few bytes can be part of the request: they need no registration, and may be destroyed when it
+  // is posted.
   const std::uint64_t better = seen->scores[3] + 58;
   VERBSPP_TRYV(client.post_write({.elements = inline_payload(better), .remote = third}));
   VERBSPP_TRYV(finish(queue));
 
-  // With immediate data, the last write of several tells the server which entry changed.
+  // With immediate data, the last of several writes notifies the server of the entry that changed.
   const std::uint64_t version = seen->version + 1;
   VERBSPP_TRYV(client.post_write({.elements = inline_payload(version),
                                   .remote = remote.field(&board::version),
@@ -88,7 +89,8 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(region, register_memory<shown>(domain, std::span(&content, 1)));
   VERBSPP_TRY(memory, region.remote());
 
-  // A write with immediate data uses up a receive, which needs no memory: nothing comes into it.
+  // A write with immediate data consumes a receive, which needs no memory, because no data is
+  // placed in it.
   VERBSPP_TRYV(server_end.post_receive({}));
   const endpoint server_address = server_end.endpoint();
   const endpoint client_address = client_end.endpoint();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A connection fails in the middle of its work: what failed is told apart from what was only
-/// flushed behind it, everything outstanding is collected, and what was not done goes by another
-/// connection.
+/// A connection fails while requests are outstanding. The sample distinguishes the request that
+/// failed from those that were flushed after it, collects all completions, and repeats the requests
+/// that were not executed over another connection.
 
 #include <verbspp/verbspp.hpp>
 
@@ -23,7 +23,7 @@ constexpr access_flags target_rights = access::local_write | access::remote_writ
 using connected = connected_queue_pair<transport::rc>;
 using broken = queue_pair<transport::rc, queue_pair_state::error>;
 
-/// One way to the target; both ends are here, so that the sample runs by itself.
+/// A path to the target. Both ends are in this process, so that the sample is self-contained.
 struct way {
   connected near;
   connected far;
@@ -42,14 +42,14 @@ struct way {
   }
 };
 
-/// What became of the parts.
+/// The outcome of all parts.
 struct outcome_of_parts {
   std::array<bool, parts> done{};
   std::optional<work_error> root;  ///< the request that failed by itself
-  std::size_t flushed = 0;         ///< those behind it, which were not executed
+  std::size_t flushed = 0;         ///< those after it, which were not executed
 };
 
-/// Takes the completion of every part: a queue pair that failed completes all that is outstanding.
+/// Takes the completion of every part: a queue pair that failed completes all outstanding requests.
 result<outcome_of_parts> collect(const completion_queue& queue) {
   outcome_of_parts outcome;
   std::array<work_completion, parts> slots;
@@ -82,7 +82,7 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(first, way::open(domain, queue));
   VERBSPP_TRY(second, way::open(domain, queue));
 
-  // The third part goes by a key that the peer does not know.
+  // The third part is written with a key that the peer does not know.
   const remote_memory<access::remote_write> stale(memory.address(), memory.length(),
                                                   remote_key(~memory.rkey().value()));
   for (std::size_t part = 0; part < parts; ++part) {
@@ -96,15 +96,15 @@ transport_result<void> run(std::string_view device_name) {
     return error(error_kind::mismatch, "failover", "the first way was expected to fail");
   std::cout << "failed: " << *outcome.root << "\nflushed behind it: " << outcome.flushed << '\n';
 
-  // The device has moved the queue pair to ERR, which its type does not know yet. From there it
-  // could start over (03_state_machine); here it is given up. One that has not failed by itself,
-  // the other end, is stopped by to_error.
+  // The device has moved the queue pair to ERR, which its type does not show yet. It could be reset
+  // and connected again (03_state_machine); here it is abandoned. The other end has not failed, so
+  // to_error stops it.
   const broken near = std::move(first.near).assume_state<queue_pair_state::error>();
   VERBSPP_TRY(far, std::move(first.far).to_error());
   VERBSPP_TRY(state, near.query_state());
   std::cout << "the first way is in " << to_string(state) << '\n';
 
-  // What was not done goes the other way, by the key that is good.
+  // The remaining parts are written over the other path, with the valid key.
   for (std::size_t part = 0; part < parts; ++part) {
     if (outcome.done[part]) continue;
     VERBSPP_TRY(element, from.gather(part * part_size, part_size));

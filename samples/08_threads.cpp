@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Several threads on one queue pair and one completion queue: any thread may post, any may poll,
-/// and each completion goes to one of them.
+/// Several threads share one queue pair and one completion queue: any thread may post and poll, and
+/// each completion is returned to one of them.
 
 #include <verbspp/verbspp.hpp>
 
@@ -23,7 +23,8 @@ constexpr std::uint64_t writes_per_thread = 1000;
 constexpr std::size_t word_size = sizeof(std::uint64_t);
 constexpr access_flags target_rights = access::local_write | access::remote_write;
 
-/// What the threads share. The library has no lock of its own: libibverbs' are enough.
+/// The objects that the threads share. The library adds no locks; those of libibverbs are
+/// sufficient.
 struct shared {
   connected_queue_pair<transport::rc> queue_pair;
   completion_queue queue;
@@ -33,7 +34,7 @@ struct shared {
   std::atomic<bool> failed{false};
 };
 
-/// Takes what has come, whoever posted it.
+/// Takes the available completions, no matter which thread posted the requests.
 transport_result<void> take(shared& all) {
   std::array<work_completion, 8> slots;
   VERBSPP_TRY(arrived, all.queue.poll(slots));
@@ -42,7 +43,7 @@ transport_result<void> take(shared& all) {
   return success();
 }
 
-/// Each thread writes to a word of its own.
+/// Each thread writes to its own word.
 transport_result<void> work(shared& all, std::size_t which) {
   VERBSPP_TRY(element, all.source.gather(which * word_size, word_size));
   VERBSPP_TRY(place, all.target.slice(which * word_size, word_size));
@@ -54,11 +55,11 @@ transport_result<void> work(shared& all, std::size_t which) {
     } else if (posted.error() != error_kind::would_block) {
       return posted.error();
     }
-    // Polling makes the room that a full queue lacks.
+    // Polling makes room in a full queue.
     VERBSPP_TRYV(take(all));
     if (all.failed) return success();
   }
-  // The last completions go to whoever is still here.
+  // The last completions are taken by the threads that are still running.
   while (all.completed < threads * writes_per_thread && !all.failed) VERBSPP_TRYV(take(all));
   return success();
 }
@@ -66,7 +67,7 @@ transport_result<void> work(shared& all, std::size_t which) {
 transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
-  // Room for all that can be outstanding at once: a send queue.
+  // Room for all requests that can be outstanding at once: the length of the send queue.
   VERBSPP_TRY(queue, completion_queue::create(context, 256));
   VERBSPP_TRY(prepared, build_queue_pair<transport::rc>()
                             .protection_domain(domain)

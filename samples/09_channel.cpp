@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Blocking and scoped work side by side: one process writes blocks into another's memory, one
-/// after the other, and then all at once, and tells by a message that they are there.
+/// Blocking and scoped calls: one process writes blocks into another's memory, first one after the
+/// other, then several at once, and sends a message when they are complete.
 
 #include <verbspp/channel.hpp>
 
@@ -31,12 +31,12 @@ constexpr access_flags rights = access::local_write | access::remote_write;
 using block_buffer = registered_buffer<rights>;
 using target_memory = remote_memory<access::remote_write>;
 
-/// Gives the other process some bytes, and gets as many of its.
+/// Sends some bytes to the other process, and receives the same number of bytes.
 template <std::size_t Size>
 result<std::array<std::byte, Size>> trade(int socket, const std::array<std::byte, Size>& own) {
   constexpr auto size = static_cast<ssize_t>(Size);
   std::array<std::byte, Size> theirs{};
-  errno = ECONNRESET;  // what a short answer means
+  errno = ECONNRESET;  // the meaning of a short answer
   if (::send(socket, own.data(), Size, MSG_NOSIGNAL) != size ||
       ::recv(socket, theirs.data(), Size, MSG_WAITALL) != size)
     return error::from_errno(errno, "exchange with the other process",
@@ -44,7 +44,7 @@ result<std::array<std::byte, Size>> trade(int socket, const std::array<std::byte
   return theirs;
 }
 
-/// When it returns, the peer is as far as this.
+/// Returns when the peer has called this as well.
 result<void> meet(int socket) {
   VERBSPP_TRYV(trade(socket, std::array{std::byte{'m'}}));
   return success();
@@ -67,8 +67,9 @@ transport_result<void> write_blocks(channel& peer, const block_buffer& source,
     VERBSPP_TRYV(peer.write({.elements = from, .remote = to}));
   }
 
-  // Scoped: the requests are on their way together, and have all finished when the scope returns,
-  // also if something in it fails. Its error has both: that of the function, and that of requests.
+  // Scoped: the requests are in flight together, and all of them have finished when the scope
+  // returns, even if one fails. Its error separates the function's own failure from those of
+  // requests.
   VERBSPP_TRYV(peer.scope(
       [&](channel_scope& scope) -> result<void> {
         for (std::size_t at = blocks / 2 * block; at < blocks * block; at += block) {
@@ -80,7 +81,8 @@ transport_result<void> write_blocks(channel& peer, const block_buffer& source,
       },
       5s));
 
-  // Written memory tells nobody: this message, of a number alone, does.
+  // A peer is not notified of writes to its memory; this message, which consists of a number only,
+  // notifies it.
   VERBSPP_TRYV(peer.send({.immediate = immediate_data(blocks)}));
   return success();
 }
@@ -101,7 +103,7 @@ transport_result<void> run(std::string_view device_name, int socket, bool writes
     return meet(socket);
   }
 
-  // A receive for the message, which has no bytes and so needs no memory.
+  // A receive for the message. It needs no memory, because the message has no bytes.
   VERBSPP_TRY(arriving, prepared.post_receive({}));
   VERBSPP_TRY(peer, connect(socket, std::move(prepared)));
   VERBSPP_TRY(own, buffer.remote());
@@ -111,7 +113,8 @@ transport_result<void> run(std::string_view device_name, int socket, bool writes
   for (std::size_t i = 0; i < buffer.size(); ++i) right += buffer[i] == std::byte(i / block + 1);
   std::cout << message.immediate()->value() << " blocks were written, " << right << " of "
             << buffer.size() << " bytes as they should be\n";
-  // A channel that goes too early takes the acknowledgement of the peer's last message with it.
+  // If a channel is destroyed too early, the acknowledgement of the peer's last message may be
+  // lost.
   VERBSPP_TRYV(meet(socket));
   if (right != buffer.size())
     return error(error_kind::driver, "check the blocks", "data was damaged on its way");
@@ -121,8 +124,8 @@ transport_result<void> run(std::string_view device_name, int socket, bool writes
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Two processes, with a socket between them. The device is opened after the fork: what the parent
-  // had of it, the child could not use.
+  // Two processes, with a socket between them. The device is opened after the fork, because the
+  // child could not use the parent's.
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return 1;
   const pid_t child = ::fork();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Bandwidth: a stream keeps the send queue filled with RDMA writes. Nobody holds handles of them,
-/// and the device tells of a few only.
+/// Bandwidth: a stream keeps the send queue filled with RDMA writes. The requests have no handles,
+/// and only some of them are signaled.
 ///
 ///     10_bandwidth [DEVICE [BYTES [MESSAGES [IN_FLIGHT]]]]
 
@@ -30,8 +30,8 @@ struct options {
 
 transport_result<void> measure(channel& peer, const options& given, gather_element from,
                                const remote_memory<access::remote_write>& to) {
-  // Where the queue is full, posting waits for room: so a loop that only posts keeps it filled. A
-  // completion tells of all the requests before it; one for each quarter leaves no gaps.
+  // Posting waits for room if the queue is full, so a loop that only posts keeps it filled. A
+  // completion confirms all requests before it; one for each quarter of the queue leaves no gaps.
   const auto start = std::chrono::steady_clock::now();
   VERBSPP_TRYV(peer.stream(
       [&](channel_stream& stream) -> result<void> {
@@ -51,8 +51,8 @@ transport_result<void> measure(channel& peer, const options& given, gather_eleme
 
 transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, open_device(given.device));
-  // Before the buffers, since memory comes from the node of the thread that touches it first. The
-  // software device is near to no node, and the thread stays where it is.
+  // Before the buffers, because memory is allocated from the node of the thread that touches it
+  // first. The software device has no node; then the thread is not moved.
   VERBSPP_TRYV(bind_this_thread_near(context, numa_binding::as_far_as_possible));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   using buffer = registered_buffer<access::local_write | access::remote_write>;
@@ -61,7 +61,8 @@ transport_result<void> run(const options& given) {
   VERBSPP_TRY(from, source.gather());
   VERBSPP_TRY(to, target.remote());
 
-  // Both ends are here, so that the sample runs by itself; 09_channel connects two processes.
+  // Both ends are in this process, so that the sample is self-contained; 09_channel connects two
+  // processes.
   VERBSPP_TRY(in_flight, work_request_count::from(given.in_flight));
   const auto builder = domain.build_channel().max_send_work_requests(in_flight);
   VERBSPP_TRY(near_end, builder.build());

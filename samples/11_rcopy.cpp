@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Copies a file between two processes by RDMA writes, several in flight, and goes on where it
-/// stopped when one of them was killed and comes back.
+/// Copies a file between two processes by RDMA writes, several in flight. If one of them is killed
+/// and started again, the copy continues where it stopped.
 ///
-/// The server shows a window of memory, of as many places as there may be writes in flight. The
-/// client writes a chunk into each; immediate data tells the server, which saves the chunk and says
-/// by a message that the place is free. A TCP connection beside it carries what comes before and
-/// after, and tells at once when the other process has ended.
+/// The server offers a window of memory, which has a place for each write in flight. The client
+/// writes a chunk into each place, with immediate data that notifies the server. The server saves
+/// the chunk, and sends a message that the place is free. A TCP connection carries the data before
+/// and after the copy, and shows immediately when the other process has exited.
 
 #include "common/open.hpp"
 #include "common/tcp.hpp"
@@ -42,7 +42,8 @@ constexpr access_flags window_rights = access::local_write | access::remote_writ
 using window_memory = remote_memory<access::remote_write>;
 using chunk_buffer = registered_buffer<>;
 
-/// A stop token: it is over when the peer's process is. However that ends, its sockets are closed.
+/// A stop token that requests a stop when the peer's process has exited: however it ends, its
+/// sockets are closed.
 struct peer_has_gone {
   const tcp::connection* peer;
   [[nodiscard]] bool stop_requested() const noexcept { return peer->is_closed_by_peer(); }
@@ -66,10 +67,10 @@ result<std::uint64_t> receive_number(const tcp::connection& peer, const wait_lim
   return number;
 }
 
-/// As errors take it.
+/// In the type that errors use.
 constexpr std::int64_t signed_of(std::uint64_t number) { return static_cast<std::int64_t>(number); }
 
-/// What both ends have, for all connections of a copy.
+/// The common part of both ends, for all connections of a copy.
 class copy_end {
  public:
   copy_end(const options& given, channel&& peer) : given_(given), peer_(std::move(peer)) {}
@@ -81,7 +82,7 @@ class copy_end {
     return number % places();
   }
 
-  /// A fresh connection: what was outstanding on the last one is given up.
+  /// Prepares a new connection; outstanding requests of the previous one are aborted.
   result<endpoint> prepare() {
     VERBSPP_TRY(own, peer_.renew());
     messages_.clear();
@@ -92,7 +93,7 @@ class copy_end {
     }
     return own;
   }
-  /// The next message, in the order in which they come.
+  /// Waits for the next message, in the order of arrival.
   transport_result<completed_work> next_message(std::uint64_t number, const wait_limit& limit) {
     VERBSPP_TRY(message, messages_[place_of(number)].wait(limit));
     VERBSPP_TRY(again, peer_.post_receive({}));
@@ -100,13 +101,13 @@ class copy_end {
     return message;
   }
 
-  /// What fails in it isn't mended by another connection.
+  /// Marks a failure that another connection would not repair.
   template <class Value>
   result<Value> own(result<Value> outcome) {
     if (outcome.has_error()) is_own_fault_ = true;
     return outcome;
   }
-  /// Says that it goes on after this failure; false if it doesn't.
+  /// Reports that the copy continues after this failure; returns false if it doesn't.
   bool goes_on_after(const error& failure, const char* peer) {
     if (is_own_fault_ || failure == error_kind::mismatch || clock_type::now() >= deadline_)
       return false;
@@ -157,7 +158,7 @@ class client : public copy_end {
                              "give both ends the same --in-flight and --chunk");
     VERBSPP_TRYV(peer_.handshake(remote));
 
-    // What the server has is gone on with if it is the beginning of this file.
+    // Continues from the server's data if it is the beginning of this file.
     VERBSPP_TRY(sum, own(source_.sum(std::min(there, size))));
     const std::uint64_t first = there <= size && sum.value() == sum_there ? there : 0;
     if (first == 0) sum = checksum();
@@ -185,7 +186,7 @@ class client : public copy_end {
       const std::size_t length = std::min(chunk(), size - at);
       VERBSPP_TRYV(own(source_.read(at, {buffer.data(), length})));
       sum.add({buffer.data(), length});
-      // The write owns the buffer: it can't be filled anew before the write has finished.
+      // The write owns the buffer, so it can't be refilled before the write has finished.
       VERBSPP_TRY(content, std::move(buffer).part(0, length));
       VERBSPP_TRY(place, window.slice(place_of(number) * chunk(), length));
       VERBSPP_TRY(write, peer_.post_write(std::move(content),
@@ -205,7 +206,7 @@ class client : public copy_end {
     return success();
   }
 
-  /// One whose place in the window is free as well.
+  /// Returns a buffer whose place in the window is free as well.
   transport_result<chunk_buffer> free_buffer(std::uint64_t number,
                                              std::vector<pending<part>>& writes,
                                              const wait_limit& limit) {
@@ -252,7 +253,8 @@ class server : public copy_end {
     VERBSPP_TRYV(send_number(client, there));
     VERBSPP_TRYV(send_number(client, sum.value()));
 
-    // From where the client goes on: what is there is the beginning of its file, or of no use.
+    // The position where the client continues: the data here is the beginning of its file, or
+    // useless.
     VERBSPP_TRY(first, receive_number(client, deadline_));
     if (first != there) {
       VERBSPP_TRYV(own(target.truncate(0)));
@@ -291,7 +293,7 @@ class server : public copy_end {
       VERBSPP_TRYV(own(target.write(at, content)));
       sum.add(content);
       at += length;
-      // The place is free.
+      // Tells the client that the place is free.
       if (number >= places()) VERBSPP_TRYV(answers[place].wait(limit));
       VERBSPP_TRY(answer, peer_.post_send({.immediate = immediate_data(0)}));
       if (number < places())
@@ -309,7 +311,7 @@ transport_result<void> run(const options& given) {
   VERBSPP_TRY(context, common::open(given.device));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   const auto depth = work_request_count::assume(given.in_flight.value());
-  // Waits may be long, for a slow disk or a slow client: then they sleep.
+  // Waits may be long, for a slow disk or a slow client, so they sleep.
   VERBSPP_TRY(prepared, domain.build_channel()
                             .waiting(wait_mode::spin_then_sleep(std::chrono::microseconds(20)))
                             .max_send_work_requests(depth)

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A whole server: an acceptor, a hub with a pool, a table of clients, and several threads. It
-/// echoes messages, each from the place of the pool that it was received into.
+/// A complete server: an acceptor, a hub with a pool, a table of clients, and several threads. It
+/// echoes messages from the places of the pool that they were received into.
 ///
-/// Clients finish, are killed, come back, are slow, or silent; at last the server stops while some
-/// are still asking. The clients are threads of this program, which connect by TCP.
+/// Clients finish, are killed, reconnect, are slow, or are silent; finally the server stops while
+/// some of them are still sending. The clients are threads of this program, which connect by TCP.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>
@@ -32,10 +32,10 @@ constexpr auto patience = 30s;
 constexpr exchange_options protocol{.application = "echo", .version = 1};
 constexpr unsigned server_threads = 3, most_clients = 64;
 
-/// The server's data of a client. Only the thread that has the client's turn uses it.
+/// The server's data about a client. Only the thread that has the client's turn uses it.
 struct account {
   std::uint32_t number;
-  tcp_socket socket;  ///< the channel watches it, and breaks when the client has gone
+  tcp_socket socket;  ///< the channel watches it, and breaks when the client has left
   std::uint64_t echoed = 0;
 };
 
@@ -74,7 +74,7 @@ class echo_server {
       threads_.emplace_back([this](const std::stop_token& stop) { report(serve(stop)); });
   }
 
-  /// Connects clients. Their first messages wait until `add`.
+  /// Connects clients. Their first messages are held until `add`.
   result<void> accept(const protection_domain& domain, tcp_listener listener,
                       const std::stop_token& stop) {
     const auto prepare = [&]() noexcept -> result<exchange_offer<prepared_channel, std::uint32_t>> {
@@ -92,13 +92,13 @@ class echo_server {
     }
   }
 
-  /// Serves one client after the other. A client whose channel has broken is removed after its
-  /// turn.
+  /// Serves one client after another. A client whose channel has broken is removed at the end of
+  /// its turn.
   result<void> serve(const std::stop_token& stop) {
     for (;;) {
       VERBSPP_TRY(client, clients_.wait(wait_limit(std::chrono::hours(24), stop)));
       while (auto request = client.next()) {
-        // A client that sends faster than it receives loses echoes: its queue is full.
+        // A client that sends faster than it receives loses echoes, because its queue is full.
         if (!client.link().post_send(std::move(*request)).has_value()) continue;
         ++client.data().echoed;
         ++echoed_;
@@ -119,7 +119,7 @@ class echo_server {
 /// The behaviour of a client.
 enum class manner { finishes, is_killed, comes_back, is_slow, is_silent, stays };
 
-/// Connects, asks, and checks the answers.
+/// Connects, sends requests, and checks the answers.
 result<void> ask(const protection_domain& domain, const message_pool& pool, const std::string& port,
                  std::uint32_t number, manner how) {
   VERBSPP_TRY(prepared, domain.build_channel().build());
@@ -179,7 +179,8 @@ result<void> run(std::string_view device_name) {
           [&, i] { outcomes[i] = be_client(domain, clients_pool, port, i, manner_of(i)); });
     for (std::uint32_t i = 0; i < count; ++i)
       if (ends_by_itself(i)) clients[i].join();
-    // The clients that have gone leave the table; those that stay, or are silent, are in it.
+    // Clients that have left are removed from the table; those that stay, or are silent, are still
+    // in it.
     constexpr std::uint32_t staying = count / 3;
     for (const wait_limit limit = patience; server->clients() != staying;) {
       if (limit.has_passed())

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A table that clients read by themselves, by RDMA reads, while the server changes it, and ask to
-/// change by messages. A sequence lock tells whether what was read is a row as it ever was.
+/// A table that clients read by RDMA reads while the server changes it. Clients request changes by
+/// messages. A sequence lock detects whether the data read is a consistent row.
 ///
-/// What the lock relies on: nothing but that each byte of a read is one that was there at some time
-/// during the read. No order is promised of the bytes of one RDMA read: a device may fetch the end
-/// of a row before its beginning, and with it a "version after" that is older than the "version
-/// before". Versions in every cache line would rely on a line being fetched at once, which
-/// processors and PCIe devices do, but the verbs don't promise, and software devices don't. So what
-/// stands for the version after is a checksum of the version before and of the content: a row that
-/// is torn, whichever way, fails it. That it doesn't is an accident of one in 2^64.
+/// The lock relies only on each byte of a read having been in memory at some time during the read.
+/// The bytes of one RDMA read have no guaranteed order: a device may fetch the end of a row before
+/// its beginning, and so a "version after" that is older than the "version before". A version in
+/// every cache line would rely on each line being fetched at once. Processors and PCIe devices do
+/// that, but the verbs don't guarantee it, and software devices don't. So a checksum of the version
+/// before and the content takes the place of the version after: a row that is torn in any way fails
+/// it, except with a probability of 2^-64.
 ///
 ///     13_seqlock_table [DEVICE [MICROSECONDS]]
 ///
-/// So that clients do come in the middle of a change, the server stops there for so long whenever
-/// it changes the first row.
+/// So that clients do read in the middle of a change, the server pauses for this time whenever it
+/// changes the first row.
 
 #include <verbspp/channel.hpp>
 
@@ -40,8 +40,8 @@ using namespace verbspp;
 
 constexpr std::size_t clients = 3, rows = 4, words = 510;
 constexpr int turns = 2000, turns_per_change = 4;
-/// How long a row may be in the middle of a change, which takes its writer as long as it has no
-/// processor.
+/// The maximum time for which a row may be in the middle of a change: its writer may not be
+/// scheduled for that long.
 constexpr auto longest_change = std::chrono::seconds(10);
 constexpr std::uint32_t longest_pause = 1000;
 constexpr access_flags shown = access::local_write | access::remote_read;
@@ -53,7 +53,7 @@ struct row {
 };
 using table_memory = remote_array<row, access::remote_read>;
 
-/// What a client asks for: that the content of a row counts up from this number.
+/// A client's request: fill a row with numbers that count up from `first`.
 struct change {
   std::uint64_t row;
   std::uint64_t first;
@@ -68,12 +68,13 @@ std::uint64_t checksum_of(std::uint64_t version, std::span<const std::uint64_t> 
   return sum;
 }
 
-/// The device reads at any time, so each word is stored when it says so, and at once.
+/// The device may read at any time, so each word is stored in program order, and atomically.
 void store(std::uint64_t& to, std::uint64_t value) {
   std::atomic_ref(to).store(value, std::memory_order_release);
 }
 
-/// By the server's thread alone. \param pause what it waits in the middle \returns the new version
+/// Called only by the server's thread. \param pause the time to wait in the middle \returns the new
+/// version
 std::uint64_t change_row(row& changed, std::uint64_t first, std::chrono::microseconds pause = {}) {
   const std::uint64_t version = changed.version + 2;
   store(changed.version, version - 1);
@@ -87,7 +88,7 @@ std::uint64_t change_row(row& changed, std::uint64_t first, std::chrono::microse
   return version;
 }
 
-/// The row at a moment of the time of the read, or none: it was being changed.
+/// The row as it was at one moment during the read; empty if it was being changed.
 std::optional<row> check(const row& seen) {
   if (seen.version % 2 != 0 || seen.checksum != checksum_of(seen.version, seen.content))
     return std::nullopt;
@@ -115,7 +116,7 @@ class client {
   [[nodiscard]] std::uint64_t retries() const noexcept { return retries_; }
 
  private:
-  /// Reads until the row is whole.
+  /// Reads until the row is consistent.
   transport_result<row> read(std::uint64_t which) {
     VERBSPP_TRY(remote, table_.element(which));
     VERBSPP_TRY(into, seen_.scatter());
@@ -127,7 +128,7 @@ class client {
     return error(error_kind::busy, "read a row", "it is being changed all the time");
   }
 
-  /// Has the server change a row. \returns the version that the row has then
+  /// Asks the server to change a row. \returns the row's new version
   transport_result<std::uint64_t> ask(std::uint64_t which, std::uint64_t first) {
     const change wanted{.row = which, .first = first};
     VERBSPP_TRY(answer, server_.post_receive({}));
@@ -136,8 +137,8 @@ class client {
     return told.immediate().value_or(immediate_data(0)).value();
   }
 
-  /// What the lock promises, by other means than it: the content counts up, versions go forward,
-  /// and an answered change is there.
+  /// Checks the guarantees of the lock independently: the content counts up, versions increase, and
+  /// a change that was answered is visible.
   result<void> verify(const row& found, std::uint64_t which) {
     for (std::size_t i = 0; i < words; ++i)
       if (found.content[i] != found.content[0] + i)
@@ -161,8 +162,8 @@ struct connection {
   inbox requests;
 };
 
-/// Changes rows as clients ask for it, until it is to stop; and the first one all the time, with a
-/// pause in the middle of it.
+/// Changes rows as clients request it, until a stop is requested. Also changes the first row
+/// continuously, with a pause in the middle.
 transport_result<void> serve(std::vector<connection>& connections, std::span<row> table,
                              std::chrono::microseconds pause, const std::stop_token& stop) {
   while (!stop.stop_requested()) {
@@ -194,7 +195,8 @@ transport_result<void> run(std::string_view device_name, std::chrono::microsecon
   VERBSPP_TRY(requests, message_pool::create(domain, clients * 4, sizeof(change)));
   for (row& each : table) change_row(each, 0);
 
-  // A channel for each client. Here all are threads of one process; 09_channel connects two.
+  // One channel for each client. Here all of them are threads of one process; 09_channel connects
+  // two processes.
   std::vector<connection> connections;
   std::vector<client> readers;
   const auto builder =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Below the channel: two queue pairs of one device, connected to each other, whose completions the
-/// program takes out of their queue itself, and whose memory it keeps itself.
+/// Below the channel: two queue pairs of one device, connected to each other. The program takes
+/// their completions from the queue, and keeps their memory.
 
 #include <verbspp/verbspp.hpp>
 
@@ -13,7 +13,7 @@ namespace {
 
 using namespace verbspp;
 
-/// Waits for the next completion of the queue: what was done, or how it failed.
+/// Waits for the next completion of the queue, and returns its result.
 transport_result<completed_work> next_completion(const completion_queue& queue) {
   std::array<work_completion, 1> slots;
   for (;;) {
@@ -25,31 +25,31 @@ transport_result<completed_work> next_completion(const completion_queue& queue) 
 }
 
 transport_result<void> say_hello(std::string_view device_name) {
-  // A device, and on it what queue pairs and memory have to share.
+  // A device, and the domain that queue pairs and memory share.
   VERBSPP_TRY(context, open_device(device_name));
   VERBSPP_TRY(domain, protection_domain::allocate(context));
   VERBSPP_TRY(queue, completion_queue::create(context, 32));
 
-  // Memory the device may use, with its rights in the type: the inbox may be written, the outbox
-  // only read.
+  // Registered memory, with its rights in the type: the device may write to the inbox, but only
+  // read the outbox.
   std::array<char, 64> outbox{"hello, verbs"};
   std::array<char, 64> inbox{};
   VERBSPP_TRY(outgoing, register_memory(domain, outbox));
   VERBSPP_TRY(incoming, register_memory<access::local_write>(domain, inbox));
 
-  // Leave a line of the builder out, and the compiler says which parameter is missing.
+  // If you omit a line of the builder, the compiler names the missing parameter.
   const auto builder =
       build_queue_pair<transport::rc>().protection_domain(domain).completion_queue(queue).access(
           access::local_write);
   VERBSPP_TRY(left, builder.build());
   VERBSPP_TRY(right, builder.build());
 
-  // A prepared queue pair takes receives, so that the peer's first message finds one.
+  // A prepared queue pair accepts receives, so that one is ready for the peer's first message.
   VERBSPP_TRY(into, incoming.scatter());
   VERBSPP_TRYV(right.post_receive({.elements = into}, {.id = 1}));
 
-  // Each end gives the other its endpoint (here: within one process), and connects. What was
-  // prepared is gone then; only what is connected can send.
+  // Each end gives the other its endpoint (here: within one process), and connects. The handshake
+  // consumes the prepared queue pair; only the connected one can send.
   const endpoint left_end = left.endpoint();
   const endpoint right_end = right.endpoint();
   VERBSPP_TRY(sender, std::move(left).handshake(right_end));
@@ -58,7 +58,7 @@ transport_result<void> say_hello(std::string_view device_name) {
   VERBSPP_TRY(from, outgoing.gather());
   VERBSPP_TRYV(sender.post_send({.elements = from}, {.id = 2}));
 
-  // One completion for the send, one for the receive.
+  // One completion for the send, and one for the receive.
   for (int i = 0; i < 2; ++i) {
     VERBSPP_TRY(work, next_completion(queue));
     std::cout << to_string(work.operation()) << " done\n";

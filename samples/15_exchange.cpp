@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// From a host's name to a connected channel, in two calls on each side: a server shows its memory,
-/// and a client reads a greeting out of it.
+/// Connects a channel by host name, with two calls on each side. The server shares memory, and the
+/// client reads a greeting from it.
 ///
 ///     15_exchange [--device soft0] [--port 4711]          the server
 ///     15_exchange [--device soft0] [--port 4711] HOST     the client
@@ -26,7 +26,7 @@ struct arguments {
   std::string_view host{};  ///< empty: this is the server
 };
 
-/// Who speaks another language than this is refused, in words, at both ends.
+/// A peer with another protocol is refused; both ends get an error that says why.
 constexpr exchange_options protocol{.application = "greeting", .version = 1};
 using name = bounded_text<32>;
 using shown_memory = remote_memory<access::remote_read>;
@@ -39,12 +39,13 @@ transport_result<void> serve(const protection_domain& domain, std::string_view p
 
   VERBSPP_TRY(listener, tcp_listener::open(port));
   VERBSPP_TRY(socket, listener.accept(30s));
-  // Sends memory and a name, and gets a name: the client has it the other way round.
+  // Sends memory and a name, and receives a name; the client does the reverse.
   VERBSPP_TRY(met, exchange<name>(socket.descriptor(), std::move(prepared),
                                   std::tuple(memory, name("the server")), 10s, protocol));
   std::cout << "met " << met.theirs.view() << '\n';
 
-  // The memory has to stay until the client has read it: it says so by closing its socket.
+  // The memory has to stay registered until the client has read it, which the client indicates by
+  // closing its socket.
   VERBSPP_TRYV(met.channel.wait(10s, socket.descriptor()));
   return success();
 }

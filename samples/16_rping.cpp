@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Connects by IP address, and speaks the protocol of rdma-core's rping, which may be the other
-/// end: the client shows memory, the server reads it and writes it back.
+/// Connects by IP address, and implements the protocol of rdma-core's rping, which may be the other
+/// end. The client offers memory, which the server reads and writes back. The server serves one
+/// client.
 ///
-///     16_rping -s [-a ADDRESS] [-p PORT] [-v]                            the server, for one
-///     client 16_rping -c -a ADDRESS [-p PORT] [-C COUNT] [-S SIZE] [-v] [-V]    the client
+///     16_rping -s [-a ADDRESS] [-p PORT] [-v]                              the server
+///     16_rping -c -a ADDRESS [-p PORT] [-C COUNT] [-S SIZE] [-v] [-V]      the client
 
 #include <verbspp/cm.hpp>
 
@@ -41,7 +42,7 @@ constexpr std::size_t largest = 65536;
 constexpr auto patience = 30s;
 constexpr access_flags shown = access::local_write | access::remote_read | access::remote_write;
 
-/// What travels in messages: where memory is, 16 bytes, numbers big-endian.
+/// The content of messages: the address of memory, 16 bytes, big-endian.
 using advertisement = std::array<std::byte, 16>;
 
 void put(std::span<std::byte> to, std::uint64_t number) {
@@ -54,8 +55,8 @@ std::uint64_t get(std::span<const std::byte> from) {
   return number;
 }
 
-/// Messages of that size, one to come at a time: its receive is posted before the last one is
-/// looked at.
+/// Sends and receives messages of that size, one at a time. The next receive is posted before the
+/// current message is processed.
 class messages {
  public:
   static result<messages> prepare(const protection_domain& domain, prepared_channel& prepared) {
@@ -76,7 +77,8 @@ class messages {
     VERBSPP_TRYV(over.send({.elements = from}, patience));
     return success();
   }
-  /// What the peer shows, of which nothing is believed but that its owner will check the key.
+  /// Receives the address of the peer's memory. It is not trusted; the peer's device checks the
+  /// key.
   transport_result<remote_memory<access::remote_read | access::remote_write>> receive(
       channel& over) {
     VERBSPP_TRY(came, next_.wait(patience));
@@ -101,8 +103,8 @@ class messages {
   pending<> next_;
 };
 
-/// Text as rping shows it: it begins with its number, and goes on with a pattern that differs from
-/// one to the next.
+/// The text that rping sends: it begins with its number, followed by a pattern that differs from
+/// text to text.
 void fill(std::span<std::byte> text, unsigned number) {
   constexpr char first = 'A';
   constexpr unsigned letters = 'z' - 'A' + 1;
@@ -119,12 +121,12 @@ std::string_view text_of(std::span<const std::byte> bytes) {
   return all.substr(0, all.find('\0'));
 }
 
-/// One ping of a client's. \returns nothing when the client has left instead
+/// Answers one ping of a client. \returns false if the client has left instead
 transport_result<bool> answer(managed_channel& met, messages& talk, registered_buffer<shown>& data,
                               bool is_verbose) {
   const auto source = talk.receive(met.channel);
   if (!source.has_value()) {
-    // The channel watches the connection, whose end is no failure.
+    // The channel watches the connection. That the connection has ended is not an error.
     if (met.connection.wait_for_end(0s).has_value()) return false;
     return source.error();
   }
@@ -228,7 +230,7 @@ std::optional<arguments> arguments_of(std::span<char*> words) {
       return std::nullopt;
     }
   }
-  // The text has room for its number.
+  // The text needs room for its number.
   const bool is_in_range = given.size >= 24 && given.size <= largest;
   if (given.is_server == is_client || (is_client && given.address.empty()) || !is_in_range)
     return std::nullopt;

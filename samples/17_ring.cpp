@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// A ring of ranks, started as an MPI program is, without MPI: a token goes around, then each rank
-/// measures its way to each other, and rank 0 shows the matrix of all, as text and as a picture.
+/// A ring of ranks, started like an MPI program, but without MPI. A token goes around; then each
+/// rank measures its connection to each other rank, and rank 0 shows the results as a matrix, in
+/// text and as a picture.
 ///
-///     mpirun -n 4 17_ring [DEVICE [PICTURE.svg]]      or by VERBSPP_RANK and so on; alone, it
-///                                                     makes four ranks out of threads
+///     mpirun -n 4 17_ring [DEVICE [PICTURE.svg]]
+///
+/// VERBSPP_RANK etc. can start the ranks as well. Started alone, it runs four ranks as threads.
 
 #include "common/ranks.hpp"
 #include <verbspp/ranks.hpp>
@@ -33,15 +35,15 @@ constexpr std::size_t block = 65536;
 constexpr access_flags rights = access::local_write | access::remote_write;
 
 struct way {
-  double latency_us = 0;  ///< of one write, until it is acknowledged
-  double gbit_per_s = 0;  ///< of many in flight
+  double latency_us = 0;  ///< one write, until it is acknowledged
+  double gbit_per_s = 0;  ///< many writes in flight
 };
 
 double seconds_since(clock_type::time_point start) {
   return std::chrono::duration<double>(clock_type::now() - start).count();
 }
 
-/// Passes a number to the right, again and again; each rank adds one.
+/// Passes a number to the right repeatedly; each rank adds one.
 group_result<void> pass_token(world& all, registered_buffer<rights, std::uint64_t>& token) {
   channel& left = all.peers()[(all.rank() + all.size() - 1) % all.size()];
   channel& right = all.peers()[(all.rank() + 1) % all.size()];
@@ -53,7 +55,7 @@ group_result<void> pass_token(world& all, registered_buffer<rights, std::uint64_
   VERBSPP_TRY(into, token.scatter());
   for (std::uint32_t round = 0; round < rounds; ++round) {
     VERBSPP_TRY(arriving, left.post_receive({.elements = into}));
-    // Everybody has a receive posted.
+    // All ranks have a receive posted.
     VERBSPP_TRYV(all.barrier(patience));
     if (all.rank() == 0) VERBSPP_TRYV(pass());
     VERBSPP_TRYV(arriving.wait(patience));
@@ -87,7 +89,7 @@ transport_result<way> measure(channel& to, const registered_buffer<rights>& from
   return found;
 }
 
-/// One number of each pair, as it is shown.
+/// A measured number that is shown for each pair.
 struct matrix {
   const char* title;
   const char* unit;
@@ -113,7 +115,7 @@ void print(const matrix& shown, const std::vector<way>& ways, const world& all) 
   }
 }
 
-/// A picture of the matrices beside each other; the paler, the better.
+/// A picture of the matrices, side by side; a paler cell is better.
 class picture {
  public:
   picture(std::ostream& out, std::uint32_t size) : out_(out), size_(size) {
@@ -146,7 +148,7 @@ class picture {
         text(left + to * cell + cell / 2, top + from * cell + cell / 2 + 4, number);
       }
     }
-    // The scale: what the colours mean.
+    // The scale: the meaning of the colours.
     const std::uint32_t y = top + size_ * cell + 20;
     for (std::uint32_t i = 0; i < steps; ++i)
       box(left + i * step, y, step,
@@ -201,7 +203,7 @@ group_result<void> run(any_bootstrap launched, const std::string& device,
   VERBSPP_TRY(mine, into.remote());
   VERBSPP_TRY(memory, all.exchange(mine, patience));
 
-  // One way at a time; the broadcast of what was measured is what the others wait for.
+  // One pair at a time: the other ranks wait for the broadcast of its result.
   std::vector<way> ways;
   for (std::uint32_t i = 0; i < all.size(); ++i)
     for (std::uint32_t j = 0; j < all.size(); ++j) {
@@ -213,7 +215,7 @@ group_result<void> run(any_bootstrap launched, const std::string& device,
       VERBSPP_TRY(told, all.broadcast(measured, i, patience));
       ways.push_back(told);
     }
-  // Nobody goes before all are done.
+  // No rank leaves before all are done.
   VERBSPP_TRYV(all.barrier(patience));
   if (all.rank() != 0) return success();
   for (const matrix& each : matrices) print(each, ways, all);

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Heat in a plate that is divided among ranks in two dimensions, with a halo exchange by RDMA: in
-/// each step a rank writes the edges of its part into the ghost cells of its neighbours, and works
-/// on its interior meanwhile.
+/// Heat in a plate that is divided among ranks in two dimensions, with a halo exchange by RDMA. In
+/// each step, a rank writes the edges of its part into the ghost cells of its neighbours, and
+/// computes its interior in the meantime.
 ///
-///     mpirun -n 4 18_halo [--rows N] [--columns N] [--steps N] ...    or by VERBSPP_RANK and so
-///     on;
-///                                                     alone, it makes four ranks out of threads
+///     mpirun -n 4 18_halo [--rows N] [--columns N] [--steps N] ...
 ///
-/// halo/mpi.cpp is the same in MPI, and halo/compare.py runs both.
+/// VERBSPP_RANK etc. can start the ranks as well. Started alone, it runs four ranks as threads.
+/// halo/mpi.cpp does the same with MPI, and halo/compare.py runs both.
 
 #include "common/ranks.hpp"
 #include "halo/heat.hpp"
@@ -37,9 +36,9 @@ constexpr access_flags rights = access::local_write | access::remote_write;
 using cells = registered_buffer<rights, double>;
 using cells_of_peer = cells::handle_for_peers;
 
-/// Where things are in the memory of a rank, in numbers: the field before a step and the one after
-/// it, which change roles with each step; and columns without gaps, since a request of RDMA writes
-/// to one place: those that leave, and those that arrive, of two steps.
+/// The offsets in the memory of a rank, in numbers: the field before a step and the field after it,
+/// which swap roles at each step; and columns without gaps, because an RDMA write goes to one
+/// contiguous place: those that are sent, and those that are received, for two steps.
 class layout {
  public:
   explicit layout(const heat::part& of) : of_(of), field_(heat::field::size(of)) {}
@@ -47,7 +46,7 @@ class layout {
   [[nodiscard]] std::size_t row(std::uint32_t step, std::size_t row) const {
     return field(step) + heat::field::index(of_, row, 1);
   }
-  /// The column beyond that side, left or right.
+  /// The column beyond that side, which is left or right.
   [[nodiscard]] std::size_t arriving(std::uint32_t step, side from) const {
     return 2 * field_ + (step % 2 * 2 + (from == side::right ? 1 : 0)) * of_.rows;
   }
@@ -61,11 +60,11 @@ class layout {
   std::size_t field_;
 };
 
-/// A part of the plate, its neighbours, and what is on its way between them.
+/// A part of the plate, its neighbours, and the receives for their edges.
 ///
-/// The neighbours' ghost cells need no other protection than two fields: a rank writes those of
-/// step n + 2 when it has all of step n + 1, which its neighbours send when they have read those of
-/// step n.
+/// Two fields are sufficient to protect the neighbours' ghost cells: a rank writes those of step n
+/// + 2 only when it has received all edges of step n + 1, which its neighbours send after they have
+/// read those of step n.
 class halo {
  public:
   static group_result<halo> create(world& all, const protection_domain& domain,
@@ -85,7 +84,7 @@ class halo {
           VERBSPP_TRYV(made.expect(made.neighbours_.back(), step));
       }
     for (std::uint32_t step = 0; step < 2; ++step) made.field(step).set_edges(given.columns);
-    // Nobody writes before all are ready.
+    // No rank writes before all are ready.
     VERBSPP_TRYV(all.barrier(given.limit));
     return made;
   }
@@ -94,11 +93,11 @@ class halo {
     return {memory_.data() + places_.field(step), own_};
   }
 
-  /// Makes the field of the next step out of that of this one.
+  /// Computes the field of the next step from the field of this one.
   group_result<void> advance(std::uint32_t step, heat::stopwatch& watch) {
     const heat::field now = field(step);
     const heat::field next = field(step + 1);
-    // All that is written in the scope has left the memory when the scope returns.
+    // All writes of the scope have finished reading the memory when the scope returns.
     VERBSPP_TRYV(world_->peers().scope(
         [&](group_scope& scope) -> result<void> {
           for (const neighbour& to : neighbours_)
@@ -121,9 +120,9 @@ class halo {
     return success();
   }
 
-  /// Names the rank with which it began, and tells the neighbours. Ranks that see another one gone
-  /// leave, and are gone for their neighbours: so what those have said before counts for more than
-  /// who is gone.
+  /// Finds the rank that failed first, and notifies the neighbours. A rank that sees another one
+  /// fail leaves, and then appears to have failed itself. So a notification that was received
+  /// counts more than the rank that appears to have failed.
   group_error explain(group_error found) {
     if (!found.peer())
       for (const neighbour& each : neighbours_)
@@ -132,7 +131,8 @@ class halo {
     if (!found.peer()) return found;
     const bool is_neighbour =
         std::ranges::find(neighbours_, *found.peer(), &neighbour::rank) != neighbours_.end();
-    // A neighbour that left has said why before; what others have said takes longer to come here.
+    // A neighbour that has left has sent its notification before; those of other ranks take longer
+    // to arrive.
     const wait_limit patience(is_neighbour ? 0s : limit_);
     do {
       for (neighbour& from : neighbours_)
@@ -143,18 +143,18 @@ class halo {
     if (lost_) found = was_lost();
     for (const neighbour& to : neighbours_)
       if (to.rank != *found.peer())
-        // Who can't be told is leaving as well.
+        // A neighbour that cannot be notified is leaving, too.
         static_cast<void>(world_->peers()[to.rank].send(
             {.immediate = immediate_data(lost_flag | *found.peer())}, 1s));
     return found;
   }
 
  private:
-  /// A neighbour is one step ahead at most, and may have something to say before it leaves.
+  /// A neighbour is at most one step ahead, and may send a notification before it leaves.
   static constexpr std::uint32_t receives = 3;
-  /// How long nothing may come before a neighbour is asked whether it is there.
+  /// The time without arrivals after which a neighbour is checked.
   static constexpr auto question_after = 500ms;
-  /// In immediate data, which has a step else.
+  /// A flag in immediate data, which otherwise contains a step.
   static constexpr std::uint32_t lost_flag = 1U << 31;
 
   struct neighbour {
@@ -168,8 +168,8 @@ class halo {
   halo(world& all, cells memory, const heat::part& own, const heat::settings& given)
       : world_(&all), memory_(std::move(memory)), own_(own), places_(own), limit_(given.limit) {}
 
-  /// The edge of this step, into the ghost cells beyond that side of the neighbour's where this
-  /// rank is; or to where it looks for a column.
+  /// Writes the edge of this step to the neighbour: a row directly into the ghost cells on the side
+  /// of this rank, a column to the place from which the neighbour unpacks it.
   result<void> write_edge(channel_scope& to, const neighbour& whose, std::uint32_t step) {
     const side beyond = whose.beyond;
     const layout theirs(whose.part);
@@ -193,7 +193,7 @@ class halo {
     return success();
   }
 
-  /// A receive for immediate data: what is written has its place already.
+  /// Posts a receive for immediate data; the data that it announces is already in place.
   group_result<void> expect(neighbour& from, std::uint32_t step) {
     auto posted = world_->peers()[from.rank].post_receive({});
     if (!posted.has_value()) return group_error(from.rank, posted.error(), 1);
@@ -204,16 +204,16 @@ class halo {
   group_result<void> await_edge(neighbour& from, std::uint32_t step) {
     pending<>& edge = from.arriving[step % receives];
     auto arrived = edge.poll();
-    // A neighbour may be in a step of all, and have to find out there who is gone.
+    // A neighbour may be in a collective step, and find out there which rank has failed.
     for (const wait_limit until(3 * limit_); !arrived; arrived = edge.poll()) {
-      // A wait of the group, unlike that of a handle, gives nothing up when its time is over.
+      // A wait of the group, unlike that of a handle, aborts nothing when its limit is reached.
       std::array<arrival, 4> news{};
       const auto any = world_->peers().wait(news, question_after);
       if (any.has_value()) continue;
       if (any.error() != error_kind::timed_out || until.has_passed())
         return group_error(from.rank, any.error(), 1);
-      // Who only waits for a peer does not notice that it is gone, so it is asked: a write of
-      // nothing.
+      // A rank that only waits for a peer does not notice that it has failed, so it writes 0 bytes
+      // to it.
       const auto answered = world_->peers()[from.rank].write({.remote = from.memory}, limit_);
       if (!answered.has_value()) return group_error(from.rank, answered.error(), 1);
     }
@@ -238,7 +238,7 @@ class halo {
   layout places_;
   std::chrono::seconds limit_;
   std::vector<neighbour> neighbours_{};
-  std::optional<std::uint32_t> lost_{};  ///< the rank that a neighbour has said to be gone
+  std::optional<std::uint32_t> lost_{};  ///< the rank that a neighbour has reported as failed
 };
 
 double larger(double left, double right) { return std::max(left, right); }
@@ -278,7 +278,7 @@ group_result<void> run(any_bootstrap launched, const heat::settings& given) {
     if (largest > heat::tolerance)
       return error(error_kind::mismatch, "check the plate", "it differs from the serial solution");
   }
-  // Nobody goes before all are done.
+  // No rank leaves before all are done.
   VERBSPP_TRYV(all.barrier(given.limit));
   return success();
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
 /// A server lends memory to its clients, and revokes the lease of a slow client. After `revoke` has
-/// returned, no write of that client reaches the memory; the other clients go on.
+/// returned, no write of that client reaches the memory; the other clients continue.
 ///
-/// An acceptor connects the clients. Each has a memory window of its own, whose key is useless to
-/// the others. The clients are threads of this program, which connect by TCP.
+/// An acceptor connects the clients. Each of them has its own memory window, whose key is useless
+/// to the others. The clients are threads of this program, which connect by TCP.
 
 #include <verbspp/channel.hpp>
 #include <verbspp/exchange.hpp>
@@ -35,13 +35,13 @@ constexpr exchange_options protocol{.application = "lending", .version = 1};
 constexpr acceptor_options serving{.exchange = protocol, .limit = patience};
 using lent_memory = remote_memory<access::remote_write>;
 
-/// The memory that is lent, a place for each client. Windows are bound to it.
+/// The memory to lend, with a place for each client. Windows are bound to it.
 constexpr access_flags to_lend = access::local_write | access::window_bind;
 using places = std::array<std::array<char, place_size>, clients>;
 
 std::string text_of(std::uint32_t number) { return "client " + std::to_string(number); }
 
-/// The server's end of a client.
+/// The server's side of a client.
 struct borrower {
   std::uint32_t number;
   channel link;
@@ -57,7 +57,8 @@ transport_result<borrower> lend(Acceptor& acceptor, const memory_region<to_lend>
   channel& link = client.met.channel;
   const std::uint32_t number = client.met.theirs;
   VERBSPP_TRY(part, region.window_part<access::remote_write>(number * place_size, place_size));
-  // The message is sent after the request that opens the window, so the client can't be too early.
+  // The message is sent after the request that opens the window, so the client can't use it too
+  // early.
   VERBSPP_TRY(lent, link.post_lease(part));
   VERBSPP_TRY(remote, lent.remote());
   VERBSPP_TRY(done, link.post_receive({}));
@@ -66,7 +67,7 @@ transport_result<borrower> lend(Acceptor& acceptor, const memory_region<to_lend>
   return borrower{number, std::move(link), std::move(lent), std::move(done)};
 }
 
-/// Lends memory to all clients. When all but one are done, revokes the lease of the last.
+/// Lends memory to all clients. When all but one are done, revokes the lease of the last one.
 template <class Acceptor>
 transport_result<std::vector<borrower>> serve(Acceptor& acceptor,
                                               const memory_region<to_lend>& region) {
@@ -101,7 +102,7 @@ transport_result<void> borrow(const protection_domain& domain, const std::string
                               std::uint32_t number, std::latch& revoked) {
   VERBSPP_TRY(prepared, domain.build_channel().max_inline_data(place_size).build());
   VERBSPP_TRY(buffer, registered_buffer<>::allocate(domain, lent_memory::encoded_size));
-  // Posted before the handshake, so that the server's first message finds it.
+  // Posted before the handshake, so that it is ready for the server's first message.
   VERBSPP_TRY(offer, prepared.post_receive(std::move(buffer)));
   VERBSPP_TRY(socket, tcp_socket::connect("127.0.0.1", port, patience));
   VERBSPP_TRY(met, exchange<std::uint32_t>(socket.descriptor(), std::move(prepared), number,
@@ -136,7 +137,7 @@ transport_result<void> run(std::string_view device_name) {
   VERBSPP_TRY(region, register_memory<to_lend>(domain, memory));
   VERBSPP_TRY(listener, tcp_listener::open("0"));
   const std::string port = std::to_string(listener.port());
-  // Called for each client: the channel that it is connected to, and a value that it is sent.
+  // Called for each client: returns the channel to connect it to, and a value to send.
   auto prepare = [&]() noexcept -> result<exchange_offer<prepared_channel, std::uint32_t>> {
     VERBSPP_TRY(prepared, domain.build_channel().max_inline_data(place_size).build());
     return exchange_offer{std::move(prepared), clients};

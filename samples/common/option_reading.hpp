@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// How samples with options read them, by getopt_long.
+/// Functions by which the samples read their options, with getopt_long.
 #pragma once
 
 #include <getopt.h>
@@ -14,8 +14,8 @@
 
 namespace common {
 
-/// Takes the option's argument (`optarg`) as a number of that type, whose `from` knows what is in
-/// range. What is wrong with it goes to stderr.
+/// Reads the option's argument (`optarg`) as a number of that type, whose `from` checks the range.
+/// Prints errors to stderr.
 template <class Number>
 bool read_number(const char* program, Number& into) {
   const std::string_view text = optarg;
@@ -38,7 +38,7 @@ bool read_number(const char* program, std::optional<Number>& into) {
   return read_number(program, into.emplace());
 }
 
-/// Hands each option to `take(option)`, until it returns false, as for one that is wrong.
+/// Passes each option to `take(option)`, until that returns false, for example for a wrong option.
 template <class Take>
 bool read_options(int argc, char** argv, const char* short_options, const option* long_options,
                   Take take) {

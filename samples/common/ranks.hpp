@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-/// Calls the function with what this process was started by as one of several; in a process that
-/// was started alone with that of each of four threads, which are the ranks then.
+/// Calls the function with the bootstrap of this process, if it was started as one of several.
+/// Otherwise, runs four threads as ranks, and calls the function in each.
 ///
-/// \returns what the process is to end with
+/// \returns the exit status of the process
 template <class Function>
 int run_as_ranks(std::chrono::seconds patience, Function function) {
   std::vector<verbspp::any_bootstrap> ranks;

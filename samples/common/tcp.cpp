@@ -23,11 +23,11 @@ using verbspp::wait_limit;
 
 namespace {
 
-/// False if the limit came first.
+/// Returns false if the limit is reached first.
 bool wait_for(int socket, short events, const wait_limit& limit) {
   for (;;) {
     pollfd entry{socket, events, 0};
-    // Never before now: what has passed may be so far back that the difference overflows.
+    // Never before now: an old limit may be so far back that the difference overflows.
     const auto now = std::chrono::steady_clock::now();
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(std::max(limit.sleep_until(), now) - now);
@@ -38,7 +38,7 @@ bool wait_for(int socket, short events, const wait_limit& limit) {
   }
 }
 
-/// For IPv6 and IPv4 alike, or for IPv4 alone where the machine has no IPv6.
+/// Binds for both IPv6 and IPv4, or only for IPv4 if the machine has no IPv6.
 result<descriptor> bind_to(std::uint16_t number) {
   descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const bool dual = socket.is_open();
@@ -62,7 +62,7 @@ result<descriptor> bind_to(std::uint16_t number) {
   return socket;
 }
 
-/// 0, or why this address cannot be connected to.
+/// Returns 0, or the reason for which this address can't be connected to.
 int connect_within(int socket, const addrinfo& address, const wait_limit& limit) {
   if (::connect(socket, address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
@@ -90,7 +90,7 @@ result<connection> listener::accept(const wait_limit& limit) const {
       return limit.failure("accept", "no client came: start it, and check its host and --port");
     const int client = ::accept4(socket_.number(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client >= 0) return connection(descriptor(client));
-    // A client that came may have gone again.
+    // The client may have disconnected already.
     if (errno != EINTR && errno != ECONNABORTED && errno != EAGAIN)
       return error::from_errno(errno, "accept");
   }
@@ -117,7 +117,8 @@ result<connection> connection::connect(const std::string& host, port number,
 }
 
 result<void> connection::send(std::span<const std::byte> bytes) const {
-  // So few bytes always fit into the socket's buffer; a peer that is gone must not raise a signal.
+  // This few bytes always fit into the socket's buffer; a peer that has exited must not raise a
+  // signal.
   if (::send(socket_.number(), bytes.data(), bytes.size(), MSG_NOSIGNAL) != std::ssize(bytes))
     return error::from_errno(errno, "send over TCP",
                              "the peer is gone: look at what it said at its end");
@@ -133,7 +134,7 @@ result<void> connection::receive(std::span<std::byte> bytes, const wait_limit& l
                            "another program, or has other options");
     const ssize_t count = ::recv(socket_.number(), bytes.data(), bytes.size(), 0);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    // Closed in the middle of a conversation is as good as reset.
+    // A connection that is closed in the middle of an exchange is treated as reset.
     if (count <= 0)
       return error::from_errno(count < 0 ? errno : ECONNRESET, operation,
                                "the peer gave up or was killed: look at what it said at its end");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// What the two ends of an RDMA connection need before there is one: a TCP connection.
+/// A TCP connection, which the two ends need before they have an RDMA connection.
 #pragma once
 
 #include <verbspp/verbspp.hpp>
@@ -21,7 +21,7 @@ struct port_traits {
 };
 using port = verbspp::bounded<port_traits>;
 
-/// A file descriptor, closed at its end.
+/// An owned file descriptor.
 class descriptor {
  public:
   explicit descriptor(int number) noexcept : number_(number) {}
@@ -38,19 +38,19 @@ class descriptor {
   int number_;
 };
 
-/// The TCP connection to the peer. Whatever it waits for, it waits only so long.
+/// The TCP connection to the peer. All of its waits have a limit.
 class connection {
  public:
   [[nodiscard]] static verbspp::result<connection> connect(const std::string& host, port number,
                                                            const verbspp::wait_limit& limit);
 
   [[nodiscard]] verbspp::result<void> send(std::span<const std::byte> bytes) const;
-  /// Fills `bytes`, neither less nor more.
+  /// Fills `bytes` completely.
   [[nodiscard]] verbspp::result<void> receive(std::span<std::byte> bytes,
                                               const verbspp::wait_limit& limit) const;
-  /// Whether there is something to receive, be it that the peer has closed.
+  /// True if there is data to receive, or the peer has closed the connection.
   [[nodiscard]] bool has_news() const;
-  /// Whether the peer has closed: its process has ended, whatever ended it.
+  /// True if the peer has closed the connection: its process has exited, for whatever reason.
   [[nodiscard]] bool is_closed_by_peer() const noexcept;
   void close() noexcept { const descriptor closing = std::move(socket_); }
   [[nodiscard]] bool is_open() const noexcept { return socket_.is_open(); }
@@ -61,7 +61,7 @@ class connection {
   descriptor socket_;
 };
 
-/// An endpoint or a remote memory, which the peer has sent encoded.
+/// Receives an encoded endpoint or remote memory.
 template <class Object>
 [[nodiscard]] verbspp::result<Object> receive_object(const connection& peer,
                                                      const verbspp::wait_limit& limit) {
@@ -70,7 +70,7 @@ template <class Object>
   return Object::decode(bytes);
 }
 
-/// Waits for clients.
+/// Listens for clients.
 class listener {
  public:
   [[nodiscard]] static verbspp::result<listener> open(port number);

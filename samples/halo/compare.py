@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the halo exchange by verbspp and by MPI in turn, and shows how their times relate.
+"""Runs the halo exchange with verbspp and with MPI in turn, and compares their times.
 
     compare.py 18_HALO HALO_MPI [--ranks 2,4] [--rounds N] [OPTION...]
 
-Both are started by mpirun; OPTIONs are for both. The times per step are medians of the rounds, of
-which each runs one after the other; what else the machine does disturbs the fastest rounds least.
-Ranks that are more than processors wait better with OMPI_MCA_mpi_yield_when_idle=1. COMPARE_PRELOAD
-names a library to preload into 18_HALO's ranks: libsoftverbs.so, or none where there is a device.
+Both programs are started by mpirun, with the same OPTIONs. The times per step are medians over the rounds; in
+each round, the programs run one after the other. The fastest rounds are disturbed least by other programs. With
+more ranks than processors, set OMPI_MCA_mpi_yield_when_idle=1. COMPARE_PRELOAD names a library to preload into
+the ranks of 18_HALO: libsoftverbs.so, or none if there is a device.
 """
 
 import argparse
@@ -27,7 +27,7 @@ preload = os.environ.get("COMPARE_PRELOAD")
 
 
 def run(program, ranks, environment):
-    """Microseconds per step, and the percentage of communication."""
+    """Returns the microseconds per step, and the percentage of communication."""
     command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", ranks, *environment, program, *options]
     done = subprocess.run(command, capture_output=True, text=True)
     found = re.search(r"time per step: (\S+) us, of which communication (\S+) %", done.stdout)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// Heat in a plate, without communication: what 18_halo.cpp and its twin in MPI, halo/mpi.cpp,
-/// share, so that they differ in nothing but how ranks talk to each other.
+/// Heat in a plate, without communication: the common part of 18_halo.cpp and its MPI version,
+/// halo/mpi.cpp, which differ only in how ranks communicate.
 ///
-/// The plate is a grid of points, whose edges are held at fixed temperatures. In a step each point
-/// goes towards the mean of its four neighbours (the heat equation, five-point stencil, explicit
-/// Euler). Points are divided among ranks in two dimensions.
+/// The plate is a grid of points, whose edges are held at fixed temperatures. In each step, each
+/// point moves towards the mean of its four neighbours (the heat equation, five-point stencil,
+/// explicit Euler). Points are divided among ranks in two dimensions.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ struct settings {
   std::chrono::seconds limit{30};  ///< for each wait
 };
 
-/// \returns nothing for arguments that are none
+/// \returns nothing if an argument is not valid
 inline std::optional<settings> read_arguments(int argc, char** argv) {
   settings given;
   for (int i = 1; i < argc; ++i) {
@@ -81,7 +81,7 @@ constexpr std::array sides{side::above, side::below, side::left, side::right};
                              : side::left;
 }
 
-/// The points of one rank: those of the plate from there on.
+/// The points of one rank: a rectangle of the plate.
 struct part {
   std::size_t first_row;
   std::size_t first_column;
@@ -89,7 +89,7 @@ struct part {
   std::size_t columns;
 };
 
-/// Which points are whose: ranks by rows, as square as their number allows.
+/// The assignment of points to ranks. Ranks are arranged in rows, as square as their number allows.
 class division {
  public:
   division(std::uint32_t ranks, std::size_t rows, std::size_t columns)
@@ -100,7 +100,7 @@ class division {
   }
   [[nodiscard]] std::uint32_t down() const { return down_; }
   [[nodiscard]] std::uint32_t across() const { return across_; }
-  /// Whether each rank has a point.
+  /// True if each rank has a point.
   [[nodiscard]] bool is_possible() const { return rows_ >= down_ && columns_ >= across_; }
   [[nodiscard]] part part_of(std::uint32_t rank) const {
     const std::size_t row = rank / across_;
@@ -110,7 +110,7 @@ class division {
     return {first_row, first_column, rows_ * (row + 1) / down_ - first_row,
             columns_ * (column + 1) / across_ - first_column};
   }
-  /// The rank beyond that side; none where the plate ends.
+  /// The rank beyond that side; empty at the end of the plate.
   [[nodiscard]] std::optional<std::uint32_t> neighbour(std::uint32_t rank, side beyond) const {
     const std::uint32_t row = rank / across_;
     const std::uint32_t column = rank % across_;
@@ -128,8 +128,9 @@ class division {
   std::uint32_t across_ = 1;
 };
 
-/// A view of a part's points, with a rim of one point on each side: the ghost cells, in which the
-/// neighbours' points are, or the plate's fixed edge. Rows and columns count from the rim on.
+/// A view of a part's points, with a border of one point on each side: the ghost cells, which
+/// contain the neighbours' points or the plate's fixed edge. Rows and columns count from the
+/// border.
 class field {
  public:
   field(double* cells, const part& of) : cells_(cells), of_(&of) {}
@@ -141,15 +142,15 @@ class field {
   [[nodiscard]] std::size_t rows() const { return of_->rows; }
   [[nodiscard]] std::size_t columns() const { return of_->columns; }
 
-  /// The plate's edge: warm above, most so in the middle, and cold elsewhere. Points within are
-  /// cold at first.
+  /// Sets the plate's edge: warm above, warmest in the middle, and cold elsewhere. The points
+  /// within are initially cold.
   void set_edges(std::size_t columns_of_plate) const {
     if (of_->first_row != 0) return;
     for (std::size_t column = 1; column <= columns(); ++column)
       row(0)[column] = std::sin(std::numbers::pi * static_cast<double>(of_->first_column + column) /
                                 static_cast<double>(columns_of_plate + 1));
   }
-  /// A column of the part, next to the rim or the rim itself, from or to where it is without gaps.
+  /// Copies a column of the part, or of the border, to or from contiguous memory.
   void pack(std::size_t column, double* into) const {
     for (std::size_t i = 1; i <= rows(); ++i) into[i - 1] = row(i)[column];
   }
@@ -162,7 +163,7 @@ class field {
   const part* of_;
 };
 
-/// One step, for rows and columns from the first ones up to before the last ones.
+/// One step, for rows and columns from the first to before the last.
 inline void advance(const field& from, const field& to, std::size_t first_row, std::size_t last_row,
                     std::size_t first_column, std::size_t last_column) {
   for (std::size_t i = first_row; i < last_row; ++i) {
@@ -174,11 +175,11 @@ inline void advance(const field& from, const field& to, std::size_t first_row, s
       next[j] = here[j] + 0.2 * (above[j] + below[j] + here[j - 1] + here[j + 1] - 4.0 * here[j]);
   }
 }
-/// Of the points that look at none of the rim.
+/// One step of the points that don't depend on the border.
 inline void advance_interior(const field& from, const field& to) {
   advance(from, to, 2, from.rows(), 2, from.columns());
 }
-/// Of the others.
+/// One step of the other points.
 inline void advance_edges(const field& from, const field& to) {
   const std::size_t rows = from.rows();
   const std::size_t columns = from.columns();
@@ -196,7 +197,7 @@ inline double largest_change(const field& from, const field& to) {
   return largest;
 }
 
-/// How far a part is from the solution of all of the plate without ranks.
+/// The largest difference between a part and the solution for the whole plate without ranks.
 inline double difference_to_serial(const settings& given, const part& of, const field& found) {
   const part plate{0, 0, given.rows, given.columns};
   std::array<std::vector<double>, 2> cells;
@@ -215,13 +216,13 @@ inline double difference_to_serial(const settings& given, const part& of, const 
           largest, std::abs(found.row(i)[j] - solution.row(of.first_row + i)[of.first_column + j]));
   return largest;
 }
-/// Each point is computed by the same operations wherever it is, but a compiler may join them.
+/// The same operations compute each point on every rank, but a compiler may contract them.
 constexpr double tolerance = 1e-12;
 
-/// Where a rank's time goes.
+/// Measures the time that a rank spends on computation and on communication.
 class stopwatch {
  public:
-  /// What was since the last call was computation, or communication.
+  /// Counts the time since the last call as computation, or as communication.
   void computed() { computing_ += lap(); }
   void communicated() { communicating_ += lap(); }
   [[nodiscard]] double computing() const { return computing_; }
@@ -248,7 +249,7 @@ inline void tell_residual(std::uint32_t steps, double largest) {
 inline void tell_difference(double largest) {
   std::cout << "largest difference to the serial solution: " << largest << '\n';
 }
-/// Of all ranks' times, the sums.
+/// Prints the times, given the sums over all ranks.
 inline void tell_times(const settings& given, double computing, double communicating,
                        std::uint32_t ranks) {
   const double all = computing + communicating;

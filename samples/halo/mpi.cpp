@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// \file
-/// The twin of 18_halo.cpp in MPI: the same computation, division and order of steps, with
-/// two-sided messages that are not waited for before the interior is done.
+/// The MPI version of 18_halo.cpp: the same computation, division and order of steps, with
+/// two-sided messages that are waited for after the interior is computed.
 ///
 ///     mpirun -n 4 halo_mpi [--rows N] [--columns N] [--steps N] ...
 
@@ -41,7 +41,7 @@ class halo {
 
   [[nodiscard]] heat::field field(std::uint32_t step) { return {cells_[step % 2].data(), own_}; }
 
-  /// Makes the field of the next step out of that of this one.
+  /// Computes the field of the next step from the field of this one.
   void advance(std::uint32_t step, heat::stopwatch& watch) {
     const heat::field now = field(step);
     const heat::field next = field(step + 1);

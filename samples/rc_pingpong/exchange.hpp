@@ -12,24 +12,24 @@
 
 namespace rc_pingpong {
 
-/// What the two ends tell each other beside the RDMA connection: first the endpoints, at last that
-/// they are done, in between by the TCP connection's existence that they are there.
+/// The out-of-band communication of the two ends: endpoints at the beginning, a goodbye at the end.
+/// In between, the open TCP connection shows that the peer is alive.
 ///
-/// ibv_rc_pingpong exchanges endpoints only, as text, and closes.
+/// ibv_rc_pingpong only exchanges endpoints, as text, and closes the connection.
 class exchange {
  public:
   exchange(tcp::connection peer, const options& given) noexcept
       : peer_(std::move(peer)), given_(given) {}
 
-  /// Gives the peer this end's endpoint, gets the peer's, and connects to it. When it returns, the
-  /// peer is connected as well, or will not send before it is.
+  /// Sends this end's endpoint, receives the peer's, and connects to it. When it returns, the peer
+  /// is connected as well, or will not send before it is.
   [[nodiscard]] verbspp::result<verbspp::connected_queue_pair<verbspp::transport::rc>> connect(
       verbspp::prepared_queue_pair<verbspp::transport::rc> prepared);
 
-  /// Fails if the peer has ended without a goodbye.
+  /// Fails if the peer has exited without a goodbye.
   [[nodiscard]] verbspp::result<void> check_peer();
-  /// Tells the peer that nothing more is expected of it, and waits until it says the same: a queue
-  /// pair that goes too early takes the acknowledgement of the peer's last message with it.
+  /// Tells the peer that nothing more is expected of it, and waits for the same message. If a queue
+  /// pair is destroyed too early, the acknowledgement of the peer's last message may be lost.
   [[nodiscard]] verbspp::result<void> finish();
 
  private:

@@ -97,7 +97,7 @@ bool take_option(options& into, int option) {
     case 'h':
       return into.help = true;
     default:
-      return false;  // getopt_long has said why
+      return false;  // getopt_long has printed the reason
   }
 }
 
@@ -113,7 +113,7 @@ std::optional<options> parse_options(int argc, char** argv) {
     return std::nullopt;
   }
   if (optind < argc) given.host = argv[optind];
-  // ibv_rc_pingpong can't tell its MTU, so both ends have to have the same default.
+  // ibv_rc_pingpong can't send its MTU, so both ends need the same default.
   if (given.ibv_exchange && !given.mtu) given.mtu = verbspp::path_mtu(1024);
   return given;
 }

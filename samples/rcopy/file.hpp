@@ -12,7 +12,7 @@
 
 namespace rcopy {
 
-/// FNV-1a, of 64 bits: finds what was damaged or mixed up by accident.
+/// FNV-1a with 64 bits: detects accidental damage and reordering.
 class checksum {
  public:
   void add(std::span<const std::byte> bytes) noexcept {
@@ -24,22 +24,22 @@ class checksum {
   std::uint64_t value_ = 0xcbf29ce484222325;
 };
 
-/// A file that is read or written from its beginning to its end.
+/// A file that is read or written from the beginning to the end.
 class file {
  public:
   [[nodiscard]] static verbspp::result<file> open_to_read(const std::string& name);
-  /// Made if there is none.
+  /// Creates the file if it does not exist.
   [[nodiscard]] static verbspp::result<file> open_to_write(const std::string& name);
 
   [[nodiscard]] verbspp::result<std::uint64_t> size() const;
-  /// Fills `bytes`; what is too short for that has changed meanwhile, which is an error.
+  /// Fills `bytes`; returns an error if the file has become too short for that.
   [[nodiscard]] verbspp::result<void> read(std::uint64_t at, std::span<std::byte> bytes) const;
   [[nodiscard]] verbspp::result<void> write(std::uint64_t at,
                                             std::span<const std::byte> bytes) const;
-  /// Of the first so many bytes.
+  /// The checksum of the first `size` bytes.
   [[nodiscard]] verbspp::result<checksum> sum(std::uint64_t size) const;
   [[nodiscard]] verbspp::result<void> truncate(std::uint64_t size) const;
-  /// Returns when it would survive a power failure.
+  /// Returns when the data would survive a power failure.
   [[nodiscard]] verbspp::result<void> sync() const;
 
  private:

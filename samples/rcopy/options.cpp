@@ -63,7 +63,7 @@ bool take(options& into, int option) {
     case 'h':
       return into.help = true;
     default:
-      return false;  // getopt_long has said why
+      return false;  // getopt_long has printed the reason
   }
 }
 

@@ -10,7 +10,7 @@
 
 namespace rcopy {
 
-/// A bar on stderr that shows how far a copy is, if that is a terminal.
+/// A progress bar on stderr, if that is a terminal.
 class progress {
  public:
   progress(std::uint64_t first, std::uint64_t total) noexcept : first_(first), total_(total) {}
